@@ -1,0 +1,43 @@
+# Two commands: `make demo` and `make test`. Each sets up everything it needs; only python3 and make must be there.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test test-slow test-gpu check bare results clean
+
+demo: $(STAMP)
+	$(BIN)/lostwax demo --out demo
+
+test: check bare
+	$(BIN)/pytest -n 2 -m "not slow and not gpu" --cov --cov-report=term:skip-covered --cov-fail-under=90
+
+test-slow: $(STAMP)
+	$(BIN)/pytest -m slow
+
+test-gpu: $(STAMP)
+	$(BIN)/pytest -m gpu
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+# The package alone, none of its dependencies: what must load without them does.
+bare: $(STAMP)
+	$(PYTHON) -m venv --clear $(VENV)-bare
+	$(VENV)-bare/bin/pip install --quiet --no-deps .
+	$(VENV)-bare/bin/python tests/bare_imports.py light
+	$(BIN)/python tests/bare_imports.py optional
+
+results: $(STAMP)
+	$(BIN)/python -m lostwax.reports.results
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable ".[dev]"
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) $(VENV)-bare demo .pytest_cache .mypy_cache .ruff_cache .coverage

@@ -1,0 +1,71 @@
+"""lostwax: how well can training records be rebuilt from a released model, and what protection is enough?"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lostwax import bounds as bounds
+    from lostwax import inits as inits
+    from lostwax import losses as losses
+    from lostwax import nets as nets
+    from lostwax import records as records
+    from lostwax import schedules as schedules
+    from lostwax.access import Weights as Weights
+    from lostwax.attacks import ClosedForm as ClosedForm
+    from lostwax.bounds import Ceiling as Ceiling
+    from lostwax.bounds import Plan as Plan
+    from lostwax.bounds import bound as bound
+    from lostwax.bounds import calibrate as calibrate
+    from lostwax.threats import Informed as Informed
+    from lostwax.trainers import GD as GD
+    from lostwax.trainers import SGD as SGD
+    from lostwax.trainers import Adam as Adam
+    from lostwax.trainers import AdamW as AdamW
+    from lostwax.trainers import Optimum as Optimum
+    from lostwax.types import Audit as Audit
+    from lostwax.types import Hints as Hints
+    from lostwax.types import Records as Records
+    from lostwax.types import Verdict as Verdict
+    from lostwax.verbs import audit as audit
+    from lostwax.verbs import simulate as simulate
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "audit": "verbs",
+    "simulate": "verbs",
+    "bound": "bounds",
+    "calibrate": "bounds",
+    "Ceiling": "bounds",
+    "Plan": "bounds",
+    "Audit": "types",
+    "Hints": "types",
+    "Records": "types",
+    "Verdict": "types",
+    "GD": "trainers",
+    "SGD": "trainers",
+    "Adam": "trainers",
+    "AdamW": "trainers",
+    "Optimum": "trainers",
+    "Informed": "threats",
+    "Weights": "access",
+    "ClosedForm": "attacks",
+}
+_ROOMS = ("bounds", "inits", "losses", "nets", "records", "schedules")
+
+__all__ = ["__version__", *_HOME, *_ROOMS]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name where it is first used: `import lostwax` alone imports no torch (PEP 562)."""
+    if name in _ROOMS:
+        return import_module(f"lostwax.{name}")
+    if name in _HOME:
+        return getattr(import_module(f"lostwax.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'lostwax' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""Foreign models, read into our nouns."""

@@ -1,0 +1,6 @@
+"""A fitted scikit-learn model, alone or in a pipeline, as what it publishes about its training table."""
+
+from lostwax.adapters.sklearn.inputs import unpack
+from lostwax.adapters.sklearn.reading import read
+
+__all__ = ["read", "unpack"]

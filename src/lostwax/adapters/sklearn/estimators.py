@@ -1,0 +1,191 @@
+"""Each covered estimator as the equation its fitted attributes satisfy (who penalises the intercept, and how)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import singledispatch
+from inspect import signature
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.linear_model import (
+    GammaRegressor,
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegressor,
+    Ridge,
+    RidgeCV,
+    TweedieRegressor,
+)
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.naive_bayes import GaussianNB
+from sklearn.svm import LinearSVC
+from sklearn.utils.class_weight import compute_class_weight
+from torch import Tensor
+
+from lostwax.adapters.sklearn.inputs import class_numbers, regression_targets
+from lostwax.adapters.sklearn.refusals import not_covered, refusal
+from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie
+from lostwax.types import Loss, Stationary, Sums
+
+Array = np.ndarray[Any, np.dtype[Any]]
+LOOSE = 1e-2  # a solver with this tolerance was told to stop early
+BALANCING = signature(compute_class_weight).parameters  # newer versions balance by sample weight
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What an estimator publishes, and its labels and weights as its objective sees them."""
+
+    y: Tensor
+    weight: Tensor  # sample weight times class weight
+    model: Stationary | None = None
+    sums: tuple[Sums, ...] = ()
+    classes: tuple[object, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@singledispatch
+def read_estimator(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    """Read the last step of a pipeline; dispatched on the estimator's type."""
+    raise refusal(estimator)
+
+
+@read_estimator.register(LinearRegression)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    if estimator.positive:
+        raise not_covered(estimator, "positive=True", "positive=False")
+    return _regressed(y, weight, _linear(estimator, SquaredError(), 0.0))
+
+
+@read_estimator.register(Ridge)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    if estimator.positive:
+        raise not_covered(estimator, "positive=True", "positive=False")
+    return _regressed(y, weight, _linear(estimator, SquaredError(), estimator.alpha))
+
+
+@read_estimator.register(RidgeCV)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    return _regressed(y, weight, _linear(estimator, SquaredError(), estimator.alpha_))
+
+
+@read_estimator.register(PoissonRegressor)
+@read_estimator.register(GammaRegressor)
+@read_estimator.register(TweedieRegressor)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    fixed = {PoissonRegressor: 1.0, GammaRegressor: 2.0}
+    power = next((fixed[kind] for kind in fixed if isinstance(estimator, kind)), None)
+    power = float(estimator.power) if power is None else power
+    log = getattr(estimator, "link", "auto") == "log" or (getattr(estimator, "link", "auto") == "auto" and power > 0)
+    ridge = estimator.alpha * float(weight.sum())  # the loss is a mean over all rows, the secret one counted
+    return _regressed(y, weight, _linear(estimator, Tweedie(power, "log" if log else "identity"), ridge))
+
+
+@read_estimator.register(LogisticRegression)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    if not getattr(estimator, "refit", True):
+        raise not_covered(estimator, "refit=False", "refit=True")
+    chosen = "_" if hasattr(estimator, "C_") else ""  # LogisticRegressionCV: what it settled on
+    C = float(np.ravel(getattr(estimator, f"C{chosen}"))[0])
+    l1_ratio = np.ravel(np.asarray(getattr(estimator, f"l1_ratio{chosen}", None), dtype=object))[0] or 0.0
+    penalty = getattr(estimator, "penalty", "l2")  # older versions say it with words, newer with C and l1_ratio
+    if penalty in ("l1", "elasticnet") or (penalty != "l2" and l1_ratio != 0):
+        raise not_covered(estimator, "an L1 penalty", "an L2 penalty alone")
+    several = len(estimator.classes_) > 2
+    one_vs_rest = _is_liblinear(estimator) or getattr(estimator, "multi_class", "auto") == "ovr"
+    loss = CrossEntropy() if several and not one_vs_rest else BinaryCrossEntropy()
+    ridge = 0.0 if penalty is None else 1 / C  # C sum of losses + |W|^2 / 2
+    model = _linear(estimator, loss, ridge, penalised_bias=_is_liblinear(estimator))
+    return _classified(estimator, y, weight, model)
+
+
+@read_estimator.register(LinearSVC)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    if estimator.loss != "squared_hinge":
+        raise not_covered(estimator, f"loss={estimator.loss!r}", "loss='squared_hinge'")
+    if estimator.penalty != "l2":
+        raise not_covered(estimator, f"penalty={estimator.penalty!r}", "penalty='l2'")
+    if estimator.multi_class != "ovr":
+        raise not_covered(estimator, f"multi_class={estimator.multi_class!r}", "multi_class='ovr'")
+    model = _linear(estimator, SquaredHinge(), 1 / estimator.C, penalised_bias=True)
+    return _classified(estimator, y, weight, model)
+
+
+@read_estimator.register(OneVsRestClassifier)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    numbers = class_numbers(y, estimator.classes_)
+    parts: list[Stationary] = []
+    for number, part in enumerate(estimator.estimators_):
+        if getattr(part, "class_weight", None) is not None:
+            raise not_covered(estimator, "class_weight=... in its estimator", "class_weight=None")
+        own = (numbers == (1 if len(estimator.estimators_) == 1 else number)).long().numpy()
+        reading = read_estimator(part, own, weight)
+        if reading.model is None or not isinstance(reading.model.loss, BinaryCrossEntropy | SquaredHinge):
+            raise refusal(part)
+        parts.append(reading.model)
+    return Reading(numbers, weight, _stack(parts), classes=tuple(estimator.classes_.tolist()))
+
+
+@read_estimator.register(GaussianNB)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    counts = torch.from_numpy(np.asarray(estimator.class_count_, dtype=np.float64))
+    means = torch.from_numpy(np.asarray(estimator.theta_, dtype=np.float64))
+    sums = Sums("GaussianNB's class means", means * counts[:, None], counts, by_label=True, weighted=True)
+    note = "class_count_ gives the label away, theta_ the row: n_c theta_c less the known rows of class c."
+    numbers = class_numbers(y, estimator.classes_)
+    return Reading(numbers, weight, sums=(sums,), classes=tuple(estimator.classes_.tolist()), notes=(note,))
+
+
+def _regressed(y: Array, weight: Tensor, model: Stationary) -> Reading:
+    return Reading(regression_targets(y, len(model.weight)), weight, model)
+
+
+def _is_liblinear(estimator: Any) -> bool:
+    return isinstance(estimator, LinearSVC) or estimator.solver == "liblinear"
+
+
+def _classified(estimator: Any, y: Array, weight: Tensor, model: Stationary) -> Reading:
+    numbers = class_numbers(y, estimator.classes_)
+    notes: tuple[str, ...] = ()
+    if estimator.class_weight is not None:
+        if (
+            _is_liblinear(estimator) and len(estimator.classes_) > 2
+        ):  # liblinear weighs the class, not the rest against it
+            raise not_covered(estimator, "class_weight=... with more than two classes", "class_weight=None")
+        counted = {"sample_weight": weight.numpy()} if "sample_weight" in BALANCING else {}
+        shares = compute_class_weight(estimator.class_weight, classes=estimator.classes_, y=y, **counted)
+        weight = weight * torch.from_numpy(np.asarray(shares, dtype=np.float64))[numbers]
+        notes = ("the class weights are taken as known to the adversary.",)
+    return Reading(numbers, weight, model, classes=tuple(estimator.classes_.tolist()), notes=notes)
+
+
+def _linear(estimator: Any, loss: Loss, ridge: Any, *, penalised_bias: bool = False) -> Stationary:
+    weight = torch.from_numpy(np.atleast_2d(np.asarray(estimator.coef_, dtype=np.float64)))  # (c, d)
+    c, d = weight.shape
+    bias = None
+    if estimator.fit_intercept:
+        bias = torch.from_numpy(np.broadcast_to(np.asarray(estimator.intercept_, dtype=np.float64), (c,)).copy())
+    strength = torch.from_numpy(np.broadcast_to(np.asarray(ridge, dtype=np.float64), (c,)).copy())
+    # liblinear appends a column of `intercept_scaling` and penalises its weight b / intercept_scaling like the others
+    scaling = getattr(estimator, "intercept_scaling", 1.0)
+    bias_ridge = strength / scaling**2 if penalised_bias else torch.zeros_like(strength)
+    iterations, limit = getattr(estimator, "n_iter_", None), getattr(estimator, "max_iter", None)
+    stopped = iterations is not None and limit is not None and bool(np.max(iterations) >= limit)
+    stopped = stopped or getattr(estimator, "tol", 0.0) >= LOOSE
+    return Stationary(weight, bias, loss, strength, bias_ridge, weight.new_zeros(d), weight.new_ones(d), stopped)
+
+
+def _stack(parts: list[Stationary]) -> Stationary:
+    """Binary models of one class each, side by side."""
+    first = parts[0]
+    biases = [part.bias for part in parts if part.bias is not None]
+    return replace(
+        first,
+        weight=torch.cat([part.weight for part in parts]),
+        bias=torch.cat(biases) if biases else None,
+        ridge=torch.cat([part.ridge for part in parts]),
+        bias_ridge=torch.cat([part.bias_ridge for part in parts]),
+        stopped_early=any(part.stopped_early for part in parts),
+    )

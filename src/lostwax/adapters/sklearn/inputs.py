@@ -1,0 +1,113 @@
+"""The user's arrays as a table we can trust: every complaint names the argument, what was expected and what was got."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lostwax.types import Records
+
+
+def unpack(data: Any) -> tuple[Any, Any]:
+    """(X, y) from the `data` argument."""
+    if isinstance(data, Records):
+        return data.x, data.y
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise TypeError(f"audit: expected data=(X, y) or lostwax Records, got {type(data).__name__}.")
+    return data[0], data[1]
+
+
+def features(X: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """X as float64, (n, ...)."""
+    if hasattr(X, "toarray"):
+        raise TypeError("audit: X is a sparse matrix; the closed form needs the numbers themselves: pass X.toarray().")
+    values = _numbers(X, "X")
+    if values.ndim < 2:
+        raise ValueError(f"audit: expected X with one row a record and one column a feature, got shape {values.shape}.")
+    if values.size == 0:
+        raise ValueError(f"audit: X is empty, shape {values.shape}.")
+    if len(values) == 1:
+        raise ValueError("audit: X has one row; an adversary who knows all other rows needs at least one to know.")
+    _finite(values.reshape(len(values), -1), "X")
+    return values
+
+
+def precision(X: Any) -> float:
+    """The rounding error of the numbers in X as they came: coarser for float32 than for float64."""
+    kind = np.asarray(X.detach().cpu() if isinstance(X, Tensor) else X).dtype
+    return float(np.finfo(kind).eps) if kind.kind == "f" else float(np.finfo(np.float64).eps)
+
+
+def targets(y: Any, rows: int) -> np.ndarray[Any, np.dtype[Any]]:
+    """y as an array with one row a record: numbers or class names."""
+    values = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim == 0 or len(values) != rows:
+        raise ValueError(
+            f"audit: y must have one row a record, as X has: expected {rows} rows, got shape {values.shape}."
+        )
+    if np.issubdtype(values.dtype, np.floating):
+        _finite(values.reshape(rows, -1), "y")
+    return values
+
+
+def weights(sample_weight: Any, rows: int) -> Tensor:
+    """Sample weights, ones where none are given."""
+    if sample_weight is None:
+        return torch.ones(rows, dtype=torch.float64)
+    values = _numbers(sample_weight, "sample_weight")
+    if values.shape != (rows,):
+        raise ValueError(f"audit: expected sample_weight of shape ({rows},), got {values.shape}.")
+    _finite(values[:, None], "sample_weight")
+    if (values < 0).any():
+        raise ValueError(f"audit: expected sample_weight >= 0, got {values.min()}.")
+    return torch.from_numpy(values)
+
+
+def class_numbers(y: np.ndarray[Any, np.dtype[Any]], classes: np.ndarray[Any, np.dtype[Any]]) -> Tensor:
+    """Each label's place in the model's `classes_`."""
+    if y.ndim != 1 or classes.ndim != 1:
+        raise ValueError(f"audit: expected y with one class label a record, got shape {y.shape}.")
+    if len(classes) < 2:
+        raise ValueError(f"audit: the model knows one class only ({classes.tolist()}); expected two or more.")
+    known = set(classes.tolist())
+    unknown = sorted({repr(label) for label in y.tolist() if label not in known})
+    if unknown:
+        raise ValueError(
+            f"audit: y holds labels that the model was not fitted on: {', '.join(unknown[:5])}; "
+            f"it knows {classes.tolist()[:10]}. "
+            "Pass the data the model was fitted on."
+        )
+    return torch.from_numpy(np.searchsorted(classes, y)).long()
+
+
+def regression_targets(y: np.ndarray[Any, np.dtype[Any]], outputs: int) -> Tensor:
+    """Targets as float64, one column an output where there are several."""
+    values = torch.from_numpy(_numbers(y, "y"))
+    if values.numel() != len(values) * outputs:
+        raise ValueError(f"audit: expected y with {outputs} targets a record, got shape {tuple(values.shape)}.")
+    return values
+
+
+def _numbers(values: Any, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if array.dtype.kind == "c":
+        raise TypeError(f"audit: {name} holds complex numbers; expected real ones.")
+    try:
+        return np.ascontiguousarray(array, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"audit: expected numbers in {name}, got {array.dtype}: {error}. Encode it first.") from error
+
+
+def _finite(values: np.ndarray[Any, np.dtype[Any]], name: str) -> None:
+    bad = ~np.isfinite(values)
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        raise ValueError(
+            f"audit: {name} holds {int(bad.sum())} values that are NaN or infinite, the first at row {row}, "
+            f"column {column}. Pass the data the model was fitted on, without missing values."
+        )

@@ -1,0 +1,109 @@
+"""Scalers in front of a model: the affine map they apply, and what they publish about the rows they were fitted on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from torch import Tensor
+
+from lostwax.types import Extremes, Sums
+
+AGREES = 1e-9  # of a column's spread: the scaler was fitted on this very table
+NEARLY = 0.05  # of the difference that another sample of the same size would show: fitted on almost this table
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """f(x) = (x - shift) / scale, and what may be read off the scalers, in the table's own units."""
+
+    shift: Tensor  # (d,)
+    scale: Tensor  # (d,)
+    sums: tuple[Sums, ...] = ()
+    extremes: tuple[Extremes, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def unscaled(self, sums: Sums) -> Sums:
+        """Sums of scaled rows as sums of the rows themselves: x = shift + scale f(x)."""
+        return replace(sums, totals=sums.totals * self.scale + sums.counts[:, None] * self.shift)
+
+
+def read_scalers(scalers: list[Any], x: Tensor, weight: Tensor) -> Scaling:
+    """Compose the scalers. One that was not fitted on this table is public knowledge and gives nothing away."""
+    scaling = Scaling(torch.zeros_like(x[0]), torch.ones_like(x[0]))
+    for scaler in scalers:
+        if isinstance(scaler, StandardScaler):
+            scaling = _standard(scaler, scaling, x, weight)
+        elif isinstance(scaler, MinMaxScaler):
+            scaling = _min_max(scaler, scaling, x)
+        else:
+            raise ValueError(
+                f"audit: the closed form cannot look behind {type(scaler).__name__} in a Pipeline; it can behind "
+                "StandardScaler and MinMaxScaler. Audit the steps after it: transform X first, and pass the last step."
+            )
+    return scaling
+
+
+def _standard(scaler: Any, before: Scaling, x: Tensor, weight: Tensor) -> Scaling:
+    sums, notes = before.sums, before.notes
+    if scaler.mean_ is not None:
+        mean = torch.from_numpy(scaler.mean_)
+        fitted_with = _weights_of(mean, float(torch.as_tensor(scaler.n_samples_seen_).max()), before, x, weight)
+        if fitted_with is None:
+            notes = (*notes, "StandardScaler was not fitted on this table and is taken as public.")
+        else:
+            count = fitted_with.sum()[None]
+            weighted = not bool((fitted_with == 1).all())
+            own = Sums("StandardScaler's mean", mean[None] * count, count, by_label=False, weighted=weighted)
+            sums = (*sums, before.unscaled(own))
+            notes = (
+                *notes,
+                "StandardScaler's mean was taken with the secret row and gives it away by itself (n * mean - sum of "
+                "the known rows), whatever the model behind it does. Fit the scaler on public data.",
+            )
+    centre = torch.from_numpy(scaler.mean_) if scaler.with_mean else torch.zeros_like(x[0])
+    spread = torch.from_numpy(scaler.scale_) if scaler.with_std else torch.ones_like(x[0])
+    return _after(before, centre, spread, sums, before.extremes, notes)
+
+
+def _weights_of(mean: Tensor, count: float, before: Scaling, x: Tensor, weight: Tensor) -> Tensor | None:
+    """The weights under which the scaler's mean is this table's mean: ones, the sample weights, or none at all."""
+    rows = (x - before.shift) / before.scale
+    spread = rows.std(0, correction=0) + 1e-6 * rows.abs().amax(0) + 1e-300
+    for candidate in (torch.ones_like(weight), weight):
+        gap = ((candidate @ rows / candidate.sum() - mean).abs() / spread).max()
+        if gap <= AGREES * len(x) ** 0.5:
+            return candidate
+        if count == len(x) and gap < NEARLY * (2 / len(x)) ** 0.5:
+            raise ValueError(
+                "audit: StandardScaler was fitted on almost this data (X), but not on it: some rows differ. "
+                "Pass the very rows, and the sample_weight, that it was fitted on."
+            )
+    return None
+
+
+def _min_max(scaler: Any, before: Scaling, x: Tensor) -> Scaling:
+    extremes, notes = before.extremes, before.notes
+    first = bool((before.shift == 0).all() and (before.scale == 1).all())
+    low, high = torch.from_numpy(scaler.data_min_), torch.from_numpy(scaler.data_max_)
+    if first and torch.equal(low, x.amin(0)) and torch.equal(high, x.amax(0)):
+        extremes = (*extremes, Extremes("MinMaxScaler's range", low, high))
+        notes = (*notes, "MinMaxScaler's range gives away every value of a row that no other row reaches.")
+    elif first:
+        notes = (*notes, "MinMaxScaler was not fitted on this table and is taken as public.")
+    spread = 1 / torch.from_numpy(scaler.scale_)
+    return _after(before, -torch.from_numpy(scaler.min_) * spread, spread, before.sums, extremes, notes)
+
+
+def _after(
+    before: Scaling,
+    centre: Tensor,
+    spread: Tensor,
+    sums: tuple[Sums, ...],
+    extremes: tuple[Extremes, ...],
+    notes: tuple[str, ...],
+) -> Scaling:
+    """(f - centre) / spread applied to what came before."""
+    return Scaling(before.shift + centre * before.scale, before.scale * spread, sums, extremes, notes)

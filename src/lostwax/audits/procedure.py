@@ -1,0 +1,89 @@
+"""Audit of a way of training: games are dealt, victims trained, and an attack that saw neither guesses."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from torch import Tensor, nn
+
+from lostwax.access import Weights
+from lostwax.audits.scoring import Scoring, labels_right
+from lostwax.provenance import fingerprint, machine, versions
+from lostwax.types import Access, Attack, Audit, Finding, Knowledge, Records, Threat, Trainer
+
+
+def audit_procedure(
+    net: nn.Module,
+    *,
+    trainer: Trainer,
+    threat: Threat,
+    attack: Attack,
+    prior: Records,
+    secrets: Records,
+    games: int | None,
+    seed: int,
+    threshold: float,
+    access: Access | None = None,
+) -> Audit:
+    """Train one victim a game on secrets the attack never sees, and score what it makes of the releases."""
+    knowledge = Knowledge(net, trainer, threat, access or Weights(), prior)
+    if (objection := attack.objection(knowledge)) is not None:
+        raise ValueError(f"audit: {objection}")
+    reconstruct = attack.prepare(knowledge, seed=seed)
+    cohort = threat.deal(secrets, len(secrets) if games is None else games, seed=seed)
+    release = trainer(net, cohort, seed=seed)
+    start = time.perf_counter()
+    guess = reconstruct(release, threat.hints(cohort))
+    seconds = time.perf_counter() - start
+    truth, found = cohort.own.x[:, 0].double(), guess.records.x[:, 0].double()
+    pool = torch.cat([prior.x, cohort.shared.x]).double()  # all that the adversary has
+    scoring = Scoring.of(pool, threshold)
+    errors = scoring.errors(found, truth)
+    blind = prior.x.double().mean(0, keepdim=True).expand_as(truth)
+    return Audit(
+        subject=f"{type(net).__name__} trained by {type(trainer).__name__}",
+        kind="this procedure",
+        threat=f"{type(threat).__name__} adversary, {len(cohort.shared)} records known",
+        attack=type(attack).__name__,
+        metric=scoring.headline.name,
+        criterion=scoring.criterion.name,
+        threshold=threshold,
+        games=cohort.index.numpy(),
+        population=len(secrets),
+        truth=Records(truth, cohort.own.y[:, 0]),
+        findings=(
+            Finding(
+                name="as released",
+                guess=guess,
+                errors=errors,
+                rebuilt=scoring.rebuilt(errors),
+                labels_right=labels_right(guess.records.y[:, 0], cohort.own.y[:, 0], prior.y),
+                seconds=seconds,
+            ),
+        ),
+        oracle="nearest prior or known record",
+        baselines={
+            "blind guess (mean of the prior)": scoring.errors(blind, truth),
+            "nearest prior or known record": scoring.errors(scoring.nearest(truth, pool), truth),
+        },
+        provenance={
+            "versions": versions(),
+            "machine": machine(),
+            "seed": seed,
+            "trainer": repr(trainer),
+            "data": fingerprint(secrets.x, prior.x, cohort.shared.x),
+        },
+        notes=_overlap(truth, pool),
+    )
+
+
+def _overlap(secrets: Tensor, pool: Tensor) -> tuple[str, ...]:
+    """A secret that the adversary has anyway is no secret."""
+    had = {row.numpy().tobytes() for row in pool.flatten(1)}
+    same = [game for game, row in enumerate(secrets.flatten(1)) if row.numpy().tobytes() in had]
+    if not same:
+        return ()
+    return (
+        f"{len(same)} of {len(secrets)} secrets also stand in the prior or among the known, first in game {same[0]}.",
+    )

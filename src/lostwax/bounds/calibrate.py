@@ -1,0 +1,116 @@
+"""The second question of a privacy engineer: what noise keeps every attack below this success?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from lostwax.bounds import checks
+from lostwax.bounds.ceiling import Ceiling
+from lostwax.bounds.epsilon import ADJACENCY, epsilon_of
+from lostwax.bounds.gaussian import gaussian, normal_quantile
+from lostwax.bounds.logs import log_one_minus
+from lostwax.bounds.subsampled import LEAST_NOISE, subsampled
+
+CLOSE = 2e-5  # relative step in noise from the root to what is returned
+COARSE = 1e-4  # relative width of the ceilings that search for it
+SHARP = 1e-6  # relative width of the ceilings that decide
+MOST_NOISE = 1e12
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Noise that provably meets a target, the ceiling that proves it, and the (epsilon, delta) that comes with it.
+
+    `epsilon` holds at `delta` for the adjacency named in `adjacency`. A `noise_multiplier` of 0 says that the
+    target is met without noise: the record is drawn too rarely to leak that often.
+    """
+
+    noise_multiplier: float
+    epsilon: float
+    delta: float
+    ceiling: Ceiling
+    adjacency: str = ADJACENCY
+
+    def __str__(self) -> str:
+        """The plan in two lines."""
+        return (
+            f"noise multiplier {self.noise_multiplier:.6g}: {self.ceiling}\n"
+            f"epsilon {self.epsilon:.4g} at delta {self.delta:g} ({self.adjacency})"
+        )
+
+
+def calibrate(
+    *,
+    max_success: float,
+    baseline: float,
+    sample_rate: float = 1.0,
+    steps: int = 1,
+    delta: float = 1e-5,
+    sampling: Literal["poisson", "shuffled", "fixed"] = "poisson",
+) -> Plan:
+    """Least noise multiplier, to one part in ten thousand, whose certified ceiling is at most `max_success`."""
+    log_kappa = checks.baseline(baseline, None)
+    target = checks.probability("max_success", max_success, "It is the success that no attack may exceed.")
+    rate, count = checks.sample_rate(sample_rate), checks.steps(steps)
+    checks.sampling(sampling, rate)
+    delta = checks.probability("delta", delta, "It is the delta at which epsilon is reported, for instance 1e-5.")
+    if target <= baseline:
+        raise ValueError(
+            f"Expected max_success={max_success!r} to be above baseline={baseline!r}. No noise helps against a blind "
+            "guess: raise max_success, or choose a baseline with more candidates."
+        )
+    noise, ceiling = _least_noise(target, log_kappa, rate, count)
+    return Plan(noise, epsilon_of(noise, rate, count, delta), delta, ceiling)
+
+
+def _least_noise(target: float, log_kappa: float, rate: float, steps: int) -> tuple[float, Ceiling]:
+    log_target = math.log(target)
+    # Full batches: Phi(Phi^-1(kappa) + sqrt(T) / s) = target. The same noise is enough at any rate.
+    gap = normal_quantile(log_target) - normal_quantile(log_kappa)
+    full = min(math.sqrt(steps) / gap, MOST_NOISE) if gap > 0 else MOST_NOISE
+    if rate == 1:
+        return _first_to_meet(target, full, 1e-13, lambda noise: gaussian(log_kappa, noise, steps))
+    log_untouched = steps * math.log1p(-rate) + log_one_minus(log_kappa)  # (1 - q)^T (1 - kappa)
+    log_limit = log_one_minus(log_untouched) + 1e-12
+    if math.exp(log_limit) < target:
+        return 0.0, Ceiling(log_kappa, log_limit, log_kappa, "the limit of no noise")
+
+    def excess(noise: float, tolerance: float) -> float:
+        ceiling = subsampled(log_kappa, noise, rate, steps, tolerance)
+        return (ceiling.log_lower + ceiling.log_upper) / 2 - log_target
+
+    noise = _root(lambda noise: excess(noise, COARSE), full)
+    slope = max((excess(0.9 * noise, COARSE / 10) - excess(noise / 0.9, COARSE / 10)) / math.log(1 / 0.81), 1e-6)
+    sharp = min(SHARP, max(1e-9, slope * CLOSE / 4))  # a flat ceiling needs sharper ends to tell two noises apart
+    for _ in range(8):
+        move = excess(noise, sharp) / slope
+        noise = min(full, noise * math.exp(max(-0.5, min(0.5, move))))
+        if abs(move) < CLOSE / 4:
+            break
+    return _first_to_meet(target, noise, CLOSE, lambda noise: subsampled(log_kappa, noise, rate, steps, sharp))
+
+
+def _root(excess: Callable[[float], float], high: float) -> float:
+    """The noise at which a falling function is zero, by bisection on its log from above."""
+    low = high / 2
+    while excess(low) < 0 and low > LEAST_NOISE:
+        low, high = low / 2, low
+    while high / low > 1 + COARSE:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return high
+
+
+def _first_to_meet(
+    target: float, noise: float, gap: float, ceiling_at: Callable[[float], Ceiling]
+) -> tuple[float, Ceiling]:
+    """The first of noise (1 + gap), noise (1 + 2 gap), noise (1 + 4 gap), ... that provably meets the target."""
+    while True:
+        enough = noise * (1 + gap)
+        ceiling = ceiling_at(enough)
+        if ceiling.upper <= target:
+            return enough, ceiling
+        gap *= 2

@@ -1,0 +1,79 @@
+"""What a bound says: no attack rebuilds the record more often than this, and how that is known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+SMALLEST = 5e-324  # the least positive float: where an upper end underflows it stops here, never at 0
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """An interval for the best reconstruction success gamma of any attack, kept in logs.
+
+    `upper` is the ceiling. `lower` is the success of the best *test* between the two output distributions (or
+    the blind guess, where a bound says nothing from below), so the two together show how sharp the number is.
+    `certified` means that both ends are theorems, rounding included; where it is false they are the two-sided
+    confidence limits of a sampled estimate, which is then in `estimate`.
+    """
+
+    log_lower: float
+    log_upper: float
+    log_baseline: float
+    method: str
+    certified: bool = True
+    estimate: float | None = None
+
+    @property
+    def upper(self) -> float:
+        """The ceiling as a probability, rounded up."""
+        return min(1.0, max(SMALLEST, math.exp(self.log_upper) * (1 + 4e-16)))
+
+    @property
+    def lower(self) -> float:
+        """The lower end as a probability, rounded down."""
+        return math.exp(self.log_lower) * (1 - 4e-16)
+
+    @property
+    def baseline(self) -> float:
+        """The success kappa of the best blind guess (0 where it underflows: use `log_baseline`)."""
+        return math.exp(self.log_baseline)
+
+    @property
+    def advantage(self) -> float:
+        """(gamma - kappa) / (1 - kappa) at the upper end: what the release adds to a blind guess (S3 Eq. 4)."""
+        gain = -math.expm1(self.log_baseline - self.log_upper)  # 1 - kappa / gamma
+        return self.upper * gain / -math.expm1(self.log_baseline)
+
+    @property
+    def log_amplification(self) -> float:
+        """Log of gamma / kappa at the upper end."""
+        return self.log_upper - self.log_baseline
+
+    @property
+    def amplification(self) -> float:
+        """gamma / kappa at the upper end (inf beyond the range of floats: use `log_amplification`)."""
+        return math.exp(self.log_amplification) if self.log_amplification < 709 else math.inf
+
+    @property
+    def relative_width(self) -> float:
+        """(upper - lower) / upper."""
+        return -math.expm1(self.log_lower - self.log_upper)
+
+    def __str__(self) -> str:
+        """One line that a person can read."""
+        limits = "between" if self.certified else "estimated between"
+        return (
+            f"success {limits} {_probability(self.log_lower)} and {_probability(self.log_upper)} "
+            f"(blind guess {_probability(self.log_baseline)}, {_probability(self.log_amplification)} times that; "
+            f"{'certified' if self.certified else 'not certified'}, {self.method})"
+        )
+
+
+def _probability(logarithm: float) -> str:
+    """exp(logarithm) to five digits, also where it is no float."""
+    if abs(logarithm) < 600:
+        return f"{math.exp(logarithm):.5g}"
+    exponent = math.floor(logarithm / math.log(10))
+    return f"{math.exp(logarithm - exponent * math.log(10)):.4f}e{exponent:+d}"

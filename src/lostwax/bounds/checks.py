@@ -1,0 +1,117 @@
+"""Arguments that every bound takes: each check names the argument, what was expected, what came, and what to do."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+
+HIGHEST_STEPS = 10**9
+
+
+def log_baseline(value: float) -> float:
+    """The log of a probability in (0, 1)."""
+    number = _number("log_baseline", value)
+    if not -math.inf < number < 0:
+        raise ValueError(
+            f"Expected log_baseline={value!r} to be a finite number below 0: it is the natural log of the blind "
+            "guess's success, for instance math.log(0.1). Pass a probability as baseline= to lostwax.bound."
+        )
+    return number
+
+
+def probability(name: str, value: float, remedy: str) -> float:
+    """A probability in (0, 1)."""
+    number = _number(name, value)
+    if not 0 < number < 1:
+        raise ValueError(f"Expected {name}={value!r} to lie in (0, 1), both ends excluded. {remedy}")
+    return number
+
+
+def baseline(value: float | None, log_value: float | None) -> float:
+    """The log baseline, of which exactly one form is given."""
+    if value is None and log_value is not None:
+        return log_baseline(log_value)
+    if value is None or log_value is not None:
+        given = "neither" if value is None else "both"
+        raise ValueError(
+            f"Expected exactly one of baseline and log_baseline, got {given}. The baseline is the success of the "
+            "best blind guess, for instance 1/10 for ten equally likely candidates; below 1e-300 pass its log."
+        )
+    remedy = (
+        "It is the success of the best blind guess; for a value below 1e-300 pass its natural log as log_baseline, "
+        "and see `lostwax kappa` for help with choosing it."
+    )
+    return math.log(probability("baseline", value, remedy))
+
+
+def positive(name: str, value: float, remedy: str) -> float:
+    """A finite number above 0."""
+    number = _number(name, value)
+    if not 0 < number < math.inf:
+        raise ValueError(f"Expected {name}={value!r} to be finite and above 0. {remedy}")
+    return number
+
+
+def not_negative(name: str, value: float, remedy: str) -> float:
+    """A finite number of 0 or more."""
+    number = _number(name, value)
+    if not 0 <= number < math.inf:
+        raise ValueError(f"Expected {name}={value!r} to be finite and at least 0. {remedy}")
+    return number
+
+
+def noise_multiplier(value: float) -> float:
+    """The noise's standard deviation divided by the clipping norm."""
+    remedy = "It is the noise's standard deviation divided by the clipping norm of the summed gradients."
+    return positive("noise_multiplier", value, remedy)
+
+
+def sample_rate(value: float) -> float:
+    """The chance of each record to enter each step."""
+    number = _number("sample_rate", value)
+    if not 0 < number <= 1:
+        raise ValueError(
+            f"Expected sample_rate={value!r} to lie in (0, 1]. It is the chance of each record to enter each step "
+            "(Poisson sampling); use 1.0 for full batches."
+        )
+    return number
+
+
+def sampling(value: str, rate: float) -> None:
+    """How batches are drawn: what is proved below a rate of 1 is proved for Poisson sampling alone."""
+    if value not in ("poisson", "shuffled", "fixed"):
+        raise ValueError(f"Expected sampling={value!r} to be 'poisson', 'shuffled' or 'fixed'.")
+    if value != "poisson" and rate < 1:
+        raise ValueError(
+            f"Expected sampling='poisson' with sample_rate={rate}, got {value!r}: the gain from sampling is proved for "
+            "Poisson sampling alone. Count a record's own steps instead: sample_rate=1.0 with steps=epochs when it "
+            "enters one batch an epoch, or with all steps."
+        )
+
+
+def whole(name: str, value: int, remedy: str, *, lowest: int = 1, highest: int = HIGHEST_STEPS) -> int:
+    """A whole number; 3.0 passes for 3."""
+    number = _number(name, value)
+    if not lowest <= number <= highest or number != math.floor(number):
+        raise ValueError(f"Expected {name}={value!r} to be a whole number from {lowest} to {highest}. {remedy}")
+    return int(number)
+
+
+def steps(value: int) -> int:
+    """How many noisy steps are released."""
+    return whole("steps", value, "It is the number of noisy updates, epochs times batches per epoch.")
+
+
+def records(value: int) -> int:
+    """How many records are rebuilt at once."""
+    return whole("records", value, "It is how many records are to be rebuilt at once.", highest=1000)
+
+
+def _number(name: str, value: float) -> float:
+    """The value as a float, NaN and foreign types refused by name."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"Expected {name} to be a number, got {type(value).__name__}. Pass a plain int or float.")
+    number = float(value)
+    if math.isnan(number):
+        raise ValueError(f"Expected {name} to be a number, got NaN. Look for an undefined value upstream.")
+    return number

@@ -1,0 +1,83 @@
+"""Full batches, and single steps: the ceilings in closed form."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import gammaln, log_ndtr, ndtri_exp
+
+from lostwax.bounds import checks
+from lostwax.bounds.ceiling import SMALLEST, Ceiling
+
+ROUNDING = 4e-13  # relative error of a log computed here, measured against 60 digits in tests/bounds/test_gaussian.py
+
+
+def gaussian(log_baseline: float, noise_multiplier: float, steps: int = 1, records: int = 1) -> Ceiling:
+    """Ceiling for T full-batch Gaussian steps: Phi(Phi^-1(kappa) + k sqrt(T) / s).
+
+    The likelihood ratio of N(k, s^2)^T to N(0, s^2)^T grows with the sum of the steps, a Gaussian test whose power
+    is this (Kaissis et al., arXiv 2307.03928). k records at once shift a clipped sum by at most k.
+    """
+    log_kappa = checks.log_baseline(log_baseline)
+    noise = checks.noise_multiplier(noise_multiplier)
+    distance = checks.records(records) * math.sqrt(checks.steps(steps)) / noise
+    return _closed(log_gaussian(log_kappa, distance), log_kappa, "Gaussian closed form")
+
+
+def single_step(log_baseline: float, noise_multiplier: float, sample_rate: float, records: int = 1) -> Ceiling:
+    """Ceiling for one subsampled step: the sum over i of P[Binomial(k, q) = i] Phi(Phi^-1(kappa) + i / s).
+
+    The mixture's ratio to the null grows with x, so the best test is again a threshold on x.
+    """
+    log_kappa = checks.log_baseline(log_baseline)
+    noise = checks.noise_multiplier(noise_multiplier)
+    rate, group = checks.sample_rate(sample_rate), checks.records(records)
+    return _closed(
+        log_single_step(log_kappa, noise, rate, group), log_kappa, "single-step closed form, Poisson sampling", group
+    )
+
+
+def log_gaussian(log_kappa: float, distance: float) -> float:
+    """log Phi(Phi^-1(kappa) + distance)."""
+    return float(log_ndtr(normal_quantile(log_kappa) + distance))
+
+
+def log_single_step(log_kappa: float, noise: float, rate: float, group: int) -> float:
+    """The log of the single-step mixture, through its complement where it is near 1."""
+    log_weights = log_binomial(group, rate)
+    reached = normal_quantile(log_kappa) + np.arange(group + 1) / noise
+    log_gamma = float(np.logaddexp.reduce(log_weights + log_ndtr(reached)))
+    if log_gamma < -0.7:
+        return log_gamma
+    missed = float(np.logaddexp.reduce(log_weights + log_ndtr(-reached)))
+    return math.log1p(-math.exp(missed))
+
+
+def log_binomial(trials: int, rate: float) -> np.ndarray:
+    """Log probabilities of 0..trials successes."""
+    i = np.arange(trials + 1)
+    if rate == 1:
+        return np.where(i == trials, 0.0, -np.inf)
+    choose = gammaln(trials + 1) - gammaln(i + 1) - gammaln(trials - i + 1)
+    weights: np.ndarray = choose + i * math.log(rate) + (trials - i) * math.log1p(-rate)
+    return weights
+
+
+def normal_quantile(log_probability: float) -> float:
+    """Phi^-1 of exp(log_probability), with one Newton step on log Phi to take the last digits."""
+    z = float(ndtri_exp(log_probability))
+    if log_probability > -0.5:
+        return z  # near 1 the log has few digits of its own: nothing to gain
+    log_value = float(log_ndtr(z))
+    slope = math.exp(-z * z / 2 - 0.5 * math.log(2 * math.pi) - log_value)  # phi / Phi
+    return z + (log_probability - log_value) / slope
+
+
+def _closed(log_gamma: float, log_kappa: float, method: str, group: int = 1) -> Ceiling:
+    """A closed form, opened by its rounding error and kept inside [kappa, 1)."""
+    log_gamma = max(log_gamma, log_kappa)
+    binomial = 1e-14 * group if group > 1 else 0.0  # the log factorials of a group carry an absolute error
+    log_upper = min(0.0, log_gamma * (1 - ROUNDING) + binomial)
+    log_lower = max(log_kappa, min(log_gamma * (1 + ROUNDING) - binomial, -SMALLEST))
+    return Ceiling(log_lower, log_upper, log_kappa, method)

@@ -1,0 +1,98 @@
+"""The baseline kappa, the success of the best blind guess (S1 section VII-D, S3 appendices I and J)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy.special import betaincinv, gammainc, gammaln
+
+from lostwax.bounds import checks
+
+DIMENSION = "It is the number of coordinates of a record."
+RADIUS = "It is the distance up to which a guess counts as a success."
+
+
+def log_kappa_ball(eta: float, dimension: int) -> float:
+    """Log baseline of a record uniform in the unit ball, rebuilt to a Euclidean distance of eta: eta^d."""
+    eta = checks.positive("eta", eta, RADIUS)
+    d = checks.whole("dimension", dimension, DIMENSION)
+    return min(0.0, d * math.log(eta))
+
+
+def log_kappa_gaussian(eta: float, sigma: float, dimension: int) -> float:
+    """Log baseline of a record N(w, sigma^2 I), rebuilt to a distance of eta: P[chi2_d <= eta^2 / sigma^2]."""
+    eta = checks.positive("eta", eta, RADIUS)
+    sigma = checks.positive("sigma", sigma, "It is the standard deviation of the prior in each coordinate.")
+    shape = checks.whole("dimension", dimension, DIMENSION) / 2
+    x = (eta / sigma) ** 2 / 2
+    if x > shape:  # in the bulk or beyond: nothing underflows
+        return min(0.0, math.log(float(gammainc(shape, x))))
+    # P(a, x) = x^a exp(-x) / Gamma(a + 1) * (1 + x / (a + 1) + x^2 / ((a + 1)(a + 2)) + ...), positive terms
+    term, series, n = 1.0, 1.0, 0
+    while term > 1e-17 * series:
+        n += 1
+        term *= x / (shape + n)
+        series += term
+    return shape * math.log(x) - x - float(gammaln(shape + 1)) + math.log(series)
+
+
+def kappa_discrete(prior: Sequence[float]) -> float:
+    """Baseline of naming a candidate exactly: the largest prior probability."""
+    p = np.asarray(prior, float)
+    if p.ndim != 1 or p.size == 0 or not (p >= 0).all() or not math.isclose(float(p.sum()), 1.0, rel_tol=1e-9):
+        raise ValueError(
+            f"Expected prior to hold probabilities that add up to 1, got {prior!r}. Divide the weights by their sum."
+        )
+    return float(p.max())
+
+
+def kappa_from_samples(
+    samples: np.ndarray,
+    metric: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    eta: float,
+    confidence: float = 0.95,
+) -> float:
+    """Upper limit of the baseline from N independent records of the prior (S3 appendix J, sharpened).
+
+    The best guess of all is a fixed point, and the sample holds a binomial number of records near it: their
+    Clopper-Pearson limit is a limit of kappa. That point is not known, but whatever lies within eta of it lies
+    within 2 eta of each other, so the largest count around a *sample* at radius 2 eta is at least as large.
+    `metric(samples, centre)` returns N distances and must obey the triangle inequality (the root of the mean squared
+    error does, the mean squared error does not).
+    """
+    eta = checks.not_negative("eta", eta, RADIUS)
+    confidence = checks.probability("confidence", confidence, "It is the chance that the limit holds, like 0.95.")
+    number = len(samples)
+    if number < 2:
+        raise ValueError(f"Expected two or more samples, got {number}. Draw more records from the prior.")
+    most = 0
+    for centre in samples:
+        distances = np.asarray(metric(samples, centre))
+        if distances.shape != (number,) or not (distances >= 0).all():
+            raise ValueError(
+                f"Expected metric(samples, centre) to return {number} distances of 0 or more, got shape "
+                f"{distances.shape}. Compare every sample with the one centre."
+            )
+        most = max(most, int((distances <= 2 * eta).sum()))
+    return 1.0 if most == number else float(betaincinv(most + 1, number - most, confidence))
+
+
+def log_kappa_pixels(dimension: int, tolerance: float, fraction: float) -> float:
+    """Log baseline of S3 appendix I: a share `fraction` of d pixels, uniform in [0, 1], within `tolerance`.
+
+    Each pixel is hit with p = min(1, 2 tolerance) by a guess in the middle, independently, so the baseline is the
+    binomial tail P[Binomial(d, p) >= fraction d]. The printed p^(d fraction) leaves out the choice of pixels.
+    """
+    d = checks.whole("dimension", dimension, DIMENSION)
+    tolerance = checks.positive("tolerance", tolerance, "It is the distance allowed in each pixel, like 32 / 255.")
+    share = checks.positive("fraction", fraction, "It is the share of pixels that must be close, in (0, 1].")
+    if share > 1:
+        raise ValueError(f"Expected fraction={fraction!r} to lie in (0, 1]. It is a share, not a count of pixels.")
+    p = min(1.0, 2 * tolerance)
+    if p == 1:
+        return 0.0
+    hits = np.arange(math.ceil(share * d - 1e-9), d + 1)
+    log_choose = gammaln(d + 1) - gammaln(hits + 1) - gammaln(d - hits + 1)
+    return min(0.0, float(np.logaddexp.reduce(log_choose + hits * math.log(p) + (d - hits) * math.log1p(-p))))

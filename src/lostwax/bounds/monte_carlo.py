@@ -1,0 +1,85 @@
+"""S3's sampled ceiling: an estimate with confidence limits, for comparison. It certifies nothing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lostwax.bounds import checks
+from lostwax.bounds.ceiling import Ceiling
+from lostwax.bounds.step_law import Array, StepLaw
+
+
+def monte_carlo(
+    log_baseline: float,
+    noise_multiplier: float,
+    sample_rate: float,
+    steps: int,
+    *,
+    samples: int = 1_000_000,
+    confidence: float = 0.95,
+    repaired: bool = True,
+    seed: int = 0,
+) -> Ceiling:
+    """Estimate gamma from sampled likelihood ratios R = dmu/dnu under nu.
+
+    S3 Algorithm 1 adds up the top kappa N of N ratios, which the heavy tail of R makes erratic. Since E_nu[R] = 1,
+    the `repaired` form takes 1 minus the mean of the bottom (1 - kappa) N, which are bounded.
+    The limits hold with the given confidence (both together), whichever estimate is asked for.
+    """
+    log_kappa = checks.log_baseline(log_baseline)
+    noise = checks.noise_multiplier(noise_multiplier)
+    rate, count = checks.sample_rate(sample_rate), checks.steps(steps)
+    number = checks.whole("samples", samples, "It is the number of sampled runs; S3 uses 1,000,000.", lowest=1000)
+    confidence = checks.probability("confidence", confidence, "It is the chance that both limits hold.")
+    kappa = math.exp(log_kappa)
+    if kappa * number < 10:
+        raise ValueError(
+            f"Expected at least 10 / baseline samples, got {number} for a baseline of {kappa:.3g}. "
+            "Sampling says nothing about events this rare: use lostwax.bound, which is exact."
+        )
+    ratios = np.exp(np.minimum(_losses(noise, rate, count, number, seed), 700.0))
+    low, high = _limits(ratios, kappa, (1 - confidence) / 3)
+    ordered = np.sort(ratios)
+    top = round(kappa * number)
+    value = 1 - ordered[:-top].sum() / number if repaired else ordered[-top:].sum() / number
+    method = f"Monte Carlo, {'bottom' if repaired else 'top'} ratios of {number}, limits at {confidence:g}"
+    estimate = min(1.0, max(kappa, float(value)))
+    return Ceiling(math.log(max(low, kappa)), math.log(min(high, 1.0)), log_kappa, method, False, estimate)
+
+
+def _losses(noise: float, rate: float, steps: int, number: int, seed: int) -> Array:
+    """Log ratios of `number` runs drawn from nu, one step at a time: (number,)."""
+    generator = np.random.default_rng(seed)
+    if rate == 1:
+        distance = math.sqrt(steps) / noise
+        return distance * generator.standard_normal(number) - distance**2 / 2
+    step = StepLaw(noise, rate)
+    total = np.zeros(number)
+    for _ in range(steps):
+        total += step.loss(generator.standard_normal(number))
+    return total
+
+
+def _limits(ratios: Array, kappa: float, failure: float) -> tuple[float, float]:
+    """Limits of gamma, each of three statements wrong with chance `failure`.
+
+    The first half of the ratios chooses a level t, the second half judges it, so that t is a constant to it.
+    Upper: gamma <= E[(R - t)_+] + t kappa = 1 - E[min(R, t)] + t kappa.
+    Lower: the test R > t has power 1 - E[R; R <= t], and is diluted where its null probability exceeds kappa.
+    """
+    half = ratios.size // 2
+    level = float(np.quantile(ratios[:half], 1 - kappa))
+    judge = ratios[half:]
+    high = 1 - level * _mean_limit(np.minimum(judge, level) / level, failure, -1) + level * kappa
+    size = _mean_limit((judge > level).astype(float), failure, +1)
+    power = 1 - level * _mean_limit(np.where(judge <= level, judge, 0.0) / level, failure, +1)
+    return power * min(1.0, kappa / size), high
+
+
+def _mean_limit(values: Array, failure: float, side: int) -> float:
+    """One-sided limit of the mean of values in [0, 1]: empirical Bernstein (Maurer and Pontil 2009, Theorem 4)."""
+    n, log_term = values.size, math.log(2 / failure)
+    spread = math.sqrt(2 * float(values.var(ddof=1)) * log_term / n) + 7 * log_term / (3 * (n - 1))
+    return min(1.0, max(0.0, float(values.mean()) + side * spread))

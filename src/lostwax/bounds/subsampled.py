@@ -1,0 +1,103 @@
+"""Poisson-sampled DP-SGD: a two-sided certified ceiling (S3 section 3, without sampling error)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from lostwax.bounds import checks
+from lostwax.bounds.ceiling import SMALLEST, Ceiling
+from lostwax.bounds.cells import cut
+from lostwax.bounds.composed import LARGEST
+from lostwax.bounds.gaussian import gaussian, single_step
+from lostwax.bounds.interval import log_lower_end, log_upper_end
+from lostwax.bounds.logs import log_one_minus
+from lostwax.bounds.step_law import StepLaw
+from lostwax.bounds.tilt import Aim, aim
+
+METHOD = "privacy-loss distribution, Poisson sampling"
+ATTEMPTS = 6
+WIDEST = 1.0  # cell, as a loss
+LEAST_NOISE = 0.01  # below, the two Gaussians are 100 deviations apart: the limit of no noise is the ceiling
+
+
+def subsampled(
+    log_baseline: float,
+    noise_multiplier: float,
+    sample_rate: float,
+    steps: int,
+    tolerance: float = 1e-4,
+    records: int = 1,
+) -> Ceiling:
+    """Ceiling for T steps of Gaussian noise on Poisson samples, to a relative width of `tolerance`.
+
+    gamma(kappa) = sup { mu(E) : nu(E) <= kappa } with nu = N(0, s^2)^T and mu the T-fold mixture of `StepLaw`.
+    Upper end: one step's loss is spread onto a lattice (`cells`), raised to the power T by one transform
+    (`composed`) and put through the duality (`interval`). Lower end: the exact power of a test that sees only the
+    cells. Both close like T h^2 in the cell width h, which is chosen ahead and refined until the two ends meet.
+    The interval is valid at any width; where `tolerance` is out of reach it is wider, as `relative_width` shows.
+    """
+    log_kappa = checks.log_baseline(log_baseline)
+    noise = checks.noise_multiplier(noise_multiplier)
+    rate, count = checks.sample_rate(sample_rate), checks.steps(steps)
+    tolerance = checks.probability("tolerance", tolerance, "It is the relative width to aim at, for instance 1e-4.")
+    group = checks.records(records)
+    if rate == 1:
+        return gaussian(log_kappa, noise, count, group)
+    if count == 1:
+        return single_step(log_kappa, noise, rate, group)
+    ceiling = _bracket(log_kappa, noise, rate, count, group)
+    if ceiling.relative_width <= tolerance * 1e-3:
+        return ceiling
+    log_negligible = log_kappa - math.log(count) - 30
+    step = StepLaw(max(noise, LEAST_NOISE), rate, group, log_negligible)
+    target = aim(step, count, log_kappa, tolerance)
+    for _ in range(ATTEMPTS):
+        target = _fit(target)
+        cells = cut(step, target.spacing, target.right)
+        low = log_lower_end(cells, target, count, log_kappa)
+        high, threshold = log_upper_end(step, cells, target, count, log_kappa)
+        ceiling = _intersect(ceiling, low, high if noise >= LEAST_NOISE else 0.0)
+        width = ceiling.relative_width
+        if width <= tolerance or max(target.below + target.above, target.span) / target.spacing > 0.7 * LARGEST:
+            break
+        target = _refine(target, math.sqrt(tolerance / width), aim(step, count, log_kappa, tolerance, threshold))
+    return ceiling
+
+
+def _bracket(log_kappa: float, noise: float, rate: float, steps: int, group: int) -> Ceiling:
+    """What is known in closed form.
+
+    At least the single-step ceiling (ignore the other steps). At most the full-batch ceiling, and at most
+    1 - (1 - q)^(k T) (1 - kappa): when no record of the group is ever drawn, nothing leaks.
+    """
+    low = single_step(log_kappa, noise, rate, group).log_lower
+    full = gaussian(log_kappa, noise, steps, group).log_upper
+    log_untouched = steps * group * math.log1p(-rate) + log_one_minus(log_kappa)  # log of 1 - the limit
+    never = min(0.0, log_one_minus(log_untouched) + 1e-13 * (1 - log_untouched))
+    return Ceiling(low, max(low, min(full, never)), log_kappa, METHOD)
+
+
+def _refine(target: Aim, short: float, again: Aim) -> Aim:
+    """Aim at the threshold that was found, if the first aim was well off it; else make the cells finer."""
+    if abs(again.mean - target.mean) * abs(again.tilt - target.tilt) > 1:
+        return again
+    return replace(again, spacing=target.spacing * min(0.7, max(1 / 16, 0.8 * short)))
+
+
+def _fit(target: Aim) -> Aim:
+    """Widen the cells until window and grid fit the largest transform, but not beyond what a cell can hold."""
+    wide = max(target.spacing, max(target.below + target.above, target.span) / (LARGEST - 4))
+    return replace(target, spacing=min(wide, WIDEST))
+
+
+def _intersect(ceiling: Ceiling, log_low: float, log_high: float) -> Ceiling:
+    """The tighter end on each side; an end that is no number says nothing."""
+    low = ceiling.log_lower if math.isnan(log_low) else max(ceiling.log_lower, min(log_low, -SMALLEST))
+    high = ceiling.log_upper if math.isnan(log_high) else min(ceiling.log_upper, log_high)
+    if low > high:
+        raise ArithmeticError(
+            f"The ends of a ceiling crossed (log lower {low}, log upper {high}): a fault of lostwax, not of the "
+            "arguments. Please report them."
+        )
+    return replace(ceiling, log_lower=low, log_upper=high)

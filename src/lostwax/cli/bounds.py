@@ -1,0 +1,95 @@
+"""`lostwax bound` and `lostwax calibrate`: the two questions of a privacy engineer."""
+
+from __future__ import annotations
+
+import json as json_format
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+Sampling = Literal["poisson", "shuffled", "fixed"]
+
+
+def bound(
+    noise_multiplier: float,
+    sample_rate: float = 1.0,
+    steps: int = 1,
+    baseline: float | None = None,
+    log_baseline: float | None = None,
+    tolerance: float = 1e-4,
+    records: int = 1,
+    sampling: Sampling = "poisson",
+    json: bool = False,
+    plot: Path | None = None,
+) -> None:
+    """With this noise, how often can anyone rebuild a record?
+
+    Args:
+        noise_multiplier: Standard deviation of the noise on the sum of clipped gradients, over the clipping norm.
+        sample_rate: The chance of each record to be in a step's batch.
+        steps: How many steps of training.
+        baseline: Success of the best blind guess; `lostwax kappa` helps to choose it.
+        log_baseline: Its natural log, where it is too small for a float.
+        tolerance: Relative width of the certified interval to aim at.
+        records: How many records are rebuilt at once.
+        sampling: How batches are drawn; only Poisson sampling is covered below a rate of 1.
+        json: Print numbers for programs.
+        plot: Also draw the ceiling against the noise, for several baselines, to this file.
+    """
+    from lostwax.bounds import bound as compute
+
+    ceiling = compute(
+        noise_multiplier=noise_multiplier,
+        sample_rate=sample_rate,
+        steps=steps,
+        baseline=baseline,
+        log_baseline=log_baseline,
+        tolerance=tolerance,
+        records=records,
+        sampling=sampling,
+    )
+    if json:
+        numbers = {"upper": ceiling.upper, "lower": ceiling.lower, "advantage": ceiling.advantage}
+        print(json_format.dumps({**asdict(ceiling), **numbers, "amplification": ceiling.amplification}, indent=1))
+    else:
+        print(ceiling)
+    if plot is not None:
+        from lostwax.reports.ceiling_figure import draw_ceilings
+
+        asked = float(f"{ceiling.baseline:.6g}")
+        baselines = sorted({0.5, 0.1, 0.01, asked} - {0.0})
+        draw_ceilings(plot, baselines=baselines, sample_rate=sample_rate, steps=steps)
+        print(f"drawn: {plot}")
+
+
+def calibrate(
+    max_success: float,
+    baseline: float,
+    sample_rate: float = 1.0,
+    steps: int = 1,
+    delta: float = 1e-5,
+    sampling: Sampling = "poisson",
+    json: bool = False,
+) -> None:
+    """What noise do I need so that nobody rebuilds a record more often than this?
+
+    Args:
+        max_success: The success that no attack may exceed.
+        baseline: Success of the best blind guess; `lostwax kappa` helps to choose it.
+        sample_rate: The chance of each record to be in a step's batch.
+        steps: How many steps of training.
+        delta: The delta at which epsilon is reported.
+        sampling: How batches are drawn; only Poisson sampling is covered below a rate of 1.
+        json: Print numbers for programs.
+    """
+    from lostwax.bounds import calibrate as compute
+
+    plan = compute(
+        max_success=max_success,
+        baseline=baseline,
+        sample_rate=sample_rate,
+        steps=steps,
+        delta=delta,
+        sampling=sampling,
+    )
+    print(json_format.dumps(asdict(plan), indent=1) if json else plan)

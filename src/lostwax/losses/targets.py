@@ -1,0 +1,17 @@
+"""Class numbers as indicator columns."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def indicators(y: Tensor, outputs: Tensor) -> Tensor:
+    """One column an output: 1 in the column of the record's class, else 0; with a single output, y itself.
+
+    Written as a comparison, not a scatter, so that it maps over any leading axes and under vmap.
+    """
+    if outputs.shape[-1] == 1:
+        return y.unsqueeze(-1).to(outputs.dtype)  # (..., n, 1)
+    classes = torch.arange(outputs.shape[-1], device=y.device)
+    return (y.unsqueeze(-1) == classes).to(outputs.dtype)  # (..., n, c)

@@ -1,0 +1,5 @@
+"""Victim architectures; any other `nn.Module` works as well."""
+
+from lostwax.nets.mlp import mlp
+
+__all__ = ["mlp"]

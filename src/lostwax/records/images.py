@@ -1,0 +1,65 @@
+"""8-bit images on their way in, from arrays or from files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lostwax.records.optional import optional
+from lostwax.types import Records
+
+
+def from_pixels(source: str, images: NDArray[Any], labels: NDArray[Any]) -> Records:
+    """Pixels 0..255 as float32 in [0, 1], channels first; labels as class numbers."""
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (1,), (3,)):
+        raise ValueError(
+            f"{source}: images must be uint8 of shape (n, height, width) or (n, height, width, 1 or 3), "
+            f"got {images.dtype} of shape {images.shape}."
+        )
+    if labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
+        raise ValueError(
+            f"{source}: labels must be whole numbers, one an image: expected shape {images.shape[:1]}, "
+            f"got {labels.dtype} of shape {labels.shape}."
+        )
+    if images.size == 0:
+        raise ValueError(f"{source}: expected at least one image, got shape {images.shape}.")
+    if labels.min() < 0:
+        raise ValueError(f"{source}: labels must be 0 or more, got {labels.min()}.")
+    pixels = np.moveaxis(images.reshape(*images.shape[:3], -1), -1, 1)  # (n, channels, h, w)
+    x = torch.from_numpy(np.ascontiguousarray(pixels)).float().div_(255)
+    return Records(x=x, y=torch.from_numpy(labels.astype(np.int64)))
+
+
+def read_images(source: str, paths: Sequence[Path], *, channels: int, size: int | None) -> NDArray[np.uint8]:
+    """Image files as one array; with `size`, each is scaled and cut to its central square of that side."""
+    if channels not in (1, 3):
+        raise ValueError(f"{source}: channels must be 1 (grey) or 3 (RGB), got {channels!r}.")
+    if size is not None and (not isinstance(size, int) or size < 1):
+        raise ValueError(f"{source}: size must be a whole number of pixels of at least 1, got {size!r}.")
+    images = [_read(source, path, "L" if channels == 1 else "RGB", size) for path in paths]
+    for path, image in zip(paths, images, strict=True):
+        if image.shape != images[0].shape:
+            (height, width), (other_height, other_width) = image.shape[:2], images[0].shape[:2]
+            raise ValueError(
+                f"{source}: images must be of one size, but {path} is {width} x {height} and "
+                f"{paths[0]} is {other_width} x {other_height}: pass size= to bring all to one square."
+            )
+    return np.stack(images)  # (n, h, w) or (n, h, w, 3)
+
+
+def _read(source: str, path: Path, mode: str, size: int | None) -> NDArray[np.uint8]:
+    pillow, operations = optional("PIL.Image", source, "vision"), optional("PIL.ImageOps", source, "vision")
+    try:
+        with pillow.open(path) as image:
+            depth = image.mode
+            converted = image.convert(mode)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ValueError(f"{source}: {path} cannot be read as an image ({error}).") from error
+    if depth[0] in "IF":  # conversion would clip at 255
+        raise ValueError(f"{source}: {path} holds pixels of more than 8 bits (mode {depth}): scale it to 0..255 first.")
+    return np.asarray(converted if size is None else operations.fit(converted, (size, size)))

@@ -1,0 +1,67 @@
+"""Images in a pickle-free .npz: `images`, or lossless WebP strips where they would be too large."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+from zipfile import BadZipFile, is_zipfile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lostwax.records.choice import check_choice
+from lostwax.records.images import from_pixels
+from lostwax.records.optional import optional
+from lostwax.types import Records
+
+Part = Literal["train", "test", "all"]
+PARTS = ("train", "test", "all")
+
+
+def npz(path: str | PathLike[str], part: Part = "all") -> Records:
+    """Images and labels of a .npz archive.
+
+    It holds `images`, uint8 (n, h, w) or (n, h, w, 3), or else these as `n_chunks` WebP strips `webp_000`,
+    `webp_001`, ... with their `shape`; `labels` (n,), whole numbers; and, where it has parts, `split` (n,):
+    0 train, 1 test.
+    """
+    check_choice("records.npz: part", part, PARTS)
+    source = f"records.npz: {path}"
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{source} is not a file.")
+    if not is_zipfile(path):
+        raise ValueError(f"{source} is not an .npz archive: write it with numpy.savez_compressed.")
+    try:
+        with np.load(path) as archive:
+            images, labels = _images(archive), archive["labels"]
+            split = archive.get("split")
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
+        raise ValueError(f"{source} cannot be read as an archive of images ({error}).") from error
+    if part == "all":
+        return from_pixels(source, images, labels)
+    if split is None:
+        raise ValueError(f"{source} has no `split`, got part={part!r}: pass part='all'.")
+    if not split.shape == labels.shape == images.shape[:1]:
+        raise ValueError(
+            f"{source}: split and labels must have one number an image: expected shape {images.shape[:1]}, "
+            f"got {split.shape} and {labels.shape}."
+        )
+    chosen = split == PARTS.index(part)
+    if not chosen.any():
+        raise ValueError(f"{source} holds no {part!r} images: pass part='all' to take what there is.")
+    return from_pixels(source, images[chosen], labels[chosen])
+
+
+def _images(archive: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    if "n_chunks" not in archive:
+        return archive["images"]
+    pillow = optional("PIL.Image", "records.npz", "vision")
+    shape = tuple(int(length) for length in archive["shape"])
+    strips = []
+    for i in range(int(archive["n_chunks"])):
+        with pillow.open(io.BytesIO(archive[f"webp_{i:03d}"].tobytes())) as strip:
+            strips.append(np.asarray(strip).reshape(-1, *shape[1:]))
+    return np.concatenate(strips).reshape(shape)

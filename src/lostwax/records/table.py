@@ -1,0 +1,125 @@
+"""Rows and columns: arrays, a pandas frame, a CSV or Parquet file."""
+
+from __future__ import annotations
+
+import sys
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lostwax.records.choice import check_choice, listing
+from lostwax.records.optional import optional
+from lostwax.types import Records
+
+SOURCE = "records.table"
+
+
+def table(data: Any, target: Any = None, *, classes: bool | None = None) -> Records:
+    """Numeric features as float64 (n, d), and a label.
+
+    `data` is a pair (X, y), a pandas frame, or the path of a CSV or Parquet file; in the last two the column
+    named `target` is the label. Labels of text or whole numbers become class numbers 0..c-1 in sorted order
+    (as scikit-learn's `classes_`) and floats stay float64; `classes` True or False overrules this (False for
+    counts).
+    """
+    if isinstance(data, tuple) and len(data) == 2:
+        if target is not None:
+            raise ValueError(f"{SOURCE}: target names a column, but (X, y) brings its label: leave target out.")
+        (features, labels), what = data, "y"
+    else:
+        frame = _read(Path(data)) if isinstance(data, str | PathLike) else data
+        if not _is_frame(frame):
+            raise TypeError(
+                f"{SOURCE}: data must be a pair (X, y), a pandas frame or the path of a CSV or Parquet file, "
+                f"got {type(data).__name__}."
+            )
+        columns = list(frame.columns)
+        check_choice(f"{SOURCE}: target", target, columns)
+        if columns.count(target) > 1:
+            raise ValueError(f"{SOURCE}: target must name one column, got {columns.count(target)} named {target!r}.")
+        features, labels, what = frame.drop(columns=target), frame[target], f"target {target!r}"
+    x, y = _features(features), _labels(labels, what, classes)
+    if len(x) != len(y):
+        raise ValueError(f"{SOURCE}: y must have one label a row of X: expected {len(x)}, got {len(y)}.")
+    return Records(x=torch.from_numpy(x), y=torch.from_numpy(y))
+
+
+def _read(path: Path) -> Any:
+    if not path.is_file():
+        raise FileNotFoundError(f"{SOURCE}: {path} is not a file.")
+    pandas = optional("pandas", SOURCE, "tables")
+    try:
+        if path.suffix == ".parquet":
+            optional("pyarrow", SOURCE, "tables")
+            return pandas.read_parquet(path)
+        if ".csv" in path.suffixes:
+            return pandas.read_csv(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{SOURCE}: {path} cannot be read as a table ({error}).") from error
+    raise ValueError(f"{SOURCE}: expected a .csv or .parquet file, got {path}: read it with pandas and pass the frame.")
+
+
+def _is_frame(data: Any) -> bool:
+    pandas = sys.modules.get("pandas")  # whoever holds a frame has imported pandas
+    return pandas is not None and isinstance(data, pandas.DataFrame)
+
+
+def _features(features: Any) -> NDArray[np.float64]:
+    if _is_frame(features):
+        names = [repr(name) for name in features.columns]
+        texts = [repr(name) for name, column in features.items() if not _is_numeric(column)]
+        if texts:
+            raise ValueError(
+                f"{SOURCE}: features must be numbers, but these columns are not: {listing(texts)}. "
+                "Encode them first (pandas.get_dummies for categories), or drop them."
+            )
+        x = features.to_numpy(dtype=np.float64, na_value=np.nan)
+    else:
+        raw = np.asarray(features)
+        if raw.dtype.kind not in "biuf" or raw.ndim != 2:
+            raise ValueError(
+                f"{SOURCE}: X must be an array of numbers of shape (n, d), got {raw.dtype} of shape "
+                f"{raw.shape}: encode text as numbers and reshape first."
+            )
+        names = [str(i) for i in range(raw.shape[1])]
+        x = raw.astype(np.float64)
+    if x.size == 0:
+        raise ValueError(f"{SOURCE}: expected at least one row and one feature, got shape {x.shape}.")
+    bad = (~np.isfinite(x)).sum(axis=0)  # (d,)
+    if bad.any():
+        counts = zip(names, bad, strict=True)
+        where = listing(f"column {name} ({many} of {len(x)} rows)" for name, many in counts if many)
+        raise ValueError(f"{SOURCE}: NaN or infinite values in {where}: drop these rows or fill them first.")
+    return np.array(x, order="C")  # our own copy, by rows
+
+
+def _is_numeric(column: Any) -> bool:
+    types = sys.modules["pandas"].api.types
+    return bool(types.is_numeric_dtype(column) and not types.is_complex_dtype(column))
+
+
+def _labels(labels: Any, what: str, classes: bool | None) -> NDArray[Any]:
+    y = np.asarray(labels)
+    if y.ndim != 1 or y.dtype.kind not in "biufUSO":
+        raise ValueError(f"{SOURCE}: {what} must be numbers or text of shape (n,), got {y.dtype} of shape {y.shape}.")
+    wrong = np.zeros(len(y), dtype=bool)
+    if y.dtype.kind == "f":
+        wrong = ~np.isfinite(y)
+    elif y.dtype.kind == "O":  # pandas keeps text, and whole numbers with gaps, as objects
+        kind: Any = str if any(isinstance(value, str) for value in y) else (int, np.integer, np.bool_)
+        wrong = np.array([not isinstance(value, kind) for value in y], dtype=bool)
+    if wrong.any():
+        first = y[wrong].tolist()[0]
+        raise ValueError(
+            f"{SOURCE}: {what} has {wrong.sum()} of {len(y)} labels missing, infinite or of another type "
+            f"than the rest (first {first!r} in row {wrong.argmax()}): drop these rows or fill them first."
+        )
+    if classes or (classes is None and y.dtype.kind != "f"):
+        return np.unique(y, return_inverse=True)[1].astype(np.int64)
+    if len(y) and isinstance(y[0], str | bytes):
+        raise ValueError(f"{SOURCE}: {what} is text, got classes=False: leave classes out, or pass numbers.")
+    return y.astype(np.float64)

@@ -1,0 +1,1 @@
+"""An audit as something a person reads."""

@@ -1,0 +1,86 @@
+"""Learning-rate schedules as values: the factor on the learning rate at each step.
+
+Steps are optimiser steps, so with mini-batches an epoch counts once for every batch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Schedule(Protocol):
+    """A factor on the learning rate."""
+
+    def __call__(self, step: int, steps: int) -> float:
+        """The factor at `step` (from 0) of a training of `steps`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same rate at every step."""
+
+    def __call__(self, step: int, steps: int) -> float:
+        """1."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Half a cosine from 1 down to `floor`, after `warmup` steps of a straight line up to 1.
+
+    Without warm-up this is torch's CosineAnnealingLR with T_max = steps and eta_min = floor * lr.
+    """
+
+    warmup: int = 0
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.warmup < 0:
+            raise ValueError(f"Cosine: expected warmup >= 0, got {self.warmup}.")
+        if not 0 <= self.floor <= 1:
+            raise ValueError(f"Cosine: expected floor in [0, 1], got {self.floor}.")
+
+    def __call__(self, step: int, steps: int) -> float:
+        """floor + (1 - floor) (1 + cos(pi t)) / 2, with t from 0 to 1 after the warm-up."""
+        if step < self.warmup:
+            return (step + 1) / (self.warmup + 1)
+        t = (step - self.warmup) / max(steps - self.warmup, 1)
+        return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * t)) / 2
+
+
+@dataclass(frozen=True)
+class StepDecay:
+    """The rate times `factor` after every `every` steps: torch's StepLR."""
+
+    every: int
+    factor: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ValueError(f"StepDecay: expected every >= 1, got {self.every}.")
+        if not self.factor > 0:
+            raise ValueError(f"StepDecay: expected factor > 0, got {self.factor}.")
+
+    def __call__(self, step: int, steps: int) -> float:
+        """factor^floor(step / every)."""
+        return float(self.factor ** (step // self.every))
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A straight line from `start` to `end`, which step number `steps` would reach: torch's LinearLR."""
+
+    start: float = 1.0
+    end: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("start", "end"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"Linear: expected {name} >= 0, got {getattr(self, name)}.")
+
+    def __call__(self, step: int, steps: int) -> float:
+        """start + (end - start) step / steps."""
+        return self.start + (self.end - self.start) * step / steps

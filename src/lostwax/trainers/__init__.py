@@ -1,0 +1,9 @@
+"""Trainers: the victim's algorithm as a value, for one model or for many at once."""
+
+from lostwax.trainers.adam import Adam
+from lostwax.trainers.adamw import AdamW
+from lostwax.trainers.gd import GD
+from lostwax.trainers.optimum import Optimum
+from lostwax.trainers.sgd import SGD
+
+__all__ = ["GD", "SGD", "Adam", "AdamW", "Optimum"]

@@ -1,0 +1,52 @@
+"""Full-batch gradient descent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+from lostwax.inits import LeCunNormal
+from lostwax.schedules import Cosine
+from lostwax.trainers.batches import Batches
+from lostwax.trainers.descent import Descent, State
+from lostwax.trainers.momentum import descend, velocity
+from lostwax.trainers.stacked import Params
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class GD(Descent):
+    """Gradient descent on all records at once: `GD(lr=0.2, momentum=0.9, steps=100)` is the victim of S1."""
+
+    lr: float = 0.1
+    momentum: float = 0.0
+    steps: int = 100
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._expect("momentum", "in [0, 1)", 0 <= self.momentum < 1)
+        self._expect("steps", ">= 1", self.steps >= 1)
+
+    @property
+    def batches(self) -> Batches:
+        """All records, `steps` times."""
+        return Batches(epochs=self.steps)
+
+    def buffers(self, params: Params) -> tuple[Params, ...]:
+        """A velocity, where there is momentum."""
+        return velocity(params, self.momentum)
+
+    def update(self, state: State, gradient: Params, lr: float, number: int) -> State:
+        """Heavy ball, as torch.optim.SGD."""
+        return descend(state, gradient, lr, self.momentum, self.weight_decay)
+
+    @classmethod
+    def examples(cls) -> tuple[GD, ...]:
+        """Instances to test."""
+        return (
+            cls(lr=0.2, momentum=0.9, steps=5),
+            cls(lr=0.2, steps=4, weight_decay=1e-2, schedule=Cosine(warmup=1), dtype=torch.float64),
+            cls(lr=0.2, momentum=0.5, steps=3, init=LeCunNormal(seed=None), tile=4),
+        )

@@ -1,0 +1,136 @@
+"""What cannot be trained many at once, refused with the reason and the cure."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from lostwax.inits import trainable
+from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredHinge
+from lostwax.seeds import generator
+from lostwax.trainers.stacked import Architecture
+from lostwax.types import Cohort, Loss, Records
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+
+
+def check_net(net: nn.Module) -> None:
+    """Refuse what can be told from the modules alone."""
+    if any(isinstance(value, nn.parameter.UninitializedParameter) for value in net.parameters()):
+        raise ValueError("net: a lazy module does not know its sizes yet; run the net once on a record first.")
+    if not trainable(net):
+        raise ValueError("net: expected at least one parameter with requires_grad=True to train, got none.")
+    for name, module in net.named_modules():
+        where = f"net: module '{name or type(net).__name__}' ({type(module).__name__})"
+        if isinstance(module, _BATCH_NORMS) or getattr(module, "running_mean", None) is not None:
+            raise ValueError(
+                f"{where} mixes the records of a batch and keeps running statistics: a model is then "
+                "more than a function of its training set. Use nn.GroupNorm instead."
+            )
+        chance = module.p if isinstance(module, _DROPOUTS) else getattr(module, "dropout", 0.0)
+        if isinstance(chance, int | float) and chance > 0:
+            raise ValueError(f"{where} drops values at random with p={chance}. Set p=0 or remove it.")
+
+
+def check_data(cohort: Cohort) -> None:
+    """Refuse records that no net could be trained on."""
+    if len(cohort) == 0:
+        raise ValueError("cohort: expected at least one model, got an empty index.")
+    if cohort.records == 0:
+        raise ValueError("cohort: expected at least one record a model, got none, shared or own.")
+    shared, own = cohort.shared, cohort.own
+    if shared.inputs.dtype != own.inputs.dtype or shared.y.dtype != own.y.dtype:
+        raise TypeError(
+            "cohort: shared and own records differ in dtype: "
+            f"x {shared.inputs.dtype} and {own.inputs.dtype}, y {shared.y.dtype} and {own.y.dtype}. "
+            "Convert one of them."
+        )
+    if shared.inputs.device != own.inputs.device:
+        raise ValueError(
+            f"cohort: shared records are on {shared.inputs.device}, own on {own.inputs.device}. "
+            "Move one of them with Records.to(device)."
+        )
+    if shared.inputs.shape[1:] != own.inputs.shape[2:]:
+        raise ValueError(
+            "cohort: shared and own records differ in what the net trains on: "
+            f"{tuple(shared.inputs.shape[1:])} and {tuple(own.inputs.shape[2:])}. "
+            "Give both features, or neither."
+        )
+    for name, records in (("shared", shared), ("own", own)):
+        _check_values(f"cohort.{name}", records)
+
+
+def _check_values(name: str, records: Records) -> None:
+    if not records.inputs.is_floating_point():
+        raise TypeError(
+            f"{name}.x: expected floating-point inputs, got {records.inputs.dtype}. "
+            "Scale pixels to [0, 1] first, or pass records.to(torch.float32)."
+        )
+    for part, values in (("x", records.inputs), ("y", records.y)):
+        bad = int((~torch.isfinite(values)).sum()) if values.is_floating_point() else 0
+        if bad:
+            raise ValueError(f"{name}.{part}: {bad} of {values.numel()} values are NaN or infinite. Drop or fill them.")
+
+
+def check_outputs(net: Architecture, cohort: Cohort, loss: Loss) -> None:
+    """Run the net on two made-up records, together and alone, and refuse what it or the loss cannot take."""
+    inputs = cohort.own.inputs
+    made_up = generator(0, "probe").random((2, *inputs.shape[2:]))
+    records = torch.from_numpy(made_up).to(inputs.device, inputs.dtype)
+    params = net.initial(records)
+    with torch.no_grad():
+        try:
+            together = net(params, records)
+            again = net(params, records)
+            alone = [net(params, records[:1]), net(params, records[1:])]
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            raise ValueError(
+                f"net: it cannot take records of shape {tuple(records.shape[1:])}, which come to it as a "
+                f"batch (n, ...): {error}"
+            ) from error
+    if not isinstance(together, Tensor) or together.ndim != 2 or len(together) != 2:
+        got = tuple(together.shape) if isinstance(together, Tensor) else type(together).__name__
+        raise ValueError(
+            f"net: expected outputs of shape (n, c), one row a record, got {got} for n = 2. "
+            "Keep the last axis where there is one output, and flatten others."
+        )
+    if not _close(together, again):
+        raise ValueError("net: it draws random numbers: the same records twice gave different outputs. Remove them.")
+    if not _close(together, torch.cat(alone)):
+        raise ValueError(
+            "net: it mixes records: two records together and each alone gave different outputs, so that the "
+            "loss is no mean over records. Normalise within a record (nn.GroupNorm, nn.LayerNorm) instead."
+        )
+    try:
+        torch.func.vmap(net, in_dims=(0, None))({name: value[None] for name, value in params.items()}, records)
+    except RuntimeError as error:
+        raise ValueError(f"net: torch.func.vmap cannot run it for many models at once: {error}") from error
+    for name, y in (("cohort.shared.y", cohort.shared.y), ("cohort.own.y", cohort.own.y.flatten(0, 1))):
+        if len(y):
+            check_labels(name, y, together.shape[1], loss)
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    tolerance = torch.finfo(one.dtype).eps ** 0.5
+    return torch.allclose(one, other, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def check_labels(name: str, y: Tensor, outputs: int, loss: Loss) -> None:
+    """Refuse labels that the loss cannot take from a net of so many outputs."""
+    kind = type(loss).__name__
+    if isinstance(loss, CrossEntropy) and outputs < 2:
+        raise ValueError(f"net: {kind} needs two outputs or more, got {outputs}. Use BinaryCrossEntropy with one.")
+    if isinstance(loss, CrossEntropy | BinaryCrossEntropy | SquaredHinge):
+        if outputs > 1 and (y.is_floating_point() or y.ndim != 1):
+            raise TypeError(f"{name}: {kind} expects one whole class number a record, got {y.dtype} {tuple(y.shape)}.")
+        low, high, most = float(y.min()), float(y.max()), max(outputs, 2) - 1
+        if low < 0 or high > most:
+            raise ValueError(
+                f"{name}: {kind} on a net of {outputs} outputs expects labels from 0 to {most}, "
+                f"got {low:g} to {high:g}. Give the net one output a class, or number the classes from 0."
+            )
+    elif y.numel() != len(y) * outputs:
+        raise ValueError(
+            f"{name}: {kind} expects a target for each of the net's {outputs} outputs, got shape {tuple(y.shape)}."
+        )

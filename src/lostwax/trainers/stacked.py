@@ -1,0 +1,111 @@
+"""Many models at once: the gradient of m stacked models on records they share and records of their own.
+
+The models are an axis of the parameters, and `torch.func.vmap` runs one model's code over it. Records that
+all models share are never copied: a linear layer on them is one matrix product for all models, forward and
+backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from lostwax.inits import trainable
+from lostwax.types import Loss
+
+Params = dict[str, Tensor]
+Part = tuple[Tensor, Tensor]  # inputs and labels of some records
+
+
+class Batch(NamedTuple):
+    """The records of one step."""
+
+    shared: tuple[Part, ...]  # (b, ...) the same for every model; at most one part, none when empty
+    own: tuple[Part, ...]  # (m, b, ...) each model's own; likewise
+
+    @property
+    def size(self) -> int:
+        """How many records a model sees."""
+        return sum(int(y.shape[0]) for _, y in self.shared) + sum(int(y.shape[1]) for _, y in self.own)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A net as a function of its trainable parameters."""
+
+    net: nn.Module
+    constants: Params  # frozen parameters and buffers, the same for every model
+
+    @classmethod
+    def of(cls, net: nn.Module, device: torch.device, dtype: torch.dtype) -> Architecture:
+        """A copy in training mode, its constants on the device; the user's net stays as it is."""
+        ours = deepcopy(net).train()
+        frozen = {name: value for name, value in ours.named_parameters() if not value.requires_grad}
+        constants = {**frozen, **dict(ours.named_buffers())}
+        return cls(ours, {name: _cast(value, device, dtype) for name, value in constants.items()})
+
+    def initial(self, like: Tensor) -> Params:
+        """The parameters that the net came with."""
+        return {name: _cast(value, like.device, like.dtype) for name, value in trainable(self.net).items()}
+
+    def __call__(self, params: Params, x: Tensor) -> Tensor:
+        """One model's outputs, (n, c)."""
+        outputs: Tensor = torch.func.functional_call(self.net, {**self.constants, **params}, (x,))
+        return outputs
+
+
+def _cast(value: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    return value.detach().to(device, dtype if value.is_floating_point() else value.dtype)
+
+
+def gradient(net: Architecture, loss: Loss, params: Params, batch: Batch) -> Params:
+    """The gradient of each model's mean loss over its batch, (m, ...)."""
+
+    def of_one_model(params: Params, shared: tuple[Part, ...], own: tuple[Part, ...]) -> Params:
+        parts = shared + own
+        outputs, pull, *_ = torch.func.vjp(lambda params: _outputs(net, params, [x for x, _ in parts]), params)
+        residuals = tuple(loss.residual(out, y) / batch.size for out, (_, y) in zip(outputs, parts, strict=True))
+        (gradient,) = pull(residuals)  # J^T residual / n
+        return dict(gradient)
+
+    stacked: Callable[..., Params] = torch.func.vmap(of_one_model, in_dims=(0, None, 0))
+    return stacked(params, batch.shared, batch.own)
+
+
+def _outputs(net: Architecture, params: Params, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    with _RecordsLast():
+        return tuple(net(params, x) for x in inputs)  # (n, c) each
+
+
+class _RecordsLast(TorchFunctionMode):
+    """Computes `linear` as (W X^T)^T, so that records lie last in memory.
+
+    Under vmap, m matrices W (h, d) and one X (n, d) then fold into a single product (m h, d) (d, n), whose
+    result is (m, h, n) as it stands; the gradient folds likewise into (m h, n) (n, d). torch's own rule for
+    linear would copy the result into (m, n, h).
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Replace `linear`, and leave everything else alone."""
+        if func is nn.functional.linear and args and args[0].ndim >= 2:
+            func = _linear
+        return func(*args, **(kwargs or {}))
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    out = weight @ x.flatten(0, -2).mT  # (h, n)
+    if bias is not None:
+        out = out + bias.unsqueeze(-1)
+    return out.mT.reshape(*x.shape[:-1], -1)  # (..., h)

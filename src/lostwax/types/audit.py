@@ -1,0 +1,199 @@
+"""What an audit found: every guess with its error, and the numbers a person asks for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from lostwax.types.audit_text import as_table
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from lostwax.types.games import Guess
+    from lostwax.types.records import Records
+
+SCHEMA = 1
+
+
+class Verdict(StrEnum):
+    """Can this record be rebuilt from this release, and if not, what stands in the way?"""
+
+    RECOVERABLE = "recoverable"
+    SOLVER_LIMITED = "solver-limited"  # only because training stopped short of the optimum: accidental, no defence
+    INFORMATION_LIMITED = "information-limited"  # the release holds too little of it, whatever the solver
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of an audit: one release, attacked in every game."""
+
+    name: str  # "as released", "as converged"
+    guess: Guess
+    errors: Mapping[str, NDArray[np.float64]]  # by metric, (games,) each
+    rebuilt: NDArray[np.bool_]  # (games,) error within the audit's threshold
+    labels_right: NDArray[np.bool_]  # (games,)
+    seconds: float  # wall time of the attack on all games
+    predicted: NDArray[np.float64] | None = None  # (games,) size of the error as the auditor foretells it
+    verdicts: tuple[Verdict, ...] = ()  # one a game, where the attack can give reasons
+    stationarity: float | None = None  # |gradient| over the sum of the rows' |gradients|: 0 at the optimum
+
+
+@dataclass(frozen=True, repr=False)
+class Audit:
+    """The result of `lw.audit`: printed as a table, kept by `to_json`."""
+
+    subject: str  # what was audited
+    kind: Literal["this model", "this procedure"]
+    threat: str  # what the adversary knows, in words
+    attack: str
+    metric: str  # the headline metric, a key of every finding's errors
+    criterion: str  # the metric that decides whether a record counts as rebuilt ...
+    threshold: float  # ... and how small its error must be
+    games: NDArray[np.int64]  # (games,) which rows, or which models
+    population: int  # how many games there could have been
+    truth: Records  # (games, ...)
+    findings: tuple[Finding, ...]  # the first is the release as it is
+    baselines: Mapping[str, Mapping[str, NDArray[np.float64]]]  # name -> metric -> (games,)
+    oracle: str  # the baseline to beat: the nearest record that the adversary has anyway (S1 section V-B)
+    provenance: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+    classes: tuple[object, ...] = ()  # the user's own names of class numbers 0, 1, ...; empty for regressions
+
+    @property
+    def guess(self) -> Guess:
+        """What was rebuilt in every game from the model as released."""
+        return self.findings[0].guess
+
+    @property
+    def predicted(self) -> NDArray[np.float64] | None:
+        """The error foretold for every game, for the model as released."""
+        return self.findings[0].predicted
+
+    @property
+    def errors(self) -> NDArray[np.float64]:
+        """The headline error of every game, for the model as released."""
+        return self.findings[0].errors[self.metric]
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The verdict of every game, for the model as released."""
+        return self.findings[0].verdicts
+
+    def beats_oracle(self, finding: Finding) -> NDArray[np.bool_]:
+        """(games,) is the guess nearer than every record the adversary had anyway?"""
+        return finding.errors[self.metric] < self.baselines[self.oracle][self.metric]
+
+    def finding(self, name: str) -> Finding:
+        """The line of that name: `audit.finding("as converged")`."""
+        for finding in self.findings:
+            if finding.name == name:
+                return finding
+        names = ", ".join(f'"{finding.name}"' for finding in self.findings)
+        raise KeyError(f'Audit.finding: expected one of {names}, got "{name}".')
+
+    def summary(self) -> dict[str, dict[str, float]]:
+        """The headline numbers of every line and baseline."""
+        import numpy as np
+
+        lines: dict[str, dict[str, float]] = {}
+        for finding in self.findings:
+            errors = finding.errors[self.metric]
+            lines[finding.name] = {
+                "games": len(self.games),
+                "rebuilt": float(finding.rebuilt.mean()),
+                "beats_oracle": float(self.beats_oracle(finding).mean()),
+                "labels_right": float(finding.labels_right.mean()),
+                "median_error": float(np.median(errors)),
+                "milliseconds_per_record": 1e3 * finding.seconds / len(self.games),
+                **{
+                    str(verdict): finding.verdicts.count(verdict) / len(self.games)
+                    for verdict in Verdict
+                    if finding.verdicts
+                },
+            }
+        for name, errors_by_metric in self.baselines.items():
+            errors = errors_by_metric[self.metric]
+            rebuilt = float((errors_by_metric[self.criterion] <= self.threshold).mean())
+            lines[name] = {
+                "games": len(self.games),
+                "rebuilt": rebuilt,
+                "median_error": float(np.median(errors)),
+            }
+        return lines
+
+    def to_json(self, path: str | Path) -> Path:
+        """Write everything but the records themselves: an audit that is passed around must not leak them."""
+        target = Path(path)
+        if not target.parent.is_dir():
+            raise FileNotFoundError(
+                f"Audit.to_json: the folder {target.parent} of path={path} does not exist. Create it first."
+            )
+        if target.is_dir():
+            raise IsADirectoryError(
+                f"Audit.to_json: path={path} is a folder. Name a file in it: {target / 'audit.json'}."
+            )
+        partial = target.with_name(target.name + ".part")
+        partial.write_text(json.dumps(self._plain(), indent=1, allow_nan=False) + "\n")
+        partial.replace(target)
+        return target
+
+    def _plain(self) -> dict[str, Any]:
+        head = {
+            name: getattr(self, name)
+            for name in (
+                "subject",
+                "kind",
+                "threat",
+                "attack",
+                "metric",
+                "criterion",
+                "threshold",
+                "population",
+            )
+        }
+        return {
+            "schema": SCHEMA,
+            **head,
+            "notes": list(self.notes),
+            "classes": [str(name) for name in self.classes],
+            "summary": {name: _plain_numbers(numbers) for name, numbers in self.summary().items()},
+            "games": self.games.tolist(),
+            "findings": [_plain_finding(finding) for finding in self.findings],
+            "baselines": {
+                name: {metric: _numbers(errors) for metric, errors in by_metric.items()}
+                for name, by_metric in self.baselines.items()
+            },
+            "provenance": dict(self.provenance),
+        }
+
+    def __repr__(self) -> str:
+        """The table, never the records: a notebook prints what its last line evaluates to."""
+        return as_table(self)
+
+
+def _plain_finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "name": finding.name,
+        "seconds": finding.seconds,
+        "stationarity": finding.stationarity,
+        "errors": {metric: _numbers(errors) for metric, errors in finding.errors.items()},
+        "predicted": None if finding.predicted is None else _numbers(finding.predicted),
+        "rebuilt": finding.rebuilt.tolist(),
+        "labels_right": finding.labels_right.tolist(),
+        "verdicts": [str(verdict) for verdict in finding.verdicts],
+    }
+
+
+def _plain_numbers(numbers: dict[str, float]) -> dict[str, float | None]:
+    return {name: value if abs(value) < float("inf") else None for name, value in numbers.items()}
+
+
+def _numbers(values: NDArray[np.float64]) -> list[float | None]:
+    """JSON has no infinity: an error without bound is null."""
+    return [value if abs(value) < float("inf") else None for value in values.tolist()]

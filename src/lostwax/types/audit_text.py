@@ -1,0 +1,102 @@
+"""An audit as a table a person can read."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lostwax.types.audit import Audit
+
+
+def as_table(audit: Audit) -> str:
+    """Title, verdict in plain words, one row a line or baseline, notes."""
+    played = len(audit.games)
+    every = "all" if played == audit.population else str(played)
+    lines = [
+        f"lostwax audit of {audit.subject}",
+        f"{audit.kind} · {every} of {audit.population} games · attack {audit.attack} · {audit.threat}",
+        "",
+        verdict_sentence(audit),
+        "",
+    ]
+    rows = [("", "rebuilt", "beats nearest", "median error", "labels right", "ms a record", "why the rest is not")]
+    summary = audit.summary()
+    for finding in audit.findings:
+        numbers = summary[finding.name]
+        rows.append(
+            (
+                finding.name,
+                _rate(round(numbers["rebuilt"] * played), played, audit.population),
+                f"{100 * numbers['beats_oracle']:.1f} %",
+                _error(numbers["median_error"]),
+                f"{100 * numbers['labels_right']:.1f} %",
+                f"{numbers['milliseconds_per_record']:.3f}",
+                _reasons(numbers),
+            )
+        )
+    for name in audit.baselines:
+        numbers = summary[name]
+        rebuilt = _rate(round(numbers["rebuilt"] * played), played, audit.population)
+        rows.append((name, rebuilt, "", _error(numbers["median_error"]), "", "", ""))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines += [
+        "",
+        f"rebuilt: {audit.criterion} <= {audit.threshold:g}; error: {audit.metric}; "
+        f"beats nearest: smaller error than the {audit.oracle} has",
+    ]
+    lines += [f"note: {note}" for note in audit.notes]
+    return "\n".join(lines)
+
+
+def verdict_sentence(audit: Audit) -> str:
+    """What the numbers mean for somebody about to release the model."""
+    played = len(audit.games)
+    released = audit.findings[0]
+    rebuilt = int(released.rebuilt.sum())
+    if rebuilt == played:
+        sentence = f"Every record played for ({played}) can be rebuilt by an adversary who knows the others."
+    elif rebuilt:
+        sentence = f"{rebuilt} of {played} records can be rebuilt by an adversary who knows the others."
+    else:
+        sentence = f"None of {played} records could be rebuilt from this model as it stands."
+    near = int((audit.beats_oracle(released) & ~released.rebuilt).sum())
+    if near:
+        sentence += f" {near} more guesses come nearer than any record the adversary had."
+    best = max(int(finding.rebuilt.sum()) for finding in audit.findings)
+    if best > rebuilt:
+        sentence += (
+            f" At the optimum {best} can be rebuilt: what hides them in this model is only that its solver stopped "
+            "early, which is accidental noise and no defence."
+        )
+    return sentence
+
+
+def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
+    """The Wilson 95 % interval of a rate."""
+    rate = successes / trials
+    centre = (rate + z * z / (2 * trials)) / (1 + z * z / trials)
+    half = z * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials)) / (1 + z * z / trials)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def _rate(successes: int, trials: int, population: int) -> str:
+    text = f"{100 * successes / trials:.1f} %"
+    if trials == population:
+        return text  # every game was played: nothing is estimated
+    low, high = wilson(successes, trials)
+    return f"{text} ({100 * low:.1f}-{100 * high:.1f})"
+
+
+def _error(value: float) -> str:
+    return f"{value:.3f}" if 0.001 <= value < 1000 else f"{value:.1e}"
+
+
+def _reasons(numbers: dict[str, float]) -> str:
+    reasons = [
+        f"{100 * numbers[reason]:.1f} % {reason}"
+        for reason in ("solver-limited", "information-limited")
+        if numbers.get(reason, 0) > 0
+    ]
+    return ", ".join(reasons)

@@ -1,0 +1,114 @@
+"""What is played for and with: training sets that share a core, releases, guesses.
+
+Axes, everywhere: m models (games), n records of a training set, k secret records, p parameters, t steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from lostwax.types.protocols import Access, Threat, Trainer
+    from lostwax.types.records import Records
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """m training sets that share a known core: set i is `shared` followed by `own[i]`.
+
+    Informed adversary: a large `shared`, k = 1. Weak adversary: an empty `shared`, k = n.
+    """
+
+    shared: Records  # (n - k, ...) known to the adversary
+    own: Records  # (m, k, ...) the secrets
+    index: Tensor  # (m,) which models these are, so that chunk 7 knows it holds models 1792..2047
+
+    def __post_init__(self) -> None:
+        m, k = self.own.x.shape[:2]
+        if self.index.shape != (m,):
+            raise ValueError(f"Cohort: expected one index a model, shape ({m},), got {tuple(self.index.shape)}.")
+        if tuple(self.own.y.shape[:2]) != (m, k):
+            raise ValueError(f"Cohort: expected own.y of shape ({m}, {k}, ...), got {tuple(self.own.y.shape)}.")
+        if self.own.x.shape[2:] != self.shared.x.shape[1:]:
+            raise ValueError(
+                f"Cohort: shared and own records differ in shape: "
+                f"{tuple(self.shared.x.shape[1:])} and {tuple(self.own.x.shape[2:])}."
+            )
+
+    def __len__(self) -> int:
+        return int(self.own.x.shape[0])
+
+    def __getitem__(self, models: Tensor | slice) -> Cohort:
+        return Cohort(self.shared, self.own[models], self.index[models])
+
+    @property
+    def secrets(self) -> int:
+        """k, the number of secret records a training set holds."""
+        return int(self.own.x.shape[1])
+
+    @property
+    def records(self) -> int:
+        """n, the number of records a model is trained on."""
+        return len(self.shared) + self.secrets
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of training, m models stacked: the parameters before it, and the gradient it was taken with."""
+
+    number: int
+    params: Mapping[str, Tensor]  # (m, ...)
+    gradient: Mapping[str, Tensor]  # (m, ...)
+
+
+@dataclass(frozen=True)
+class Release:
+    """What was published, m models stacked. Nothing secret inside."""
+
+    params: Mapping[str, Tensor]  # every value has a leading m axis
+    steps: Callable[[], Iterator[Step]] | None = None  # where intermediate values are published too (DP-SGD)
+
+    def __len__(self) -> int:
+        return int(next(iter(self.params.values())).shape[0])
+
+    def __getitem__(self, model: int) -> dict[str, Tensor]:
+        """One model's parameters, ready for `net.load_state_dict(..., strict=False)`."""
+        return {name: value[model] for name, value in self.params.items()}
+
+    def flat(self) -> Tensor:
+        """All parameters side by side."""
+        import torch
+
+        return torch.cat([value.flatten(1) for value in self.params.values()], 1)  # (m, p)
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """Everything an attack may prepare with. It holds no secret and no release: honesty by type."""
+
+    net: nn.Module
+    trainer: Trainer
+    threat: Threat
+    access: Access
+    prior: Records
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What a game tells the adversary about its target besides the release."""
+
+    labels: Tensor | None = None  # (m, k) where the label is known
+    candidates: Records | None = None  # (m, c, ...) a discrete prior, or a membership pair
+
+
+@dataclass(frozen=True)
+class Guess:
+    """An attack's answer to m games."""
+
+    records: Records  # (m, k, ...)
+    confidence: Tensor  # (m, k), higher is surer; comparable within one attack
+    alternatives: Records | None = None  # (m, c, ...) all records that explain the release alike, likeliest first

@@ -1,0 +1,185 @@
+"""Every complaint names the argument, what was expected, what was got."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_iris
+from sklearn.decomposition import PCA
+from sklearn.ensemble import RandomForestClassifier, VotingClassifier
+from sklearn.linear_model import Lasso, LinearRegression, LogisticRegression, LogisticRegressionCV, Ridge
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, LinearSVC, LinearSVR
+from sklearn.tree import DecisionTreeClassifier
+
+import lostwax as lw
+
+X, Y = load_iris(return_X_y=True)
+X = StandardScaler().fit_transform(X)
+MODEL = LogisticRegression(max_iter=1000).fit(X, Y)
+
+
+def broken(value, row=3, column=2):
+    copy = X.copy()
+    copy[row, column] = value
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "words"),
+    [
+        (
+            (broken(np.nan), Y),
+            ValueError,
+            "X holds 1 values that are NaN or infinite, the first at row 3, column 2",
+        ),
+        ((broken(np.inf), Y), ValueError, "X holds 1 values"),
+        ((X[:0], Y[:0]), ValueError, "X is empty"),
+        ((X[:1], Y[:1]), ValueError, "X has one row"),
+        ((X[:, 0], Y), ValueError, "expected X with one row a record"),
+        ((X, Y[:-1]), ValueError, "y must have one row a record.*expected 150 rows"),
+        ((X, 5), ValueError, "y must have one row a record"),
+        ((X[:, :3], Y), ValueError, "X has 3 features, but LogisticRegression was fitted on 4"),
+        ((X, np.eye(3)[Y]), ValueError, "one class label a record"),
+        (
+            (X, np.array(["a", None] * 75, dtype=object)),
+            ValueError,
+            "labels that the model was not fitted on: 'a', None",
+        ),
+        ((X, Y + 1), ValueError, "labels that the model was not fitted on: 3;"),
+        ((X, np.where(Y == 0, np.nan, Y)), ValueError, "y holds 50 values"),
+        ((X.astype(str) + "a", Y), TypeError, "expected numbers in X"),
+        ((X.astype(complex), Y), TypeError, "complex"),
+        ((scipy.sparse.csr_array(X), Y), TypeError, r"pass X.toarray\(\)"),
+        (X, TypeError, r"expected data=\(X, y\)"),
+        ((X, Y, Y), TypeError, r"expected data=\(X, y\)"),
+        ((np.random.default_rng(0).normal(size=X.shape), Y), ValueError, "was not fitted on this data"),
+        ((X, np.roll(Y, 30)), ValueError, "was not fitted on this data"),
+    ],
+)
+def test_data(data, error, words):
+    with pytest.raises(error, match=words):
+        lw.audit(MODEL, data)
+
+
+def test_targets_of_another_width():
+    with pytest.raises(ValueError, match="expected y with 1 targets a record"):
+        lw.audit(Ridge().fit(X, Y), (X, np.stack([Y, Y], 1)))
+
+
+@pytest.mark.parametrize(
+    ("weight", "words"),
+    [
+        (np.ones(3), r"sample_weight of shape \(150,\), got \(3,\)"),
+        (-np.ones(150), "sample_weight >= 0"),
+        (np.full(150, np.nan), "sample_weight holds 150 values"),
+    ],
+)
+def test_sample_weight(weight, words):
+    with pytest.raises(ValueError, match=words):
+        lw.audit(MODEL, (X, Y), sample_weight=weight)
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "words"),
+    [
+        (DecisionTreeClassifier().fit(X, Y), TypeError, "thresholds and leaf averages.*shadow models"),
+        (RandomForestClassifier(5).fit(X, Y), TypeError, "thresholds and leaf averages"),
+        (SVC().fit(X, Y), TypeError, "support_vectors_"),
+        (KNeighborsClassifier().fit(X, Y), TypeError, "stores its training records"),
+        (MLPClassifier((3,), max_iter=1).fit(X, Y), TypeError, "no single optimum"),
+        (KMeans(3, n_init=1).fit(X), TypeError, "does not cover KMeans. It covers LinearRegression"),
+        (Lasso().fit(X, Y), TypeError, "does not cover Lasso"),
+        (LogisticRegression(l1_ratio=1, solver="saga", max_iter=20).fit(X, Y), ValueError, "an L1 penalty"),
+        (LinearRegression(positive=True).fit(X, Y), ValueError, "positive=True"),
+        (Ridge(positive=True).fit(X, Y), ValueError, "positive=True"),
+        (LinearSVC(loss="hinge").fit(X, Y), ValueError, "loss='squared_hinge'"),
+        (LinearSVC(penalty="l1", dual=False).fit(X, Y), ValueError, "penalty='l2'"),
+        (LinearSVC(multi_class="crammer_singer").fit(X, Y), ValueError, "multi_class='ovr'"),
+        (LinearSVC(class_weight="balanced").fit(X, Y), ValueError, "class_weight=None"),
+        (
+            OneVsRestClassifier(LogisticRegression(class_weight="balanced")).fit(X, Y),
+            ValueError,
+            "class_weight",
+        ),
+        (OneVsRestClassifier(GaussianNB()).fit(X, Y), TypeError, "does not cover GaussianNB"),
+        (GaussianNB().fit(X, np.zeros(150)), ValueError, "one class only"),
+        (make_pipeline(PCA(2), LogisticRegression()).fit(X, Y), ValueError, "cannot look behind PCA"),
+        (LogisticRegression(), ValueError, "LogisticRegression is not fitted"),
+        (make_pipeline(StandardScaler(), LogisticRegression()), ValueError, "Pipeline is not fitted"),
+        (make_pipeline(StandardScaler(), "passthrough").fit(X, Y), TypeError, "ends in 'passthrough'"),
+        (LogisticRegressionCV(refit=False, cv=2).fit(X, Y), ValueError, "refit=True"),
+        (LinearSVR().fit(X, Y), TypeError, "does not cover LinearSVR"),
+        (VotingClassifier([("one", LogisticRegression())]).fit(X, Y), TypeError, "does not cover VotingClassifier"),
+        (NearestCentroid().fit(X, Y), TypeError, "does not cover NearestCentroid"),
+        (OneVsRestClassifier(LinearRegression()).fit(X, Y), TypeError, "OneVsRestClassifier of LogisticRegression"),
+        (LogisticRegression, TypeError, "expected a fitted scikit-learn estimator"),
+        ("model.pkl", TypeError, "expected a fitted scikit-learn estimator"),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore")
+def test_model(model, error, words):
+    labels = np.zeros(150) if isinstance(model, GaussianNB) else Y
+    with pytest.raises(error, match=words):
+        lw.audit(model, (X, labels))
+
+
+def test_other_rows_of_the_same_kind_are_noticed():
+    rng = np.random.default_rng(0)
+    A, B = rng.normal(size=(2, 300, 5))
+    for model in (Ridge(), LinearRegression(), LogisticRegression()):
+        targets = [(part @ np.arange(5.0) + rng.normal(size=300)) for part in (A, B)]
+        if isinstance(model, LogisticRegression):
+            targets = [target > 0 for target in targets]
+        model.fit(A, targets[0])
+        lw.audit(model, (A, targets[0]))
+        with pytest.raises(ValueError, match="was not fitted on this data"):
+            lw.audit(model, (B, targets[1]))
+
+
+def test_published_sums_must_agree_with_the_table():
+    with pytest.raises(ValueError, match=r"was not fitted on this data.*does not agree"):
+        lw.audit(GaussianNB().fit(X, Y), (broken(9.0), Y))
+    with pytest.raises(ValueError, match="almost this data"):
+        lw.audit(make_pipeline(StandardScaler(), Ridge()).fit(X, Y), (broken(X[3, 2] + 0.05), Y))
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ({"games": 2.5}, "games to be a whole number"),
+        ({"games": True}, "games to be a whole number"),
+        ({"games": "all"}, "games to be a whole number"),
+        ({"seed": None}, "seed to be a whole number"),
+        (
+            {"trainer": lw.Optimum(), "attack": lw.ClosedForm()},
+            "attack, trainer has no meaning for a scikit-learn model",
+        ),
+    ],
+)
+def test_arguments_of_another_kind(argument, words):
+    with pytest.raises(TypeError, match=words):
+        lw.audit(MODEL, (X, Y), **argument)
+
+
+@pytest.mark.parametrize("games", [0, 151, -1])
+def test_games(games):
+    with pytest.raises(ValueError, match=f"expected 1 <= games <= 150.*got {games}"):
+        lw.audit(MODEL, (X, Y), games=games)
+
+
+@pytest.mark.parametrize("threshold", [0, -1, float("nan")])
+def test_threshold(threshold):
+    with pytest.raises(ValueError, match="expected threshold > 0"):
+        lw.audit(MODEL, (X, Y), threshold=threshold)
+
+
+def test_neither_kind_of_audit():
+    with pytest.raises(TypeError, match=r"pass data=\(X, y\).*or trainer, threat, attack, prior, secrets"):
+        lw.audit(MODEL)

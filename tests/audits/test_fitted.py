@@ -1,0 +1,273 @@
+import json
+from importlib import metadata
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+import lostwax as lw
+from lostwax.losses import SquaredError
+from lostwax.types import Records, Verdict
+from lostwax.types.audit_text import wilson
+
+
+@pytest.fixture(scope="module")
+def cancer():
+    X, y = load_breast_cancer(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    return lw.audit(LogisticRegression().fit(X, y), (X, y))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    model = LogisticRegression(max_iter=1000).fit(X / 16, y)
+    return lw.audit(model, Records(torch.from_numpy(X / 16).reshape(-1, 8, 8), torch.from_numpy(y)), games=25, seed=3)
+
+
+def test_predicted_error_is_of_the_right_size_over_ten_decades(cancer):
+    released, converged = (
+        np.log10(finding.predicted / finding.errors[cancer.criterion]) for finding in cancer.findings
+    )
+    assert np.abs(np.median(released)) < 0.3
+    assert (np.abs(released) < 1).mean() > 0.95
+    assert (converged > 0).mean() > 0.99  # rounding is foretold at its worst
+    assert np.median(converged) < 3
+
+
+def test_verdicts_say_what_the_two_lines_show(cancer):
+    released, converged = cancer.findings
+    for now, best, verdict in zip(released.rebuilt, converged.rebuilt, released.verdicts, strict=True):
+        expected = Verdict.RECOVERABLE if now else Verdict.SOLVER_LIMITED if best else Verdict.INFORMATION_LIMITED
+        assert verdict == expected
+    assert Verdict.SOLVER_LIMITED not in converged.verdicts
+    assert converged.stationarity < 1e-14 < released.stationarity
+
+
+def test_information_limited_means_a_residual_at_rounding_level(cancer):
+    converged = cancer.finding("as converged")
+    limited = np.array([verdict == Verdict.INFORMATION_LIMITED for verdict in converged.verdicts])
+    assert 0 < limited.sum() < 25
+    residual = converged.guess.confidence[:, 0].numpy()
+    assert np.median(residual[limited]) < 1e-6 * np.median(residual[~limited])
+
+
+def test_images_are_scored_per_pixel_and_keep_their_shape(digits):
+    assert digits.metric == "mean squared error"
+    assert digits.truth.x.shape == (25, 8, 8)
+    assert digits.games.tolist() == sorted(set(digits.games.tolist()))
+    assert digits.finding("as converged").errors["mean squared error"].max() < 1e-12
+    assert digits.finding("as converged").labels_right.all()
+
+
+def test_the_table_a_person_reads(digits, cancer):
+    text = str(digits)
+    assert "25 of 1797 games" in text
+    assert "accidental noise and no defence" in text
+    assert "(86.7-100.0)" in text  # a sample of games has an interval
+    assert "nearest known row" in text
+    assert "all of 569 games" in str(cancer)
+    assert "information-limited" in str(cancer)
+
+
+def test_json_holds_every_game_and_no_record(digits, tmp_path):
+    path = digits.to_json(tmp_path / "audit.json")
+    stored = json.loads(path.read_text())
+    assert stored["games"] == digits.games.tolist()
+    assert len(stored["findings"][1]["errors"]["mean squared error"]) == 25
+    assert stored["provenance"]["versions"]["torch"] == metadata.version("torch")
+    assert stored["summary"]["as converged"]["rebuilt"] == 1.0
+    assert "x" not in stored
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_json_into_nowhere(digits, tmp_path):
+    with pytest.raises(FileNotFoundError, match="Create it first"):
+        digits.to_json(tmp_path / "no" / "audit.json")
+    with pytest.raises(IsADirectoryError, match="Name a file in it"):
+        digits.to_json(tmp_path)
+
+
+def test_unknown_line(digits):
+    with pytest.raises(KeyError, match='expected one of "as released", "as converged"'):
+        digits.finding("as hoped")
+
+
+def test_same_seed_same_audit():
+    X, y = load_iris(return_X_y=True)
+    model = LogisticRegression(max_iter=1000).fit(X, y)
+    first, second = (lw.audit(model, (X, y), games=20, seed=5) for _ in range(2))
+    assert np.array_equal(first.games, second.games)
+    assert np.array_equal(first.errors, second.errors)
+    assert not np.array_equal(first.games, lw.audit(model, (X, y), games=20, seed=6).games)
+
+
+def test_constant_features_are_left_out_and_required_exact():
+    X, y = load_iris(return_X_y=True)
+    X = np.hstack([StandardScaler().fit_transform(X), np.full((150, 1), 7.0)])
+    audit = lw.audit(LogisticRegression().fit(X, y), (X, y))
+    assert audit.finding("as converged").rebuilt.all()
+
+
+def test_no_optimum_to_converge_to():
+    X, y = load_iris(return_X_y=True)
+    separable = (y == 0).astype(int)
+    audit = lw.audit(LogisticRegression(C=np.inf).fit(X, separable), (X, separable))
+    assert [finding.name for finding in audit.findings] == ["as released"]
+    assert any("no optimum could be reached" in note for note in audit.notes)
+
+
+def test_more_features_than_rows_leave_nothing_to_find():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(20, 40)), rng.normal(size=20)
+    audit = lw.audit(LinearRegression().fit(X, y), (X, y))
+    assert not audit.findings[0].rebuilt.any()
+    assert set(audit.verdicts) == {Verdict.INFORMATION_LIMITED}
+    assert "None of 20 records could be rebuilt" in str(audit)
+
+
+def test_solver_that_ran_out_of_iterations_is_audited_all_the_same():
+    X, y = load_digits(return_X_y=True)
+    with pytest.warns(match="converge"):
+        model = LogisticRegression(max_iter=3).fit(X, y)
+    audit = lw.audit(model, (X, y), games=5)
+    assert any("ran out of iterations" in note for note in audit.notes)
+
+
+def test_baselines_against_the_plain_loop():
+    X, y = load_iris(return_X_y=True)
+    audit = lw.audit(Ridge().fit(X, y), (X, y), games=15)
+    deviation = X.std(0)
+    for place, row in enumerate(audit.games):
+        known = np.delete(X, row, 0)
+        blind = np.sqrt((((known.mean(0) - X[row]) / deviation) ** 2).mean())
+        nearest = np.sqrt((((known - X[row]) / deviation) ** 2).mean(1).min())
+        assert audit.baselines["blind guess (mean of the known)"][audit.metric][place] == pytest.approx(blind)
+        assert audit.baselines["nearest known row"][audit.metric][place] == pytest.approx(nearest)
+
+
+@pytest.mark.parametrize("mean", [True, False])
+def test_a_torch_head_at_its_optimum(mean):
+    """Trained by torch's own optimiser, audited through the objective the user states."""
+    X, y = load_iris(return_X_y=True)
+    x, labels = torch.from_numpy(StandardScaler().fit_transform(X)), torch.from_numpy(y)
+    torch.manual_seed(0)
+    head, ridge = nn.Linear(4, 3).double(), 1e-2
+    optimiser = torch.optim.LBFGS(
+        head.parameters(), max_iter=900, tolerance_grad=0, tolerance_change=0, line_search_fn="strong_wolfe"
+    )
+
+    def loss():
+        optimiser.zero_grad()
+        value = nn.functional.cross_entropy(head(x), labels, reduction="mean" if mean else "sum")
+        value = value + ridge / 2 * head.weight.square().sum()
+        value.backward()
+        return value
+
+    optimiser.step(loss)
+    audit = lw.audit(head, (x, labels), trainer=lw.Optimum(ridge=ridge, mean=mean))
+    assert audit.finding("as converged").rebuilt.all()
+    assert audit.findings[0].rebuilt.mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("net", "trainer", "data", "error", "words"),
+    [
+        (nn.Linear(4, 3), None, None, TypeError, "pass trainer=lw.Optimum"),
+        (nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3)), lw.Optimum(), None, TypeError, "one linear layer"),
+        (nn.Linear(5, 3), lw.Optimum(), None, ValueError, "X has 4 features, but the layer takes 5"),
+        (nn.Linear(4, 2), lw.Optimum(), None, ValueError, "labels from 0 to 1, got 0 to 2"),
+        (nn.Linear(4, 1), lw.Optimum(), None, ValueError, "Use BinaryCrossEntropy"),
+        (nn.Linear(4, 3), lw.Optimum(), "float", TypeError, "expects class numbers in y"),
+        (nn.Linear(4, 3), lw.Optimum(), None, ValueError, "was not fitted on this data"),
+        (nn.Linear(4, 1), lw.Optimum(loss=SquaredError()), "float", ValueError, "was not fitted on this data"),
+    ],
+)
+def test_torch_heads_that_cannot_be_read(net, trainer, data, error, words):
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(error, match=words):
+        lw.audit(net, (X, y.astype(float) if data else y), trainer=trainer)
+
+
+def test_wilson_interval():
+    low, high = wilson(8, 10)
+    assert (low, high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+    assert wilson(0, 5)[0] == 0.0
+    assert wilson(5, 5)[1] == 1.0
+
+
+def test_json_of_a_table_with_a_constant_column(tmp_path):
+    X, y = load_iris(return_X_y=True)
+    X = np.hstack([X, np.full((150, 1), 7.0)])
+    audit = lw.audit(LogisticRegression(max_iter=1000).fit(X, y), (X, y))
+    stored = json.loads(audit.to_json(tmp_path / "audit.json").read_text())
+    assert stored["summary"]["as converged"]["rebuilt"] == 1.0
+
+
+def test_nothing_that_is_shown_or_stored_holds_a_record(tmp_path):
+    X, y = load_iris(return_X_y=True)
+    X = X * 1.2345678 + 9.8765432
+    audit = lw.audit(Ridge().fit(X, y), (X, y), games=10)
+    texts = (repr(audit), str(audit), audit.to_json(tmp_path / "audit.json").read_text())
+    for value in X[audit.games].ravel():
+        assert not any(f"{value:.6f}"[:8] in text for text in texts)
+
+
+def test_raw_errors_stand_beside_standardised_ones():
+    X, y = load_iris(return_X_y=True)
+    audit = lw.audit(Ridge().fit(X, y), (X, y), games=10)
+    raw = ((audit.guess.records.x[:, 0] - audit.truth.x) ** 2).mean(1)
+    np.testing.assert_allclose(audit.findings[0].errors["mean squared error"], raw)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
+def test_predicted_rounding_does_not_depend_on_where_zero_is(offset):
+    X, y = load_iris(return_X_y=True)
+    audit = lw.audit(Ridge().fit(X + offset, y), (X + offset, y))
+    converged = audit.finding("as converged")
+    assert converged.rebuilt.all()
+    assert np.median(converged.predicted) < 1e-3
+
+
+def test_the_truth_among_two_candidates_counts_as_recoverable():
+    X, y = load_diabetes(return_X_y=True)
+    audit = lw.audit(Ridge(fit_intercept=False).fit(X, y - y.mean()), (X, y - y.mean()))
+    assert audit.findings[0].rebuilt.mean() < 1
+    assert set(audit.verdicts) == {Verdict.RECOVERABLE}
+    assert any("less likely" in note for note in audit.notes)
+
+
+def test_a_perfect_fit_leaves_no_trace():
+    X, _ = load_iris(return_X_y=True)
+    y = X @ np.arange(4.0) + 2
+    audit = lw.audit(LinearRegression().fit(X, y), (X, y))
+    assert set(audit.verdicts) == {Verdict.INFORMATION_LIMITED}
+    assert not any("separable" in note for note in audit.notes)
+
+
+def test_the_oracle_is_nearest_by_the_headline_metric(digits):
+    x = torch.from_numpy(load_digits(return_X_y=True)[0] / 16)
+    for place, row in enumerate(digits.games[:5]):
+        known = torch.cat([x[:row], x[row + 1 :]])
+        best = ((known - x[row]) ** 2).mean(1).min()
+        assert digits.baselines[digits.oracle]["mean squared error"][place] == pytest.approx(float(best))
+
+
+def test_weight_decay_as_torch_means_it():
+    X, y = load_iris(return_X_y=True)
+    x, labels = torch.from_numpy(StandardScaler().fit_transform(X)), torch.from_numpy(y)
+    torch.manual_seed(0)
+    head = nn.Linear(4, 3).double()
+    optimiser = torch.optim.SGD(head.parameters(), lr=1.0, weight_decay=1e-2)
+    for _ in range(3_000):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(head(x), labels).backward()
+        optimiser.step()
+    audit = lw.audit(head, (x, labels), trainer=lw.Optimum(ridge=1e-2, mean=True, penalise_bias=True))
+    assert audit.findings[0].rebuilt.all()
+    with pytest.raises(TypeError, match="sample_weight has no meaning for a torch layer"):
+        lw.audit(head, (x, labels), trainer=lw.Optimum(), sample_weight=np.ones(150))

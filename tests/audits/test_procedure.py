@@ -1,0 +1,91 @@
+import pytest
+import torch
+from sklearn.datasets import load_iris
+from torch import nn
+
+import lostwax as lw
+from lostwax.losses import SquaredError
+from lostwax.threats import Informed
+from lostwax.trainers import GD
+from lostwax.types import Records
+
+
+@pytest.fixture
+def parts():
+    X, y = load_iris(return_X_y=True)
+    x = (X - X.mean(0)) / X.std(0)
+    return Records(torch.from_numpy(x), torch.from_numpy(y)).split(80, 40, 30, seed=0)
+
+
+def test_a_linear_head_gives_every_secret_away(parts):
+    known, prior, secrets = parts
+    audit = lw.audit(
+        nn.Linear(4, 3),
+        trainer=lw.Optimum(ridge=0.1),
+        threat=Informed(known),
+        attack=lw.ClosedForm(),
+        prior=prior,
+        secrets=secrets,
+        games=12,
+    )
+    assert audit.kind == "this procedure"
+    assert audit.findings[0].rebuilt.all()
+    assert audit.findings[0].labels_right.all()
+    assert "12 of 30 games" in str(audit)
+    assert audit.baselines["nearest prior or known record"][audit.metric].min() > 0.01
+
+
+def test_an_objection_is_the_error(parts):
+    known, prior, secrets = parts
+    with pytest.raises(ValueError, match=r"audit: ClosedForm cannot play this game.*stops short"):
+        lw.audit(
+            nn.Linear(4, 3),
+            trainer=GD(lr=0.1, steps=2),
+            threat=Informed(known),
+            attack=lw.ClosedForm(),
+            prior=prior,
+            secrets=secrets,
+        )
+
+
+def test_more_games_than_secrets(parts):
+    known, prior, secrets = parts
+    with pytest.raises(ValueError, match="expected 1 <= games <= 30"):
+        lw.audit(
+            nn.Linear(4, 3),
+            trainer=lw.Optimum(),
+            threat=Informed(known),
+            attack=lw.ClosedForm(),
+            prior=prior,
+            secrets=secrets,
+            games=31,
+        )
+
+
+def test_real_valued_labels_and_a_head_without_a_bias(parts):
+    known, prior, secrets = (Records(part.x, part.x[:, 0] * 2 + part.y) for part in parts)
+    for net, threat in ((nn.Linear(4, 1), Informed(known)), (nn.Linear(4, 1, bias=False), Informed(known, True))):
+        audit = lw.audit(
+            net,
+            trainer=lw.Optimum(loss=SquaredError(), ridge=0.1),
+            threat=threat,
+            attack=lw.ClosedForm(),
+            prior=prior,
+            secrets=secrets,
+        )
+        assert audit.findings[0].labels_right.all()
+        assert audit.findings[0].rebuilt.mean() > (0.99 if net.bias is not None else 0.5)
+
+
+def test_a_secret_that_is_no_secret_is_named(parts):
+    known, prior, _ = parts
+    audit = lw.audit(
+        nn.Linear(4, 3),
+        trainer=lw.Optimum(),
+        threat=Informed(known),
+        attack=lw.ClosedForm(),
+        prior=prior,
+        secrets=known,
+        games=3,
+    )
+    assert "3 of 3 secrets also stand in the prior or among the known" in str(audit)

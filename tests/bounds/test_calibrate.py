@@ -1,0 +1,43 @@
+import math
+
+import pytest
+
+from lostwax.bounds import bound, calibrate
+
+CASES = [
+    (0.3, 0.1, 0.02, 1000),
+    (0.02, 0.01, 0.5, 30),
+    (0.9, 0.1, 0.1, 100),
+    (2e-6, 1e-6, 0.01, 500),
+    (0.1003, 0.1, 0.01, 100),
+]
+
+
+@pytest.mark.parametrize(("target", "baseline", "rate", "steps"), CASES)
+def test_the_noise_is_enough_and_hardly_less_is_not(target, baseline, rate, steps):
+    plan = calibrate(max_success=target, baseline=baseline, sample_rate=rate, steps=steps)
+    run = {"sample_rate": rate, "steps": steps, "baseline": baseline}
+    assert plan.ceiling.upper <= target
+    assert bound(noise_multiplier=plan.noise_multiplier, **run).lower <= target
+    assert bound(noise_multiplier=0.9999 * plan.noise_multiplier, **run, tolerance=1e-8).lower > target
+
+
+@pytest.mark.parametrize(("target", "baseline", "steps"), [(0.2, 0.1, 100), (0.6, 1e-3, 1), (0.11, 0.1, 10_000)])
+def test_full_batches_have_a_closed_form(target, baseline, steps):
+    plan = calibrate(max_success=target, baseline=baseline, steps=steps)
+    assert plan.ceiling.upper <= target
+    assert bound(noise_multiplier=0.9999 * plan.noise_multiplier, steps=steps, baseline=baseline).lower > target
+
+
+def test_the_example_of_the_notes():
+    plan = calibrate(max_success=0.3, baseline=0.1, sample_rate=0.02, steps=1000)
+    assert plan.noise_multiplier == pytest.approx(1.05507, abs=5e-5)
+    assert plan.adjacency == "add or remove one record"
+    assert "add or remove one record" in str(plan)
+
+
+def test_a_record_that_is_hardly_ever_drawn_needs_no_noise():
+    plan = calibrate(max_success=0.2, baseline=0.1, sample_rate=1e-3, steps=10)
+    assert plan.noise_multiplier == 0
+    assert plan.epsilon == math.inf
+    assert plan.ceiling.upper <= 0.2

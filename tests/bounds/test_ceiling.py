@@ -1,0 +1,29 @@
+import math
+
+import pytest
+
+from lostwax.bounds import Ceiling, bound
+
+
+def test_probabilities_follow_from_the_logs():
+    ceiling = Ceiling(math.log(0.2), math.log(0.25), math.log(0.1), "test")
+    assert ceiling.lower == pytest.approx(0.2)
+    assert ceiling.upper == pytest.approx(0.25)
+    assert ceiling.baseline == pytest.approx(0.1)
+    assert ceiling.amplification == pytest.approx(2.5)
+    assert ceiling.advantage == pytest.approx(0.15 / 0.9)
+    assert ceiling.relative_width == pytest.approx(0.2)
+
+
+def test_underflow_and_overflow_stay_on_the_safe_side():
+    ceiling = Ceiling(-5000.0, -4000.0, -5000.0, "test")
+    assert 0 < ceiling.upper < 1e-300
+    assert ceiling.lower == 0
+    assert ceiling.amplification == math.inf
+    assert ceiling.log_amplification == 1000
+    assert "e-1738" in str(ceiling)
+
+
+def test_it_reads_as_a_sentence():
+    text = str(bound(noise_multiplier=1.0, baseline=0.1))
+    assert text.startswith("success between 0.38914 and 0.38914 (blind guess 0.1, 3.8914 times that; certified")

@@ -1,0 +1,44 @@
+import math
+
+import pytest
+
+from lostwax.bounds import delta_from_success, exact_reconstruction, from_dp
+
+
+def test_small_baselines_grow_by_the_exponential():
+    assert from_dp(math.log(1e-6), 2.0).upper == pytest.approx(1e-6 * math.exp(2), rel=1e-12)
+    assert from_dp(math.log(1e-6), 2.0, 1e-5).upper == pytest.approx(1e-6 * math.exp(2) + 1e-5, rel=1e-12)
+
+
+def test_randomised_response_meets_the_bound_on_both_sides():
+    epsilon = 1.3
+    truthful = math.exp(epsilon) / (1 + math.exp(epsilon))  # P[answer 1 | secret 1]; kappa = 1 - truthful
+    assert from_dp(math.log1p(-truthful), epsilon).upper == pytest.approx(truthful, rel=1e-12)
+    higher = from_dp(math.log(0.9), epsilon).upper  # beyond the corner the complement binds
+    assert higher == pytest.approx(1 - 0.1 * math.exp(-epsilon), rel=1e-12)
+
+
+def test_no_privacy_no_bound():
+    assert from_dp(math.log(0.3), 1000.0).upper == 1.0
+    assert from_dp(math.log(0.3), 0.0, 1.0).upper == 1.0
+    assert from_dp(-4000.0, 800.0).log_upper == -3200.0
+
+
+def test_zero_epsilon_leaves_the_blind_guess():
+    assert from_dp(math.log(0.3), 0.0).upper == pytest.approx(0.3, rel=1e-12)
+
+
+@pytest.mark.parametrize(("candidates", "epsilon"), [(2, 0.0), (2, 1.0), (10, 3.0), (1000, 2.0)])
+def test_exact_reconstruction_is_reached_by_randomised_response(candidates, epsilon):
+    grown = math.exp(epsilon)
+    assert exact_reconstruction(candidates, epsilon).upper == pytest.approx(grown / (candidates - 1 + grown))
+    assert exact_reconstruction(candidates, epsilon).upper <= from_dp(-math.log(candidates), epsilon).upper + 1e-12
+
+
+def test_theorem_5_returns_the_guarantee_it_came_from():
+    # under (epsilon, delta)-DP the weighted pair is told apart with success at most (e^eps + delta) / (1 + e^eps)
+    epsilon, delta = 0.7, 1e-3
+    success = (math.exp(epsilon) + delta) / (1 + math.exp(epsilon))
+    assert delta_from_success(success, epsilon) == pytest.approx(delta, rel=1e-9)
+    assert delta_from_success(0.5, epsilon) == 0.0
+    assert delta_from_success(0.9, 5000.0) == 0.0

@@ -1,0 +1,118 @@
+"""Thousands of random settings: no end on the wrong side, no width out of bounds, no slow answer."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+
+from bounds import reference
+from lostwax.bounds import calibrate, gaussian, subsampled
+
+pytestmark = pytest.mark.slow
+
+
+def log_uniform(generator, low, high):
+    return math.exp(generator.uniform(math.log(low), math.log(high)))
+
+
+def draw(generator, *, smallest=1e-12, most_steps=10_000):
+    return {
+        "log_baseline": math.log(log_uniform(generator, smallest, 0.9)),
+        "noise_multiplier": log_uniform(generator, 0.3, 30),
+        "sample_rate": log_uniform(generator, 0.001, 1) if generator.random() < 0.7 else generator.uniform(0.001, 1),
+        "steps": round(log_uniform(generator, 1, most_steps)),
+    }
+
+
+def test_three_thousand_settings_in_the_promised_range():
+    generator = np.random.default_rng(0)
+    times = []
+    for _ in range(3000):
+        run = draw(generator)
+        start = time.process_time()
+        ceiling = subsampled(**run)
+        times.append(time.process_time() - start)
+        full = gaussian(run["log_baseline"], run["noise_multiplier"], run["steps"])
+        assert run["log_baseline"] <= ceiling.log_lower <= ceiling.log_upper <= full.log_upper, run
+        assert ceiling.relative_width <= 1e-4, run
+    print(f"median {np.median(times):.4f} s, worst {max(times):.2f} s")
+    assert np.median(times) <= 0.3
+    assert max(times) <= 2
+
+
+def test_a_thousand_settings_far_out_are_valid():
+    generator = np.random.default_rng(1)
+    wide = 0
+    for _ in range(1000):
+        run = draw(generator, smallest=1e-100, most_steps=100_000)
+        ceiling = subsampled(**run)
+        full = gaussian(run["log_baseline"], run["noise_multiplier"], run["steps"])
+        assert run["log_baseline"] <= ceiling.log_lower <= ceiling.log_upper <= full.log_upper, run
+        wide += ceiling.relative_width > 1e-4
+    print(f"{wide} of 1000 wider than 1e-4")
+
+
+def test_a_finer_interval_lies_inside_a_coarser_one():
+    """Both hold the same number, so they must meet."""
+    generator = np.random.default_rng(2)
+    for _ in range(300):
+        run = draw(generator, smallest=1e-40)
+        coarse, fine = subsampled(**run, tolerance=1e-2), subsampled(**run, tolerance=1e-6)
+        assert coarse.log_lower <= fine.log_upper, run
+        assert fine.log_lower <= coarse.log_upper, run
+
+
+@pytest.mark.parametrize("name", ["noise_multiplier", "sample_rate", "steps", "log_baseline"])
+def test_monotone_in_each_argument(name):
+    generator = np.random.default_rng(3)
+    for _ in range(300):
+        run = draw(generator, smallest=1e-40)
+        factor = 1 + log_uniform(generator, 1e-4, 1)
+        moved = dict(run)
+        if name == "steps":
+            moved["steps"] = math.ceil(run["steps"] * factor)
+        elif name == "sample_rate":
+            moved["sample_rate"] = min(1.0, run["sample_rate"] * factor)
+        else:
+            moved[name] = run[name] / factor  # less noise, or a log nearer to 0
+        assert subsampled(**run).log_lower <= subsampled(**moved).log_upper, (run, moved)
+
+
+def test_fifty_calibrations_meet_the_target_and_hardly_exceed_it():
+    generator = np.random.default_rng(4)
+    for _ in range(50):
+        run = draw(generator, smallest=1e-9, most_steps=3000)
+        baseline = math.exp(run["log_baseline"])
+        target = baseline + (1 - baseline) * log_uniform(generator, 0.01, 0.9)
+        plan = calibrate(
+            max_success=target, baseline=baseline, sample_rate=run["sample_rate"], steps=run["steps"], delta=1e-5
+        )
+        assert plan.ceiling.upper <= target, (run, target)
+        if plan.noise_multiplier > 0:
+            run["noise_multiplier"] = 0.9999 * plan.noise_multiplier
+            assert subsampled(**run, tolerance=1e-7).lower > target, (run, target)
+
+
+def test_groups_of_records_are_valid_and_monotone():
+    generator = np.random.default_rng(5)
+    for _ in range(200):
+        run = draw(generator)
+        few = int(generator.integers(1, 30))
+        small, large = subsampled(**run, records=few), subsampled(**run, records=few + int(generator.integers(1, 5)))
+        full = gaussian(run["log_baseline"], run["noise_multiplier"], run["steps"], few)
+        assert run["log_baseline"] <= small.log_lower <= small.log_upper <= full.log_upper, (run, few)
+        assert small.log_lower <= large.log_upper, (run, few)
+        assert small.relative_width <= 1e-4, (run, few)
+
+
+@pytest.mark.parametrize(("threshold", "line", "half_width", "nodes"), [(3.7, 8.2, 30.0, 1500), (1.0, 5.0, 40.0, 800)])
+def test_the_contour_integral_at_small_baselines(threshold, line, half_width, nodes):
+    """Down to 1e-11, where the tilted law has two humps and the integrand falls slowly."""
+    noise, rate, steps = 1.0, 0.01, 1000
+    log_kappa, log_gamma = reference.contour_pair(
+        noise, rate, steps, threshold, line, half_width=half_width, nodes=nodes
+    )
+    for tolerance in (1e-4, 1e-6):
+        ceiling = subsampled(log_kappa, noise, rate, steps, tolerance)
+        assert ceiling.log_lower <= log_gamma <= ceiling.log_upper

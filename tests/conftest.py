@@ -1,0 +1,25 @@
+"""Shared by all tests."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers share two cores (before torch and numpy are imported)
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def root():
+    return ROOT
+
+
+@pytest.fixture
+def shared_data():
+    """The folder of real MNIST and CIFAR-10; tests that need it are skipped where there is none."""
+    folder = Path(os.environ.get("LOSTWAX_DATA") or ROOT.parent / "shared" / "data")
+    if not (folder / "mnist.npz").exists():
+        pytest.skip("no mnist.npz: set LOSTWAX_DATA to a folder that holds it")
+    return folder

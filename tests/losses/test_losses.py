@@ -1,0 +1,47 @@
+"""Every loss: the residual is its derivative, and the label is the residual solved for y."""
+
+import pytest
+import torch
+
+from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie
+
+EXAMPLES = [
+    example
+    for kind in (BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie)
+    for example in kind.examples()
+]
+every_loss = pytest.mark.parametrize(("loss", "y"), EXAMPLES, ids=lambda value: str(value)[:40])
+
+
+def outputs_for(loss, y):
+    width = 1 if isinstance(loss, Tweedie) else 3
+    random = torch.Generator().manual_seed(0)
+    return torch.rand(len(y), width, generator=random, dtype=torch.float64) + 0.1
+
+
+@every_loss
+def test_the_residual_is_the_derivative_of_the_loss(loss, y):
+    outputs = outputs_for(loss, y).requires_grad_()
+    each = loss(outputs, y)
+    assert each.shape == (len(y),)
+    (slope,) = torch.autograd.grad(each.sum(), outputs)
+    torch.testing.assert_close(loss.residual(outputs, y), slope, rtol=1e-12, atol=1e-12)
+
+
+@every_loss
+def test_the_label_gives_its_residual(loss, y):
+    outputs = outputs_for(loss, y)
+    found = loss.label(outputs, loss.residual(outputs, y))
+    torch.testing.assert_close(found, y, rtol=1e-10, atol=1e-10)
+
+
+@every_loss
+def test_leading_axes_and_memory_layout_change_nothing(loss, y):
+    outputs = outputs_for(loss, y)
+    wanted = loss.residual(outputs, y)
+    stacked = outputs.expand(2, *outputs.shape)
+    records_last = stacked.mT.contiguous().mT
+    for each in (stacked, records_last):
+        torch.testing.assert_close(loss.residual(each, y.expand(2, *y.shape)), wanted.expand_as(each))
+    mapped = torch.func.vmap(loss.residual, in_dims=(0, None))(records_last, y)
+    torch.testing.assert_close(mapped, wanted.expand_as(mapped))

@@ -1,0 +1,44 @@
+import json
+
+import pytest
+
+from lostwax.reports.results import Row, page, read_rows, write_rows
+
+
+def test_rows_are_written_with_command_and_machine_and_read_back(tmp_path, monkeypatch):
+    script = tmp_path / "papers" / "table.py"
+    script.parent.mkdir()
+    monkeypatch.setattr("sys.argv", ["table.py", "--quick"])
+    path = write_rows(str(script), [Row("a", "error", 0.25, low=0.2, high=0.3, paper=0.26, seed=1)])
+    assert path == tmp_path / "papers" / "results" / "table.json"
+    (row,) = read_rows(path)
+    assert row.command == "python papers/table.py --quick"
+    assert "cores" in row.machine
+    assert (row.value, row.low, row.high, row.paper, row.seed) == (0.25, 0.2, 0.3, 0.26, 1)
+
+
+def test_the_page_shows_every_row(tmp_path):
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "benchmarks").mkdir()
+    write_rows(
+        str(tmp_path / "papers" / "one.py"), [Row("a", "tiny", 1.5e-9, paper="<= 1e-8"), Row("b", "words", "yes")]
+    )
+    write_rows(
+        str(tmp_path / "benchmarks" / "two.py"), [Row("c", "ratio", 3.25, low=3.0, high=3.5), Row("d", "none", 0.0)]
+    )
+    text = page(tmp_path)
+    assert "| tiny | 1.50e-09 |  | <= 1e-8 |  |" in text
+    assert "| ratio | 3.25 | 3 to 3.5 |  |  |" in text
+    assert "| none | 0 |" in text
+    assert text.index("papers/one") < text.index("benchmarks/two")
+
+
+def test_a_row_of_another_shape_is_named(tmp_path):
+    path = tmp_path / "odd.json"
+    path.write_text(json.dumps([{"id": "a"}]))
+    with pytest.raises(ValueError, match=r"odd\.json, row 0: expected the fields"):
+        read_rows(path)
+
+
+def test_the_results_page_of_this_repository_is_up_to_date(root):
+    assert (root / "docs" / "results.md").read_text() == page(root), "run `make results`"

@@ -1,0 +1,139 @@
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lostwax
+from lostwax.cli import main
+
+
+def test_help_answers_at_once():
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-m", "lostwax.cli", "--help"], capture_output=True, text=True, check=True)
+    assert time.perf_counter() - start < 1.5
+    assert "demo" in done.stdout
+
+
+def test_light_modules_load_no_torch():
+    code = (
+        "import sys, lostwax, lostwax.types, lostwax.verbs, lostwax.cli;"
+        "heavy = {'torch', 'sklearn', 'matplotlib', 'zarr', 'ray', 'tyro', 'scipy'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"lostwax {lostwax.__version__}\n"
+
+
+def test_demo_prints_an_audit_and_leaves_a_picture(tmp_path, capsys):
+    assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
+    text = capsys.readouterr().out
+    assert "as released" in text
+    assert "as converged" in text
+    assert {path.name for path in (tmp_path / "demo").iterdir()} == {"rebuilt_digits.png", "audit.json"}
+
+
+def test_input_errors_are_one_line_and_exit_2(tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    assert main(["demo", "--out", str(tmp_path / "file" / "demo")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("lostwax: ")
+    assert "Traceback" not in error
+
+
+def test_usage_errors_exit_2():
+    with pytest.raises(SystemExit) as stop:
+        main(["demo", "--outt", "x"])
+    assert stop.value.code == 2
+
+
+def test_public_names_all_load():
+    for name in lostwax.__all__:
+        assert getattr(lostwax, name) is not None
+    assert set(dir(lostwax)) == set(lostwax.__all__)
+    assert not hasattr(lostwax, "audits_")
+    assert Path(lostwax.__file__).with_name("py.typed").exists()
+
+
+def test_bound_answers_and_prints_json(capsys):
+    words = ["--noise-multiplier", "1.0", "--sample-rate", "0.01", "--steps", "100", "--baseline", "0.1"]
+    assert main(["bound", *words]) == 0
+    assert "certified" in capsys.readouterr().out
+    assert main(["bound", *words, "--json"]) == 0
+    numbers = json.loads(capsys.readouterr().out)
+    exact = lostwax.bound(noise_multiplier=1.0, sample_rate=0.01, steps=100, baseline=0.1)
+    assert (numbers["upper"], numbers["lower"]) == (exact.upper, exact.lower)
+
+
+def test_bound_answers_from_a_cold_start():
+    words = ["--noise-multiplier", "1.0", "--sample-rate", "0.02", "--steps", "1000", "--baseline", "0.1"]
+    start = time.perf_counter()
+    code = (
+        "import sys; from lostwax.cli import main; main(sys.argv[1:]);"
+        "heavy = {'torch', 'sklearn', 'matplotlib', 'dp_accounting', 'scipy.stats'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code, "bound", *words], check=True, capture_output=True)
+    assert time.perf_counter() - start < 1.5
+
+
+def test_bound_draws(tmp_path, capsys):
+    path = tmp_path / "ceiling.png"
+    assert main(["bound", "--noise-multiplier", "2.0", "--baseline", "0.1", "--plot", str(path)]) == 0
+    assert path.stat().st_size > 1000
+    assert str(path) in capsys.readouterr().out
+
+
+def test_calibrate_and_its_labels(capsys):
+    words = ["--max-success", "0.3", "--baseline", "0.1", "--steps", "10"]
+    assert main(["calibrate", *words]) == 0
+    assert "add or remove" in capsys.readouterr().out
+    assert main(["calibrate", *words, "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["noise_multiplier"] == lostwax.calibrate(max_success=0.3, baseline=0.1, steps=10).noise_multiplier
+
+
+@pytest.mark.parametrize("command", ["bound --noise-multiplier 1", "calibrate --max-success 0.5"])
+def test_other_sampling_is_refused(command, capsys):
+    words = [*command.split(), "--baseline", "0.1", "--sample-rate", "0.1", "--sampling", "shuffled"]
+    assert main(words) == 2
+    assert "sample_rate=1.0" in capsys.readouterr().err
+    words[words.index("0.1", words.index("--sample-rate"))] = "1.0"
+    assert main(words) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("candidates --number 10", "baseline 0.1 "),
+        ("candidates --number 3", "baseline 0.333334 "),  # rounded to the safe side
+        ("ball --eta 0.5 --dimension 3", "baseline 0.125 "),
+        ("ball --eta 0.001 --dimension 784", "log baseline -5415.680138 "),
+        ("gaussian --eta 1.0 --sigma 1.0 --dimension 2", "baseline 0.393470 "),
+        ("pixels --dimension 784 --tolerance 0.125 --fraction 0.6", "baseline 8.73837e-96 "),
+    ],
+)
+def test_kappa(words, answer, capsys):
+    assert main(["kappa", *words.split()]) == 0
+    assert capsys.readouterr().out.startswith(answer)
+
+
+def test_kappa_of_a_sample(tmp_path, capsys):
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).random((50, 4, 4)))
+    assert main(["kappa", "sample", "--path", str(tmp_path / "rows.npy"), "--eta", "0.01"]) == 0
+    assert "baseline 0." in capsys.readouterr().out
+    np.save(tmp_path / "flat.npy", np.zeros(3))
+    assert main(["kappa", "sample", "--path", str(tmp_path / "flat.npy"), "--eta", "0.01"]) == 2
+    assert "one row a record" in capsys.readouterr().err
+
+
+def test_kappa_of_one_candidate(capsys):
+    assert main(["kappa", "candidates", "--number", "1"]) == 2
+    assert "expected number >= 2" in capsys.readouterr().err

@@ -1,0 +1,182 @@
+"""Every class found in a room keeps the room's laws: one file adds one thing, and is tested for it here."""
+
+import dataclasses
+import importlib
+import inspect
+import math
+import pkgutil
+
+import pytest
+import torch
+from sklearn.datasets import load_iris
+from torch import nn
+
+import lostwax
+from lostwax.access import Weights
+from lostwax.threats import Informed
+from lostwax.trainers import Optimum
+from lostwax.types import Cohort, Knowledge, Records, Release
+
+
+def found(room):
+    """The public dataclasses defined in a room, that is, those with examples."""
+    package = importlib.import_module(f"lostwax.{room}")
+    for entry in pkgutil.walk_packages(package.__path__, f"lostwax.{room}."):
+        module = importlib.import_module(entry.name)
+        for name, value in vars(module).items():
+            ours = inspect.isclass(value) and value.__module__ == module.__name__ and not name.startswith("_")
+            if ours and dataclasses.is_dataclass(value) and not inspect.isabstract(value):
+                yield value
+
+
+def instances(room, call):
+    classes = [kind for kind in found(room) if callable(getattr(kind, call, None))]
+    assert classes, f"nothing found in {room}"
+    return [pytest.param(one, id=f"{kind.__name__}-{n}") for kind in classes for n, one in enumerate(kind.examples())]
+
+
+TRAINERS = instances("trainers", "transcript")
+ATTACKS = instances("attacks", "prepare")
+METRICS = instances("metrics", "__call__")
+THREATS = instances("threats", "deal")
+
+
+@pytest.mark.parametrize("value", TRAINERS + ATTACKS + METRICS + THREATS)
+def test_is_a_frozen_value(value):
+    assert type(value).__dataclass_params__.frozen
+    field = next(iter(dataclasses.fields(value)), None)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(value, field.name if field else "anything", None)
+    assert dataclasses.replace(value) is not value
+
+
+@pytest.fixture(scope="module")
+def parts():
+    X, y = load_iris(return_X_y=True)
+    x = torch.from_numpy((X - X.mean(0)) / X.std(0))
+    return Records(x, torch.from_numpy(y)).split(20, 20, 20, seed=0)
+
+
+def equal(one: Release, other: Release) -> bool:
+    return all(torch.equal(one.params[name], other.params[name]) for name in one.params)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_trainer_is_deterministic_for_a_seed(trainer, parts):
+    known, _, secrets = parts
+    net, cohort = nn.Linear(4, 3), Informed(known).deal(secrets, 6, seed=1)
+    before = [value.clone() for value in net.parameters()]
+    assert equal(trainer(net, cohort, seed=7), trainer(net, cohort, seed=7))
+    assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True)), "the user's net was changed"
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_model_does_not_see_the_secrets_of_others(trainer, parts):
+    known, _, secrets = parts
+    net, cohort = nn.Linear(4, 3), Informed(known).deal(secrets, 6, seed=1)
+    strange = cohort.own.x.clone()
+    strange[3:] = 100.0
+    other = Cohort(cohort.shared, Records(strange, cohort.own.y), cohort.index)
+    one, two = trainer(net, cohort, seed=7), trainer(net, other, seed=7)
+    assert all(torch.equal(one.params[name][:3], two.params[name][:3]) for name in one.params)
+    assert not torch.equal(one.flat()[3:], two.flat()[3:])
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_the_transcript_tells_the_same_training(trainer, parts):
+    known, _, secrets = parts
+    net, cohort = nn.Linear(4, 3), Informed(known).deal(secrets, 3, seed=1)
+    steps = list(trainer.transcript(net, cohort, seed=7))
+    assert [step.number for step in steps] == list(range(len(steps)))
+    assert set(steps[0].params) == set(steps[0].gradient) == set(trainer(net, cohort, seed=7).params)
+
+
+@pytest.mark.parametrize("threat", THREATS)
+def test_threat_deals_by_number_alone(threat, parts):
+    pool = Records(torch.rand(5, *threat.known.x.shape[1:]), torch.arange(5))
+    whole = threat.deal(pool, 12, seed=3)
+    part = threat.deal(pool, 4, seed=3, start=6)
+    assert torch.equal(whole.own.x[6:10], part.own.x)
+    assert torch.equal(whole.index[6:10], part.index)
+    assert torch.equal(whole.shared.x, threat.known.x)
+
+
+def test_knowledge_holds_neither_secret_nor_release():
+    assert [field.name for field in dataclasses.fields(Knowledge)] == ["net", "trainer", "threat", "access", "prior"]
+    assert {field.name for field in dataclasses.fields(Release)} == {"params", "steps"}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_attack_is_deterministic_and_a_function_of_the_release(attack, parts):
+    """The cheat that is tried: the same releases come in another order, without their numbers."""
+    known, prior, secrets = parts
+    net, trainer = nn.Linear(4, 3), Optimum()
+    knowledge = Knowledge(net, trainer, Informed(known), Weights(), prior)
+    assert attack.objection(knowledge) is None
+    release = trainer(net, Informed(known).deal(secrets, 4, seed=0), seed=0)
+    one = attack.prepare(knowledge, seed=5)(release)
+    assert torch.equal(one.records.x, attack.prepare(knowledge, seed=5)(release).records.x)
+    turned = Release({name: value.flip(0) for name, value in release.params.items()})
+    torch.testing.assert_close(attack.prepare(knowledge, seed=5)(turned).records.x.flip(0), one.records.x)
+    assert one.records.x.shape == (4, 1, 4)
+    assert one.confidence.shape == (4, 1)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_objection_is_a_sentence(attack, parts):
+    known, prior, _ = parts
+    knowledge = Knowledge(nn.Linear(4, 3), Optimum(), Informed(known), Weights(), prior)
+    odd = dataclasses.replace(knowledge, threat=object())
+    objection = attack.objection(odd)
+    assert objection is None or (type(attack).__name__ in objection and objection.endswith("."))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_metric_knows_a_perfect_guess(metric):
+    truth = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype=torch.float64)
+    best, worse = metric(truth, truth), metric(truth + 0.1, truth)
+    assert best.shape == (2,)
+    assert (best < worse).all() if metric.better == "lower" else (best > worse).all()
+    assert torch.equal(metric(truth, truth), best)
+
+
+@pytest.mark.parametrize("room", ["trainers", "attacks", "metrics", "threats", "losses"])
+def test_whatever_is_found_offers_examples(room):
+    for kind in found(room):
+        if kind.__name__ in {"Batches", "Architecture", "Polished", "ErrorBars"}:
+            continue  # parts of a trainer or an attack, not one of their own
+        assert callable(getattr(kind, "examples", None)), f"{kind.__name__} offers no examples()"
+
+
+MECHANISM = {"noise_multiplier": 1.3, "sample_rate": 0.1, "steps": 20}
+LOG = math.log(0.1)
+CEILINGS = {  # every bound on a success, at a baseline of 0.1
+    "bound": lambda b: b.bound(**MECHANISM, baseline=0.1),
+    "gaussian": lambda b: b.gaussian(LOG, 1.3, 20),
+    "subsampled": lambda b: b.subsampled(LOG, 1.3, 0.1, 20, 1e-4),
+    "monte_carlo": lambda b: b.monte_carlo(LOG, 1.3, 0.1, 20, samples=10_000),
+    "from_rdp": lambda b: b.from_rdp(LOG, [2.0, 4.0], [0.1, 0.2]),
+    "from_dp": lambda b: b.from_dp(LOG, 1.0, 1e-5),
+    "from_zcdp": lambda b: b.from_zcdp(LOG, 0.1),
+    "exact_reconstruction": lambda b: b.exact_reconstruction(10, 1.0),
+}
+NUMBERS = {"delta_from_success", "fano_advantage", "mse_lower_bound", "calibrate", "Ceiling", "Plan"}
+
+
+def test_every_bound_is_in_the_table_above():
+    others = {name for name in lostwax.bounds.__all__ if "kappa" in name}
+    assert set(lostwax.bounds.__all__) == set(CEILINGS) | NUMBERS | others
+
+
+@pytest.mark.parametrize("name", CEILINGS)
+def test_bound_is_a_frozen_interval_between_blind_and_certain(name):
+    one, two = (CEILINGS[name](lostwax.bounds) for _ in range(2))
+    assert one == two
+    assert LOG - 1e-12 <= one.log_lower <= one.log_upper <= 0
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.log_upper = 0.0
+
+
+def test_public_names_say_where_they_live():
+    for name, home in lostwax._HOME.items():
+        assert hasattr(importlib.import_module(f"lostwax.{home}"), name)

@@ -1,0 +1,21 @@
+import torch
+
+from lostwax.provenance import fingerprint, machine, versions
+
+
+def test_fingerprint_sees_bytes_shape_and_dtype():
+    x = torch.arange(6.0)
+    prints = {
+        fingerprint(x),
+        fingerprint(x.reshape(2, 3)),
+        fingerprint(x.double()),
+        fingerprint(x + 1),
+        fingerprint(x, x),
+    }
+    assert len(prints) == 5
+    assert fingerprint(x) == fingerprint(x.clone())
+
+
+def test_versions_and_machine():
+    assert {"python", "lostwax", "torch"} <= set(versions())
+    assert "cores of" in machine()

@@ -1,0 +1,23 @@
+"""Randomness by key."""
+
+from lostwax.seeds import generator
+
+
+def draws(*key):
+    return generator(*key).integers(2**62, size=3).tolist()
+
+
+def test_the_same_key_draws_the_same():
+    assert draws(0, "order", 3, 1) == draws(0, "order", 3, 1)
+
+
+def test_every_part_of_the_key_counts():
+    keys = [
+        (0, "order", 3, 1),
+        (1, "order", 3, 1),
+        (0, "init", 3, 1),
+        (0, "order", 31),
+        (0, "order", 3 + 2**32, 1),
+        (0,),
+    ]
+    assert len({tuple(draws(*key)) for key in keys}) == len(keys)

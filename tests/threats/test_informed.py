@@ -1,0 +1,54 @@
+"""Dealing to the informed adversary."""
+
+import pytest
+import torch
+
+from lostwax.threats import Informed
+from lostwax.types import Records
+
+THREAT, TOLD = Informed.examples()
+POOL = Records(torch.arange(20.0).reshape(5, 4), torch.arange(5) % 3)
+
+
+def test_each_model_has_one_secret_and_everybody_the_same_core():
+    cohort = THREAT.deal(POOL, 7, seed=0)
+    assert cohort.shared is THREAT.known
+    assert cohort.own.x.shape == (7, 1, 4)
+    assert cohort.own.y.shape == (7, 1)
+    assert cohort.index.tolist() == list(range(7))
+
+
+def test_a_pass_over_the_pool_takes_every_record_once_in_an_order_of_its_own():
+    labels = THREAT.deal(POOL, 40, seed=0).own.x[:, 0, 0].reshape(8, 5)
+    assert all(sorted(turn.tolist()) == POOL.x[:, 0].tolist() for turn in labels)
+    assert len({tuple(turn.tolist()) for turn in labels}) > 1
+
+
+@pytest.mark.parametrize("start", [0, 1, 5, 13])
+def test_a_models_secret_depends_on_seed_and_number_only(start):
+    whole, part = THREAT.deal(POOL, 30, seed=3), THREAT.deal(POOL, 9, seed=3, start=start)
+    assert torch.equal(part.own.x, whole.own.x[start : start + 9])
+    assert torch.equal(part.own.y, whole.own.y[start : start + 9])
+    assert torch.equal(part.index, whole.index[start : start + 9])
+    assert not torch.equal(THREAT.deal(POOL, 30, seed=4).own.x, whole.own.x)
+
+
+def test_features_go_with_their_record():
+    pool = Records(POOL.x, POOL.y, POOL.x[:, :2] * 10)
+    own = THREAT.deal(pool, 6, seed=0).own
+    assert torch.equal(own.inputs, own.x[..., :2] * 10)
+
+
+@pytest.mark.parametrize(
+    ("pool", "m", "start", "message"),
+    [(POOL[:0], 1, 0, "pool of at least one record"), (POOL, 0, 0, "got m=0"), (POOL, 1, -1, "start=-1")],
+)
+def test_bad_deals_are_refused(pool, m, start, message):
+    with pytest.raises(ValueError, match=message):
+        THREAT.deal(pool, m, seed=0, start=start)
+
+
+def test_labels_are_told_only_where_they_are_known():
+    cohort = THREAT.deal(POOL, 3, seed=0)
+    assert THREAT.hints(cohort) is None
+    assert torch.equal(TOLD.hints(cohort).labels, cohort.own.y)

@@ -1,0 +1,62 @@
+"""The slow definition: one model after the other, autograd of the loss, torch.optim."""
+
+from copy import deepcopy
+
+import torch
+
+from lostwax.seeds import generator
+from lostwax.trainers import GD, SGD, Adam, AdamW
+
+
+def optimiser(trainer, parameters):
+    match trainer:
+        case GD() | SGD():
+            return torch.optim.SGD(
+                parameters, lr=trainer.lr, momentum=trainer.momentum, weight_decay=trainer.weight_decay
+            )
+        case Adam():
+            kind = torch.optim.Adam
+        case AdamW():
+            kind = torch.optim.AdamW
+    return kind(parameters, lr=trainer.lr, betas=trainer.betas, eps=trainer.eps, weight_decay=trainer.weight_decay)
+
+
+def batches(trainer, n, number, seed):
+    """Positions in shared-then-own, batch by batch."""
+    size = getattr(trainer, "batch_size", None)
+    for epoch in range(trainer.steps if isinstance(trainer, GD) else trainer.epochs):
+        if size is None:
+            yield torch.arange(n)
+            continue
+        public = trainer.order_seed is not None
+        random = generator(trainer.order_seed, "order", epoch) if public else generator(seed, "order", number, epoch)
+        order = random.permutation(n)
+        for start in range(0, n, size):
+            yield torch.from_numpy(order[start : start + size])
+
+
+def train_alone(trainer, net, cohort, row, *, seed):
+    """The parameters after training, and those before each step with the gradient there."""
+    number = int(cohort.index[row])
+    model = deepcopy(net).to(trainer.dtype)
+    start = trainer.init(net, [number], seed=seed)
+    model.load_state_dict({name: value[0] for name, value in start.items()}, strict=False)
+    x = torch.cat([cohort.shared.inputs, cohort.own.inputs[row]]).to(trainer.dtype)
+    y = torch.cat([cohort.shared.y, cohort.own.y[row]])
+    plan = list(batches(trainer, len(x), number, seed))
+    parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    torch_optimiser = optimiser(trainer, parameters.values())
+    rate = torch.optim.lr_scheduler.LambdaLR(torch_optimiser, lambda step: trainer.schedule(step, len(plan)))
+    history = []
+    for rows in plan:
+        torch_optimiser.zero_grad()
+        trainer.loss(model(x[rows]), y[rows]).mean().backward()
+        history.append(
+            (
+                {name: value.detach().clone() for name, value in parameters.items()},
+                {name: value.grad.clone() for name, value in parameters.items()},
+            )
+        )
+        torch_optimiser.step()
+        rate.step()
+    return {name: value.detach() for name, value in parameters.items()}, history

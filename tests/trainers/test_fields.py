@@ -1,0 +1,91 @@
+"""Trainers refuse settings that mean nothing, and losses and starts of every kind train."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from lostwax.inits import Glorot, He, LeCunNormal, Normal, TorchDefault
+from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie
+from lostwax.nets import mlp
+from lostwax.trainers import GD, SGD, Adam, AdamW
+from lostwax.types import Cohort, Records
+from trainers.game import cohort, given, net
+from trainers.reference import train_alone
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        (GD, {"steps": 0}, "GD: expected steps >= 1, got 0."),
+        (GD, {"lr": 0.0}, "GD: expected lr > 0, got 0.0."),
+        (GD, {"lr": float("nan")}, "GD: expected lr > 0, got nan."),
+        (GD, {"momentum": 1.0}, "GD: expected momentum in [0, 1), got 1.0."),
+        (GD, {"weight_decay": -1.0}, "GD: expected weight_decay >= 0, got -1.0."),
+        (GD, {"tile": 0}, "GD: expected tile >= 1, or None, got 0."),
+        (GD, {"dtype": torch.float16}, "GD: expected dtype torch.float32 or torch.float64, got torch.float16."),
+        (SGD, {"batch_size": 0}, "SGD: expected batch_size >= 1, got 0."),
+        (SGD, {"epochs": 0}, "SGD: expected epochs >= 1, got 0."),
+        (SGD, {"momentum": -0.1}, "SGD: expected momentum in [0, 1), got -0.1."),
+        (Adam, {"betas": (0.9, 1.0)}, "Adam: expected betas two numbers in [0, 1), got (0.9, 1.0)."),
+        (Adam, {"eps": 0.0}, "Adam: expected eps > 0, got 0.0."),
+        (AdamW, {"batch_size": 0}, "AdamW: expected batch_size >= 1, or None, got 0."),
+        (AdamW, {"epochs": 0}, "AdamW: expected epochs >= 1, got 0."),
+    ],
+)
+def test_fields_are_checked(kind, fields, message):
+    with pytest.raises(ValueError, match="expected") as error:
+        kind(**fields)
+    assert str(error.value) == message
+
+
+def relabelled(games, label):
+    """The same games with labels made from class numbers by `label`."""
+    shared, own = (Records(part.x, label(part.y)) for part in (games.shared, games.own))
+    return Cohort(shared, own, games.index)
+
+
+@pytest.mark.parametrize(
+    ("loss", "outputs", "label"),
+    [
+        (CrossEntropy(), 3, lambda y: y),
+        (BinaryCrossEntropy(), 3, lambda y: y),
+        (BinaryCrossEntropy(positive_weight=10.0), 1, lambda y: y % 2),
+        (SquaredError(), 1, lambda y: y.double()),
+        (SquaredError(), 2, lambda y: torch.stack([y.double(), -y.double() / 2], -1)),
+        (SquaredHinge(), 3, lambda y: y),
+        (Tweedie(1.0), 1, lambda y: y.double() + 0.5),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("order", [None, 0], ids=["private order", "public order"])
+def test_every_loss_trains_as_by_autograd(loss, outputs, label, order):
+    module, games = mlp(16, 4, outputs), relabelled(cohort(3), label)
+    trainer = SGD(lr=0.05, batch_size=4, epochs=2, order_seed=order, loss=loss, dtype=torch.float64)
+    release = trainer(module, games, seed=0)
+    for row in range(3):
+        alone, _ = train_alone(trainer, module, games, row, seed=0)
+        for name, value in alone.items():
+            torch.testing.assert_close(release.params[name][row], value, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", [0, None], ids=["public", "private"])
+@pytest.mark.parametrize("init", [LeCunNormal(), Normal(0.1), Glorot(), He(), TorchDefault()], ids=str)
+def test_every_start_trains_alike_in_both_dtypes(init, seed):
+    trainer = GD(lr=0.1, steps=2, init=replace(init, seed=seed))
+    single = trainer(net(), cohort(3), seed=0).flat()
+    double = replace(trainer, dtype=torch.float64)(net(), cohort(3), seed=0).flat()
+    torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-5)
+
+
+def test_a_given_start_is_used():
+    module = net()
+    step = next(GD(steps=1, init=given(module)).transcript(module, cohort(2), seed=0))
+    for name, value in module.named_parameters():
+        torch.testing.assert_close(step.params[name][1], value.detach(), rtol=0, atol=0)
+
+
+def test_tf32_leaves_the_processes_setting_alone():
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    GD(steps=1, tf32=True)(net(), cohort(2), seed=0)
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before

@@ -1,0 +1,66 @@
+"""Newton down to the last bits, against scikit-learn's tightest and against itself without a Hessian."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+from lostwax.adapters.sklearn import read
+from lostwax.trainers import newton_polish
+from lostwax.trainers.newton_polish import polish
+
+TIGHT = {"tol": 1e-12, "max_iter": 100_000}
+MODELS = [
+    (LogisticRegression(C=0.5, solver="newton-cg", **TIGHT), load_wine),
+    (LogisticRegression(C=0.5, solver="newton-cholesky", **TIGHT), load_breast_cancer),
+    (LinearSVC(C=0.5, dual=False, **TIGHT), load_wine),
+    (Ridge(alpha=2.0), load_diabetes),
+    (PoissonRegressor(alpha=0.3, solver="newton-cholesky", **TIGHT), load_diabetes),
+]
+
+
+def at_zero(model, load):
+    X, y = load(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    fitted = read(model.fit(X, y), (X, y))
+    start = replace(
+        fitted.model, weight=torch.zeros_like(fitted.model.weight), bias=torch.zeros_like(fitted.model.bias)
+    )
+    return fitted, start
+
+
+@pytest.mark.parametrize(("model", "load"), MODELS, ids=lambda value: type(value).__name__)
+def test_from_zero_to_where_the_best_stock_solver_ends(model, load):
+    fitted, start = at_zero(model, load)
+    polished = polish(start, fitted.table, fitted.weight)
+    assert polished.converged
+    np.testing.assert_allclose(polished.model.weight, fitted.model.weight, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("model", "load"), MODELS, ids=lambda value: type(value).__name__)
+def test_without_forming_the_hessian(model, load, monkeypatch):
+    fitted, start = at_zero(model, load)
+    dense = polish(start, fitted.table, fitted.weight)
+    monkeypatch.setattr(newton_polish, "DENSE_LIMIT", 1)
+    free = polish(start, fitted.table, fitted.weight)
+    assert free.converged
+    torch.testing.assert_close(free.model.weight, dense.model.weight, rtol=0, atol=1e-9)
+
+
+def test_collinear_columns_do_not_stop_it():
+    X, y = load_diabetes(return_X_y=True)
+    X = np.hstack([X, X[:, :3]])
+    fitted = read(Ridge(alpha=1e-9).fit(X, y), (X, y))
+    assert polish(fitted.model, fitted.table, fitted.weight).converged
+
+
+def test_separable_classes_have_no_optimum():
+    X = np.array([[-2.0], [-1.0], [1.0], [2.0]])
+    y = np.array([0, 0, 1, 1])
+    fitted = read(LogisticRegression(C=np.inf).fit(X, y), (X, y))
+    assert not polish(fitted.model, fitted.table, fitted.weight).converged

@@ -1,0 +1,62 @@
+import pytest
+import torch
+from torch import nn
+
+from lostwax.losses import SquaredError
+from lostwax.threats import Informed
+from lostwax.trainers import Optimum
+from lostwax.types import Records
+
+
+@pytest.fixture
+def game():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(30, 3, generator=generator, dtype=torch.float64)
+    y = (x[:, 0] + 0.5 * torch.randn(30, generator=generator, dtype=torch.float64) > 0).long()
+    known, pool = Records(x, y).split(20, 10, seed=0)
+    return Informed(known).deal(pool, 4, seed=0)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("mean", [True, False])
+@pytest.mark.parametrize("penalise_bias", [True, False])
+def test_torch_agrees_that_the_gradient_is_zero(game, bias, mean, penalise_bias):
+    net, trainer = nn.Linear(3, 2, bias=bias), Optimum(ridge=0.3, mean=mean, penalise_bias=penalise_bias)
+    release = trainer(net, game, seed=0)
+    for i in range(len(game)):
+        params = {name: value.clone().requires_grad_() for name, value in release[i].items()}
+        x = torch.cat([game.shared.x, game.own.x[i]])
+        y = torch.cat([game.shared.y, game.own.y[i]])
+        outputs = nn.functional.linear(x, params["weight"], params.get("bias"))
+        loss = nn.functional.cross_entropy(outputs, y, reduction="mean" if mean else "sum")
+        penalised = [value for name, value in params.items() if name == "weight" or penalise_bias]
+        loss = loss + 0.3 / 2 * sum(value.square().sum() for value in penalised)
+        loss.backward()
+        assert max(float(value.grad.abs().max()) for value in params.values()) < 1e-12
+
+
+def test_least_squares_against_torch(game):
+    cohort = type(game)(
+        Records(game.shared.x, game.shared.x.sum(1)), Records(game.own.x, game.own.x.sum(2)), game.index
+    )
+    release = Optimum(loss=SquaredError(), ridge=0.0)(nn.Linear(3, 1), cohort, seed=0)
+    torch.testing.assert_close(release.params["weight"], torch.ones(4, 1, 3, dtype=torch.float64))
+
+
+def test_what_it_cannot_train(game):
+    with pytest.raises(ValueError, match="expected net to be one linear layer"):
+        Optimum()(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2)), game, seed=0)
+    with pytest.raises(ValueError, match="expected ridge >= 0, got -1"):
+        Optimum(ridge=-1)
+
+
+def test_no_finite_optimum(game):
+    separable = (game.shared.x[:, 0] > 0).long()
+    own = (game.own.x[..., 0] > 0).long()
+    cohort = type(game)(Records(game.shared.x, separable), Records(game.own.x, own), game.index)
+    with pytest.raises(ValueError, match=r"model 0 has no finite optimum.*Set ridge > 0"):
+        Optimum(ridge=0.0)(nn.Linear(3, 2), cohort, seed=0)
+
+
+def test_one_model_a_tile(game):
+    assert Optimum().tile_size(nn.Linear(3, 2), game) == 1

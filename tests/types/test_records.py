@@ -1,0 +1,69 @@
+import pytest
+import torch
+
+from lostwax.types import Cohort, Records, Release
+
+
+def some(n=10):
+    return Records(torch.arange(n * 2.0).reshape(n, 2), torch.arange(n))
+
+
+def test_split_is_disjoint_and_repeatable():
+    parts = some().split(5, 3, 2, seed=1)
+    assert [len(part) for part in parts] == [5, 3, 2]
+    assert sorted(torch.cat([part.y for part in parts]).tolist()) == list(range(10))
+    again = some().split(5, 3, 2, seed=1)
+    assert all(torch.equal(a.x, b.x) for a, b in zip(parts, again, strict=True))
+    assert not torch.equal(some().split(10, seed=2)[0].y, some().split(10, seed=1)[0].y)
+
+
+@pytest.mark.parametrize("sizes", [(5, 6), (0, 3), ()])
+def test_split_of_more_than_there_is(sizes):
+    with pytest.raises(ValueError, match="sum to at most 10"):
+        some().split(*sizes, seed=0)
+
+
+def test_moving_keeps_whole_labels_whole():
+    moved = Records(some().x, some().y, features=some().x).to(torch.float64)
+    assert (moved.x.dtype, moved.y.dtype, moved.inputs.dtype) == (torch.float64, torch.int64, torch.float64)
+    assert moved.to("cpu").x.device.type == "cpu"
+
+
+def test_features_are_what_the_net_trains_on():
+    records = Records(some().x, some().y, features=torch.ones(10, 3))
+    assert torch.equal(records.inputs, torch.ones(10, 3))
+    assert torch.equal(records[:2].inputs, torch.ones(2, 3))
+    assert torch.equal(some().inputs, some().x)
+
+
+@pytest.mark.parametrize("part", ["y", "features"])
+def test_rows_must_agree(part):
+    with pytest.raises(ValueError, match=f"{part} must have one row a record.*expected 10 rows"):
+        Records(**{"x": some().x, "y": some().y, part: torch.zeros(9)})
+
+
+def test_cohort_counts():
+    own = Records(torch.zeros(4, 2, 2), torch.zeros(4, 2))
+    cohort = Cohort(some(), own, torch.arange(4))
+    assert (len(cohort), cohort.secrets, cohort.records) == (4, 2, 12)
+    assert cohort[1:3].index.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("own", "index", "words"),
+    [
+        (Records(torch.zeros(4, 1, 2), torch.zeros(4, 1)), torch.arange(3), "one index a model"),
+        (Records(torch.zeros(4, 1, 3), torch.zeros(4, 1)), torch.arange(4), "differ in shape"),
+        (Records(torch.zeros(4, 1, 2), torch.zeros(4, 2)), torch.arange(4), r"own.y of shape \(4, 1"),
+    ],
+)
+def test_cohort_that_does_not_fit(own, index, words):
+    with pytest.raises(ValueError, match=words):
+        Cohort(some(), own, index)
+
+
+def test_release_flat_and_one():
+    release = Release({"weight": torch.arange(12.0).reshape(2, 3, 2), "bias": torch.ones(2, 3)})
+    assert len(release) == 2
+    assert release.flat().shape == (2, 9)
+    assert release[1]["weight"].tolist() == [[6, 7], [8, 9], [10, 11]]
