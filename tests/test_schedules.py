@@ -36,7 +36,7 @@ def warm_then_cosine(optimiser):
         (Linear(), lambda o: lr_scheduler.LinearLR(o, 1.0, 0.0, STEPS)),
         (Linear(start=0.5, end=0.25), lambda o: lr_scheduler.LinearLR(o, 0.5, 0.25, STEPS)),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 @pytest.mark.filterwarnings("ignore:The epoch parameter:UserWarning")
 def test_the_rate_at_every_step_is_torchs(schedule, counterpart):

@@ -10,7 +10,7 @@ from lostwax.threats import Informed
 from lostwax.trainers import GD
 from lostwax.types import Records
 
-(THREAT,) = Informed.examples()
+THREAT, _ = Informed.examples()
 POOL = Records(torch.rand(9, 4, generator=torch.Generator().manual_seed(0)), torch.arange(9) % 3)
 TRAINER = GD(lr=0.1, steps=2, init=LeCunNormal(seed=None), tile=4)
 

@@ -56,7 +56,7 @@ def relabelled(games, label):
         (SquaredHinge(), 3, lambda y: y),
         (Tweedie(1.0), 1, lambda y: y.double() + 0.5),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 @pytest.mark.parametrize("order", [None, 0], ids=["private order", "public order"])
 def test_every_loss_trains_as_by_autograd(loss, outputs, label, order):
