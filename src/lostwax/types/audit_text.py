@@ -63,7 +63,7 @@ def verdict_sentence(audit: Audit) -> str:
         sentence = f"None of {played} records could be rebuilt from this model as it stands."
     near = int((audit.beats_oracle(released) & ~released.rebuilt).sum())
     if near:
-        sentence += f" {near} more guesses come nearer than any record the adversary had."
+        sentence += f" {near} {'more ' if rebuilt else ''}guesses come nearer than any record the adversary had."
     best = max(int(finding.rebuilt.sum()) for finding in audit.findings)
     if best > rebuilt:
         sentence += (
