@@ -17,7 +17,7 @@ LIGHT = (
     "lostwax.reports.results",
 )
 HEAVY = ("torch", "sklearn", "matplotlib", "zarr", "ray", "tyro", "scipy", "pandas")
-OPTIONAL = ("torchvision", "PIL", "ray", "zarr", "pandas", "pyarrow", "dp_accounting", "opacus")
+OPTIONAL = ("torchvision", "PIL", "ray", "zarr", "pandas", "pyarrow", "dp_accounting", "opacus", "safetensors", "rich")
 
 
 class Blocker:

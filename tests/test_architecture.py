@@ -24,6 +24,7 @@ ROOMS = [
     "threats",
     "access",
     "shadows",
+    "decoders",
     "metrics",
     "attacks",
     "bounds",

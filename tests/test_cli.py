@@ -37,7 +37,13 @@ def test_demo_prints_an_audit_and_leaves_a_picture(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "as released" in text
     assert "as converged" in text
-    assert {path.name for path in (tmp_path / "demo").iterdir()} == {"rebuilt_digits.png", "audit.json"}
+    assert "attack RecoNN" in text
+    assert {path.name for path in (tmp_path / "demo").iterdir()} == {
+        "rebuilt_digits.png",
+        "audit.json",
+        "rebuilt_by_reconn.png",
+        "reconn.json",
+    }
 
 
 def test_input_errors_are_one_line_and_exit_2(tmp_path, capsys):

@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lostwax import bounds as bounds
+    from lostwax import decoders as decoders
     from lostwax import inits as inits
     from lostwax import losses as losses
+    from lostwax import metrics as metrics
     from lostwax import nets as nets
     from lostwax import records as records
     from lostwax import schedules as schedules
+    from lostwax.access import Layers as Layers
+    from lostwax.access import Logits as Logits
     from lostwax.access import Weights as Weights
     from lostwax.attacks import ClosedForm as ClosedForm
+    from lostwax.attacks import RecoNN as RecoNN
+    from lostwax.attacks import Repeats as Repeats
+    from lostwax.attacks import Shifts as Shifts
     from lostwax.bounds import Ceiling as Ceiling
     from lostwax.bounds import Plan as Plan
     from lostwax.bounds import bound as bound
@@ -50,10 +57,15 @@ _HOME = {
     "AdamW": "trainers",
     "Optimum": "trainers",
     "Informed": "threats",
+    "Layers": "access",
+    "Logits": "access",
     "Weights": "access",
     "ClosedForm": "attacks",
+    "RecoNN": "attacks",
+    "Repeats": "attacks",
+    "Shifts": "attacks",
 }
-_ROOMS = ("bounds", "inits", "losses", "nets", "records", "schedules")
+_ROOMS = ("bounds", "decoders", "inits", "losses", "metrics", "nets", "records", "schedules")
 
 __all__ = ["__version__", *_HOME, *_ROOMS]
 

@@ -42,3 +42,10 @@ def test_a_row_of_another_shape_is_named(tmp_path):
 
 def test_the_results_page_of_this_repository_is_up_to_date(root):
     assert (root / "docs" / "results.md").read_text() == page(root), "run `make results`"
+
+
+def test_a_long_script_may_run_in_parts(tmp_path):
+    script = str(tmp_path / "long.py")
+    write_rows(script, [Row("a", "first", 1.0), Row("b", "second", 2.0)])
+    path = write_rows(script, [Row("b", "second", 3.0), Row("c", "third", 4.0)], keep_others=True)
+    assert [(row.id, row.value) for row in read_rows(path)] == [("a", 1.0), ("b", 3.0), ("c", 4.0)]

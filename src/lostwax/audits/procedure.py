@@ -36,11 +36,12 @@ def audit_procedure(
     start = time.perf_counter()
     guess = reconstruct(release, threat.hints(cohort))
     seconds = time.perf_counter() - start
-    truth, found = cohort.own.x[:, 0].double(), guess.records.x[:, 0].double()
-    pool = torch.cat([prior.x, cohort.shared.x]).double()  # all that the adversary has
+    truth, found = (part.x[:, 0].double().cpu() for part in (cohort.own, guess.records))
+    pool = torch.cat([prior.x, cohort.shared.x.to(prior.x.device)]).double().cpu()  # all that the adversary has
     scoring = Scoring.of(pool, threshold)
     errors = scoring.errors(found, truth)
-    blind = prior.x.double().mean(0, keepdim=True).expand_as(truth)
+    blind = prior.x.double().cpu().mean(0, keepdim=True).expand_as(truth)
+    labels, guessed = cohort.own.y[:, 0].cpu(), guess.records.y[:, 0].cpu()
     return Audit(
         subject=f"{type(net).__name__} trained by {type(trainer).__name__}",
         kind="this procedure",
@@ -49,16 +50,16 @@ def audit_procedure(
         metric=scoring.headline.name,
         criterion=scoring.criterion.name,
         threshold=threshold,
-        games=cohort.index.numpy(),
+        games=cohort.index.cpu().numpy(),
         population=len(secrets),
-        truth=Records(truth, cohort.own.y[:, 0]),
+        truth=Records(truth, labels),
         findings=(
             Finding(
                 name="as released",
                 guess=guess,
                 errors=errors,
                 rebuilt=scoring.rebuilt(errors),
-                labels_right=labels_right(guess.records.y[:, 0], cohort.own.y[:, 0], prior.y),
+                labels_right=labels_right(guessed, labels, prior.y.cpu()),
                 seconds=seconds,
             ),
         ),

@@ -12,10 +12,10 @@ ABOUT = "How well can training records be rebuilt from a released model, and wha
 
 
 def demo(out: Path = Path("demo")) -> None:
-    """Audit a logistic regression on the embedded digits.
+    """Audit a logistic regression and a neural net on the embedded digits.
 
     Args:
-        out: The folder for the picture and the numbers.
+        out: The folder for the pictures and the numbers.
     """
     from lostwax.demo import run
 

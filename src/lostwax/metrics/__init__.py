@@ -1,6 +1,37 @@
-"""Distances between guess and truth."""
+"""Distances between guess and truth, and what they are held against."""
 
+from lostwax.metrics.correlation import Correlation, correlation
+from lostwax.metrics.estimate import Estimate
+from lostwax.metrics.judge import Judge
+from lostwax.metrics.kl import KL
+from lostwax.metrics.lpips import LPIPS
+from lostwax.metrics.mae import MAE
 from lostwax.metrics.mse import MSE
+from lostwax.metrics.oracle import Oracle, nearest_neighbour
+from lostwax.metrics.psnr import PSNR
+from lostwax.metrics.roc import Curve, Null, TruePositives, other_secrets, roc, success_rate, true_positives
 from lostwax.metrics.spread_rmse import SpreadRMSE
+from lostwax.metrics.ssim import SSIM
 
-__all__ = ["MSE", "SpreadRMSE"]
+__all__ = [
+    "KL",
+    "LPIPS",
+    "MAE",
+    "MSE",
+    "PSNR",
+    "SSIM",
+    "Correlation",
+    "Curve",
+    "Estimate",
+    "Judge",
+    "Null",
+    "Oracle",
+    "SpreadRMSE",
+    "TruePositives",
+    "correlation",
+    "nearest_neighbour",
+    "other_secrets",
+    "roc",
+    "success_rate",
+    "true_positives",
+]

@@ -28,13 +28,19 @@ class Row:
     seed: int | None = None
 
 
-def write_rows(script: str, rows: Sequence[Row]) -> Path:
-    """Write `results/<script>.json` beside the script; the command and the machine are filled in here."""
+def write_rows(script: str, rows: Sequence[Row], *, keep_others: bool = False) -> Path:
+    """Write `results/<script>.json` beside the script; the command and the machine are filled in here.
+
+    With `keep_others`, rows of an earlier run whose ids are not written again stay: long scripts run in parts.
+    """
     path = Path(script).resolve()
     target = path.parent / "results" / f"{path.stem}.json"
     arguments = shlex.join(sys.argv[1:])
     command = f"python {path.parent.name}/{path.name} {arguments}".strip()
     filled = [{**asdict(row), "command": row.command or command, "machine": row.machine or machine()} for row in rows]
+    if keep_others and target.exists():
+        written = {row["id"] for row in filled}
+        filled = [asdict(row) for row in read_rows(target) if row.id not in written] + filled
     target.parent.mkdir(exist_ok=True)
     partial = target.with_suffix(".part")
     partial.write_text(json.dumps(filled, indent=1, allow_nan=False) + "\n")

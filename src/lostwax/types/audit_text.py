@@ -55,6 +55,12 @@ def verdict_sentence(audit: Audit) -> str:
     played = len(audit.games)
     released = audit.findings[0]
     rebuilt = int(released.rebuilt.sum())
+    if audit.kind == "this procedure":
+        near = int(audit.beats_oracle(released).sum())
+        return (
+            f"In {near} of {played} games the guess comes nearer to the secret than any record the adversary had; "
+            f"in {rebuilt} it is rebuilt to within the threshold."
+        )
     if rebuilt == played:
         sentence = f"Every record played for ({played}) can be rebuilt by an adversary who knows the others."
     elif rebuilt:

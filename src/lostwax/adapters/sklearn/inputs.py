@@ -98,7 +98,7 @@ def _numbers(values: Any, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     if array.dtype.kind == "c":
         raise TypeError(f"audit: {name} holds complex numbers; expected real ones.")
     try:
-        return np.ascontiguousarray(array, dtype=np.float64)
+        return np.require(array, dtype=np.float64, requirements=["C", "W"])  # torch wants to be able to write
     except (TypeError, ValueError) as error:
         raise TypeError(f"audit: expected numbers in {name}, got {array.dtype}: {error}. Encode it first.") from error
 

@@ -1,0 +1,148 @@
+"""A trained reconstructor: from what is seen of a release to a guess. It can be saved, and read back without pickle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lostwax.access import Standardise
+from lostwax.attacks.reconn.labels import LabelHead
+from lostwax.attacks.reconn.training import answer
+from lostwax.decoders import Span
+from lostwax.provenance import versions
+from lostwax.types import Access, Guess, Hints, Records, Release
+
+if TYPE_CHECKING:
+    from lostwax.attacks.reconn.attack import RecoNN
+
+TENSORS, WORDS = "reconstructor.safetensors", "reconstructor.json"
+
+
+class ErrorLine(NamedTuple):
+    """log of the predicted error = level + slope * log |features|, a line through held-out shadow models.
+
+    A model far from the other shadows holds an unusual record, and unusual records are rebuilt worse.
+    """
+
+    level: float
+    slope: float
+
+    @classmethod
+    def fit(cls, features: Tensor, errors: Tensor) -> ErrorLine:
+        """Least squares over held-out models (v, features) and their errors (v,)."""
+        size, error = _log_size(features), errors.double().clamp_min(1e-30).log()
+        from_mean = size - size.mean()
+        spread = float(from_mean.square().sum())
+        slope = float((from_mean * error).sum()) / spread if spread > 1e-12 else 0.0
+        return cls(float(error.mean()) - slope * float(size.mean()), slope)
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """(m,) predicted mean squared errors, in the decoder's coordinates."""
+        return (self.level + self.slope * _log_size(features)).exp()
+
+
+def _log_size(features: Tensor) -> Tensor:
+    return features.double().square().sum(1).clamp_min(1e-60).log() / 2
+
+
+class Trained(NamedTuple):
+    """A prepared RecoNN.
+
+    Guesses come in the dtype of the prior and on the device of the release. Confidence is minus the predicted mean
+    squared error, in shares of the prior's range (squared) or in squared feature deviations (see Span).
+    """
+
+    net: nn.Module
+    access: Access
+    standardise: Standardise
+    decoder: nn.Module
+    label: LabelHead
+    span: Span
+    error_line: ErrorLine
+    validation_error: float  # mean squared error over held-out shadow models, in the same coordinates
+    attack: RecoNN
+
+    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
+        """Rebuild each model's secret; the label is the hint's where there is one."""
+        seen = self.access(self.net, release)  # (m, features)
+        home, ours = seen.device, self.span.shift
+        features = self.standardise(seen.to(ours.device), ours.dtype)  # (m, kept)
+        x = self.span.records(answer(self.decoder, features)).unsqueeze(1)  # (m, 1, ...)
+        with torch.no_grad():
+            y = self.label.guess(features).unsqueeze(1)  # (m, 1)
+        if hints is not None and hints.labels is not None:
+            y = hints.labels
+        return Guess(Records(x.to(home), y.to(home)), -self.error_line(features).unsqueeze(1).to(home))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write tensors (safetensors) and words (JSON) into `folder`; `RecoNN.load` reads them."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {f"decoder.{name}": value for name, value in self.decoder.state_dict().items()}
+        tensors |= {f"label.{name}": value for name, value in self.label.state_dict().items()}
+        tensors |= {f"standardise.{name}": getattr(self.standardise, name) for name in ("kept", "mean", "deviation")}
+        tensors |= {f"span.{name}": getattr(self.span, name) for name in ("shift", "scale")}
+        _safetensors().save_file({name: value.contiguous() for name, value in tensors.items()}, folder / TENSORS)
+        words = {
+            "attack": repr(self.attack),
+            "decoder": repr(self.attack.decoder),
+            "access": repr(self.access),
+            "features": self.standardise.features,
+            "bounded": self.span.bounded,
+            "error_line": self.error_line,
+            "validation_error": self.validation_error,
+            "versions": versions(),
+        }
+        (folder / WORDS).write_text(json.dumps(words, indent=2) + "\n")
+        return folder
+
+
+class Saved(NamedTuple):
+    """What `save` wrote, read back."""
+
+    words: dict[str, object]
+    decoder: dict[str, Tensor]
+    label: dict[str, Tensor]
+    standardise: Standardise
+    span: Span
+    error_line: ErrorLine
+    validation_error: float
+
+
+def read(folder: str | Path, device: torch.device) -> Saved:
+    """The saved tensors on the device, and the words."""
+    folder = Path(folder)
+    if not (folder / TENSORS).is_file() or not (folder / WORDS).is_file():
+        raise FileNotFoundError(f"RecoNN.load: {folder} holds no {TENSORS} and {WORDS}. Name a folder that save wrote.")
+    words = json.loads((folder / WORDS).read_text())
+    tensors = _safetensors().load_file(folder / TENSORS, device=str(device))
+    kept, mean, deviation = (tensors[f"standardise.{name}"] for name in ("kept", "mean", "deviation"))
+    return Saved(
+        words,
+        _part(tensors, "decoder."),
+        _part(tensors, "label."),
+        Standardise(kept, mean, deviation, words["features"]),
+        Span(tensors["span.shift"], tensors["span.scale"], words["bounded"]),
+        ErrorLine(*words["error_line"]),
+        words["validation_error"],
+    )
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _safetensors() -> ModuleType:
+    try:
+        return import_module("safetensors.torch")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "Saving and loading a reconstructor needs safetensors: pip install safetensors", name="safetensors"
+        ) from error

@@ -1,0 +1,58 @@
+"""The attack's training data: what is seen of each shadow model, beside the record it was trained on."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lostwax.attacks.reconn.progress import progress
+from lostwax.seeds import generator
+from lostwax.shadows import Local
+from lostwax.types import Knowledge, Records
+
+PARTS = 20  # in so many parts, where the trainer's tiles allow, so that progress shows
+
+
+class ShadowTable(NamedTuple):
+    """s shadow models."""
+
+    seen: Tensor  # (s, features)
+    records: Records  # (s, ...) each model's secret
+
+
+def shadow_table(knowledge: Knowledge, targets: Records, *, seed: int, purpose: str) -> ShadowTable:
+    """One model for each target, by the victim's own trainer, read through the adversary's access.
+
+    The releases go as they come, chunk by chunk; what is seen of them stays. The seed is the adversary's own: private
+    randomness (an initialisation, a batch order) that the victims draw from `seed` is never drawn here.
+    """
+    own_seed = adversary_seed(seed, purpose)
+    seen: Tensor | None = None
+    parts: list[Records] = []
+    with progress(f"{purpose} models", len(targets)) as advance:
+        chunks = Local(max(1, len(targets) // PARTS))(
+            knowledge.trainer, knowledge.net, knowledge.threat, targets, models=len(targets), seed=own_seed
+        )
+        for cohort, release in chunks:
+            part = knowledge.access(knowledge.net, release)  # (chunk, features)
+            if seen is None:
+                seen = part.new_empty(len(targets), part.shape[1])
+            seen[cohort.index] = part
+            parts.append(Records(cohort.own.x[:, 0], cohort.own.y[:, 0]))  # k = 1
+            advance(len(cohort))
+    if seen is None:
+        raise ValueError("RecoNN: expected at least one shadow target, got none.")
+    broken = int((~seen.isfinite().all(1)).sum())
+    if broken:
+        raise ValueError(
+            f"RecoNN: {broken} of {len(seen)} {purpose} models hold NaN or infinite numbers: the victim's training "
+            "diverges. Lower its learning rate."
+        )
+    return ShadowTable(seen, Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])))
+
+
+def adversary_seed(seed: int, purpose: str) -> int:
+    """A seed for one purpose of the adversary's, never the game's own."""
+    return int(generator(seed, "adversary", purpose).integers(2**63))

@@ -1,0 +1,41 @@
+"""A number with its uncertainty."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+class Estimate(NamedTuple):
+    """What was measured over a number of games, and the interval that holds the true value."""
+
+    value: float
+    low: float
+    high: float
+    games: int
+    confidence: float = 0.95
+
+    def __str__(self) -> str:
+        interval = f"{100 * self.confidence:g} % CI {self.low:.3f}-{self.high:.3f}"
+        return f"{self.value:.3f} ({self.games:,} games, {interval})"
+
+
+def check_confidence(source: str, confidence: float) -> None:
+    """Between 0 and 1, or an error."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"{source}: expected a confidence between 0 and 1, like 0.95, got {confidence}.")
+
+
+def as_scores(source: str, name: str, scores: ArrayLike) -> NDArray[np.float64]:
+    """One number a game, infinite ones allowed."""
+    numbers = np.asarray(scores, dtype=np.float64)
+    if numbers.ndim != 1 or numbers.size == 0:
+        raise ValueError(f"{source}: expected {name} to hold one number a game, got shape {numbers.shape}.")
+    if np.isnan(numbers).any():
+        raise ValueError(
+            f"{source}: {name} holds {int(np.isnan(numbers).sum())} numbers that are not a number (nan), first in game "
+            f"{int(np.isnan(numbers).argmax())}. A guess that failed must count as infinitely wrong, not drop out."
+        )
+    return numbers

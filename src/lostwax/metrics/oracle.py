@@ -1,0 +1,71 @@
+"""The nearest-neighbour oracle: how near does the adversary come with what it has anyway?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+BLOCK_NUMBERS = 8_000_000  # distances held at a time: 64 MB in float64
+POOL_ROWS = 16_384  # rows of the pool that a product copies at a time
+
+
+class Oracle(NamedTuple):
+    """Mean squared errors between targets and the records of a pool (S1 section V-B and Fig. 3)."""
+
+    mean: float  # over targets, of the error of the nearest record: the threshold of S1 Table II
+    percentiles: dict[float, float]  # over the pool, mean over targets: {1: ..., 10: ..., 50: ...}
+    errors: NDArray[np.float64]  # (targets,) of the nearest record
+    nearest: NDArray[np.int64]  # (targets,) its row in the pool
+    pool: int  # records in the pool
+
+
+def nearest_neighbour(targets: Tensor, pool: Tensor, percentiles: Sequence[float] = (1, 10, 50)) -> Oracle:
+    """The best that guessing a record of the pool can do, told which is best.
+
+    An attack with a smaller error has learnt something of the target that was in no record before. A percentile
+    is taken for each target over the whole pool and then averaged over targets, as the nearest neighbour's error
+    is (the 0th percentile): that, not the percentile of all pairs, gives S1's 0.05 on CIFAR-10.
+    Memory is bounded: distances exist for a block of targets at a time.
+    """
+    _check(targets, pool, percentiles)
+    rows, wanted = pool.flatten(1), targets.flatten(1)  # (n, d), (games, d)
+    errors: list[Tensor] = []
+    nearest: list[Tensor] = []
+    orders: list[NDArray[np.float64]] = []
+    for block in torch.split(wanted, max(1, BLOCK_NUMBERS // len(pool))):
+        distance = torch.cat([torch.cdist(block, part) for part in torch.split(rows, POOL_ROWS)], 1)  # (block, n)
+        best = distance.argmin(1)
+        nearest.append(best)
+        # again, and exactly: cdist's products lose the digits of small distances
+        errors.append((block - rows[best]).double().square().mean(1))
+        squared = (distance.square_() / rows.shape[1]).cpu().numpy()  # |difference|^2 / d, the MSE
+        orders.append(np.percentile(squared, percentiles, axis=1, overwrite_input=True))  # (percentiles, block)
+    found = torch.cat(errors).cpu().numpy()
+    means = np.concatenate(orders, 1).mean(1)
+    return Oracle(
+        mean=float(found.mean()),
+        percentiles={number: float(mean) for number, mean in zip(percentiles, means, strict=True)},
+        errors=found,
+        nearest=torch.cat(nearest).cpu().numpy(),
+        pool=len(pool),
+    )
+
+
+def _check(targets: Tensor, pool: Tensor, percentiles: Sequence[float]) -> None:
+    if len(targets) == 0 or len(pool) == 0:
+        raise ValueError(
+            f"nearest_neighbour: expected at least one target and one record in the pool, "
+            f"got {len(targets)} and {len(pool)}."
+        )
+    if targets.shape[1:] != pool.shape[1:] or targets.dtype != pool.dtype or not pool.is_floating_point():
+        raise ValueError(
+            "nearest_neighbour: expected targets and pool of one shape and one floating dtype, got "
+            f"{tuple(targets.shape[1:])} {targets.dtype} and {tuple(pool.shape[1:])} {pool.dtype}."
+        )
+    if not all(0 <= number <= 100 for number in percentiles):
+        raise ValueError(f"nearest_neighbour: expected percentiles in 0..100, got {tuple(percentiles)}.")

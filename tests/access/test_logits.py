@@ -1,0 +1,53 @@
+"""What a model answers."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import nn
+
+from lostwax.access import Logits, logits
+from lostwax.inits import LeCunNormal
+from lostwax.nets import mlp
+from lostwax.types import Release
+
+QUERIES = torch.rand(7, 4, generator=torch.Generator().manual_seed(0))
+
+
+def one_after_the_other(net, release, queries):
+    answers = []
+    for i in range(len(release)):
+        model = deepcopy(net).double()
+        model.load_state_dict(release[i], strict=False)
+        answers.append(model(queries.double()).detach().flatten())
+    return torch.stack(answers)
+
+
+@pytest.mark.parametrize("net", [mlp(4, 5, 3), nn.Sequential(mlp(4, 5, 3), nn.LayerNorm(3))])
+def test_it_is_the_plain_loop_over_models(net, monkeypatch):
+    monkeypatch.setattr(logits, "MODELS_AT_A_TIME", 4)
+    release = Release(LeCunNormal(seed=None)(net, range(10), seed=0))
+    seen = Logits(QUERIES)(net, release)
+    assert seen.shape == (10, 7 * 3)
+    torch.testing.assert_close(seen, one_after_the_other(net, release, QUERIES), rtol=1e-12, atol=1e-12)
+    assert not seen.requires_grad
+
+
+def test_frozen_layers_answer_too():
+    net = mlp(4, 5, 3)
+    for value in net[1].parameters():
+        value.requires_grad_(False)
+    release = Release(LeCunNormal(seed=None)(net, range(3), seed=0))
+    assert set(release.params) == {"3.weight", "3.bias"}
+    torch.testing.assert_close(Logits(QUERIES)(net, release), one_after_the_other(net, release, QUERIES))
+
+
+@pytest.mark.parametrize("queries", [torch.zeros(0, 4), torch.zeros(4), torch.zeros(2, 4, dtype=torch.long)])
+def test_queries_are_checked(queries):
+    with pytest.raises(ValueError, match="Logits: expected queries of shape"):
+        Logits(queries)
+
+
+def test_examples_fit_a_net_of_four_inputs():
+    release = Release(LeCunNormal(seed=None)(mlp(4, 3), range(2), seed=0))
+    assert [access(mlp(4, 3), release).shape for access in Logits.examples()] == [(2, 12)]

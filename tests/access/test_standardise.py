@@ -1,0 +1,53 @@
+"""One scale for all coordinates, and the trap of those that do not move."""
+
+import numpy as np
+import pytest
+import torch
+
+from lostwax.access import Standardise, standardise
+
+RANDOM = torch.Generator().manual_seed(0)
+
+
+def normal(*shape):
+    return torch.randn(*shape, generator=RANDOM)
+
+
+def test_mean_and_deviation_are_those_of_float64(monkeypatch):
+    monkeypatch.setattr(standardise, "COLUMNS", 2)
+    seen = 100 + 1e-3 * normal(500, 5)  # float32: a sum of squares would have no digit left
+    fitted = Standardise.fit(seen)
+    exact = seen.numpy().astype(np.float64)
+    np.testing.assert_allclose(fitted.mean, exact.mean(0), rtol=1e-14)
+    np.testing.assert_allclose(fitted.deviation, exact.std(0), rtol=1e-9)
+    scaled = fitted(seen)
+    np.testing.assert_allclose(scaled, (exact - exact.mean(0)) / exact.std(0), rtol=1e-6, atol=1e-8)
+    assert fitted(seen, torch.float32).dtype == torch.float32
+
+
+def test_still_coordinates_are_dropped_where_dividing_by_them_would_blow_up_rounding():
+    """The trap: a pixel black in all known records leaves a weight that differs between models by rounding alone."""
+    seen = normal(300, 6)
+    seen[:, 1] = 0.7  # never moves
+    seen[:, 4] = 0.3 + 3e-8 * normal(300)  # moves in the last bit
+    seen[:, 5] *= 1e-5  # far below the others
+    fitted = Standardise.fit(seen)
+    assert fitted.kept.tolist() == [0, 2, 3]
+    victim = seen[:1].clone()
+    victim[:, [1, 4]] += 1e-6  # the same weights, summed in another order
+    naive = (victim - seen.mean(0)) / seen.std(0)
+    assert naive.nan_to_num().abs().max() > 20
+    assert fitted(victim).abs().max() < 5
+    assert torch.equal(fitted(victim), fitted(seen[:1]))
+
+
+def test_most_coordinates_may_be_still():
+    seen = torch.cat([torch.full((50, 90), 0.1), normal(50, 10)], 1)
+    assert Standardise.fit(seen).kept.tolist() == list(range(90, 100))
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="all 3 models look the same"):
+        Standardise.fit(torch.full((3, 4), 0.1))
+    with pytest.raises(ValueError, match="expected 4 numbers a model, as the shadow models have, got 5"):
+        Standardise.fit(normal(3, 4))(normal(3, 5))

@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+import torch
+
+from lostwax import records
+from lostwax.metrics import MSE, nearest_neighbour
+
+
+def plain(targets, pool, percentiles):
+    """Every distance by the metric itself, one at a time."""
+    table = np.array([[MSE()(t[None], p[None]).item() for p in pool] for t in targets])
+    return table.min(1), table.argmin(1), np.percentile(table, percentiles, axis=1).mean(1)
+
+
+@pytest.mark.parametrize(("block", "rows"), [(8_000_000, 16_384), (100, 7), (1, 1)])
+def test_equals_the_plain_loop_whatever_the_block(block, rows, monkeypatch):
+    monkeypatch.setattr("lostwax.metrics.oracle.BLOCK_NUMBERS", block)
+    monkeypatch.setattr("lostwax.metrics.oracle.POOL_ROWS", rows)
+    random = torch.Generator().manual_seed(0)
+    targets, pool = (torch.rand(n, 1, 4, 4, generator=random, dtype=torch.float64) for n in (9, 30))
+    errors, nearest, percentiles = plain(targets, pool, (1, 10, 50))
+    oracle = nearest_neighbour(targets, pool)
+    np.testing.assert_allclose(oracle.errors, errors)
+    assert oracle.nearest.tolist() == nearest.tolist()
+    assert oracle.mean == pytest.approx(errors.mean())
+    assert list(oracle.percentiles) == [1, 10, 50]
+    np.testing.assert_allclose(list(oracle.percentiles.values()), percentiles)
+    assert oracle.pool == 30
+
+
+def test_a_record_of_the_pool_has_error_zero():
+    pool = 100 + torch.rand(50, 20, generator=torch.Generator().manual_seed(0))  # far out: products lose digits
+    oracle = nearest_neighbour(pool[7:9], pool, percentiles=())
+    assert oracle.errors.tolist() == [0.0, 0.0]
+    assert oracle.percentiles == {}
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="at least one target"):
+        nearest_neighbour(torch.rand(0, 3), torch.rand(5, 3))
+    with pytest.raises(ValueError, match="one shape and one floating dtype"):
+        nearest_neighbour(torch.rand(2, 4), torch.rand(5, 3))
+    with pytest.raises(ValueError, match=r"percentiles in 0\.\.100"):
+        nearest_neighbour(torch.rand(2, 3), torch.rand(5, 3), percentiles=(150,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("source", "published"), [(records.mnist, 0.0232), (records.cifar10, 0.0291)])
+def test_the_thresholds_of_s1(source, published, shared_data):
+    """S1 section V-B, over 1K targets and all other images; here 200 targets."""
+    x = source("all", root=shared_data).x
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+    oracle = nearest_neighbour(x[order[:200]], x[order[1000:]])
+    error = oracle.errors.std() / 200**0.5
+    assert abs(oracle.mean - published) < 3 * error
+    if source is records.cifar10:  # S1 section VI-B: "1st percentile oracle MSE (~0.05)"; of all pairs it is 0.037
+        assert oracle.percentiles[1] == pytest.approx(0.05, abs=0.005)
