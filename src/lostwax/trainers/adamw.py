@@ -9,49 +9,22 @@ import torch
 
 from lostwax.inits import LeCunNormal
 from lostwax.schedules import Linear
-from lostwax.trainers.adaptive import adapt, moments
-from lostwax.trainers.batches import Batches
-from lostwax.trainers.descent import Descent, State
+from lostwax.trainers.adaptive import Adaptive
+from lostwax.trainers.descent import State
 from lostwax.trainers.stacked import Params
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class AdamW(Descent):
-    """Steps scaled by running moments of the gradient; weight decay shrinks the parameters themselves.
+class AdamW(Adaptive):
+    """Steps scaled by running moments of the gradient; weight decay shrinks the parameters themselves."""
 
-    All records at once unless `batch_size` is set. `order_seed` is public: with an int everybody knows the
-    order of the batches and all models share it, with None each model draws its own.
-    """
-
-    lr: float = 1e-3
     weight_decay: float = 1e-2
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    batch_size: int | None = None
-    epochs: int = 100
-    order_seed: int | None = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._expect("betas", "two numbers in [0, 1)", len(self.betas) == 2 and all(0 <= b < 1 for b in self.betas))
-        self._expect("eps", "> 0", self.eps > 0)
-        self._expect("batch_size", ">= 1, or None", self.batch_size is None or self.batch_size >= 1)
-        self._expect("epochs", ">= 1", self.epochs >= 1)
-
-    @property
-    def batches(self) -> Batches:
-        """All records at once, or batches of `batch_size`."""
-        return Batches(epochs=self.epochs, size=self.batch_size, order_seed=self.order_seed)
-
-    def buffers(self, params: Params) -> tuple[Params, ...]:
-        """Running means of the gradient and of its square."""
-        return moments(params)
 
     def update(self, state: State, gradient: Params, lr: float, number: int) -> State:
         """As torch.optim.AdamW:  theta = (1 - lr weight_decay) theta  before the step."""
         shrunk = {name: (1 - lr * self.weight_decay) * value for name, value in state.params.items()}
-        return adapt(State(shrunk, state.buffers), gradient, lr, self.betas, self.eps, number)
+        return self.adapt(State(shrunk, state.buffers), gradient, lr, number)
 
     @classmethod
     def examples(cls) -> tuple[AdamW, ...]:
