@@ -103,7 +103,11 @@ def test_bound_draws(tmp_path, capsys):
     path = tmp_path / "ceiling.png"
     assert main(["bound", "--noise-multiplier", "2.0", "--baseline", "0.1", "--plot", str(path)]) == 0
     assert path.stat().st_size > 1000
-    assert str(path) in capsys.readouterr().out
+    assert str(path) in capsys.readouterr().err
+    words = ["bound", "--noise-multiplier", "2.0", "--baseline", "0.1", "--plot"]
+    assert main([*words, str(path), "--records", "2"]) == 2
+    assert main([*words, str(tmp_path / "no" / "x.png")]) == 2
+    assert "Create it first" in capsys.readouterr().err
 
 
 def test_calibrate_and_its_labels(capsys):
@@ -147,6 +151,12 @@ def test_kappa_of_a_sample(tmp_path, capsys):
     np.save(tmp_path / "flat.npy", np.zeros(3))
     assert main(["kappa", "sample", "--path", str(tmp_path / "flat.npy"), "--eta", "0.01"]) == 2
     assert "one row a record" in capsys.readouterr().err
+    (tmp_path / "text.npy").write_text("no array")
+    for name in ("text.npy", "absent.npy"):
+        assert main(["kappa", "sample", "--path", str(tmp_path / name), "--eta", "0.01"]) == 2
+        error = capsys.readouterr().err
+        assert "numpy.save" in error
+        assert "pickle" not in error
 
 
 def test_kappa_of_one_candidate(capsys):

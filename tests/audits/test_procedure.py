@@ -89,3 +89,58 @@ def test_a_secret_that_is_no_secret_is_named(parts):
         games=3,
     )
     assert "3 of 3 secrets also stand in the prior or among the known" in str(audit)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda part: Records(part.x.float(), part.y), "secrets.x and prior.x differ in dtype"),
+        (lambda part: Records(part.x[:, :3], part.y), "secrets.x and prior.x differ in shape"),
+        (lambda part: Records(part.x, part.y.double()), "secrets.y and prior.y differ in dtype"),
+    ],
+    ids=["dtype", "shape", "labels"],
+)
+def test_secrets_that_do_not_fit_are_refused_before_any_work(parts, change, words):
+    known, prior, secrets = parts
+    with pytest.raises(ValueError, match=words):
+        lw.audit(
+            nn.Linear(4, 3),
+            trainer=lw.Optimum(),
+            threat=Informed(known),
+            attack=lw.ClosedForm(),
+            prior=prior,
+            secrets=change(secrets),
+        )
+
+
+def test_an_attack_that_learnt_only_the_mean_beats_nothing():
+    """Independent pixels: the mean is nearer to a new record than any record, and must not count as a success."""
+    x = torch.rand(150, 1, 12, 12, generator=torch.Generator().manual_seed(0))
+    known, prior, secrets = Records(x, torch.arange(150) % 2).split(50, 60, 40, seed=0)
+    audit = lw.audit(
+        lw.nets.mlp(144, 4, 2),
+        trainer=GD(lr=0.1, steps=2),
+        threat=Informed(known),
+        attack=lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=8), lr=1e-6, epochs=2),
+        prior=prior,
+        secrets=secrets,
+    )
+    nearest, blind = (audit.baselines[name][audit.metric] for name in (audit.oracle, "blind guess (mean of the prior)"))
+    assert (blind < nearest).mean() > 0.9
+    assert audit.summary()["as released"]["beats_baselines"] < 0.7
+
+
+def test_a_diverged_victim_is_infinitely_wrong_and_named(parts):
+    known, prior, secrets = (part.to(torch.float32) for part in parts)
+    wild = Records(secrets.x * 1e25, secrets.y)
+    audit = lw.audit(
+        lw.nets.mlp(4, 3, 3),
+        trainer=GD(lr=0.1, steps=5),
+        threat=Informed(known),
+        attack=lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=8), epochs=2),
+        prior=prior,
+        secrets=wild,
+        games=5,
+    )
+    assert not audit.findings[0].rebuilt.any()
+    assert (audit.errors == float("inf")).any() or (audit.errors > 1e20).all()

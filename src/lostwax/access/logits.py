@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from lostwax.provenance import fingerprint
 from lostwax.trainers.stacked import Architecture
 from lostwax.types import Release
 
 MODELS_AT_A_TIME = 256
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Logits:
     """The model's outputs on fixed public inputs, side by side: `Logits(public.inputs[:200])`.
 
     The queries are chosen before the model is seen, and are the same for every model (S1 section VI-B).
     """
 
-    queries: Tensor = field(repr=False)  # (q, ...) what the net takes
+    queries: Tensor  # (q, ...) what the net takes
 
     def __post_init__(self) -> None:
         if self.queries.ndim < 2 or len(self.queries) == 0 or not self.queries.is_floating_point():
@@ -37,6 +38,10 @@ class Logits:
         with torch.no_grad():
             outputs: Tensor = answer(dict(release.params), self.queries.to(like))  # (m, q, c)
         return outputs.flatten(1)
+
+    def __repr__(self) -> str:
+        """By the queries' fingerprint: a reconstructor belongs to its very queries."""
+        return f"Logits({len(self.queries)} queries, {fingerprint(self.queries)})"
 
     @classmethod
     def examples(cls) -> tuple[Logits, ...]:

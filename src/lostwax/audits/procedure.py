@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from lostwax.access import Weights
 from lostwax.audits.scoring import Scoring, labels_right
 from lostwax.provenance import fingerprint, machine, versions
-from lostwax.types import Access, Attack, Audit, Finding, Knowledge, Records, Threat, Trainer
+from lostwax.seeds import generator
+from lostwax.types import Access, Attack, Audit, Finding, Knowledge, Records, Release, Threat, Trainer
 
 
 def audit_procedure(
@@ -30,11 +31,14 @@ def audit_procedure(
     knowledge = Knowledge(net, trainer, threat, access or Weights(), prior)
     if (objection := attack.objection(knowledge)) is not None:
         raise ValueError(f"audit: {objection}")
-    reconstruct = attack.prepare(knowledge, seed=seed)
+    _check_alike(secrets, prior)
+    # a seed of its own: an attack that trains shadows by the game's seed would draw the victims' private randomness
+    reconstruct = attack.prepare(knowledge, seed=int(generator(seed, "adversary").integers(2**62)))
     cohort = threat.deal(secrets, len(secrets) if games is None else games, seed=seed)
     release = trainer(net, cohort, seed=seed)
     start = time.perf_counter()
-    guess = reconstruct(release, threat.hints(cohort))
+    hints = threat.hints(cohort)
+    guess = reconstruct(release, hints)
     seconds = time.perf_counter() - start
     truth, found = (part.x[:, 0].double().cpu() for part in (cohort.own, guess.records))
     pool = torch.cat([prior.x, cohort.shared.x.to(prior.x.device)]).double().cpu()  # all that the adversary has
@@ -45,8 +49,9 @@ def audit_procedure(
     return Audit(
         subject=f"{type(net).__name__} trained by {type(trainer).__name__}",
         kind="this procedure",
-        threat=f"{type(threat).__name__} adversary, {len(cohort.shared)} records known",
-        attack=type(attack).__name__,
+        threat=f"{type(threat).__name__} adversary, {len(cohort.shared)} records known"
+        + ("" if hints is None else ", and the labels of the secrets"),
+        attack=f"{type(attack).__name__} through {type(knowledge.access).__name__}",
         metric=scoring.headline.name,
         criterion=scoring.criterion.name,
         threshold=threshold,
@@ -72,11 +77,35 @@ def audit_procedure(
             "versions": versions(),
             "machine": machine(),
             "seed": seed,
+            "net": repr(net),
             "trainer": repr(trainer),
-            "data": fingerprint(secrets.x, prior.x, cohort.shared.x),
+            "attack": repr(attack),
+            "access": repr(knowledge.access),
+            "data": fingerprint(secrets.x, secrets.y, prior.x, prior.y, cohort.shared.x, cohort.shared.y),
         },
-        notes=_overlap(truth, pool),
+        notes=(*_diverged(release), *_overlap(truth, pool)),
     )
+
+
+def _check_alike(secrets: Records, prior: Records) -> None:
+    """Secrets that do not fit would be noticed only after the attack has been prepared."""
+    for part in ("x", "y"):
+        ours, theirs = getattr(secrets, part), getattr(prior, part)
+        for what, got, wanted in (
+            ("shape", tuple(ours.shape[1:]), tuple(theirs.shape[1:])),
+            ("dtype", ours.dtype, theirs.dtype),
+            ("device", ours.device, theirs.device),
+        ):
+            if got != wanted:
+                raise ValueError(
+                    f"audit: secrets.{part} and prior.{part} differ in {what}: {got} and {wanted}. "
+                    "Convert one of them (Records.to)."
+                )
+
+
+def _diverged(release: Release) -> tuple[str, ...]:
+    broken = int((~release.flat().isfinite().all(1)).sum())
+    return (f"{broken} of {len(release)} victims diverged (NaN or infinite weights).",) if broken else ()
 
 
 def _overlap(secrets: Tensor, pool: Tensor) -> tuple[str, ...]:

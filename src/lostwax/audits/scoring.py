@@ -31,8 +31,11 @@ class Scoring:
         return cls(criterion, criterion if population.ndim == 2 else MSE(), threshold)
 
     def errors(self, guess: Tensor, truth: Tensor) -> dict[str, NDArray[np.float64]]:
-        """Every metric of every game: in deviations, and raw."""
-        return {metric.name: metric(guess, truth).numpy() for metric in (self.criterion, MSE())}
+        """Every metric of every game: in deviations, and raw. A guess that is no number is infinitely wrong."""
+        return {
+            metric.name: metric(guess, truth).nan_to_num(nan=torch.inf, posinf=torch.inf).numpy()
+            for metric in (self.criterion, MSE())
+        }
 
     def rebuilt(self, errors: Mapping[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
         """(games,) within the threshold?"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
@@ -38,6 +39,10 @@ def bound(
     """
     from lostwax.bounds import bound as compute
 
+    if plot is not None and records > 1:
+        raise ValueError("bound: --plot draws the ceiling of one record. Leave out --records, or --plot.")
+    if plot is not None and not plot.parent.is_dir():
+        raise FileNotFoundError(f"bound: the folder of --plot {plot} does not exist. Create it first.")
     ceiling = compute(
         noise_multiplier=noise_multiplier,
         sample_rate=sample_rate,
@@ -58,8 +63,8 @@ def bound(
 
         asked = float(f"{ceiling.baseline:.6g}")
         baselines = sorted({0.5, 0.1, 0.01, asked} - {0.0})
-        draw_ceilings(plot, baselines=baselines, sample_rate=sample_rate, steps=steps)
-        print(f"drawn: {plot}")
+        draw_ceilings(plot, baselines=baselines, sample_rate=sample_rate, steps=steps, against="noise")
+        print(f"drawn: {plot}", file=sys.stderr)  # stdout may be JSON
 
 
 def calibrate(

@@ -72,7 +72,10 @@ def sample(path: Path, eta: float, confidence: float = 0.95) -> None:
 
     from lostwax.bounds import kappa_from_samples
 
-    rows = np.load(path, allow_pickle=False)
+    try:
+        rows = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"kappa sample: cannot read {path} as an array. Write it with numpy.save.") from error
     if rows.ndim < 2:
         raise ValueError(f"kappa sample: expected an array with one row a record in {path}, got shape {rows.shape}.")
     _show(math.log(kappa_from_samples(rows.reshape(len(rows), -1).astype(float), _distance, eta, confidence)))

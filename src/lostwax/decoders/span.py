@@ -26,8 +26,9 @@ class Span:
         low, high = float(prior.min()), float(prior.max())
         for lowest in (0.0, -1.0):
             if low >= lowest and high <= 1:
-                full = torch.full_like(prior[0], 1 - lowest)
-                return cls(torch.full_like(full, lowest), full, bounded=True)
+                varies = prior.amax(0) > prior.amin(0)  # what never varies is known, and answered exactly
+                shift = torch.where(varies, lowest, prior[0])
+                return cls(shift, torch.where(varies, 1 - lowest, 0.0).to(prior), bounded=True)
         deviation, mean = torch.std_mean(prior.double(), dim=0, correction=0)
         return cls(mean.to(prior), deviation.to(prior), bounded=False)
 

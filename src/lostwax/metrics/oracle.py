@@ -27,8 +27,9 @@ class Oracle(NamedTuple):
 def nearest_neighbour(targets: Tensor, pool: Tensor, percentiles: Sequence[float] = (1, 10, 50)) -> Oracle:
     """The best that guessing a record of the pool can do, told which is best.
 
-    An attack with a smaller error has learnt something of the target that was in no record before. A percentile
-    is taken for each target over the whole pool and then averaged over targets, as the nearest neighbour's error
+    An attack with a larger error has rebuilt nothing that was not there before (one with a smaller may still know no
+    more than the mean, which is nearer than any record where records have many independent numbers). A percentile is
+    taken for each target over the whole pool and then averaged over targets, as the nearest neighbour's error
     is (the 0th percentile): that, not the percentile of all pairs, gives S1's 0.05 on CIFAR-10.
     Memory is bounded: distances exist for a block of targets at a time.
     """

@@ -20,7 +20,7 @@ def as_table(audit: Audit) -> str:
         verdict_sentence(audit),
         "",
     ]
-    rows = [("", "rebuilt", "beats nearest", "median error", "labels right", "ms a record", "why the rest is not")]
+    rows = [("", "rebuilt", "beats both", "median error", "labels right", "ms a record", "why the rest is not")]
     summary = audit.summary()
     for finding in audit.findings:
         numbers = summary[finding.name]
@@ -28,7 +28,7 @@ def as_table(audit: Audit) -> str:
             (
                 finding.name,
                 _rate(round(numbers["rebuilt"] * played), played, audit.population),
-                f"{100 * numbers['beats_oracle']:.1f} %",
+                f"{100 * numbers['beats_baselines']:.1f} %",
                 _error(numbers["median_error"]),
                 f"{100 * numbers['labels_right']:.1f} %",
                 f"{numbers['milliseconds_per_record']:.3f}",
@@ -44,7 +44,7 @@ def as_table(audit: Audit) -> str:
     lines += [
         "",
         f"rebuilt: {audit.criterion} <= {audit.threshold:g}; error: {audit.metric}; "
-        f"beats nearest: smaller error than the {audit.oracle} has",
+        f"beats both: smaller error than the blind guess and the {audit.oracle}",
     ]
     lines += [f"note: {note}" for note in audit.notes]
     return "\n".join(lines)
@@ -56,10 +56,10 @@ def verdict_sentence(audit: Audit) -> str:
     released = audit.findings[0]
     rebuilt = int(released.rebuilt.sum())
     if audit.kind == "this procedure":
-        near = int(audit.beats_oracle(released).sum())
+        near = int(audit.beats_baselines(released).sum())
         return (
-            f"In {near} of {played} games the guess comes nearer to the secret than any record the adversary had; "
-            f"in {rebuilt} it is rebuilt to within the threshold."
+            f"In {near} of {played} games the guess comes nearer to the secret than a blind guess and than any record "
+            f"the adversary had; in {rebuilt} it is rebuilt to within the threshold."
         )
     if rebuilt == played:
         sentence = f"Every record played for ({played}) can be rebuilt by an adversary who knows the others."
@@ -67,9 +67,10 @@ def verdict_sentence(audit: Audit) -> str:
         sentence = f"{rebuilt} of {played} records can be rebuilt by an adversary who knows the others."
     else:
         sentence = f"None of {played} records could be rebuilt from this model as it stands."
-    near = int((audit.beats_oracle(released) & ~released.rebuilt).sum())
+    near = int((audit.beats_baselines(released) & ~released.rebuilt).sum())
     if near:
-        sentence += f" {near} {'more ' if rebuilt else ''}guesses come nearer than any record the adversary had."
+        more = "more " if rebuilt else ""
+        sentence += f" {near} {more}guesses come nearer than a blind guess and any record the adversary had."
     best = max(int(finding.rebuilt.sum()) for finding in audit.findings)
     if best > rebuilt:
         sentence += (

@@ -54,7 +54,8 @@ class NumberHead(LabelHead):
     def __init__(self, features: int, y: Tensor) -> None:
         super().__init__(features, y[0].numel())
         self.register_buffer("mean", y.mean(0))  # () or (targets,)
-        self.register_buffer("deviation", y.std(0, correction=0).clamp_min(torch.finfo(y.dtype).tiny))
+        deviation = y.std(0, correction=0)
+        self.register_buffer("deviation", torch.where(deviation > 0, deviation, 1.0))
 
     def loss(self, features: Tensor, y: Tensor) -> Tensor:
         """Mean squared error."""

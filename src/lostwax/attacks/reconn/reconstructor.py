@@ -56,7 +56,8 @@ class Trained(NamedTuple):
     """A prepared RecoNN.
 
     Guesses come in the dtype of the prior and on the device of the release. Confidence is minus the predicted mean
-    squared error, in shares of the prior's range (squared) or in squared feature deviations (see Span).
+    squared error, in shares of the prior's range (squared) or in squared feature deviations (see Span). The shadows
+    held out for `validation_error` and for the confidence also chose when to stop: both are a little optimistic.
     """
 
     net: nn.Module

@@ -1,0 +1,14 @@
+"""What never varies in the prior is answered exactly."""
+
+import torch
+
+from lostwax.decoders import Span
+
+
+def test_constant_features_are_exact_where_answers_are_bounded():
+    prior = torch.rand(20, 5, generator=torch.Generator().manual_seed(0))
+    prior[:, 2] = 0.25
+    span = Span.of(prior)
+    assert span.bounded
+    assert torch.equal(span.records(torch.rand(3, 5))[:, 2], torch.full((3,), 0.25))
+    torch.testing.assert_close(span.records(span.shares(prior)), prior)
