@@ -18,6 +18,7 @@ ROOMS = [
     "equations",
     "inits",
     "schedules",
+    "tensor_files",
     "records",
     "nets",
     "trainers",

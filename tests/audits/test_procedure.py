@@ -17,17 +17,15 @@ def parts():
     return Records(torch.from_numpy(x), torch.from_numpy(y)).split(80, 40, 30, seed=0)
 
 
-def test_a_linear_head_gives_every_secret_away(parts):
+def audited(parts, **changes):
+    """The audit of a linear head at its optimum, but for what is changed."""
     known, prior, secrets = parts
-    audit = lw.audit(
-        nn.Linear(4, 3),
-        trainer=lw.Optimum(ridge=0.1),
-        threat=Informed(known),
-        attack=lw.ClosedForm(),
-        prior=prior,
-        secrets=secrets,
-        games=12,
-    )
+    game = {"trainer": lw.Optimum(), "threat": Informed(known), "prior": prior, "secrets": secrets}
+    return lw.audit(nn.Linear(4, 3), attack=lw.ClosedForm(), **{**game, **changes})
+
+
+def test_a_linear_head_gives_every_secret_away(parts):
+    audit = audited(parts, trainer=lw.Optimum(ridge=0.1), games=12)
     assert audit.kind == "this procedure"
     assert audit.findings[0].rebuilt.all()
     assert audit.findings[0].labels_right.all()
@@ -36,30 +34,13 @@ def test_a_linear_head_gives_every_secret_away(parts):
 
 
 def test_an_objection_is_the_error(parts):
-    known, prior, secrets = parts
     with pytest.raises(ValueError, match=r"audit: ClosedForm cannot play this game.*stops short"):
-        lw.audit(
-            nn.Linear(4, 3),
-            trainer=GD(lr=0.1, steps=2),
-            threat=Informed(known),
-            attack=lw.ClosedForm(),
-            prior=prior,
-            secrets=secrets,
-        )
+        audited(parts, trainer=GD(lr=0.1, steps=2))
 
 
 def test_more_games_than_secrets(parts):
-    known, prior, secrets = parts
     with pytest.raises(ValueError, match="expected 1 <= games <= 30"):
-        lw.audit(
-            nn.Linear(4, 3),
-            trainer=lw.Optimum(),
-            threat=Informed(known),
-            attack=lw.ClosedForm(),
-            prior=prior,
-            secrets=secrets,
-            games=31,
-        )
+        audited(parts, games=31)
 
 
 def test_real_valued_labels_and_a_head_without_a_bias(parts):
@@ -78,16 +59,7 @@ def test_real_valued_labels_and_a_head_without_a_bias(parts):
 
 
 def test_a_secret_that_is_no_secret_is_named(parts):
-    known, prior, _ = parts
-    audit = lw.audit(
-        nn.Linear(4, 3),
-        trainer=lw.Optimum(),
-        threat=Informed(known),
-        attack=lw.ClosedForm(),
-        prior=prior,
-        secrets=known,
-        games=3,
-    )
+    audit = audited(parts, secrets=parts[0], games=3)
     assert "3 of 3 secrets also stand in the prior or among the known" in str(audit)
 
 
@@ -101,16 +73,8 @@ def test_a_secret_that_is_no_secret_is_named(parts):
     ids=["dtype", "shape", "labels"],
 )
 def test_secrets_that_do_not_fit_are_refused_before_any_work(parts, change, words):
-    known, prior, secrets = parts
     with pytest.raises(ValueError, match=words):
-        lw.audit(
-            nn.Linear(4, 3),
-            trainer=lw.Optimum(),
-            threat=Informed(known),
-            attack=lw.ClosedForm(),
-            prior=prior,
-            secrets=change(secrets),
-        )
+        audited(parts, secrets=change(parts[2]))
 
 
 def test_an_attack_that_learnt_only_the_mean_beats_nothing():

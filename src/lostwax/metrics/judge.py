@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.metrics.lenet import SMALLEST, lenet, train_lenet
-from lostwax.metrics.tensor_files import read_tensors, write_tensors
 from lostwax.provenance import fingerprint
+from lostwax.tensor_files import read_tensors, write_tensors
 from lostwax.types import Records
 
 RECIPE = 1  # changes with the net or its training, so that no cache outlives them
@@ -70,7 +70,7 @@ class Judge:
         accuracy = float((judge(test.x).argmax(1) == test.y).double().mean())
         if file is not None:
             number = torch.tensor(accuracy, dtype=torch.float64)
-            write_tensors("Judge.trained", file, {**net.state_dict(), "accuracy": number})
+            write_tensors(file, {**net.state_dict(), "accuracy": number})
         return cls(net, accuracy)
 
     @classmethod

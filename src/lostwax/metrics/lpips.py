@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d, interpolate, max_pool2d
 
 from lostwax.metrics.images import as_images
-from lostwax.metrics.tensor_files import read_tensors
+from lostwax.tensor_files import read_tensors
 
 ARCHIVE = "lpips_alex.safetensors"
 SMALLEST = 32  # pixels: below this AlexNet's second pooling has nothing left to pool

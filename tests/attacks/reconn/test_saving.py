@@ -8,7 +8,6 @@ import torch
 
 from attacks.reconn.game import ATTACK, KNOWN, NET, SECRETS, Leaks, knowledge
 from lostwax.access import Layers
-from lostwax.attacks.reconn import reconstructor
 from lostwax.decoders import MLPDecoder
 from lostwax.threats import Informed
 from lostwax.types import Records
@@ -67,10 +66,8 @@ def test_another_decoder_or_access_is_refused(folder, tmp_path):
         QUICK.load(tmp_path, GAME)
 
 
-def test_without_safetensors(monkeypatch, tmp_path):
-    def absent(name):
-        raise ModuleNotFoundError(name=name)
-
-    monkeypatch.setattr(reconstructor, "import_module", absent)
-    with pytest.raises(ModuleNotFoundError, match="pip install safetensors"):
-        QUICK.prepare(GAME, seed=0).save(tmp_path)
+def test_a_file_cut_short_is_named(folder):
+    path = folder / "reconstructor.safetensors"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match=r"RecoNN\.load.*cannot be read"):
+        QUICK.load(folder, GAME)

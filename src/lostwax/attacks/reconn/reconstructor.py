@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -17,6 +15,7 @@ from lostwax.attacks.reconn.labels import LabelHead
 from lostwax.attacks.reconn.training import answer
 from lostwax.decoders import Span
 from lostwax.provenance import versions
+from lostwax.tensor_files import read_tensors, write_tensors
 from lostwax.types import Access, Guess, Hints, Records, Release
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ class Trained(NamedTuple):
         tensors |= {f"label.{name}": value for name, value in self.label.state_dict().items()}
         tensors |= {f"standardise.{name}": getattr(self.standardise, name) for name in ("kept", "mean", "deviation")}
         tensors |= {f"span.{name}": getattr(self.span, name) for name in ("shift", "scale")}
-        _safetensors().save_file({name: value.contiguous() for name, value in tensors.items()}, folder / TENSORS)
+        write_tensors(folder / TENSORS, tensors)
         words = {
             "attack": repr(self.attack),
             "decoder": repr(self.attack.decoder),
@@ -123,7 +122,7 @@ def read(folder: str | Path, device: torch.device) -> Saved:
     if not (folder / TENSORS).is_file() or not (folder / WORDS).is_file():
         raise FileNotFoundError(f"RecoNN.load: {folder} holds no {TENSORS} and {WORDS}. Name a folder that save wrote.")
     words = json.loads((folder / WORDS).read_text())
-    tensors = _safetensors().load_file(folder / TENSORS, device=str(device))
+    tensors = read_tensors("RecoNN.load", folder / TENSORS, str(device))
     kept, mean, deviation = (tensors[f"standardise.{name}"] for name in ("kept", "mean", "deviation"))
     return Saved(
         words,
@@ -138,12 +137,3 @@ def read(folder: str | Path, device: torch.device) -> Saved:
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-
-def _safetensors() -> ModuleType:
-    try:
-        return import_module("safetensors.torch")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "Saving and loading a reconstructor needs safetensors: pip install safetensors", name="safetensors"
-        ) from error

@@ -8,25 +8,25 @@ from pathlib import Path
 
 from torch import Tensor
 
-from lostwax.records.optional import optional
-
 
 def read_tensors(source: str, path: Path, device: str = "cpu") -> dict[str, Tensor]:
     """The tensors of a safetensors file, by name."""
-    library = optional("safetensors", source, "vision")
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
     try:
-        found: dict[str, Tensor] = optional("safetensors.torch", source, "vision").load_file(path, device=device)
-    except (OSError, library.SafetensorError) as error:
+        return load_file(path, device=device)
+    except (OSError, SafetensorError) as error:
         raise ValueError(
             f"{source}: {path} cannot be read as a safetensors file ({error}). Delete it or fetch it anew."
         ) from error
-    return found
 
 
-def write_tensors(source: str, path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write all or nothing: a reader never meets half a file."""
+    from safetensors.torch import save_file
+
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    kept = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    optional("safetensors.torch", source, "vision").save_file(kept, partial)
+    save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, partial)
     partial.replace(path)
