@@ -3,6 +3,7 @@
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers share two cores (before torch and numpy are imported)
+os.environ.setdefault("TRITON_INTERPRET", "1")  # GPU kernels run on the CPU, slowly (before they are compiled)
 
 from pathlib import Path
 

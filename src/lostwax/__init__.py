@@ -17,10 +17,17 @@ if TYPE_CHECKING:
     from lostwax.access import Layers as Layers
     from lostwax.access import Logits as Logits
     from lostwax.access import Weights as Weights
+    from lostwax.attacks import Adversarial as Adversarial
+    from lostwax.attacks import Affine as Affine
     from lostwax.attacks import ClosedForm as ClosedForm
+    from lostwax.attacks import NearestCandidate as NearestCandidate
+    from lostwax.attacks import Perceptual as Perceptual
     from lostwax.attacks import RecoNN as RecoNN
+    from lostwax.attacks import Refit as Refit
     from lostwax.attacks import Repeats as Repeats
     from lostwax.attacks import Shifts as Shifts
+    from lostwax.audits import Audit as Audit
+    from lostwax.audits import Verdict as Verdict
     from lostwax.bounds import Ceiling as Ceiling
     from lostwax.bounds import Plan as Plan
     from lostwax.bounds import bound as bound
@@ -31,10 +38,9 @@ if TYPE_CHECKING:
     from lostwax.trainers import Adam as Adam
     from lostwax.trainers import AdamW as AdamW
     from lostwax.trainers import Optimum as Optimum
-    from lostwax.types import Audit as Audit
+    from lostwax.trainers import own_gradients as own_gradients
     from lostwax.types import Hints as Hints
     from lostwax.types import Records as Records
-    from lostwax.types import Verdict as Verdict
     from lostwax.verbs import audit as audit
     from lostwax.verbs import simulate as simulate
 
@@ -47,21 +53,27 @@ _HOME = {
     "calibrate": "bounds",
     "Ceiling": "bounds",
     "Plan": "bounds",
-    "Audit": "types",
+    "Audit": "audits",
+    "Verdict": "audits",
     "Hints": "types",
     "Records": "types",
-    "Verdict": "types",
     "GD": "trainers",
     "SGD": "trainers",
     "Adam": "trainers",
     "AdamW": "trainers",
     "Optimum": "trainers",
+    "own_gradients": "trainers",
     "Informed": "threats",
     "Layers": "access",
     "Logits": "access",
     "Weights": "access",
+    "Adversarial": "attacks",
+    "Affine": "attacks",
     "ClosedForm": "attacks",
+    "Perceptual": "attacks",
+    "NearestCandidate": "attacks",
     "RecoNN": "attacks",
+    "Refit": "attacks",
     "Repeats": "attacks",
     "Shifts": "attacks",
 }

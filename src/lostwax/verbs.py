@@ -6,11 +6,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from torch import nn
 
-    from lostwax.types import Access, Attack, Audit, Cohort, Records, Release, Threat, Trainer
+    from lostwax.audits import Audit
+    from lostwax.types import Access, Attack, Cohort, Metric, Records, Release, Threat, Trainer
 
 
 def audit(
@@ -27,6 +28,7 @@ def audit(
     prior: Records | None = None,
     secrets: Records | None = None,
     threshold: float = 0.05,
+    metrics: Sequence[Metric] = (),
 ) -> Audit:
     """Can training records be rebuilt from this model?
 
@@ -36,7 +38,8 @@ def audit(
       objective it minimises) and `data=(X, y)`, the table it was fitted on. Every row is played for; `games` picks
       some of them by `seed`.
     - *this way of training*: a torch module with `trainer`, `threat`, `attack`, `prior` and `secrets`. Victims are
-      trained on secrets that the attack never sees.
+      trained on secrets that the attack never sees. `metrics` are further metrics to judge the guesses by, besides
+      the mean errors, and for images PSNR, SSIM and (where its weights are at hand) LPIPS.
 
     A record counts as rebuilt when its error is within `threshold` feature standard deviations.
     """
@@ -45,8 +48,9 @@ def audit(
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"audit: expected seed to be a whole number, got {seed!r}.")
     game = {"threat": threat, "attack": attack, "access": access, "prior": prior, "secrets": secrets}
+    asked = {**game, "metrics": tuple(metrics) or None}
     if data is not None:
-        return _audit_model(model, data, sample_weight, trainer, game, games, seed, threshold)
+        return _audit_model(model, data, sample_weight, trainer, asked, games, seed, threshold)
     if trainer is None or threat is None or attack is None or prior is None or secrets is None:
         absent = [name for name, value in {"trainer": trainer, **game}.items() if value is None and name != "access"]
         raise TypeError(
@@ -67,6 +71,7 @@ def audit(
         seed=seed,
         threshold=threshold,
         access=access,
+        metrics=tuple(metrics),
     )
 
 

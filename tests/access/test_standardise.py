@@ -41,6 +41,18 @@ def test_still_coordinates_are_dropped_where_dividing_by_them_would_blow_up_roun
     assert torch.equal(fitted(victim), fitted(seen[:1]))
 
 
+def test_nothing_is_further_off_than_a_shadow_could_be():
+    """A coordinate that hardly moved in 25 shadows moves in the victim: sqrt(25) deviations, not a hundred thousand."""
+    seen = normal(25, 3)
+    seen[:, 1] *= 1e-2
+    fitted = Standardise.fit(seen)
+    assert fitted(seen).abs().max() < 5  # |z| <= sqrt(s - 1) whatever the numbers
+    victim = seen[:1].clone()
+    victim[:, 1] = -1e3
+    assert fitted(victim)[0, 1] == -5
+    assert torch.equal(fitted(victim)[0, [0, 2]], fitted(seen[:1])[0, [0, 2]])
+
+
 def test_most_coordinates_may_be_still():
     seen = torch.cat([torch.full((50, 90), 0.1), normal(50, 10)], 1)
     assert Standardise.fit(seen).kept.tolist() == list(range(90, 100))
@@ -51,3 +63,18 @@ def test_refusals():
         Standardise.fit(torch.full((3, 4), 0.1))
     with pytest.raises(ValueError, match="expected 4 numbers a model, as the shadow models have, got 5"):
         Standardise.fit(normal(3, 4))(normal(3, 5))
+
+
+def test_other_models_are_read_in_the_same_coordinates_at_their_own_scale():
+    seen = normal(200, 5)
+    seen[:, 2] = 1.0
+    fitted = Standardise.fit(seen)
+    others = 50 + 7 * normal(200, 5)
+    others[:, 4] = 0.3  # moved before, and does not now
+    refitted = fitted.refit(others)
+    assert refitted.kept.tolist() == [0, 1, 3, 4]
+    scaled = refitted(others)
+    torch.testing.assert_close(scaled[:, :3], Standardise.fit(others[:, [0, 1, 3]])(others[:, [0, 1, 3]]))
+    assert (scaled[:, 3] == 0).all()
+    with pytest.raises(ValueError, match="expected 5 numbers a model"):
+        fitted.refit(others[:, :4])

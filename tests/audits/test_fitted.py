@@ -10,9 +10,9 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import lostwax as lw
+from lostwax.audits import Verdict
 from lostwax.losses import SquaredError
-from lostwax.types import Records, Verdict
-from lostwax.types.audit_text import wilson
+from lostwax.types import Records
 
 
 @pytest.fixture(scope="module")
@@ -191,13 +191,6 @@ def test_torch_heads_that_cannot_be_read(net, trainer, data, error, words):
     X, y = load_iris(return_X_y=True)
     with pytest.raises(error, match=words):
         lw.audit(net, (X, y.astype(float) if data else y), trainer=trainer)
-
-
-def test_wilson_interval():
-    low, high = wilson(8, 10)
-    assert (low, high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
-    assert wilson(0, 5)[0] == 0.0
-    assert wilson(5, 5)[1] == 1.0
 
 
 def test_json_of_a_table_with_a_constant_column(tmp_path):

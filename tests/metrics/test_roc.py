@@ -17,6 +17,8 @@ def test_success_rate_has_wilsons_interval():
     assert str(found) == "0.350 (20 games, 95 % CI 0.181-0.567)"
     narrow = success_rate(errors, 0.1, confidence=0.5)
     assert found.low < narrow.low < narrow.high < found.high
+    assert success_rate(errors, 0.0).low == 0.0
+    assert success_rate(errors, math.inf).high == 1.0
 
 
 def test_each_game_may_have_its_own_threshold():

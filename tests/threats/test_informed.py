@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from lostwax.threats import Informed
-from lostwax.types import Records
+from lostwax.types import Cohort, Records
 
-THREAT, TOLD = Informed.examples()
+THREAT, TOLD, *_ = Informed.examples()
 POOL = Records(torch.arange(20.0).reshape(5, 4), torch.arange(5) % 3)
 
 
@@ -50,5 +50,39 @@ def test_bad_deals_are_refused(pool, m, start, message):
 
 def test_labels_are_told_only_where_they_are_known():
     cohort = THREAT.deal(POOL, 3, seed=0)
-    assert THREAT.hints(cohort) is None
-    assert torch.equal(TOLD.hints(cohort).labels, cohort.own.y)
+    assert THREAT.hints(cohort, POOL, seed=0) is None
+    told = TOLD.hints(cohort, POOL, seed=0)
+    assert torch.equal(told.labels, cohort.own.y)
+    assert told.candidates is None
+
+
+LEFT = torch.tensor([True, True, False, False])
+
+
+def test_of_a_secret_nothing_is_told_but_its_known_parts():
+    """The cheat that is tried: secrets that differ in their unknown parts alone must give the same hints."""
+    threat = Informed(THREAT.known, parts=LEFT)
+    cohort = threat.deal(POOL, 5, seed=0)
+    other = Cohort(cohort.shared, Records(torch.where(LEFT, cohort.own.x, -7.0), cohort.own.y + 1), cohort.index)
+    one, two = (threat.hints(each, POOL, seed=0) for each in (cohort, other))
+    assert one.parts.shape == (5, 1, 4)
+    assert torch.equal(one.parts[..., LEFT], cohort.own.x[..., LEFT])
+    assert one.parts[..., ~LEFT].isnan().all()
+    assert one.labels is None
+    assert one.candidates is None
+    assert one.parts.numpy().tobytes() == two.parts.numpy().tobytes()
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        (torch.ones(4), r"a mask \(torch.bool\) of a record's shape \(4,\), got torch.float32"),
+        (torch.tensor([True, False]), r"got torch.bool of shape \(2,\)"),
+        (torch.ones(4, dtype=torch.bool), "some numbers of a record and not all, got 4 of 4"),
+        (torch.zeros(4, dtype=torch.bool), "got 0 of 4. Where nothing is known, leave parts out"),
+    ],
+    ids=["dtype", "shape", "all", "none"],
+)
+def test_parts_are_a_mask_of_some(parts, words):
+    with pytest.raises(ValueError, match=words):
+        Informed(THREAT.known, parts=parts)

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from lostwax.types import Cohort, Records, Release
+import lostwax as lw
+from lostwax.types import Cohort, Records, Release, records
 
 
 def some(n=10):
@@ -21,6 +22,25 @@ def test_split_is_disjoint_and_repeatable():
 def test_split_of_more_than_there_is(sizes):
     with pytest.raises(ValueError, match="sum to at most 10"):
         some().split(*sizes, seed=0)
+
+
+def test_matches_are_exact_whatever_dtype_sign_of_zero_or_label():
+    table = Records(torch.tensor([[0.1, 0.0], [2.0, 3.0], [2.0, 3.0], [4.0, 5.0]]), torch.arange(4))
+    asked = Records(torch.tensor([[2, 3], [4, 5.0001], [0.1, -0.0], [4, 5]]).double(), torch.zeros(4))
+    asked.x[2, 0] = table.x[0, 0].double()  # 0.1 as float32 has it
+    assert asked.matches(table).tolist() == [1, -1, 0, 3]
+    assert table.matches(table).tolist() == [0, 1, 1, 3]
+    assert asked.without(table).x.tolist() == [asked.x[1].tolist()]
+    assert len(table.without()) == 4
+    assert table.without(table[:1], table[3:]).y.tolist() == [1, 2]
+
+
+def test_matches_cross_blocks_and_find_the_digits_different(monkeypatch):
+    digits = lw.records.digits()
+    assert digits.matches(digits).tolist() == list(range(1797))  # no digit twice
+    monkeypatch.setattr(records, "ROWS_AT_A_TIME", 7)
+    order = torch.randperm(50, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(digits[order].matches(digits[:50]), order)
 
 
 def test_moving_keeps_whole_labels_whole():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -16,40 +17,63 @@ class Standardise:
     """Zero mean and unit deviation over the shadow models, in the coordinates that move (S1 section V-A c).
 
     Pixels that are black in all known records leave first-layer weights that differ between models by rounding alone.
-    Divided by their tiny deviation they would feed an attack noise of any size, so they are dropped.
+    Divided by their tiny deviation they would feed an attack noise of any size, so they are dropped. For a like reason
+    nothing counts as further from the mean than `reach`: of s numbers none lies beyond sqrt(s) of their deviations, so
+    that who learnt from s shadows has seen nothing there. (A pixel lit in no shadow's record, but in the victim's.)
     """
 
     kept: Tensor  # (kept,) whole numbers below `features`
     mean: Tensor  # (kept,) float64
     deviation: Tensor  # (kept,) float64
     features: int
+    reach: float  # deviations
 
     @classmethod
-    def fit(cls, seen: Tensor) -> Standardise:
-        """The statistics of (m, features), in float64: float32 would lose small moves of large weights."""
-        moments = [
-            torch.std_mean(columns.double(), dim=0, correction=0) for columns in torch.split(seen, COLUMNS, dim=1)
-        ]
-        deviation = torch.cat([part for part, _ in moments])  # (features,)
-        mean = torch.cat([part for _, part in moments])
-        moving = deviation > torch.finfo(seen.dtype).eps * mean.abs()  # by more than rounding
-        if not moving.any():
+    def fit(cls, seen: Tensor, beside: int = 0) -> Standardise:
+        """The statistics of (m, features), in float64: float32 would lose small moves of large weights.
+
+        The last `beside` features are no part of the models, and move at a scale of their own.
+        """
+        mean, deviation = _moments(seen)  # (features,) twice
+        if not deviation.any():
             raise ValueError(
                 f"Standardise: all {len(seen)} models look the same, so nothing of a record can be seen in them. "
                 "Train for more than no steps, on more than one record, or give access to more of the model."
             )
-        kept = (moving & (deviation > STILL * deviation[moving].median())).nonzero()[:, 0]
-        return cls(kept, mean[kept], deviation[kept], seen.shape[1])
+        kinds = torch.split(deviation, [len(deviation) - beside, beside])
+        kept = torch.cat([kind > STILL * kind[kind > 0].median() for kind in kinds]).nonzero()[:, 0]
+        return cls(kept, mean[kept], deviation[kept], seen.shape[1], math.sqrt(len(seen)))
+
+    def refit(self, seen: Tensor) -> Standardise:
+        """The same coordinates, at the scale of other models (m, features): those of another fixed set, say.
+
+        A coordinate that does not move among them tells nothing: it is read as its mean, (seen - mean) / inf = 0.
+        """
+        self._check(seen)
+        mean, deviation = _moments(seen[:, self.kept])  # (kept,) twice
+        moving = torch.where(deviation > 0, deviation, torch.inf)
+        return Standardise(self.kept, mean, moving, self.features, math.sqrt(len(seen)))
 
     def __call__(self, seen: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
         """(m, features) -> (m, kept)."""
-        if seen.shape[1] != self.features:
-            raise ValueError(
-                f"Standardise: expected {self.features} numbers a model, as the shadow models have, "
-                f"got {seen.shape[1]}. Is it another net, or another access?"
-            )
+        self._check(seen)
         scaled = seen.new_empty(len(seen), len(self.kept), dtype=dtype)
         for start in range(0, len(self.kept), COLUMNS):
             block = slice(start, start + COLUMNS)
-            scaled[:, block] = (seen[:, self.kept[block]].double() - self.mean[block]) / self.deviation[block]
+            far = (seen[:, self.kept[block]].double() - self.mean[block]) / self.deviation[block]
+            scaled[:, block] = far.clamp_(-self.reach, self.reach)
         return scaled
+
+    def _check(self, seen: Tensor) -> None:
+        if seen.shape[1] != self.features:
+            raise ValueError(
+                f"Standardise: expected {self.features} numbers a model, as the shadow models have, "
+                f"got {seen.shape[1]}. Is it another net, another access, or a game that tells more or less?"
+            )
+
+
+def _moments(seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of each column in float64; a deviation that is mere rounding is zero."""
+    parts = [torch.std_mean(columns.double(), dim=0, correction=0) for columns in torch.split(seen, COLUMNS, dim=1)]
+    deviation, mean = (torch.cat(part) for part in zip(*parts, strict=True))
+    return mean, torch.where(deviation > torch.finfo(seen.dtype).eps * mean.abs(), deviation, 0.0)

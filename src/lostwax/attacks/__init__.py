@@ -1,6 +1,18 @@
 """Ways to rebuild records."""
 
 from lostwax.attacks.closed_form import ClosedForm
-from lostwax.attacks.reconn import RecoNN, Repeats, Shifts
+from lostwax.attacks.nearest_candidate import NearestCandidate
+from lostwax.attacks.reconn import Adversarial, Affine, Perceptual, RecoNN, Repeats, Shifts
+from lostwax.attacks.refit import Refit
 
-__all__ = ["ClosedForm", "RecoNN", "Repeats", "Shifts"]
+__all__ = [
+    "Adversarial",
+    "Affine",
+    "ClosedForm",
+    "NearestCandidate",
+    "Perceptual",
+    "RecoNN",
+    "Refit",
+    "Repeats",
+    "Shifts",
+]

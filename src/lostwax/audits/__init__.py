@@ -1,6 +1,7 @@
-"""The two kinds of audit: this very model, and this way of training."""
+"""The two kinds of audit, this very model and this way of training, and what they find."""
 
+from lostwax.audits.audit import Audit, Finding, Verdict
 from lostwax.audits.fitted import audit_fitted
 from lostwax.audits.procedure import audit_procedure
 
-__all__ = ["audit_fitted", "audit_procedure"]
+__all__ = ["Audit", "Finding", "Verdict", "audit_fitted", "audit_procedure"]

@@ -13,12 +13,13 @@ from torch import Tensor
 from lostwax.attacks.closed_form import ClosedForm
 from lostwax.attacks.closed_form.error_bars import ErrorBars, error_bars
 from lostwax.attacks.closed_form.known_rows import known_moments
-from lostwax.audits.scoring import Scoring, labels_right
+from lostwax.audits.audit import Audit, Finding, Verdict
+from lostwax.audits.scoring import Scoring, label_errors, labels_right
 from lostwax.equations import unexplained
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy
 from lostwax.provenance import fingerprint, machine, versions
 from lostwax.trainers.newton_polish import polish
-from lostwax.types import Audit, Finding, Fitted, Guess, Hints, Records, Verdict
+from lostwax.types import Fitted, Guess, Hints, Records
 
 RECOVERABLE, SOLVER, INFORMATION = Verdict.RECOVERABLE, Verdict.SOLVER_LIMITED, Verdict.INFORMATION_LIMITED
 
@@ -105,6 +106,7 @@ class _Played:
             errors=self.errors,
             rebuilt=self.rebuilt,
             labels_right=labels_right(self.guess.records.y[:, 0], self.truth.y, self.fitted.table.y),
+            label_errors=label_errors(self.guess.records.y[:, 0], self.truth.y, self.fitted.table.y),
             seconds=self.seconds,
             predicted=self.foretold(self.bars.predicted),
             verdicts=verdicts,

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lostwax.access import Weights
-from lostwax.audits.scoring import Scoring, labels_right
+from lostwax.audits import told
+from lostwax.audits.audit import Audit, Finding
+from lostwax.audits.checks import check_alike, check_ranges, check_trainable, overlap_notes
+from lostwax.audits.scoring import Scoring, all_metrics, label_errors, labels_right
 from lostwax.provenance import fingerprint, machine, versions
 from lostwax.seeds import generator
-from lostwax.types import Access, Attack, Audit, Finding, Knowledge, Records, Release, Threat, Trainer
+from lostwax.shadows import Local
+from lostwax.types import Access, Attack, Knowledge, Metric, Records, Release, Threat, Trainer
 
 
 def audit_procedure(
@@ -26,53 +32,68 @@ def audit_procedure(
     seed: int,
     threshold: float,
     access: Access | None = None,
+    metrics: Sequence[Metric] = (),
 ) -> Audit:
-    """Train one victim a game on secrets the attack never sees, and score what it makes of the releases."""
+    """Train one victim a game on secrets the attack never sees, and score what it makes of the releases.
+
+    All that can be refused is refused before the attack is prepared, which may take hours.
+    """
     knowledge = Knowledge(net, trainer, threat, access or Weights(), prior)
     if (objection := attack.objection(knowledge)) is not None:
         raise ValueError(f"audit: {objection}")
-    _check_alike(secrets, prior)
+    check_alike(secrets, prior)
+    cohort = threat.deal(secrets, len(secrets) if games is None else games, seed=seed)
+    hints = threat.hints(cohort, secrets, seed=seed)
+    known = cohort.shared
+    check_trainable(net, trainer, threat, prior, secrets, seed=seed)
+    check_ranges(known, prior, secrets)
+    overlaps = overlap_notes(known, prior, secrets)
+    more = all_metrics(prior.x, metrics)
     # a seed of its own: an attack that trains shadows by the game's seed would draw the victims' private randomness
     reconstruct = attack.prepare(knowledge, seed=int(generator(seed, "adversary").integers(2**62)))
-    cohort = threat.deal(secrets, len(secrets) if games is None else games, seed=seed)
-    release = trainer(net, cohort, seed=seed)
+    release = _victims(net, trainer, threat, secrets, games=len(cohort), seed=seed)
     start = time.perf_counter()
-    hints = threat.hints(cohort)
     guess = reconstruct(release, hints)
     seconds = time.perf_counter() - start
-    truth, found = (part.x[:, 0].double().cpu() for part in (cohort.own, guess.records))
-    pool = torch.cat([prior.x, cohort.shared.x.to(prior.x.device)]).double().cpu()  # all that the adversary has
-    scoring = Scoring.of(pool, threshold)
-    errors = scoring.errors(found, truth)
-    blind = prior.x.double().cpu().mean(0, keepdim=True).expand_as(truth)
-    labels, guessed = cohort.own.y[:, 0].cpu(), guess.records.y[:, 0].cpu()
+    truth = Records(cohort.own.x[:, 0].double().cpu(), cohort.own.y[:, 0].cpu())
+    found = Records(guess.records.x[:, 0].double().cpu().reshape(truth.x.shape), guess.records.y[:, 0].cpu())
+    pool = torch.cat([prior.x, known.x]).double().cpu()  # all that the adversary has
+    scoring = Scoring.of(pool, threshold, more)
+    errors = scoring.errors(found.x, truth.x)
+    blind = told.filled(prior.x.double().cpu().mean(0).expand_as(truth.x), hints)
+    oracle = scoring.oracle(told.sought(truth.x, hints), told.sought(pool, hints))
+    nearest = told.filled(pool[torch.from_numpy(oracle.nearest)], hints)
     return Audit(
         subject=f"{type(net).__name__} trained by {type(trainer).__name__}",
         kind="this procedure",
-        threat=f"{type(threat).__name__} adversary, {len(cohort.shared)} records known"
-        + ("" if hints is None else ", and the labels of the secrets"),
+        threat=f"{type(threat).__name__} adversary, {len(known)} records known{told.in_words(hints)}",
         attack=f"{type(attack).__name__} through {type(knowledge.access).__name__}",
         metric=scoring.headline.name,
         criterion=scoring.criterion.name,
         threshold=threshold,
         games=cohort.index.cpu().numpy(),
         population=len(secrets),
-        truth=Records(truth, labels),
+        truth=truth,
         findings=(
             Finding(
                 name="as released",
                 guess=guess,
                 errors=errors,
                 rebuilt=scoring.rebuilt(errors),
-                labels_right=labels_right(guessed, labels, prior.y.cpu()),
+                labels_right=labels_right(found.y, truth.y, prior.y.cpu()),
                 seconds=seconds,
+                label_errors=label_errors(found.y, truth.y, prior.y.cpu()),
+                null_errors=scoring.null_errors(
+                    told.sought(found.x, hints), replace(truth, x=told.sought(truth.x, hints))
+                ),
             ),
         ),
         oracle="nearest prior or known record",
         baselines={
-            "blind guess (mean of the prior)": scoring.errors(blind, truth),
-            "nearest prior or known record": scoring.errors(scoring.nearest(truth, pool), truth),
+            "blind guess (mean of the prior)": scoring.errors(blind, truth.x),
+            "nearest prior or known record": scoring.errors(nearest, truth.x),
         },
+        oracle_percentiles=oracle.percentiles,
         provenance={
             "versions": versions(),
             "machine": machine(),
@@ -81,39 +102,24 @@ def audit_procedure(
             "trainer": repr(trainer),
             "attack": repr(attack),
             "access": repr(knowledge.access),
-            "data": fingerprint(secrets.x, secrets.y, prior.x, prior.y, cohort.shared.x, cohort.shared.y),
+            "data": {
+                name: fingerprint(*(part for part in (records.x, records.y, records.features) if part is not None))
+                for name, records in (("known", known), ("prior", prior), ("secrets", secrets))
+            },
         },
-        notes=(*_diverged(release), *_overlap(truth, pool)),
+        notes=(*told.notes(hints), *_diverged(release), *overlaps),
     )
 
 
-def _check_alike(secrets: Records, prior: Records) -> None:
-    """Secrets that do not fit would be noticed only after the attack has been prepared."""
-    for part in ("x", "y"):
-        ours, theirs = getattr(secrets, part), getattr(prior, part)
-        for what, got, wanted in (
-            ("shape", tuple(ours.shape[1:]), tuple(theirs.shape[1:])),
-            ("dtype", ours.dtype, theirs.dtype),
-            ("device", ours.device, theirs.device),
-        ):
-            if got != wanted:
-                raise ValueError(
-                    f"audit: secrets.{part} and prior.{part} differ in {what}: {got} and {wanted}. "
-                    "Convert one of them (Records.to)."
-                )
+def _victims(net: nn.Module, trainer: Trainer, threat: Threat, secrets: Records, *, games: int, seed: int) -> Release:
+    """One victim a game, in as many chunks as memory asks for: it is trained as shadows are."""
+    chunks = Local()(trainer, net, threat, secrets, models=games, seed=seed)
+    releases = [release for _, release in chunks]
+    if len(releases) == 1:
+        return releases[0]
+    return Release({name: torch.cat([part.params[name] for part in releases]) for name in releases[0].params})
 
 
 def _diverged(release: Release) -> tuple[str, ...]:
     broken = int((~release.flat().isfinite().all(1)).sum())
     return (f"{broken} of {len(release)} victims diverged (NaN or infinite weights).",) if broken else ()
-
-
-def _overlap(secrets: Tensor, pool: Tensor) -> tuple[str, ...]:
-    """A secret that the adversary has anyway is no secret."""
-    had = {row.numpy().tobytes() for row in pool.flatten(1)}
-    same = [game for game, row in enumerate(secrets.flatten(1)) if row.numpy().tobytes() in had]
-    if not same:
-        return ()
-    return (
-        f"{len(same)} of {len(secrets)} secrets also stand in the prior or among the known, first in game {same[0]}.",
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lostwax.metrics import MSE, SpreadRMSE
+from lostwax.audits.pixels import pixel_metrics
+from lostwax.metrics import MAE, MSE, Null, Oracle, SpreadRMSE, nearest_neighbour, other_secrets
+from lostwax.types import Metric, Records
 
 BLOCK_NUMBERS = 8_000_000
 LABEL_AGREES = 1e-3  # a real-valued label is right within this many of its standard deviations
@@ -18,30 +20,48 @@ LABEL_AGREES = 1e-3  # a real-valued label is right within this many of its stan
 
 @dataclass(frozen=True)
 class Scoring:
-    """The metrics of an audit: one decides what counts as rebuilt, one is the headline."""
+    """The metrics of an audit: one decides what counts as rebuilt, one is the headline, and there may be more."""
 
     criterion: SpreadRMSE
     headline: MSE | SpreadRMSE
     threshold: float
+    more: tuple[Metric, ...] = ()
 
     @classmethod
-    def of(cls, population: Tensor, threshold: float) -> Scoring:
+    def of(cls, population: Tensor, threshold: float, more: tuple[Metric, ...] = ()) -> Scoring:
         """Tables are scored in deviations of each feature, images (and other shapes) per pixel."""
         criterion = SpreadRMSE(_deviation(population.flatten(1)))
-        return cls(criterion, criterion if population.ndim == 2 else MSE(), threshold)
+        return cls(criterion, criterion if population.ndim == 2 else MSE(), threshold, more)
 
     def errors(self, guess: Tensor, truth: Tensor) -> dict[str, NDArray[np.float64]]:
-        """Every metric of every game: in deviations, and raw. A guess that is no number is infinitely wrong."""
-        return {
-            metric.name: metric(guess, truth).nan_to_num(nan=torch.inf, posinf=torch.inf).numpy()
-            for metric in (self.criterion, MSE())
-        }
+        """Every metric of every game, by name; of two with one name the later."""
+        metrics: tuple[Metric, ...] = (self.criterion, MSE(), *self.more)
+        return {metric.name: _numbers(metric, metric(guess, truth)) for metric in metrics}
+
+    def null_errors(self, guess: Tensor, truth: Records) -> dict[Null, NDArray[np.float64]]:
+        """The headline error of each guess against the secret of the next game: what chance alone gives.
+
+        One other secret a guess, not all of them: scores that share a guess or a secret would pass for more evidence
+        than they are. Of games for the same secret the first counts alone.
+        """
+        first = truth.matches(truth) == torch.arange(len(truth))
+        if int(first.sum()) < 2:
+            return {}
+        scores = other_secrets(self.headline, guess[first], truth.x[first])
+        return {Null.OTHER_SECRETS: _numbers(self.headline, scores)}
+
+    def oracle(self, truth: Tensor, pool: Tensor) -> Oracle:
+        """The records of the pool as guesses, in units of the headline: per pixel, or in deviations of a feature."""
+        if self.headline is not self.criterion:
+            return nearest_neighbour(truth, pool)
+        unit = torch.where(self.criterion.deviation > 0, self.criterion.deviation, 1.0)
+        return nearest_neighbour(truth / unit, pool / unit)
 
     def rebuilt(self, errors: Mapping[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
         """(games,) within the threshold?"""
         return errors[self.criterion.name] <= self.threshold
 
-    def nearest(self, truth: Tensor, pool: Tensor, not_row: Tensor | None = None) -> Tensor:
+    def nearest(self, truth: Tensor, pool: Tensor, not_row: Tensor) -> Tensor:
         """For each game the row of the pool nearest the truth by the headline metric; `not_row` is out of the game.
 
         An oracle rather than an attack: it is told which row comes nearest. An attack that does worse has rebuilt
@@ -56,10 +76,36 @@ class Scoring:
         size = max(1, BLOCK_NUMBERS // len(pool))
         for start in range(0, len(truth), size):
             distance = torch.cdist(targets[start : start + size], rows)  # (block, n)
-            if not_row is not None:
-                distance[torch.arange(len(distance)), not_row[start : start + size]] = torch.inf
+            distance[torch.arange(len(distance)), not_row[start : start + size]] = torch.inf
             nearest[start : start + size] = distance.argmin(1)
         return pool[nearest]
+
+
+def all_metrics(prior: Tensor, asked: Sequence[Metric]) -> tuple[Metric, ...]:
+    """The cheap metrics that suit the records, and those the user asked for.
+
+    Each of these is tried on a record of the prior: one that cannot judge such records says so now, not at the end.
+    """
+    one = prior[:1].cpu().double()
+    for metric in asked:
+        metric(one, one)
+    names = [metric.name for metric in asked]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(
+                f'audit: {names.count(name)} of metrics are called "{name}". Give them names of their own: '
+                'dataclasses.replace(metric, name="...").'
+            )
+    return (MAE(), *pixel_metrics(prior), *asked)
+
+
+def label_errors(guess: Tensor, truth: Tensor, population: Tensor) -> NDArray[np.float64] | None:
+    """(games,) how far a real-valued label is off, in its standard deviations; None for classes."""
+    if not truth.is_floating_point():
+        return None
+    scale = population.double().std(0, correction=0).clamp_min(1e-300)
+    off = ((guess.double() - truth.double()).abs() / scale).reshape(len(truth), -1).mean(1)
+    return off.nan_to_num(nan=torch.inf, posinf=torch.inf).numpy()
 
 
 def labels_right(guess: Tensor, truth: Tensor, population: Tensor) -> NDArray[np.bool_]:
@@ -69,6 +115,12 @@ def labels_right(guess: Tensor, truth: Tensor, population: Tensor) -> NDArray[np
     scale = population.std(0, correction=0).clamp_min(1e-300)
     right = ((guess - truth).abs() <= LABEL_AGREES * scale).reshape(len(truth), -1).all(1)
     return np.asarray(right)
+
+
+def _numbers(metric: Metric, scores: Tensor) -> NDArray[np.float64]:
+    """A guess that is no number is infinitely wrong."""
+    worst = torch.inf if metric.better == "lower" else -torch.inf
+    return scores.double().nan_to_num(nan=worst, posinf=torch.inf, neginf=-torch.inf).numpy()
 
 
 def _deviation(x: Tensor) -> Tensor:

@@ -1,8 +1,10 @@
 """From what is seen of a model to a record: nets, untrained."""
 
+from lostwax.decoders.committee import Committee
 from lostwax.decoders.conv import ConvDecoder
 from lostwax.decoders.decoder import Decoder
+from lostwax.decoders.discriminator import PatchDiscriminator
 from lostwax.decoders.mlp import MLPDecoder
 from lostwax.decoders.span import Span
 
-__all__ = ["ConvDecoder", "Decoder", "MLPDecoder", "Span"]
+__all__ = ["Committee", "ConvDecoder", "Decoder", "MLPDecoder", "PatchDiscriminator", "Span"]

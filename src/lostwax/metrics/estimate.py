@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,14 @@ class Estimate(NamedTuple):
     def __str__(self) -> str:
         interval = f"{100 * self.confidence:g} % CI {self.low:.3f}-{self.high:.3f}"
         return f"{self.value:.3f} ({self.games:,} games, {interval})"
+
+
+def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
+    """The Wilson interval of a rate, of 95 % at this z."""
+    rate = successes / trials
+    centre = (rate + z * z / (2 * trials)) / (1 + z * z / trials)
+    half = z * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials)) / (1 + z * z / trials)
+    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def check_confidence(source: str, confidence: float) -> None:

@@ -11,9 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtr, betaincinv, ndtri
 from torch import Tensor
 
-from lostwax.metrics.estimate import Estimate, as_scores, check_confidence
+from lostwax.metrics.estimate import Estimate, as_scores, check_confidence, wilson
 from lostwax.types import Metric
-from lostwax.types.audit_text import wilson
 
 Better = Literal["lower", "higher"]
 

@@ -1,5 +1,6 @@
 """Victim architectures; any other `nn.Module` works as well."""
 
+from lostwax.nets.cnn import cnn
 from lostwax.nets.mlp import mlp
 
-__all__ = ["mlp"]
+__all__ = ["cnn", "mlp"]

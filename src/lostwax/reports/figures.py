@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from lostwax.types import Audit
+    from lostwax.audits import Audit
 
 Picture = NDArray[np.float64]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, is_dataclass, replace
+from typing import NamedTuple, final
 
 import torch
 from torch import nn
@@ -18,7 +19,9 @@ from lostwax.types import Cohort, Records, Release, Threat, Trainer
 class Local:
     """Trains models in chunks of about `chunk`; None takes what a quarter of the free memory holds.
 
-    A chunk is a whole number of the trainer's tiles, at least one: its size changes no byte of a model.
+    A chunk is a whole number of the trainer's tiles, at least one: its size changes no byte of a model. When the GPU's
+    memory does not hold a chunk, the run goes on with half of it; when it does not hold one tile, with smaller tiles,
+    whose models are the same to rounding. A warning says so.
     """
 
     chunk: int | None = None
@@ -35,15 +38,62 @@ class Local:
             raise ValueError(f"Local: expected models >= 1, got {models}.")
         first = threat.deal(pool, 1, seed=seed)
         tile = trainer.tile_size(net, first)
-        chunk = max((self.chunk or _affordable(net, first)) // tile, 1) * tile
-        for start in range(0, models, chunk):
-            cohort = threat.deal(pool, min(chunk, models - start), seed=seed, start=start)
-            yield cohort, trainer(net, cohort, seed=seed)
+        plan = _Plan(trainer, tile, max((self.chunk or _affordable(net, first)) // tile, 1) * tile)
+        start = 0
+        while start < models:
+            count = min(plan.chunk, models - start)
+            try:
+                cohort = threat.deal(pool, count, seed=seed, start=start)
+                release = plan.trainer(net, cohort, seed=seed)
+            except torch.cuda.OutOfMemoryError as error:
+                plan = _smaller(plan, count, error)
+            else:
+                yield cohort, release
+                del cohort, release  # before the next ones are made
+                start += count
 
     @classmethod
     def examples(cls) -> tuple[Local, ...]:
         """Instances to test."""
         return cls(), cls(chunk=8)
+
+
+class _Plan(NamedTuple):
+    """How models are trained from here on."""
+
+    trainer: Trainer
+    tile: int  # models computed at a time
+    chunk: int  # models trained in one call, whole tiles
+
+
+def _smaller(plan: _Plan, count: int, error: torch.cuda.OutOfMemoryError) -> _Plan:
+    """The plan after `count` models did not fit: half the chunk, or else a smaller tile."""
+    trainer, tile, _ = plan
+    if count > tile:
+        chunk = max(count // tile // 2, 1) * tile
+        warnings.warn(
+            f"Local: out of GPU memory with {count} models at a time; going on with {chunk}. It changes no byte of a "
+            "model.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return plan._replace(chunk=chunk)
+    kind = type(trainer).__name__
+    if count == 1 or not is_dataclass(trainer) or not hasattr(trainer, "tile"):
+        raise torch.cuda.OutOfMemoryError(
+            f"Local: out of GPU memory with {count} of {kind}'s models, and it cannot train fewer at a time. Free the "
+            "GPU, take fewer known records, smaller batches or a smaller net, or move all records to the CPU "
+            '(Records.to("cpu")).'
+        ) from error
+    while tile >= count:  # halves: the models before and after it then fill whole tiles
+        tile //= 2
+    warnings.warn(
+        f"Local: out of GPU memory with {count} models in one tile; going on with tiles of {tile}. Models agree with "
+        f"those of other tiles to rounding only; {kind}(tile={tile}) from the start makes all of them alike.",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    return _Plan(replace(trainer, tile=tile), tile, tile)
 
 
 def _affordable(net: nn.Module, one: Cohort) -> int:

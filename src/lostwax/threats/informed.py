@@ -10,16 +10,30 @@ import torch
 from torch import Tensor
 
 from lostwax.seeds import generator
+from lostwax.threats.candidates import line_up
 from lostwax.types import Cohort, Hints, Records
 
 
 @final
 @dataclass(frozen=True)
 class Informed:
-    """All models are trained on `known` and one secret record each, whose label may be known too."""
+    """All models are trained on `known` and one secret record each, of which the adversary may know something.
+
+    With `label_known` it knows the label. With `parts`, a mask of a record's shape, it knows those numbers of the
+    record and is after the others: informed attribute inference (S1 section II-C, aux = eta(z)). With `candidates=2`
+    it gets two records of which one is the secret: informed membership inference (S1 section II-D, Algorithm 2).
+    """
 
     known: Records
     label_known: bool = False
+    parts: Tensor | None = None  # (...) True where known
+    candidates: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.parts is not None:
+            _check_parts(self.parts, self.known.x)
+        if self.candidates is not None and self.candidates < 2:
+            raise ValueError(f"Informed: expected candidates >= 2, or None for none, got {self.candidates}.")
 
     def deal(self, pool: Records, m: int, *, seed: int, start: int = 0) -> Cohort:
         """Models start .. start + m - 1, each with a record of the pool; each pass over it has its own order."""
@@ -33,9 +47,16 @@ class Informed:
         rows = np.concatenate(orders)[models - first * len(pool)]  # (m,)
         return Cohort(self.known, pool[_on(pool, rows).unsqueeze(1)], _on(pool, models))  # own (m, 1, ...)
 
-    def hints(self, cohort: Cohort) -> Hints | None:
-        """The labels of the secrets, where they are known."""
-        return Hints(labels=cohort.own.y) if self.label_known else None
+    def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> Hints | None:
+        """What is told about the secrets of a cohort that was dealt from the pool; None where nothing is."""
+        if not self.label_known and self.parts is None and self.candidates is None:
+            return None
+        x, parts = cohort.own.x, self.parts
+        return Hints(
+            labels=cohort.own.y if self.label_known else None,
+            parts=None if parts is None else torch.where(parts.to(x.device), x, torch.nan),
+            candidates=None if self.candidates is None else line_up(cohort, pool, self.candidates, seed=seed),
+        )
 
     @classmethod
     def examples(cls) -> tuple[Informed, ...]:
@@ -43,7 +64,23 @@ class Informed:
         random = generator(0, "example")
         x = torch.from_numpy(random.random((6, 4), dtype=np.float32))
         known = Records(x, torch.tensor([0, 1, 2, 0, 1, 2]))
-        return cls(known), cls(known, label_known=True)
+        halves = torch.tensor([True, True, False, False])
+        return cls(known), cls(known, label_known=True), cls(known, parts=halves), cls(known, candidates=3)
+
+
+def _check_parts(parts: Tensor, x: Tensor) -> None:
+    if parts.dtype != torch.bool or parts.shape != x.shape[1:]:
+        raise ValueError(
+            f"Informed: expected parts to be a mask (torch.bool) of a record's shape {tuple(x.shape[1:])}, "
+            f"got {parts.dtype} of shape {tuple(parts.shape)}."
+        )
+    if parts.all() or not parts.any():
+        raise ValueError(
+            f"Informed: expected parts to know some numbers of a record and not all, got {int(parts.sum())} of "
+            f"{parts.numel()}. Where nothing is known, leave parts out."
+        )
+    if not x.is_floating_point():
+        raise ValueError(f"Informed: parts needs records of floating-point numbers, got {x.dtype}.")
 
 
 def _on(records: Records, numbers: np.ndarray) -> Tensor:

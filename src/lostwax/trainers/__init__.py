@@ -5,5 +5,6 @@ from lostwax.trainers.adamw import AdamW
 from lostwax.trainers.gd import GD
 from lostwax.trainers.optimum import Optimum
 from lostwax.trainers.sgd import SGD
+from lostwax.trainers.traces import own_gradients
 
-__all__ = ["GD", "SGD", "Adam", "AdamW", "Optimum"]
+__all__ = ["GD", "SGD", "Adam", "AdamW", "Optimum", "own_gradients"]

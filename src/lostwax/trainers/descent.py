@@ -15,8 +15,9 @@ from lostwax.inits import Init, LeCunNormal
 from lostwax.losses import CrossEntropy
 from lostwax.schedules import Constant, Schedule
 from lostwax.trainers.batches import Batches
+from lostwax.trainers.fused import fused
 from lostwax.trainers.refusals import check_data, check_net, check_outputs
-from lostwax.trainers.stacked import Architecture, Batch, Params, gradient
+from lostwax.trainers.stacked import Architecture, Batch, Gradient, Params, gradient
 from lostwax.trainers.tiles import default_size, gather, tiles
 from lostwax.types import Cohort, Loss, Release, Step
 
@@ -101,10 +102,15 @@ class Descent(ABC):
         return self._tile_size(*self._prepare(net, cohort))
 
     @final
-    def step(self, net: Architecture, state: State, batch: Batch, number: int, steps: int) -> tuple[State, Params]:
-        """One step of m models, a pure function: the state after it, and the gradient it was taken with."""
+    def step(
+        self, net: Architecture, state: State, batch: Batch, number: int, steps: int, slope_of: Gradient = gradient
+    ) -> tuple[State, Params]:
+        """One step of m models, a pure function: the state after it, and the gradient it was taken with.
+
+        `slope_of` computes that gradient; the default is differentiable.
+        """
         with _float32_products(self.tf32):
-            slope = gradient(net, self.loss, state.params, batch)
+            slope = slope_of(net, self.loss, state.params, batch)
             lr = self.lr * self.schedule(number, steps)
             return self.update(state, slope, lr, number), slope
 
@@ -114,9 +120,10 @@ class Descent(ABC):
         params = {name: value.to(device, self.dtype).contiguous() for name, value in start.items()}
         state = State(params, self.buffers(params))
         steps = self.batches.steps(cohort.records)
+        slope_of = fused(net, self.loss, params) or gradient
         for number, batch in enumerate(self.batches(cohort, numbers, seed=seed)):
             before = state.params
-            state, slope = self.step(net, state, batch, number, steps)
+            state, slope = self.step(net, state, batch, number, steps, slope_of)
             yield Step(number, before, slope), state
 
     def _prepare(self, net: nn.Module, cohort: Cohort) -> tuple[Architecture, Cohort]:

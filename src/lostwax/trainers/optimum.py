@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from lostwax.losses import CrossEntropy
 from lostwax.nets.linear import linear_layer
 from lostwax.trainers.newton_polish import polish
+from lostwax.trainers.refusals import check_data, check_outputs
+from lostwax.trainers.stacked import Architecture
 from lostwax.types import Cohort, Loss, Records, Release, Stationary, Step
 
 
@@ -34,12 +36,7 @@ class Optimum:
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """One convex problem a model; `seed` is not used."""
-        layer = linear_layer(net)
-        if layer is None:
-            raise ValueError(
-                "Optimum: expected net to be one linear layer (nn.Linear, perhaps after nn.Flatten), whose objective "
-                f"has one optimum; got {type(net).__name__}. Use GD, SGD or Adam for other nets."
-            )
+        layer = self._layer(net, cohort)
         names = [name for name, _ in net.named_parameters()]
         models = [self._solve(layer, cohort, i) for i in range(len(cohort))]
         weights = [torch.stack([model.weight for model in models])]
@@ -53,6 +50,7 @@ class Optimum:
 
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
         """One: each model is a problem of its own."""
+        self._layer(net, cohort)
         return 1
 
     def objective(self, params: Mapping[str, Tensor], records: int) -> Stationary:
@@ -63,6 +61,19 @@ class Optimum:
         ridge = weight.new_full((c,), self.ridge * (records if self.mean else 1))
         bias_ridge = ridge if self.penalise_bias else torch.zeros_like(ridge)
         return Stationary(weight, bias, self.loss, ridge, bias_ridge, weight.new_zeros(d), weight.new_ones(d))
+
+    def _layer(self, net: nn.Module, cohort: Cohort) -> nn.Linear:
+        """The one layer of the net, after all that can be refused has been."""
+        layer = linear_layer(net)
+        if layer is None:
+            raise ValueError(
+                "Optimum: expected net to be one linear layer (nn.Linear, perhaps after nn.Flatten), whose objective "
+                f"has one optimum; got {type(net).__name__}. Use GD, SGD or Adam for other nets."
+            )
+        check_data(cohort)
+        exact = Cohort(cohort.shared.to(torch.float64), cohort.own.to(torch.float64), cohort.index)
+        check_outputs(Architecture.of(net, cohort.own.inputs.device, torch.float64), exact, self.loss)
+        return layer
 
     def _solve(self, layer: nn.Linear, cohort: Cohort, i: int) -> Stationary:
         shared, own = cohort.shared, cohort.own[i : i + 1]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -58,6 +58,14 @@ class Architecture:
         """One model's outputs, (n, c)."""
         outputs: Tensor = torch.func.functional_call(self.net, {**self.constants, **params}, (x,))
         return outputs
+
+
+class Gradient(Protocol):
+    """A way to compute the gradient of each model's mean loss over its batch."""
+
+    def __call__(self, net: Architecture, loss: Loss, params: Params, batch: Batch) -> Params:
+        """(m, ...) for each parameter."""
+        ...
 
 
 def _cast(value: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:

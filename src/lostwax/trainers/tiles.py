@@ -17,7 +17,7 @@ from lostwax.inits import trainable
 from lostwax.trainers.stacked import Architecture
 
 _MOST = {"cpu": 256, "cuda": 16_384}  # models in a tile
-_BYTES = {"cpu": 32 << 20, "cuda": 2 << 30}  # what a tile works on: about a processor's cache, a small part of a GPU
+_BYTES = {"cpu": 32 << 20, "cuda": 4 << 30}  # what a tile works on: about a processor's cache, a small part of a GPU
 
 
 class Tile(NamedTuple):

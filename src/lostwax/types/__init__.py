@@ -1,6 +1,5 @@
 """The nouns and the protocols. Nothing here imports torch, or any other room."""
 
-from lostwax.types.audit import Audit, Finding, Verdict
 from lostwax.types.fitted import Extremes, Fitted, Stationary, Sums
 from lostwax.types.games import Cohort, Guess, Hints, Knowledge, Release, Step
 from lostwax.types.protocols import Access, Attack, Loss, Metric, Reconstructor, Threat, Trainer
@@ -9,10 +8,8 @@ from lostwax.types.records import Records
 __all__ = [
     "Access",
     "Attack",
-    "Audit",
     "Cohort",
     "Extremes",
-    "Finding",
     "Fitted",
     "Guess",
     "Hints",
@@ -27,5 +24,4 @@ __all__ = [
     "Sums",
     "Threat",
     "Trainer",
-    "Verdict",
 ]

@@ -102,7 +102,8 @@ class Hints:
     """What a game tells the adversary about its target besides the release."""
 
     labels: Tensor | None = None  # (m, k) where the label is known
-    candidates: Records | None = None  # (m, c, ...) a discrete prior, or a membership pair
+    parts: Tensor | None = None  # (m, k, ...) the numbers of a secret that are known, nan for those that are not
+    candidates: Records | None = None  # (m, c, ...) one of them is the secret: a discrete prior, or a membership pair
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,11 @@ class Threat(Protocol):
         """The training sets of models start .. start + m - 1."""
         ...
 
-    def hints(self, cohort: Cohort) -> Hints | None:
-        """What the game tells the adversary about its targets besides the release."""
+    def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> Hints | None:
+        """What the game tells the adversary about targets dealt from the pool, besides the release.
+
+        `seed` is the dealer's: where it places the truth among candidates, the adversary cannot foretell.
+        """
         ...
 
 
@@ -89,6 +92,11 @@ class Attack(Protocol):
 
 class Metric(Protocol):
     """A distance between guess and truth."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in an audit, with its unit."""
+        ...
 
     @property
     def better(self) -> Literal["lower", "higher"]:

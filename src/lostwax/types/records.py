@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+
+ROWS_AT_A_TIME = 4_096
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,33 @@ class Records:
         order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
         return tuple(self[part] for part in torch.split_with_sizes(order[: sum(sizes)], list(sizes)))
 
+    def matches(self, other: Records) -> Tensor:
+        """(n,) for each record the first row of `other` that has exactly its x, whatever the label; -1 for none."""
+        import torch
+
+        row_of: dict[bytes, int] = {}
+        for row, key in enumerate(_keys(other.x)):
+            row_of.setdefault(key, row)
+        return torch.tensor([row_of.get(key, -1) for key in _keys(self.x)], dtype=torch.long)
+
+    def without(self, *others: Records) -> Records:
+        """The records whose x stands in none of the others: `secrets = secrets.without(known, prior)`."""
+        import torch
+
+        kept = torch.ones(len(self), dtype=torch.bool)
+        for other in others:
+            kept &= self.matches(other) < 0
+        return self[kept.to(self.x.device)]
+
     def _each(self, change: Callable[[Tensor], Tensor]) -> Records:
         features = None if self.features is None else change(self.features)
         return replace(self, x=change(self.x), y=change(self.y), features=features)
+
+
+def _keys(x: Tensor) -> Iterator[bytes]:
+    """A hash of each row's numbers; equal numbers have equal hashes, whatever their dtype and device."""
+    for start in range(0, len(x), ROWS_AT_A_TIME):
+        block = x[start : start + ROWS_AT_A_TIME].flatten(1)
+        numbers = (block.cpu().double() + 0.0).numpy()  # -0 + 0 = 0
+        for row in numbers:
+            yield hashlib.blake2b(row.tobytes(), digest_size=16).digest()

@@ -206,7 +206,7 @@ def test_torch_head_without_a_bias(classes):
     threat = Informed(known, label_known=True)
     knowledge = Knowledge(net, trainer, threat, Weights(), prior)
     cohort = threat.deal(secrets, 20, seed=0)
-    guess = ClosedForm().prepare(knowledge, seed=0)(trainer(net, cohort, seed=0), threat.hints(cohort))
+    guess = ClosedForm().prepare(knowledge, seed=0)(trainer(net, cohort, seed=0), threat.hints(cohort, secrets, seed=0))
     assert ((guess.alternatives.x - cohort.own.x).abs().amax(-1).amin(1) < 1e-6).all()
     right = (guess.records.x - cohort.own.x).abs().amax((1, 2)) < 1e-6
     assert right.double().mean() > 0.5  # the other candidate explains the weights as well, and is sometimes likelier

@@ -24,6 +24,7 @@ GAME = knowledge(Leaks())
         ("shadows", 3),
         ("mae", -1.0),
         ("mse", -1.0),
+        ("members", 0),
         ("epochs", 0),
         ("batch_size", 0),
         ("lr", 0.0),

@@ -1,7 +1,8 @@
 """The reconstructor network (S1 section IV)."""
 
 from lostwax.attacks.reconn.attack import RecoNN
-from lostwax.attacks.reconn.augment import Repeats, Shifts
+from lostwax.attacks.reconn.augment import Affine, Repeats, Shifts
 from lostwax.attacks.reconn.reconstructor import Trained
+from lostwax.attacks.reconn.terms import Adversarial, Perceptual
 
-__all__ = ["RecoNN", "Repeats", "Shifts", "Trained"]
+__all__ = ["Adversarial", "Affine", "Perceptual", "RecoNN", "Repeats", "Shifts", "Trained"]

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lostwax.access import Standardise
 from lostwax.attacks.reconn.augment import Augment
 from lostwax.attacks.reconn.labels import LabelHead, label_head, solve
 from lostwax.attacks.reconn.reconstructor import ErrorLine, Trained, read
 from lostwax.attacks.reconn.shadow_table import ShadowTable, adversary_seed, shadow_table
-from lostwax.attacks.reconn.training import Examples, train
-from lostwax.decoders import Decoder, MLPDecoder, Span
+from lostwax.attacks.reconn.terms import Term
+from lostwax.attacks.reconn.training import Examples, errors, torch_seed, train
+from lostwax.decoders import Committee, Decoder, MLPDecoder, Span
 from lostwax.seeds import generator
 from lostwax.threats import Informed
 from lostwax.types import Knowledge, Records
@@ -31,7 +31,8 @@ class RecoNN:
     `shadows` models are trained, None for one a record of the prior; more than that need an `augment`. A share
     `validation` of the prior's records is kept from the decoder: it stops learning when it has read their models no
     better for `patience` epochs (None: never), and its best weights are kept. The loss is
-    mae * mean |error| + mse * mean error^2  in the coordinates of `Span`.
+    mae * mean |error| + mse * mean error^2  in the coordinates of `Span`, and further `terms` where images are to look
+    right. Of several `members`, decoders that start and learn from other draws, the mean answers.
 
     All is computed in the dtype of the prior, and on `device`, None for where the prior lies.
     """
@@ -41,6 +42,8 @@ class RecoNN:
     augment: Augment | None = None
     mae: float = 1.0
     mse: float = 1.0
+    terms: tuple[Term, ...] = ()
+    members: int = 1
     epochs: int = 100
     batch_size: int = 128
     lr: float = 2e-3
@@ -54,6 +57,7 @@ class RecoNN:
             ("shadows", f">= {FEWEST}, or None", self.shadows is None or self.shadows >= FEWEST),
             ("mae", ">= 0", self.mae >= 0),
             ("mse", ">= 0, and above 0 where mae is 0", self.mse >= 0 and self.mae + self.mse > 0),
+            ("members", ">= 1", self.members >= 1),
             ("epochs", ">= 1", self.epochs >= 1),
             ("batch_size", ">= 1", self.batch_size >= 1),
             ("lr", "> 0", self.lr > 0),
@@ -81,45 +85,59 @@ class RecoNN:
                 self.decoder.build(1, tuple(prior.x.shape[1:]))
         except ValueError as error:
             return refusal + str(error)
+        for term in self.terms:
+            if (sentence := term.objection(prior.x)) is not None:
+                return refusal + sentence
         if self.shadows is None or self.shadows <= len(prior):
             return None
         if self.augment is None:
             return refusal + (
                 f"{self.shadows} shadow models need as many records, and the prior holds {len(prior)}. Ask for at most "
-                f"{len(prior)}, bring {self.shadows - len(prior)} more, make them with augment=Shifts(), or, where "
-                "training is random, train on each more than once with augment=Repeats()."
+                f"{len(prior)}, bring {self.shadows - len(prior)} more, make them with augment=Shifts() or Affine(), "
+                "or, where training is random, train on each more than once with augment=Repeats()."
             )
         clause = self.augment.objection(prior)
         return None if clause is None else f"{refusal}{clause}."
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Trained:
         """Train the shadows and the decoder. The seed decides everything; victims trained with it share no draw."""
-        if (objection := self.objection(knowledge)) is not None:
-            raise ValueError(objection)
-        knowledge = self._moved(knowledge)
-        learn_from, test_on = self._targets(knowledge.prior, seed)
-        shadows = shadow_table(knowledge, learn_from, seed=seed, purpose="shadow")
-        unseen = shadow_table(knowledge, test_on, seed=seed, purpose="validation")
-        standardise, span = Standardise.fit(shadows.seen), Span.of(knowledge.prior.x)
-        examples = _examples(shadows, standardise, span)
-        held_out = _examples(unseen, standardise, span)
+        knowledge, shadows, unseen = self._shadow_tables(knowledge, seed)
+        standardise, span = Standardise.fit(shadows.seen, shadows.told), Span.of(knowledge.prior.x)
+        examples, held_out = (_examples(table, standardise, span) for table in (shadows, unseen))
         del shadows, unseen  # as large as the examples
-        with _torch_seed(adversary_seed(seed, "decoder"), span.shift.device):
+        with torch_seed(adversary_seed(seed, "decoder"), span.shift.device):
             decoder, label = self._nets(standardise, span, _labels(knowledge))
-            errors = train(decoder, examples, held_out, self)
-        solve(label, examples.features, examples.y, held_out.features, held_out.y)
-        line = ErrorLine.fit(held_out.features, errors)
-        error = float(errors.mean())
-        return Trained(knowledge.net, knowledge.access, standardise, decoder, label, span, line, error, self)
+        any_error = ErrorLine(torch.inf, 0.0), torch.inf  # until it has been taught
+        start = Trained(knowledge.net, knowledge.access, standardise, decoder, label, span, *any_error, self)
+        return self._taught(start, examples, held_out, seed)
+
+    def tune(self, trained: Trained, knowledge: Knowledge, *, seed: int) -> Trained:
+        """Teach a reconstructor to attack another fixed set, from fewer shadows than it was prepared with (S1 Fig. 12).
+
+        It starts as `zero_shot` and learns as in `prepare`; what it knew before stays where that reads unseen models
+        better. `trained` itself is left as it is.
+        """
+        start, examples, held_out = self._transferred(trained, knowledge, seed)
+        return self._taught(start, examples, held_out, seed)
+
+    def zero_shot(self, trained: Trained, knowledge: Knowledge, *, seed: int) -> Trained:
+        """Carry a reconstructor over to another fixed set without teaching it anything (S1 appendix B).
+
+        Another fixed set moves all weights by many times what one record does, so they must be standardised anew; a few
+        dozen shadows suffice for that. The old decoder then reads the same coordinates, in new deviations from a new
+        mean. Without, `trained(release)` is worse than a blind guess.
+        """
+        start, _, held_out = self._transferred(trained, knowledge, seed)
+        return _judged(start, held_out, errors(start.decoder, held_out))
 
     def load(self, folder: str | Path, knowledge: Knowledge) -> Trained:
         """A reconstructor that `save` wrote. The net and the access are not in the files: they are the knowledge's."""
         prior = knowledge.prior.x[:1] if self.device is None else knowledge.prior.x[:1].to(self.device)
         saved = read(folder, prior.device)
-        for name, now in (("decoder", repr(self.decoder)), ("access", repr(knowledge.access))):
+        for name, now in self._identity(knowledge).items():
             if saved.words[name] != now:
                 raise ValueError(f"RecoNN.load: {folder} was saved with {name} {saved.words[name]}, but this is {now}.")
-        with _torch_seed(0, prior.device):  # what is drawn here is overwritten
+        with torch_seed(0, prior.device):  # what is drawn here is overwritten
             decoder, label = self._nets(saved.standardise, saved.span, _labels(knowledge))
         decoder.load_state_dict(saved.decoder)
         label.load_state_dict(saved.label)
@@ -140,20 +158,69 @@ class RecoNN:
         """Instances to test."""
         return (
             cls(decoder=MLPDecoder(width=16), epochs=3),
-            cls(decoder=MLPDecoder(width=8, depth=1, dropout=0.1), shadows=10, epochs=2, mae=0.0, patience=None),
+            cls(
+                decoder=MLPDecoder(width=8, depth=1, dropout=0.1),
+                shadows=10,
+                epochs=2,
+                mae=0.0,
+                patience=None,
+                members=2,
+            ),
         )
 
-    def _nets(self, standardise: Standardise, span: Span, y: Tensor) -> tuple[nn.Module, LabelHead]:
-        features = len(standardise.kept)
-        decoder = self.decoder.build(features, tuple(span.shift.shape), bounded=span.bounded)
+    def _identity(self, knowledge: Knowledge) -> dict[str, object]:
+        """What two attacks must have in common to share a decoder."""
+        return {"decoder": repr(self.decoder), "members": self.members, "access": repr(knowledge.access)}
+
+    def _shadow_tables(self, knowledge: Knowledge, seed: int) -> tuple[Knowledge, ShadowTable, ShadowTable]:
+        """The knowledge on the adversary's device, shadows to learn from, and others to be tested on."""
+        if (objection := self.objection(knowledge)) is not None:
+            raise ValueError(objection)
+        knowledge = self._moved(knowledge)
+        learn_from, test_on = self._targets(knowledge.prior, seed)
+        shadows = shadow_table(knowledge, learn_from, seed=seed, purpose="shadow")
+        return knowledge, shadows, shadow_table(knowledge, test_on, seed=seed, purpose="validation")
+
+    def _transferred(self, trained: Trained, knowledge: Knowledge, seed: int) -> tuple[Trained, Examples, Examples]:
+        """A copy of the reconstructor at the scale of another fixed set's shadows, and these."""
+        before = trained.attack._identity(replace(knowledge, access=trained.access))
+        for name, now in self._identity(knowledge).items():
+            if before[name] != now:
+                raise ValueError(
+                    f"RecoNN: the reconstructor was trained with {name} {before[name]}, but this is {now}."
+                )
+        knowledge, shadows, unseen = self._shadow_tables(knowledge, seed)
+        standardise = trained.standardise.refit(shadows.seen)
+        examples, held_out = (_examples(table, standardise, trained.span) for table in (shadows, unseen))
+        decoder, label = deepcopy(trained.decoder), deepcopy(trained.label)
+        start = trained._replace(
+            net=knowledge.net,
+            access=knowledge.access,
+            standardise=standardise,
+            decoder=decoder,
+            label=label,
+            attack=self,
+        )
+        return start, examples, held_out
+
+    def _taught(self, start: Trained, examples: Examples, held_out: Examples, seed: int) -> Trained:
+        """Its decoder and label head fitted in place, and the errors that they then make."""
+        errors = train(start.decoder, examples, held_out, self, seed=seed)
+        solve(start.label, examples.features, examples.y, held_out.features, held_out.y)
+        return _judged(start, held_out, errors)
+
+    def _nets(self, standardise: Standardise, span: Span, y: Tensor) -> tuple[Committee, LabelHead]:
+        features, shape = len(standardise.kept), tuple(span.shift.shape)
+        decoder = Committee(self.decoder.build(features, shape, bounded=span.bounded) for _ in range(self.members))
         return decoder.to(span.shift).eval(), label_head(features, y).to(span.shift)
 
     def _moved(self, knowledge: Knowledge) -> Knowledge:
-        """The adversary's data on its device."""
-        if self.device is None or not isinstance(knowledge.threat, Informed):
+        """The adversary's data on its device, and no candidates, which are of no use to it."""
+        if not isinstance(knowledge.threat, Informed):
             return knowledge
-        threat = replace(knowledge.threat, known=knowledge.threat.known.to(self.device))
-        return replace(knowledge, threat=threat, prior=knowledge.prior.to(self.device))
+        device = self.device or knowledge.prior.x.device
+        threat = replace(knowledge.threat, known=knowledge.threat.known.to(device), candidates=None)
+        return replace(knowledge, threat=threat, prior=knowledge.prior.to(device))
 
     def _targets(self, prior: Records, seed: int) -> tuple[Records, Records]:
         """Records to learn from, augmented where there are not enough, and others, as they are, to be tested on."""
@@ -168,18 +235,16 @@ class RecoNN:
 
 
 def _examples(table: ShadowTable, standardise: Standardise, span: Span) -> Examples:
-    return Examples(standardise(table.seen, span.shift.dtype), span.shares(table.records.x), table.records.y)
+    features = standardise(table.seen, span.shift.dtype)
+    return Examples(features, span.shares(table.records.x), table.records.y, table.sought)
+
+
+def _judged(trained: Trained, held_out: Examples, errors: Tensor) -> Trained:
+    """With what it foretells of its errors, from those on held-out models (v,)."""
+    return trained._replace(error_line=ErrorLine.fit(held_out.features, errors), validation_error=float(errors.mean()))
 
 
 def _labels(knowledge: Knowledge) -> Tensor:
     """All labels that the adversary has seen."""
     known = [knowledge.threat.known.y] if isinstance(knowledge.threat, Informed) else []
     return torch.cat([*known, knowledge.prior.y])
-
-
-@contextmanager
-def _torch_seed(seed: int, device: torch.device) -> Iterator[None]:
-    """Torch's own draws (weights, batches, noise) from this seed, and the user's generator left as it was."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -54,11 +55,7 @@ class Shifts:
 
     def objection(self, records: Records) -> str | None:
         """Only images can be shifted, and only where the net trains on them."""
-        if records.features is not None:
-            return "Shifts moves x, but the net trains on features that were computed from x where it was"
-        if records.x.ndim != 4:
-            return f"Shifts moves images (n, channels, height, width), but the prior has shape {tuple(records.x.shape)}"
-        return None
+        return _immovable("Shifts", records)
 
     def __call__(self, records: Records, count: int, *, seed: int) -> Records:
         """The images where they are, then moved ones."""
@@ -78,3 +75,60 @@ class Shifts:
     def examples(cls) -> tuple[Shifts, ...]:
         """Instances to test."""
         return cls(), cls(pixels=2)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """Images turned, scaled and moved a little, read off between pixels bilinearly, their edges drawn out.
+
+    Each is turned by up to `degrees` either way, scaled by a factor within 1 - `scale` and 1 + `scale`, and moved by
+    up to `pixels`, a fraction too, along both axes; all uniformly and about the middle.
+    """
+
+    degrees: float = 5.0
+    scale: float = 0.05
+    pixels: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, wanted, holds in (
+            ("degrees", ">= 0", self.degrees >= 0),
+            ("scale", "in [0, 1)", 0 <= self.scale < 1),
+            ("pixels", ">= 0", self.pixels >= 0),
+        ):
+            if not holds:
+                raise ValueError(f"Affine: expected {name} {wanted}, got {getattr(self, name)}.")
+
+    def objection(self, records: Records) -> str | None:
+        """Only images can be moved, and only where the net trains on them."""
+        return _immovable("Affine", records)
+
+    def __call__(self, records: Records, count: int, *, seed: int) -> Records:
+        """The images as they are, then moved ones."""
+        repeated = Repeats()(records, count, seed=seed)
+        height, width = repeated.x.shape[2:]
+        draws = torch.from_numpy(generator(seed, "affine").uniform(-1, 1, (count, 4))).to(repeated.x)
+        angle, factor = math.radians(self.degrees) * draws[:, 0], 1 + self.scale * draws[:, 1]
+        cos, sin = angle.cos() / factor, angle.sin() / factor  # (count,)
+        right, down = (self.pixels * draws[:, 2:]).T
+        # From the middle, pixel p shows what was at R p / factor - move. A grid counts in halves of each side.
+        across = torch.stack([cos, -sin * height / width, -2 * right / width], 1)
+        along = torch.stack([sin * width / height, cos, -2 * down / height], 1)
+        turns = torch.stack([across, along], 1)  # (count, 2, 3)
+        grid = nn.functional.affine_grid(turns, list(repeated.x.shape), align_corners=False)  # (count, h, w, 2)
+        moved = nn.functional.grid_sample(repeated.x, grid, padding_mode="border", align_corners=False)
+        moved[: len(records)] = records.x[:count]
+        return Records(moved, repeated.y)
+
+    @classmethod
+    def examples(cls) -> tuple[Affine, ...]:
+        """Instances to test."""
+        return cls(), cls(degrees=0.0, scale=0.0, pixels=0.5)
+
+
+def _immovable(augment: str, records: Records) -> str | None:
+    """Why these records cannot be moved, as a clause."""
+    if records.features is not None:
+        return f"{augment} moves x, but the net trains on features that were computed from x where it was"
+    if records.x.ndim != 4:
+        return f"{augment} moves images (n, channels, height, width), but the prior has shape {tuple(records.x.shape)}"
+    return None

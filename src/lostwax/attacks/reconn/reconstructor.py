@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from lostwax.access import Standardise
 from lostwax.attacks.reconn.labels import LabelHead
+from lostwax.attacks.reconn.shadow_table import seen_and_told
 from lostwax.attacks.reconn.training import answer
-from lostwax.decoders import Span
+from lostwax.decoders import Committee, Span
 from lostwax.provenance import versions
 from lostwax.tensor_files import read_tensors, write_tensors
 from lostwax.types import Access, Guess, Hints, Records, Release
@@ -62,7 +63,7 @@ class Trained(NamedTuple):
     net: nn.Module
     access: Access
     standardise: Standardise
-    decoder: nn.Module
+    decoder: Committee
     label: LabelHead
     span: Span
     error_line: ErrorLine
@@ -70,8 +71,8 @@ class Trained(NamedTuple):
     attack: RecoNN
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        """Rebuild each model's secret; the label is the hint's where there is one."""
-        seen = self.access(self.net, release)  # (m, features)
+        """Rebuild each model's secret; what the hints tell of it, its label or some of its numbers, is as they say."""
+        seen = seen_and_told(self.access(self.net, release), hints)  # (m, features)
         home, ours = seen.device, self.span.shift
         features = self.standardise(seen.to(ours.device), ours.dtype)  # (m, kept)
         x = self.span.records(answer(self.decoder, features)).unsqueeze(1)  # (m, 1, ...)
@@ -79,6 +80,9 @@ class Trained(NamedTuple):
             y = self.label.guess(features).unsqueeze(1)  # (m, 1)
         if hints is not None and hints.labels is not None:
             y = hints.labels
+        if hints is not None and hints.parts is not None:
+            told = hints.parts.to(x)
+            x = torch.where(told.isnan(), x, told)
         return Guess(Records(x.to(home), y.to(home)), -self.error_line(features).unsqueeze(1).to(home))
 
     def save(self, folder: str | Path) -> Path:
@@ -93,8 +97,10 @@ class Trained(NamedTuple):
         words = {
             "attack": repr(self.attack),
             "decoder": repr(self.attack.decoder),
+            "members": self.attack.members,
             "access": repr(self.access),
             "features": self.standardise.features,
+            "reach": self.standardise.reach,
             "bounded": self.span.bounded,
             "error_line": self.error_line,
             "validation_error": self.validation_error,
@@ -128,7 +134,7 @@ def read(folder: str | Path, device: torch.device) -> Saved:
         words,
         _part(tensors, "decoder."),
         _part(tensors, "label."),
-        Standardise(kept, mean, deviation, words["features"]),
+        Standardise(kept, mean, deviation, words["features"], words["reach"]),
         Span(tensors["span.shift"], tensors["span.scale"], words["bounded"]),
         ErrorLine(*words["error_line"]),
         words["validation_error"],

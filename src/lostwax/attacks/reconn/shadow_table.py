@@ -10,7 +10,7 @@ from torch import Tensor
 from lostwax.attacks.reconn.progress import progress
 from lostwax.seeds import generator
 from lostwax.shadows import Local
-from lostwax.types import Knowledge, Records
+from lostwax.types import Hints, Knowledge, Records
 
 PARTS = 20  # in so many parts, where the trainer's tiles allow, so that progress shows
 
@@ -20,6 +20,25 @@ class ShadowTable(NamedTuple):
 
     seen: Tensor  # (s, features)
     records: Records  # (s, ...) each model's secret
+    told: int  # how many of the features, the last, are no part of the model but numbers of its secret
+
+    @property
+    def sought(self) -> Tensor:
+        """(...) which numbers of a record are not told, and are to be read off the model."""
+        shape = self.records.x.shape[1:]
+        if self.told == 0:
+            return torch.ones(shape, dtype=torch.bool, device=self.seen.device)
+        return self.seen[0, -self.told :].isnan().view(shape)
+
+
+def seen_and_told(seen: Tensor, hints: Hints | None) -> Tensor:
+    """What is seen of each model (m, features), and beside it the numbers of its secret that are told; nan for others.
+
+    The decoder reads both: what is told narrows down what the weights can mean (S1 section II-C).
+    """
+    if hints is None or hints.parts is None:
+        return seen
+    return torch.cat([seen, hints.parts[:, 0].flatten(1).to(seen)], 1)  # k = 1
 
 
 def shadow_table(knowledge: Knowledge, targets: Records, *, seed: int, purpose: str) -> ShadowTable:
@@ -31,12 +50,16 @@ def shadow_table(knowledge: Knowledge, targets: Records, *, seed: int, purpose: 
     own_seed = adversary_seed(seed, purpose)
     seen: Tensor | None = None
     parts: list[Records] = []
+    broken = told = 0
     with progress(f"{purpose} models", len(targets)) as advance:
         chunks = Local(max(1, len(targets) // PARTS))(
             knowledge.trainer, knowledge.net, knowledge.threat, targets, models=len(targets), seed=own_seed
         )
         for cohort, release in chunks:
-            part = knowledge.access(knowledge.net, release)  # (chunk, features)
+            models = knowledge.access(knowledge.net, release)  # (chunk, features)
+            broken += int((~models.isfinite().all(1)).sum())
+            part = seen_and_told(models, knowledge.threat.hints(cohort, targets, seed=own_seed))
+            told = part.shape[1] - models.shape[1]
             if seen is None:
                 seen = part.new_empty(len(targets), part.shape[1])
             seen[cohort.index] = part
@@ -44,13 +67,13 @@ def shadow_table(knowledge: Knowledge, targets: Records, *, seed: int, purpose: 
             advance(len(cohort))
     if seen is None:
         raise ValueError("RecoNN: expected at least one shadow target, got none.")
-    broken = int((~seen.isfinite().all(1)).sum())
     if broken:
         raise ValueError(
             f"RecoNN: {broken} of {len(seen)} {purpose} models hold NaN or infinite numbers: the victim's training "
             "diverges. Lower its learning rate."
         )
-    return ShadowTable(seen, Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])))
+    records = Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+    return ShadowTable(seen, records, told)
 
 
 def adversary_seed(seed: int, purpose: str) -> int:

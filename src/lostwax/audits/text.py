@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from lostwax.metrics.estimate import wilson
+
 if TYPE_CHECKING:
-    from lostwax.types.audit import Audit
+    from lostwax.audits.audit import Audit
+
+FEWEST_NULLS = 99  # to tell a false positive rate of 1 %
 
 
 def as_table(audit: Audit) -> str:
@@ -20,7 +25,7 @@ def as_table(audit: Audit) -> str:
         verdict_sentence(audit),
         "",
     ]
-    rows = [("", "rebuilt", "beats both", "median error", "labels right", "ms a record", "why the rest is not")]
+    rows = [("", "rebuilt", "beats both", "median error", "labels", "ms a record", "why the rest is not")]
     summary = audit.summary()
     for finding in audit.findings:
         numbers = summary[finding.name]
@@ -30,7 +35,7 @@ def as_table(audit: Audit) -> str:
                 _rate(round(numbers["rebuilt"] * played), played, audit.population),
                 f"{100 * numbers['beats_baselines']:.1f} %",
                 _error(numbers["median_error"]),
-                f"{100 * numbers['labels_right']:.1f} %",
+                _labels(numbers),
                 f"{numbers['milliseconds_per_record']:.3f}",
                 _reasons(numbers),
             )
@@ -46,6 +51,8 @@ def as_table(audit: Audit) -> str:
         f"rebuilt: {audit.criterion} <= {audit.threshold:g}; error: {audit.metric}; "
         f"beats both: smaller error than the blind guess and the {audit.oracle}",
     ]
+    if audit.kind == "this procedure":
+        lines += _more_numbers(audit)
     lines += [f"note: {note}" for note in audit.notes]
     return "\n".join(lines)
 
@@ -80,12 +87,20 @@ def verdict_sentence(audit: Audit) -> str:
     return sentence
 
 
-def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
-    """The Wilson 95 % interval of a rate."""
-    rate = successes / trials
-    centre = (rate + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials)) / (1 + z * z / trials)
-    return max(0.0, centre - half), min(1.0, centre + half)
+def _more_numbers(audit: Audit) -> list[str]:
+    """Success by S1's threshold, true positives where there are games enough, and the mean by every metric."""
+    released = audit.findings[0]
+    lines = [f"share with an error up to {audit.oracle_error:.4g}, the {audit.oracle}'s mean: {audit.success()}"]
+    lines += [str(audit.tpr(null=null)) for null, scores in released.null_errors.items() if len(scores) >= FEWEST_NULLS]
+    means = [f"{name} {errors.mean():.4g}" for name, errors in released.errors.items() if np.isfinite(errors).all()]
+    return [*lines, f"means: {'; '.join(means)}"]
+
+
+def _labels(numbers: dict[str, float]) -> str:
+    """Classes are right or wrong; numbers are off by so much."""
+    if "label_error" in numbers:
+        return f"off by {_error(numbers['label_error'])} dev."
+    return f"{100 * numbers['labels_right']:.1f} % right"
 
 
 def _rate(successes: int, trials: int, population: int) -> str:

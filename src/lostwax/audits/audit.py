@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from sys import float_info
+from typing import Any, Literal
 
-from lostwax.types.audit_text import as_table
+import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from lostwax.types.games import Guess
-    from lostwax.types.records import Records
+from lostwax.audits.text import as_table
+from lostwax.metrics import Correlation, Estimate, Null, TruePositives, correlation, success_rate, true_positives
+from lostwax.types import Guess, Records
 
 SCHEMA = 1
 
@@ -42,6 +42,9 @@ class Finding:
     predicted: NDArray[np.float64] | None = None  # (games,) size of the error as the auditor foretells it
     verdicts: tuple[Verdict, ...] = ()  # one a game, where the attack can give reasons
     stationarity: float | None = None  # |gradient| over the sum of the rows' |gradients|: 0 at the optimum
+    label_errors: NDArray[np.float64] | None = None  # (games,) in deviations of the label; None where it is a class
+    # the headline error of guesses that can owe nothing to the release
+    null_errors: Mapping[Null, NDArray[np.float64]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,6 +67,9 @@ class Audit:
     provenance: Mapping[str, Any]
     notes: tuple[str, ...] = ()
     classes: tuple[object, ...] = ()  # the user's own names of class numbers 0, 1, ...; empty for regressions
+    # S1 Fig. 3: percentile over all records the adversary has -> their squared error (of images per pixel, of tables in
+    # deviations), mean over games; the oracle is the 0th
+    oracle_percentiles: Mapping[float, float] = field(default_factory=dict)
 
     @property
     def guess(self) -> Guess:
@@ -91,10 +97,54 @@ class Audit:
         Both are needed: where records have many independent numbers, their mean is nearer to a new one than any
         of them, and an attack that learnt nothing but the mean would beat the nearest.
         """
-        import numpy as np
-
         best = np.minimum.reduce([errors[self.metric] for errors in self.baselines.values()])
         return np.asarray(finding.errors[self.metric] < best)
+
+    def success(self, threshold: float | None = None, *, confidence: float = 0.95) -> Estimate:
+        """The share of games with a headline error of at most the threshold, with its Wilson interval.
+
+        None is S1's threshold (section V-B): the error of the nearest record that the adversary has, mean over games.
+        A guess that is infinitely wrong is never a success.
+        """
+        limit = self.oracle_error if threshold is None else threshold
+        return success_rate(self.errors, min(limit, float_info.max), confidence=confidence)
+
+    @property
+    def oracle_error(self) -> float:
+        """The oracle's headline error, mean over the games in which it is finite; infinite where it is in none."""
+        errors = self.baselines[self.oracle][self.metric]
+        finite = np.isfinite(errors)
+        return float(errors[finite].mean()) if finite.any() else math.inf
+
+    def tpr(self, at_fpr: float = 0.01, *, null: Null = Null.OTHER_SECRETS, confidence: float = 0.95) -> TruePositives:
+        """The share of games with a headline error below what chance alone gives in a share `at_fpr` of games.
+
+        Chance is what `null` says; 1 % takes 99 games or more. The interval holds the uncertainty of both rates.
+        """
+        scores = self.findings[0].null_errors.get(null)
+        if scores is None:
+            held = ", ".join(f"Null.{kind.name}" for kind in self.findings[0].null_errors) or "none"
+            raise ValueError(
+                f"Audit.tpr: this audit of {self.kind} holds no scores of Null.{null.name} ({null}); it holds {held}. "
+                "Audits of a way of training, with two different secrets or more, hold Null.OTHER_SECRETS."
+            )
+        return true_positives(self.errors, scores, null=null, fpr=at_fpr, confidence=confidence)
+
+    def correlations(self, metric: str | None = None, *, seed: int = 0) -> dict[str, Correlation]:
+        """How the errors by one metric, the headline unless named, go with those by each other (S1 Figs 5 and 19).
+
+        Metrics that are infinite in some game, or the same in all, are left out: nothing goes with them.
+        """
+        errors, name = self.findings[0].errors, self.metric if metric is None else metric
+        if name not in errors:
+            names = ", ".join(f'"{known}"' for known in errors)
+            raise KeyError(f'Audit.correlations: expected one of {names}, got "{name}".')
+        others = {
+            other: numbers
+            for other, numbers in errors.items()
+            if other != name and np.isfinite(numbers).all() and np.ptp(numbers) > 0
+        }
+        return {other: correlation(errors[name], numbers, seed=seed) for other, numbers in others.items()}
 
     def finding(self, name: str) -> Finding:
         """The line of that name: `audit.finding("as converged")`."""
@@ -106,8 +156,6 @@ class Audit:
 
     def summary(self) -> dict[str, dict[str, float]]:
         """The headline numbers of every line and baseline."""
-        import numpy as np
-
         lines: dict[str, dict[str, float]] = {}
         for finding in self.findings:
             errors = finding.errors[self.metric]
@@ -116,6 +164,7 @@ class Audit:
                 "rebuilt": float(finding.rebuilt.mean()),
                 "beats_baselines": float(self.beats_baselines(finding).mean()),
                 "labels_right": float(finding.labels_right.mean()),
+                **({} if finding.label_errors is None else {"label_error": float(finding.label_errors.mean())}),
                 "median_error": float(np.median(errors)),
                 "milliseconds_per_record": 1e3 * finding.seconds / len(self.games),
                 **{
@@ -161,6 +210,7 @@ class Audit:
                 "metric",
                 "criterion",
                 "threshold",
+                "oracle",
                 "population",
             )
         }
@@ -176,6 +226,7 @@ class Audit:
                 name: {metric: _numbers(errors) for metric, errors in by_metric.items()}
                 for name, by_metric in self.baselines.items()
             },
+            "oracle_percentiles": {f"{number:g}": error for number, error in self.oracle_percentiles.items()},
             "provenance": dict(self.provenance),
         }
 
@@ -193,6 +244,8 @@ def _plain_finding(finding: Finding) -> dict[str, Any]:
         "predicted": None if finding.predicted is None else _numbers(finding.predicted),
         "rebuilt": finding.rebuilt.tolist(),
         "labels_right": finding.labels_right.tolist(),
+        "label_errors": None if finding.label_errors is None else _numbers(finding.label_errors),
+        "null_errors": {null.name: _numbers(errors) for null, errors in finding.null_errors.items()},
         "verdicts": [str(verdict) for verdict in finding.verdicts],
     }
 

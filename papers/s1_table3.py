@@ -1,0 +1,28 @@
+"""S1 Table III, MNIST: a public or a private start, at two learning rates and with or without momentum.
+
+    python papers/s1_table3.py --device cuda [--rows public_0.2_0.9 ...] [--data FOLDER]
+
+The column of mean squared errors. To reach: S1's with a public start, and failure (the error of a blind guess) with a
+private one, whatever the learning rate.
+"""
+
+from dataclasses import replace
+
+from s1_mnist import PRIVATE_START, VICTIM, Game, arguments, split, table
+
+PAPER = {  # (learning rate, momentum): with a public start, with a private one
+    (0.01, 0.0): (0.0041, 0.0693),
+    (0.01, 0.9): (0.0049, 0.0691),
+    (0.2, 0.0): (0.0063, 0.0692),
+    (0.2, 0.9): (0.0089, 0.0695),
+}
+
+GAMES = {}
+for (lr, momentum), (public, private) in PAPER.items():
+    trainer = replace(VICTIM, lr=lr, momentum=momentum)
+    GAMES[f"public_{lr}_{momentum}"] = Game(paper=public, trainer=trainer)
+    GAMES[f"private_{lr}_{momentum}"] = Game(paper=private, trainer=replace(trainer, init=PRIVATE_START), copies=1)
+
+if __name__ == "__main__":
+    options = arguments(__doc__, GAMES)
+    table(__file__, GAMES, split(options), options)

@@ -1,0 +1,93 @@
+"""What is looked at before an audit of a way of training does any work: do net, trainer and records fit together?"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from lostwax.audits.pixels import pixel_range
+from lostwax.types import Records, Threat, Trainer
+
+ROWS_AT_A_TIME = 8_192
+
+
+def check_alike(secrets: Records, prior: Records) -> None:
+    """Secrets that do not fit would be noticed only after the attack has been prepared."""
+    for part in ("x", "y"):
+        ours, theirs = getattr(secrets, part), getattr(prior, part)
+        for what, got, wanted in (
+            ("shape", tuple(ours.shape[1:]), tuple(theirs.shape[1:])),
+            ("dtype", ours.dtype, theirs.dtype),
+            ("device", ours.device, theirs.device),
+        ):
+            if got != wanted:
+                raise ValueError(
+                    f"audit: secrets.{part} and prior.{part} differ in {what}: {got} and {wanted}. "
+                    "Convert one of them (Records.to)."
+                )
+
+
+def check_ranges(known: Records, prior: Records, secrets: Records) -> None:
+    """The prior states the range of a pixel: other images outside it, or in a much narrower one, are scaled wrong."""
+    stated = pixel_range(prior.x)
+    if stated is None:
+        return
+    for name, x in (("threat.known", known.x), ("secrets", secrets.x)):
+        if len(x) and (not stated.holds(x) or (stated.high > 1 and 0 < float(x.max()) <= 1)):
+            raise ValueError(
+                f"audit: the images of {name} and of prior are not scaled alike: those of {name} have pixels "
+                f"{_span(x)}, those of prior {_span(prior.x)}, so in {stated}. Scale all to one range, best [0, 1]."
+            )
+
+
+def check_trainable(
+    net: nn.Module, trainer: Trainer, threat: Threat, prior: Records, secrets: Records, *, seed: int
+) -> None:
+    """The trainer's own refusals, for every record that a model will ever be trained on."""
+    for name, pool in (("secrets", secrets), ("prior", prior)):
+        for start in range(0, len(pool), ROWS_AT_A_TIME):
+            cohort = threat.deal(pool, min(ROWS_AT_A_TIME, len(pool) - start), seed=seed, start=start)
+            try:
+                trainer.tile_size(net, cohort)
+            except (TypeError, ValueError) as error:
+                raise type(error)(
+                    f"audit: the net cannot be trained on threat.known and {name} (shared and own records of a "
+                    f"cohort): {error}"
+                ) from error
+
+
+def overlap_notes(known: Records, prior: Records, secrets: Records) -> tuple[str, ...]:
+    """Records that stand in two places, each with its rows; an error where no secret is a secret.
+
+    A few are no mistake: tables have equal rows. The headline survives them, for no guess beats an oracle that holds
+    the secret itself.
+    """
+    doubled, in_known, in_prior = prior.matches(known), secrets.matches(known), secrets.matches(prior)
+    if bool(((in_known >= 0) | (in_prior >= 0)).all()):
+        places = [*_overlap("secrets", in_known, "threat.known"), *_overlap("secrets", in_prior, "prior")]
+        raise ValueError(
+            f"audit: the adversary has all {len(secrets)} secrets already, and nothing is left to rebuild: "
+            f"{'; '.join(places)}. Deal disjoint parts: known, prior, secrets = records.split(..., seed=0)."
+        )
+    pairs = (
+        (_overlap("prior", doubled, "threat.known"), "prior.without(known)", "A shadow model then holds one twice."),
+        (_overlap("secrets", in_known, "threat.known"), "secrets.without(known)", "The adversary has them anyway."),
+        (
+            _overlap("secrets", in_prior, "prior"),
+            "secrets.without(prior)",
+            "The attack learns from these very records.",
+        ),
+    )
+    return tuple(f"{found}. {why} {cure} leaves them out." for overlap, cure, why in pairs for found in overlap)
+
+
+def _overlap(name: str, rows: Tensor, place: str) -> list[str]:
+    """How many records called `name` match `rows` (n,) of the place, -1 for no match; nothing where none does."""
+    found = (rows >= 0).nonzero().flatten().tolist()
+    if not found:
+        return []
+    first = f"{name} row {found[0]} = {place} row {int(rows[found[0]])}"
+    return [f"{name}: {len(found)} of {len(rows)} records are also in {place} (first: {first})"]
+
+
+def _span(x: Tensor) -> str:
+    return f"from {float(x.min()):.4g} to {float(x.max()):.4g}"

@@ -1,0 +1,51 @@
+"""What a game told the adversary besides the release, and what it makes of the numbers."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lostwax.types import Hints
+
+
+def in_words(hints: Hints | None) -> str:
+    """The end of the sentence "Informed adversary, 300 records known"."""
+    told = []
+    if hints is not None and hints.labels is not None:
+        told.append("the labels of the secrets")
+    if hints is not None and hints.parts is not None:
+        told.append(_share(hints.parts))
+    if hints is not None and hints.candidates is not None:
+        told.append(f"{hints.candidates.x.shape[1]} candidates for each")
+    return "".join(f", and {what}" for what in told)
+
+
+def notes(hints: Hints | None) -> tuple[str, ...]:
+    """How the numbers are to be read."""
+    told = []
+    if hints is not None and hints.parts is not None:
+        told.append(f"{_share(hints.parts)} are told: errors are over all, and the baselines have those right too.")
+    if hints is not None and hints.candidates is not None:
+        count = hints.candidates.x.shape[1]
+        told.append(f"guessing among the {count} candidates is right in {100 / count:.3g} % of games.")
+    return tuple(told)
+
+
+def filled(guesses: Tensor, hints: Hints | None) -> Tensor:
+    """(games, ...) guesses by somebody who knows what the adversary was told: those numbers in their place."""
+    if hints is None or hints.parts is None:
+        return guesses
+    told = hints.parts[:, 0].to(guesses)  # k = 1
+    return torch.where(told.isnan(), guesses, told)
+
+
+def sought(records: Tensor, hints: Hints | None) -> Tensor:
+    """(n, ...) records with zeros for all that was told, so that only the rest tells them apart."""
+    if hints is None or hints.parts is None:
+        return records
+    return torch.where(hints.parts[0, 0].to(records).isnan(), records, 0.0)
+
+
+def _share(parts: Tensor) -> str:
+    one = parts[0, 0]
+    return f"{int((~one.isnan()).sum())} of the {one.numel()} numbers of each secret"

@@ -1,0 +1,97 @@
+"""Training on every candidate: certain where training is deterministic, statistics where it is not."""
+
+import pytest
+import torch
+
+import lostwax as lw
+from lostwax.access import Weights
+from lostwax.attacks import refit
+from lostwax.shadows import Local
+from lostwax.types import Hints, Knowledge, Records
+
+KNOWN, PRIOR, SECRETS = lw.records.digits().split(60, 20, 24, seed=0)
+NET = lw.nets.mlp(64, 6, 10)
+THREAT = lw.Informed(KNOWN, candidates=3)
+GD = lw.GD(lr=0.2, momentum=0.9, steps=20)
+
+
+def played(attack, trainer, access=None, games=24):
+    knowledge = Knowledge(NET, trainer, THREAT, access or Weights(), PRIOR)
+    cohort = THREAT.deal(SECRETS, games, seed=3)
+    release, hints = trainer(NET, cohort, seed=3), THREAT.hints(cohort, SECRETS, seed=3)
+    return cohort, attack.prepare(knowledge, seed=4)(release, hints), hints
+
+
+def right(cohort, guess):
+    return (guess.records.x == cohort.own.x).flatten(1).all(1)
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+@pytest.mark.parametrize("access", [Weights(), lw.Layers("3"), lw.Logits(PRIOR.x)], ids=lambda a: type(a).__name__)
+def test_deterministic_training_gives_every_secret_away(access, repeats):
+    cohort, guess, hints = played(lw.Refit(repeats=repeats), GD, access)
+    assert right(cohort, guess).all()
+    assert torch.equal(guess.records.y, cohort.own.y)
+    assert guess.confidence.shape == (24, 1)
+    assert (guess.confidence > 0).all()
+    assert torch.equal(guess.alternatives.x[:, :1], guess.records.x)
+    assert torch.equal(guess.alternatives.x.sum(1), hints.candidates.x.sum(1))
+
+
+def test_a_private_start_hides_the_secret():
+    """S1 Fig. 11. A third is chance among three; the repeats draw starts of their own, never the victim's."""
+    cohort, guess, _ = played(lw.Refit(repeats=4), lw.GD(lr=0.2, steps=5, init=lw.inits.LeCunNormal(seed=None)))
+    assert right(cohort, guess).float().mean() < 1 / 3 + 4 * (2 / 9 / 24) ** 0.5
+
+
+def test_repeats_see_through_a_private_batch_order():
+    """One secret pulls its model less than the order of batches does; the mean over orders shows it again."""
+    sgd = lw.SGD(lr=0.02, batch_size=16, epochs=3, order_seed=None)
+    cohort, guess, _ = played(lw.Refit(repeats=6), sgd)
+    assert right(cohort, guess).float().mean() > 0.6
+
+
+def test_the_answer_does_not_depend_on_the_chunk(monkeypatch):
+    _, whole, _ = played(lw.Refit(), GD, games=6)
+    monkeypatch.setattr(refit, "Local", lambda: Local(chunk=1))
+    _, cut, _ = played(lw.Refit(), lw.GD(lr=0.2, momentum=0.9, steps=20, tile=4), games=6)
+    assert torch.equal(whole.alternatives.x, cut.alternatives.x)
+
+
+def test_scores_are_the_pooled_gaussians():
+    """Against the slow definition: all repeats kept, variances by torch.var."""
+    trainer = lw.SGD(lr=0.05, batch_size=16, epochs=1, order_seed=None, dtype=torch.float64)
+    knowledge = Knowledge(NET, trainer, THREAT, Weights(), PRIOR)
+    reconstruct = lw.Refit(repeats=3).prepare(knowledge, seed=0)
+    candidates = SECRETS[:6]
+    seen = torch.zeros(2, sum(value.numel() for value in NET.parameters()), dtype=torch.float64)
+    mean, variance = reconstruct._moments(candidates, seen)
+    runs = torch.stack([torch.cat([part for _, part in reconstruct._trained(candidates, turn)]) for turn in range(3)])
+    torch.testing.assert_close(mean, runs.mean(0))
+    torch.testing.assert_close(variance, runs.var(0).mean(0) * 4 / 3)  # equal repeats: pooled is the mean
+
+
+def test_a_candidate_that_diverges_is_not_the_answer_and_spoils_nothing():
+    cohort, _, hints = played(lw.Refit(), GD, games=4)
+    x = hints.candidates.x.clone()
+    decoy = (x[0] != cohort.own.x[0]).flatten(1).any(1).nonzero()[0, 0]
+    x[0, decoy] = 1e30
+    knowledge = Knowledge(NET, GD, THREAT, Weights(), PRIOR)
+    for repeats in (1, 2):
+        reconstruct = lw.Refit(repeats=repeats).prepare(knowledge, seed=0)
+        guess = reconstruct(GD(NET, cohort, seed=3), Hints(candidates=Records(x, hints.candidates.y)))
+        assert right(cohort, guess).all()
+
+
+def test_objects_where_there_is_nothing_to_choose_from():
+    knowledge = Knowledge(NET, GD, lw.Informed(KNOWN), Weights(), PRIOR)
+    sentence = lw.Refit().objection(knowledge)
+    assert sentence.startswith("Refit cannot play this game")
+    assert sentence.endswith("Use threat=Informed(known, candidates=2).")
+    with pytest.raises(ValueError, match="Refit cannot play this game"):
+        lw.Refit().prepare(knowledge, seed=0)
+    reconstruct = lw.Refit().prepare(Knowledge(NET, GD, THREAT, Weights(), PRIOR), seed=0)
+    with pytest.raises(ValueError, match="expected candidates to choose among"):
+        reconstruct(GD(NET, THREAT.deal(SECRETS, 1, seed=0), seed=0))
+    with pytest.raises(ValueError, match="expected repeats >= 1, got 0"):
+        lw.Refit(repeats=0)

@@ -1,0 +1,116 @@
+"""Bad input is met before any work, with the argument and the cure in the words."""
+
+import pytest
+import torch
+
+import lostwax as lw
+from audits.game import KNOWN, PRIOR, SECRETS, Reads, audited
+from lostwax.types import Records
+
+
+class Untouched(Reads):
+    """An attack that must not be prepared."""
+
+    def prepare(self, knowledge, *, seed):
+        raise AssertionError("worked in vain")
+
+
+def joined(*parts):
+    return Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"prior": joined(PRIOR, KNOWN[4:7])},
+            "prior: 3 of 503 records are also in threat.known (first: prior row 500 = threat.known row 4). "
+            "A shadow model then holds one twice. prior.without(known) leaves them out.",
+        ),
+        (
+            {"secrets": joined(SECRETS, KNOWN[9:10])},
+            "secrets: 1 of 201 records are also in threat.known (first: secrets row 200 = threat.known row 9).",
+        ),
+        (
+            {"secrets": joined(PRIOR[17:19], SECRETS)},
+            "secrets: 2 of 202 records are also in prior (first: secrets row 0 = prior row 17).",
+        ),
+    ],
+    ids=["prior-known", "secrets-known", "secrets-prior"],
+)
+def test_records_in_two_places_are_named(changes, words):
+    (note,) = audited(Reads(), **changes).notes
+    assert words in note
+    assert f"note: {note}" in str(audited(Reads(), **changes))
+
+
+def test_disjoint_parts_have_no_notes():
+    assert audited(Reads()).notes == ()
+    clean = joined(SECRETS, PRIOR[:5], KNOWN[:5]).without(KNOWN, PRIOR)
+    assert audited(Reads(), secrets=clean).notes == ()
+
+
+def test_no_secret_is_a_secret():
+    with pytest.raises(
+        ValueError, match=r"has all 6 secrets already.*threat.known \(first: secrets row 0.*prior \(fir"
+    ):
+        audited(Untouched(), secrets=joined(KNOWN[:3], PRIOR[:3]))
+
+
+@pytest.mark.parametrize("name", ["known", "secrets"])
+@pytest.mark.parametrize(
+    ("scale", "shift", "words"),
+    [
+        (255, 0, "have pixels from 0 to 255, those of prior from 0 to 1, so in [0, 1]"),
+        (2, -1, "have pixels from -1 to 1, those of prior from 0 to 1, so in [0, 1]"),
+    ],
+)
+def test_images_in_another_range(name, scale, shift, words):
+    part = {"known": KNOWN, "secrets": SECRETS}[name]
+    strange = Records(part.x * scale + shift, part.y)
+    change = {"threat": lw.Informed(strange)} if name == "known" else {"secrets": strange}
+    with pytest.raises(ValueError, match="not scaled alike") as raised:
+        audited(Untouched(), **change)
+    assert words in str(raised.value)
+    assert str(raised.value).endswith("Scale all to one range, best [0, 1].")
+
+
+def test_a_prior_of_bytes_and_secrets_of_shares():
+    bright, known = Records(PRIOR.x * 255, PRIOR.y), lw.Informed(Records(KNOWN.x * 255, KNOWN.y))
+    with pytest.raises(ValueError, match=r"of secrets have pixels from 0 to 1, those of prior from 0 to 255"):
+        audited(Untouched(), prior=bright, threat=known)
+
+
+def test_images_of_no_customary_range_are_let_be():
+    known, prior, secrets = (Records(3 * part.x - 2, part.y) for part in (KNOWN, PRIOR, SECRETS))
+    errors = audited(Reads(), threat=lw.Informed(known), prior=prior, secrets=secrets, games=5).findings[0].errors
+    assert "structural similarity" not in errors
+
+
+@pytest.mark.parametrize(
+    ("net", "secrets", "words"),
+    [
+        (lw.nets.mlp(64, 5, 9), SECRETS, "threat.known and secrets .*on a net of 9 outputs expects labels from 0 to 8"),
+        (lw.nets.mlp(63, 5, 10), SECRETS, r"cannot take records of shape \(1, 8, 8\)"),
+        (lw.nets.mlp(64, 5, 10), Records(SECRETS.x, SECRETS.y + 5), "own.y: CrossEntropy.*got 5 to 14. Give the net"),
+        (lw.nets.mlp(64, 5, 10), Records(SECRETS.x / 0, SECRETS.y), "values are NaN or infinite"),
+    ],
+    ids=["outputs", "inputs", "labels of the secrets", "not a number"],
+)
+def test_a_net_that_does_not_fit_is_refused_before_shadows_are_trained(net, secrets, words):
+    with pytest.raises(ValueError, match=words):
+        audited(Untouched(), net=net, trainer=lw.GD(), secrets=secrets)
+
+
+def test_a_label_in_the_last_row_of_the_prior_is_seen_too():
+    y = PRIOR.y.clone()
+    y[-1] = 10
+    with pytest.raises(ValueError, match=r"threat.known and prior .*expects labels from 0 to 9, got 0 to 10"):
+        audited(Untouched(), net=lw.nets.mlp(64, 5, 10), trainer=lw.GD(), prior=Records(PRIOR.x, y))
+
+
+def test_fewer_records_than_shadows():
+    with pytest.raises(
+        ValueError, match=r"600 shadow models need as many records, and the prior holds 500. Ask for at"
+    ):
+        audited(lw.RecoNN(shadows=600))
