@@ -84,13 +84,6 @@ class Played(NamedTuple):
 
 def arguments(doc: str, rows: Iterable[str], **defaults: int) -> argparse.Namespace:
     """The options of every script; `defaults` are sizes of the script's own."""
-    parser = argparse.ArgumentParser(
-        description=doc.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    names = list(rows)
-    parser.add_argument("--rows", nargs="+", choices=names, default=names, metavar="ROW", help=", ".join(names))
-    parser.add_argument("--data", help="folder of mnist.npz; else LOSTWAX_DATA")
-    parser.add_argument("--device", default="cpu", help="where all is computed")
     sizes = {
         "known": (10_000, "records that the adversary knows"),
         "shadows": (59_000, "records of the prior, each with a shadow model"),
@@ -100,9 +93,22 @@ def arguments(doc: str, rows: Iterable[str], **defaults: int) -> argparse.Namesp
         "members": (1, "decoders whose answers are averaged"),
         "seed": (0, "of everything drawn"),
     }
+    chosen = {name: (defaults.get(name, size), what) for name, (size, what) in sizes.items()}
+    return parser(doc, rows, chosen).parse_args()
+
+
+def parser(doc: str, rows: Iterable[str], sizes: Mapping[str, tuple[int, str]]) -> argparse.ArgumentParser:
+    """Options for the rows, the data and the device, and one for each size: its default, and what it is."""
+    made = argparse.ArgumentParser(
+        description=doc.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    names = list(rows)
+    made.add_argument("--rows", nargs="+", choices=names, default=names, metavar="ROW", help=", ".join(names))
+    made.add_argument("--data", help="folder of the data sets; else LOSTWAX_DATA")
+    made.add_argument("--device", default="cpu", help="where all is computed")
     for name, (size, what) in sizes.items():
-        parser.add_argument(f"--{name}", type=int, default=defaults.get(name, size), help=what)
-    return parser.parse_args()
+        made.add_argument(f"--{name}", type=int, default=size, help=what)
+    return made
 
 
 def split(options: argparse.Namespace) -> Split:
@@ -211,9 +217,9 @@ def rows_of(name: str, game: Game, played: Played, data: Split) -> list[Row]:
 def write(script: str, rows: Sequence[Row], options: argparse.Namespace) -> None:
     """Print the rows and add them to the results: after every row of a table, for a long run may be cut."""
     for row in rows:
-        interval = "" if row.low is None or row.high is None else f" ({row.low:.4f} to {row.high:.4f})"
+        interval = "" if row.low is None or row.high is None else f" ({row.low:.3g} to {row.high:.3g})"
         paper = "" if row.paper is None else f"; S1: {row.paper}"
-        print(f"{row.value:10.4f}{interval:22s} {row.quantity}{paper}", flush=True)
+        print(f"{row.value:10.4g}{interval:24s} {row.quantity}{paper}", flush=True)
     write_rows(script, [replace(row, seed=options.seed) for row in rows], keep_others=True)
 
 

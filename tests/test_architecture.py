@@ -22,6 +22,7 @@ ROOMS = [
     "records",
     "nets",
     "trainers",
+    "defences",
     "threats",
     "access",
     "shadows",

@@ -52,6 +52,7 @@ def test_demo_prints_an_audit_and_leaves_a_picture(tmp_path, capsys):
         "audit.json",
         "rebuilt_by_reconn.png",
         "reconn.json",
+        "rebuilt_by_newton.png",
     }
 
 

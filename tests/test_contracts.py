@@ -14,7 +14,7 @@ from torch import nn
 import lostwax
 from lostwax.access import Weights
 from lostwax.threats import Informed
-from lostwax.trainers import Optimum
+from lostwax.trainers import GD, Optimum
 from lostwax.types import Cohort, Hints, Knowledge, Records, Release
 
 
@@ -37,7 +37,7 @@ def instances(room, call):
     return [pytest.param(one, id=f"{kind.__name__}-{n}") for kind in classes for n, one in enumerate(kind.examples())]
 
 
-TRAINERS = instances("trainers", "transcript")
+TRAINERS = [*instances("trainers", "transcript"), *instances("defences", "transcript")]
 ATTACKS = instances("attacks", "prepare")
 METRICS = instances("metrics", "__call__")
 THREATS = instances("threats", "deal")
@@ -112,9 +112,10 @@ def test_knowledge_holds_neither_secret_nor_release():
 def test_attack_is_deterministic_and_a_function_of_the_release(attack, parts):
     """The cheat that is tried: the same releases come in another order, without their numbers."""
     known, prior, secrets = parts
-    net, trainer, threat = nn.Linear(4, 3), Optimum(), Informed(known, candidates=2)
-    knowledge = Knowledge(net, trainer, threat, Weights(), prior)
-    assert attack.objection(knowledge) is None
+    net, threat = nn.Linear(4, 3), Informed(known, candidates=2)
+    games = [Knowledge(net, trainer, threat, Weights(), prior) for trainer in (Optimum(), GD(lr=0.5, steps=5))]
+    knowledge = next(game for game in games if attack.objection(game) is None)
+    trainer = knowledge.trainer
     cohort = threat.deal(secrets, 4, seed=0)
     release, candidates = trainer(net, cohort, seed=0), threat.hints(cohort, secrets, seed=0).candidates
     one = attack.prepare(knowledge, seed=5)(release, Hints(candidates=candidates))
@@ -145,11 +146,17 @@ def test_metric_knows_a_perfect_guess(metric):
     assert torch.equal(metric(truth, truth), best)
 
 
-@pytest.mark.parametrize("room", ["trainers", "attacks", "metrics", "threats", "losses"])
+PARTS = {  # of a trainer or an attack, not one of their own
+    *("Batches", "Architecture", "FusedMLP", "FusedCNN", "Polished"),
+    *("ErrorBars", "TrainingMap", "Problem", "Inverter"),
+}
+
+
+@pytest.mark.parametrize("room", ["trainers", "defences", "attacks", "metrics", "threats", "losses"])
 def test_whatever_is_found_offers_examples(room):
     for kind in found(room):
-        if kind.__name__ in {"Batches", "Architecture", "FusedMLP", "FusedCNN", "Polished", "ErrorBars"}:
-            continue  # parts of a trainer or an attack, not one of their own
+        if kind.__name__ in PARTS:
+            continue
         assert callable(getattr(kind, "examples", None)), f"{kind.__name__} offers no examples()"
 
 

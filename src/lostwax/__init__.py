@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lostwax import bounds as bounds
     from lostwax import decoders as decoders
+    from lostwax import defences as defences
     from lostwax import inits as inits
     from lostwax import losses as losses
     from lostwax import metrics as metrics
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from lostwax.attacks import Adversarial as Adversarial
     from lostwax.attacks import Affine as Affine
     from lostwax.attacks import ClosedForm as ClosedForm
+    from lostwax.attacks import Ensemble as Ensemble
     from lostwax.attacks import NearestCandidate as NearestCandidate
+    from lostwax.attacks import Newton as Newton
     from lostwax.attacks import Perceptual as Perceptual
     from lostwax.attacks import RecoNN as RecoNN
     from lostwax.attacks import Refit as Refit
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from lostwax.trainers import Optimum as Optimum
     from lostwax.trainers import own_gradients as own_gradients
     from lostwax.types import Hints as Hints
+    from lostwax.types import Knowledge as Knowledge
     from lostwax.types import Records as Records
     from lostwax.verbs import audit as audit
     from lostwax.verbs import simulate as simulate
@@ -56,6 +60,7 @@ _HOME = {
     "Audit": "audits",
     "Verdict": "audits",
     "Hints": "types",
+    "Knowledge": "types",
     "Records": "types",
     "GD": "trainers",
     "SGD": "trainers",
@@ -70,14 +75,16 @@ _HOME = {
     "Adversarial": "attacks",
     "Affine": "attacks",
     "ClosedForm": "attacks",
+    "Ensemble": "attacks",
     "Perceptual": "attacks",
     "NearestCandidate": "attacks",
+    "Newton": "attacks",
     "RecoNN": "attacks",
     "Refit": "attacks",
     "Repeats": "attacks",
     "Shifts": "attacks",
 }
-_ROOMS = ("bounds", "decoders", "inits", "losses", "metrics", "nets", "records", "schedules")
+_ROOMS = ("bounds", "decoders", "defences", "inits", "losses", "metrics", "nets", "records", "schedules")
 
 __all__ = ["__version__", *_HOME, *_ROOMS]
 

@@ -10,6 +10,7 @@ def run(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     logistic_regression(out)
     neural_net(out)
+    inverted_training(out)
 
 
 def logistic_regression(out: Path) -> None:
@@ -55,3 +56,24 @@ def neural_net(out: Path) -> None:
     picture = draw_rebuilt(result, out / "rebuilt_by_reconn.png", middle)
     numbers = result.to_json(out / "reconn.json")
     print(f"\nTen secrets of median error, and what was rebuilt: {picture}\nEvery game's numbers: {numbers}")
+
+
+def inverted_training(out: Path) -> None:
+    """A way of training, inverted: nothing is learnt, and every digit is found to the last pixel."""
+    import lostwax as lw
+    from lostwax.reports.figures import draw_rebuilt
+
+    print("\nA net again, attacked without a decoder: training is a function of the secret, so invert it ...\n")
+    known, prior, secrets = lw.records.digits().split(300, 1_000, 400, seed=2)
+    result = lw.audit(
+        lw.nets.mlp(64, 10, 10),
+        trainer=lw.GD(lr=0.2, momentum=0.9, steps=50),
+        threat=lw.Informed(known),
+        attack=lw.Newton(bank=200),
+        prior=prior,
+        secrets=secrets,
+        games=5,
+    )
+    print(result)
+    picture = draw_rebuilt(result, out / "rebuilt_by_newton.png", list(range(5)))
+    print(f"\nFive secrets, and what was rebuilt: {picture}")

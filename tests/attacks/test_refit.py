@@ -7,7 +7,7 @@ import lostwax as lw
 from lostwax.access import Weights
 from lostwax.attacks import refit
 from lostwax.shadows import Local
-from lostwax.types import Hints, Knowledge, Records
+from lostwax.types import Hints, Knowledge, Records, Release
 
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(60, 20, 24, seed=0)
 NET = lw.nets.mlp(64, 6, 10)
@@ -59,7 +59,7 @@ def test_the_answer_does_not_depend_on_the_chunk(monkeypatch):
 
 
 def test_scores_are_the_pooled_gaussians():
-    """Against the slow definition: all repeats kept, variances by torch.var."""
+    """Against the slow definition: all repeats kept, variances by torch.var, two games of three candidates."""
     trainer = lw.SGD(lr=0.05, batch_size=16, epochs=1, order_seed=None, dtype=torch.float64)
     knowledge = Knowledge(NET, trainer, THREAT, Weights(), PRIOR)
     reconstruct = lw.Refit(repeats=3).prepare(knowledge, seed=0)
@@ -68,7 +68,24 @@ def test_scores_are_the_pooled_gaussians():
     mean, variance = reconstruct._moments(candidates, seen)
     runs = torch.stack([torch.cat([part for _, part in reconstruct._trained(candidates, turn)]) for turn in range(3)])
     torch.testing.assert_close(mean, runs.mean(0))
-    torch.testing.assert_close(variance, runs.var(0).mean(0) * 4 / 3)  # equal repeats: pooled is the mean
+    of_games = runs.var(0).view(2, 3, -1).mean(1)  # equal repeats: pooled is the mean
+    torch.testing.assert_close(variance, of_games * 4 / 3)
+
+
+def test_a_game_is_the_same_alone_and_among_others():
+    trainer = lw.SGD(lr=0.05, batch_size=16, epochs=1, order_seed=None)
+    knowledge = Knowledge(NET, trainer, THREAT, Weights(), PRIOR)
+    cohort = THREAT.deal(SECRETS, 4, seed=0)
+    release, hints = trainer(NET, cohort, seed=0), THREAT.hints(cohort, SECRETS, seed=0)
+    reconstruct = lw.Refit(repeats=3).prepare(knowledge, seed=1)
+    together = reconstruct(release, hints)
+    first = slice(0, 1)
+    alone = reconstruct(
+        Release({name: value[first] for name, value in release.params.items()}),
+        Hints(candidates=hints.candidates[first]),
+    )
+    assert torch.equal(alone.records.x, together.records.x[first])
+    torch.testing.assert_close(alone.confidence, together.confidence[first])
 
 
 def test_a_candidate_that_diverges_is_not_the_answer_and_spoils_nothing():

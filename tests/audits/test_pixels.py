@@ -23,7 +23,7 @@ DIGITS = lw.records.digits().x[:40].double()
 def test_the_narrowest_customary_range(low, high, found):
     images = low + (high - low) * DIGITS
     assert pixel_range(images) == found
-    assert pixel_range(images[:, 0]) == found  # grey, without an axis for it
+    assert pixel_range(images[:, 0]) is None  # perhaps a sequence
     assert pixel_range(images.flatten(1)) is None  # a table
 
 

@@ -1,4 +1,4 @@
-"""The scripts of S1 run from end to end on a stand-in for MNIST: digits enlarged to 28 x 28, in files of its name."""
+"""The scripts of S1 run from end to end on stand-ins for their data: digits, enlarged, in files of their names."""
 
 import runpy
 import shutil
@@ -12,6 +12,7 @@ import lostwax as lw
 from lostwax.reports.results import read_rows
 
 SIZES = "--known 20 --shadows 30 --targets 6 --width 16 --epochs 2"
+CIFAR_SIZES = "--known 8 --shadows 12 --targets 4 --epochs 1"
 # script -> what is asked for, and how many numbers come of it
 RUNS = {
     "s1_table2": (f"{SIZES} --rows logits", 1 + 4),
@@ -22,35 +23,58 @@ RUNS = {
     "s1_figure13": (f"{SIZES} --shadows 50 --rows warm", 1 + 1 + 4),
     "s1_figure21": (SIZES, 1 + 4 + 2),
     "s1_figure22": (f"{SIZES} --rows relu", 4),
+    "newton_defences": ("--known 20 --prior 30 --targets 2 --test 30 --rows none noise_1e-3", 3 + 2 * 3),
+    "ensemble_relu": (f"{SIZES} --targets 2 --models 10 --rounds 2 --rows private_0.2_512", 8 + 1),
 }
-ONLY_HELP = ("s1_table3", "s1_table4", "s1_figure5", "s1_figure17")
+CIFAR_RUNS = {
+    "s1_table2": ("cifar10 --rows cifar_default_pixels", 1 + 4 + 2),
+    "s1_table9": ("--rows adam_1k_100", 1 + 4 + 2),
+}
+# what a set-up is changed to: victims of few steps, a small decoder, no term that needs weights
+SMALLER = {
+    "s1_mnist": [("steps=100", "steps=10")],
+    "s1_cifar": [
+        ("steps=100", "steps=3"),
+        ("epochs=100", "epochs=3"),
+        ("ConvDecoder()", "ConvDecoder(channels=(1, 1))"),
+        ("looks: bool = True", "looks: bool = False"),
+    ],
+    "newton_defences": [("lw.Newton(", "lw.Newton(coordinates=5, ")],
+}
+ONLY_HELP = ("s1_table3", "s1_table4", "s1_figure5", "s1_figure17", "newton_mnist")
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Digits as MNIST, and as letters."""
+    """Digits as MNIST, as letters, and in three colours as CIFAR-10."""
     folder = tmp_path_factory.mktemp("data")
     small = lw.records.digits()
-    images = torch.nn.functional.interpolate(small.x, size=28, mode="bilinear")[:, 0].mul(255).byte().numpy()
-    np.savez(folder / "mnist.npz", images=images, labels=small.y.numpy(), split=small.y.numpy() * 0)
+    labels = {"labels": small.y.numpy(), "split": small.y.numpy() * 0}
+    for name, size in (("mnist", 28), ("cifar10", 32)):
+        images = torch.nn.functional.interpolate(small.x, size=size, mode="bilinear")[:, 0].mul(255).byte().numpy()
+        np.savez(folder / f"{name}.npz", images=images if size == 28 else np.stack([images] * 3, -1), **labels)
     shutil.copy(folder / "mnist.npz", folder / "emnist_letters_part.npz")
     return folder
 
 
 @pytest.fixture
 def papers(root, tmp_path, monkeypatch):
-    """A copy of the scripts, for results are written beside them; its victims take ten steps."""
+    """A copy of the scripts, for results are written beside them, made smaller."""
     copy = shutil.copytree(
         root / "papers", tmp_path / "papers", ignore=shutil.ignore_patterns("results", "__pycache__")
     )
-    setup = copy / "s1_mnist.py"
-    setup.write_text(setup.read_text().replace("steps=100", "steps=10"))
+    for name, changes in SMALLER.items():
+        setup = copy / f"{name}.py"
+        for old, new in changes:
+            assert old in setup.read_text()
+            setup.write_text(setup.read_text().replace(old, new))
     monkeypatch.syspath_prepend(copy)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     precision = torch.get_float32_matmul_precision()
     yield copy
     torch.set_float32_matmul_precision(precision)
-    sys.modules.pop("s1_mnist", None)
+    for name in SMALLER:
+        sys.modules.pop(name, None)
 
 
 def run(script, words, monkeypatch):
@@ -62,7 +86,24 @@ def run(script, words, monkeypatch):
 def test_the_numbers_asked_for_are_written(name, papers, data, monkeypatch):
     words, count = RUNS[name]
     run(papers / f"{name}.py", f"{words} --data {data}", monkeypatch)
+    check(read_rows(papers / "results" / f"{name}.json"), count)
+
+
+@pytest.mark.parametrize("name", CIFAR_RUNS)
+def test_shadow_models_are_kept_and_taken_up_again(name, papers, data, tmp_path, monkeypatch):
+    words, count = CIFAR_RUNS[name]
+    words += f" {CIFAR_SIZES} --data {data} --store {tmp_path / 'store'}"
+    run(papers / f"{name}.py", words, monkeypatch)
     rows = read_rows(papers / "results" / f"{name}.json")
+    check(rows, count)
+    (part,) = tmp_path.glob("store/*/000000_000012.safetensors")
+    trained = part.stat().st_mtime_ns
+    run(papers / f"{name}.py", words, monkeypatch)
+    assert read_rows(papers / "results" / f"{name}.json") == rows
+    assert part.stat().st_mtime_ns == trained
+
+
+def check(rows, count):
     assert len(rows) == count
     assert all(np.isfinite(row.value) and row.seed == 0 for row in rows)
     assert all(row.low <= row.value <= row.high for row in rows if row.low is not None)
@@ -78,5 +119,8 @@ def test_help_names_the_rows(name, papers, monkeypatch, capsys):
 
 
 def test_every_script_is_tried(root):
-    scripts = {path.stem for path in (root / "papers").glob("s1_*.py")} - {"s1_mnist"}
-    assert scripts == {*RUNS, *ONLY_HELP}, "name a new script in RUNS, or, where it takes long, in ONLY_HELP"
+    ours = [path for room in ("s1", "newton", "ensemble") for path in (root / "papers").glob(f"{room}_*.py")]
+    scripts = {path.stem for path in ours} - {"s1_mnist", "s1_cifar"}  # which only set up
+    assert scripts == {*RUNS, *CIFAR_RUNS, *ONLY_HELP}, (
+        "name a new script in RUNS, or, where it takes long, in ONLY_HELP"
+    )

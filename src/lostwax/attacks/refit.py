@@ -13,7 +13,8 @@ from lostwax.attacks.candidates import candidates_in, choose, no_candidates, sid
 from lostwax.seeds import generator
 from lostwax.shadows import Local
 from lostwax.threats import Informed
-from lostwax.types import Cohort, Guess, Hints, Knowledge, Reconstructor, Records, Release
+from lostwax.threats.in_order import InOrder
+from lostwax.types import Guess, Hints, Knowledge, Reconstructor, Records, Release
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Refit:
     Where training is deterministic, it is always right: the release itself comes out again. Where it has private
     randomness (a start, a batch order), train `repeats` times on each candidate with draws of the adversary's own,
     and answer the candidate under which the release is likeliest, what is seen of it being taken for independent
-    Gaussians. Their variances are pooled over all candidates and games: training sets that differ in one record
+    Gaussians. Their variances are pooled over the candidates of a game: training sets that differ in one record
     scatter alike, and a few repeats would not tell a variance each.
     """
 
@@ -59,7 +60,7 @@ class _Refitting(NamedTuple):
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         candidates = candidates_in(hints)  # (m, c, ...)
         seen = self.knowledge.access(self.knowledge.net, release)  # (m, features)
-        mean, variance = self._moments(side_by_side(candidates), seen)  # (m c, features), (features,)
+        mean, variance = self._moments(side_by_side(candidates), seen)  # (m c, features), (m, features)
         of_candidates = mean.view(len(seen), -1, seen.shape[1]).unbind(1)  # c times (m, features)
         wrong = [((seen - one).square() / variance).sum(1) for one in of_candidates]  # (m,) each
         return choose(candidates, -torch.stack(wrong, 1) / 2)  # log N(seen; mean, variance), but for a constant
@@ -70,36 +71,25 @@ class _Refitting(NamedTuple):
         Welford's updates, so that no repeat needs to be kept.
         """
         mean = like.new_zeros(len(candidates), like.shape[1], dtype=torch.float64)
-        scatter = torch.zeros_like(mean[0])
+        scatter, count = torch.zeros_like(like, dtype=torch.float64), len(candidates) // len(like)  # of a game
         for turn in range(self.repeats):
             for rows, seen in self._trained(candidates, turn):
                 moved = seen - mean[rows]
                 mean[rows] += moved / (turn + 1)
-                scatter += (moved * (seen - mean[rows])).nansum(0)  # a candidate that diverges spoils no other's game
+                products = (moved * (seen - mean[rows])).nan_to_num(0, 0, 0)  # one that diverges spoils no other
+                scatter.index_add_(0, rows // count, products)
         if self.repeats == 1:
             return mean, torch.ones_like(scatter)
-        variance = scatter / (len(candidates) * (self.repeats - 1)) * (1 + 1 / self.repeats)  # the mean scatters too
-        rounding = torch.finfo(like.dtype).eps * like.nan_to_num(0, 0, 0).abs().max()  # nothing is told apart below it
-        return mean, variance + rounding.double().square()
+        variance = scatter / (count * (self.repeats - 1)) * (1 + 1 / self.repeats)  # the mean scatters too
+        largest = like.nan_to_num(0, 0, 0).abs().amax(1, keepdim=True).double()
+        rounding = torch.finfo(like.dtype).eps * largest  # nothing is told apart below it
+        return mean, variance + rounding.square()
 
     def _trained(self, candidates: Records, turn: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Chunk by chunk, rows of candidates and what is seen of models trained on them; draws of its own each turn."""
         net, trainer, access = self.knowledge.net, self.knowledge.trainer, self.knowledge.access
         own_seed = int(generator(self.seed, "adversary", "refit", turn).integers(2**63))
         for cohort, release in Local()(
-            trainer, net, _InOrder(self.known), candidates, models=len(candidates), seed=own_seed
+            trainer, net, InOrder(self.known), candidates, models=len(candidates), seed=own_seed
         ):
             yield cohort.index, access(net, release)  # (chunk,), (chunk, features)
-
-
-class _InOrder(NamedTuple):
-    """Deals the pool as it lies: model i is trained on `known` and record i."""
-
-    known: Records
-
-    def deal(self, pool: Records, m: int, *, seed: int, start: int = 0) -> Cohort:
-        rows = torch.arange(start, start + m, device=pool.x.device)
-        return Cohort(self.known, pool[rows.unsqueeze(1)], rows)  # own (m, 1, ...)
-
-    def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> Hints | None:
-        return None

@@ -70,6 +70,7 @@ class Audit:
     # S1 Fig. 3: percentile over all records the adversary has -> their squared error (of images per pixel, of tables in
     # deviations), mean over games; the oracle is the 0th
     oracle_percentiles: Mapping[float, float] = field(default_factory=dict)
+    chance: float | None = None  # of naming the secret among candidates; None where it has to be rebuilt
 
     @property
     def guess(self) -> Guess:
@@ -226,6 +227,7 @@ class Audit:
                 name: {metric: _numbers(errors) for metric, errors in by_metric.items()}
                 for name, by_metric in self.baselines.items()
             },
+            "chance": self.chance,
             "oracle_percentiles": {f"{number:g}": error for number, error in self.oracle_percentiles.items()},
             "provenance": dict(self.provenance),
         }

@@ -12,6 +12,11 @@ ROWS_AT_A_TIME = 8_192
 
 def check_alike(secrets: Records, prior: Records) -> None:
     """Secrets that do not fit would be noticed only after the attack has been prepared."""
+    if len(prior) == 0:
+        raise ValueError(
+            "audit: expected at least one record in prior, got none. Where the adversary has no side data, give it the "
+            "records that it knows: prior=known."
+        )
     for part in ("x", "y"):
         ours, theirs = getattr(secrets, part), getattr(prior, part)
         for what, got, wanted in (

@@ -33,8 +33,8 @@ RANGES = (PixelRange(0, 1), PixelRange(-1, 1), PixelRange(0, 255))  # the custom
 
 
 def is_image(x: Tensor) -> bool:
-    """(n, height, width), or (n, 1 or 3, height, width)?"""
-    return x.ndim == 3 or (x.ndim == 4 and x.shape[1] in (1, 3))
+    """(n, 1 or 3, height, width)?"""
+    return x.ndim == 4 and x.shape[1] in (1, 3)
 
 
 def pixel_range(x: Tensor) -> PixelRange | None:

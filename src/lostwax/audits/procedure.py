@@ -14,10 +14,11 @@ from lostwax.audits import told
 from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.checks import check_alike, check_ranges, check_trainable, overlap_notes
 from lostwax.audits.scoring import Scoring, all_metrics, label_errors, labels_right
+from lostwax.defences import Defended
 from lostwax.provenance import fingerprint, machine, versions
 from lostwax.seeds import generator
 from lostwax.shadows import Local
-from lostwax.types import Access, Attack, Knowledge, Metric, Records, Release, Threat, Trainer
+from lostwax.types import Access, Attack, Guess, Knowledge, Metric, Records, Release, Threat, Trainer
 
 
 def audit_procedure(
@@ -62,9 +63,16 @@ def audit_procedure(
     errors = scoring.errors(found.x, truth.x)
     blind = told.filled(prior.x.double().cpu().mean(0).expand_as(truth.x), hints)
     oracle = scoring.oracle(told.sought(truth.x, hints), told.sought(pool, hints))
-    nearest = told.filled(pool[torch.from_numpy(oracle.nearest)], hints)
+    baselines = {
+        "blind guess (mean of the prior)": blind,
+        "nearest prior or known record": told.filled(pool[torch.from_numpy(oracle.nearest)], hints),
+    }
+    chance, any_candidate = told.chance(hints), told.any_candidate(hints)
+    if any_candidate is not None:  # it has the secret before it, among others: the nearest record is no measure then
+        baselines = {"a candidate at random": any_candidate}
+    sought = replace(truth, x=told.sought(truth.x, hints))
     return Audit(
-        subject=f"{type(net).__name__} trained by {type(trainer).__name__}",
+        subject=f"{type(net).__name__} trained by {_in_words(trainer)}",
         kind="this procedure",
         threat=f"{type(threat).__name__} adversary, {len(known)} records known{told.in_words(hints)}",
         attack=f"{type(attack).__name__} through {type(knowledge.access).__name__}",
@@ -83,17 +91,13 @@ def audit_procedure(
                 labels_right=labels_right(found.y, truth.y, prior.y.cpu()),
                 seconds=seconds,
                 label_errors=label_errors(found.y, truth.y, prior.y.cpu()),
-                null_errors=scoring.null_errors(
-                    told.sought(found.x, hints), replace(truth, x=told.sought(truth.x, hints))
-                ),
+                null_errors={} if chance else scoring.null_errors(told.sought(found.x, hints), sought),
             ),
         ),
-        oracle="nearest prior or known record",
-        baselines={
-            "blind guess (mean of the prior)": scoring.errors(blind, truth.x),
-            "nearest prior or known record": scoring.errors(nearest, truth.x),
-        },
-        oracle_percentiles=oracle.percentiles,
+        oracle=list(baselines)[-1],
+        baselines={name: scoring.errors(guesses, truth.x) for name, guesses in baselines.items()},
+        oracle_percentiles={} if chance else oracle.percentiles,
+        chance=chance,
         provenance={
             "versions": versions(),
             "machine": machine(),
@@ -107,7 +111,7 @@ def audit_procedure(
                 for name, records in (("known", known), ("prior", prior), ("secrets", secrets))
             },
         },
-        notes=(*told.notes(hints), *_diverged(release), *overlaps),
+        notes=(*told.notes(hints), *_certified(guess), *_diverged(release), *overlaps),
     )
 
 
@@ -118,6 +122,21 @@ def _victims(net: nn.Module, trainer: Trainer, threat: Threat, secrets: Records,
     if len(releases) == 1:
         return releases[0]
     return Release({name: torch.cat([part.params[name] for part in releases]) for name in releases[0].params})
+
+
+def _in_words(trainer: Trainer) -> str:
+    if isinstance(trainer, Defended):
+        return f"{_in_words(trainer.trainer)}, defended by {trainer.by!r}"
+    return type(trainer).__name__
+
+
+def _certified(guess: Guess) -> tuple[str, ...]:
+    if guess.certified is None:
+        return ()
+    sure = int(guess.certified.sum())
+    return (
+        f"the attack itself certifies {sure} of {len(guess.certified)} guesses: they explain the weights to rounding.",
+    )
 
 
 def _diverged(release: Release) -> tuple[str, ...]:

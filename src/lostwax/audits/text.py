@@ -32,8 +32,8 @@ def as_table(audit: Audit) -> str:
         rows.append(
             (
                 finding.name,
-                _rate(round(numbers["rebuilt"] * played), played, audit.population),
-                f"{100 * numbers['beats_baselines']:.1f} %",
+                _rate(numbers["rebuilt"], audit),
+                "" if audit.chance else _rate(numbers["beats_baselines"], audit),
                 _error(numbers["median_error"]),
                 _labels(numbers),
                 f"{numbers['milliseconds_per_record']:.3f}",
@@ -42,16 +42,16 @@ def as_table(audit: Audit) -> str:
         )
     for name in audit.baselines:
         numbers = summary[name]
-        rebuilt = _rate(round(numbers["rebuilt"] * played), played, audit.population)
+        rebuilt = _rate(numbers["rebuilt"], audit)
         rows.append((name, rebuilt, "", _error(numbers["median_error"]), "", "", ""))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines += [
         "",
-        f"rebuilt: {audit.criterion} <= {audit.threshold:g}; error: {audit.metric}; "
-        f"beats both: smaller error than the blind guess and the {audit.oracle}",
+        f"rebuilt: {audit.criterion} <= {audit.threshold:g}; error: {audit.metric}"
+        + ("" if audit.chance else f"; beats both: smaller error than the blind guess and the {audit.oracle}"),
     ]
-    if audit.kind == "this procedure":
+    if audit.kind == "this procedure" and audit.chance is None:
         lines += _more_numbers(audit)
     lines += [f"note: {note}" for note in audit.notes]
     return "\n".join(lines)
@@ -62,6 +62,9 @@ def verdict_sentence(audit: Audit) -> str:
     played = len(audit.games)
     released = audit.findings[0]
     rebuilt = int(released.rebuilt.sum())
+    if audit.chance is not None:
+        guessing = f"guessing names it in {100 * audit.chance:.3g} %"
+        return f"In {rebuilt} of {played} games the right candidate is named; {guessing}."
     if audit.kind == "this procedure":
         near = int(audit.beats_baselines(released).sum())
         return (
@@ -103,11 +106,11 @@ def _labels(numbers: dict[str, float]) -> str:
     return f"{100 * numbers['labels_right']:.1f} % right"
 
 
-def _rate(successes: int, trials: int, population: int) -> str:
-    text = f"{100 * successes / trials:.1f} %"
-    if trials == population:
-        return text  # every game was played: nothing is estimated
-    low, high = wilson(successes, trials)
+def _rate(share: float, audit: Audit) -> str:
+    text, played = f"{100 * share:.1f} %", len(audit.games)
+    if audit.kind == "this model" and played == audit.population:
+        return text  # every row was played for: nothing is estimated
+    low, high = wilson(round(share * played), played)
     return f"{text} ({100 * low:.1f}-{100 * high:.1f})"
 
 

@@ -31,6 +31,16 @@ def notes(hints: Hints | None) -> tuple[str, ...]:
     return tuple(told)
 
 
+def chance(hints: Hints | None) -> float | None:
+    """How often a guess among the candidates is right; None where there are none."""
+    return None if hints is None or hints.candidates is None else 1 / hints.candidates.x.shape[1]
+
+
+def any_candidate(hints: Hints | None) -> Tensor | None:
+    """(games, ...) a candidate each, at random: the first, for they are dealt in no order."""
+    return None if hints is None or hints.candidates is None else hints.candidates.x[:, 0].double().cpu()
+
+
 def filled(guesses: Tensor, hints: Hints | None) -> Tensor:
     """(games, ...) guesses by somebody who knows what the adversary was told: those numbers in their place."""
     if hints is None or hints.parts is None:

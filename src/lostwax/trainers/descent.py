@@ -76,19 +76,20 @@ class Descent(ABC):
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """Train one model for each set of the cohort."""
         ours, cohort = self._prepare(net, cohort)
-        parts = []
-        for tile in tiles(cohort.index.tolist(), self._tile_size(ours, cohort)):
-            for _, after in self._trajectory(ours, cohort[torch.tensor(tile.rows)], seed):
-                state = after
-            parts.append((tile, state.params))
-        return Release(gather(parts))
+        return self._train(ours, cohort, seed, self._quickest(ours, cohort))
+
+    @final
+    def differentiable(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
+        """The same training, equal to rounding, that torch.func can differentiate, forward and in reverse."""
+        return self._train(*self._prepare(net, cohort), seed, gradient)
 
     @final
     def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
         """Every step of that training: the parameters before it and the gradient of the mean loss there."""
         ours, cohort = self._prepare(net, cohort)
         cut = list(tiles(cohort.index.tolist(), self._tile_size(ours, cohort)))
-        histories = [self._trajectory(ours, cohort[torch.tensor(tile.rows)], seed) for tile in cut]
+        slope_of = self._quickest(ours, cohort)
+        histories = [self._trajectory(ours, cohort[torch.tensor(tile.rows)], seed, slope_of) for tile in cut]
         for step in zip(*histories, strict=True):  # all tiles in step
             yield Step(
                 step[0][0].number,
@@ -114,13 +115,25 @@ class Descent(ABC):
             lr = self.lr * self.schedule(number, steps)
             return self.update(state, slope, lr, number), slope
 
-    def _trajectory(self, net: Architecture, cohort: Cohort, seed: int) -> Iterator[tuple[Step, State]]:
+    def _train(self, net: Architecture, cohort: Cohort, seed: int, slope_of: Gradient) -> Release:
+        parts = []
+        for tile in tiles(cohort.index.tolist(), self._tile_size(net, cohort)):
+            for _, after in self._trajectory(net, cohort[torch.tensor(tile.rows)], seed, slope_of):
+                state = after
+            parts.append((tile, state.params))
+        return Release(gather(parts))
+
+    def _quickest(self, net: Architecture, cohort: Cohort) -> Gradient:
+        return fused(net, self.loss, self.dtype, cohort.own.inputs.device) or gradient
+
+    def _trajectory(
+        self, net: Architecture, cohort: Cohort, seed: int, slope_of: Gradient
+    ) -> Iterator[tuple[Step, State]]:
         numbers, device = cohort.index.tolist(), cohort.own.inputs.device
         start = self.init(net.net, numbers, seed=seed)
         params = {name: value.to(device, self.dtype).contiguous() for name, value in start.items()}
         state = State(params, self.buffers(params))
         steps = self.batches.steps(cohort.records)
-        slope_of = fused(net, self.loss, params) or gradient
         for number, batch in enumerate(self.batches(cohort, numbers, seed=seed)):
             before = state.params
             state, slope = self.step(net, state, batch, number, steps, slope_of)

@@ -113,3 +113,4 @@ class Guess:
     records: Records  # (m, k, ...)
     confidence: Tensor  # (m, k), higher is surer; comparable within one attack
     alternatives: Records | None = None  # (m, c, ...) all records that explain the release alike, likeliest first
+    certified: Tensor | None = None  # (m, k) whether the attack can tell, without the truth, that it has found it

@@ -71,6 +71,27 @@ def test_a_step_may_be_taken_with_it():
         torch.testing.assert_close(quick.params[name], plain.params[name], rtol=1e-4, atol=1e-5)
 
 
+def test_labels_may_lie_anywhere_in_memory():
+    net = mlp(6, 4, 3)
+    params, batch = single(*case(net, 6, 3, models=2, shared=8, own=1))
+    ((x, y),) = batch.shared
+    apart = torch.stack([y, y + 100], 1)[:, 0]  # every other number of a table
+    fast = FusedMLP.of(architecture(net), LOSS, torch.float32)
+    one, other = (fast(architecture(net), LOSS, params, Batch(((x, part),), batch.own)) for part in (y, apart))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+class Doubled(nn.Sequential):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def hooked():
+    net = mlp(4, 3, 2)
+    net[1].register_forward_hook(lambda module, inputs, output: 2 * output)
+    return net
+
+
 def frozen():
     net = mlp(4, 3, 2)
     net[1].weight.requires_grad_(False)
@@ -86,6 +107,9 @@ OTHERS = {
     "no bias": nn.Sequential(nn.Linear(4, 3, bias=False), nn.ReLU(), nn.Linear(3, 2)),
     "frozen weights": frozen(),
     "no Sequential": nn.Linear(4, 2),
+    "a forward of its own": Doubled(*mlp(4, 3, 2)),
+    "a hook": hooked(),
+    "flattened in the middle": nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(6, 2)),
     "flattened from another axis": nn.Sequential(nn.Flatten(2), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)),
 }
 
@@ -99,4 +123,4 @@ def test_leaves_other_losses_and_dtypes_alone():
     net = architecture(mlp(4, 3, 2))
     assert FusedMLP.of(net, SquaredError(), torch.float32) is None
     assert FusedMLP.of(net, LOSS, torch.float64) is None
-    assert fused(net, LOSS, net.initial(torch.zeros(1))) is None  # on a CPU
+    assert fused(net, LOSS, torch.float32, torch.device("cpu")) is None

@@ -101,15 +101,22 @@ class RecoNN:
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Trained:
         """Train the shadows and the decoder. The seed decides everything; victims trained with it share no draw."""
-        knowledge, shadows, unseen = self._shadow_tables(knowledge, seed)
-        standardise, span = Standardise.fit(shadows.seen, shadows.told), Span.of(knowledge.prior.x)
-        examples, held_out = (_examples(table, standardise, span) for table in (shadows, unseen))
-        del shadows, unseen  # as large as the examples
-        with torch_seed(adversary_seed(seed, "decoder"), span.shift.device):
-            decoder, label = self._nets(standardise, span, _labels(knowledge))
-        any_error = ErrorLine(torch.inf, 0.0), torch.inf  # until it has been taught
-        start = Trained(knowledge.net, knowledge.access, standardise, decoder, label, span, *any_error, self)
-        return self._taught(start, examples, held_out, seed)
+        return self._taught(*self._untaught(*self._shadow_tables(knowledge, seed), seed), seed)
+
+    def learn(self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, *, seed: int) -> Trained:
+        """The second half of `prepare`, from shadow models that were trained before, in other runs perhaps.
+
+        `unseen` are those to be tested on, trained on other records than `shadows`; `validation` has no say.
+        """
+        knowledge = self._accepted(knowledge)
+        models, others = len(shadows.seen), len(unseen.seen)
+        if min(models, others) < 2:
+            raise ValueError(
+                f"RecoNN.learn: expected two shadow models or more to learn from and two to be tested on, got {models} "
+                f"and {others}."
+            )
+        shadows, unseen = (table.checked().to(knowledge.prior.x.device) for table in (shadows, unseen))
+        return self._taught(*self._untaught(knowledge, shadows, unseen, seed), seed)
 
     def tune(self, trained: Trained, knowledge: Knowledge, *, seed: int) -> Trained:
         """Teach a reconstructor to attack another fixed set, from fewer shadows than it was prepared with (S1 Fig. 12).
@@ -174,12 +181,22 @@ class RecoNN:
 
     def _shadow_tables(self, knowledge: Knowledge, seed: int) -> tuple[Knowledge, ShadowTable, ShadowTable]:
         """The knowledge on the adversary's device, shadows to learn from, and others to be tested on."""
-        if (objection := self.objection(knowledge)) is not None:
-            raise ValueError(objection)
-        knowledge = self._moved(knowledge)
+        knowledge = self._accepted(knowledge)
         learn_from, test_on = self._targets(knowledge.prior, seed)
         shadows = shadow_table(knowledge, learn_from, seed=seed, purpose="shadow")
         return knowledge, shadows, shadow_table(knowledge, test_on, seed=seed, purpose="validation")
+
+    def _untaught(
+        self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, seed: int
+    ) -> tuple[Trained, Examples, Examples]:
+        """A reconstructor at the scale of the shadows that knows nothing yet, and these."""
+        standardise, span = Standardise.fit(shadows.seen, shadows.told), Span.of(knowledge.prior.x)
+        examples, held_out = (_examples(table, standardise, span) for table in (shadows, unseen))
+        with torch_seed(adversary_seed(seed, "decoder"), span.shift.device):
+            decoder, label = self._nets(standardise, span, _labels(knowledge))
+        any_error = ErrorLine(torch.inf, 0.0), torch.inf  # until it has been taught
+        start = Trained(knowledge.net, knowledge.access, standardise, decoder, label, span, *any_error, self)
+        return start, examples, held_out
 
     def _transferred(self, trained: Trained, knowledge: Knowledge, seed: int) -> tuple[Trained, Examples, Examples]:
         """A copy of the reconstructor at the scale of another fixed set's shadows, and these."""
@@ -214,8 +231,10 @@ class RecoNN:
         decoder = Committee(self.decoder.build(features, shape, bounded=span.bounded) for _ in range(self.members))
         return decoder.to(span.shift).eval(), label_head(features, y).to(span.shift)
 
-    def _moved(self, knowledge: Knowledge) -> Knowledge:
-        """The adversary's data on its device, and no candidates, which are of no use to it."""
+    def _accepted(self, knowledge: Knowledge) -> Knowledge:
+        """If it can play this game: the adversary's data on its device, and no candidates, of no use to it."""
+        if (objection := self.objection(knowledge)) is not None:
+            raise ValueError(objection)
         if not isinstance(knowledge.threat, Informed):
             return knowledge
         device = self.device or knowledge.prior.x.device

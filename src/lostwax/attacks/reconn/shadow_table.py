@@ -13,6 +13,7 @@ from lostwax.shadows import Local
 from lostwax.types import Hints, Knowledge, Records
 
 PARTS = 20  # in so many parts, where the trainer's tiles allow, so that progress shows
+ROWS_AT_A_TIME = 4_096
 
 
 class ShadowTable(NamedTuple):
@@ -20,7 +21,7 @@ class ShadowTable(NamedTuple):
 
     seen: Tensor  # (s, features)
     records: Records  # (s, ...) each model's secret
-    told: int  # how many of the features, the last, are no part of the model but numbers of its secret
+    told: int = 0  # how many of the features, the last, are no part of the model but numbers of its secret
 
     @property
     def sought(self) -> Tensor:
@@ -29,6 +30,25 @@ class ShadowTable(NamedTuple):
         if self.told == 0:
             return torch.ones(shape, dtype=torch.bool, device=self.seen.device)
         return self.seen[0, -self.told :].isnan().view(shape)
+
+    def to(self, device: torch.device | str) -> ShadowTable:
+        """The same models on another device."""
+        return self._replace(seen=self.seen.to(device), records=self.records.to(device))
+
+    def checked(self) -> ShadowTable:
+        """Itself, where there is a record for every model, and every model is made of finite numbers."""
+        if len(self.seen) != len(self.records):
+            raise ValueError(
+                f"ShadowTable: expected one record a model, got {len(self.records)} for {len(self.seen)} models."
+            )
+        models = self.seen[:, : self.seen.shape[1] - self.told]
+        broken = sum(int((~part.isfinite().all(1)).sum()) for part in torch.split(models, ROWS_AT_A_TIME))
+        if broken:
+            raise ValueError(
+                f"RecoNN: {broken} of {len(models)} shadow models hold NaN or infinite numbers: the victim's training "
+                "diverges. Lower its learning rate."
+            )
+        return self
 
 
 def seen_and_told(seen: Tensor, hints: Hints | None) -> Tensor:
@@ -50,14 +70,13 @@ def shadow_table(knowledge: Knowledge, targets: Records, *, seed: int, purpose: 
     own_seed = adversary_seed(seed, purpose)
     seen: Tensor | None = None
     parts: list[Records] = []
-    broken = told = 0
+    told = 0
     with progress(f"{purpose} models", len(targets)) as advance:
         chunks = Local(max(1, len(targets) // PARTS))(
             knowledge.trainer, knowledge.net, knowledge.threat, targets, models=len(targets), seed=own_seed
         )
         for cohort, release in chunks:
             models = knowledge.access(knowledge.net, release)  # (chunk, features)
-            broken += int((~models.isfinite().all(1)).sum())
             part = seen_and_told(models, knowledge.threat.hints(cohort, targets, seed=own_seed))
             told = part.shape[1] - models.shape[1]
             if seen is None:
@@ -67,13 +86,8 @@ def shadow_table(knowledge: Knowledge, targets: Records, *, seed: int, purpose: 
             advance(len(cohort))
     if seen is None:
         raise ValueError("RecoNN: expected at least one shadow target, got none.")
-    if broken:
-        raise ValueError(
-            f"RecoNN: {broken} of {len(seen)} {purpose} models hold NaN or infinite numbers: the victim's training "
-            "diverges. Lower its learning rate."
-        )
     records = Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
-    return ShadowTable(seen, records, told)
+    return ShadowTable(seen, records, told).checked()
 
 
 def adversary_seed(seed: int, purpose: str) -> int:

@@ -22,3 +22,10 @@ def code(layer: nn.Module) -> int | None:
 def flattens(layer: nn.Module) -> bool:
     """Does it make each record one row?"""
     return type(layer) is nn.Flatten and layer.start_dim == 1 and layer.end_dim == -1
+
+
+def plain(net: nn.Module) -> bool:
+    """Is it its layers one after another, and nothing else: no forward of its own, no hook?"""
+    return type(net) is nn.Sequential and not any(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks for module in net.modules()
+    )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.losses import CrossEntropy
-from lostwax.trainers.fused.layers import code, flattens
+from lostwax.trainers.fused.layers import code, flattens, plain
 from lostwax.trainers.stacked import Architecture, Batch, Params
 from lostwax.types import Loss
 
@@ -32,9 +32,10 @@ class FusedMLP:
     @classmethod
     def of(cls, net: Architecture, loss: Loss, dtype: torch.dtype) -> FusedMLP | None:
         """For nets it knows, in float32; None for all others."""
-        if not isinstance(loss, CrossEntropy) or dtype != torch.float32 or not isinstance(net.net, nn.Sequential):
+        if not isinstance(loss, CrossEntropy) or dtype != torch.float32 or not plain(net.net):
             return None
-        layers = [(name, layer) for name, layer in net.net.named_children() if not flattens(layer)]
+        layers = list(net.net.named_children())
+        layers = layers[1:] if layers and flattens(layers[0][1]) else layers
         if len(layers) != 3 or net.constants:
             return None
         (first, one), (_, activation), (last, two) = layers
@@ -106,7 +107,7 @@ def _shared(batch: Batch, like: Tensor) -> tuple[Tensor, Tensor]:
     if not batch.shared:
         return like.new_empty(0, like.shape[-1]), torch.empty(0, dtype=torch.long, device=like.device)
     ((x, y),) = batch.shared
-    return x.flatten(1), y
+    return x.flatten(1), y.contiguous()
 
 
 def _own(batch: Batch, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,93 @@
+"""Rebuild a record by regressing records on models, in a cloud of candidates that closes in on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from lostwax.attacks.ensemble.frame import Frame
+from lostwax.attacks.ensemble.reconstructor import Inverting
+from lostwax.attacks.ensemble.simulation import Simulator
+from lostwax.threats import Informed
+from lostwax.trainers.descent import Descent
+from lostwax.types import Knowledge
+
+FEWEST = 10  # members of a regression
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ensemble:
+    """Train a model on each of many candidates, regress candidates on models, read the release, look closer there.
+
+    For victims whose training is no smooth function of the record. With ReLU it jumps whenever a known record crosses a
+    neuron's kink, and a derivative knows nothing of the next jump; a regression over a cloud of candidates averages
+    over jumps, and the smaller the cloud, the fewer there are. For victims that are not quite deterministic (a private
+    batch order) they are noise like any other.
+
+    Each of `rounds` trains `members` models. The first, on records of the prior for every class, is shared by all
+    games. The next candidates are drawn around the estimate, with the covariance of the errors that the regression
+    makes on members left out, times what it expects for the release in particular (`Reading`), times `margin`: where
+    the release lies outside of the cloud, the next one is larger; where it lies in the middle, smaller. Of all
+    estimates the one of the least expected error answers. A game ends early where that is below `tolerance` (a mean
+    squared error, in the units of `Span`), or falls no more. Where it hardly fell at all and training is deterministic,
+    the game is played again up to `restarts` times: from another class where that is in doubt, then from other records.
+
+    All is computed where the prior lies. A GPU computes whole tiles of models (docs/trainers.md), so that a power of
+    two is a good number of members there.
+    """
+
+    members: int = 1_500
+    rounds: int = 8
+    margin: float = 3.0
+    tolerance: float = 1e-8
+    restarts: int = 2
+
+    def __post_init__(self) -> None:
+        for name, wanted, holds in (
+            ("members", f">= {FEWEST}", self.members >= FEWEST),
+            ("rounds", ">= 1", self.rounds >= 1),
+            ("margin", "> 0", self.margin > 0),
+            ("tolerance", "> 0", self.tolerance > 0),
+            ("restarts", ">= 0", self.restarts >= 0),
+        ):
+            if not holds:
+                raise ValueError(f"Ensemble: expected {name} {wanted}, got {getattr(self, name)}.")
+
+    def objection(self, knowledge: Knowledge) -> str | None:
+        """Why it cannot play this game."""
+        refusal, prior, trainer = "Ensemble cannot play this game: ", knowledge.prior, knowledge.trainer
+        if not isinstance(knowledge.threat, Informed):
+            return refusal + (
+                "it looks for the one missing record, but the adversary is "
+                f"{type(knowledge.threat).__name__}. Use threat=Informed(known)."
+            )
+        if isinstance(trainer, Descent) and getattr(trainer.init, "seed", 0) is None:
+            return refusal + (
+                "the initialisation is private, and moves the weights so much more than one record does that no number "
+                "of simulated models would show it. With a public one (init=LeCunNormal(seed=0)) it could."
+            )
+        if not prior.x.is_floating_point():
+            return refusal + f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
+        if not prior.y.is_floating_point() and prior.y.ndim > 1:
+            return refusal + f"it needs one class a record, or real labels, but the prior's have {prior.y.shape[1:]}."
+        if prior.features is not None:
+            return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
+        if len(prior) < 2:
+            return refusal + f"it needs at least 2 records in the prior, and there are {len(prior)}."
+        return None
+
+    def prepare(self, knowledge: Knowledge, *, seed: int) -> Inverting:
+        """Train the first ensemble of every class, and regress its records on its models."""
+        objection, threat, prior = self.objection(knowledge), knowledge.threat, knowledge.prior
+        if objection is not None or not isinstance(threat, Informed):
+            raise ValueError(objection)
+        simulator = Simulator(knowledge, threat.known.to(prior.x.device), Frame.of(prior), self.members, seed)
+        classes = torch.zeros(1, dtype=torch.long) if prior.y.is_floating_point() else torch.unique(prior.y).cpu()
+        firsts = {int(label): simulator.first(int(label), attempt=0) for label in classes}
+        return Inverting(simulator, firsts, self)
+
+    @classmethod
+    def examples(cls) -> tuple[Ensemble, ...]:
+        """Instances to test."""
+        return cls(members=24, rounds=2), cls(members=16, rounds=3, margin=2.0, restarts=0)

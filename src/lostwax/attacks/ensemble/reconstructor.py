@@ -1,0 +1,154 @@
+"""From releases to records: a cloud of candidates closes in on each, round by round."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from lostwax.attacks.ensemble.cloud import Cloud, inflation
+from lostwax.attacks.ensemble.simulation import First, Simulator
+from lostwax.seeds import generator
+from lostwax.types import Guess, Hints, Records, Release
+
+if TYPE_CHECKING:
+    from lostwax.attacks.ensemble.attack import Ensemble
+
+PATIENCE = 2  # rounds without a smaller expected error end a game
+STUCK = 0.03  # an expected error above this share of the first one: the cloud did not close in
+DOUBT = 3.0  # classes whose novelty is within this factor of the least may be the right one
+STILL = 1e-3  # two simulations of a record that differ by less, in squared deviations of the ensemble, are the same
+
+
+class Round(NamedTuple):
+    """One regression, read at the release."""
+
+    estimate: Tensor  # (q,) coordinates of the record
+    predicted: float  # expected mean squared error of a coordinate
+    left_out: float  # the same for members left out
+    novelty: float  # the one over the other: 1 for a release like the members, more outside of the cloud
+    variance: float  # of a coordinate of the members, on average
+
+
+class Inversion(NamedTuple):
+    """What is known of one guess, without the truth."""
+
+    estimate: Tensor  # (q,) coordinates of the record
+    label: int
+    predicted: float  # expected mean squared error of a coordinate
+    residual: float  # mean squared distance of the release from models trained on the guess, in ensemble deviations
+    floor: float  # the same between two such models: 0 where training is deterministic
+    rounds: tuple[Round, ...]
+
+
+class Inverting(NamedTuple):
+    """A prepared Ensemble.
+
+    Confidence is minus the expected mean squared error, in the units of `Span`. The residual decides nothing: beside a
+    kink a record that is right to three digits can give a model as far from the release as a wrong one does.
+    """
+
+    simulator: Simulator
+    firsts: dict[int, First]  # by class
+    attack: Ensemble
+
+    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
+        """Rebuild each model's secret; what the hints tell of it is as they say."""
+        found = self.invert(release, hints)
+        device = next(iter(release.params.values())).device
+        records = [self.record(one) for one in found]
+        x = torch.stack([one.x for one in records]).to(device)  # (m, 1, ...)
+        y = torch.stack([one.y for one in records]).to(device)
+        confidence = torch.tensor([[-one.predicted] for one in found], dtype=torch.float64, device=device)
+        return Guess(Records(x, y), confidence)
+
+    def invert(self, release: Release, hints: Hints | None = None) -> list[Inversion]:
+        """Every model of the release, one after the other, with the evidence."""
+        seen = self.simulator.knowledge.access(self.simulator.knowledge.net, release)
+        seen = seen.to(self.simulator.frame.span.shift.device)  # (m, features)
+        return [self._game(seen[game : game + 1], game, hints) for game in range(len(seen))]
+
+    def record(self, found: Inversion) -> Records:
+        """(1, ...) the guess, in the prior's own numbers."""
+        return self.simulator.frame.records(found.estimate.unsqueeze(0), torch.full((1,), found.label))
+
+    def _game(self, seen: Tensor, game: int, hints: Hints | None) -> Inversion:
+        told = self.simulator.frame.told(hints, game)
+        found: list[Inversion] = []
+        for label, attempt in self._starts(seen, game, hints):
+            first = self.simulator.first(label, attempt=attempt) if attempt else self.firsts[label]
+            found.append(self._closed_in(seen, label, told, first, attempt))
+            if found[-1].floor > STILL or found[-1].predicted <= STUCK * found[-1].rounds[0].predicted:
+                break
+        return min(found, key=lambda one: one.predicted)
+
+    def _starts(self, seen: Tensor, game: int, hints: Hints | None) -> list[tuple[int, int]]:
+        """Classes and first ensembles to start from: of the class told, or else of that where the release is least new.
+
+        Other classes that come near it are tried next, and then other ensembles of the likeliest.
+        """
+        if hints is not None and hints.labels is not None and self.simulator.frame.label_span is None:
+            likely = [int(hints.labels[game, 0])]
+            if likely[0] not in self.firsts:
+                raise ValueError(
+                    f"Ensemble: hints say that a secret is of class {likely[0]}, and the prior holds no record of it. "
+                    "Add some to the prior."
+                )
+        else:
+            novelty = {label: first.reading(seen).novelty for label, first in self.firsts.items()}
+            least = min(novelty.values())
+            likely = sorted((label for label in novelty if novelty[label] <= DOUBT * least), key=novelty.__getitem__)
+        attempts = range(1, self.attack.restarts + 1)
+        return [*((label, 0) for label in likely), *((likely[0], turn) for turn in attempts)][: len(attempts) + 1]
+
+    def _closed_in(self, seen: Tensor, label: int, told: Tensor, first: First, attempt: int) -> Inversion:
+        """The best of all rounds, and two models trained on it beside the release."""
+        rounds = self._rounds(seen, label, told, first, attempt)
+        best = min(rounds, key=lambda one: one.predicted)
+        twice = best.estimate.expand(2, -1)
+        models = self.simulator.seen(twice, torch.full((2,), label), "answer", attempt)
+        scaled = first.reading.standardise(torch.cat([seen.to(models), models]))  # (3, kept)
+        residual = float((scaled[1:] - scaled[0]).square().mean())
+        floor = float((scaled[1] - scaled[2]).square().mean())
+        return Inversion(best.estimate, label, best.predicted, residual, floor, tuple(rounds))
+
+    def _rounds(self, seen: Tensor, label: int, told: Tensor, first: First, attempt: int) -> list[Round]:
+        frame, rounds = self.simulator.frame, list[Round]()
+        reading, variance = first
+        while True:
+            read = reading(seen)
+            centre = frame.within(read.coordinates.unsqueeze(0), told)[0]
+            errors = torch.where(told.isnan(), reading.left_out, 0.0)  # (s, q)
+            left_out = float(errors.square().mean())
+            predicted = read.novelty * left_out * (_counted_once(left_out, variance) if rounds else 1.0)
+            rounds.append(Round(centre, predicted, left_out, read.novelty, variance))
+            if self._ended(rounds):
+                return rounds
+            wider = math.sqrt(inflation(read.novelty, self.attack.margin))
+            cloud = Cloud(centre, wider * errors).no_wider_than(first.variance)
+            random = generator(self.simulator.seed, "adversary", "cloud", attempt, len(rounds))
+            members = frame.within(cloud.draw(self.attack.members, random), told)
+            reading = self.simulator.reading(members, label, "round", attempt, len(rounds))
+            variance = float(members.var(0).mean())
+
+    def _ended(self, rounds: list[Round]) -> bool:
+        """All rounds played, the record found, or nothing gained for a while."""
+        predicted = [one.predicted for one in rounds]
+        best = predicted.index(min(predicted))
+        return (
+            len(rounds) == self.attack.rounds
+            or predicted[-1] <= self.attack.tolerance
+            or (len(rounds) > best + PATIENCE)
+        )
+
+
+def _counted_once(left_out: float, variance: float) -> float:
+    """How much larger the error S is without the help of the cloud:  R / S = 1 / (1 - S / C),  as 1/S = 1/C + 1/R.
+
+    The first cloud, of covariance C, is the prior's. Later ones were drawn around what the release says, and to take
+    them for priors would count it twice. Where a smaller cloud shows more, S / C is small and nothing changes; where
+    noise is all that is left, this keeps the first round's estimate, the only one that the prior helped.
+    """
+    return 1 / max(1 - left_out / max(variance, left_out, 1e-300), 1e-6)

@@ -1,0 +1,151 @@
+"""Damped Gauss-Newton on  |A(z) - theta|^2, theta being what was released."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lostwax.attacks.newton.bounded_step import bounded_step
+from lostwax.attacks.newton.coordinates import Coordinates
+from lostwax.attacks.newton.training_map import TrainingMap
+
+DAMPINGS = (1e-12, 1e-3, 1e-1, 1.0, 10.0)  # of the largest curvature, all tried at once
+CAREFUL = (1e-3, 1e-1, 1.0)  # of a first step, from far away
+GOOD = 0.3  # a step that leaves less than this of the residual is worth another with the same Jacobian
+STALLED = 0.99
+NEARLY = 2  # times what is enough: not worth another Jacobian
+NUMBERS = 50_000_000  # in the matrices of steps that are solved for together
+
+
+class Linear(NamedTuple):
+    """Training, linearised at one record."""
+
+    jacobian: Tensor  # (p, r)
+    normal: Tensor  # (r, r) J^T J, float64
+
+    @classmethod
+    def of(cls, jacobian: Tensor) -> Linear:
+        """From the Jacobian in any precision."""
+        exact = jacobian.double()
+        return cls(jacobian, exact.mT @ exact)
+
+
+class Point(NamedTuple):
+    """A record, and how far the model trained on it is from the release."""
+
+    a: Tensor  # (r,)
+    label: Tensor  # ()
+    residual: Tensor  # (p,) A(z) - theta, float64
+
+    @property
+    def distance(self) -> float:
+        """|A(z) - theta|."""
+        return float(self.residual.norm())
+
+
+class Ended(NamedTuple):
+    """Where an iteration ended."""
+
+    point: Point
+    linear: Linear  # the last one computed
+    jacobians: int  # how many were
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """The map from records to released parameters, exactly and quickly.
+
+    The residual decides what is found, so it is computed in float64; the Jacobian only points the way, so `quick` may
+    be float32, or TF32 on a GPU: mixed-precision refinement.
+    """
+
+    exact: TrainingMap
+    quick: TrainingMap
+    coordinates: Coordinates
+
+    def linear(self, a: Tensor, label: Tensor) -> Linear:
+        """At one record."""
+        return Linear.of(self.quick.tangents(self.coordinates(a), label, self.coordinates.directions))
+
+    def points(self, a: Tensor, label: Tensor, released: Tensor) -> list[Point]:
+        """At records (g, r) of these classes (g,), one for each of the releases (g, p)."""
+        residuals = self.exact(self.coordinates(a), label) - released
+        return [Point(*each) for each in zip(a, label, residuals, strict=True)]
+
+    def steps(self, points: Sequence[Point], linears: Sequence[Linear], released: Tensor) -> list[Point]:
+        """From each point the best of several steps, by the models they lead to; the point itself if none is better.
+
+        `released` (g, p) holds one release a point. All models of all steps are trained together.
+        """
+        return self._best(points, self._tried(points, linears, DAMPINGS), released, self.exact)
+
+    def first_steps(self, points: Sequence[Point], linears: Sequence[Linear], released: Tensor) -> list[Point]:
+        """The same by quick arithmetic, for many points of which few will be followed."""
+        return self._best(points, self._tried(points, linears, CAREFUL), released, self.quick)
+
+    def descend(
+        self, points: Sequence[Point], linears: Sequence[Linear], released: Tensor, enough: Tensor, jacobians: int
+    ) -> list[Ended]:
+        """Steps from each point, all games in step, until its residual is `enough` (g,) or nothing leads on.
+
+        A game asks for a Jacobian of its own when the one it has no longer leads on well, up to `jacobians` times.
+        Those it begins with may be of another record nearby.
+        """
+        games = [Ended(point, linear, 0) for point, linear in zip(points, linears, strict=True)]
+        fresh = [False] * len(games)  # was the Jacobian computed at this very point?
+        running = [number for number, game in enumerate(games) if game.point.distance > enough[number]]
+        while running:
+            before = [games[number] for number in running]
+            moved = self.steps([game.point for game in before], [game.linear for game in before], released[running])
+            going = []
+            for number, game, point in zip(running, before, moved, strict=True):
+                left = point.distance / game.point.distance
+                stalled = fresh[number] and left > STALLED
+                games[number], fresh[number] = game._replace(point=point), False
+                if stalled or point.distance <= enough[number]:
+                    continue
+                if left > GOOD:
+                    if game.jacobians == jacobians or point.distance <= NEARLY * enough[number]:
+                        continue
+                    linear = self.linear(point.a, point.label)
+                    games[number], fresh[number] = Ended(point, linear, game.jacobians + 1), True
+                going.append(number)
+            running = going
+        return games
+
+    def _best(self, points: Sequence[Point], tried: Tensor, released: Tensor, weights: TrainingMap) -> list[Point]:
+        """Of the records tried (g, f, r) the one whose model is nearest the release, or else the point itself."""
+        g, f, _ = tried.shape
+        labels = torch.stack([point.label for point in points]).repeat_interleave(f)
+        trained = weights(self.coordinates(tried.flatten(0, 1)), labels).double()  # (g f, p)
+        residuals = trained.view(g, f, -1) - released.unsqueeze(1)
+        distances = residuals.norm(dim=2).nan_to_num(torch.inf)  # (g, f)
+        least, best = (part.tolist() for part in distances.min(1))
+        return [
+            Point(tried[row, best[row]], point.label, residuals[row, best[row]])
+            if least[row] < point.distance
+            else point
+            for row, point in enumerate(points)
+        ]
+
+    def _tried(self, points: Sequence[Point], linears: Sequence[Linear], dampings: Sequence[float]) -> Tensor:
+        """The minimum of  |J s + residual|^2 + damping |s|^2  within the bounds, for each damping: (g, f, r)."""
+        size = max(1, NUMBERS // (len(dampings) * linears[0].normal.numel()))
+        parts = [slice(start, start + size) for start in range(0, len(points), size)]
+        return torch.cat([self._solved(points[part], linears[part], dampings) for part in parts])
+
+    def _solved(self, points: Sequence[Point], linears: Sequence[Linear], dampings: Sequence[float]) -> Tensor:
+        a = torch.stack([point.a for point in points]).unsqueeze(1)  # (g, 1, r)
+        slopes = [each.jacobian.double().mT @ point.residual for point, each in zip(points, linears, strict=True)]
+        normal = torch.stack([each.normal for each in linears]).unsqueeze(1)  # (g, 1, r, r)
+        largest = normal.diagonal(dim1=2, dim2=3).amax(2)  # (g, 1)
+        damping = torch.tensor(dampings).to(a) * largest  # (g, f)
+        curvature = normal + torch.diag_embed(damping.unsqueeze(-1).expand(-1, -1, a.shape[2]))  # (g, f, r, r)
+        slope = torch.stack(slopes).unsqueeze(1)
+        low, high = self.coordinates.low - a, self.coordinates.high - a
+        flat = [part.expand(*damping.shape, -1).flatten(0, 1) for part in (slope, low, high)]  # (g f, r) each
+        return a + bounded_step(curvature.flatten(0, 1), *flat).view(*damping.shape, -1)

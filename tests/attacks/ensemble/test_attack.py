@@ -1,0 +1,162 @@
+"""The cloud closes in: exactly where training is linear, far beyond its first round where it has kinks."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import lostwax as lw
+from attacks.reconn.game import KNOWN as SMALL_KNOWN
+from attacks.reconn.game import NET as SMALL_NET
+from attacks.reconn.game import SECRETS as SMALL_SECRETS
+from attacks.reconn.game import Leaks
+from attacks.reconn.game import knowledge as small_game
+from lostwax.types import Hints, Knowledge, Records, Release
+
+DIGITS = lw.records.digits()
+KNOWN, PRIOR, SECRETS = DIGITS[DIGITS.y < 3].split(40, 480, 4, seed=1)
+NET = lw.nets.mlp(64, 6, 10, activation=nn.ReLU)
+GD = lw.GD(lr=0.2, momentum=0.9, steps=60)
+GAME = Knowledge(NET, GD, lw.Informed(KNOWN), lw.Weights(), PRIOR)
+ATTACK = lw.Ensemble(members=120, rounds=6)
+
+
+def squared(one, other):
+    return (one - other).double().square().flatten(1).mean(1)
+
+
+@pytest.fixture(scope="module")
+def prepared():
+    return ATTACK.prepare(GAME, seed=0)
+
+
+@pytest.fixture(scope="module")
+def victims():
+    cohort = lw.Informed(KNOWN).deal(SECRETS, len(SECRETS), seed=5)
+    return cohort, GD(NET, cohort, seed=5)
+
+
+@pytest.fixture(scope="module")
+def found(prepared, victims):
+    return prepared.invert(victims[1])
+
+
+def test_kinks_do_not_hide_the_record(found, victims):
+    """S1's ReLU victim on digits. Ten times nearer a round: what a derivative cannot see, a smaller cloud can."""
+    truth = victims[0].own.x[:, 0].flatten(1)
+    first = squared(torch.stack([one.rounds[0].estimate for one in found]), truth)
+    last = squared(torch.stack([one.estimate for one in found]), truth)
+    assert first.median() > 1e-3
+    assert last.median() < 1e-4 * first.median()
+    assert [one.label for one in found] == victims[0].own.y[:, 0].tolist()
+
+
+def test_it_knows_how_far_off_it_is(found, victims):
+    """The expected error against the true one: in every round, without ever seeing the truth."""
+    ratios = [
+        float((one.estimate - truth).square().mean()) / one.predicted
+        for game, truth in zip(found, victims[0].own.x[:, 0].flatten(1).double(), strict=True)
+        for one in game.rounds
+    ]
+    assert 0.2 < np.median(ratios) < 5
+    assert np.mean(np.log10(ratios) < 1) > 0.9
+    assert all(one.predicted == min(turn.predicted for turn in one.rounds) for one in found)
+
+
+def test_the_evidence_is_that_of_models_trained_on_the_guess(found):
+    assert all(one.floor == 0 for one in found)  # deterministic
+    exact = [one for one in found if one.predicted < 1e-7]
+    assert exact
+    assert all(one.residual < 1e-4 for one in exact)
+
+
+def test_what_is_told_is_kept(prepared, victims):
+    cohort, release = victims
+    one = Release({name: value[:1] for name, value in release.params.items()})
+    top = torch.zeros(1, 8, 8, dtype=torch.bool)
+    top[:, :4] = True
+    parts = torch.where(top, cohort.own.x[:1], torch.nan)
+    quick = prepared._replace(attack=replace(ATTACK, rounds=2, restarts=0))
+    blind, told = quick(one), quick(one, Hints(labels=cohort.own.y[:1], parts=parts))
+    assert torch.equal(told.records.x[..., :4, :], cohort.own.x[:1, ..., :4, :])
+    assert torch.equal(told.records.y, cohort.own.y[:1])
+    assert squared(told.records.x[:, 0], cohort.own.x[:1, 0]) < squared(blind.records.x[:, 0], cohort.own.x[:1, 0])
+    assert told.confidence > blind.confidence
+    with pytest.raises(ValueError, match="of class 77, and the prior holds no record of it"):
+        quick(one, Hints(labels=torch.tensor([[77]])))
+
+
+def test_linear_training_is_inverted_exactly():
+    """Tables and a number for a label: weights that are a linear function of both."""
+    random = np.random.default_rng(0)
+    x = torch.from_numpy(random.normal(5, 3, (90, 4)))
+    mixing = torch.from_numpy(random.normal(0, 1, (5, 12)))
+    records = Records(x, x.sum(1) + torch.from_numpy(random.normal(0, 1, 90)))
+
+    def tell(net, cohort, *, seed):
+        return Release({"weight": torch.cat([cohort.own.x[:, 0], cohort.own.y], 1) @ mixing})
+
+    tell.tile_size = lambda net, cohort: 1_000
+    threat = lw.Informed(records[:1])
+    attack = lw.Ensemble(members=50, rounds=5, tolerance=1e-20)
+    reconstruct = attack.prepare(Knowledge(NET, tell, threat, lw.Weights(), records[:80]), seed=0)
+    cohort = threat.deal(records[80:], 5, seed=0)
+    guess = reconstruct(tell(NET, cohort, seed=0))
+    torch.testing.assert_close(guess.records.x, cohort.own.x, atol=1e-8, rtol=0)
+    torch.testing.assert_close(guess.records.y, cohort.own.y, atol=1e-8, rtol=0)
+    assert (guess.confidence > -1e-16).all()
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.02, 1.0])
+def test_noise_is_not_taken_for_signal(strength):
+    """Weights with noise of their own: later rounds do no harm, and expect about the errors that are made."""
+    trainer = Leaks(strength=strength)
+    reconstruct = lw.Ensemble(members=200, rounds=5).prepare(small_game(trainer), seed=0)
+    cohort = lw.Informed(SMALL_KNOWN).deal(SMALL_SECRETS, 40, seed=0)
+    found = reconstruct.invert(trainer(SMALL_NET, cohort, seed=0))
+    truth = cohort.own.x[:, 0].flatten(1)
+    first = squared(torch.stack([one.rounds[0].estimate for one in found]), truth).mean()
+    last = squared(torch.stack([one.estimate for one in found]), truth).mean()
+    assert last < 1.1 * first
+    assert np.mean([one.predicted for one in found]) == pytest.approx(float(last), rel=0.5)
+    assert all(one.floor > 0 for one in found)
+
+
+def test_the_adversary_draws_none_of_the_victims_private_randomness():
+    trainer = Leaks()
+    reconstruct = lw.Ensemble(members=20, rounds=2).prepare(small_game(trainer), seed=7)
+    victim = trainer(SMALL_NET, lw.Informed(SMALL_KNOWN).deal(SMALL_SECRETS, 1, seed=7), seed=7)
+    reconstruct(victim)
+    assert trainer.seeds.count(7) == 1
+
+
+def test_a_stuck_game_starts_anew(prepared, victims, monkeypatch):
+    """With one round nothing closes in: every restart is played, from other records of the class."""
+    starts = []
+    first = type(prepared.simulator).first
+    monkeypatch.setattr(
+        type(prepared.simulator),
+        "first",
+        lambda self, label, *, attempt: starts.append((label, attempt)) or first(self, label, attempt=attempt),
+    )
+    one = Release({name: value[:1] for name, value in victims[1].params.items()})
+    told = Hints(labels=victims[0].own.y[:1])
+    prepared._replace(attack=replace(ATTACK, rounds=1, restarts=2)).invert(one, told)
+    assert starts == [(int(told.labels[0, 0]), 1), (int(told.labels[0, 0]), 2)]
+
+
+def test_objections_and_bad_settings():
+    private = replace(GAME, trainer=replace(GD, init=lw.inits.LeCunNormal(seed=None)))
+    with pytest.raises(ValueError, match=r"Ensemble cannot play this game: the initialisation is private"):
+        ATTACK.prepare(private, seed=0)
+    whole = replace(GAME, prior=Records(PRIOR.x.long(), PRIOR.y))
+    assert "floating-point numbers" in ATTACK.objection(whole)
+    heads = replace(GAME, prior=Records(PRIOR.x, PRIOR.y, features=PRIOR.x))
+    assert "Use RecoNN." in ATTACK.objection(heads)
+    assert ATTACK.objection(replace(GAME, trainer=lw.SGD(order_seed=None))) is None
+    with pytest.raises(ValueError, match="Ensemble: expected members >= 10, got 3"):
+        lw.Ensemble(members=3)
+    with pytest.raises(ValueError, match="simulated models hold NaN or infinite numbers"):
+        ATTACK.prepare(replace(GAME, trainer=replace(GD, lr=1e30)), seed=0)

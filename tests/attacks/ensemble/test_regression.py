@@ -1,0 +1,70 @@
+"""The dual form against plain ridge regression, fitted again for every member that is left out."""
+
+import pytest
+import torch
+
+from lostwax.attacks.ensemble.regression import RIDGES, Reading
+
+S, FEATURES, Q = 30, 50, 4
+
+
+@pytest.fixture(scope="module")
+def game():
+    random = torch.Generator().manual_seed(0)
+    z = torch.randn(S, Q, generator=random, dtype=torch.float64)
+    mixing = torch.randn(Q, FEATURES, generator=random, dtype=torch.float64)
+    seen = 3 + z @ mixing + torch.randn(S, FEATURES, generator=random, dtype=torch.float64)
+    return seen, z
+
+
+class Primal:
+    """minimise |Z - F B - 1 b|^2 + ridge |B|^2, by its normal equations."""
+
+    def __init__(self, features, z, ridge):
+        self.phi = torch.cat([features, torch.ones(len(features), 1, dtype=torch.float64)], 1)
+        penalty = torch.full((self.phi.shape[1],), ridge, dtype=torch.float64)
+        penalty[-1] = 0
+        self.inverse = torch.linalg.inv(self.phi.T @ self.phi + torch.diag(penalty))
+        self.weights, self.ridge = self.inverse @ self.phi.T @ z, ridge
+
+    def __call__(self, features):
+        phi = torch.cat([features, torch.ones(1, dtype=torch.float64)])
+        return phi @ self.weights, self.ridge * (1 + phi @ self.inverse @ phi)  # expected squared error
+
+
+def test_members_left_out_are_predicted_as_by_fitting_without_them(game):
+    seen, z = game
+    reading = Reading.fit(seen, z)
+    errors, expected = {}, None
+    for share in RIDGES:
+        ridge = share * float(reading.features.square().sum(1).mean())
+        without = [Primal(rest(reading.features, i), rest(z, i), ridge)(reading.features[i]) for i in range(S)]
+        left_out = z - torch.stack([prediction for prediction, _ in without])
+        errors[ridge] = float(left_out.square().mean())
+        if ridge == pytest.approx(reading.ridge):
+            expected = torch.stack([variance for _, variance in without])
+            torch.testing.assert_close(reading.left_out, left_out)
+            torch.testing.assert_close(1 / reading.inverse.diagonal(), expected)
+    assert reading.error == pytest.approx(min(errors.values()))
+    assert min(errors, key=errors.get) == pytest.approx(reading.ridge)
+
+
+def test_a_new_model_is_read_as_by_plain_ridge(game):
+    seen, z = game
+    reading = Reading.fit(seen[1:], z[1:])
+    estimate, features = reading(seen[:1]), reading.standardise(seen[:1])[0]
+    coordinates, variance = Primal(reading.features, z[1:], reading.ridge)(features)
+    torch.testing.assert_close(estimate.coordinates, coordinates)
+    assert estimate.novelty == pytest.approx(float(variance * reading.inverse.diagonal().reciprocal().mean() ** -1))
+
+
+def test_novelty_grows_with_the_distance_from_the_members(game):
+    seen, z = game
+    reading = Reading.fit(seen, z)
+    novelty = [reading(seen.mean(0, keepdim=True) + far * (seen[:1] - seen.mean(0))).novelty for far in (0, 1, 3, 10)]
+    assert novelty == sorted(novelty)
+    assert novelty[0] < 1 < novelty[-1] / 10
+
+
+def rest(rows, left_out):
+    return torch.cat([rows[:left_out], rows[left_out + 1 :]])

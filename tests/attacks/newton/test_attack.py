@@ -1,0 +1,235 @@
+"""Exact inversion of training: found to rounding, and never certified where it is wrong."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import nn
+
+import lostwax as lw
+from lostwax.attacks import Newton
+from lostwax.inits import LeCunNormal
+from lostwax.losses import SquaredError
+from lostwax.nets import mlp
+from lostwax.trainers import GD, SGD, Adam, Optimum
+from lostwax.types import Guess, Hints, Knowledge, Records
+
+DTYPE = torch.float64
+
+
+def digits(known=30, prior=40, secrets=3):
+    """Zeros, ones and twos."""
+    few = lw.records.digits()
+    return [part.to(DTYPE) for part in few[few.y < 3].split(known, prior, secrets, seed=0)]
+
+
+def game(trainer, parts=None, net=None, **informed):
+    known, prior, secrets = digits() if parts is None else parts
+    net = mlp(64, 6, 3, activation=nn.Tanh) if net is None else net
+    knowledge = Knowledge(net, trainer, lw.Informed(known, **informed), lw.Weights(), prior)
+    cohort = knowledge.threat.deal(secrets, len(secrets), seed=0)
+    return knowledge, cohort, trainer(net, cohort, seed=0)
+
+
+def errors(found, cohort):
+    truth = cohort.own.x[:, 0].flatten(1)
+    return torch.stack([one.record[: truth.shape[1]] for one in found]).sub(truth).square().mean(1)
+
+
+SMALL = GD(lr=0.3, momentum=0.9, steps=20, dtype=DTYPE)
+
+
+def test_twenty_of_twenty_digits_to_the_last_digits():
+    """No shadow model, no prior but the digits at hand, the label not told."""
+    parts = [part.to(DTYPE) for part in lw.records.digits().split(500, 200, 20, seed=0)]
+    trainer = GD(lr=0.2, momentum=0.9, steps=30, dtype=DTYPE)
+    knowledge, cohort, release = game(trainer, parts, mlp(64, 10, 10))
+    guess = Newton(bank=100).prepare(knowledge, seed=0)(release)
+    assert guess.certified.all()
+    assert torch.equal(guess.records.y, cohort.own.y)
+    assert (guess.records.x - cohort.own.x).square().flatten(1).mean(1).max() <= 1e-10
+
+
+TRAINERS = {
+    "GD": SMALL,
+    "SGD": SGD(lr=0.2, momentum=0.9, batch_size=10, epochs=5, dtype=DTYPE),
+    "float32": replace(SMALL, dtype=torch.float32),
+}
+
+
+@pytest.mark.parametrize("trainer", TRAINERS.values(), ids=TRAINERS)
+def test_every_deterministic_trainer_can_be_inverted(trainer):
+    knowledge, cohort, release = game(trainer)
+    found = Newton().prepare(knowledge, seed=0).invert(release)
+    wrong = errors(found, cohort)
+    assert all(one.certified for one in found)
+    assert wrong.max() <= (1e-8 if trainer.dtype == torch.float32 else 1e-16)
+    foretold = torch.tensor([one.predicted for one in found])
+    assert (foretold > wrong / 30).all()
+    assert (foretold < 1e-6).all()
+
+
+def test_adam_can_be_inverted_where_no_number_is_the_secrets_alone():
+    """Adam divides the size of a gradient away; of a pixel that only the secret lights, it leaves no more than that."""
+    random = torch.Generator().manual_seed(0)
+    y = torch.randint(3, (80,), generator=random)
+    centres, noise = (torch.randn(n, 1, 4, 4, generator=random, dtype=DTYPE) for n in (3, 80))
+    parts = Records((0.5 + 0.15 * (centres[y] + noise)).clamp(0.01, 0.99), y).split(30, 47, 3, seed=0)
+    trainer = Adam(lr=0.01, batch_size=16, epochs=10, dtype=DTYPE)
+    knowledge, cohort, release = game(trainer, parts, mlp(16, 6, 3, activation=nn.Tanh))
+    found = Newton().prepare(knowledge, seed=0).invert(release)
+    assert all(one.certified for one in found)
+    assert errors(found, cohort).max() <= 1e-16
+
+
+def test_a_wrong_known_set_is_never_certified():
+    """The adversary has one label wrong: nothing explains the release, and it says so."""
+    knowledge, _, release = game(SMALL)
+    known = knowledge.threat.known
+    label = known.y.clone()
+    label[0] = (label[0] + 1) % 3
+    mistaken = replace(knowledge, threat=lw.Informed(replace(known, y=label)))
+    found = Newton(jacobians=4).prepare(mistaken, seed=0).invert(release)
+    assert not any(one.certified for one in found)
+    assert all(one.residual > 1e6 * one.rounding for one in found)
+
+
+@pytest.mark.parametrize("trainer", [replace(SMALL, lr=1e-7, steps=1, dtype=torch.float32), replace(SMALL, lr=8.0)])
+def test_a_release_that_does_not_determine_the_record_certifies_nothing_wrong(trainer):
+    """Where rounding drowns the record, or training is chaos, an explanation is no certificate."""
+    knowledge, cohort, release = game(trainer)
+    found = Newton(bank=5, jacobians=1).prepare(knowledge, seed=0).invert(release)
+    right = errors(found, cohort) < 1e-3
+    assert all(fine or not one.certified for one, fine in zip(found, right.tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """A private start that does not look like one."""
+
+    def __call__(self, net, numbers, *, seed):
+        return LeCunNormal(seed=None)(net, numbers, seed=seed)
+
+
+def test_a_private_start_is_known_by_what_it_draws():
+    knowledge, _, _ = game(SMALL)
+    assert "initialisation is private" in Newton().objection(replace(knowledge, trainer=replace(SMALL, init=Wrapped())))
+
+
+def test_a_label_told_that_nobody_has_is_refused():
+    knowledge, _, release = game(SMALL)
+    inverter = Newton(bank=0).prepare(knowledge, seed=0)
+    with pytest.raises(ValueError, match="told to be 7, but no known or prior record has it"):
+        inverter(release, Hints(labels=torch.full((3, 1), 7)))
+
+
+def test_labels_that_are_numbers_are_found_too():
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 5, generator=random, dtype=DTYPE) * torch.tensor([1.0, 10.0, 0.1, 1.0, 1.0])
+    y = (x @ torch.randn(5, 1, generator=random, dtype=DTYPE)).squeeze(1) + 3
+    parts = Records(x / x.std(0), y).split(30, 26, 4, seed=0)
+    trainer = GD(lr=0.05, steps=60, loss=SquaredError(), dtype=DTYPE)
+    knowledge, cohort, release = game(trainer, parts, mlp(5, 4, 1, activation=nn.Tanh))
+    guess = Newton().prepare(knowledge, seed=0)(release)
+    assert guess.certified.all()
+    torch.testing.assert_close(guess.records.x, cohort.own.x, rtol=0, atol=1e-9)
+    torch.testing.assert_close(guess.records.y, cohort.own.y, rtol=0, atol=1e-9)
+
+
+class Blindfold(nn.Module):
+    """Sees the left half of a digit."""
+
+    def forward(self, x):
+        return x[..., :4]
+
+
+def test_what_the_model_never_saw_is_reported_and_left_where_it_began():
+    net = nn.Sequential(Blindfold(), nn.Flatten(), nn.Linear(32, 6), nn.Tanh(), nn.Linear(6, 3))
+    knowledge, cohort, release = game(SMALL, net=net)
+    inverter = Newton().prepare(knowledge, seed=0)
+    found = inverter.invert(release)
+    unseen = inverter.problem.coordinates.directions.reshape(-1, 8, 8)[:, :, 4:].flatten(1).any(1)
+    assert all(one.residual <= 10 * one.rounding for one in found)
+    assert not any(one.certified for one in found)
+    assert [one.undetermined for one in found] == [int(unseen.sum())] * 3
+    seen = torch.stack([one.record for one in found]).view(-1, 8, 8)[:, :, :4]
+    torch.testing.assert_close(seen, cohort.own.x[:, 0, 0, :, :4], rtol=0, atol=1e-8)
+    assert all(one.predicted > 1e-3 for one in found)  # of the right half it knows nothing, and knows that
+
+
+def test_in_principal_components_it_comes_as_near_as_they_allow():
+    parts = digits(prior=300)
+    knowledge, cohort, release = game(SMALL, parts)
+    found = Newton(coordinates=25).prepare(knowledge, seed=0).invert(release)
+    truth = cohort.own.x[:, 0].flatten(1)
+    blind = (truth - knowledge.prior.x.mean(0).flatten()).square().mean(1)
+    assert (errors(found, cohort) < blind / 2).all()
+    assert not any(one.certified for one in found)
+
+
+def test_a_label_that_is_told_is_not_raced():
+    knowledge, cohort, release = game(SMALL, label_known=True)
+    hints = knowledge.threat.hints(cohort, digits()[2], seed=0)
+    guess = Newton(bank=0).prepare(knowledge, seed=0)(release, hints)
+    assert torch.equal(guess.records.y, cohort.own.y)
+    assert guess.certified.all()
+
+
+def test_of_a_noisy_release_it_keeps_what_the_noise_leaves():
+    knowledge, cohort, release = game(SMALL, digits(prior=200, secrets=6))
+    noisy = lw.defences.WeightNoise(sigma=1.0)(release, range(6), seed=0)
+    found = Newton(bank=20, jacobians=2).prepare(knowledge, seed=0).invert(noisy)
+    truth = cohort.own.x[:, 0].flatten(1)
+    blind = (truth - knowledge.prior.x.mean(0).flatten()).square().mean()
+    assert not any(one.certified for one in found)
+    assert errors(found, cohort).mean() < 1.5 * blind
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """An attack that knows the answer, roughly."""
+
+    records: Records
+
+    def objection(self, knowledge):
+        return None
+
+    def prepare(self, knowledge, *, seed):
+        return lambda release, hints=None: Guess(self.records, torch.zeros(len(release), 1))
+
+
+def test_another_attack_may_say_where_to_begin():
+    knowledge, cohort, release = game(SMALL)
+    near = Records((cohort.own.x + 0.01).clamp(0, 1), cohort.own.y)
+    inverter = Newton(bank=0, start=Oracle(near)).prepare(knowledge, seed=0)
+    with_it = inverter._starts(release, release.flat(), None)
+    without = replace(inverter, guess=None)._starts(release, release.flat(), None)
+    assert [len(starts) for starts in with_it] == [len(starts) + 1 for starts in without]
+    assert inverter(release).certified.all()
+
+
+def test_objections_name_the_randomness_and_the_cure():
+    knowledge, _, _ = game(SMALL)
+    cases = {
+        "the initialisation is private": {"trainer": replace(SMALL, init=LeCunNormal(seed=None))},
+        "the order of batches is private": {"trainer": SGD(lr=0.1, order_seed=None)},
+        "use ClosedForm": {"trainer": Optimum()},
+        "the adversary sees Layers": {"access": lw.Layers("3")},
+        "the adversary is object": {"threat": object()},
+        "has 6 weights, too few": {"net": nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1, 3))},
+        "no use of the parts": {"threat": lw.Informed(knowledge.threat.known, parts=torch.eye(8)[None] > 0)},
+        "through a backbone": {"prior": replace(knowledge.prior, features=knowledge.prior.x)},
+    }
+    assert Newton().objection(knowledge) is None
+    for words, change in cases.items():
+        objection = Newton().objection(replace(knowledge, **change))
+        assert objection.startswith("Newton cannot play this game: ")
+        assert words in objection
+        with pytest.raises(ValueError, match="Newton cannot play"):
+            Newton().prepare(replace(knowledge, **change), seed=0)
+
+
+@pytest.mark.parametrize("wrong", [{"jacobians": -1}, {"coordinates": 0}, {"bank": -1}])
+def test_refusals(wrong):
+    with pytest.raises(ValueError, match=f"Newton: expected {next(iter(wrong))}"):
+        Newton(**wrong)

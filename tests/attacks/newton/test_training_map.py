@@ -1,0 +1,71 @@
+"""The derivatives of training, against differences and against each other."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from lostwax.attacks.newton.training_map import TrainingMap
+from lostwax.losses import SquaredError
+from lostwax.nets import mlp
+from lostwax.trainers import GD, SGD, Adam
+from lostwax.types import Records
+
+RANDOM = torch.Generator().manual_seed(0)
+DTYPE = torch.float64
+
+
+def normal(*shape):
+    return torch.randn(*shape, generator=RANDOM, dtype=DTYPE)
+
+
+KNOWN = Records(normal(8, 1, 4, 4), torch.randint(3, (8,), generator=RANDOM))
+NUMBERS = Records(normal(8, 5), normal(8, 2))  # labels that are numbers: unknowns too
+CONVOLUTIONS = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(8, 3))
+MAPS = {
+    "GD": TrainingMap(mlp(16, 4, 3), GD(lr=0.5, momentum=0.9, steps=6, dtype=DTYPE), KNOWN),
+    "SGD": TrainingMap(mlp(16, 4, 3), SGD(lr=0.3, batch_size=3, epochs=2, dtype=DTYPE), KNOWN),
+    "Adam": TrainingMap(mlp(16, 4, 3), Adam(lr=0.05, batch_size=4, epochs=2, dtype=DTYPE), KNOWN),
+    "convolutions": TrainingMap(CONVOLUTIONS, GD(lr=0.5, steps=4, dtype=DTYPE), KNOWN),
+    "number labels": TrainingMap(mlp(5, 4, 2), GD(lr=0.1, steps=5, loss=SquaredError(), dtype=DTYPE), NUMBERS),
+}
+every_map = pytest.mark.parametrize("weights", MAPS.values(), ids=MAPS)
+LABEL = torch.tensor(1)
+
+
+@every_map
+def test_tangents_are_the_limits_of_differences(weights):
+    z, directions, h = normal(weights.unknowns), normal(3, weights.unknowns), 1e-5
+    found = weights.tangents(z, LABEL, directions)
+    around = torch.stack([z + h * directions, z - h * directions])  # (2, 3, u)
+    ahead, behind = weights(around.flatten(0, 1), LABEL.expand(6)).view(2, 3, -1)
+    torch.testing.assert_close(found.mT, (ahead - behind) / (2 * h), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(weights.forward(z, LABEL, directions[0]), found[:, 0])
+
+
+@every_map
+def test_reverse_products_are_the_transpose_of_forward_ones(weights):
+    """<w, J v> = <J^T w, v>."""
+    z, v = normal(weights.unknowns), normal(weights.unknowns)
+    moved = weights.forward(z, LABEL, v)
+    w = normal(len(moved))
+    torch.testing.assert_close(w @ moved, weights.backward(z, LABEL, w) @ v, rtol=1e-10, atol=1e-12)
+
+
+@every_map
+def test_a_model_is_the_same_alone_and_among_others_and_in_less_exact_arithmetic(weights):
+    z = normal(4, weights.unknowns)
+    together = weights(z, LABEL.expand(4))
+    torch.testing.assert_close(weights(z[2:3], LABEL.expand(1))[0], together[2], rtol=0, atol=1e-12)
+    rough = weights.computed_in(torch.float32)(z, LABEL.expand(4))
+    assert rough.dtype == torch.float32
+    torch.testing.assert_close(rough.double(), together, rtol=1e-3, atol=1e-4)
+
+
+def test_the_unknowns_are_a_records_numbers_and_a_label_that_is_a_number():
+    assert MAPS["GD"].unknowns == MAPS["GD"].numbers == 16
+    weights = MAPS["number labels"]
+    assert (weights.numbers, weights.unknowns) == (5, 7)
+    one = replace(weights, known=Records(NUMBERS.x, NUMBERS.y[:, 0]))
+    assert one.unknowns == 6
