@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -55,14 +58,16 @@ class TrainingMap:
             return moved
 
         together = self.trainer.tile_size(self.net, self._cohort(z[None], label[None]))
-        tangents: Tensor = torch.func.vmap(along, chunk_size=together)(directions.to(at))  # (r, p)
+        with _quiet():
+            tangents: Tensor = torch.func.vmap(along, chunk_size=together)(directions.to(at))  # (r, p)
         return tangents.mT
 
     def forward(self, z: Tensor, label: Tensor, direction: Tensor) -> Tensor:
         """J v, (p,), without J."""
         dtype = self.trainer.dtype
         weights = partial(self._weights, label=label)
-        moved: Tensor = torch.func.jvp(weights, (z.to(dtype),), (direction.to(dtype),))[1]
+        with _quiet():
+            moved: Tensor = torch.func.jvp(weights, (z.to(dtype),), (direction.to(dtype),))[1]
         return moved
 
     def backward(self, z: Tensor, label: Tensor, cotangent: Tensor) -> Tensor:
@@ -82,3 +87,11 @@ class TrainingMap:
         y = numbers[:, d:].reshape(m, 1, *self.known.y.shape[1:]) if self.unknowns > d else label.unsqueeze(1)
         own = Records(numbers[:, :d].reshape(m, 1, *self.known.x.shape[1:]), y)
         return Cohort(self.known, own, torch.zeros(m, dtype=torch.long, device=z.device))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torch's warning that torch itself, in its rules for tangents, uses what it has deprecated."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*torch.jit.script.*", category=FutureWarning)
+        yield
