@@ -55,3 +55,17 @@ def test_the_thresholds_of_s1(source, published, shared_data):
     assert abs(oracle.mean - published) < 3 * error
     if source is records.cifar10:  # S1 section VI-B: "1st percentile oracle MSE (~0.05)"; of all pairs it is 0.037
         assert oracle.percentiles[1] == pytest.approx(0.05, abs=0.005)
+
+
+def test_a_target_that_lies_in_the_pool_may_be_left_out(monkeypatch):
+    """Against the slow definition, over several blocks of targets."""
+    monkeypatch.setattr("lostwax.metrics.oracle.BLOCK_NUMBERS", 30)
+    pool = torch.rand(10, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    rows = torch.tensor([7, 0, 3, 9])
+    assert nearest_neighbour(pool[rows], pool, ()).nearest.tolist() == rows.tolist()
+    found = nearest_neighbour(pool[rows], pool, (), not_row=rows)
+    for row, nearest, error in zip(rows.tolist(), found.nearest, found.errors, strict=True):
+        errors = (pool - pool[row]).square().mean(1)
+        errors[row] = torch.inf
+        assert nearest == int(errors.argmin())
+        assert error == pytest.approx(float(errors.min()))

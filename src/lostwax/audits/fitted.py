@@ -42,7 +42,7 @@ def audit_fitted(
         findings.append(converged.finding("as converged", _verdicts(converged, converged)))
     blind, _ = known_moments(fitted.table, chosen)
     truth = fitted.table[chosen].x
-    nearest = scoring.nearest(truth, fitted.table.x, not_row=chosen)
+    nearest = fitted.table.x[torch.from_numpy(scoring.oracle(truth, fitted.table.x, not_row=chosen).nearest)]
     return Audit(
         subject=fitted.name,
         kind="this model",

@@ -14,7 +14,6 @@ from lostwax.audits.pixels import pixel_metrics
 from lostwax.metrics import MAE, MSE, Null, Oracle, SpreadRMSE, nearest_neighbour, other_secrets
 from lostwax.types import Metric, Records
 
-BLOCK_NUMBERS = 8_000_000
 LABEL_AGREES = 1e-3  # a real-valued label is right within this many of its standard deviations
 
 
@@ -50,35 +49,17 @@ class Scoring:
         scores = other_secrets(self.headline, guess[first], truth.x[first])
         return {Null.OTHER_SECRETS: _numbers(self.headline, scores)}
 
-    def oracle(self, truth: Tensor, pool: Tensor) -> Oracle:
+    def oracle(self, truth: Tensor, pool: Tensor, not_row: Tensor | None = None) -> Oracle:
         """The records of the pool as guesses, in units of the headline: per pixel, or in deviations of a feature."""
+        percentiles = (1, 10, 50) if not_row is None else ()
         if self.headline is not self.criterion:
-            return nearest_neighbour(truth, pool)
+            return nearest_neighbour(truth, pool, percentiles, not_row=not_row)
         unit = torch.where(self.criterion.deviation > 0, self.criterion.deviation, 1.0)
-        return nearest_neighbour(truth / unit, pool / unit)
+        return nearest_neighbour(truth / unit, pool / unit, percentiles, not_row=not_row)
 
     def rebuilt(self, errors: Mapping[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
         """(games,) within the threshold?"""
         return errors[self.criterion.name] <= self.threshold
-
-    def nearest(self, truth: Tensor, pool: Tensor, not_row: Tensor) -> Tensor:
-        """For each game the row of the pool nearest the truth by the headline metric; `not_row` is out of the game.
-
-        An oracle rather than an attack: it is told which row comes nearest. An attack that does worse has rebuilt
-        nothing that the adversary did not have already (S1 section V-B).
-        """
-        varies = self.criterion.deviation > 0
-        unit = (
-            self.criterion.deviation if self.headline is self.criterion else torch.ones_like(self.criterion.deviation)
-        )
-        rows, targets = ((part.flatten(1)[:, varies] / unit[varies]) for part in (pool, truth))
-        nearest = torch.empty(len(truth), dtype=torch.long)
-        size = max(1, BLOCK_NUMBERS // len(pool))
-        for start in range(0, len(truth), size):
-            distance = torch.cdist(targets[start : start + size], rows)  # (block, n)
-            distance[torch.arange(len(distance)), not_row[start : start + size]] = torch.inf
-            nearest[start : start + size] = distance.argmin(1)
-        return pool[nearest]
 
 
 def all_metrics(prior: Tensor, asked: Sequence[Metric]) -> tuple[Metric, ...]:

@@ -24,22 +24,28 @@ class Oracle(NamedTuple):
     pool: int  # records in the pool
 
 
-def nearest_neighbour(targets: Tensor, pool: Tensor, percentiles: Sequence[float] = (1, 10, 50)) -> Oracle:
+def nearest_neighbour(
+    targets: Tensor, pool: Tensor, percentiles: Sequence[float] = (1, 10, 50), *, not_row: Tensor | None = None
+) -> Oracle:
     """The best that guessing a record of the pool can do, told which is best.
 
     An attack with a larger error has rebuilt nothing that was not there before (one with a smaller may still know no
     more than the mean, which is nearer than any record where records have many independent numbers). A percentile is
     taken for each target over the whole pool and then averaged over targets, as the nearest neighbour's error
     is (the 0th percentile): that, not the percentile of all pairs, gives S1's 0.05 on CIFAR-10.
-    Memory is bounded: distances exist for a block of targets at a time.
+    `not_row` (targets,) is a row of the pool that is out of the game for each target: the target itself, where it
+    lies there. Memory is bounded: distances exist for a block of targets at a time.
     """
     _check(targets, pool, percentiles)
     rows, wanted = pool.flatten(1), targets.flatten(1)  # (n, d), (games, d)
     errors: list[Tensor] = []
     nearest: list[Tensor] = []
     orders: list[NDArray[np.float64]] = []
-    for block in torch.split(wanted, max(1, BLOCK_NUMBERS // len(pool))):
+    size = max(1, BLOCK_NUMBERS // len(pool))
+    for start, block in zip(range(0, len(wanted), size), torch.split(wanted, size), strict=True):
         distance = torch.cat([torch.cdist(block, part) for part in torch.split(rows, POOL_ROWS)], 1)  # (block, n)
+        if not_row is not None:
+            distance[torch.arange(len(block)), not_row[start : start + size]] = torch.inf
         best = distance.argmin(1)
         nearest.append(best)
         # again, and exactly: cdist's products lose the digits of small distances

@@ -103,6 +103,12 @@ class Descent(ABC):
         return self._tile_size(*self._prepare(net, cohort))
 
     @final
+    def public_start(self, net: nn.Module) -> bool:
+        """Does training begin at the same weights whoever trains, whatever the model's number? It draws twice to see."""
+        ours, theirs = (self.init(net, [number], seed=number) for number in (0, 1))
+        return all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+    @final
     def step(
         self, net: Architecture, state: State, batch: Batch, number: int, steps: int, slope_of: Gradient = gradient
     ) -> tuple[State, Params]:

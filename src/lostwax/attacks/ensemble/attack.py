@@ -9,6 +9,7 @@ import torch
 from lostwax.attacks.ensemble.frame import Frame
 from lostwax.attacks.ensemble.reconstructor import Inverting
 from lostwax.attacks.ensemble.simulation import Simulator
+from lostwax.defences import Defended
 from lostwax.threats import Informed
 from lostwax.trainers.descent import Descent
 from lostwax.types import Knowledge
@@ -57,12 +58,14 @@ class Ensemble:
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it cannot play this game."""
         refusal, prior, trainer = "Ensemble cannot play this game: ", knowledge.prior, knowledge.trainer
+        while isinstance(trainer, Defended):
+            trainer = trainer.trainer
         if not isinstance(knowledge.threat, Informed):
             return refusal + (
                 "it looks for the one missing record, but the adversary is "
                 f"{type(knowledge.threat).__name__}. Use threat=Informed(known)."
             )
-        if isinstance(trainer, Descent) and getattr(trainer.init, "seed", 0) is None:
+        if isinstance(trainer, Descent) and not trainer.public_start(knowledge.net):
             return refusal + (
                 "the initialisation is private, and moves the weights so much more than one record does that no number "
                 "of simulated models would show it. With a public one (init=LeCunNormal(seed=0)) it could."

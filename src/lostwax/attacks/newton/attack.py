@@ -60,9 +60,9 @@ class Newton:
         if not isinstance(trainer, Descent):
             return refusal + (
                 f"it differentiates through the steps of GD, SGD, Adam or AdamW, but the trainer is "
-                f"{type(trainer).__name__}. For a linear model at its optimum, use ClosedForm."
+                f"{type(trainer).__name__}. For a linear model at its optimum use ClosedForm, else Ensemble or RecoNN."
             )
-        if not _same_start(trainer, knowledge):
+        if not trainer.public_start(knowledge.net):
             return refusal + (
                 "the initialisation is private, so the weights are no function of the record alone. With a public one "
                 "(init=LeCunNormal(seed=0)) it could."
@@ -123,12 +123,6 @@ class Newton:
         if self.coordinates is None:
             return Coordinates.of(records)
         return Coordinates.principal(records, min(self.coordinates, len(records)))
-
-
-def _same_start(trainer: Descent, knowledge: Knowledge) -> bool:
-    """Does training begin at the same weights whoever trains, whatever the model's number?"""
-    ours, theirs = (trainer.init(knowledge.net, [number], seed=number) for number in (0, 1))
-    return all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def _together(known: Records, prior: Records) -> Records:
