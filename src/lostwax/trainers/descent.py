@@ -104,7 +104,7 @@ class Descent(ABC):
 
     @final
     def public_start(self, net: nn.Module) -> bool:
-        """Does training begin at the same weights whoever trains, whatever the model's number? It draws twice to see."""
+        """Does training begin at the same weights whoever trains, whatever the model's number? Told by two draws."""
         ours, theirs = (self.init(net, [number], seed=number) for number in (0, 1))
         return all(torch.equal(ours[name], theirs[name]) for name in ours)
 
