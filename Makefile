@@ -4,19 +4,19 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-gpu check bare results clean
+.PHONY: demo test chromium test-slow test-gpu check bare results clean
 
 demo: $(STAMP)
 	$(BIN)/lostwax demo --out demo
 
-test: check bare
+test: check bare chromium
 	$(BIN)/pytest -n 2 -m "not slow and not gpu" --cov --cov-report=term:skip-covered --cov-fail-under=90
 
 test-slow: $(STAMP)
 	$(BIN)/pytest -m slow
 
 test-gpu: $(STAMP)
-	$(BIN)/pytest -m gpu
+	TRITON_INTERPRET=0 $(BIN)/pytest -m gpu
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -30,6 +30,12 @@ bare: $(STAMP)
 	$(VENV)-bare/bin/python tests/bare_imports.py light
 	$(BIN)/python tests/bare_imports.py optional
 
+# Reports are tested in a real browser: fetched where that is allowed, otherwise those tests are skipped.
+chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+	|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq chromium; } \
+	|| echo "No Chromium here: the tests of reports in a browser are skipped."
+
 results: $(STAMP)
 	$(BIN)/python -m lostwax.reports.results
 
@@ -40,4 +46,4 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) $(VENV)-bare demo .pytest_cache .mypy_cache .ruff_cache .coverage
+	rm -rf $(VENV) $(VENV)-bare demo .pytest_cache .mypy_cache .ruff_cache .coverage artefacts

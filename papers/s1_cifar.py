@@ -61,6 +61,7 @@ class Game:
     known: int | None = None  # so many of the known records, None for all
     shadows: int | None = None  # at most so many shadow models: for slow victims
     looks: bool = True  # S1's loss, which is after images that look right; else the squared error alone
+    kernel: bool = False  # no decoder, but a regression in closed form
 
 
 DEFAULT = Game(paper=0.0049, accuracies=(0.392, 0.388))
@@ -139,17 +140,16 @@ def play(game: Game, everything: Split, options: argparse.Namespace) -> tuple[Pl
     held_out = max(2, round(VALIDATION * count))
     seen, records, _ = shadow_models(game, data, count, options.store)
     knowledge = Knowledge(NET, game.trainer, lw.Informed(data.known), lw.Weights(), data.prior)
-    reconstruct = recipe(game, options).learn(
-        knowledge,
-        ShadowTable(seen[held_out:], records[held_out:]),
-        ShadowTable(seen[:held_out], records[:held_out]),
-        seed=options.seed,
+    tables = ShadowTable(seen[held_out:], records[held_out:]), ShadowTable(seen[:held_out], records[:held_out])
+    reconstruct = (
+        lw.KernelRidge().learn(knowledge, *tables)
+        if game.kernel
+        else recipe(game, options).learn(knowledge, *tables, seed=options.seed)
     )
     victims = game.trainer(NET, cohort(data), seed=options.seed)
     guess = reconstruct(victims).records
-    sizes = (
-        f"{len(data.known):,} known, {count:,} shadow models, {len(data.secrets):,} targets, "
-        f"{options.members} decoder{'s' if options.members > 1 else ''}"
+    sizes = f"{len(data.known):,} known, {count:,} shadow models, {len(data.secrets):,} targets, " + (
+        "kernel ridge" if game.kernel else f"{options.members} decoder{'s' if options.members > 1 else ''}"
     )
     right = (guess.y[:, 0] == data.secrets.y).cpu().numpy()
     return Played(guess.x[:, 0], squared_errors(guess.x[:, 0], data.secrets.x), right, sizes), victims

@@ -19,6 +19,7 @@ ROOMS = [
     "inits",
     "schedules",
     "tensor_files",
+    "progress",
     "records",
     "nets",
     "trainers",
@@ -32,8 +33,10 @@ ROOMS = [
     "bounds",
     "adapters",
     "audits",
+    "policies",
     "reports",
     "verbs",
+    "recipes",
     "demo",
     "cli",
 ]

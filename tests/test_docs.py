@@ -1,11 +1,14 @@
-"""Every Python block in README and docs runs, and every example does."""
+"""Every Python block in README and docs runs, and so does every example, and every command of the tutorial."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from lostwax.cli import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -23,6 +26,21 @@ def test_snippets_run(page, tmp_path, monkeypatch):
     names = {}
     for number, block in enumerate(blocks(page)):
         exec(compile(block, f"{page.name}, block {number}", "exec"), names)
+
+
+def test_the_tutorial_can_be_followed(tmp_path, monkeypatch):
+    """From top to bottom: a block that begins with a file's name is that file, a shell block is run line by line."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "tutorial.md").read_text()
+    for kind, block in re.findall(r"^```(python|toml|sh)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
+        if kind != "sh":
+            Path(block.splitlines()[0].removeprefix("# ")).write_text(block)
+            continue
+        for line in block.splitlines():
+            words = shlex.split(line, comments=True)
+            expected = re.search(r"# exit code (\d)", line)
+            assert words[0] == "lostwax"
+            assert main(words[1:]) == (int(expected[1]) if expected else 0), line
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)

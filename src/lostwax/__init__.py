@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lostwax import adapters as adapters
     from lostwax import bounds as bounds
     from lostwax import decoders as decoders
     from lostwax import defences as defences
@@ -15,16 +16,25 @@ if TYPE_CHECKING:
     from lostwax import nets as nets
     from lostwax import records as records
     from lostwax import schedules as schedules
+    from lostwax import shadows as shadows
     from lostwax.access import Layers as Layers
     from lostwax.access import Logits as Logits
     from lostwax.access import Weights as Weights
+    from lostwax.adapters import OwnTraining as OwnTraining
+    from lostwax.adapters import load_weights as load_weights
     from lostwax.attacks import Adversarial as Adversarial
     from lostwax.attacks import Affine as Affine
     from lostwax.attacks import ClosedForm as ClosedForm
     from lostwax.attacks import Ensemble as Ensemble
+    from lostwax.attacks import GradientInversion as GradientInversion
+    from lostwax.attacks import InnerProducts as InnerProducts
+    from lostwax.attacks import KernelRidge as KernelRidge
+    from lostwax.attacks import LargestProducts as LargestProducts
+    from lostwax.attacks import LogLikelihood as LogLikelihood
     from lostwax.attacks import NearestCandidate as NearestCandidate
     from lostwax.attacks import Newton as Newton
     from lostwax.attacks import Perceptual as Perceptual
+    from lostwax.attacks import PriorAware as PriorAware
     from lostwax.attacks import RecoNN as RecoNN
     from lostwax.attacks import Refit as Refit
     from lostwax.attacks import Repeats as Repeats
@@ -35,7 +45,9 @@ if TYPE_CHECKING:
     from lostwax.bounds import Plan as Plan
     from lostwax.bounds import bound as bound
     from lostwax.bounds import calibrate as calibrate
+    from lostwax.policies import Policy as Policy
     from lostwax.threats import Informed as Informed
+    from lostwax.trainers import DPSGD as DPSGD
     from lostwax.trainers import GD as GD
     from lostwax.trainers import SGD as SGD
     from lostwax.trainers import Adam as Adam
@@ -46,12 +58,14 @@ if TYPE_CHECKING:
     from lostwax.types import Knowledge as Knowledge
     from lostwax.types import Records as Records
     from lostwax.verbs import audit as audit
+    from lostwax.verbs import report as report
     from lostwax.verbs import simulate as simulate
 
 __version__ = "0.1.0"
 
 _HOME = {
     "audit": "verbs",
+    "report": "verbs",
     "simulate": "verbs",
     "bound": "bounds",
     "calibrate": "bounds",
@@ -59,15 +73,19 @@ _HOME = {
     "Plan": "bounds",
     "Audit": "audits",
     "Verdict": "audits",
+    "Policy": "policies",
     "Hints": "types",
     "Knowledge": "types",
     "Records": "types",
+    "DPSGD": "trainers",
     "GD": "trainers",
     "SGD": "trainers",
     "Adam": "trainers",
     "AdamW": "trainers",
     "Optimum": "trainers",
     "own_gradients": "trainers",
+    "OwnTraining": "adapters",
+    "load_weights": "adapters",
     "Informed": "threats",
     "Layers": "access",
     "Logits": "access",
@@ -76,15 +94,33 @@ _HOME = {
     "Affine": "attacks",
     "ClosedForm": "attacks",
     "Ensemble": "attacks",
+    "KernelRidge": "attacks",
     "Perceptual": "attacks",
+    "GradientInversion": "attacks",
+    "InnerProducts": "attacks",
+    "LargestProducts": "attacks",
+    "LogLikelihood": "attacks",
     "NearestCandidate": "attacks",
     "Newton": "attacks",
+    "PriorAware": "attacks",
     "RecoNN": "attacks",
     "Refit": "attacks",
     "Repeats": "attacks",
     "Shifts": "attacks",
 }
-_ROOMS = ("bounds", "decoders", "defences", "inits", "losses", "metrics", "nets", "records", "schedules")
+_ROOMS = (
+    "adapters",
+    "bounds",
+    "decoders",
+    "defences",
+    "inits",
+    "losses",
+    "metrics",
+    "nets",
+    "records",
+    "schedules",
+    "shadows",
+)
 
 __all__ = ["__version__", *_HOME, *_ROOMS]
 

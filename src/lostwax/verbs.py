@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from torch import nn
 
     from lostwax.audits import Audit
+    from lostwax.shadows import Engine
     from lostwax.types import Access, Attack, Cohort, Metric, Records, Release, Threat, Trainer
 
 
@@ -29,37 +31,53 @@ def audit(
     secrets: Records | None = None,
     threshold: float = 0.05,
     metrics: Sequence[Metric] = (),
+    max_minutes: float | None = None,
 ) -> Audit:
     """Can training records be rebuilt from this model?
 
     Two kinds of question, and the answer says which it was:
 
-    - *this very model*: a fitted scikit-learn estimator (or a torch linear layer, with `trainer=Optimum(...)` for the
-      objective it minimises) and `data=(X, y)`, the table it was fitted on. Every row is played for; `games` picks
-      some of them by `seed`.
-    - *this way of training*: a torch module with `trainer`, `threat`, `attack`, `prior` and `secrets`. Victims are
-      trained on secrets that the attack never sees. `metrics` are further metrics to judge the guesses by, besides
-      the mean errors, and for images PSNR, SSIM and (where its weights are at hand) LPIPS.
+    - *this very model*: a fitted scikit-learn estimator and `data=(X, y)`, the table it was fitted on. Every row is
+      played for; `games` picks some of them by `seed`. Likewise a torch linear layer, with `trainer=Optimum(...)` for
+      the objective it minimises, or any net with its released weights and the trainer that made them, `GD(...)`.
+    - *this way of training*: a torch module with `trainer`, `threat`, `prior` and `secrets`. Victims are trained on
+      secrets that the attack never sees. Without an `attack` every one that can play does, the cheapest first, within
+      `max_minutes`, and the one that rebuilds most comes first. `metrics` are further metrics to judge the guesses by,
+      besides the mean errors, and for images PSNR, SSIM and (where its weights are at hand) LPIPS.
 
     A record counts as rebuilt when its error is within `threshold` feature standard deviations.
     """
-    if not threshold > 0:
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not threshold > 0:
         raise ValueError(f"audit: expected threshold > 0, got {threshold}.")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"audit: expected seed to be a whole number, got {seed!r}.")
     game = {"threat": threat, "attack": attack, "access": access, "prior": prior, "secrets": secrets}
-    asked = {**game, "metrics": tuple(metrics) or None}
+    asked = {**game, "metrics": metrics or None, "max_minutes": max_minutes}
     if data is not None:
         return _audit_model(model, data, sample_weight, trainer, asked, games, seed, threshold)
-    if trainer is None or threat is None or attack is None or prior is None or secrets is None:
-        absent = [name for name, value in {"trainer": trainer, **game}.items() if value is None and name != "access"]
+    if sample_weight is not None:
+        raise TypeError("audit: sample_weight has no meaning without data=(X, y). Leave it out.")
+    if trainer is None or threat is None or prior is None or secrets is None:
+        needed = {"trainer": trainer, "threat": threat, "prior": prior, "secrets": secrets}
+        absent = [name for name, value in needed.items() if value is None]
         raise TypeError(
             "audit: pass data=(X, y), the table the model was fitted on, to audit this very model; or "
             f"{', '.join(absent)} to audit this way of training."
         )
-    _check_games(games, len(secrets), "one secret a game")
-    from lostwax.audits import audit_procedure
+    from lostwax.audits import audit_procedure, check_arguments
 
+    check_arguments(
+        model,
+        prior=prior,
+        secrets=secrets,
+        metrics=metrics,
+        trainer=trainer,
+        threat=threat,
+        attack=attack,
+        access=access,
+    )
+    _check_games(games, len(secrets), "one secret a game")
+    _check_minutes(max_minutes, attack)
     return audit_procedure(
         model,
         trainer=trainer,
@@ -72,6 +90,7 @@ def audit(
         threshold=threshold,
         access=access,
         metrics=tuple(metrics),
+        max_minutes=max_minutes,
     )
 
 
@@ -86,14 +105,21 @@ def _audit_model(
     threshold: float,
 ) -> Audit:
     from lostwax.adapters import sklearn, torch_linear
-    from lostwax.audits import audit_fitted
+    from lostwax.adapters.torch_table import read_table
+    from lostwax.audits import audit_fitted, audit_released
+    from lostwax.trainers.descent import Descent
 
     is_torch = isinstance(model, sys.modules["torch"].nn.Module)
+    stepwise = is_torch and isinstance(trainer, Descent)
     foreign = {**game, "sample_weight": sample_weight} if is_torch else {**game, "trainer": trainer}
-    unused = [name for name, value in foreign.items() if value is not None]
+    unused = [name for name, value in foreign.items() if value is not None and not (stepwise and name == "attack")]
     if unused:
-        kind = "a torch layer" if is_torch else "a scikit-learn model"
+        kind = "a torch net" if is_torch else "a scikit-learn model"
         raise TypeError(f"audit: {', '.join(unused)} has no meaning for {kind} with data=(X, y). Leave it out.")
+    if isinstance(trainer, Descent):
+        table, attack = read_table(data, trainer.dtype), game["attack"]
+        _check_games(games, len(table), "the records of the training set")
+        return audit_released(model, table, trainer=trainer, attack=attack, games=games, seed=seed, threshold=threshold)
     fitted = torch_linear.read(model, data, trainer) if is_torch else sklearn.read(model, data, sample_weight)
     _check_games(games, len(fitted.table), "the rows of the table")
     X, _ = sklearn.unpack(data)
@@ -110,6 +136,20 @@ def _check_games(games: int | None, most: int, why: str) -> None:
         raise ValueError(f"audit: expected 1 <= games <= {most} ({why}), got {games}.")
 
 
+def _check_minutes(minutes: float | None, attack: Attack | None) -> None:
+    if minutes is None:
+        return
+    if attack is not None:
+        raise TypeError(
+            f"audit: max_minutes limits the choice among attacks, and attack={type(attack).__name__}(...) leaves none. "
+            "Leave one of them out."
+        )
+    if isinstance(minutes, bool) or not isinstance(minutes, int | float):
+        raise TypeError(f"audit: expected max_minutes to be a number, or None for no limit, got {minutes!r}.")
+    if not 0 < minutes < float("inf"):
+        raise ValueError(f"audit: expected max_minutes > 0, or None for no limit, got {minutes}.")
+
+
 def simulate(
     net: nn.Module,
     *,
@@ -118,13 +158,32 @@ def simulate(
     prior: Records,
     models: int,
     seed: int = 0,
-    chunk: int | None = None,
+    store: str | Path | None = None,
+    engine: Engine | None = None,
 ) -> Iterator[tuple[Cohort, Release]]:
     """Shadow models by the victim's own trainer, chunk by chunk: the secrets they were trained on, and their weights.
 
-    Model i is the same model whatever the chunk. Memory is bounded by the chunk: `chunk` models, or None for what a
-    quarter of the free memory holds.
-    """
-    from lostwax.shadows.local import Local
+    Model i is the same model whatever the chunk, and whichever engine trains it: `lw.shadows.Local()`, the default, or
+    `lw.shadows.Ray()`. Memory is bounded by the chunk.
 
-    return Local(chunk)(trainer, net, threat, prior, models=models, seed=seed)
+    Without a `store` they are trained as they are asked for. With one, a folder or any fsspec URL, what it lacks is
+    trained and written before this returns, and all are then read from there: after a crash, call it again.
+    """
+    from lostwax.shadows import Game, Local, Store
+
+    engine = engine or Local()
+    if store is None:
+        return engine(trainer, net, threat, prior, models=models, seed=seed)
+    return Store(store).simulate(Game(net, trainer, threat, prior, seed), models=models, engine=engine)
+
+
+def report(audit: Audit, folder: str | Path, *, records: bool = True) -> Path:
+    """Write a report that a person can read and pass on, and give the path of its page, `report.html`.
+
+    The page opens offline and needs nothing beside it. Next to it: `audit.json` (every number, for programs),
+    `records.csv` (one row a game), `figures/`, and `records.safetensors` (originals and reconstructions).
+    With `records=False` nothing of the records, neither the true ones nor the rebuilt, is written anywhere.
+    """
+    from lostwax.reports import write
+
+    return write(audit, folder, records=records)

@@ -149,7 +149,7 @@ def test_metrics_that_cannot_be_used_are_refused_before_any_work():
         ValueError, match=r'2 of metrics are called "mean absolute error". Give them names of their own'
     ):
         audited(Untouched(), metrics=(lw.metrics.MAE(), lw.metrics.MAE()))
-    with pytest.raises(TypeError, match="metrics has no meaning for a torch layer"):
+    with pytest.raises(TypeError, match="metrics has no meaning for a torch net"):
         lw.audit(nn.Linear(2, 2), (np.zeros((3, 2)), np.zeros(3)), metrics=(lw.metrics.MAE(),))
 
 

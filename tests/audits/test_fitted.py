@@ -262,5 +262,5 @@ def test_weight_decay_as_torch_means_it():
         optimiser.step()
     audit = lw.audit(head, (x, labels), trainer=lw.Optimum(ridge=1e-2, mean=True, penalise_bias=True))
     assert audit.findings[0].rebuilt.all()
-    with pytest.raises(TypeError, match="sample_weight has no meaning for a torch layer"):
+    with pytest.raises(TypeError, match="sample_weight has no meaning for a torch net"):
         lw.audit(head, (x, labels), trainer=lw.Optimum(), sample_weight=np.ones(150))

@@ -27,3 +27,13 @@ def test_underflow_and_overflow_stay_on_the_safe_side():
 def test_it_reads_as_a_sentence():
     text = str(bound(noise_multiplier=1.0, baseline=0.1))
     assert text.startswith("success between 0.38914 and 0.38914 (blind guess 0.1, 3.8914 times that; certified")
+
+
+def test_it_is_broken_beyond_three_standard_errors():
+    ceiling = bound(noise_multiplier=4.0, steps=4, baseline=0.25)
+    for games in (1_000, 100_000):
+        mean, spread = games * ceiling.upper, (games * ceiling.upper * (1 - ceiling.upper)) ** 0.5
+        assert not ceiling.broken_by(round(mean + 2.8 * spread), games)
+        assert ceiling.broken_by(round(mean + 3.2 * spread), games)
+    assert not ceiling.broken_by(3, 3)
+    assert not ceiling.broken_by(0, 10)

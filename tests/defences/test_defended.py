@@ -31,8 +31,8 @@ def test_it_trains_and_then_defends(net, parts):
 @pytest.mark.parametrize("by", [Quantised(), NOISE], ids=repr)
 def test_chunks_of_whole_tiles_change_no_byte(by, net, parts):
     def weights(chunk):
-        trainer, threat = Defended(TRAINER, by=by), lw.Informed(parts[0])
-        chunks = lw.simulate(net, trainer=trainer, threat=threat, prior=parts[1], models=12, seed=1, chunk=chunk)
+        trainer, threat, engine = Defended(TRAINER, by=by), lw.Informed(parts[0]), lw.shadows.Local(chunk)
+        chunks = lw.simulate(net, trainer=trainer, threat=threat, prior=parts[1], models=12, seed=1, engine=engine)
         return torch.cat([release.flat() for _, release in chunks])
 
     assert torch.equal(weights(4), weights(12))

@@ -18,12 +18,18 @@ RUNS = {
     "s1_table2": (f"{SIZES} --rows logits", 1 + 4),
     "s1_figure6": (f"{SIZES} --rows letters --members 2", 1 + 4),
     "s1_figure7": (f"{SIZES} --rows 0.2_512_private", 1 + 4),
+    "s1_figure9": (f"{SIZES} --rows epsilon_100", 1 + 4 + 2),
     "s1_figure11": (f"{SIZES} --rows losses refit", 4),
     "s1_figure12": (f"{SIZES} --shadows 150 --rows 100", 1 + 4 + 3 * 4),
     "s1_figure13": (f"{SIZES} --shadows 50 --rows warm", 1 + 1 + 4),
     "s1_figure21": (SIZES, 1 + 4 + 2),
     "s1_figure22": (f"{SIZES} --rows relu", 4),
+    "s3_attacks": (
+        "--repetitions 20 --pool 40 --test 50 --iterations 3 --epsilons 4 100 --rows clip_1 batches priors gradient",
+        2 * 5 + 5 + 2 * 5 + 5,
+    ),
     "newton_defences": ("--known 20 --prior 30 --targets 2 --test 30 --rows none noise_1e-3", 3 + 2 * 3),
+    "newton_cifar": ("--known 8 --prior 20 --targets 2 --bank 4 --products 5", 9),
     "ensemble_relu": (f"{SIZES} --targets 2 --models 10 --rounds 2 --rows private_0.2_512", 8 + 1),
 }
 CIFAR_RUNS = {
@@ -39,8 +45,11 @@ SMALLER = {
         ("ConvDecoder()", "ConvDecoder(channels=(1, 1))"),
         ("looks: bool = True", "looks: bool = False"),
     ],
+    "s1_figure9": [("STEPS = 1e-3, 1e-5, 100", "STEPS = 1e-3, 1e-5, 10")],
+    "s3_attacks": [("steps: int = 100", "steps: int = 3"), ("steps=1_000, known=499", "steps=6, known=40")],
     "newton_defences": [("lw.Newton(", "lw.Newton(coordinates=5, ")],
 }
+NO_OPTIONS = ("s3_table2", "s3_fixed_epsilon")
 ONLY_HELP = ("s1_table3", "s1_table4", "s1_figure5", "s1_figure17", "newton_mnist")
 
 
@@ -119,8 +128,8 @@ def test_help_names_the_rows(name, papers, monkeypatch, capsys):
 
 
 def test_every_script_is_tried(root):
-    ours = [path for room in ("s1", "newton", "ensemble") for path in (root / "papers").glob(f"{room}_*.py")]
-    scripts = {path.stem for path in ours} - {"s1_mnist", "s1_cifar"}  # which only set up
+    ours = [path for room in ("s1", "s3", "newton", "ensemble") for path in (root / "papers").glob(f"{room}_*.py")]
+    scripts = {path.stem for path in ours} - {"s1_mnist", "s1_cifar", *NO_OPTIONS}  # which only set up, or just run
     assert scripts == {*RUNS, *CIFAR_RUNS, *ONLY_HELP}, (
         "name a new script in RUNS, or, where it takes long, in ONLY_HELP"
     )

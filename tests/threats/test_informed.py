@@ -41,7 +41,7 @@ def test_features_go_with_their_record():
 
 @pytest.mark.parametrize(
     ("pool", "m", "start", "message"),
-    [(POOL[:0], 1, 0, "pool of at least one record"), (POOL, 0, 0, "got m=0"), (POOL, 1, -1, "start=-1")],
+    [(POOL[:0], 1, 0, "pool of at least 1 records"), (POOL, 0, 0, "got m=0"), (POOL, 1, -1, "start=-1")],
 )
 def test_bad_deals_are_refused(pool, m, start, message):
     with pytest.raises(ValueError, match=message):
@@ -86,3 +86,26 @@ def test_of_a_secret_nothing_is_told_but_its_known_parts():
 def test_parts_are_a_mask_of_some(parts, words):
     with pytest.raises(ValueError, match=words):
         Informed(THREAT.known, parts=parts)
+
+
+def test_several_secrets_of_a_model_are_records_of_one_pass():
+    threat = Informed(THREAT.known, secrets=2)
+    cohort = threat.deal(POOL, 6, seed=0)
+    assert cohort.own.x.shape == (6, 2, 4)
+    assert cohort.own.y.shape == (6, 2)
+    passes = cohort.own.x[..., 0].reshape(3, 4)  # five records make two pairs
+    assert all(len(set(one.tolist())) == 4 for one in passes)
+    assert torch.equal(threat.deal(POOL, 2, seed=0, start=3).own.x, cohort.own.x[3:5])
+    with pytest.raises(ValueError, match="at least 2 records, got 1"):
+        threat.deal(POOL[:1], 1, seed=0)
+
+
+@pytest.mark.parametrize("told", [{"parts": LEFT}, {"candidates": 2}])
+def test_what_is_told_of_one_secret_is_not_told_of_several(told):
+    with pytest.raises(ValueError, match="tell about one secret record, but there are secrets=2"):
+        Informed(THREAT.known, secrets=2, **told)
+
+
+def test_there_is_a_secret():
+    with pytest.raises(ValueError, match="expected secrets >= 1, got 0"):
+        Informed(THREAT.known, secrets=0)

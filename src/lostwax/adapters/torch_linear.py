@@ -23,12 +23,14 @@ def read(net: nn.Module, data: Any, trainer: Any) -> Fitted:
     if layer is None:
         raise TypeError(
             f"audit: the closed form solves one linear layer for its input; {type(net).__name__} is not an nn.Linear "
-            "(perhaps after nn.Flatten). For a head on a frozen backbone pass the head and the backbone's features."
+            "(perhaps after nn.Flatten). For a head on a frozen backbone pass the head and the backbone's features. "
+            "For a net that was trained by gradient steps, name them: trainer=lw.GD(...)."
         )
     if not isinstance(trainer, Optimum):
         raise TypeError(
             "audit: a torch layer does not say what it was trained to minimise: pass "
-            f"trainer=lw.Optimum(loss=..., ridge=...), got {type(trainer).__name__}."
+            "trainer=lw.Optimum(loss=..., ridge=...), or the steps that made it, trainer=lw.GD(...); "
+            f"got {type(trainer).__name__}."
         )
     X, y = inputs.unpack(data)
     values = inputs.features(X)

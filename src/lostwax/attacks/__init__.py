@@ -2,8 +2,11 @@
 
 from lostwax.attacks.closed_form import ClosedForm
 from lostwax.attacks.ensemble import Ensemble
+from lostwax.attacks.gradient import GradientInversion
+from lostwax.attacks.kernel_ridge import KernelRidge
 from lostwax.attacks.nearest_candidate import NearestCandidate
 from lostwax.attacks.newton import Newton
+from lostwax.attacks.prior_aware import InnerProducts, LargestProducts, LogLikelihood, PriorAware
 from lostwax.attacks.reconn import Adversarial, Affine, Perceptual, RecoNN, Repeats, Shifts
 from lostwax.attacks.refit import Refit
 
@@ -12,9 +15,15 @@ __all__ = [
     "Affine",
     "ClosedForm",
     "Ensemble",
+    "GradientInversion",
+    "InnerProducts",
+    "KernelRidge",
+    "LargestProducts",
+    "LogLikelihood",
     "NearestCandidate",
     "Newton",
     "Perceptual",
+    "PriorAware",
     "RecoNN",
     "Refit",
     "Repeats",

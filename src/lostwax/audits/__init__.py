@@ -1,7 +1,9 @@
 """The two kinds of audit, this very model and this way of training, and what they find."""
 
+from lostwax.audits.arguments import check_arguments
 from lostwax.audits.audit import Audit, Finding, Verdict
 from lostwax.audits.fitted import audit_fitted
 from lostwax.audits.procedure import audit_procedure
+from lostwax.audits.released import audit_released
 
-__all__ = ["Audit", "Finding", "Verdict", "audit_fitted", "audit_procedure"]
+__all__ = ["Audit", "Finding", "Verdict", "audit_fitted", "audit_procedure", "audit_released", "check_arguments"]

@@ -9,16 +9,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from sys import float_info
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lostwax.audits.saved import from_plain, read_plain, to_plain
 from lostwax.audits.text import as_table
 from lostwax.metrics import Correlation, Estimate, Null, TruePositives, correlation, success_rate, true_positives
 from lostwax.types import Guess, Records
 
-SCHEMA = 1
+if TYPE_CHECKING:
+    from lostwax.bounds import Ceiling
 
 
 class Verdict(StrEnum):
@@ -71,6 +73,7 @@ class Audit:
     # deviations), mean over games; the oracle is the 0th
     oracle_percentiles: Mapping[float, float] = field(default_factory=dict)
     chance: float | None = None  # of naming the secret among candidates; None where it has to be rebuilt
+    ceiling: Ceiling | None = None  # on the success of any attack, where training is differentially private
 
     @property
     def guess(self) -> Guess:
@@ -195,67 +198,17 @@ class Audit:
             raise IsADirectoryError(
                 f"Audit.to_json: path={path} is a folder. Name a file in it: {target / 'audit.json'}."
             )
+        text = json.dumps(to_plain(self), indent=1, allow_nan=False) + "\n"
         partial = target.with_name(target.name + ".part")
-        partial.write_text(json.dumps(self._plain(), indent=1, allow_nan=False) + "\n")
+        partial.write_text(text, encoding="utf-8")
         partial.replace(target)
         return target
 
-    def _plain(self) -> dict[str, Any]:
-        head = {
-            name: getattr(self, name)
-            for name in (
-                "subject",
-                "kind",
-                "threat",
-                "attack",
-                "metric",
-                "criterion",
-                "threshold",
-                "oracle",
-                "population",
-            )
-        }
-        return {
-            "schema": SCHEMA,
-            **head,
-            "notes": list(self.notes),
-            "classes": [str(name) for name in self.classes],
-            "summary": {name: _plain_numbers(numbers) for name, numbers in self.summary().items()},
-            "games": self.games.tolist(),
-            "findings": [_plain_finding(finding) for finding in self.findings],
-            "baselines": {
-                name: {metric: _numbers(errors) for metric, errors in by_metric.items()}
-                for name, by_metric in self.baselines.items()
-            },
-            "chance": self.chance,
-            "oracle_percentiles": {f"{number:g}": error for number, error in self.oracle_percentiles.items()},
-            "provenance": dict(self.provenance),
-        }
+    @classmethod
+    def from_json(cls, path: str | Path) -> Audit:
+        """Read what `to_json` wrote. The records are not in it: `truth.x` and the guesses have shape (games, 0)."""
+        return from_plain(read_plain(Path(path)), f"Audit.from_json: {path}")
 
     def __repr__(self) -> str:
         """The table, never the records: a notebook prints what its last line evaluates to."""
         return as_table(self)
-
-
-def _plain_finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "name": finding.name,
-        "seconds": finding.seconds,
-        "stationarity": finding.stationarity,
-        "errors": {metric: _numbers(errors) for metric, errors in finding.errors.items()},
-        "predicted": None if finding.predicted is None else _numbers(finding.predicted),
-        "rebuilt": finding.rebuilt.tolist(),
-        "labels_right": finding.labels_right.tolist(),
-        "label_errors": None if finding.label_errors is None else _numbers(finding.label_errors),
-        "null_errors": {null.name: _numbers(errors) for null, errors in finding.null_errors.items()},
-        "verdicts": [str(verdict) for verdict in finding.verdicts],
-    }
-
-
-def _plain_numbers(numbers: dict[str, float]) -> dict[str, float | None]:
-    return {name: value if abs(value) < float("inf") else None for name, value in numbers.items()}
-
-
-def _numbers(values: NDArray[np.float64]) -> list[float | None]:
-    """JSON has no infinity: an error without bound is null."""
-    return [value if abs(value) < float("inf") else None for value in values.tolist()]

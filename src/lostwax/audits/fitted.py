@@ -31,7 +31,7 @@ def audit_fitted(
 
     `shape` is that of a record where it is more than a row of features: an image.
     """
-    chosen = _draw(len(fitted.table), games, seed)
+    chosen = draw(len(fitted.table), games, seed)
     x = fitted.table.x if shape is None else fitted.table.x.reshape(-1, *shape)
     scoring = Scoring.of(x, threshold)
     best, notes = _converged(fitted)
@@ -155,7 +155,8 @@ def _needs_label(fitted: Fitted) -> bool:
     return fitted.model is not None and fitted.model.bias is None and not fitted.sums
 
 
-def _draw(rows: int, games: int | None, seed: int) -> Tensor:
+def draw(rows: int, games: int | None, seed: int) -> Tensor:
+    """Which rows are played for, in order."""
     if games is None:
         return torch.arange(rows)
     return torch.randperm(rows, generator=torch.Generator().manual_seed(seed))[:games].sort().values

@@ -6,19 +6,25 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import nn
 
 from lostwax.access import Weights
 from lostwax.audits import told
 from lostwax.audits.audit import Audit, Finding
+from lostwax.audits.ceiling import ceiling_of, check_under
 from lostwax.audits.checks import check_alike, check_ranges, check_trainable, overlap_notes
+from lostwax.audits.choice import Played, Tried, try_all
+from lostwax.audits.matching import one_by_one
 from lostwax.audits.scoring import Scoring, all_metrics, label_errors, labels_right
 from lostwax.defences import Defended
 from lostwax.provenance import fingerprint, machine, versions
 from lostwax.seeds import generator
 from lostwax.shadows import Local
-from lostwax.types import Access, Attack, Guess, Knowledge, Metric, Records, Release, Threat, Trainer
+from lostwax.trainers import DPSGD
+from lostwax.trainers.descent import Descent
+from lostwax.types import Access, Attack, Guess, Hints, Knowledge, Metric, Records, Release, Threat, Trainer
 
 
 def audit_procedure(
@@ -26,7 +32,7 @@ def audit_procedure(
     *,
     trainer: Trainer,
     threat: Threat,
-    attack: Attack,
+    attack: Attack | None,
     prior: Records,
     secrets: Records,
     games: int | None,
@@ -34,33 +40,47 @@ def audit_procedure(
     threshold: float,
     access: Access | None = None,
     metrics: Sequence[Metric] = (),
+    max_minutes: float | None = None,
 ) -> Audit:
     """Train one victim a game on secrets the attack never sees, and score what it makes of the releases.
 
-    All that can be refused is refused before the attack is prepared, which may take hours.
+    Without an attack, all that can play do (`choice`), against the same victims, within `max_minutes`.
+    All that can be refused is refused before an attack is prepared, which may take hours.
     """
+    end = None if max_minutes is None else time.monotonic() + 60 * max_minutes
     knowledge = Knowledge(net, trainer, threat, access or Weights(), prior)
-    if (objection := attack.objection(knowledge)) is not None:
+    if attack is not None and (objection := attack.objection(knowledge)) is not None:
         raise ValueError(f"audit: {objection}")
     check_alike(secrets, prior)
-    cohort = threat.deal(secrets, len(secrets) if games is None else games, seed=seed)
+    k = threat.deal(secrets, 1, seed=seed).secrets
+    cohort = threat.deal(secrets, len(secrets) // k if games is None else games, seed=seed)
     hints = threat.hints(cohort, secrets, seed=seed)
     known = cohort.shared
     check_trainable(net, trainer, threat, prior, secrets, seed=seed)
     check_ranges(known, prior, secrets)
     overlaps = overlap_notes(known, prior, secrets)
     more = all_metrics(prior.x, metrics)
-    # a seed of its own: an attack that trains shadows by the game's seed would draw the victims' private randomness
-    reconstruct = attack.prepare(knowledge, seed=int(generator(seed, "adversary").integers(2**62)))
     release = _victims(net, trainer, threat, secrets, games=len(cohort), seed=seed)
-    start = time.perf_counter()
-    guess = reconstruct(release, hints)
-    seconds = time.perf_counter() - start
-    truth = Records(cohort.own.x[:, 0].double().cpu(), cohort.own.y[:, 0].cpu())
-    found = Records(guess.records.x[:, 0].double().cpu().reshape(truth.x.shape), guess.records.y[:, 0].cpu())
+    # a seed of its own: an attack that trains shadows by the game's seed would draw the victims' private randomness
+    own_seed = int(generator(seed, "adversary").integers(2**62))
+
+    def play(one: Attack) -> Played:
+        reconstruct = one.prepare(knowledge, seed=own_seed)
+        start = time.perf_counter()
+        guess = reconstruct(release, hints)
+        return Played(one, one_by_one(guess, cohort.own), time.perf_counter() - start)
+
+    tried = try_all(knowledge, play, games=len(cohort), end=end) if attack is None else Tried((play(attack),), ())
+    truth = Records(cohort.own.x.flatten(0, 1).double().cpu(), cohort.own.y.flatten(0, 1).cpu())
     pool = torch.cat([prior.x, known.x]).double().cpu()  # all that the adversary has
     scoring = Scoring.of(pool, threshold, more)
-    errors = scoring.errors(found.x, truth.x)
+    scored = [(_finding(one, scoring, truth, prior, hints), one) for one in tried.played]
+    scored.sort(key=lambda pair: (-pair[0].rebuilt.mean(), np.median(pair[0].errors[scoring.headline.name])))
+    findings, played = zip(*scored, strict=True)
+    if attack is not None:
+        findings = (replace(findings[0], name="as released"),)
+    ceiling = ceiling_of(trainer, hints, prior, scoring, secrets=k)
+    check_under(ceiling, findings, hints, scoring)
     blind = told.filled(prior.x.double().cpu().mean(0).expand_as(truth.x), hints)
     oracle = scoring.oracle(told.sought(truth.x, hints), told.sought(pool, hints))
     baselines = {
@@ -70,49 +90,67 @@ def audit_procedure(
     chance, any_candidate = told.chance(hints), told.any_candidate(hints)
     if any_candidate is not None:  # it has the secret before it, among others: the nearest record is no measure then
         baselines = {"a candidate at random": any_candidate}
-    sought = replace(truth, x=told.sought(truth.x, hints))
     return Audit(
         subject=f"{type(net).__name__} trained by {_in_words(trainer)}",
         kind="this procedure",
-        threat=f"{type(threat).__name__} adversary, {len(known)} records known{told.in_words(hints)}",
-        attack=f"{type(attack).__name__} through {type(knowledge.access).__name__}",
+        threat=f"{type(threat).__name__} adversary, {len(known)} records known{_several(k)}{told.in_words(hints)}",
+        attack=f"{_best_of(played)} through {type(knowledge.access).__name__}",
         metric=scoring.headline.name,
         criterion=scoring.criterion.name,
         threshold=threshold,
-        games=cohort.index.cpu().numpy(),
+        games=cohort.index.repeat_interleave(k).cpu().numpy(),
         population=len(secrets),
         truth=truth,
-        findings=(
-            Finding(
-                name="as released",
-                guess=guess,
-                errors=errors,
-                rebuilt=scoring.rebuilt(errors),
-                labels_right=labels_right(found.y, truth.y, prior.y.cpu()),
-                seconds=seconds,
-                label_errors=label_errors(found.y, truth.y, prior.y.cpu()),
-                null_errors={} if chance else scoring.null_errors(told.sought(found.x, hints), sought),
-            ),
-        ),
+        findings=findings,
         oracle=list(baselines)[-1],
         baselines={name: scoring.errors(guesses, truth.x) for name, guesses in baselines.items()},
         oracle_percentiles={} if chance else oracle.percentiles,
         chance=chance,
+        ceiling=ceiling,
         provenance={
             "versions": versions(),
             "machine": machine(),
             "seed": seed,
             "net": repr(net),
             "trainer": repr(trainer),
-            "attack": repr(attack),
+            **_steps(trainer, cohort.records),
+            "attack": ", ".join(repr(one.attack) for one in played),
             "access": repr(knowledge.access),
             "data": {
                 name: fingerprint(*(part for part in (records.x, records.y, records.features) if part is not None))
                 for name, records in (("known", known), ("prior", prior), ("secrets", secrets))
             },
         },
-        notes=(*told.notes(hints), *_certified(guess), *_diverged(release), *overlaps),
+        notes=(
+            *told.notes(hints),
+            *(f"{one.name}: {note}" for one in played for note in _certified(one.guess)),
+            *_diverged(release),
+            *overlaps,
+            *tried.notes,
+        ),
     )
+
+
+def _finding(played: Played, scoring: Scoring, truth: Records, prior: Records, hints: Hints | None) -> Finding:
+    """One attack's guesses, judged."""
+    guess, chance = played.guess, told.chance(hints)
+    found = Records(guess.records.x[:, 0].double().cpu().reshape(truth.x.shape), guess.records.y[:, 0].cpu())
+    errors = scoring.errors(found.x, truth.x)
+    sought = replace(truth, x=told.sought(truth.x, hints))
+    return Finding(
+        name=played.name,
+        guess=guess,
+        errors=errors,
+        rebuilt=scoring.rebuilt(errors),
+        labels_right=labels_right(found.y, truth.y, prior.y.cpu()),
+        seconds=played.seconds,
+        label_errors=label_errors(found.y, truth.y, prior.y.cpu()),
+        null_errors={} if chance else scoring.null_errors(told.sought(found.x, hints), sought),
+    )
+
+
+def _best_of(played: Sequence[Played]) -> str:
+    return played[0].name if len(played) == 1 else f"{played[0].name}, the best of {len(played)},"
 
 
 def _victims(net: nn.Module, trainer: Trainer, threat: Threat, secrets: Records, *, games: int, seed: int) -> Release:
@@ -121,7 +159,16 @@ def _victims(net: nn.Module, trainer: Trainer, threat: Threat, secrets: Records,
     releases = [release for _, release in chunks]
     if len(releases) == 1:
         return releases[0]
-    return Release({name: torch.cat([part.params[name] for part in releases]) for name in releases[0].params})
+    return Release.together(releases)
+
+
+def _steps(trainer: Trainer, records: int) -> dict[str, int]:
+    """How many steps a training takes, where it goes by steps."""
+    if isinstance(trainer, Defended):
+        return _steps(trainer.trainer, records)
+    if isinstance(trainer, DPSGD):
+        return {"steps": trainer.steps}
+    return {"steps": trainer.batches.steps(records)} if isinstance(trainer, Descent) else {}
 
 
 def _in_words(trainer: Trainer) -> str:
@@ -130,13 +177,22 @@ def _in_words(trainer: Trainer) -> str:
     return type(trainer).__name__
 
 
+def _several(k: int) -> str:
+    return "" if k == 1 else f" of sets with {k} secrets each"
+
+
 def _certified(guess: Guess) -> tuple[str, ...]:
     if guess.certified is None:
         return ()
     sure = int(guess.certified.sum())
-    return (
-        f"the attack itself certifies {sure} of {len(guess.certified)} guesses: they explain the weights to rounding.",
-    )
+    notes = [f"it certifies {sure} of {len(guess.certified)} guesses: they explain the weights to rounding."]
+    if guess.undetermined is not None and guess.undetermined.any():
+        left = guess.undetermined.flatten(1).double()  # (games, numbers)
+        notes.append(
+            f"of the {left.shape[1]} numbers of a record the release leaves {left.sum(1).mean():.3g} undetermined, "
+            f"mean over guesses, and {int(left.all(0).sum())} in all: they are near the mean of the records at hand."
+        )
+    return tuple(notes)
 
 
 def _diverged(release: Release) -> tuple[str, ...]:

@@ -51,6 +51,8 @@ def as_table(audit: Audit) -> str:
         f"rebuilt: {audit.criterion} <= {audit.threshold:g}; error: {audit.metric}"
         + ("" if audit.chance else f"; beats both: smaller error than the blind guess and the {audit.oracle}"),
     ]
+    if audit.ceiling is not None:
+        lines.append(f"ceiling for every attack on this training: {audit.ceiling}")
     if audit.kind == "this procedure" and audit.chance is None:
         lines += _more_numbers(audit)
     lines += [f"note: {note}" for note in audit.notes]

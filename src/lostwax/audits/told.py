@@ -33,7 +33,11 @@ def notes(hints: Hints | None) -> tuple[str, ...]:
 
 def chance(hints: Hints | None) -> float | None:
     """How often a guess among the candidates is right; None where there are none."""
-    return None if hints is None or hints.candidates is None else 1 / hints.candidates.x.shape[1]
+    if hints is None or hints.candidates is None:
+        return None
+    if hints.chances is None:
+        return 1 / hints.candidates.x.shape[1]
+    return float(hints.chances.amax(1).double().mean())  # of those who name the likeliest
 
 
 def any_candidate(hints: Hints | None) -> Tensor | None:

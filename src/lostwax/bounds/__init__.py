@@ -2,6 +2,7 @@
 
 from lostwax.bounds.bound import bound
 from lostwax.bounds.calibrate import Plan, calibrate
+from lostwax.bounds.candidates import best_success
 from lostwax.bounds.ceiling import Ceiling
 from lostwax.bounds.fano import fano_advantage
 from lostwax.bounds.gaussian import gaussian
@@ -22,6 +23,7 @@ from lostwax.bounds.zcdp import from_zcdp
 __all__ = [
     "Ceiling",
     "Plan",
+    "best_success",
     "bound",
     "calibrate",
     "delta_from_success",

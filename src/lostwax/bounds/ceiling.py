@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 SMALLEST = 5e-324  # the least positive float: where an upper end underflows it stops here, never at 0
+THREE_DEVIATIONS = 0.00135  # the chance to be so far above the mean
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,12 @@ class Ceiling:
     def amplification(self) -> float:
         """gamma / kappa at the upper end (inf beyond the range of floats: use `log_amplification`)."""
         return math.exp(self.log_amplification) if self.log_amplification < 709 else math.inf
+
+    def broken_by(self, won: int, games: int) -> bool:
+        """Are these more games won than chance allows below the ceiling, by three standard errors or more?"""
+        from scipy.stats import binom
+
+        return bool(binom.sf(won - 1, games, self.upper) < THREE_DEVIATIONS)
 
     @property
     def relative_width(self) -> float:

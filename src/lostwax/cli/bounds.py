@@ -5,8 +5,9 @@ from __future__ import annotations
 import json as json_format
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Literal
+
+from lostwax.cli.options import File, Number
 
 Sampling = Literal["poisson", "shuffled", "fixed"]
 
@@ -15,13 +16,13 @@ def bound(
     noise_multiplier: float,
     sample_rate: float = 1.0,
     steps: int = 1,
-    baseline: float | None = None,
-    log_baseline: float | None = None,
+    baseline: Number = None,
+    log_baseline: Number = None,
     tolerance: float = 1e-4,
     records: int = 1,
     sampling: Sampling = "poisson",
     json: bool = False,
-    plot: Path | None = None,
+    plot: File = None,
 ) -> None:
     """With this noise, how often can anyone rebuild a record?
 

@@ -2,46 +2,55 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from pathlib import Path
-
-from lostwax.cli import kappa
-from lostwax.cli.bounds import bound, calibrate
 
 ABOUT = "How well can training records be rebuilt from a released model, and what protection is enough?"
 
 
-def demo(out: Path = Path("demo")) -> None:
-    """Audit a logistic regression and a neural net on the embedded digits.
-
-    Args:
-        out: The folder for the pictures and the numbers.
-    """
-    from lostwax.demo import run
-
-    run(out)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; 0 fine, 2 usage or input error."""
+    """Run the command line; 0 fine, 1 a policy is broken, 2 usage or input error."""
     import tyro
 
     from lostwax import __version__
+    from lostwax.cli.commands import COMMANDS, KAPPAS
+    from lostwax.cli.spelling import misspelt
+    from lostwax.recipes import own_frames
 
     words = sys.argv[1:] if arguments is None else arguments
     if words == ["--version"]:
         print(f"lostwax {__version__}")
         return 0
+    if (slip := misspelt(words, {**COMMANDS, "kappa": KAPPAS})) is not None:
+        return _refused(slip)
     app = tyro.extras.SubcommandApp()
-    for command in (demo, bound, calibrate):
-        app.command(command)
+    for name, command in COMMANDS.items():
+        app.command(name=name)(command)
     baselines = tyro.extras.SubcommandApp()
-    for prior in (kappa.candidates, kappa.ball, kappa.gaussian, kappa.pixels, kappa.sample):
-        baselines.command(prior)
+    for name, command in KAPPAS.items():
+        baselines.command(name=name)(command)
     app.command(baselines, name="kappa", help="Choose a baseline: the success of the best blind guess.")
+    _show_progress()
     try:
-        app.cli(prog="lostwax", description=ABOUT, args=words)
-    except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
-        print(f"lostwax: {error}", file=sys.stderr)
-        return 2
-    return 0
+        return app.cli(prog="lostwax", description=ABOUT, args=words) or 0
+    except KeyboardInterrupt:
+        return _refused("stopped.")
+    except Exception as error:
+        if isinstance(error, ValueError | TypeError | OSError | ModuleNotFoundError):
+            return _refused(str(error))
+        if (shown := own_frames(error)) is not None:
+            return _refused(f"an error in your own code.\n{shown}")
+        raise  # a mistake of ours: the traceback helps to mend it
+
+
+def _refused(why: str) -> int:
+    print(f"lostwax: {why}", file=sys.stderr)
+    return 2
+
+
+def _show_progress() -> None:
+    """What a long command is doing, on stderr; stdout is for results."""
+    log = logging.getLogger("lostwax")
+    if not log.handlers:
+        log.addHandler(logging.StreamHandler())
+    log.setLevel(logging.INFO)

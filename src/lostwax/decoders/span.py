@@ -29,6 +29,11 @@ class Span:
                 varies = prior.amax(0) > prior.amin(0)  # what never varies is known, and answered exactly
                 shift = torch.where(varies, lowest, prior[0])
                 return cls(shift, torch.where(varies, 1 - lowest, 0.0).to(prior), bounded=True)
+        return cls.of_deviations(prior)
+
+    @classmethod
+    def of_deviations(cls, prior: Tensor) -> Span:
+        """Unbounded, whatever the records."""
         deviation, mean = torch.std_mean(prior.double(), dim=0, correction=0)
         return cls(mean.to(prior), deviation.to(prior), bounded=False)
 

@@ -58,3 +58,8 @@ class Defended:
             cls(cls(trainer, by=WeightNoise(0.01)), by=Quantised()),
             cls(Optimum(), by=WeightNoise(0.1)),
         )
+
+
+def undefended(trainer: Trainer) -> Trainer:
+    """The trainer behind all defences."""
+    return undefended(trainer.trainer) if isinstance(trainer, Defended) else trainer

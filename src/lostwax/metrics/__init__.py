@@ -7,6 +7,7 @@ from lostwax.metrics.kl import KL
 from lostwax.metrics.lpips import LPIPS
 from lostwax.metrics.mae import MAE
 from lostwax.metrics.mse import MSE
+from lostwax.metrics.near_pixels import NearPixels
 from lostwax.metrics.oracle import Oracle, nearest_neighbour
 from lostwax.metrics.psnr import PSNR
 from lostwax.metrics.roc import Curve, Null, TruePositives, other_secrets, roc, success_rate, true_positives
@@ -24,6 +25,7 @@ __all__ = [
     "Curve",
     "Estimate",
     "Judge",
+    "NearPixels",
     "Null",
     "Oracle",
     "SpreadRMSE",

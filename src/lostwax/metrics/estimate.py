@@ -28,7 +28,7 @@ def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, flo
     rate = successes / trials
     centre = (rate + z * z / (2 * trials)) / (1 + z * z / trials)
     half = z * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials)) / (1 + z * z / trials)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    return max(0.0, min(rate, centre - half)), min(1.0, max(rate, centre + half))  # it holds the rate, rounding or not
 
 
 def check_confidence(source: str, confidence: float) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, is_dataclass, replace
 from typing import NamedTuple, final
 
 import torch
 from torch import nn
 
+from lostwax.shadows.game import Game, together
 from lostwax.types import Cohort, Records, Release, Threat, Trainer
 
 
@@ -36,21 +37,28 @@ class Local:
         """Models 0 .. models - 1 in order: each chunk's training sets, and what was released of them."""
         if models < 1:
             raise ValueError(f"Local: expected models >= 1, got {models}.")
-        first = threat.deal(pool, 1, seed=seed)
-        tile = trainer.tile_size(net, first)
-        plan = _Plan(trainer, tile, max((self.chunk or _affordable(net, first)) // tile, 1) * tile)
-        start = 0
-        while start < models:
-            count = min(plan.chunk, models - start)
+        yield from self._chunks(Game(net, trainer, threat, pool, seed), range(models))
+
+    def parts(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
+        """One span after the other, each as a whole."""
+        for span in spans:
+            yield together(list(self._chunks(game, span)))
+
+    def _chunks(self, game: Game, numbers: range) -> Iterator[tuple[Cohort, Release]]:
+        first = game.deal(range(1))
+        tile = game.trainer.tile_size(game.net, first)
+        plan = _Plan(game.trainer, tile, max((self.chunk or _affordable(game.net, first)) // tile, 1) * tile)
+        while numbers:
+            some = numbers[: plan.chunk]
             try:
-                cohort = threat.deal(pool, count, seed=seed, start=start)
-                release = plan.trainer(net, cohort, seed=seed)
+                cohort = game.deal(some)
+                release = plan.trainer(game.net, cohort, seed=game.seed)
             except torch.cuda.OutOfMemoryError as error:
-                plan = _smaller(plan, count, error)
+                plan = _smaller(plan, len(some), error)
             else:
                 yield cohort, release
                 del cohort, release  # before the next ones are made
-                start += count
+                numbers = numbers[len(some) :]
 
     @classmethod
     def examples(cls) -> tuple[Local, ...]:

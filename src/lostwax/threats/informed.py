@@ -1,4 +1,4 @@
-"""The informed adversary: knows every training record but one (S1)."""
+"""The informed adversary: knows every training record but one, or but a few (S1)."""
 
 from __future__ import annotations
 
@@ -21,31 +21,41 @@ class Informed:
 
     With `label_known` it knows the label. With `parts`, a mask of a record's shape, it knows those numbers of the
     record and is after the others: informed attribute inference (S1 section II-C, aux = eta(z)). With `candidates=2`
-    it gets two records of which one is the secret: informed membership inference (S1 section II-D, Algorithm 2).
+    it gets two records of which one is the secret: informed membership inference (S1 section II-D, Algorithm 2). With
+    `secrets=2` two records of each training set are secret.
     """
 
     known: Records
     label_known: bool = False
     parts: Tensor | None = None  # (...) True where known
     candidates: int | None = None
+    secrets: int = 1
 
     def __post_init__(self) -> None:
+        if self.secrets < 1:
+            raise ValueError(f"Informed: expected secrets >= 1, got {self.secrets}.")
+        if self.secrets > 1 and (self.parts is not None or self.candidates is not None):
+            raise ValueError(
+                f"Informed: parts and candidates tell about one secret record, but there are secrets={self.secrets}. "
+                "Leave them out, or play for one secret."
+            )
         if self.parts is not None:
             _check_parts(self.parts, self.known.x)
         if self.candidates is not None and self.candidates < 2:
             raise ValueError(f"Informed: expected candidates >= 2, or None for none, got {self.candidates}.")
 
     def deal(self, pool: Records, m: int, *, seed: int, start: int = 0) -> Cohort:
-        """Models start .. start + m - 1, each with a record of the pool; each pass over it has its own order."""
-        if len(pool) == 0:
-            raise ValueError("Informed.deal: expected a pool of at least one record, got none.")
+        """Models start .. start + m - 1, each with its secrets from the pool; each pass over it has its own order."""
+        k, turns = self.secrets, len(pool) // self.secrets  # models that a pass serves
+        if turns == 0:
+            raise ValueError(f"Informed.deal: expected a pool of at least {k} records, got {len(pool)}.")
         if m < 1 or start < 0:
             raise ValueError(f"Informed.deal: expected m >= 1 and start >= 0, got m={m} and start={start}.")
         models = np.arange(start, start + m)
-        first, last = start // len(pool), (start + m - 1) // len(pool)
-        orders = [generator(seed, "deal", turn).permutation(len(pool)) for turn in range(first, last + 1)]
-        rows = np.concatenate(orders)[models - first * len(pool)]  # (m,)
-        return Cohort(self.known, pool[_on(pool, rows).unsqueeze(1)], _on(pool, models))  # own (m, 1, ...)
+        first, last = start // turns, (start + m - 1) // turns
+        orders = [generator(seed, "deal", turn).permutation(len(pool))[: turns * k] for turn in range(first, last + 1)]
+        rows = np.concatenate(orders).reshape(-1, k)[models - first * turns]  # (m, k)
+        return Cohort(self.known, pool[_on(pool, rows)], _on(pool, models))  # own (m, k, ...)
 
     def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> Hints | None:
         """What is told about the secrets of a cohort that was dealt from the pool; None where nothing is."""
@@ -65,7 +75,8 @@ class Informed:
         x = torch.from_numpy(random.random((6, 4), dtype=np.float32))
         known = Records(x, torch.tensor([0, 1, 2, 0, 1, 2]))
         halves = torch.tensor([True, True, False, False])
-        return cls(known), cls(known, label_known=True), cls(known, parts=halves), cls(known, candidates=3)
+        told = cls(known, label_known=True), cls(known, parts=halves), cls(known, candidates=3)
+        return cls(known), *told, cls(known, secrets=2)
 
 
 def _check_parts(parts: Tensor, x: Tensor) -> None:

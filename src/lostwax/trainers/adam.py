@@ -10,8 +10,8 @@ import torch
 from lostwax.inits import LeCunNormal
 from lostwax.schedules import Linear
 from lostwax.trainers.adaptive import Adaptive
-from lostwax.trainers.descent import State
 from lostwax.trainers.stacked import Params
+from lostwax.trainers.stepwise import State
 
 
 @final

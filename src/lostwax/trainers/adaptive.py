@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from lostwax.trainers.batches import Batches
-from lostwax.trainers.descent import Descent, State
+from lostwax.trainers.descent import Descent
 from lostwax.trainers.stacked import Params
+from lostwax.trainers.stepwise import State
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,47 +39,58 @@ class Batches:
     def __call__(self, cohort: Cohort, numbers: Sequence[int], *, seed: int) -> Iterator[Batch]:
         """Every step's batch; the last of an epoch may be smaller."""
         if self.size is None:
-            whole = _together(cohort, slice(None), slice(None))
+            whole = together(cohort, slice(None), slice(None))
             for _ in range(self.epochs):
                 yield whole
-            return
-        n, device = cohort.records, cohort.index.device
+        elif self.order_seed is not None:
+            yield from self._public(cohort, self.size, self.order_seed)
+        else:
+            yield from self._private(cohort, self.size, numbers, seed)
+
+    def _public(self, cohort: Cohort, size: int, order_seed: int) -> Iterator[Batch]:
+        common = len(cohort.shared)
         for epoch in range(self.epochs):
-            if self.order_seed is not None:
-                order = _order(n, self.order_seed, epoch).to(device)
-                for positions in torch.split(order, self.size):
-                    common = len(cohort.shared)
-                    yield _together(cohort, positions[positions < common], positions[positions >= common] - common)
-            else:
-                orders = torch.stack([_order(n, seed, number, epoch) for number in numbers]).to(device)
-                for positions in torch.split(orders, self.size, dim=1):
-                    yield _apart(cohort, positions)
+            order = _order(cohort.records, order_seed, epoch).to(cohort.index.device)
+            for positions in torch.split(order, size):
+                yield together(cohort, positions[positions < common], positions[positions >= common] - common)
+
+    def _private(self, cohort: Cohort, size: int, numbers: Sequence[int], seed: int) -> Iterator[Batch]:
+        pool = Pool.of(cohort)
+        for epoch in range(self.epochs):
+            orders = torch.stack([_order(cohort.records, seed, number, epoch) for number in numbers])  # (m, n)
+            for positions in torch.split(orders.to(cohort.index.device), size, dim=1):
+                yield Batch((), (pool(positions),))
 
 
 def _order(n: int, seed: int, *key: int) -> Tensor:
     return torch.from_numpy(generator(seed, "order", *key).permutation(n))
 
 
-def _together(cohort: Cohort, shared: Tensor | slice, own: Tensor | slice) -> Batch:
+def together(cohort: Cohort, shared: Tensor | slice, own: Tensor | slice) -> Batch:
     """The same positions for every model: what is shared stays shared."""
     common: Part = (cohort.shared.inputs[shared], cohort.shared.y[shared])  # (b, ...)
     secret: Part = (cohort.own.inputs[:, own], cohort.own.y[:, own])  # (m, b, ...)
     return Batch((common,) if len(common[1]) else (), (secret,) if secret[1].shape[1] else ())
 
 
-def _apart(cohort: Cohort, positions: Tensor) -> Batch:
-    """Every model at positions (m, b) of its own."""
-    common = len(cohort.shared)
-    models = torch.arange(len(positions), device=positions.device).unsqueeze(1)  # (m, 1)
+class Pool(NamedTuple):
+    """All records of m models in a row, the shared ones once: batches of each model's own are picked out of it."""
 
-    def pick(shared: Tensor, own: Tensor) -> Tensor:
-        if cohort.secrets == 0:
-            return shared[positions]
-        secret = own[models, (positions - common).clamp_min(0)]  # (m, b, ...)
-        if common == 0:
-            return secret
-        known = shared[positions.clamp_max(common - 1)]
-        is_known = (positions < common).reshape(*positions.shape, *[1] * (known.ndim - 2))
-        return torch.where(is_known, known, secret)
+    shared: int
+    secrets: int  # of each model
+    inputs: Tensor  # (n - k + m k, ...)
+    y: Tensor
 
-    return Batch((), ((pick(cohort.shared.inputs, cohort.own.inputs), pick(cohort.shared.y, cohort.own.y)),))
+    @classmethod
+    def of(cls, cohort: Cohort) -> Pool:
+        """Records are copied once, or not at all where none is shared."""
+        common, own = cohort.shared, cohort.own
+        sides = ((common.inputs, own.inputs.flatten(0, 1)), (common.y, own.y.flatten(0, 1)))
+        both = [torch.cat(side) if len(common) else side[1] for side in sides]
+        return cls(len(common), cohort.secrets, both[0], both[1])
+
+    def __call__(self, positions: Tensor) -> Part:
+        """Every model at positions (m, b) of its own, the shared records first."""
+        skipped = self.secrets * torch.arange(len(positions), device=positions.device).unsqueeze(1)  # (m, 1)
+        rows = torch.where(positions < self.shared, positions, positions + skipped)
+        return self.inputs[rows], self.y[rows]  # (m, b, ...)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from lostwax.trainers.descent import State
 from lostwax.trainers.stacked import Params
+from lostwax.trainers.stepwise import State
 
 
 def velocity(params: Params, momentum: float) -> tuple[Params, ...]:

@@ -10,9 +10,10 @@ import torch
 from lostwax.inits import LeCunNormal
 from lostwax.schedules import StepDecay
 from lostwax.trainers.batches import Batches
-from lostwax.trainers.descent import Descent, State
+from lostwax.trainers.descent import Descent
 from lostwax.trainers.momentum import descend, velocity
 from lostwax.trainers.stacked import Params
+from lostwax.trainers.stepwise import State
 
 
 @final

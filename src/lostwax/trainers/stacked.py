@@ -26,8 +26,8 @@ Part = tuple[Tensor, Tensor]  # inputs and labels of some records
 class Batch(NamedTuple):
     """The records of one step."""
 
-    shared: tuple[Part, ...]  # (b, ...) the same for every model; at most one part, none when empty
-    own: tuple[Part, ...]  # (m, b, ...) each model's own; likewise
+    shared: tuple[Part, ...]  # (b, ...) the same for every model; one part, none when empty
+    own: tuple[Part, ...]  # (m, b, ...) each model's own; likewise, or several where they are sampled
 
     @property
     def size(self) -> int:
@@ -108,11 +108,12 @@ class _RecordsLast(TorchFunctionMode):
     ) -> Any:
         """Replace `linear`, and leave everything else alone."""
         if func is nn.functional.linear and args and args[0].ndim >= 2:
-            func = _linear
+            func = linear
         return func(*args, **(kwargs or {}))
 
 
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x W^T + b of one model, with the records last in memory."""
     out = weight @ x.flatten(0, -2).mT  # (h, n)
     if bias is not None:
         out = out + bias.unsqueeze(-1)

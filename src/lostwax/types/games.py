@@ -5,7 +5,7 @@ Axes, everywhere: m models (games), n records of a training set, k secret record
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,16 @@ class Step:
     number: int
     params: Mapping[str, Tensor]  # (m, ...)
     gradient: Mapping[str, Tensor]  # (m, ...)
+    sampled: Tensor | None = None  # (m, n - k) which shared records the step's batch holds, where that is published
+
+    def __getitem__(self, models: slice) -> Step:
+        """The same step of some of the models."""
+        return Step(
+            self.number,
+            {name: value[models] for name, value in self.params.items()},
+            {name: value[models] for name, value in self.gradient.items()},
+            None if self.sampled is None else self.sampled[models],
+        )
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,19 @@ class Release:
 
     params: Mapping[str, Tensor]  # every value has a leading m axis
     steps: Callable[[], Iterator[Step]] | None = None  # where intermediate values are published too (DP-SGD)
+
+    @classmethod
+    def together(cls, parts: Sequence[Release]) -> Release:
+        """The models of several releases, one after the other; their steps, where every part publishes them."""
+        histories = [part.steps for part in parts if part.steps is not None]
+
+        def steps() -> Iterator[Step]:
+            for each in zip(*(history() for history in histories), strict=True):
+                drawn = [step.sampled for step in each if step.sampled is not None]
+                params, gradient = _join([step.params for step in each]), _join([step.gradient for step in each])
+                yield Step(each[0].number, params, gradient, _cat(drawn) if drawn else None)
+
+        return cls(_join([part.params for part in parts]), steps if len(histories) == len(parts) else None)
 
     def __len__(self) -> int:
         return int(next(iter(self.params.values())).shape[0])
@@ -104,6 +127,7 @@ class Hints:
     labels: Tensor | None = None  # (m, k) where the label is known
     parts: Tensor | None = None  # (m, k, ...) the numbers of a secret that are known, nan for those that are not
     candidates: Records | None = None  # (m, c, ...) one of them is the secret: a discrete prior, or a membership pair
+    chances: Tensor | None = None  # (m, c) the prior's probability of each candidate, where they are not alike
 
 
 @dataclass(frozen=True)
@@ -114,3 +138,16 @@ class Guess:
     confidence: Tensor  # (m, k), higher is surer; comparable within one attack
     alternatives: Records | None = None  # (m, c, ...) all records that explain the release alike, likeliest first
     certified: Tensor | None = None  # (m, k) whether the attack can tell, without the truth, that it has found it
+    undetermined: Tensor | None = (
+        None  # (m, k, ...) numbers that the release tells little of, left near the prior's mean
+    )
+
+
+def _join(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: _cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _cat(parts: Sequence[Tensor]) -> Tensor:
+    import torch
+
+    return torch.cat(list(parts))

@@ -181,5 +181,5 @@ def test_threshold(threshold):
 
 
 def test_neither_kind_of_audit():
-    with pytest.raises(TypeError, match=r"pass data=\(X, y\).*or trainer, threat, attack, prior, secrets"):
+    with pytest.raises(TypeError, match=r"pass data=\(X, y\).*or trainer, threat, prior, secrets"):
         lw.audit(MODEL)

@@ -62,7 +62,7 @@ def test_it_knows_how_far_off_it_is(found, victims):
     ]
     assert 0.2 < np.median(ratios) < 5
     assert np.mean(np.log10(ratios) < 1) > 0.9
-    assert all(one.predicted == min(turn.predicted for turn in one.rounds) for one in found)
+    assert all(one.certified or one.predicted == min(turn.predicted for turn in one.rounds) for one in found)
 
 
 def test_the_evidence_is_that_of_models_trained_on_the_guess(found):
@@ -70,6 +70,20 @@ def test_the_evidence_is_that_of_models_trained_on_the_guess(found):
     exact = [one for one in found if one.predicted < 1e-7]
     assert exact
     assert all(one.residual < 1e-4 for one in exact)
+
+
+def test_where_training_is_smooth_newton_has_the_last_word():
+    """ELU: two rounds come near, and Newton's steps from there end with a certificate."""
+    smooth = replace(GAME, net=lw.nets.mlp(64, 6, 10), trainer=replace(GD, steps=20))
+    reconstruct = lw.Ensemble(members=80, rounds=2, restarts=0).prepare(smooth, seed=0)
+    cohort = lw.Informed(KNOWN).deal(SECRETS, 2, seed=5)
+    release = smooth.trainer(smooth.net, cohort, seed=5)
+    guess, rough = reconstruct(release), reconstruct._replace(polish=None)(release)
+    assert guess.certified.all()
+    assert rough.certified is None
+    wrong, before = (squared(one.records.x[:, 0], cohort.own.x[:, 0]) for one in (guess, rough))
+    assert wrong.max() < 1e-11 < 1e-8 < before.min()
+    assert (wrong < -30 * guess.confidence[:, 0]).all()
 
 
 def test_what_is_told_is_kept(prepared, victims):

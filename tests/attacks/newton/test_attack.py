@@ -103,6 +103,13 @@ def test_a_release_that_does_not_determine_the_record_certifies_nothing_wrong(tr
     assert all(fine or not one.certified for one, fine in zip(found, right.tolist(), strict=True))
 
 
+def test_a_victim_that_diverged_is_no_reason_to_stop():
+    knowledge, _, release = game(SMALL)
+    release.params["1.weight"][1] = torch.nan
+    found = Newton(bank=10, jacobians=4).prepare(knowledge, seed=0).invert(release)
+    assert [one.certified for one in found] == [True, False, True]
+
+
 @dataclass(frozen=True)
 class Wrapped:
     """A private start that does not look like one."""
@@ -143,7 +150,7 @@ class Blindfold(nn.Module):
         return x[..., :4]
 
 
-def test_what_the_model_never_saw_is_reported_and_left_where_it_began():
+def test_what_the_model_never_saw_is_reported_and_left_at_the_mean():
     net = nn.Sequential(Blindfold(), nn.Flatten(), nn.Linear(32, 6), nn.Tanh(), nn.Linear(6, 3))
     knowledge, cohort, release = game(SMALL, net=net)
     inverter = Newton().prepare(knowledge, seed=0)
@@ -154,6 +161,10 @@ def test_what_the_model_never_saw_is_reported_and_left_where_it_began():
     assert [one.undetermined for one in found] == [int(unseen.sum())] * 3
     seen = torch.stack([one.record for one in found]).view(-1, 8, 8)[:, :, :4]
     torch.testing.assert_close(seen, cohort.own.x[:, 0, 0, :, :4], rtol=0, atol=1e-8)
+    numbers = inverter.problem.coordinates(inverter.prior_mean).view(8, 8)[:, 4:]
+    rest = torch.stack([one.record for one in found]).view(-1, 8, 8)[:, :, 4:]
+    torch.testing.assert_close(rest, numbers.expand_as(rest), rtol=0, atol=1e-6)
+    assert all(torch.equal(one.left_to_the_prior.view(8, 8)[:, 4:].sum(), unseen.sum()) for one in found)
     assert all(one.predicted > 1e-3 for one in found)  # of the right half it knows nothing, and knows that
 
 
@@ -183,6 +194,40 @@ def test_of_a_noisy_release_it_keeps_what_the_noise_leaves():
     blind = (truth - knowledge.prior.x.mean(0).flatten()).square().mean()
     assert not any(one.certified for one in found)
     assert errors(found, cohort).mean() < 1.5 * blind
+
+
+@pytest.mark.parametrize(
+    ("defence", "share", "determined"),
+    [(lw.defences.Rounded(torch.bfloat16), 0.01, True), (lw.defences.WeightNoise(sigma=1.0), 1.2, False)],
+)
+def test_a_defence_is_noise_of_a_known_size(defence, share, determined):
+    """What it leaves is found, and certified if that is the record; the rest is the prior's mean."""
+    trainer = lw.defences.Defended(replace(SMALL, dtype=torch.float32), by=defence)
+    knowledge, cohort, release = game(trainer, digits(prior=200, secrets=6))
+    inverter = Newton(bank=20).prepare(knowledge, seed=1)
+    found = inverter.invert(release)
+    wrong, truth = errors(found, cohort).mean(), cohort.own.x[:, 0].flatten(1)
+    blind = (truth - knowledge.prior.x.mean(0).flatten()).square().mean()
+    assert wrong < share * blind
+    assert [one.certified for one in found] == [determined] * 6
+    foretold = sum(one.predicted for one in found) / 6
+    assert wrong / 5 < foretold < 5 * wrong
+
+
+def test_an_audit_says_what_the_release_leaves_open():
+    net = nn.Sequential(Blindfold(), nn.Flatten(), nn.Linear(32, 6), nn.Tanh(), nn.Linear(6, 3))
+    known, prior, secrets = digits()
+    audit = lw.audit(
+        net,
+        trainer=SMALL,
+        threat=lw.Informed(known),
+        attack=Newton(bank=10, jacobians=3),
+        prior=prior,
+        secrets=secrets,
+    )
+    (note,) = [one for one in audit.notes if "undetermined" in one]
+    varies = (torch.cat([known.x, prior.x]).amax(0) > torch.cat([known.x, prior.x]).amin(0))[..., 4:].sum()
+    assert f"of the 64 numbers of a record the release leaves {int(varies)} undetermined" in note
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ MAPS = {
     "number labels": TrainingMap(mlp(5, 4, 2), GD(lr=0.1, steps=5, loss=SquaredError(), dtype=DTYPE), NUMBERS),
 }
 every_map = pytest.mark.parametrize("weights", MAPS.values(), ids=MAPS)
-LABEL = torch.tensor(1)
+LABEL = torch.tensor([1])
 
 
 @every_map
@@ -39,26 +39,16 @@ def test_tangents_are_the_limits_of_differences(weights):
     z, directions, h = normal(weights.unknowns), normal(3, weights.unknowns), 1e-5
     found = weights.tangents(z, LABEL, directions)
     around = torch.stack([z + h * directions, z - h * directions])  # (2, 3, u)
-    ahead, behind = weights(around.flatten(0, 1), LABEL.expand(6)).view(2, 3, -1)
+    ahead, behind = weights(around.flatten(0, 1), LABEL.expand(6, 1)).view(2, 3, -1)
     torch.testing.assert_close(found.mT, (ahead - behind) / (2 * h), rtol=1e-5, atol=1e-7)
-    torch.testing.assert_close(weights.forward(z, LABEL, directions[0]), found[:, 0])
-
-
-@every_map
-def test_reverse_products_are_the_transpose_of_forward_ones(weights):
-    """<w, J v> = <J^T w, v>."""
-    z, v = normal(weights.unknowns), normal(weights.unknowns)
-    moved = weights.forward(z, LABEL, v)
-    w = normal(len(moved))
-    torch.testing.assert_close(w @ moved, weights.backward(z, LABEL, w) @ v, rtol=1e-10, atol=1e-12)
 
 
 @every_map
 def test_a_model_is_the_same_alone_and_among_others_and_in_less_exact_arithmetic(weights):
     z = normal(4, weights.unknowns)
-    together = weights(z, LABEL.expand(4))
-    torch.testing.assert_close(weights(z[2:3], LABEL.expand(1))[0], together[2], rtol=0, atol=1e-12)
-    rough = weights.computed_in(torch.float32)(z, LABEL.expand(4))
+    together = weights(z, LABEL.expand(4, 1))
+    torch.testing.assert_close(weights(z[2:3], LABEL.expand(1, 1))[0], together[2], rtol=0, atol=1e-12)
+    rough = weights.computed_in(torch.float32)(z, LABEL.expand(4, 1))
     assert rough.dtype == torch.float32
     torch.testing.assert_close(rough.double(), together, rtol=1e-3, atol=1e-4)
 
@@ -69,3 +59,14 @@ def test_the_unknowns_are_a_records_numbers_and_a_label_that_is_a_number():
     assert (weights.numbers, weights.unknowns) == (5, 7)
     one = replace(weights, known=Records(NUMBERS.x, NUMBERS.y[:, 0]))
     assert one.unknowns == 6
+
+
+def test_two_unknown_records_stand_one_after_the_other():
+    one, two = MAPS["GD"], replace(MAPS["GD"], secrets=2)
+    z, label = normal(3, 32), torch.tensor([[0, 1], [2, 2], [1, 0]])
+    known = Records(torch.cat([KNOWN.x, z[0, :16].view(1, 1, 4, 4)]), torch.cat([KNOWN.y, label[0, :1]]))
+    with_the_first = replace(one, known=known)
+    torch.testing.assert_close(two(z, label)[:1], with_the_first(z[:1, 16:], label[:1, 1:]), rtol=0, atol=1e-12)
+    directions = torch.cat([torch.zeros(3, 16), normal(3, 16)], 1).double()
+    tangents = two.tangents(z[0], label[0], directions)
+    torch.testing.assert_close(tangents, with_the_first.tangents(z[0, 16:], label[0, 1:], directions[:, 16:]))

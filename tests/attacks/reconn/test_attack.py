@@ -10,8 +10,9 @@ import lostwax as lw
 from attacks.reconn.game import PRIOR, Leaks, knowledge
 from lostwax.access import Layers, Logits, Weights
 from lostwax.attacks import RecoNN, Repeats, Shifts
-from lostwax.attacks.reconn.progress import progress
+from lostwax.attacks.reconn.shadowed import targets
 from lostwax.decoders import ConvDecoder, MLPDecoder
+from lostwax.progress import progress
 from lostwax.threats import Informed
 from lostwax.types import Knowledge, Records
 
@@ -85,7 +86,7 @@ def test_what_is_held_out_is_never_learned_from_not_even_moved():
         (RecoNN(shadows=1_000, augment=Repeats()), (960, 40)),
         (RecoNN(shadows=4, validation=0.99), (2, 2)),
     ):
-        learn_from, test_on = attack._targets(PRIOR, seed=0)
+        learn_from, test_on = targets(attack, PRIOR, 0)
         assert (len(learn_from), len(test_on)) == sizes
         learned, tested = ({row.numpy().tobytes() for row in part.x} for part in (learn_from, test_on))
         assert not learned & tested

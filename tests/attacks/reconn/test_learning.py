@@ -7,6 +7,7 @@ import torch
 
 from attacks.reconn.game import ATTACK, KNOWN, NET, PRIOR, Leaks, errors, knowledge
 from lostwax.attacks.reconn import ShadowTable
+from lostwax.attacks.reconn.shadowed import shadow_tables
 from lostwax.threats import Informed
 from lostwax.types import Records
 
@@ -28,7 +29,7 @@ def test_a_planted_leak_is_found_in_models_trained_before():
 
 def test_it_is_the_second_half_of_prepare():
     attack, game = replace(ATTACK, epochs=2), knowledge(Leaks())
-    _, shadows, unseen = attack._shadow_tables(game, 0)
+    _, shadows, unseen = shadow_tables(attack, game, 0)
     whole, half = attack.prepare(game, seed=0), attack.learn(game, shadows, unseen, seed=0)
     assert all(map(torch.equal, whole.decoder.state_dict().values(), half.decoder.state_dict().values()))
     assert whole.validation_error == half.validation_error

@@ -7,10 +7,10 @@ from torch import nn
 from lostwax.losses import CrossEntropy, SquaredError
 from lostwax.nets import mlp
 from lostwax.trainers import GD
-from lostwax.trainers.descent import State
 from lostwax.trainers.fused import fused
 from lostwax.trainers.fused.mlp import FusedMLP
 from lostwax.trainers.stacked import Architecture, Batch, gradient
+from lostwax.trainers.stepwise import State
 
 pytest.importorskip("triton", reason="Triton comes with torch on Linux")
 LOSS = CrossEntropy()

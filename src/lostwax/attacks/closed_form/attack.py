@@ -12,6 +12,7 @@ from lostwax.access import Weights
 from lostwax.attacks.closed_form.intercept_free import candidates
 from lostwax.attacks.closed_form.known_rows import known_extremes, known_moments
 from lostwax.attacks.closed_form.missing_row import known_rounding, missing_rows
+from lostwax.attacks.one_secret import several_secrets
 from lostwax.nets.linear import linear_layer
 from lostwax.threats import Informed
 from lostwax.trainers.optimum import Optimum
@@ -95,6 +96,8 @@ def _admit(knowledge: Knowledge) -> _Prepared | str:
             "it solves for one missing record and must know all the others, "
             f"but the adversary is {type(knowledge.threat).__name__}."
         )
+    if (several := several_secrets("ClosedForm", knowledge)) is not None:
+        return several
     if not isinstance(knowledge.access, Weights):
         return refusal + "it needs the weights themselves, access=Weights()."
     if not isinstance(knowledge.trainer, Optimum):

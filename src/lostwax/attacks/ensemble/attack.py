@@ -9,12 +9,15 @@ import torch
 from lostwax.attacks.ensemble.frame import Frame
 from lostwax.attacks.ensemble.reconstructor import Inverting
 from lostwax.attacks.ensemble.simulation import Simulator
-from lostwax.defences import Defended
+from lostwax.attacks.newton import Newton
+from lostwax.attacks.one_secret import several_secrets
+from lostwax.defences import undefended
 from lostwax.threats import Informed
 from lostwax.trainers.descent import Descent
 from lostwax.types import Knowledge
 
 FEWEST = 10  # members of a regression
+POLISH = 4  # Jacobians of Newton's last steps, at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +36,8 @@ class Ensemble:
     estimates the one of the least expected error answers. A game ends early where that is below `tolerance` (a mean
     squared error, in the units of `Span`), or falls no more. Where it hardly fell at all and training is deterministic,
     the game is played again up to `restarts` times: from another class where that is in doubt, then from other records.
+    Where training turns out to be smooth around the answer, Newton's steps from there have the last word, if they end
+    with a certificate.
 
     All is computed where the prior lies. A GPU computes whole tiles of models (docs/trainers.md), so that a power of
     two is a good number of members there.
@@ -57,14 +62,14 @@ class Ensemble:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it cannot play this game."""
-        refusal, prior, trainer = "Ensemble cannot play this game: ", knowledge.prior, knowledge.trainer
-        while isinstance(trainer, Defended):
-            trainer = trainer.trainer
+        refusal, prior, trainer = "Ensemble cannot play this game: ", knowledge.prior, undefended(knowledge.trainer)
         if not isinstance(knowledge.threat, Informed):
             return refusal + (
                 "it looks for the one missing record, but the adversary is "
                 f"{type(knowledge.threat).__name__}. Use threat=Informed(known)."
             )
+        if (several := several_secrets("Ensemble", knowledge)) is not None:
+            return several
         if isinstance(trainer, Descent) and not trainer.public_start(knowledge.net):
             return refusal + (
                 "the initialisation is private, and moves the weights so much more than one record does that no number "
@@ -88,7 +93,9 @@ class Ensemble:
         simulator = Simulator(knowledge, threat.known.to(prior.x.device), Frame.of(prior), self.members, seed)
         classes = torch.zeros(1, dtype=torch.long) if prior.y.is_floating_point() else torch.unique(prior.y).cpu()
         firsts = {int(label): simulator.first(int(label), attempt=0) for label in classes}
-        return Inverting(simulator, firsts, self)
+        newton = Newton(bank=0, jacobians=POLISH)
+        polish = newton.inverter(knowledge, seed=seed) if newton.objection(knowledge) is None else None
+        return Inverting(simulator, firsts, self, polish)
 
     @classmethod
     def examples(cls) -> tuple[Ensemble, ...]:

@@ -7,52 +7,46 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.decoders import Span
+from lostwax.attacks.coordinates import Coordinates, as_records, flat
 from lostwax.types import Hints, Records
 
 
 class Frame(NamedTuple):
-    """Coordinates of a record: its numbers in the shares of `Span`, and its label where that is a number too.
+    """Coordinates of a record, one a number, and of its label where that is a number too.
 
     A class is no coordinate: every class has an ensemble of its own.
     """
 
-    span: Span
-    label_span: Span | None  # None for classes
+    unknowns: Coordinates
     like: Records  # one record, for shapes and dtypes
 
     @classmethod
     def of(cls, prior: Records) -> Frame:
         """The frame of records like the prior's."""
-        labels = Span.of(prior.y.double()) if prior.y.is_floating_point() else None
-        return cls(Span.of(prior.x.double()), labels, prior[:1])
+        return cls(Coordinates.of(prior, constants=True), prior[:1])
 
     @property
-    def numbers(self) -> int:
-        """d, the coordinates of x; those of a label come after."""
-        return self.like.x.numel()
+    def device(self) -> torch.device:
+        """Where all is computed."""
+        return self.unknowns.origin.device
+
+    @property
+    def unit(self) -> Tensor:
+        """(q,) what one of each coordinate is in the record's own numbers."""
+        return self.unknowns.directions.diagonal()
 
     def coordinates(self, records: Records) -> Tensor:
         """(n, q) in float64."""
-        shares = self.span.shares(records.x.double()).flatten(1)  # (n, d)
-        if self.label_span is None:
-            return shares
-        return torch.cat([shares, self.label_span.shares(records.y.double()).reshape(len(shares), -1)], 1)
+        return self.unknowns.of_records(flat(records))
 
     def records(self, coordinates: Tensor, classes: Tensor) -> Records:
         """(n, q) and (n,) -> records in the prior's dtype; where labels are numbers, the classes are not used."""
-        x, y = torch.tensor_split(coordinates, [self.numbers], dim=1)
-        numbers = self.span.records(x.reshape(-1, *self.like.x.shape[1:])).to(self.like.x.dtype)
-        if self.label_span is None:
-            return Records(numbers, classes.to(self.like.y))
-        return Records(numbers, self.label_span.records(y.reshape(-1, *self.like.y.shape[1:])).to(self.like.y.dtype))
+        return as_records(self.unknowns(coordinates), classes, self.like)
 
     def within(self, coordinates: Tensor, told: Tensor) -> Tensor:
         """(n, q) moved into the prior's range, and as told (q,) where something is; nan where it is not."""
-        if self.span.bounded:
-            x, y = torch.tensor_split(coordinates, [self.numbers], dim=1)
-            coordinates = torch.cat([x.clamp(0, 1), y], 1)
-        return torch.where(told.isnan(), coordinates, told)
+        inside = self.unknowns.clamped(coordinates)
+        return torch.where(told.isnan(), inside, told)
 
     def told(self, hints: Hints | None, game: int) -> Tensor:
         """(q,) the coordinates of a game's secret that the hints tell, nan for the others."""
@@ -61,4 +55,6 @@ class Frame(NamedTuple):
             x = hints.parts[game].to(x)  # (1, ...), k = 1
         if hints is not None and hints.labels is not None:
             y = hints.labels[game].to(y)
-        return self.coordinates(Records(x, y))[0]
+        z = flat(Records(x, y if self.like.y.is_floating_point() else self.like.y))[0]  # (q,)
+        numbers = self.unknowns.of_records(torch.where(z.isnan(), self.unknowns.origin, z))
+        return torch.where(z.isnan(), torch.nan, numbers)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from lostwax.attacks.coordinates import flat
 from lostwax.attacks.ensemble.cloud import Cloud, inflation
 from lostwax.attacks.ensemble.simulation import First, Simulator
+from lostwax.attacks.newton.inverter import Inverter
 from lostwax.seeds import generator
 from lostwax.types import Guess, Hints, Records, Release
 
@@ -32,7 +34,7 @@ class Round(NamedTuple):
     variance: float  # of a coordinate of the members, on average
 
 
-class Inversion(NamedTuple):
+class Narrowed(NamedTuple):
     """What is known of one guess, without the truth."""
 
     estimate: Tensor  # (q,) coordinates of the record
@@ -41,6 +43,7 @@ class Inversion(NamedTuple):
     residual: float  # mean squared distance of the release from models trained on the guess, in ensemble deviations
     floor: float  # the same between two such models: 0 where training is deterministic
     rounds: tuple[Round, ...]
+    certified: bool = False  # did Newton's steps lead from there to a record that explains the weights to rounding?
 
 
 class Inverting(NamedTuple):
@@ -53,6 +56,7 @@ class Inverting(NamedTuple):
     simulator: Simulator
     firsts: dict[int, First]  # by class
     attack: Ensemble
+    polish: Inverter | None  # Newton's last steps, where training is a function of the record alone
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         """Rebuild each model's secret; what the hints tell of it is as they say."""
@@ -62,21 +66,25 @@ class Inverting(NamedTuple):
         x = torch.stack([one.x for one in records]).to(device)  # (m, 1, ...)
         y = torch.stack([one.y for one in records]).to(device)
         confidence = torch.tensor([[-one.predicted] for one in found], dtype=torch.float64, device=device)
-        return Guess(Records(x, y), confidence)
+        certified = torch.tensor([[one.certified] for one in found], device=device)
+        return Guess(Records(x, y), confidence, certified=None if self.polish is None else certified)
 
-    def invert(self, release: Release, hints: Hints | None = None) -> list[Inversion]:
+    def invert(self, release: Release, hints: Hints | None = None) -> list[Narrowed]:
         """Every model of the release, one after the other, with the evidence."""
         seen = self.simulator.knowledge.access(self.simulator.knowledge.net, release)
-        seen = seen.to(self.simulator.frame.span.shift.device)  # (m, features)
-        return [self._game(seen[game : game + 1], game, hints) for game in range(len(seen))]
+        seen = seen.to(self.simulator.frame.device)  # (m, features)
+        games = (self._game(seen[game : game + 1], game, hints) for game in range(len(seen)))
+        if self.polish is None or (hints is not None and hints.parts is not None):  # Newton would not keep what is told
+            return list(games)
+        return [self._polished(one, weights) for one, weights in zip(games, release.flat().double(), strict=True)]
 
-    def record(self, found: Inversion) -> Records:
+    def record(self, found: Narrowed) -> Records:
         """(1, ...) the guess, in the prior's own numbers."""
         return self.simulator.frame.records(found.estimate.unsqueeze(0), torch.full((1,), found.label))
 
-    def _game(self, seen: Tensor, game: int, hints: Hints | None) -> Inversion:
+    def _game(self, seen: Tensor, game: int, hints: Hints | None) -> Narrowed:
         told = self.simulator.frame.told(hints, game)
-        found: list[Inversion] = []
+        found: list[Narrowed] = []
         for label, attempt in self._starts(seen, game, hints):
             first = self.simulator.first(label, attempt=attempt) if attempt else self.firsts[label]
             found.append(self._closed_in(seen, label, told, first, attempt))
@@ -84,12 +92,27 @@ class Inverting(NamedTuple):
                 break
         return min(found, key=lambda one: one.predicted)
 
+    def _polished(self, found: Narrowed, released: Tensor) -> Narrowed:
+        """Where the map is smooth and Newton's steps from the guess lead to a certificate, the record there."""
+        if self.polish is None or found.floor > STILL:
+            return found
+        frame, near = self.simulator.frame, self.record(found)
+        device = near.x.device
+        label = torch.full((1,), found.label, device=device)
+        one = self.polish.polish(released.to(device), flat(near)[0], label)
+        if one is None or not one.certified:
+            return found
+        estimate = frame.unknowns.of_records(one.record)
+        unit = torch.where(frame.unit > 0, frame.unit, 1.0)[: one.variance.shape[1]]
+        predicted = float((one.variance[0] / unit.square()).mean())
+        return found._replace(estimate=estimate, predicted=predicted, certified=True)
+
     def _starts(self, seen: Tensor, game: int, hints: Hints | None) -> list[tuple[int, int]]:
         """Classes and first ensembles to start from: of the class told, or else of that where the release is least new.
 
         Other classes that come near it are tried next, and then other ensembles of the likeliest.
         """
-        if hints is not None and hints.labels is not None and self.simulator.frame.label_span is None:
+        if hints is not None and hints.labels is not None and not self.simulator.frame.like.y.is_floating_point():
             likely = [int(hints.labels[game, 0])]
             if likely[0] not in self.firsts:
                 raise ValueError(
@@ -103,7 +126,7 @@ class Inverting(NamedTuple):
         attempts = range(1, self.attack.restarts + 1)
         return [*((label, 0) for label in likely), *((likely[0], turn) for turn in attempts)][: len(attempts) + 1]
 
-    def _closed_in(self, seen: Tensor, label: int, told: Tensor, first: First, attempt: int) -> Inversion:
+    def _closed_in(self, seen: Tensor, label: int, told: Tensor, first: First, attempt: int) -> Narrowed:
         """The best of all rounds, and two models trained on it beside the release."""
         rounds = self._rounds(seen, label, told, first, attempt)
         best = min(rounds, key=lambda one: one.predicted)
@@ -112,7 +135,7 @@ class Inverting(NamedTuple):
         scaled = first.reading.standardise(torch.cat([seen.to(models), models]))  # (3, kept)
         residual = float((scaled[1:] - scaled[0]).square().mean())
         floor = float((scaled[1] - scaled[2]).square().mean())
-        return Inversion(best.estimate, label, best.predicted, residual, floor, tuple(rounds))
+        return Narrowed(best.estimate, label, best.predicted, residual, floor, tuple(rounds))
 
     def _rounds(self, seen: Tensor, label: int, told: Tensor, first: First, attempt: int) -> list[Round]:
         frame, rounds = self.simulator.frame, list[Round]()

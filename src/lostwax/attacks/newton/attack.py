@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from lostwax.access import Weights
-from lostwax.attacks.newton.coordinates import Coordinates, flat
-from lostwax.attacks.newton.inverter import Bank, Inverter
+from lostwax.attacks.coordinates import Coordinates, flat
+from lostwax.attacks.newton.bank import Bank
+from lostwax.attacks.newton.inverter import Inverter
+from lostwax.attacks.newton.matrix_free import MatrixFree
+from lostwax.attacks.newton.published import Published
 from lostwax.attacks.newton.solver import Problem
 from lostwax.attacks.newton.training_map import TrainingMap
+from lostwax.defences import undefended
 from lostwax.inits import trainable
-from lostwax.seeds import generator
 from lostwax.threats import Informed
 from lostwax.trainers.descent import Descent
 from lostwax.types import Attack, Knowledge, Records
@@ -28,16 +31,19 @@ class Newton:
     than unknowns. The residual is its own certificate: where it falls to rounding, the record is found, truth or no
     truth.
 
-    It begins with the records at hand, `bank` of them, and the mean of every class: those whose models come nearest the
-    release. The Jacobians at the means are computed once and lead most of the way for every game; a game computes at
-    most `jacobians` of its own. The guess of another attack, `start`, is one more place to begin. With `coordinates`,
-    records are looked for among that many principal components of the records at hand: fewer tangents, and an answer
-    that is only near.
+    It trains on `bank` of the records at hand and on the mean of every class, and begins with those whose models come
+    nearest the release, and with what a regression on them makes of it (`KernelRidge`). The Jacobians at the means are
+    computed once and lead most of the way for every game; a game computes at most `jacobians` of its own. The guess of
+    another attack, `start`, is one more place to begin. With `coordinates`, records are looked for among that many
+    principal components of the records at hand: fewer tangents, and an answer that is only near. With `products` no
+    Jacobian is formed: a game costs at most so many products J v, and as many J^T w, each about one training. For
+    records of thousands of numbers, of which a few dozen products find most.
     """
 
     bank: int = 1_000
     jacobians: int = 12
     coordinates: int | None = None
+    products: int | None = None
     start: Attack | None = None
 
     def __post_init__(self) -> None:
@@ -45,16 +51,18 @@ class Newton:
             ("bank", ">= 0", self.bank >= 0),
             ("jacobians", ">= 0", self.jacobians >= 0),
             ("coordinates", ">= 1, or None", self.coordinates is None or self.coordinates >= 1),
+            ("products", ">= 1, or None", self.products is None or self.products >= 1),
+            ("start", "None where products are given", self.products is None or self.start is None),
         ):
             if not holds:
                 raise ValueError(f"Newton: expected {name} {wanted}, got {getattr(self, name)}.")
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it cannot play this game."""
-        refusal, trainer = "Newton cannot play this game: ", knowledge.trainer
+        refusal, trainer = "Newton cannot play this game: ", undefended(knowledge.trainer)
         if not isinstance(knowledge.threat, Informed):
             return refusal + (
-                "it solves for the one missing record, but the adversary is "
+                "it solves for the missing record, but the adversary is "
                 f"{type(knowledge.threat).__name__}. Use threat=Informed(known)."
             )
         if not isinstance(trainer, Descent):
@@ -80,9 +88,9 @@ class Newton:
         if knowledge.threat.parts is not None:
             return refusal + "it solves for the whole record, and makes no use of the parts that are known. Use RecoNN."
         weights = sum(value.numel() for value in trainable(knowledge.net).values())
-        if weights < (numbers := knowledge.prior.x.shape[1:].numel()):
+        if weights < (numbers := knowledge.threat.secrets * knowledge.prior.x.shape[1:].numel()):
             return refusal + (
-                f"the net has {weights} weights, too few to determine the {numbers} numbers of a record. Use RecoNN."
+                f"the net has {weights} weights, too few to determine the {numbers} secret numbers. Use RecoNN."
             )
         if len(knowledge.prior) + len(knowledge.threat.known) < 2:
             return refusal + "it begins with the mean of the records at hand, and there are none. Bring a prior."
@@ -90,23 +98,29 @@ class Newton:
             return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
         return None if self.start is None else self.start.objection(knowledge)
 
-    def prepare(self, knowledge: Knowledge, *, seed: int) -> Inverter:
-        """Train on the bank, and linearise training at the mean record of every class. The seed draws the bank."""
-        objection, threat, trainer = self.objection(knowledge), knowledge.threat, knowledge.trainer
-        if objection is not None or not isinstance(threat, Informed) or not isinstance(trainer, Descent):
-            raise ValueError(objection)
-        at_hand = _together(threat.known, knowledge.prior)
-        released_by = TrainingMap(knowledge.net, trainer, threat.known).computed_in(trainer.dtype, tf32=trainer.tf32)
-        problem = Problem(
-            exact=released_by.computed_in(torch.float64),
-            quick=released_by.computed_in(torch.float32, tf32=True),
-            coordinates=self._coordinates(at_hand),
-        )
-        unknowns = problem.coordinates.of_records(flat(at_hand))  # (n, r)
+    def prepare(self, knowledge: Knowledge, *, seed: int) -> Inverter | MatrixFree:
+        """Train on the bank, which the seed draws, and linearise training at the mean record of every class.
+
+        With several secrets there are too many pairs of classes: those that a game asks for are linearised then.
+        """
+        if self.products is not None:
+            parts = self._parts(knowledge, seed)
+            problem = Problem(parts.released_by, parts.quick, parts.coordinates)
+            return MatrixFree(problem, parts.bank, parts.published, self.products, knowledge.prior[:1])
+        inverter = self.inverter(knowledge, seed=seed)
+        if inverter.problem.exact.secrets == 1:
+            for classes in inverter.bank.classes:
+                inverter.at_mean(classes)
+        return inverter
+
+    def inverter(self, knowledge: Knowledge, *, seed: int) -> Inverter:
+        """The same, with no Jacobian computed yet."""
+        parts = self._parts(knowledge, seed)
+        unknowns = parts.coordinates.of_records(flat(parts.at_hand).repeat(1, parts.quick.secrets))  # (n, r)
         return Inverter(
-            problem=problem,
-            bank=_bank(problem, at_hand, at_hand[_some(len(at_hand), self.bank, seed).to(at_hand.x.device)]),
-            released_by=released_by,
+            problem=Problem(parts.released_by.computed_in(torch.float64), parts.quick, parts.coordinates),
+            bank=parts.bank,
+            published=parts.published,
             prior_mean=unknowns.mean(0),
             prior_variance=unknowns.var(0, correction=0).clamp_min(1e-30),
             jacobians=self.jacobians,
@@ -114,35 +128,41 @@ class Newton:
             like=knowledge.prior[:1],
         )
 
+    def _parts(self, knowledge: Knowledge, seed: int) -> _Parts:
+        objection, threat, trainer = self.objection(knowledge), knowledge.threat, undefended(knowledge.trainer)
+        if objection is not None or not isinstance(threat, Informed) or not isinstance(trainer, Descent):
+            raise ValueError(objection)
+        at_hand = _together(threat.known, knowledge.prior)
+        coordinates = self._coordinates(at_hand).times(threat.secrets)
+        known = threat.known.to(trainer.dtype)
+        released_by = TrainingMap(knowledge.net, trainer, known, threat.secrets)
+        quick = released_by.computed_in(torch.float32, tf32=True)
+        bank = Bank.of(quick, coordinates, at_hand, self.bank, seed=seed)
+        return _Parts(at_hand, coordinates, released_by, quick, bank, Published(knowledge.trainer, seed))
+
     @classmethod
     def examples(cls) -> tuple[Newton, ...]:
         """Instances to test."""
-        return cls(bank=10), cls(bank=0, jacobians=1, coordinates=2)
+        return cls(bank=10), cls(bank=0, jacobians=1, coordinates=2), cls(bank=0, products=4)
 
     def _coordinates(self, records: Records) -> Coordinates:
-        if self.coordinates is None:
+        if self.coordinates is None and self.products is None:
             return Coordinates.of(records)
-        return Coordinates.principal(records, min(self.coordinates, len(records)))
+        return Coordinates.principal(records, self.coordinates)
+
+
+class _Parts(NamedTuple):
+    """What both ways to solve have in common."""
+
+    at_hand: Records  # all records that the adversary has
+    coordinates: Coordinates
+    released_by: TrainingMap
+    quick: TrainingMap
+    bank: Bank
+    published: Published
 
 
 def _together(known: Records, prior: Records) -> Records:
     """All records that the adversary has."""
     ours = known.to(prior.x.device)
     return Records(torch.cat([ours.x, prior.x]), torch.cat([ours.y, prior.y]))
-
-
-def _some(count: int, most: int, seed: int) -> Tensor:
-    return torch.from_numpy(generator(seed, "adversary", "bank").permutation(count)[:most])
-
-
-def _bank(problem: Problem, at_hand: Records, some: Records) -> Bank:
-    """The mean record of every class (of all, where labels are numbers), and some records as they are."""
-    numbers, coordinates = at_hand.y.is_floating_point(), problem.coordinates
-    none = torch.zeros(len(at_hand), dtype=torch.long, device=at_hand.x.device)
-    y = none if numbers else at_hand.y
-    classes, z = torch.unique(y), flat(at_hand)
-    means = coordinates.of_records(torch.stack([z[y == label].mean(0) for label in classes]))  # (classes, r)
-    a = torch.cat([means, coordinates.of_records(flat(some))])
-    label = torch.cat([classes, none[: len(some)] if numbers else some.y])
-    weights = problem.quick(coordinates(a), label)
-    return Bank(a, label, weights, tuple(problem.linear(*each) for each in zip(means, classes, strict=True)))

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lostwax.attacks.coordinates import Coordinates
 from lostwax.attacks.newton.bounded_step import bounded_step
-from lostwax.attacks.newton.coordinates import Coordinates
 from lostwax.attacks.newton.training_map import TrainingMap
 
 DAMPINGS = (1e-12, 1e-3, 1e-1, 1.0, 10.0)  # of the largest curvature, all tried at once
@@ -35,10 +35,10 @@ class Linear(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A record, and how far the model trained on it is from the release."""
+    """The records looked for, and how far the model trained on them is from the release."""
 
     a: Tensor  # (r,)
-    label: Tensor  # ()
+    label: Tensor  # (k,)
     residual: Tensor  # (p,) A(z) - theta, float64
 
     @property
@@ -72,7 +72,7 @@ class Problem:
         return Linear.of(self.quick.tangents(self.coordinates(a), label, self.coordinates.directions))
 
     def points(self, a: Tensor, label: Tensor, released: Tensor) -> list[Point]:
-        """At records (g, r) of these classes (g,), one for each of the releases (g, p)."""
+        """At records (g, r) of these classes (g, k), one for each of the releases (g, p)."""
         residuals = self.exact(self.coordinates(a), label) - released
         return [Point(*each) for each in zip(a, label, residuals, strict=True)]
 
@@ -81,11 +81,11 @@ class Problem:
 
         `released` (g, p) holds one release a point. All models of all steps are trained together.
         """
-        return self._best(points, self._tried(points, linears, DAMPINGS), released, self.exact)
+        return self.best(points, self._tried(points, linears, DAMPINGS), released, self.exact)
 
     def first_steps(self, points: Sequence[Point], linears: Sequence[Linear], released: Tensor) -> list[Point]:
         """The same by quick arithmetic, for many points of which few will be followed."""
-        return self._best(points, self._tried(points, linears, CAREFUL), released, self.quick)
+        return self.best(points, self._tried(points, linears, CAREFUL), released, self.quick)
 
     def descend(
         self, points: Sequence[Point], linears: Sequence[Linear], released: Tensor, enough: Tensor, jacobians: int
@@ -117,10 +117,12 @@ class Problem:
             running = going
         return games
 
-    def _best(self, points: Sequence[Point], tried: Tensor, released: Tensor, weights: TrainingMap) -> list[Point]:
+    def best(self, points: Sequence[Point], tried: Tensor, released: Tensor, weights: TrainingMap) -> list[Point]:
         """Of the records tried (g, f, r) the one whose model is nearest the release, or else the point itself."""
         g, f, _ = tried.shape
-        labels = torch.stack([point.label for point in points]).repeat_interleave(f)
+        here = torch.stack([point.a for point in points]).unsqueeze(1)  # (g, 1, r)
+        tried = torch.where(tried.isfinite(), tried, here)  # no step leads on where the victim diverged
+        labels = torch.stack([point.label for point in points]).repeat_interleave(f, 0)
         trained = weights(self.coordinates(tried.flatten(0, 1)), labels).double()  # (g f, p)
         residuals = trained.view(g, f, -1) - released.unsqueeze(1)
         distances = residuals.norm(dim=2).nan_to_num(torch.inf)  # (g, f)

@@ -13,15 +13,13 @@ from lostwax.access import Standardise
 from lostwax.attacks.reconn.augment import Augment
 from lostwax.attacks.reconn.labels import LabelHead, label_head, solve
 from lostwax.attacks.reconn.reconstructor import ErrorLine, Trained, read
-from lostwax.attacks.reconn.shadow_table import ShadowTable, adversary_seed, shadow_table
+from lostwax.attacks.reconn.shadow_table import ShadowTable, adversary_seed
+from lostwax.attacks.reconn.shadowed import accepted, check_settings, shadow_objection, shadow_tables
 from lostwax.attacks.reconn.terms import Term
 from lostwax.attacks.reconn.training import Examples, errors, torch_seed, train
 from lostwax.decoders import Committee, Decoder, MLPDecoder, Span
-from lostwax.seeds import generator
 from lostwax.threats import Informed
-from lostwax.types import Knowledge, Records
-
-FEWEST = 4  # two shadow models to learn from, two to be tested on
+from lostwax.types import Knowledge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +32,8 @@ class RecoNN:
     mae * mean |error| + mse * mean error^2  in the coordinates of `Span`, and further `terms` where images are to look
     right. Of several `members`, decoders that start and learn from other draws, the mean answers.
 
-    All is computed in the dtype of the prior, and on `device`, None for where the prior lies.
+    All is computed in the dtype of the prior, and on `device`, None for where the prior lies. Shadow models are kept in
+    `store`, a folder or URL, where one is named: the same game, played again, takes them from there.
     """
 
     shadows: int | None = None
@@ -51,10 +50,11 @@ class RecoNN:
     validation: float = 0.1
     patience: int | None = 25
     device: str | None = None
+    store: str | Path | None = None
 
     def __post_init__(self) -> None:
+        check_settings(self)
         for name, wanted, holds in (
-            ("shadows", f">= {FEWEST}, or None", self.shadows is None or self.shadows >= FEWEST),
             ("mae", ">= 0", self.mae >= 0),
             ("mse", ">= 0, and above 0 where mae is 0", self.mse >= 0 and self.mae + self.mse > 0),
             ("members", ">= 1", self.members >= 1),
@@ -62,7 +62,6 @@ class RecoNN:
             ("batch_size", ">= 1", self.batch_size >= 1),
             ("lr", "> 0", self.lr > 0),
             ("weight_decay", ">= 0", self.weight_decay >= 0),
-            ("validation", "in (0, 1)", 0 < self.validation < 1),
             ("patience", ">= 1, or None", self.patience is None or self.patience >= 1),
         ):
             if not holds:
@@ -70,16 +69,9 @@ class RecoNN:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it cannot play this game."""
+        if (sentence := shadow_objection(self, knowledge)) is not None:
+            return sentence
         refusal, prior = "RecoNN cannot play this game: ", knowledge.prior
-        if not isinstance(knowledge.threat, Informed):
-            return refusal + (
-                "it rebuilds the one record that an informed adversary does not know, but the adversary is "
-                f"{type(knowledge.threat).__name__}. Use threat=Informed(known)."
-            )
-        if not prior.x.is_floating_point():
-            return refusal + f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
-        if len(prior) < FEWEST:
-            return refusal + f"it needs at least {FEWEST} records in the prior, and there are {len(prior)}."
         try:
             with torch.device("meta"):  # no memory, no draw: only to hear what it says
                 self.decoder.build(1, tuple(prior.x.shape[1:]))
@@ -88,27 +80,18 @@ class RecoNN:
         for term in self.terms:
             if (sentence := term.objection(prior.x)) is not None:
                 return refusal + sentence
-        if self.shadows is None or self.shadows <= len(prior):
-            return None
-        if self.augment is None:
-            return refusal + (
-                f"{self.shadows} shadow models need as many records, and the prior holds {len(prior)}. Ask for at most "
-                f"{len(prior)}, bring {self.shadows - len(prior)} more, make them with augment=Shifts() or Affine(), "
-                "or, where training is random, train on each more than once with augment=Repeats()."
-            )
-        clause = self.augment.objection(prior)
-        return None if clause is None else f"{refusal}{clause}."
+        return None
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Trained:
         """Train the shadows and the decoder. The seed decides everything; victims trained with it share no draw."""
-        return self._taught(*self._untaught(*self._shadow_tables(knowledge, seed), seed), seed)
+        return self._taught(*self._untaught(*shadow_tables(self, knowledge, seed), seed), seed)
 
     def learn(self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, *, seed: int) -> Trained:
         """The second half of `prepare`, from shadow models that were trained before, in other runs perhaps.
 
         `unseen` are those to be tested on, trained on other records than `shadows`; `validation` has no say.
         """
-        knowledge = self._accepted(knowledge)
+        knowledge = accepted(self, knowledge)
         models, others = len(shadows.seen), len(unseen.seen)
         if min(models, others) < 2:
             raise ValueError(
@@ -179,13 +162,6 @@ class RecoNN:
         """What two attacks must have in common to share a decoder."""
         return {"decoder": repr(self.decoder), "members": self.members, "access": repr(knowledge.access)}
 
-    def _shadow_tables(self, knowledge: Knowledge, seed: int) -> tuple[Knowledge, ShadowTable, ShadowTable]:
-        """The knowledge on the adversary's device, shadows to learn from, and others to be tested on."""
-        knowledge = self._accepted(knowledge)
-        learn_from, test_on = self._targets(knowledge.prior, seed)
-        shadows = shadow_table(knowledge, learn_from, seed=seed, purpose="shadow")
-        return knowledge, shadows, shadow_table(knowledge, test_on, seed=seed, purpose="validation")
-
     def _untaught(
         self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, seed: int
     ) -> tuple[Trained, Examples, Examples]:
@@ -206,7 +182,7 @@ class RecoNN:
                 raise ValueError(
                     f"RecoNN: the reconstructor was trained with {name} {before[name]}, but this is {now}."
                 )
-        knowledge, shadows, unseen = self._shadow_tables(knowledge, seed)
+        knowledge, shadows, unseen = shadow_tables(self, knowledge, seed)
         standardise = trained.standardise.refit(shadows.seen)
         examples, held_out = (_examples(table, standardise, trained.span) for table in (shadows, unseen))
         decoder, label = deepcopy(trained.decoder), deepcopy(trained.label)
@@ -230,27 +206,6 @@ class RecoNN:
         features, shape = len(standardise.kept), tuple(span.shift.shape)
         decoder = Committee(self.decoder.build(features, shape, bounded=span.bounded) for _ in range(self.members))
         return decoder.to(span.shift).eval(), label_head(features, y).to(span.shift)
-
-    def _accepted(self, knowledge: Knowledge) -> Knowledge:
-        """If it can play this game: the adversary's data on its device, and no candidates, of no use to it."""
-        if (objection := self.objection(knowledge)) is not None:
-            raise ValueError(objection)
-        if not isinstance(knowledge.threat, Informed):
-            return knowledge
-        device = self.device or knowledge.prior.x.device
-        threat = replace(knowledge.threat, known=knowledge.threat.known.to(device), candidates=None)
-        return replace(knowledge, threat=threat, prior=knowledge.prior.to(device))
-
-    def _targets(self, prior: Records, seed: int) -> tuple[Records, Records]:
-        """Records to learn from, augmented where there are not enough, and others, as they are, to be tested on."""
-        order = torch.from_numpy(generator(seed, "adversary", "split").permutation(len(prior))).to(prior.x.device)
-        shadows = self.shadows or len(prior)
-        records = min(shadows, len(prior))
-        held_out = min(max(2, round(self.validation * records)), records - 2)
-        learn_from, count = prior[order[held_out:shadows]], shadows - held_out
-        if self.augment is not None and count > len(learn_from):
-            learn_from = self.augment(learn_from, count, seed=adversary_seed(seed, "augment"))
-        return learn_from, prior[order[:held_out]]
 
 
 def _examples(table: ShadowTable, standardise: Standardise, span: Span) -> Examples:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from lostwax.attacks.reconn.progress import progress
+from lostwax.progress import progress
 from lostwax.seeds import generator
-from lostwax.shadows import Local
-from lostwax.types import Hints, Knowledge, Records
+from lostwax.shadows import Game, Local, Store
+from lostwax.types import Cohort, Hints, Knowledge, Records, Release
 
 PARTS = 20  # in so many parts, where the trainer's tiles allow, so that progress shows
 ROWS_AT_A_TIME = 4_096
@@ -61,20 +63,21 @@ def seen_and_told(seen: Tensor, hints: Hints | None) -> Tensor:
     return torch.cat([seen, hints.parts[:, 0].flatten(1).to(seen)], 1)  # k = 1
 
 
-def shadow_table(knowledge: Knowledge, targets: Records, *, seed: int, purpose: str) -> ShadowTable:
+def shadow_table(
+    knowledge: Knowledge, targets: Records, *, seed: int, purpose: str, store: str | Path | None = None
+) -> ShadowTable:
     """One model for each target, by the victim's own trainer, read through the adversary's access.
 
     The releases go as they come, chunk by chunk; what is seen of them stays. The seed is the adversary's own: private
-    randomness (an initialisation, a batch order) that the victims draw from `seed` is never drawn here.
+    randomness (an initialisation, a batch order) that the victims draw from `seed` is never drawn here. With a store,
+    models that were trained before are read from there.
     """
     own_seed = adversary_seed(seed, purpose)
     seen: Tensor | None = None
     parts: list[Records] = []
     told = 0
+    chunks = _chunks(Game(knowledge.net, knowledge.trainer, knowledge.threat, targets, own_seed), store)
     with progress(f"{purpose} models", len(targets)) as advance:
-        chunks = Local(max(1, len(targets) // PARTS))(
-            knowledge.trainer, knowledge.net, knowledge.threat, targets, models=len(targets), seed=own_seed
-        )
         for cohort, release in chunks:
             models = knowledge.access(knowledge.net, release)  # (chunk, features)
             part = seen_and_told(models, knowledge.threat.hints(cohort, targets, seed=own_seed))
@@ -88,6 +91,14 @@ def shadow_table(knowledge: Knowledge, targets: Records, *, seed: int, purpose: 
         raise ValueError("RecoNN: expected at least one shadow target, got none.")
     records = Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
     return ShadowTable(seen, records, told).checked()
+
+
+def _chunks(game: Game, store: str | Path | None) -> Iterator[tuple[Cohort, Release]]:
+    models = len(game.pool)
+    if store is not None:
+        return Store(store).simulate(game, models=models, engine=Local())
+    engine = Local(max(1, models // PARTS))
+    return engine(game.trainer, game.net, game.threat, game.pool, models=models, seed=game.seed)
 
 
 def adversary_seed(seed: int, purpose: str) -> int:

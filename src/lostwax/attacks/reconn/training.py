@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lostwax.attacks.reconn.progress import progress
 from lostwax.attacks.reconn.shadow_table import adversary_seed
 from lostwax.decoders import Committee
+from lostwax.progress import progress
 
 if TYPE_CHECKING:
     from lostwax.attacks.reconn.attack import RecoNN

@@ -10,7 +10,7 @@ import triton.language as tl
 
 from lostwax.trainers.fused import layers
 
-IDENTITY, ELU, RELU, TANH = (tl.constexpr(n) for n in (layers.IDENTITY, layers.ELU, layers.RELU, layers.TANH))
+IDENTITY, ELU, RELU, TANH, SIGMOID = (tl.constexpr(layers.ACTIVATIONS[kind]) for kind in layers.ACTIVATIONS)
 
 
 @triton.jit
@@ -39,3 +39,15 @@ def slope(active, ACTIVATION: tl.constexpr):
     if ACTIVATION == TANH:
         return 1 - active * active
     return active * (1 - active)
+
+
+@triton.jit
+def curvature(active, ACTIVATION: tl.constexpr):
+    """f''(pre), from active = f(pre)."""
+    if ACTIVATION == ELU:
+        return tl.where(active < 0, active + 1, 0.0)
+    if ACTIVATION == TANH:
+        return -2 * active * (1 - active * active)
+    if ACTIVATION == SIGMOID:
+        return active * (1 - active) * (1 - 2 * active)
+    return tl.zeros(active.shape, tl.float32)

@@ -1,4 +1,4 @@
-"""How far a long preparation has come."""
+"""How far a long piece of work has come."""
 
 from __future__ import annotations
 

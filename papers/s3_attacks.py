@@ -1,0 +1,311 @@
+"""S3 Figures 1a, 3, 4, 7, 9, 10, 13 and 14, MNIST: attacks on DP-SGD, the best that is possible, and the ceiling.
+
+    python papers/s3_attacks.py --device cuda [--rows clip_0.1 ...] [--repetitions 10000] [--data FOLDER]
+
+S3 appendix A: MLP 784-10-10, ELU, 999 known records and one secret, T = 100 full-batch steps, delta = 1e-5, C = 0.1, no
+momentum, the learning rate swept for each epsilon, 10 candidates, 10,000 repetitions (models). Here D- is one and the
+same in all repetitions, and the candidates of each game are drawn afresh from 10,000 other records.
+To reach: with C = 0.1 within 0.03 of the best possible success for the candidates' own Gram matrix; never above the
+ceiling beyond chance, which would stop the run; a gap below it with C = 1. S3 finds all gradients clipped at C = 0.1.
+Here the best learning rate fits many records so well that they are not: "all_clipped" is the same at a small one, and
+so is "gradient", the attack without a prior, whose pictures go to docs/figures.
+"best" is by Monte Carlo on the Gram matrices of some games, "attack" by the log-likelihood of S3 appendix G, and where
+they differ, "sum" is Algorithm 2 and "top" Algorithm 3.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from s1_mnist import mean_row, parser, squared_errors, write
+from torch import Tensor
+
+import lostwax as lw
+from lostwax.access import Weights
+from lostwax.attacks.prior_aware.scores import Score
+from lostwax.bounds import best_success, log_kappa_pixels
+from lostwax.metrics.estimate import wilson
+from lostwax.reports.results import Row
+from lostwax.trainers.per_record import record_gradients
+from lostwax.trainers.stacked import Architecture
+from lostwax.types import Cohort, Hints, Knowledge, Records, Release
+
+DELTA = 1e-5
+EPSILONS = (1, 2, 4, 8, 16, 32, 64, 100)
+FEW = (4, 16, 64)
+RATES = (0.01, 0.1, 0.3, 0.6, 0.9, 0.99)
+SPEEDS = (0.03, 0.1, 0.3, 1.0, 3.0)  # learning rate times C: the most that a step moves, in noiseless training
+PRIORS = tuple(2**power for power in range(1, 12))
+SCORES: Mapping[str, Score] = {"attack": lw.LogLikelihood(), "sum": lw.InnerProducts(), "top": lw.LargestProducts()}
+GRAM_BYTES = 1 << 30
+FIGURES = Path(__file__).parent.parent / "docs" / "figures"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """S3's defaults but for what is named."""
+
+    epsilon: float
+    clip: float = 0.1
+    rate: float = 1.0
+    steps: int = 100
+    known: int = 999
+    width: int = 10
+    noise_images: bool = False  # the candidates, secret and all, are noise
+    subtract_known: bool = True
+    speeds: tuple[float, ...] = SPEEDS
+    share: float = 1.0  # of the repetitions asked for
+    scores: tuple[str, ...] = ("attack", "sum")
+
+
+def each(epsilons: Sequence[float], **fields: Any) -> dict[str, Setting]:
+    """One setting for each epsilon."""
+    return {f"epsilon_{epsilon}": Setting(epsilon=epsilon, **fields) for epsilon in epsilons}
+
+
+THREE = ("attack", "sum", "top")
+GAMES: dict[str, dict[str, Setting]] = {
+    "clip_0.1": each(EPSILONS),  # Figs 7a and 13
+    "all_clipped": each(EPSILONS, speeds=(0.03,)),  # the same, trained so little that no record is fitted
+    "clip_1": each(EPSILONS, clip=1.0),  # Fig. 13
+    "batches": each(FEW, rate=0.02, steps=1_000, known=499, share=0.2, scores=THREE),  # Fig. 4
+    "rates": {  # Fig. 14, at epsilon 4
+        f"rate_{rate}": Setting(epsilon=4, clip=1.0, rate=rate, scores=THREE) for rate in RATES
+    },
+    "noise_images": each(FEW, noise_images=True),  # Fig. 9
+    "known": {  # Fig. 10, at epsilon 32
+        f"known_{known}_{'less' if less else 'with'}_known": Setting(epsilon=32, known=known, subtract_known=less)
+        for known in (4, 128, 999)
+        for less in (True, False)
+    },
+    "width_100": each(FEW, width=100, share=0.1),  # Fig. 7
+    "width_1000": each(FEW, width=1_000, share=0.02),
+    "priors": each(FEW, share=0.2),  # Fig. 3
+    "gradient": each((1, 10, 100, 1_000, 10_000), speeds=(0.1,)),  # Fig. 1a
+}
+
+
+class Bench:
+    """The data on the device, and what is dealt from them, once for all settings that share it."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        parts = lw.records.mnist("all", root=options.data).split(999, options.pool, options.test, seed=options.seed)
+        self.known, self.pool, self.test = (part.to(options.device) for part in parts)
+        self.options = options
+        self.dealt: dict[tuple[int, bool, int, int], tuple[lw.Informed, Cohort, Hints]] = {}
+
+    def game(self, setting: Setting, candidates: int = 10) -> tuple[lw.Informed, Cohort, Hints]:
+        """One game a repetition: the threat, the training sets, the candidates."""
+        repetitions = max(4, round(setting.share * self.options.repetitions))
+        key = setting.known, setting.noise_images, repetitions, candidates
+        if key not in self.dealt:
+            pool = noise_like(self.pool) if setting.noise_images else self.pool
+            threat = lw.Informed(self.known[: setting.known], candidates=candidates)
+            cohort = threat.deal(pool, repetitions, seed=self.options.seed)
+            hints = threat.hints(cohort, pool, seed=self.options.seed) or Hints()
+            self.dealt[key] = threat, cohort, hints
+        return self.dealt[key]
+
+
+def noise_like(pool: Records) -> Records:
+    """Images of uniform noise, as far from each other as those of the pool are on average."""
+    some = pool.x[:500].flatten(1)
+    distance = float(torch.pdist(some).square().mean())  # of two images, sum over pixels
+    spread = (6 * distance / some.shape[1]) ** 0.5  # of U(0, s) two draws are s^2 / 6 apart
+    noise = torch.rand(pool.x.shape, generator=torch.Generator().manual_seed(0)).to(pool.x)
+    return Records(spread * noise, pool.y)
+
+
+def victim(setting: Setting, bench: Bench) -> tuple[lw.DPSGD, float]:
+    """The trainer, at the learning rate with the best mean accuracy of a few models, and that accuracy."""
+    private = lw.DPSGD.for_epsilon(
+        setting.epsilon, DELTA, steps=setting.steps, sample_rate=setting.rate, clip=setting.clip, tf32=True
+    )
+    net, known = lw.nets.mlp(784, setting.width, 10), bench.known[: setting.known]
+    cohort = lw.Informed(known).deal(bench.pool, 4, seed=0)
+    found = []
+    for speed in setting.speeds:
+        trainer = replace(private, lr=speed / setting.clip)
+        logits = lw.Logits(bench.test.x)(net, trainer(net, cohort, seed=bench.options.seed))
+        answers = logits.view(len(cohort), len(bench.test), -1).argmax(2)
+        found.append((float((answers == bench.test.y).double().mean()), trainer))
+    accuracy, trainer = max(found, key=lambda pair: pair[0])
+    return trainer, accuracy
+
+
+def published(trainer: lw.DPSGD, net: torch.nn.Module, cohort: Cohort, seed: int) -> Release:
+    """The steps alone: the attacks here make no use of the last weights, which would take another training."""
+    start = next(trainer.transcript(net, cohort, seed=seed)).params
+    return Release(start, partial(trainer.transcript, net, cohort, seed=seed))
+
+
+def play(name: str, setting: Setting, bench: Bench) -> Iterator[Row]:
+    """Every score of a setting, the best possible success, and the ceiling."""
+    threat, cohort, hints = bench.game(setting)
+    trainer, accuracy = victim(setting, bench)
+    net, seed = lw.nets.mlp(784, setting.width, 10), bench.options.seed
+    attack = lw.PriorAware(subtract_known=setting.subtract_known)
+    chooser = attack.prepare(Knowledge(net, trainer, threat, Weights(), bench.pool[:2]), seed=seed)
+    assert hints.candidates is not None
+    steps = list(chooser.observed(published(trainer, net, cohort, seed), hints.candidates))
+    right = (hints.candidates.x == cohort.own.x).flatten(2).all(2)  # (m, c)
+    clipped = float(torch.stack([step.squares.ge(0.999).double().mean() for step in steps]).mean())
+    games, ceiling = len(cohort), lw.bound(**trainer.mechanism(), baseline=0.1)
+    what = f"{name} ({games:,} games, {100 * clipped:.0f} % of candidates' gradients clipped)"
+    for score in setting.scores:
+        chosen = SCORES[score](iter(steps), trainer).argmax(1, keepdim=True)
+        won = int(right.gather(1, chosen).sum())
+        if ceiling.broken_by(won, games):
+            raise RuntimeError(f"{name}, {score}: {won} of {games} games won, above the ceiling: {ceiling}.")
+        yield Row(f"{name}.{score}", f"{what}: success, {score}", won / games, *wilson(won, games))
+    if setting.rate == 1 and setting.subtract_known:
+        some = max(10, min(games, GRAM_BYTES // (4 * 10 * sum(value.numel() for value in net.parameters()))))
+        best = best_success(gram(trainer, net, cohort[:some], hints.candidates[:some], seed))
+        yield Row(f"{name}.best", f"{name}: best possible success (Gram matrices of {some} games)", best)
+    yield Row(f"{name}.ceiling", f"{name}: ceiling", ceiling.upper, ceiling.lower, ceiling.upper)
+    yield Row(f"{name}.accuracy", f"{name}: test accuracy at lr {trainer.lr:g}", accuracy)
+
+
+def gram(
+    trainer: lw.DPSGD, net: torch.nn.Module, cohort: Cohort, candidates: Records, seed: int
+) -> NDArray[np.float64]:
+    """(m, c, c) sum_t <g_i, g_j> / (C sigma)^2 of the candidates' clipped gradients."""
+    ours = Architecture.of(net, candidates.x.device, trainer.dtype)
+    total: Tensor = torch.zeros(1, device=candidates.x.device)
+    for step in trainer.transcript(net, cohort, seed=seed):
+        gradients = record_gradients(ours, trainer.loss, dict(step.params), (candidates.x, candidates.y))
+        flat = torch.cat([value.flatten(2) for value in gradients.values()], 2)  # (m, c, p)
+        flat = flat * (trainer.clip / flat.norm(dim=2, keepdim=True)).clamp_max(1)
+        total = total + (flat @ flat.mT).double() / (trainer.clip * trainer.noise_multiplier) ** 2
+    kernel: NDArray[np.float64] = total.cpu().numpy()
+    return kernel
+
+
+def play_priors(name: str, setting: Setting, bench: Bench) -> Iterator[Row]:
+    """Fig. 3: priors of every size out of one pool of 2,048, all scored in one run."""
+    pool, options = bench.pool[: PRIORS[-1]], bench.options
+    threat = lw.Informed(bench.known, candidates=2)
+    cohort = threat.deal(pool, max(4, round(setting.share * options.repetitions)), seed=options.seed)
+    trainer, _ = victim(setting, bench)
+    net = lw.nets.mlp(784, setting.width, 10)
+    chooser = lw.PriorAware().prepare(Knowledge(net, trainer, threat, Weights(), pool[:2]), seed=options.seed)
+    everyone = Records(*(part.expand(len(cohort), *part.shape) for part in (pool.x, pool.y)))  # (m, 2048, ...)
+    scores = chooser.scores(published(trainer, net, cohort, options.seed), everyone)
+    secret = Records(cohort.own.x[:, 0], cohort.own.y[:, 0]).matches(pool).to(scores.device)  # (m,)
+    order = torch.rand(scores.shape, generator=torch.Generator().manual_seed(options.seed)).to(scores.device)
+    order[torch.arange(len(cohort)), secret] = -1.0  # the secret is in every prior
+    deal = order.argsort(1)  # (m, 2048) the secret first, the others in random order
+    for size in (size for size in PRIORS if size <= len(pool)):
+        among = scores.gather(1, deal[:, :size])
+        won, games = int((among.argmax(1) == 0).sum()), len(cohort)
+        ceiling = lw.bound(**trainer.mechanism(), baseline=1 / size)
+        if ceiling.broken_by(won, games):
+            raise RuntimeError(f"{name}, prior {size}: {won} of {games} games won, above the ceiling: {ceiling}.")
+        what = f"{name}, {size} candidates"
+        yield Row(f"{name}.{size}", f"{what}: success ({games:,} games)", won / games, *wilson(won, games))
+        yield Row(f"{name}.{size}.ceiling", f"{what}: ceiling", ceiling.upper, ceiling.lower, ceiling.upper)
+
+
+def play_gradient(name: str, setting: Setting, bench: Bench) -> Iterator[Row]:
+    """Fig. 1a: the attack without a prior, label known; and one picture of the first targets for each epsilon."""
+    options = bench.options
+    threat = lw.Informed(bench.known, label_known=True)
+    targets = max(4, round(0.01 * options.repetitions))
+    cohort = threat.deal(bench.pool, targets, seed=options.seed)
+    trainer, _ = victim(setting, bench)
+    net = lw.nets.mlp(784, setting.width, 10)
+    attack = lw.GradientInversion(iterations=options.iterations)
+    rebuild = attack.prepare(Knowledge(net, trainer, threat, Weights(), bench.pool), seed=options.seed)
+    guess = rebuild(published(trainer, net, cohort, options.seed), threat.hints(cohort, bench.pool, seed=0))
+    truth, found = cohort.own.x[:, 0], guess.records.x[:, 0]
+    errors = squared_errors(found, truth)
+    blind = squared_errors(bench.pool.x.mean(0), truth).mean()
+    what = (
+        f"{name}: mean MSE, no prior ({targets} targets, {options.iterations:,} iterations; the mean image {blind:.4f})"
+    )
+    yield mean_row(f"{name}.mse", what, errors)
+    near = lw.metrics.NearPixels()(found, truth)  # S3 appendix I, Fig. 12
+    for rho in (0.6, 0.9):
+        won, log_kappa = int((near >= rho).sum()), log_kappa_pixels(784, 32 / 255, rho)
+        ceiling = lw.bound(**trainer.mechanism(), log_baseline=log_kappa)
+        what = f"{name}: success by a share of {rho:g} of pixels within 32/255"
+        yield Row(f"{name}.pixels_{rho}", what, won / targets, *wilson(won, targets))
+        yield Row(f"{name}.pixels_{rho}.ceiling", f"{what}: ceiling", ceiling.upper, ceiling.lower, ceiling.upper)
+    draw_pictures(name, truth[:10], found[:10], errors)
+
+
+def draw_pictures(name: str, truth: Tensor, found: Tensor, errors: NDArray[np.float64]) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(len(truth), 2.3), dpi=100)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(2, len(truth), squeeze=False)
+    for row, images in enumerate((truth, found)):
+        for axis, image in zip(axes[row], images.cpu(), strict=True):
+            axis.imshow(image[0].numpy(), cmap="gray_r", vmin=0, vmax=1)
+            axis.set(xticks=[], yticks=[])
+    for axis, error in zip(axes[1], errors, strict=False):
+        axis.set_xlabel(f"{error:.3f}", fontsize=7)
+    figure.suptitle(name.replace("_", " "), fontsize=9)
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    figure.savefig(FIGURES / f"s3_{name.replace('.', '_')}.png")
+
+
+def draw_curves(row: str, rows: list[Row]) -> None:
+    """Success, the best possible and the ceiling against epsilon."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.2, 3.6), dpi=110)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for line, style in (("ceiling", "k-"), ("best", "k--"), ("attack", "C0o-"), ("sum", "C1.-"), ("top", "C2.-")):
+        points = [one for one in rows if one.id.endswith(f".{line}")]
+        if points:
+            epsilons = [float(one.id.split("epsilon_")[1].split(".")[0]) for one in points]
+            axes.plot(epsilons, [float(one.value) for one in points], style, label=line, markersize=4)
+    axes.set(xscale="log", xlabel="ε at δ = 1e-5", ylabel="success, 10 candidates", ylim=(0, 1.03), title=row)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.legend(frameon=False, fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    figure.savefig(FIGURES / f"s3_{row.replace('.', '_')}.png")
+
+
+def main() -> None:
+    sizes = {
+        "repetitions": (10_000, "games of each setting, each with a model of its own"),
+        "pool": (10_000, "records that secrets and other candidates are drawn from"),
+        "test": (2_000, "records to choose the learning rate by"),
+        "iterations": (2_000, "of the attack without a prior"),
+        "seed": (0, "of everything drawn"),
+    }
+    made = parser(__doc__, GAMES, sizes)
+    made.add_argument("--epsilons", nargs="+", type=int, help="only these, where a row has one setting for each")
+    options = made.parse_args()
+    bench, by_row = Bench(options), {"priors": play_priors, "gradient": play_gradient}
+    for row in options.rows:
+        wanted = {f"epsilon_{epsilon}" for epsilon in options.epsilons or ()}
+        settings = {key: one for key, one in GAMES[row].items() if not wanted or key in wanted or "epsilon" not in key}
+        done: list[Row] = []
+        for key, setting in settings.items():
+            start = time.perf_counter()
+            rows = list(by_row.get(row, play)(f"{row}.{key}", setting, bench))
+            write(__file__, rows, options)
+            print(f"  {time.perf_counter() - start:.1f} s", flush=True)
+            done += rows
+        if all("epsilon" in key for key in settings) and row not in by_row:
+            draw_curves(row, done)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Published weights into a net, by files that cannot carry code."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lostwax.tensor_files import read_tensors
+
+SHOWN = 5  # names in a message
+
+
+def load_weights(net: nn.Module, path: str | Path, *, entry: str | None = None) -> nn.Module:
+    """A copy of the net with the weights of a file: safetensors, or a state_dict that `torch.save` wrote.
+
+    `entry` names the state_dict inside a checkpoint that holds more: `entry="model"`. Files that would have to run code
+    to be read, such as a whole pickled net, are refused.
+
+    To train victims from published weights on, make them the start of training:
+    `lw.GD(init=lw.inits.Given(lw.load_weights(net, path).state_dict()), ...)`.
+    """
+    source = Path(path)
+    if not source.is_file():
+        what = "is a folder" if source.is_dir() else "does not exist"
+        raise FileNotFoundError(f"load_weights: {source} {what}. Name a file of weights.")
+    state = _tensors(source, _content(source), entry)
+    _check_fits(net, state, source)
+    loaded = deepcopy(net)
+    loaded.load_state_dict(state)
+    return loaded
+
+
+def _content(path: Path) -> Any:
+    """What the file holds; which of the two formats it has is told by its first bytes, not by its name."""
+    with path.open("rb") as file:
+        head = file.read(9)
+    if not head:
+        raise ValueError(f"load_weights: {path} is empty. Fetch it anew.")
+    if head[8:] == b"{":  # eight bytes that give the length of a JSON header
+        return read_tensors("load_weights", path)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"load_weights: {path} is not just tensors, or is damaged: reading it could run code of whoever wrote it, "
+            "and lostwax does not. Where you trust it, load it yourself and write its weights alone: "
+            "safetensors.torch.save_file(net.state_dict(), ...)."
+        ) from error
+    except Exception as error:  # a damaged file makes torch fail in any way
+        raise ValueError(
+            f"load_weights: {path} is neither a safetensors file nor one that torch.save wrote, or is cut short "
+            f"({_first_line(error)}). Fetch it anew."
+        ) from error
+
+
+def _tensors(path: Path, content: Any, entry: str | None) -> dict[str, Tensor]:
+    """The state_dict, alone or at an entry."""
+    if entry is not None:
+        if not isinstance(content, Mapping) or entry not in content:
+            held = _listed(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
+            raise ValueError(f'load_weights: {path} has no entry "{entry}"; it holds {held}.')
+        content = content[entry]
+    if isinstance(content, Mapping) and content and all(isinstance(value, Tensor) for value in content.values()):
+        return {str(name): value for name, value in content.items()}
+    if not isinstance(content, Mapping) or not content:
+        held = "nothing" if isinstance(content, Mapping) else type(content).__name__
+        raise ValueError(f"load_weights: expected a state_dict, tensors by name, in {path}, got {held}.")
+    inner = [str(name) for name, value in content.items() if isinstance(value, Mapping)]
+    cure = f' Name the one with the weights: entry="{inner[0]}".' if inner and entry is None else ""
+    raise ValueError(f"load_weights: {path} holds more than tensors: {_listed(map(str, content))}.{cure}")
+
+
+def _check_fits(net: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
+    wanted = net.state_dict()
+    wrong = [
+        f"{name} has shape {tuple(state[name].shape)} where the net has {tuple(value.shape)}"
+        for name, value in wanted.items()
+        if name in state and state[name].shape != value.shape
+    ]
+    problems = [
+        *([f"missing {_listed(missing)}"] if (missing := [name for name in wanted if name not in state]) else []),
+        *([f"unexpected {_listed(extra)}"] if (extra := [name for name in state if name not in wanted]) else []),
+        *([_listed(wrong)] if wrong else []),
+    ]
+    if problems:
+        raise ValueError(
+            f"load_weights: the weights in {path} are not those of this net: {'; '.join(problems)}. Build the net that "
+            "they were saved from."
+        )
+    broken = [name for name, value in state.items() if value.is_floating_point() and not value.isfinite().all()]
+    if broken:
+        raise ValueError(f"load_weights: NaN or infinite numbers in {_listed(broken)} of {path}. Training diverged.")
+
+
+def _listed(names: Any) -> str:
+    shown = list(names)
+    more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
+    return ", ".join(shown[:SHOWN]) + more
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__).strip().rstrip(".")

@@ -1,0 +1,124 @@
+"""A training function of the user's own as a trainer: one model after the other, the same games."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lostwax.seeds import generator
+from lostwax.types import Cohort, Release, Step
+
+Function = Callable[[nn.Module, Tensor, Tensor, int], nn.Module | Mapping[str, Tensor]]
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class OwnTraining:
+    """`function(net, x, y, seed)` trains a net on x (n, ...) and y (n, ...), and returns it or its state_dict.
+
+    It is called once a model, with a fresh copy of the net and of the records; the model's own record stands last. That
+    is far slower than our trainers, which compute hundreds of models at once; on the other hand it may do anything
+    (batch norm, dropout, early stopping). What it draws should come from `seed`, which differs from model to model;
+    draws by the global generators of torch, numpy and random come from it too. A function that always seeds itself
+    alike has public randomness, which makes an adversary stronger.
+    """
+
+    function: Function
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise TypeError(
+                f"OwnTraining: expected a function(net, x, y, seed) that trains a net, got {self.function!r}."
+            )
+
+    def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
+        """Train one model for each set of the cohort.
+
+        The first is trained again after the last, to see that it comes out the same: a function that goes on with the
+        net of the call before would make every model hold the records of all before it.
+        """
+        models = [self._train(net, cohort, place, seed) for place in range(len(cohort))]
+        if len(models) > 1:
+            _check_same(models[0], self._train(net, cohort, 0, seed))
+        return Release({name: torch.stack([model[name] for model in models]) for name in models[0]})  # (m, ...)
+
+    def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
+        """There is none to give."""
+        raise ValueError(
+            "OwnTraining: a training function does not show its steps. Where they are published, use one of lostwax's "
+            "own trainers."
+        )
+
+    def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
+        """One: a model's bytes do not depend on the others."""
+        return 1
+
+    def _train(self, net: nn.Module, cohort: Cohort, place: int, seed: int) -> dict[str, Tensor]:
+        """One model's weights, and its buffers of real numbers, which are published with them."""
+        shared, own = cohort.shared, cohort.own[place : place + 1]
+        x = torch.cat([shared.inputs, own.inputs[0]])  # (n, ...)
+        y = torch.cat([shared.y, own.y[0]])
+        number = int(cohort.index[place])
+        own_seed = int(generator(seed, "own training", number).integers(2**31))
+        with _all_generators(own_seed):
+            trained = self.function(deepcopy(net).to(x.device), x, y, own_seed)
+        return _weights(trained, net, number)
+
+    def __repr__(self) -> str:
+        return f"OwnTraining({getattr(self.function, '__qualname__', type(self.function).__name__)})"
+
+
+def _weights(trained: Any, net: nn.Module, number: int) -> dict[str, Tensor]:
+    """What the function gave back, if it is the weights of such a net."""
+    refusal = f"OwnTraining: the function, for model {number}, "
+    if trained is None:
+        raise TypeError(refusal + "returned nothing. End it with `return net`.")
+    state = trained.state_dict() if isinstance(trained, nn.Module) else trained
+    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise TypeError(refusal + f"returned {type(trained).__name__}. Return the net, or its state_dict.")
+    wanted = {name: value for name, value in net.state_dict().items() if value.is_floating_point()}
+    for name, value in wanted.items():
+        if name not in state:
+            raise ValueError(refusal + f"returned weights without {name}. Return the net that it was given, trained.")
+        if state[name].shape != value.shape:
+            raise ValueError(
+                refusal + f"returned {name} of shape {tuple(state[name].shape)} where the net has "
+                f"{tuple(value.shape)}. Return the net that it was given, trained."
+            )
+        if not state[name].isfinite().all():
+            raise ValueError(refusal + f"returned NaN or infinite numbers in {name}: its training diverges.")
+    return {name: state[name].detach().clone() for name in wanted}  # a copy, for the net may be used again
+
+
+def _check_same(one: Mapping[str, Tensor], again: Mapping[str, Tensor]) -> None:
+    for name, value in one.items():
+        tolerance = torch.finfo(value.dtype).eps ** 0.5
+        if not torch.allclose(value, again[name], rtol=tolerance, atol=tolerance):
+            raise ValueError(
+                f"OwnTraining: the function trained the same model twice, and {name} came out different. Either it "
+                "goes on with a net of an earlier call, and should train the net it is given; or it draws random "
+                "numbers that do not come from its seed."
+            )
+
+
+@contextmanager
+def _all_generators(seed: int) -> Iterator[None]:
+    """Torch's, numpy's and Python's global draws from this seed, and the user's generators left as they were."""
+    before, numpy_before = random.getstate(), np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(before)
+            np.random.set_state(numpy_before)  # noqa: NPY002

@@ -1,0 +1,111 @@
+"""How alike two models are, and the regression that follows from it in closed form."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+SIZE = 0.1  # how much a model's distance from the mean counts, beside its direction
+COLUMNS = 4_096  # float64 copies are made of so many columns at a time
+
+
+class Scale(NamedTuple):
+    """The distances of models from their mean, |f| of features f, in logs."""
+
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, features: Tensor) -> Scale:
+        """Over shadow models (s, features)."""
+        deviation, mean = torch.std_mean(_log_size(features), correction=0)
+        return cls(float(mean), max(float(deviation), torch.finfo(torch.float32).eps))
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """(m, 1) in deviations from the mean."""
+        return ((_log_size(features) - self.mean) / self.deviation).unsqueeze(1)
+
+
+class Kernel(NamedTuple):
+    """The likeness k(a, b) of two models, from rows that stand for them.
+
+    By direction: a record moves the weights by its residual times what it looks like, summed over steps. The residual
+    can be a hundred times larger for an odd record than for a plain one; what is to be rebuilt is in the direction.
+
+    width None: k = <a, b>. Else k = width exp(-|a - b|^2 / (width median)), which tends to the same as width grows.
+    """
+
+    by_direction: bool
+    width: float | None
+
+    def rows(self, features: Tensor, told: int, scale: Scale) -> Tensor:
+        """(m, features) -> (m, row), of which products are likenesses of about one with oneself.
+
+        The last `told` features are numbers of the record, known to the adversary, and count as much as the model.
+        """
+        model, beside = torch.split(features, [features.shape[1] - told, told], 1)
+        if not self.by_direction:
+            parts = [model / math.sqrt(model.shape[1])]
+        else:
+            norm = model.norm(dim=1, keepdim=True).clamp_min(torch.finfo(model.dtype).tiny)
+            parts = [model / norm, math.sqrt(SIZE) * scale(model).to(model)]
+        if told:
+            parts.append(beside / math.sqrt(told))
+        return torch.cat(parts, 1)
+
+    def own(self, squares: Tensor) -> Tensor:
+        """k(a, a), (a,), of rows with these squares (a,)."""
+        return squares if self.width is None else torch.full_like(squares, self.width)
+
+    def likeness(self, products: Tensor, left: Tensor, right: Tensor, median: float) -> Tensor:
+        """k of rows whose products (a, b) and own squares (a,) and (b,) are given."""
+        if self.width is None:
+            return products
+        distance = (left.unsqueeze(1) + right - 2 * products).clamp_min(0)  # |a - b|^2
+        return self.width * (-distance / (self.width * median)).exp()
+
+
+def products(left: Tensor, right: Tensor) -> Tensor:
+    """<a, b> of rows (a, row) and (b, row) in float64: small ridges ask for more than float32 keeps."""
+    total = left.new_zeros(len(left), len(right), dtype=torch.float64)
+    for a, b in zip(torch.split(left, COLUMNS, 1), torch.split(right, COLUMNS, 1), strict=True):
+        total.addmm_(a.double(), b.double().mT)
+    return total
+
+
+def median_distance(products: Tensor) -> float:
+    """The median of |a - b|^2 among rows with these products (s, s)."""
+    own = products.diagonal()
+    some = slice(None, None, max(1, len(own) // 256))  # a median of many is found slowly
+    distance = own.unsqueeze(1) + own[some] - 2 * products[:, some]
+    return max(float(distance.median()), 1e-6 * float(own.mean()))  # rows all alike have no distance
+
+
+class Solved(NamedTuple):
+    """Ridge regression of records on likenesses:  weights = (K + ridge I)^-1 records."""
+
+    weights: Tensor  # (s, d)
+    factor: Tensor  # (s, s) lower triangular: of K + ridge I
+    left_out: Tensor  # (s,) squared error of each record, mean over its numbers, had it been left out
+    doubt: Tensor  # (s,) what the likenesses then leave open of it, as a variance: see Group
+
+
+def solve(gram: Tensor, records: Tensor, ridge: float) -> Solved | None:
+    """For records (s, d) from which their mean was taken; None where the ridge is too small for the arithmetic.
+
+    The error of a record that is left out needs no other regression: it is  weights_i / [(K + ridge I)^-1]_ii.
+    """
+    eye = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    factor, failed = torch.linalg.cholesky_ex(gram + ridge * eye)
+    if failed:
+        return None
+    inverse = torch.cholesky_inverse(factor)
+    weights, doubt = inverse @ records, 1 / inverse.diagonal()
+    return Solved(weights, factor, (weights * doubt.unsqueeze(1)).square().mean(1), doubt)
+
+
+def _log_size(features: Tensor) -> Tensor:
+    return features.double().square().sum(1).clamp_min(1e-60).log() / 2

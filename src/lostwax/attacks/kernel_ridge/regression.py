@@ -1,0 +1,112 @@
+"""Records regressed on models, class by class, in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lostwax.access import Standardise
+from lostwax.attacks.kernel_ridge.kernels import Kernel, Scale, median_distance, products, solve
+
+WIDTHS = (4.0, 16.0, None)
+RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)  # beside likenesses of about one; with the last, little is believed
+CHOSEN_BY = 2_000  # models of a class, at most, decide on kernel and ridge
+
+
+class Group(NamedTuple):
+    """The models of one class, and what their likenesses to another weigh in its record."""
+
+    rows: Tensor  # (s, row)
+    median: float  # of their squared distances
+    weights: Tensor  # (s, d)
+    mean: Tensor  # (d,) of their records
+    factor: Tensor  # (s, s) of their likenesses K + ridge I
+    ridge: float
+
+    def __call__(self, kernel: Kernel, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Answers (m, d) and doubts (m,), for models that these rows stand for.
+
+        answer = mean + k^T weights,  doubt = k(a, a) + ridge - k^T (K + ridge I)^-1 k,  k the likenesses to its models.
+
+        It is the mean and, but for a factor, the variance of a Gaussian process. A model's doubt is small in its own
+        class, whose models explain it, and large in all others.
+        """
+        own, theirs = rows.double().square().sum(1), self.rows.double().square().sum(1)
+        alike = kernel.likeness(products(rows, self.rows), own, theirs, self.median)  # (m, s)
+        explained = torch.linalg.solve_triangular(self.factor, alike.mT, upper=False).square().sum(0)
+        return self.mean + alike @ self.weights, kernel.own(own) + self.ridge - explained
+
+
+class Regression(NamedTuple):
+    """One group a class, all by the same kernel."""
+
+    standardise: Standardise
+    scale: Scale
+    told: int  # how many of the kept features, the last, are numbers of the record
+    kernel: Kernel
+    groups: tuple[Group, ...]
+    error: float  # squared, mean over a record's numbers, for each unit of doubt
+
+    @classmethod
+    def fit(cls, seen: Tensor, answers: Tensor, classes: Sequence[Tensor], *, told: int = 0) -> Regression:
+        """From models (s, features), the last `told` being numbers of their records, to these (s, d).
+
+        Each class is a list of rows. Kernel and ridge are those of the least error on records left out.
+        """
+        standardise = Standardise.fit(seen, told)
+        features = standardise(seen, seen.dtype)
+        kept = int((standardise.kept >= standardise.features - told).sum())
+        scale = Scale.of(features[:, : features.shape[1] - kept])
+        kernel, ridge = _choose(features, answers, classes, kept, scale)
+        solved = [_group(kernel, ridge, features[rows], answers[rows], kept, scale) for rows in classes]
+        errors, doubts = (torch.cat(part).mean() for part in list(zip(*solved, strict=True))[1:])
+        return cls(standardise, scale, kept, kernel, tuple(group for group, *_ in solved), float(errors / doubts))
+
+    def __call__(self, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """What each class would answer to models (m, features), (classes, m, d), and its doubts, (classes, m)."""
+        rows = self.kernel.rows(self.standardise(seen, seen.dtype), self.told, self.scale)
+        answers, doubts = zip(*(group(self.kernel, rows) for group in self.groups), strict=True)
+        return torch.stack(answers), torch.stack(doubts)
+
+
+class _Choice(NamedTuple):
+    kernel: Kernel
+    ridge: float
+
+
+def _choose(features: Tensor, answers: Tensor, classes: Sequence[Tensor], told: int, scale: Scale) -> _Choice:
+    """Kernel and ridge with the least error on records left out, over all classes."""
+    totals: dict[_Choice, float] = {}
+    for rows, by_direction in product(classes, (True, False)):
+        some = rows[:CHOSEN_BY]
+        here = Kernel(by_direction, None).rows(features[some], told, scale)
+        alike, records = products(here, here), answers[some] - answers[some].mean(0)
+        own, median = alike.diagonal(), median_distance(alike)
+        for width in WIDTHS:
+            kernel = Kernel(by_direction, width)
+            gram = kernel.likeness(alike, own, own, median)
+            for ridge in RIDGES:
+                solved = solve(gram, records, ridge)
+                error = torch.inf if solved is None else float(solved.left_out.sum())
+                choice = _Choice(kernel, ridge)
+                totals[choice] = totals.get(choice, 0.0) + error
+    return min(totals, key=totals.__getitem__)
+
+
+def _group(
+    kernel: Kernel, ridge: float, features: Tensor, answers: Tensor, told: int, scale: Scale
+) -> tuple[Group, Tensor, Tensor]:
+    """The regression of one class, and its errors and doubts about records left out, (s,) twice."""
+    rows = kernel.rows(features, told, scale)
+    alike, mean = products(rows, rows), answers.mean(0)
+    own, median = alike.diagonal(), median_distance(alike)
+    gram = kernel.likeness(alike, own, own, median)
+    solved = solve(gram, answers - mean, ridge)
+    while solved is None:  # more models than the ridge was chosen by
+        ridge *= 10
+        solved = solve(gram, answers - mean, ridge)
+    return Group(rows, median, solved.weights, mean, solved.factor, ridge), solved.left_out, solved.doubt

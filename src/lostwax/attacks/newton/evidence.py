@@ -1,0 +1,77 @@
+"""What an inversion knows of its own answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lostwax.attacks.coordinates import as_records
+from lostwax.types import Guess, Records
+
+CERTAIN = 10  # times what rounding alone does to the weights: a residual up to that is explained
+DETERMINED = 0.01  # of a blind guess's error: what may be left to rounding
+
+
+class Inversion(NamedTuple):
+    """What is known of one game's guess, without the truth."""
+
+    record: Tensor  # (u,) the k records, one after the other, each with its label where that is a number
+    label: Tensor  # (k,) their classes
+    residual: float  # |A(z) - theta|
+    rounding: float  # what the release's arithmetic, and its defences, do to A(z), as a norm
+    variance: Tensor  # (k, d) of each number, foretold
+    prior_variance: Tensor  # (k, d) of the records at hand
+    directions: Tensor  # (r,) how far one deviation of the prior moves the weights: singular values of the Jacobian
+    determined: bool  # does rounding leave less than a hundredth of a blind guess's error?
+    jacobians: int  # how many were computed for this game alone; without any, how often training was linearised
+
+    @property
+    def predicted(self) -> float:
+        """Mean squared error of the records' numbers, foretold."""
+        return float(self.variance.mean())
+
+    @property
+    def blind(self) -> float:
+        """The same for the mean of the records at hand."""
+        return float(self.prior_variance.mean())
+
+    @property
+    def certified(self) -> bool:
+        """Do the records explain the release to rounding, and does the release determine them?
+
+        Then the iteration has converged, and no records nearby explain the weights as well. It is no proof that none
+        far away do: a short training of a small net can have several roots (S1 Theorem 8 has two).
+        """
+        return self.residual <= CERTAIN * self.rounding and self.determined
+
+    @property
+    def undetermined(self) -> int:
+        """How many directions of the records move the weights by less than rounding."""
+        return int((self.directions < self.rounding).sum())
+
+    @property
+    def left_to_the_prior(self) -> Tensor:
+        """(k, d) numbers that the release tells less of than the prior does: they are left near the prior's mean."""
+        return self.variance > self.prior_variance / 2
+
+
+def determined(variance: Tensor, prior_variance: Tensor) -> bool:
+    """Is every one of k records (k, d) known much better than blindly?"""
+    return bool((variance.mean(1) <= DETERMINED * prior_variance.mean(1)).all())
+
+
+def as_guess(found: Sequence[Inversion], like: Records, device: torch.device) -> Guess:
+    """The games' answers, in the shapes and dtypes of the prior's records."""
+    m, k = len(found), len(found[0].label)
+    z = torch.stack([one.record for one in found]).view(m * k, -1)  # (m k, d + targets)
+    records = as_records(z, torch.stack([one.label for one in found]).flatten(), like).to(device)
+    x = records.x.view(m, k, *like.x.shape[1:])
+    return Guess(
+        Records(x, records.y.view(m, k, *like.y.shape[1:])),
+        confidence=torch.stack([-one.variance.mean(1) for one in found]).to(device),
+        certified=torch.tensor([[one.certified] * k for one in found], device=device),
+        undetermined=torch.stack([one.left_to_the_prior for one in found]).to(device).view(x.shape),
+    )

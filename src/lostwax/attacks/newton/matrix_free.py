@@ -1,0 +1,149 @@
+"""The inversion of training for large records: no Jacobian, only products with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lostwax.attacks.newton.bank import Bank, Entry
+from lostwax.attacks.newton.evidence import Inversion, as_guess, determined
+from lostwax.attacks.newton.golub_kahan import golub_kahan
+from lostwax.attacks.newton.published import Published
+from lostwax.attacks.newton.solver import Point, Problem
+from lostwax.attacks.newton.unrolled import Unrolled
+from lostwax.types import Guess, Hints, Records, Release
+
+FIRST = 4  # pairs of products at the first linearisation, twice as many at each further one
+DAMPINGS = (1e-12, 1e-3, 1e-1)  # of the largest curvature, all tried at once
+STALLED = 0.99
+
+
+class Reached(NamedTuple):
+    """Where a game is, and what the last products showed of the Jacobian."""
+
+    point: Point
+    basis: Tensor  # (j, r)
+    bidiagonal: Tensor  # (j + 1, j)
+    moved: Tensor  # (r,) by the last step that led on
+    steps: int = 1  # linearisations so far
+
+    def after(self, before: Reached) -> Reached:
+        """The same, with what went before."""
+        stood = bool((self.moved == 0).all())
+        return self._replace(steps=before.steps + 1, moved=before.moved if stood else self.moved)
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixFree:
+    """A prepared Newton that forms no Jacobian.
+
+    The unknowns are in the deviations of the prior, so that a few products find what varies most in records and moves
+    the weights most. Few are worth while far away, where training is not linear, and more with each step: 4, 8, 16, ...
+    Residuals are by the release's own arithmetic: so few products never come down to rounding.
+    """
+
+    problem: Problem
+    bank: Bank
+    published: Published
+    products: int  # pairs, J v and J^T w, that a game may cost
+    like: Records  # one record, for shapes, dtypes and devices
+
+    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
+        """The records that training must have seen, as far as the products tell."""
+        return as_guess(self.invert(release, hints), self.like, release.flat().device)
+
+    def invert(self, release: Release, hints: Hints | None = None) -> list[Inversion]:
+        """Every model of the release, with the evidence."""
+        released = release.flat().double().to(self.like.x.device)  # (g, p)
+        told = None if hints is None or self.like.y.is_floating_point() else hints.labels
+        likeliest = self.bank.likeliest(released, told, self.problem.quick, self.problem.coordinates)
+        starts = [[likely.entries[0] for likely in mine] for mine in likeliest]
+        floor = self._rounding([mine[0] for mine in starts])  # (g,)
+        games = self._race(starts, released, floor)
+        spent, count, running = FIRST, 2 * FIRST, list(range(len(games)))
+        while spent < self.products:
+            running = [g for g in running if games[g].point.distance > floor[g]]
+            if not running:
+                break
+            count = min(count, self.products - spent)
+            before = [games[g] for g in running]
+            moved = self._steps([one.point for one in before], released[running], floor[running], count)
+            for g, one in zip(running, moved, strict=True):
+                games[g] = one.after(games[g])
+            running = [
+                g
+                for g, one in zip(running, before, strict=True)
+                if games[g].point.distance <= STALLED * one.point.distance
+            ]
+            spent, count = spent + count, 2 * count
+        return [self._evidence(one, float(least)) for one, least in zip(games, floor, strict=True)]
+
+    def _race(self, starts: list[list[Entry]], released: Tensor, floor: Tensor) -> list[Reached]:
+        """A first step from each of a game's starts; the one that came nearest the release goes on."""
+        entries = [(g, entry) for g, mine in enumerate(starts) for entry in mine]
+        games = [g for g, _ in entries]
+        a, label = (torch.stack(part) for part in zip(*((one.a, one.label) for _, one in entries), strict=True))
+        points = self.problem.points(a, label, released[games])
+        reached = self._steps(points, released[games], floor[games], min(FIRST, self.products))
+        raced: list[list[Reached]] = [[] for _ in starts]
+        for g, one in zip(games, reached, strict=True):
+            raced[g].append(one)
+        return [min(mine, key=lambda one: one.point.distance) for mine in raced]
+
+    def _steps(self, points: list[Point], released: Tensor, floor: Tensor, count: int) -> list[Reached]:
+        """A Gauss-Newton step from every point, as far as so many products determine it; as many as fit memory."""
+        together = self.problem.quick.together
+        parts = [slice(first, first + together) for first in range(0, len(points), together)]
+        return [one for part in parts for one in self._stepped(points[part], released[part], floor[part], count)]
+
+    def _stepped(self, points: list[Point], released: Tensor, floor: Tensor, count: int) -> list[Reached]:
+        coordinates = self.problem.coordinates
+        a, label, residual = (torch.stack(part) for part in zip(*points, strict=True))  # (g, r), (g, k), (g, p)
+        training = Unrolled.of(self.problem.quick, coordinates(a), label)
+        shown = golub_kahan(
+            lambda v: training.forward(v @ coordinates.directions),
+            lambda w: training.backward(w).double() @ coordinates.directions.mT,
+            residual,
+            count,
+        )
+        noise = floor.square() / residual.shape[1]  # (g,) of a weight
+        tried = a.unsqueeze(1) + shown.steps(torch.tensor(DAMPINGS).to(a), noise, a)  # (g, f, r)
+        moved = self.problem.best(points, tried, released, self.problem.exact)
+        by = torch.stack([point.a for point in moved]) - a
+        return [Reached(*each) for each in zip(moved, shown.basis, shown.bidiagonal, by, strict=True)]
+
+    def _rounding(self, entries: list[Entry]) -> Tensor:
+        z = self.problem.coordinates(torch.stack([entry.a for entry in entries]))
+        exact = self.problem.exact.computed_in(torch.float64)
+        return self.published.rounding(exact, z, torch.stack([entry.label for entry in entries]))
+
+    def _evidence(self, game: Reached, rounding: float) -> Inversion:
+        """The error foretold is what the last step moved, in shares of the prior's: about what a next one would.
+
+        Whether the release determines the record is told by the last products alone. What they do not show counts as
+        unknown: with noise on the weights the unknowns have precision  I + V^T B^T B V / noise  and  B = U S T^T.
+        """
+        point, directions, k = game.point, self.problem.coordinates.directions, self.problem.exact.secrets
+        noise = max(point.distance, rounding) ** 2 / len(point.residual)
+        _, sizes, turned = torch.linalg.svd(game.bidiagonal.nan_to_num(0.0), full_matrices=False)  # (j,), (j, j)
+        known = 1 - 1 / (1 + sizes.square() / noise)  # (j,) share of the prior's variance that is gone
+        gone = known @ (turned @ game.basis.nan_to_num(0.0) @ directions).square()  # (u,)
+        prior, gone, moved = (
+            part.view(k, -1)[:, : self.problem.exact.numbers]  # (k, d)
+            for part in (directions.square().sum(0), gone, (game.moved @ directions).square())
+        )
+        share = moved.mean(1, keepdim=True) / prior.mean(1, keepdim=True)  # (k, 1)
+        return Inversion(
+            record=self.problem.coordinates(point.a),
+            label=point.label,
+            residual=point.distance,
+            rounding=rounding,
+            variance=prior * torch.where(share > 0, share, 1).clamp_max(1),
+            prior_variance=prior,
+            directions=sizes,
+            determined=determined(prior - gone, prior),
+            jacobians=game.steps,
+        )

@@ -1,0 +1,17 @@
+"""Attacks that look for one record."""
+
+from __future__ import annotations
+
+from lostwax.threats import Informed
+from lostwax.types import Knowledge
+
+
+def several_secrets(attack: str, knowledge: Knowledge) -> str | None:
+    """The objection of an attack that looks for one record to a game with more."""
+    threat = knowledge.threat
+    if not isinstance(threat, Informed) or threat.secrets == 1:
+        return None
+    return (
+        f"{attack} cannot play this game: it looks for one secret record, and every training set has {threat.secrets}. "
+        "Use Newton, or Informed(known, secrets=1)."
+    )

@@ -1,0 +1,56 @@
+"""Is each argument of an audit the kind of thing it should be? Said before anything is computed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from lostwax.types import Records
+
+
+class Kind(NamedTuple):
+    """What an argument must be able to do, and what such a thing is called."""
+
+    methods: tuple[str, ...]
+    example: str
+
+
+KINDS = {
+    "trainer": Kind(("__call__", "tile_size"), "a trainer, such as lw.GD(lr=0.2, steps=100)"),
+    "threat": Kind(("deal", "hints"), "a threat, such as lw.Informed(known)"),
+    "attack": Kind(("objection", "prepare"), "an attack, such as lw.RecoNN()"),
+    "access": Kind(("__call__",), "an access, such as lw.Weights()"),
+}
+
+
+def check_arguments(net: Any, *, prior: Any, secrets: Any, metrics: Any, **others: Any) -> None:
+    """Refuse what would fail later with an error that says nothing to the user."""
+    if not isinstance(net, nn.Module):
+        raise TypeError(
+            f"audit: expected the net to be a torch nn.Module, got {_named(net)}. For a fitted scikit-learn model pass "
+            "data=(X, y), the table it was fitted on."
+        )
+    for name, records in (("prior", prior), ("secrets", secrets)):
+        if not isinstance(records, Records):
+            raise TypeError(f"audit: expected {name} to be lw.Records(x, y), got {_named(records)}.")
+    for name, value in others.items():
+        methods, example = KINDS[name]
+        if value is not None and (
+            inspect.isclass(value) or not all(callable(getattr(value, method, None)) for method in methods)
+        ):
+            raise TypeError(f"audit: expected {name} to be {example}, got {_named(value)}.{_cure(name, value)}")
+    if not isinstance(metrics, Sequence) or any(not hasattr(one, "better") for one in metrics):
+        raise TypeError("audit: expected metrics to be a list of metrics, such as [lw.metrics.SSIM()].")
+
+
+def _named(value: Any) -> str:
+    return f"the class {value.__name__}" if inspect.isclass(value) else type(value).__name__
+
+
+def _cure(name: str, value: Any) -> str:
+    if name == "trainer" and inspect.isfunction(value):
+        return f" Wrap a training function of your own: lw.OwnTraining({value.__name__})."
+    return ""

@@ -1,0 +1,121 @@
+"""What an attack will cost: the trainings it runs, at the rate that a short probe measures.
+
+Right to a factor of about two. A choice between attacks needs no more, and a limit on time is kept by the clock.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from functools import singledispatch
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from lostwax.attacks import ClosedForm, Ensemble, KernelRidge, NearestCandidate, Newton, PriorAware, RecoNN, Refit
+from lostwax.threats import Informed
+from lostwax.types import Attack, Knowledge
+
+NEWTON_JACOBIANS = 2  # that a game computes of its own, about (docs/newton.md)
+PAIR = 4  # trainings that a product with Newton's Jacobian and one with its transpose are worth
+KERNEL_SOLVES = 100  # of s^3 operations each, s the shadow models of a class: eigenvectors for three kernels
+OPERATIONS = 1e10  # a second, in double precision
+
+
+class Rate(NamedTuple):
+    """How fast this machine trains these victims."""
+
+    training: float  # seconds a model, a tile at a time
+    features: int  # what is seen of a model
+
+    @classmethod
+    def measured(cls, knowledge: Knowledge) -> Rate:
+        """From one tile of models."""
+        net, trainer, threat, prior = knowledge.net, knowledge.trainer, knowledge.threat, knowledge.prior
+        tile = trainer.tile_size(net, threat.deal(prior, 1, seed=0))
+        cohort = threat.deal(prior, tile, seed=0)
+        start = time.perf_counter()
+        release = trainer(net, cohort, seed=0)
+        if release.flat().is_cuda:
+            torch.cuda.synchronize()
+        seconds = (time.perf_counter() - start) / tile
+        return cls(seconds, knowledge.access(net, release).shape[1])
+
+
+@singledispatch
+def predicted_seconds(attack: Attack, knowledge: Knowledge, games: int, rate: Rate) -> float:
+    """How long the attack will take, prepared and played; infinite where nobody has said what it runs."""
+    return math.inf
+
+
+@predicted_seconds.register
+def _(attack: ClosedForm, knowledge: Knowledge, games: int, rate: Rate) -> float:
+    return 0.0  # it trains nothing
+
+
+@predicted_seconds.register
+def _(attack: Refit, knowledge: Knowledge, games: int, rate: Rate) -> float:
+    candidates = knowledge.threat.candidates if isinstance(knowledge.threat, Informed) else None
+    return attack.repeats * (candidates or 0) * games * rate.training
+
+
+@predicted_seconds.register
+def _(attack: PriorAware, knowledge: Knowledge, games: int, rate: Rate) -> float:
+    return games * rate.training  # every step again, for the gradients of the known records
+
+
+@predicted_seconds.register
+def _(attack: KernelRidge, knowledge: Knowledge, games: int, rate: Rate) -> float:
+    shadows, classes = attack.shadows or len(knowledge.prior), _classes(knowledge)
+    return shadows * rate.training + classes * KERNEL_SOLVES * (shadows / classes) ** 3 / OPERATIONS
+
+
+@predicted_seconds.register
+def _(attack: NearestCandidate, knowledge: Knowledge, games: int, rate: Rate) -> float:
+    return predicted_seconds(attack.attack, knowledge, games, rate)
+
+
+@predicted_seconds.register
+def _(attack: Newton, knowledge: Knowledge, games: int, rate: Rate) -> float:
+    if attack.products is not None:
+        return (attack.bank + PAIR * attack.products * games) * rate.training
+    tangents = attack.coordinates or knowledge.prior.x.shape[1:].numel()  # of a Jacobian; each costs about a training
+    return (attack.bank + tangents * (_classes(knowledge) + NEWTON_JACOBIANS * games)) * rate.training
+
+
+@predicted_seconds.register
+def _(attack: Ensemble, knowledge: Knowledge, games: int, rate: Rate) -> float:
+    return attack.members * (_classes(knowledge) + (attack.rounds - 1) * games) * rate.training
+
+
+@predicted_seconds.register
+def _(attack: RecoNN, knowledge: Knowledge, games: int, rate: Rate) -> float:
+    shadows = attack.shadows or len(knowledge.prior)
+    steps = attack.epochs * attack.members * math.ceil(shadows / attack.batch_size)
+    return shadows * rate.training + steps * _decoder_step(attack, knowledge, rate.features)
+
+
+def _classes(knowledge: Knowledge) -> int:
+    y = knowledge.prior.y
+    return 1 if y.is_floating_point() else len(torch.unique(y))
+
+
+def _decoder_step(attack: RecoNN, knowledge: Knowledge, features: int) -> float:
+    """Seconds of one step of the decoder's training, the best of three."""
+    like = knowledge.prior.x if attack.device is None else knowledge.prior.x[:1].to(attack.device)
+    with torch.random.fork_rng(devices=[like.device] if like.is_cuda else []):
+        decoder = attack.decoder.build(features, tuple(like.shape[1:])).to(like)
+        seen = torch.randn(attack.batch_size, features, device=like.device, dtype=like.dtype)
+        optimiser = torch.optim.AdamW(decoder.parameters())
+        return min(_timed_step(decoder, optimiser, seen) for _ in range(3))
+
+
+def _timed_step(decoder: nn.Module, optimiser: torch.optim.Optimizer, seen: torch.Tensor) -> float:
+    start = time.perf_counter()
+    optimiser.zero_grad()
+    decoder(seen).square().mean().backward()
+    optimiser.step()
+    if seen.is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - start

@@ -1,0 +1,206 @@
+"""An audit as JSON, and back: everything but the records themselves."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lostwax.metrics import Null
+from lostwax.types import Guess, Records
+
+if TYPE_CHECKING:
+    from lostwax.audits.audit import Audit, Finding
+    from lostwax.bounds import Ceiling
+
+FORMAT = "lostwax audit"
+SCHEMA = 2
+HEAD = ("subject", "kind", "threat", "attack", "metric", "criterion", "threshold", "oracle", "population", "chance")
+
+Number = float | str  # JSON has no infinity: "inf", "-inf" and "nan" stand for themselves
+
+
+def to_plain(audit: Audit) -> dict[str, Any]:
+    """What `audit.json` holds; it keeps to the schema, or this is a bug."""
+    plain = {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        **{name: getattr(audit, name) for name in HEAD},
+        "notes": list(audit.notes),
+        "classes": [str(name) for name in audit.classes],
+        "summary": {name: {key: _number(value) for key, value in row.items()} for name, row in audit.summary().items()},
+        "games": audit.games.tolist(),
+        "findings": [_plain_finding(finding) for finding in audit.findings],
+        "baselines": {
+            name: {metric: _numbers(errors) for metric, errors in by_metric.items()}
+            for name, by_metric in audit.baselines.items()
+        },
+        "oracle_percentiles": {f"{percent:g}": _number(error) for percent, error in audit.oracle_percentiles.items()},
+        "ceiling": None if audit.ceiling is None else _plain_ceiling(audit.ceiling),
+        "provenance": dict(audit.provenance),
+    }
+    check(plain, "Audit.to_json")
+    return plain
+
+
+def from_plain(plain: Mapping[str, Any], source: str) -> Audit:
+    """The audit, with records that have no numbers: (games, 0). `source` is named where it does not fit."""
+    from lostwax.audits.audit import Audit
+
+    check(plain, source)
+    games = np.array(plain["games"], dtype=np.int64)
+    for name, column in _columns(plain):
+        if len(column) != len(games):
+            raise ValueError(
+                f"{source}: {name} holds {len(column)} numbers for {len(games)} games. The file was edited or damaged: "
+                "write it anew with Audit.to_json."
+            )
+    return Audit(
+        **{name: plain[name] for name in HEAD},
+        games=games,
+        truth=_no_records(len(games)),
+        findings=tuple(_finding(part) for part in plain["findings"]),
+        baselines={name: _errors(by_metric) for name, by_metric in plain["baselines"].items()},
+        provenance=plain["provenance"],
+        notes=tuple(plain["notes"]),
+        classes=tuple(plain["classes"]),
+        oracle_percentiles={float(percent): float(error) for percent, error in plain["oracle_percentiles"].items()},
+        ceiling=None if plain["ceiling"] is None else _ceiling(plain["ceiling"]),
+    )
+
+
+def read_plain(path: Path) -> dict[str, Any]:
+    """The JSON of an audit, or an error that says why this is none."""
+    if not path.is_file():
+        raise FileNotFoundError(f"Audit.from_json: there is no file {path}. Audit.to_json and lw.report write one.")
+    try:
+        plain = json.loads(path.read_bytes())
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(
+            f"Audit.from_json: {path} is no JSON ({error}). It was cut short or is another file."
+        ) from None
+    if not isinstance(plain, dict) or plain.get("format", FORMAT) != FORMAT or "schema" not in plain:
+        raise ValueError(f"Audit.from_json: {path} is JSON, but no audit: expected what Audit.to_json writes.")
+    if plain["schema"] != SCHEMA:
+        raise ValueError(
+            f"Audit.from_json: {path} has schema {plain['schema']!r:.20}, this lostwax reads schema {SCHEMA}. "
+            "Read it with the lostwax that wrote it, or run the audit again."
+        )
+    return plain
+
+
+def check(plain: Mapping[str, Any], source: str) -> None:
+    """Hold it against the schema in the package."""
+    from jsonschema.exceptions import best_match
+
+    error = best_match(_validator().iter_errors(plain))
+    if error is not None:
+        raise ValueError(f"{source}: {error.json_path} does not fit the schema of audits: {error.message:.200}.")
+
+
+@cache
+def _validator() -> Any:
+    from jsonschema import Draft202012Validator
+
+    text = resources.files("lostwax.audits").joinpath("audit.schema.json").read_text(encoding="utf-8")
+    return Draft202012Validator(json.loads(text))
+
+
+def _plain_finding(finding: Finding) -> dict[str, Any]:
+    guess = finding.guess
+    return {
+        "name": finding.name,
+        "seconds": finding.seconds,
+        "stationarity": finding.stationarity,
+        "errors": {metric: _numbers(errors) for metric, errors in finding.errors.items()},
+        "predicted": None if finding.predicted is None else _numbers(finding.predicted),
+        "rebuilt": finding.rebuilt.tolist(),
+        "labels_right": finding.labels_right.tolist(),
+        "label_errors": None if finding.label_errors is None else _numbers(finding.label_errors),
+        "null_errors": {null.name: _numbers(errors) for null, errors in finding.null_errors.items()},
+        "verdicts": [str(verdict) for verdict in finding.verdicts],
+        "confidence": _numbers(guess.confidence.double().cpu()[:, 0].numpy()),
+        "certified": None if guess.certified is None else guess.certified.cpu()[:, 0].tolist(),
+    }
+
+
+def _finding(plain: Mapping[str, Any]) -> Finding:
+    from lostwax.audits.audit import Finding, Verdict
+
+    guess = Guess(
+        records=_no_records(len(plain["rebuilt"]), 1),
+        confidence=torch.from_numpy(_array(plain["confidence"]))[:, None],
+        certified=None if plain["certified"] is None else torch.tensor(plain["certified"], dtype=torch.bool)[:, None],
+    )
+    return Finding(
+        name=plain["name"],
+        guess=guess,
+        errors=_errors(plain["errors"]),
+        rebuilt=np.array(plain["rebuilt"], dtype=bool),
+        labels_right=np.array(plain["labels_right"], dtype=bool),
+        seconds=plain["seconds"],
+        predicted=None if plain["predicted"] is None else _array(plain["predicted"]),
+        verdicts=tuple(Verdict(name) for name in plain["verdicts"]),
+        stationarity=plain["stationarity"],
+        label_errors=None if plain["label_errors"] is None else _array(plain["label_errors"]),
+        null_errors={Null[name]: _array(errors) for name, errors in plain["null_errors"].items()},
+    )
+
+
+def _columns(plain: Mapping[str, Any]) -> list[tuple[str, Sequence[Any]]]:
+    """Everything that has one number a game, by name."""
+    columns = [(f"{line} / {metric}", c) for line, by in plain["baselines"].items() for metric, c in by.items()]
+    for finding in plain["findings"]:
+        columns += [(f"{finding['name']} / {metric}", column) for metric, column in finding["errors"].items()]
+        for name in ("rebuilt", "labels_right", "confidence", "predicted", "label_errors", "certified"):
+            if finding[name] is not None:
+                columns.append((f"{finding['name']} / {name}", finding[name]))
+        if finding["verdicts"]:
+            columns.append((f"{finding['name']} / verdicts", finding["verdicts"]))
+    return columns
+
+
+def _plain_ceiling(ceiling: Ceiling) -> dict[str, Any]:
+    return {
+        "log_lower": _number(ceiling.log_lower),
+        "log_upper": _number(ceiling.log_upper),
+        "log_baseline": _number(ceiling.log_baseline),
+        "method": ceiling.method,
+        "certified": ceiling.certified,
+        "estimate": ceiling.estimate,
+    }
+
+
+def _ceiling(plain: Mapping[str, Any]) -> Ceiling:
+    from lostwax.bounds import Ceiling
+
+    logs = {name: float(plain[name]) for name in ("log_lower", "log_upper", "log_baseline")}
+    return Ceiling(**logs, method=plain["method"], certified=plain["certified"], estimate=plain["estimate"])
+
+
+def _no_records(*games: int) -> Records:
+    return Records(torch.empty(*games, 0), torch.empty(*games, 0))
+
+
+def _number(value: float) -> Number:
+    return value if math.isfinite(value) else str(float(value))
+
+
+def _numbers(values: NDArray[np.float64]) -> list[Number]:
+    return [_number(value) for value in values.tolist()]
+
+
+def _array(values: Sequence[Number]) -> NDArray[np.float64]:
+    return np.array([float(value) for value in values], dtype=np.float64)
+
+
+def _errors(by_metric: Mapping[str, Sequence[Number]]) -> dict[str, NDArray[np.float64]]:
+    return {metric: _array(errors) for metric, errors in by_metric.items()}

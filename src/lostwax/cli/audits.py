@@ -1,0 +1,118 @@
+"""The commands that audit: from a recipe to a report and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from lostwax.cli.options import File, Folder, Number, RecipeFile, ReportFolder, Text, WholeNumber
+from lostwax.recipes import Recipe, start
+
+Starter = Literal["sklearn", "torch", "head"]
+
+
+def demo(out: Folder = Path("demo")) -> None:
+    """Audit a logistic regression and a neural net on the embedded digits.
+
+    Args:
+        out: The folder for the pictures and the numbers.
+    """
+    from lostwax.demo import run
+
+    run(out)
+
+
+def init(
+    kind: Positional[Annotated[Starter, arg(metavar="sklearn|torch|head")]],
+    out: Annotated[Path, arg(metavar="FILE")] = Path("recipe.py"),
+) -> None:
+    """Write a recipe to start from; it runs as it is.
+
+    Args:
+        kind: For a fitted scikit-learn model, a way of training a torch net, or a head on a frozen backbone.
+        out: The file to write; one that exists stays as it is.
+    """
+    path = start(kind, out)
+    print(f"{path} is written, and runs as it is:\n\n    lostwax audit {path} --out audit\n")
+    print("Then put your own model and data in the lines marked <-.")
+
+
+def audit(
+    recipe: RecipeFile,
+    out: Folder,
+    policy: File = None,
+    max_minutes: Number = None,
+    records: bool = True,
+) -> int:
+    """Can training records be rebuilt? Runs a recipe and writes a report.
+
+    Args:
+        recipe: A Python file that names a model and its data, or a net and how it is trained (lostwax init).
+        out: The folder for the report; an earlier report in it is replaced, nothing else ever is.
+        policy: Limits that the audit must keep (TOML); where it does not, the exit code is 1.
+        max_minutes: Where the recipe names no attack, how long to go on trying.
+        records: Put original and rebuilt records into the report; they are personal data.
+    """
+    from lostwax.policies import Policy
+    from lostwax.reports import check_folder
+    from lostwax.verbs import report as write
+
+    check_folder(out)  # what can be refused is refused before hours of work
+    limits = None if policy is None else Policy.read(policy)
+    result = Recipe.read(recipe).audit(max_minutes=max_minutes)
+    page = write(result, out, records=records)  # first: nothing is lost to a closed pipe
+    print(f"{result}\n\nreport: {page}", flush=True)
+    if limits is None:
+        return 0
+    breaches = limits.breaches(result)
+    for breach in breaches:
+        print(f"policy {policy}: {breach}", file=sys.stderr)
+    print(f"policy {policy}: {f'broken ({len(breaches)})' if breaches else 'kept'}")
+    return 1 if breaches else 0
+
+
+def report(folder: ReportFolder, records: bool = True) -> None:
+    """Write the report of an audit again, from its own files.
+
+    Args:
+        folder: Where `lostwax audit --out` left it.
+        records: Keep original and rebuilt records; --no-records takes them out for good, to pass the folder on.
+    """
+    from lostwax.reports import read
+    from lostwax.verbs import report as write
+
+    print(write(read(folder), folder, records=records))
+
+
+def simulate(
+    recipe: RecipeFile,
+    models: int,
+    store: Annotated[str, arg(metavar="FOLDER|URL")],
+    engine: Literal["local", "ray"] = "local",
+    address: Text = None,
+    workers: WholeNumber = None,
+) -> None:
+    """Train shadow models of a recipe into a store. Stopped? Run it again, it goes on.
+
+    Args:
+        recipe: A Python file that names a net and how it is trained (lostwax init torch).
+        models: How many models the store shall hold.
+        store: A folder, or any URL that fsspec knows.
+        engine: Where they are trained: on this machine, or on a Ray cluster.
+        address: The Ray cluster's; none starts one on this machine.
+        workers: How many Ray workers at a time.
+    """
+    from lostwax import shadows
+    from lostwax.verbs import simulate as train
+
+    if engine != "ray" and (address is not None or workers is not None):
+        raise ValueError("simulate: --address and --workers are for --engine ray. Add it, or leave them out.")
+    said = Recipe.read(recipe)
+    if not said.trains:
+        raise ValueError(f"simulate: {recipe} is about one fitted model. Shadow models need a net and its trainer.")
+    where = shadows.Ray(address=address, workers=workers) if engine == "ray" else shadows.Local()
+    game = {name: said.arguments[name] for name in ("trainer", "threat", "prior", "seed") if name in said.arguments}
+    train(said.subject, **game, models=models, store=store, engine=where)

@@ -1,0 +1,136 @@
+"""`lostwax list`: what there is, found by walking the rooms."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from itertools import product
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import Positional, arg
+
+if TYPE_CHECKING:
+    from lostwax.types import Attack, Knowledge, Threat
+
+What = Literal["attacks", "trainers", "metrics", "bounds"]
+
+
+def show(what: Positional[Annotated[What, arg(metavar="attacks|trainers|metrics|bounds")]]) -> None:
+    """Attacks and the games they can play, trainers, metrics, or bounds.
+
+    Args:
+        what: Which list.
+    """
+    print(LISTS[what]())
+
+
+def attacks() -> str:
+    """Which attack plays against which adversary and which training, and why not."""
+    from torch import nn
+
+    from lostwax import attacks as room
+    from lostwax import threats, trainers
+    from lostwax.access import Weights
+    from lostwax.inits import LeCunNormal
+    from lostwax.types import Knowledge
+
+    players = {kind.__name__: kind.examples()[0] for kind in _kinds(room, "prepare")}
+    told = {_in_words(one): one for kind in _kinds(threats, "deal") for one in kind.examples()}
+    trained = {kind.__name__: kind.examples()[0] for kind in _kinds(trainers, "tile_size")}
+    trained["private start"] = trainers.GD(lr=0.1, steps=5, init=LeCunNormal(seed=None))
+
+    def games(some: Iterable[Any], ways: Iterable[Any]) -> list[Knowledge]:
+        net = nn.Linear(4, 3)
+        return [Knowledge(net, way, threat, Weights(), threat.known) for way, threat in product(ways, some)]
+
+    by_threat = {name: games([threat], trained.values()) for name, threat in told.items()}
+    by_trainer = {name: games(told.values(), [way]) for name, way in trained.items()}
+    return "\n\n".join(
+        [
+            _matrix("What the adversary knows (with some training):", players, by_threat),
+            _matrix("How the net is trained (for some adversary):", players, by_trainer),
+        ]
+    )
+
+
+def trainers() -> str:
+    """Ways of training."""
+    from lostwax import adapters, defences
+    from lostwax import trainers as room
+
+    return _listed([*_kinds(room, "tile_size"), *_kinds(defences, "tile_size"), *_kinds(adapters, "tile_size")])
+
+
+def metrics() -> str:
+    """Distances between guess and truth."""
+    from lostwax import metrics as room
+
+    return _listed(kind for kind in _kinds(room, "__call__") if hasattr(kind, "examples"))
+
+
+def bounds() -> str:
+    """Functions that bound what any attack can do."""
+    from lostwax import bounds as room
+
+    return _listed(getattr(room, name) for name in room.__all__ if inspect.isfunction(getattr(room, name)))
+
+
+LISTS: dict[str, Callable[[], str]] = {"attacks": attacks, "trainers": trainers, "metrics": metrics, "bounds": bounds}
+
+
+def _kinds(room: ModuleType, method: str) -> list[Any]:
+    values = [getattr(room, name) for name in room.__all__]
+    return [value for value in values if inspect.isclass(value) and callable(getattr(value, method, None))]
+
+
+def _listed(things: Iterable[Any]) -> str:
+    rows = [(thing.__name__, (inspect.getdoc(thing) or "").partition("\n")[0]) for thing in things]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name.ljust(width)}  {line}" for name, line in rows)
+
+
+def _matrix(title: str, rows: Mapping[str, Attack], columns: Mapping[str, list[Knowledge]]) -> str:
+    """One row an attack; a cell is a yes where it plays any of the column's games, or the number of its objection.
+
+    Columns in which the same attacks play are drawn as one, with the objections of the first.
+    """
+    every = [game for games in columns.values() for game in games]
+    heard = {name: [_objection(attack, games, every) for attack in rows.values()] for name, games in columns.items()}
+    alike: dict[tuple[bool, ...], list[str]] = {}
+    for name, objections in heard.items():
+        alike.setdefault(tuple(why is None for why in objections), []).append(name)
+    reasons = list(dict.fromkeys(why for names in alike.values() for why in heard[names[0]] if why is not None))
+    cells = [
+        ["yes" if why is None else f"[{reasons.index(why) + 1}]" for why in heard[names[0]]] for names in alike.values()
+    ]
+    table = [("", *(", ".join(names) for names in alike.values())), *zip(rows, *cells, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    return "\n".join([title, *lines, "", *(f"[{number}] {why}" for number, why in enumerate(reasons, 1))])
+
+
+def _objection(attack: Attack, games: list[Knowledge], every: list[Knowledge]) -> str | None:
+    """Why it plays none of the games; of several reasons one where it would play but for what the games share."""
+    heard = [(attack.objection(game), game) for game in games]
+    if any(why is None for why, _ in heard):
+        return None
+    played = [game for game in every if attack.objection(game) is None]
+    near = [why for why, game in heard if any(_differ_in_one(game, other) for other in played)]
+    return near[0] if near else heard[0][0]
+
+
+def _differ_in_one(game: Knowledge, other: Knowledge) -> bool:
+    return game.trainer is other.trainer or game.threat is other.threat
+
+
+def _in_words(threat: Threat) -> str:
+    """Informed, or what it is besides: candidates."""
+    assert dataclasses.is_dataclass(threat)
+    told = [
+        field.name
+        for field in dataclasses.fields(threat)
+        if field.default is not dataclasses.MISSING and getattr(threat, field.name) is not field.default
+    ]
+    return " ".join([type(threat).__name__, *told])

@@ -1,0 +1,43 @@
+"""Words of a command line that mean nothing, and what was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+Commands = Mapping[str, "Callable[..., Any] | Commands"]
+HELP = {"-h", "--help"}
+
+
+def misspelt(words: list[str], commands: Commands, path: str = "lostwax") -> str | None:
+    """A sentence on the first word that is no command or option of ours; None where all are."""
+    if not words or words[0] in HELP or words[0].startswith("--tyro"):
+        return None
+    name, *rest = words
+    if name not in commands:
+        kind = "option" if name.startswith("-") else "command"
+        return f"{path} has no {kind} {name}.{_perhaps(name, commands)} See {path} --help."
+    command = commands[name]
+    if isinstance(command, Mapping):
+        return misspelt(rest, command, f"{path} {name}")
+    options = set(_options(command))
+    for word in rest:
+        option = word.partition("=")[0].replace("_", "-")
+        if word.startswith("--") and option not in options | HELP:
+            return f"{path} {name} has no option {option}.{_perhaps(option, options)} See {path} {name} --help."
+    return None
+
+
+def _options(command: Callable[..., Any]) -> Iterable[str]:
+    for name, parameter in inspect.signature(command).parameters.items():
+        plain = name.replace("_", "-")
+        yield f"--{plain}"
+        if isinstance(parameter.default, bool):
+            yield f"--no-{plain}"
+
+
+def _perhaps(word: str, known: Iterable[str]) -> str:
+    alike = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean {alike[0]}?" if alike else ""

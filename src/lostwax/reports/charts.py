@@ -1,0 +1,257 @@
+"""Figures of an audit: drawn once, saved as PNG in the colours of paper, shown as SVG in the colours of the page."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import cycle
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lostwax.metrics import TruePositives, roc, true_positives
+from lostwax.reports.numerals import number, percent, power
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from lostwax.audits import Audit
+
+# on paper; in the page each is the CSS variable of its name, which changes with the theme
+COLOURS = {"ink": "#1f1d1b", "muted": "#6f6a63", "line": "#ddd7cd", "accent": "#a8491f", "paper": "#fdfcfa"}
+WIDTH = 880  # points; in the page, pixels
+SMALLEST = 1e-17  # errors below are drawn there
+DASHES = ("-", "--", ":", "-.")
+LONGEST = 34  # letters of a name in a legend
+
+
+class Chart(NamedTuple):
+    """A figure, what it shows for those who cannot see it, and where a threshold lies in it."""
+
+    figure: Figure
+    alt: str
+    pixels_per_decade: float = 0.0  # along x, at the natural size
+
+
+def drawn(audit: Audit) -> dict[str, Chart]:
+    """All that can be drawn of this audit, by name."""
+    found = {}
+    if audit.chance is None:
+        found["errors"] = draw_errors(audit)
+    if audit.findings[0].null_errors:
+        found["roc"] = draw_roc(audit)
+    if audit.ceiling is not None:
+        found["ceiling"] = draw_ceiling(audit)
+    return found
+
+
+def draw_errors(audit: Audit) -> Chart:
+    """How far off the reconstructions are, beside what can be had without the model. Log scale, counts by bin."""
+    from matplotlib.ticker import MaxNLocator
+
+    errors, *more = (finding.errors[audit.criterion] for finding in audit.findings)
+    others = {name: by_metric[audit.criterion] for name, by_metric in audit.baselines.items()}
+    bins = _bins([errors, *more, *others.values()], audit.threshold)
+    with _style():
+        figure, axes = _axes(WIDTH, 300)
+        top = max(_counts(values, bins).max() for values in (errors, *more, *others.values()))
+        axes.hist(_drawn(errors, bins), bins=bins.tolist(), color=COLOURS["accent"], alpha=0.9, rwidth=0.94)
+        for finding, values, dashes in zip(audit.findings[1:], more, cycle(DASHES), strict=False):
+            counts = _counts(values, bins)
+            axes.stairs(counts, bins, color=COLOURS["accent"], linewidth=1.6, linestyle=dashes, label=finding.name)
+        for (name, values), dashes in zip(others.items(), cycle(DASHES), strict=False):
+            counts = _counts(values, bins)
+            axes.stairs(counts, bins, color=COLOURS["ink"], linewidth=1.2, linestyle=dashes, label=name)
+        axes.axvline(audit.threshold, color=COLOURS["muted"], linewidth=1.2, linestyle=(0, (1, 2)), gid="threshold")
+        axes.set(xscale="log", xlim=(bins[0], bins[-1]), ylim=(0, 1.12 * max(1, top)))
+        axes.set_xlabel(f"error ({audit.criterion}); smaller is closer to the original")
+        axes.set_ylabel("games")
+        axes.xaxis.set_major_formatter(lambda value, _: power(value))
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+        _legend(axes, "the attack" if len(audit.findings) == 1 else audit.findings[0].name)
+        figure.tight_layout(pad=0.6)
+        width = axes.get_window_extent().width
+    alt = f"Histogram of errors. Median of the attack {number(float(np.median(errors)))}; " + "; ".join(
+        f"{name} {number(float(np.median(values)))}" for name, values in others.items()
+    )
+    return Chart(figure, alt, width / math.log10(bins[-1] / bins[0]))
+
+
+def rates(audit: Audit) -> tuple[TruePositives, ...]:
+    """True positives at 1 % and 0.1 %, by each null that has games enough to tell."""
+    found = []
+    for null, scores in audit.findings[0].null_errors.items():
+        for fpr in (0.01, 0.001):
+            if len(scores) >= math.ceil(1 / fpr) - 1:
+                found.append(true_positives(audit.errors, scores, null=null, fpr=fpr))
+    return tuple(found)
+
+
+def draw_roc(audit: Audit) -> Chart:
+    """The share of secrets found against the share that chance alone would find; both on log scales."""
+    nulls = audit.findings[0].null_errors
+    least = 0.5 / max(len(audit.games), *(len(scores) for scores in nulls.values()))
+    with _style():
+        figure, axes = _axes(600, 420)
+        axes.plot([least, 1], [least, 1], color=COLOURS["muted"], linewidth=1, linestyle="--", label="chance")
+        for (null, scores), dashes in zip(nulls.items(), cycle(DASHES), strict=False):
+            curve = roc(audit.errors, scores, null=null)
+            x, y = np.maximum(curve.fpr[1:], least), np.maximum(curve.tpr[1:], least)
+            label = f"the attack, against {null}" if len(nulls) > 1 else "the attack"
+            axes.plot(x, y, color=COLOURS["accent"], linewidth=2, linestyle=dashes, drawstyle="steps-post", label=label)
+        for one in rates(audit):
+            axes.errorbar(
+                one.fpr,
+                max(one.rate, least),
+                yerr=[[max(one.rate, least) - max(one.low, least)], [max(0.0, one.high - max(one.rate, least))]],
+                fmt="o",
+                color=COLOURS["ink"],
+                markersize=5,
+                linewidth=1.2,
+                capsize=4,
+            )
+        axes.set(xscale="log", yscale="log", xlim=(least, 1.1), ylim=(least, 1.4))
+        axes.set_xlabel("found by chance alone (false positive rate)")
+        axes.set_ylabel("found by the attack (true positive rate)")
+        ticks = [tick for tick in (0.0001, 0.001, 0.01, 0.1, 1.0) if tick >= least]
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_ticks(ticks, labels=[f"{100 * tick:g} %" for tick in ticks])
+            axis.set_ticks([], minor=True)
+        axes.legend(frameon=False, loc="lower right", labelcolor=COLOURS["ink"])
+        figure.tight_layout(pad=0.6)
+    return Chart(figure, "; ".join(str(one) for one in rates(audit)) or "ROC curve")
+
+
+def draw_ceiling(audit: Audit) -> Chart:
+    """What the attack reaches, with its interval, under what any attack may reach."""
+    if audit.ceiling is None:
+        raise ValueError(
+            "draw_ceiling: this audit has no ceiling: its victim's training is not differentially private."
+        )
+    from lostwax.metrics.estimate import wilson
+
+    won, games = int(audit.findings[0].rebuilt.sum()), len(audit.games)
+    low, high = wilson(won, games)
+    with _style():
+        figure, axes = _axes(WIDTH, 170)
+        axes.axvspan(0, audit.ceiling.upper, color=COLOURS["line"], alpha=0.6, linewidth=0)
+        axes.axvline(audit.ceiling.upper, color=COLOURS["ink"], linewidth=1.6)
+        axes.axvline(audit.ceiling.baseline, color=COLOURS["muted"], linewidth=1.2, linestyle="--")
+        share = won / games
+        axes.errorbar(share, 0, xerr=[[share - low], [high - share]], fmt="o", color=COLOURS["accent"], capsize=5)
+        widest = min(1.0, 1.5 * max(audit.ceiling.upper, audit.ceiling.baseline, high))
+        axes.set(xlim=(0, widest), ylim=(-1, 1.6), yticks=[])
+        gap = 0.006 * widest
+        axes.text(audit.ceiling.upper - gap, 1.7, "ceiling", ha="left", va="bottom")
+        axes.text(audit.ceiling.baseline - gap, 1.7, "blind guess", ha="right", va="bottom", color=COLOURS["muted"])
+        axes.text(max(high, audit.ceiling.upper) + 2 * gap, 0, "this attack", va="center", color=COLOURS["accent"])
+        axes.xaxis.set_major_formatter(lambda value, _: percent(value))
+        axes.set_xlabel("share of games won")
+        axes.spines["left"].set_visible(False)
+        figure.tight_layout(pad=0.6)
+    return Chart(figure, f"The attack wins {percent(share)} of games; {audit.ceiling}")
+
+
+def as_svg(chart: Chart, name: str) -> str:
+    """The figure for the page: text stays text, colours are the page's, ids are its own."""
+    text = io.StringIO()
+    with _style():
+        chart.figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(\bid="|url\(#|xlink:href="#)', rf"\1{name}-", svg)
+    svg = re.sub(r' width="([\d.]+)pt" height="[\d.]+pt"', r' width="\1"', svg, count=1)
+    for variable, colour in COLOURS.items():
+        svg = svg.replace(colour, f"var(--{variable})")
+    return svg.replace("'DejaVu Sans'", "inherit")
+
+
+def save_png(chart: Chart, path: Path) -> None:
+    """The figure for a document or a slide, all of the file or nothing."""
+    partial = path.with_name(path.name + ".part")
+    with _style():
+        chart.figure.savefig(partial, format="png", dpi=144, facecolor=COLOURS["paper"])
+    partial.replace(path)
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    from matplotlib import rc_context
+
+    ink, muted = COLOURS["ink"], COLOURS["muted"]
+    with rc_context(
+        {
+            "svg.fonttype": "none",
+            "text.parse_math": False,  # a name with dollars is a name
+            "svg.hashsalt": "lostwax",
+            "font.size": 12,
+            "text.color": ink,
+            "axes.edgecolor": COLOURS["line"],
+            "axes.labelcolor": muted,
+            "axes.labelpad": 8,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "xtick.color": COLOURS["line"],
+            "ytick.color": COLOURS["line"],
+            "xtick.labelcolor": muted,
+            "ytick.labelcolor": muted,
+            "xtick.minor.visible": False,
+        }
+    ):
+        yield
+
+
+def _axes(width: int, height: int) -> tuple[Figure, Axes]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width / 72, height / 72), dpi=72)
+    FigureCanvasAgg(figure)
+    figure.patch.set_alpha(0)
+    axes = figure.subplots()
+    axes.patch.set_alpha(0)
+    return figure, axes
+
+
+def _legend(axes: Axes, first: str) -> None:
+    from matplotlib.patches import Patch
+
+    handles, names = axes.get_legend_handles_labels()
+    axes.legend(
+        [Patch(color=COLOURS["accent"]), *handles],
+        [shorten(name, LONGEST, placeholder="…") for name in (first, *names)],
+        frameon=False,
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        ncols=4 if len(names) < 4 else 3,
+        borderaxespad=0,
+        handlelength=1.6,
+        columnspacing=1.8,
+        fontsize=11,
+    )
+
+
+def _bins(samples: list[NDArray[np.float64]], threshold: float) -> NDArray[np.float64]:
+    """At most 48 bins, evenly spaced in the logarithm, round everything that is finite and the threshold."""
+    values = np.concatenate([*samples, [threshold]])
+    values = values[np.isfinite(values)].clip(SMALLEST)
+    low, high = math.log10(values.min()), math.log10(values.max())
+    margin = max(0.15, 0.03 * (high - low))
+    return np.logspace(low - margin, high + margin, 49)
+
+
+def _drawn(values: NDArray[np.float64], bins: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Only what is finite, none of it left of the first bin."""
+    return values[np.isfinite(values)].clip(bins[0])
+
+
+def _counts(values: NDArray[np.float64], bins: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.histogram(_drawn(values, bins), bins)[0]

@@ -1,0 +1,186 @@
+"""The page of an audit: one file that opens offline, asks nobody for anything, and reads well without a script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from collections.abc import Mapping
+from datetime import date
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from lostwax.metrics.estimate import wilson
+from lostwax.reports import charts
+from lostwax.reports.gallery import rows
+from lostwax.reports.numerals import at_most, count, interval, number, percent, round_up
+from lostwax.reports.protection import protection
+from lostwax.reports.words import answer
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+    from lostwax.audits import Audit, Finding
+
+
+class Figure(NamedTuple):
+    """A drawing inside the page."""
+
+    svg: Markup
+    alt: str
+    pixels_per_decade: float
+
+
+class Line(NamedTuple):
+    """A row of the table of all numbers."""
+
+    name: str
+    rebuilt: str
+    nearer: str
+    labels: str
+    milliseconds: str
+    reasons: str
+    medians: tuple[str, ...]  # by every metric
+
+
+def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool) -> str:
+    """The page, with the drawings of `charts.drawn`. Without `records` nothing of them is in it."""
+    script = _asset("report.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    released = audit.findings[0]
+    return (
+        _templates()
+        .get_template("report.html.jinja")
+        .render(
+            audit=audit,
+            answer=answer(audit),
+            day=date.today().isoformat(),
+            figures={name: _figure(chart, name) for name, chart in drawings.items()},
+            rows=rows(audit) if records else (),
+            unbounded=int(np.isinf(released.errors[audit.criterion]).sum()),
+            rates=charts.rates(audit),
+            nulls=[(str(null), len(scores)) for null, scores in released.null_errors.items()],
+            protection=protection(audit),
+            metrics=list(released.errors),
+            lines=_lines(audit),
+            provenance=list(_flat(audit.provenance)),
+            recipe=_recipe(audit),
+            slider=_slider(audit),
+            style=_asset("report.css"),
+            script=script,
+            script_hash=digest,
+        )
+    )
+
+
+def _figure(chart: charts.Chart, name: str) -> Figure:
+    from markupsafe import Markup
+
+    return Figure(Markup(charts.as_svg(chart, name)), chart.alt, chart.pixels_per_decade)
+
+
+def _slider(audit: Audit) -> dict[str, Any] | None:
+    """What the script needs to count again at another threshold: every game's error, null where it has no bound."""
+    if audit.chance is not None:
+        return None
+    errors = audit.findings[0].errors[audit.criterion]
+    finite = errors[np.isfinite(errors)].clip(charts.SMALLEST)
+    ends = np.append(finite, audit.threshold)
+    return {
+        "errors": [float(f"{error:.9g}") if math.isfinite(error) else None for error in errors.tolist()],
+        "threshold": audit.threshold,
+        "low": float(np.log10(ends.min())) - 0.1,
+        "high": float(np.log10(ends.max())) + 0.1,
+    }
+
+
+def _lines(audit: Audit) -> list[Line]:
+    """Every line of the audit, then what can be had without the model."""
+    lines = [_line(audit, finding) for finding in audit.findings]
+    for name, errors in audit.baselines.items():
+        rebuilt = float((errors[audit.criterion] <= audit.threshold).mean())
+        lines.append(Line(name, _share(rebuilt, audit), "", "", "", "", _medians(errors)))
+    return lines
+
+
+def _line(audit: Audit, finding: Finding) -> Line:
+    numbers = audit.summary()[finding.name]
+    off = finding.label_errors
+    return Line(
+        name=finding.name,
+        rebuilt=_share(numbers["rebuilt"], audit),
+        nearer="" if audit.chance else _share(numbers["beats_baselines"], audit),
+        labels=percent(numbers["labels_right"]) + " right"
+        if off is None
+        else f"off by {number(float(off.mean()))} dev.",
+        milliseconds=number(numbers["milliseconds_per_record"]),
+        reasons=", ".join(f"{percent(numbers[str(kind)])} {kind}" for kind in dict.fromkeys(finding.verdicts)),
+        medians=_medians(finding.errors),
+    )
+
+
+def _medians(errors: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(number(float(np.median(values))) for values in errors.values())
+
+
+def _share(share: float, audit: Audit) -> str:
+    played = len(audit.games)
+    if audit.kind == "this model" and played == audit.population:
+        return percent(share)
+    low, high = wilson(round(share * played), played)
+    return f"{percent(share)} ({interval(low, high)})"
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
+    """Nested facts as one list: "versions, torch" and its value."""
+    found: list[tuple[str, str]] = []
+    for name, value in values.items():
+        found += _flat(value, f"{above}{name}, ") if isinstance(value, Mapping) else [(f"{above}{name}", str(value))]
+    return found
+
+
+def _recipe(audit: Audit) -> str:
+    """The call that made this audit, as far as an audit knows it."""
+    known = audit.provenance
+    named = ["trainer", "attack", "access"] if len(audit.findings) == 1 or audit.kind == "this model" else ["trainer"]
+    parts = [f"{name}={known[name]}" for name in named if name in known]
+    if audit.kind == "this model":
+        parts = ["model", "(X, y)", *parts]
+    else:
+        parts = ["net", *parts, "threat=threat", "prior=prior", "secrets=secrets"]
+    if len(audit.games) < audit.population:
+        parts.append(f"games={len(audit.games)}")
+    parts += [f"seed={known.get('seed')}", f"threshold={audit.threshold:g}"]
+    call = "lw.audit(\n" + "".join(f"    {part},\n" for part in parts) + ")"
+    return f'import lostwax as lw\n\naudit = {call}\nlw.report(audit, "audit")'
+
+
+def _asset(name: str) -> str:
+    return resources.files("lostwax.reports").joinpath("template", name).read_text(encoding="utf-8")
+
+
+@cache
+def _templates() -> Environment:
+    """Jinja with escaping on: every string of the user's is text, never markup."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    templates = Environment(
+        loader=PackageLoader("lostwax.reports", "template"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters |= {
+        "number": number,
+        "at_most": at_most,
+        "round_up": round_up,
+        "percent": percent,
+        "count": count,
+        "interval": interval,
+    }
+    return templates

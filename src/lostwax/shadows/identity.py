@@ -1,0 +1,126 @@
+"""What decides a shadow model, in words: games with the same words have the same models.
+
+Words outlive the process, name no address in memory, and hold a fingerprint in place of every tensor.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from hashlib import sha256
+from pathlib import PurePath
+from types import FunctionType
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lostwax.defences import undefended
+from lostwax.inits import Init, trainable
+from lostwax.provenance import fingerprint
+from lostwax.shadows.game import Game
+from lostwax.trainers import Optimum
+from lostwax.types import Trainer
+
+_PLAIN = (type(None), bool, int, float, str, PurePath, torch.dtype, torch.device)
+
+
+def identity(game: Game) -> dict[str, str]:
+    """The game field by field: {"trainer": "GD", "trainer.lr": "0.1", ...}."""
+    trainer = words("trainer", game.trainer)
+    return {
+        "net": " ".join(repr(game.net).split()),
+        "net.code": ", ".join(sorted({_kind(type(module)) for module in game.net.modules()})),
+        "net.start": _start(game.net, game.trainer, game.seed),
+        **{name: value for name, value in trainer.items() if not name.endswith(".tile")},  # see "tile"
+        **words("threat", game.threat),
+        **words("prior", game.pool),
+        "seed": str(game.seed),
+        "tile": str(game.tile()),
+    }
+
+
+def key(held: Mapping[str, object]) -> str:
+    """16 hexadecimal digits for words like these."""
+    return sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def words(name: str, value: object) -> dict[str, str]:
+    """A value and, under dotted names, all that it is made of."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value.item()
+    if isinstance(value, Tensor):
+        return {name: f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)} #{fingerprint(value)}"}
+    if isinstance(value, _PLAIN):
+        return {name: repr(value)}
+    if isinstance(value, FunctionType):
+        return {name: _kind(value)}
+    parts = _parts(value)
+    if parts is None:
+        raise ValueError(
+            f"Store: cannot tell whether two games are the same, for nothing lasting describes {name}, an object of "
+            f"{_kind(type(value))}. Make it a frozen dataclass whose fields say all that matters, or leave store out."
+        )
+    described = {name: _kind(type(value))}
+    for part, held in parts.items():
+        described |= words(f"{name}.{part}", held)
+    return described
+
+
+def _parts(value: Any) -> dict[str, object] | None:
+    """What a value is made of, by name; None for a kind of value that does not say."""
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): held for name, held in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return dict(value._asdict())
+    if isinstance(value, tuple | list):
+        return {str(place): held for place, held in enumerate(value)}
+    return None
+
+
+def _kind(code: type | FunctionType) -> str:
+    """The name of a class or function and, where it is neither ours nor torch's, a hash of its source."""
+    room = code.__module__.split(".")[0]
+    if room in ("lostwax", "builtins"):
+        return code.__qualname__
+    name = f"{code.__module__}.{code.__qualname__}"
+    if room == "torch":
+        return name
+    try:
+        return f"{name} #{sha256(inspect.getsource(code).encode()).hexdigest()[:16]}"
+    except TypeError:  # compiled, a part of its library
+        return name
+    except OSError as error:
+        raise ValueError(
+            f"Store: cannot tell whether two games are the same, for the source of {name} cannot be read, and a change "
+            "in it would go unnoticed. Define it in a file, or leave store out."
+        ) from error
+
+
+@runtime_checkable
+class _SaysWhere(Protocol):
+    """A trainer that does not start from the weights the net came with, but says from where."""
+
+    init: Init
+
+
+def _start(net: nn.Module, trainer: Trainer, seed: int) -> str:
+    """A fingerprint of where training starts and of what it leaves alone (frozen parameters, buffers).
+
+    The weights of a fresh `nn.Linear` are random, and no part of it where the trainer draws its own.
+    """
+    trainer = undefended(trainer)
+    if isinstance(trainer, Optimum):
+        start = {}  # the optimum is the same from anywhere
+    elif isinstance(trainer, _SaysWhere):
+        start = trainer.init(net, [0], seed=seed)
+    else:
+        start = trainable(net)
+    frozen = {name: value.detach() for name, value in net.named_parameters() if not value.requires_grad}
+    held = {**start, **frozen, **dict(net.named_buffers())}
+    return f"{', '.join(held) or 'nothing'} #{fingerprint(*held.values())}"

@@ -1,0 +1,170 @@
+"""What all trainers that go step by step have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import torch
+from torch import nn
+
+from lostwax.inits import Init, LeCunNormal
+from lostwax.losses import CrossEntropy
+from lostwax.schedules import Constant, Schedule
+from lostwax.trainers.refusals import check_data, check_net, check_outputs
+from lostwax.trainers.stacked import Architecture, Params
+from lostwax.trainers.tiles import Tile, default_size, gather, tiles
+from lostwax.types import Cohort, Loss, Release, Step
+
+
+class State(NamedTuple):
+    """m models between two steps."""
+
+    params: Params  # (m, ...)
+    buffers: tuple[Params, ...]  # what the optimiser remembers: a velocity, moments
+
+
+Trajectory = Iterator[tuple[Step, State]]  # each step, and the state after it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stepwise(ABC):
+    """Training by steps, many models at once.
+
+    What is promised of model i, whatever the rest of the cohort, its order, and how it is cut into calls:
+
+    - it depends on its training set, `seed` and its number alone;
+    - where more than half of its tile is asked for (`tiles.py`), so in every grouping of whole tiles, it is
+      the same to the last byte on one kind of device;
+    - otherwise, and on another kind of device, it is equal to rounding.
+
+    `tile` models are computed at a time; None takes a power of two from the sizes of net and data.
+    """
+
+    lr: float
+    weight_decay: float = 0.0
+    schedule: Schedule = Constant()
+    loss: Loss = CrossEntropy()
+    init: Init = LeCunNormal(seed=0)
+    dtype: torch.dtype = torch.float32
+    tf32: bool = False
+    tile: int | None = None
+
+    def __post_init__(self) -> None:
+        self._expect("lr", "> 0", self.lr > 0)
+        self._expect("weight_decay", ">= 0", self.weight_decay >= 0)
+        self._expect("dtype", "torch.float32 or torch.float64", self.dtype in (torch.float32, torch.float64))
+        self._expect("tile", ">= 1, or None", self.tile is None or self.tile >= 1)
+
+    def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
+        """Train one model for each set of the cohort."""
+        ours, cohort = self._prepare(net, cohort)
+        return self._trained(
+            (tile, self._trajectory(ours, cohort[rows], seed)) for tile, rows in self._cut(ours, cohort)
+        )
+
+    @final
+    def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
+        """Every step of that training: the parameters before it and the gradient it is taken with."""
+        ours, cohort = self._prepare(net, cohort)
+        cut = list(self._cut(ours, cohort))
+        histories = [self._trajectory(ours, cohort[rows], seed) for _, rows in cut]
+        for together in zip(*histories, strict=True):  # all tiles in step
+            steps = [(tile, step) for (tile, _), (step, _) in zip(cut, together, strict=True)]
+            drawn = [(tile, {"sampled": step.sampled}) for tile, step in steps if step.sampled is not None]
+            yield Step(
+                steps[0][1].number,
+                gather([(tile, dict(step.params)) for tile, step in steps]),
+                gather([(tile, dict(step.gradient)) for tile, step in steps]),
+                gather(drawn)["sampled"] if drawn else None,
+            )
+
+    @final
+    def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
+        """How many models are computed at a time."""
+        return self._tile_size(*self._prepare(net, cohort))
+
+    @final
+    def public_start(self, net: nn.Module) -> bool:
+        """Does training begin at the same weights whoever trains, whatever the model's number? Told by two draws."""
+        ours, theirs = (self.init(net, [number], seed=number) for number in (0, 1))
+        return all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+    @abstractmethod
+    def buffers(self, params: Params) -> tuple[Params, ...]:
+        """What the optimiser remembers before the first step."""
+
+    @abstractmethod
+    def _trajectory(self, net: Architecture, cohort: Cohort, seed: int) -> Trajectory:
+        """The training of one tile."""
+
+    @abstractmethod
+    def _seen(self, cohort: Cohort) -> tuple[int, int]:
+        """How many records a model computes with in a step, and how many of them, at most, are its own."""
+
+    @final
+    def _trained(self, trajectories: Iterable[tuple[Tile, Trajectory]]) -> Release:
+        parts = []
+        for tile, trajectory in trajectories:
+            for _, after in trajectory:
+                state = after
+            parts.append((tile, state.params))
+        return Release(gather(parts))
+
+    @final
+    def _cut(self, net: Architecture, cohort: Cohort) -> Iterator[tuple[Tile, torch.Tensor]]:
+        """The tiles, each with its rows of the cohort."""
+        for tile in tiles(cohort.index.tolist(), self._tile_size(net, cohort)):
+            yield tile, torch.tensor(tile.rows)
+
+    @final
+    def _start(self, net: Architecture, cohort: Cohort, seed: int) -> State:
+        start = self.init(net.net, cohort.index.tolist(), seed=seed)
+        params = {name: value.to(cohort.own.inputs.device, self.dtype).contiguous() for name, value in start.items()}
+        return State(params, self.buffers(params))
+
+    @final
+    def _prepare(self, net: nn.Module, cohort: Cohort) -> tuple[Architecture, Cohort]:
+        """The net and the records, checked, on one device and in one dtype."""
+        check_net(net)
+        check_data(cohort)
+        device = cohort.own.inputs.device
+        ours = Architecture.of(net, device, self.dtype)
+        cast = Cohort(cohort.shared.to(self.dtype), cohort.own.to(self.dtype), cohort.index)
+        check_outputs(ours, cast, self.loss)
+        if device.type == "cpu":
+            _keep_freed_memory()
+        return ours, cast
+
+    def _tile_size(self, net: Architecture, cohort: Cohort) -> int:
+        record = cohort.own.inputs.new_zeros(cohort.own.inputs.shape[2:])
+        seen, own = self._seen(cohort)
+        return self.tile or default_size(net, record, records=seen, own=own)
+
+    def _expect(self, name: str, wanted: str, holds: bool) -> None:
+        if not holds:
+            raise ValueError(f"{type(self).__name__}: expected {name} {wanted}, got {getattr(self, name)}.")
+
+
+@contextmanager
+def float32_products(tf32: bool) -> Iterator[None]:
+    """On a GPU: products of float32 in full precision or in TF32, by the same algorithm every time."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    try:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _keep_freed_memory() -> None:
+    """Let the C library reuse large blocks instead of returning them to the system after every operation.
+
+    glibc maps a block above a threshold afresh, and faulting its pages in costs several times the arithmetic
+    on it. The threshold rises to the largest such block freed, up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD).
+    """
+    torch.empty(31 << 20, dtype=torch.uint8)

@@ -1,0 +1,86 @@
+"""Training differentiated with respect to its own records, forward, step by step, where a kernel knows the net."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor, nn
+
+from lostwax.trainers.descent import Descent
+from lostwax.trainers.fused.mlp_tangent import MLPTangent
+from lostwax.trainers.gd import GD
+from lostwax.trainers.sgd import SGD
+from lostwax.trainers.stacked import Architecture, Params
+from lostwax.trainers.stepwise import State, float32_products
+from lostwax.types import Cohort, Records
+
+
+def quick_tangents(trainer: Descent, net: nn.Module, cohort: Cohort, directions: Tensor) -> Tensor | None:
+    """d parameters / d the own records of one model along directions (r, k, ...): (r, p). None where no kernel serves.
+
+    The same as `torch.func.jvp` of `trainer.differentiable` along each direction, to rounding.
+    """
+    device = cohort.own.inputs.device
+    ours = Architecture.of(net, device, trainer.dtype)
+    push = MLPTangent.of(ours, trainer.loss, trainer.dtype)
+    if push is None or device.type != "cuda" or find_spec("triton") is None:
+        return None
+    return pushed(trainer, ours, push, cohort, directions)
+
+
+def pushed(trainer: Descent, net: Architecture, push: MLPTangent, cohort: Cohort, directions: Tensor) -> Tensor:
+    """As above, with this kernel."""
+    r = len(directions)
+    moved_own = Records(directions, cohort.own.y.expand(r, *cohort.own.y.shape[1:]))
+    moved_cohort = Cohort(cohort.shared, moved_own, cohort.index.expand(r))  # batches pick the same places of both
+    state = trainer._start(net, cohort, 0)
+    moved = _still(state, r)
+    steps = trainer.batches.steps(cohort.records)
+    batches = (trainer.batches(one, one.index.tolist(), seed=0) for one in (cohort, moved_cohort))
+    for number, (batch, moved_batch) in enumerate(zip(*batches, strict=True)):
+        with float32_products(trainer.tf32):
+            gradient, moved_gradient = push(state.params, moved.params, batch, moved_batch)
+        lr = trainer.lr * trainer.schedule(number, steps)
+        state, moved = _stepped(trainer, (state, gradient), (moved, moved_gradient), lr, number)
+    return torch.cat([value.flatten(1) for value in moved.params.values()], 1)
+
+
+def _still(state: State, r: int) -> State:
+    """The start of training does not depend on the records."""
+
+    def zeros(params: Params) -> Params:
+        return {name: value.new_zeros(r, *value.shape[1:]) for name, value in params.items()}
+
+    return State(zeros(state.params), tuple(zeros(buffer) for buffer in state.buffers))
+
+
+def _stepped(
+    trainer: Descent, at: tuple[State, Params], moved: tuple[State, Params], lr: float, number: int
+) -> tuple[State, State]:
+    """The optimiser's step, and its derivative along all directions."""
+
+    def update(state: State, gradient: Params) -> State:
+        return trainer.update(state, gradient, lr, number)
+
+    def along(state: State, gradient: Params) -> State:
+        tangent: State = torch.func.jvp(update, at, (_one(state), _one_of(gradient)))[1]
+        return tangent
+
+    after = update(*at)
+    if isinstance(trainer, GD | SGD):  # linear in the state and the gradient: its derivative is itself
+        return after, update(*moved)
+    tangents: State = torch.func.vmap(along)(*moved)
+    return after, State(_merged(tangents.params), tuple(_merged(buffer) for buffer in tangents.buffers))
+
+
+def _one(state: State) -> State:
+    return State(_one_of(state.params), tuple(_one_of(buffer) for buffer in state.buffers))
+
+
+def _one_of(params: Params) -> Params:
+    return {name: value.unsqueeze(0) for name, value in params.items()}
+
+
+def _merged(params: Params) -> Params:
+    return {name: value.squeeze(1) for name, value in params.items()}  # (r, 1, ...) -> (r, ...)

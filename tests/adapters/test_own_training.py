@@ -1,0 +1,146 @@
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import lostwax as lw
+from lostwax.types import Cohort, Records
+
+STEPS, LR = 15, 0.3
+
+
+def by_torch(net, x, y, seed):
+    optimiser = torch.optim.SGD(net.parameters(), lr=LR)
+    for _ in range(STEPS):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(net(x), y).backward()
+        optimiser.step()
+    return net
+
+
+def noisy(net, x, y, seed):
+    """Draws from the global generators alone."""
+    with torch.no_grad():
+        for value in net.parameters():
+            value += torch.randn_like(value) + np.random.rand() + random.random()  # noqa: NPY002
+    return net.state_dict()
+
+
+@pytest.fixture(scope="module")
+def parts():
+    digits = lw.records.digits()
+    return digits[digits.y < 3].split(30, 40, 20, seed=0)
+
+
+@pytest.fixture(scope="module")
+def cohort(parts):
+    known, _, secrets = parts
+    return lw.Informed(known).deal(secrets, 5, seed=1)
+
+
+NET = lw.nets.mlp(64, 6, 3)
+
+
+def test_the_same_models_as_our_own_trainer(cohort):
+    ours = lw.GD(lr=LR, steps=STEPS, init=lw.inits.Given(NET.state_dict()))(NET, cohort, seed=0)
+    theirs = lw.OwnTraining(by_torch)(NET, cohort, seed=0)
+    assert list(theirs.params) == list(ours.params)
+    torch.testing.assert_close(theirs.flat(), ours.flat(), rtol=1e-4, atol=1e-6)
+
+
+def test_a_model_depends_on_its_number_alone(cohort):
+    trainer = lw.OwnTraining(noisy)
+    whole, part = trainer(NET, cohort, seed=3), trainer(NET, cohort[torch.tensor([3, 1])], seed=3)
+    assert torch.equal(whole.flat()[[3, 1]], part.flat())
+    assert not torch.equal(whole.flat()[0], whole.flat()[1])
+    assert not torch.equal(trainer(NET, cohort, seed=4).flat(), whole.flat())
+
+
+def test_the_global_generators_are_left_as_they_were(cohort):
+    draws = []
+    for train in (False, True):
+        torch.manual_seed(0)
+        np.random.seed(0)  # noqa: NPY002
+        random.seed(0)
+        if train:
+            lw.OwnTraining(noisy)(NET, cohort, seed=3)
+        draws.append((float(torch.rand(1)), np.random.rand(), random.random()))  # noqa: NPY002
+    assert draws[0] == draws[1]
+
+
+def test_the_user_s_net_and_records_stay(cohort):
+    def careless(net, x, y, seed):
+        x -= 100
+        return by_torch(net, x, y, seed)
+
+    before, x = {name: value.clone() for name, value in NET.state_dict().items()}, cohort.shared.x.clone()
+    lw.OwnTraining(careless)(NET, cohort, seed=0)
+    assert all(torch.equal(value, before[name]) for name, value in NET.state_dict().items())
+    assert torch.equal(cohort.shared.x, x)
+
+
+def test_an_audit_end_to_end(parts):
+    known, prior, secrets = parts
+    audit = lw.audit(
+        NET,
+        trainer=lw.OwnTraining(by_torch),
+        threat=lw.Informed(known),
+        attack=lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=64), epochs=30),
+        prior=prior,
+        secrets=secrets,
+    )
+    assert "trained by OwnTraining" in str(audit)
+    assert audit.findings[0].labels_right.mean() > 0.8
+    assert np.median(audit.errors) < np.median(audit.baselines["blind guess (mean of the prior)"][audit.metric])
+
+
+def test_batch_norm_is_published_whole(cohort):
+    net = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 3))
+    release = lw.OwnTraining(by_torch)(net, cohort, seed=0)
+    assert {"1.running_mean", "1.running_var", "2.weight"} <= set(release.params)
+    assert "1.num_batches_tracked" not in release.params
+
+
+def test_features_are_what_is_trained_on(cohort):
+    shared, own = (Records(part.x, part.y, part.x.flatten(-3)[..., :4]) for part in (cohort.shared, cohort.own))
+    lw.OwnTraining(by_torch)(nn.Linear(4, 3), Cohort(shared, own, cohort.index), seed=0)
+
+
+GLOBAL = lw.nets.mlp(64, 6, 3)
+DRAWS = random.Random(0)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda net, x, y, seed: None, "for model 0, returned nothing. End it with `return net`"),
+        (lambda net, x, y, seed: 3, "returned int. Return the net, or its state_dict"),
+        (lambda net, x, y, seed: {}, "returned weights without 1.weight"),
+        (
+            lambda net, x, y, seed: lw.nets.mlp(64, 7, 3),
+            r"returned 1.weight of shape \(7, 64\) where the net has \(6, 64\)",
+        ),
+        (
+            lambda net, x, y, seed: {n: v * torch.nan for n, v in net.state_dict().items()},
+            "NaN or infinite numbers in 1.w",
+        ),
+        (lambda net, x, y, seed: by_torch(GLOBAL, x, y, seed), "goes on with a net of an earlier call"),
+        (
+            lambda net, x, y, seed: {n: v + DRAWS.random() for n, v in net.state_dict().items()},
+            "do not come from its seed",
+        ),
+    ],
+    ids=["nothing", "a number", "no weights", "other shapes", "nan", "the same net again", "hidden draws"],
+)
+def test_what_a_function_can_do_wrong(cohort, function, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        lw.OwnTraining(function)(NET, cohort, seed=0)
+
+
+def test_what_it_cannot_do(cohort):
+    with pytest.raises(TypeError, match="expected a function"):
+        lw.OwnTraining(NET.state_dict())
+    with pytest.raises(ValueError, match="does not show its steps"):
+        lw.OwnTraining(by_torch).transcript(NET, cohort, seed=0)

@@ -1,0 +1,74 @@
+"""More than one unknown record."""
+
+import pytest
+import torch
+
+import lostwax as lw
+from lostwax.attacks.newton import Newton
+from lostwax.audits.matching import one_by_one
+from lostwax.types import Hints, Knowledge
+
+DIGITS = lw.records.digits().to(torch.float64)
+
+
+def play(secrets, games, pool, *, attack, trainer, net, known=40, prior=100):
+    """The errors (games, secrets) of the best order, and the guess."""
+    known, prior, rest = pool.split(known, prior, secrets * games, seed=0)
+    threat = lw.Informed(known, secrets=secrets)
+    inverter = attack.prepare(Knowledge(net, trainer, threat, lw.Weights(), prior), seed=0)
+    cohort = threat.deal(rest, games, seed=0)
+    guess = inverter(trainer(net, cohort, seed=0))
+    matched = one_by_one(guess, cohort.own).records.x[:, 0]
+    return (matched - cohort.own.x.flatten(0, 1)).square().flatten(1).mean(1).view(games, secrets), guess, cohort
+
+
+SHORT = lw.GD(lr=0.3, momentum=0.9, steps=10, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("classes", [(0, 1, 2), (1,)])
+def test_two_records_are_found_together_also_of_one_class(classes):
+    pool = DIGITS[torch.isin(DIGITS.y, torch.tensor(classes))]
+    wrong, guess, cohort = play(2, 2, pool, attack=Newton(bank=60), trainer=SHORT, net=lw.nets.mlp(64, 8, 3))
+    assert wrong.max() < 1e-20
+    assert guess.certified.all()
+    assert guess.confidence.shape == (2, 2)
+    assert torch.equal(guess.records.y.sort(1).values, cohort.own.y.sort(1).values)
+
+
+def test_with_batches_in_a_public_order_places_differ():
+    """(3, 5) is not (5, 3) then: all orders of classes are raced."""
+    trainer = lw.SGD(lr=0.2, momentum=0.9, batch_size=14, epochs=4, dtype=torch.float64)
+    wrong, guess, cohort = play(
+        2, 2, DIGITS[DIGITS.y < 2], attack=Newton(bank=60), trainer=trainer, net=lw.nets.mlp(64, 8, 2)
+    )
+    assert wrong.max() < 1e-20
+    assert torch.equal(guess.records.y, cohort.own.y)
+
+
+def test_products_look_for_two_records_as_well():
+    known, prior, secrets = DIGITS.split(30, 300, 2, seed=0)
+    net, threat = lw.nets.mlp(64, 8, 10), lw.Informed(known, secrets=2)
+    cohort = threat.deal(secrets, 1, seed=0)
+    inverter = Newton(bank=100, products=28).prepare(Knowledge(net, SHORT, threat, lw.Weights(), prior), seed=0)
+    guess = one_by_one(inverter(SHORT(net, cohort, seed=0), Hints(labels=cohort.own.y)), cohort.own)
+    blind = (prior.x.mean(0) - cohort.own.x[0]).square().mean()
+    assert (guess.records.x[:, 0] - cohort.own.x[0]).square().mean() < blind / 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("secrets", "games", "found"), [(2, 10, 9), (3, 4, 3)])
+def test_most_games_of_ten_classes_are_won(secrets, games, found):
+    trainer = lw.GD(lr=0.2, momentum=0.9, steps=20, dtype=torch.float64)
+    wrong, guess, _ = play(
+        secrets,
+        games,
+        DIGITS,
+        attack=Newton(bank=100 * secrets),
+        trainer=trainer,
+        net=lw.nets.mlp(64, 10, 10),
+        known=100,
+        prior=200,
+    )
+    right = (wrong < 1e-10).all(1)
+    assert int(right.sum()) >= found
+    assert torch.equal(guess.certified.all(1), right)

@@ -1,0 +1,115 @@
+"""Records rebuilt from the published steps of DP-SGD without a prior."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import lostwax as lw
+from lostwax.access import Weights
+from lostwax.attacks import gradient
+from lostwax.nets import mlp
+from lostwax.types import Knowledge
+
+KNOWN, PRIOR, SECRETS = lw.records.digits().split(20, 50, 4, seed=0)
+NET = mlp(64, 10, 10)
+TRAINER = lw.DPSGD(lr=5.0, clip=0.1, noise_multiplier=0.02, steps=20)
+ATTACK = lw.GradientInversion(iterations=100, restarts=1, steps_at_a_time=10)
+
+
+def play(attack=ATTACK, trainer=TRAINER, threat=None, games=3):
+    threat = threat or lw.Informed(KNOWN, label_known=True)
+    cohort = threat.deal(SECRETS, games, seed=0)
+    rebuild = attack.prepare(Knowledge(NET, trainer, threat, Weights(), PRIOR), seed=0)
+    return rebuild, cohort, trainer(NET, cohort, seed=0), threat.hints(cohort, SECRETS, seed=0)
+
+
+def errors(guess, cohort):
+    return (guess.records.x - cohort.own.x).square().flatten(1).mean(1)
+
+
+def test_little_noise_hides_nothing_and_much_hides_all():
+    rebuild, cohort, release, hints = play()
+    guess = rebuild(release, hints)
+    assert errors(guess, cohort).max() < 0.005
+    assert guess.records.x.min() >= 0
+    assert guess.records.x.max() <= 1
+    rebuild, cohort, release, hints = play(trainer=replace(TRAINER, noise_multiplier=20.0))
+    blind = (PRIOR.x.mean(0) - cohort.own.x).square().mean()
+    assert errors(rebuild(release, hints), cohort).mean() > blind
+
+
+def test_labels_that_are_not_told_race():
+    rebuild, cohort, release, _ = play(replace(ATTACK, iterations=60), threat=lw.Informed(KNOWN), games=2)
+    guess = rebuild(release)
+    assert torch.equal(guess.records.y, cohort.own.y)
+    assert errors(guess, cohort).max() < 0.02
+
+
+def test_more_starts_never_fit_worse():
+    misfits = []
+    for restarts in (1, 3):
+        rebuild, cohort, release, hints = play(replace(ATTACK, iterations=10, restarts=restarts))
+        ((history, labels),) = rebuild._histories(release, cohort.own.y)
+        x = rebuild(release, hints).records.x
+        misfits.append(rebuild._misfit(x, labels, history)[:, 0])
+    assert (misfits[1] <= misfits[0] + 1e-3).all()
+
+
+def test_the_misfit_is_the_papers():
+    trainer = replace(TRAINER, clip=0.7, dtype=torch.float64, steps=3)
+    rebuild, cohort, release, _ = play(trainer=trainer)
+    ((history, labels),) = rebuild._histories(release, cohort.own.y)
+    x = torch.rand(3, 1, 1, 8, 8, dtype=torch.float64)
+    wanted = torch.zeros(3, dtype=torch.float64)
+    for row in range(3):
+        for t in range(3):
+            leaves = {name: value[row, t].clone().requires_grad_() for name, value in history.params.items()}
+            logits = torch.func.functional_call(NET.double(), leaves, (x[row],))
+            loss = torch.nn.functional.cross_entropy(logits, labels[row])
+            g = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(leaves.values()))])
+            g = g * min(1.0, 0.7 / float(g.norm())) / 0.7
+            rest = torch.cat([value[row, t].flatten() for value in history.rest.values()])
+            wanted[row] += (g - rest).abs().sum() - g @ rest
+    NET.float()
+    torch.testing.assert_close(rebuild._misfit(x, labels, history)[:, 0], wanted)
+
+
+def test_memory_for_fewer_models_at_a_time_changes_nothing(monkeypatch):
+    attack = replace(ATTACK, iterations=5)
+    rebuild, _, release, hints = play(attack)
+    whole = rebuild(release, hints).records.x
+    monkeypatch.setitem(gradient.BYTES, "cpu", 1)
+    assert len(list(rebuild._histories(release, hints.labels))) == 3
+    torch.testing.assert_close(rebuild(release, hints).records.x, whole, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"trainer": lw.GD()}, "the trainer is GD"),
+        ({"threat": lw.Informed(KNOWN, parts=torch.ones(1, 8, 8).triu().bool())}, "no use of the parts"),
+        ({"prior": replace(PRIOR, features=PRIOR.x.flatten(1))}, "through a backbone"),
+        ({"prior": replace(PRIOR, y=PRIOR.y.float())}, "numbers without end"),
+    ],
+)
+def test_objections(changes, words):
+    knowledge = Knowledge(NET, TRAINER, lw.Informed(KNOWN), Weights(), PRIOR)
+    assert ATTACK.objection(knowledge) is None
+    objection = ATTACK.objection(replace(knowledge, **changes))
+    assert words in objection
+    assert objection.startswith("GradientInversion cannot play this game: ")
+
+
+@pytest.mark.parametrize("fields", [{"iterations": 0}, {"restarts": 0}, {"steps_at_a_time": 0}, {"lr": 0.0}])
+def test_fields_are_checked(fields):
+    (name,) = fields
+    with pytest.raises(ValueError, match=rf"GradientInversion: expected {name} "):
+        lw.GradientInversion(**fields)
+
+
+def test_it_answers_among_candidates_through_the_nearest():
+    """S3 appendix D: a reconstruction turned into success over a discrete prior."""
+    threat = lw.Informed(KNOWN, label_known=True, candidates=3)
+    rebuild, cohort, release, hints = play(lw.NearestCandidate(ATTACK), threat=threat)
+    assert torch.equal(rebuild(release, hints).records.x, cohort.own.x)

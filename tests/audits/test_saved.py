@@ -1,0 +1,98 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+
+import lostwax as lw
+from audits.game import Reads, audited
+from lostwax.metrics import Null
+
+
+@pytest.fixture(scope="module")
+def procedure():
+    """Some errors have no bound, and of PSNR some are +inf and some -inf."""
+    audit = audited(Reads(), games=20)
+    released = audit.findings[0]
+    errors = {name: values.copy() for name, values in released.errors.items()}
+    errors[audit.metric][3] = np.inf
+    errors["peak signal-to-noise ratio (dB)"][[3, 4]] = [-np.inf, np.inf]
+    certified = torch.arange(20)[:, None] % 2 == 0
+    guess = replace(released.guess, certified=certified)
+    ceiling = lw.bound(noise_multiplier=1.0, log_baseline=-2_000.0)
+    return replace(audit, findings=(replace(released, errors=errors, guess=guess),), ceiling=ceiling, chance=0.5)
+
+
+@pytest.fixture(scope="module")
+def model():
+    X, y = load_iris(return_X_y=True)
+    return lw.audit(LogisticRegression(max_iter=1_000).fit(X, y), (X, y), games=10)
+
+
+@pytest.mark.parametrize("kind", ["procedure", "model"])
+def test_all_but_the_records_comes_back(kind, request, tmp_path):
+    audit = request.getfixturevalue(kind)
+    again = lw.Audit.from_json(audit.to_json(tmp_path / "audit.json"))
+    assert repr(again) == repr(audit)
+    for name in ("subject", "kind", "metric", "threshold", "provenance", "notes", "oracle", "chance", "ceiling"):
+        assert getattr(again, name) == getattr(audit, name)
+    for one, other in zip(again.findings, audit.findings, strict=True):
+        for metric, values in other.errors.items():
+            np.testing.assert_array_equal(one.errors[metric], values)
+        assert one.verdicts == other.verdicts
+        assert torch.equal(one.guess.confidence, other.guess.confidence.double())
+        assert one.null_errors.keys() == other.null_errors.keys()
+    assert again.truth.x.shape == (len(audit.games), 0)
+    assert again.to_json(tmp_path / "again.json").read_bytes() == (tmp_path / "audit.json").read_bytes()
+
+
+def test_what_is_estimated_is_the_same(procedure, tmp_path):
+    again = lw.Audit.from_json(procedure.to_json(tmp_path / "audit.json"))
+    assert again.tpr(0.1, null=Null.OTHER_SECRETS) == procedure.tpr(0.1)
+    assert again.success() == procedure.success()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"schema": 1}, "has schema 1, this lostwax reads schema 2"),
+        ({"schema": 99}, "Read it with the lostwax that wrote it"),
+        ({"format": "else"}, "JSON, but no audit"),
+        ({"threshold": -1}, r"\$.threshold does not fit"),
+        ({"games": [0, 1]}, "holds 20 numbers for 2 games"),
+        ({"kind": "a model"}, r"\$.kind does not fit"),
+        ({"extra": 1}, "does not fit the schema of audits"),
+    ],
+    ids=str,
+)
+def test_a_file_that_does_not_fit(change, words, procedure, tmp_path):
+    path = procedure.to_json(tmp_path / "audit.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(ValueError, match=words):
+        lw.Audit.from_json(path)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.floats(0, 1), byte=st.integers(0, 255), cut=st.booleans())
+def test_damage_is_named(place, byte, cut, procedure, tmp_path):
+    """Whatever a broken disk does: an audit as good as new, or our own error."""
+    content = bytearray(procedure.to_json(tmp_path / "audit.json").read_bytes())
+    where = int(place * (len(content) - 1))
+    content = content[:where] if cut else content[:where] + bytes([byte]) + content[where + 1 :]
+    path = tmp_path / "damaged.json"
+    path.write_bytes(content)
+    try:
+        lw.Audit.from_json(path)
+    except ValueError as error:
+        if not str(error).startswith("Audit.from_json"):
+            raise
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        lw.Audit.from_json(tmp_path / "none.json")

@@ -1,0 +1,132 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from lostwax.cli import main
+
+TRAINED = """
+import torch
+import lostwax as lw
+x = torch.rand(60, 4, generator=torch.Generator().manual_seed(0))
+known, prior, secrets = lw.Records(x, torch.arange(60) % 2).split(20, 20, 20, seed=0)
+net = torch.nn.Linear(4, 2)
+trainer = lw.GD(lr=0.1, steps=3)
+threat = lw.Informed(known)
+attack = lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=8), epochs=1)
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    """A recipe in an otherwise empty folder, which is the working folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipe.py").write_text(TRAINED)
+    return tmp_path / "recipe.py"
+
+
+def test_from_a_recipe_to_a_report_and_back(recipe, capsys):
+    (recipe.parent / "lax.toml").write_text("max_rebuilt_share = 1.0\n")
+    assert main(["audit", "recipe.py", "--out", "audit", "--policy", "lax.toml"]) == 0
+    out = capsys.readouterr().out
+    assert "lostwax audit of Linear trained by GD" in out
+    assert "report: audit/report.html" in out
+    assert "policy lax.toml: kept" in out
+    folder = recipe.parent / "audit"
+    assert json.loads((folder / "audit.json").read_text())["attack"] == "RecoNN through Weights"
+    (folder / "report.html").unlink()
+    assert main(["report", "audit", "--no-records"]) == 0
+    assert capsys.readouterr().out == "audit/report.html\n"
+    assert (folder / "report.html").exists()
+    assert not (folder / "records.safetensors").exists()
+
+
+def test_a_broken_policy_is_the_exit_code(recipe, capsys):
+    (recipe.parent / "strict.toml").write_text("max_rebuilt_share = 0.0\n")
+    assert main(["audit", "recipe.py", "--out", "audit", "--policy", "strict.toml"]) == 1
+    printed = capsys.readouterr()
+    assert "policy strict.toml: broken (1)" in printed.out
+    assert "policy strict.toml: max_rebuilt_share = 0: " in printed.err
+
+
+def test_nothing_is_run_before_folder_and_policy_are_good(recipe, capsys):
+    recipe.write_text("raise SystemExit('it ran')")
+    mine = recipe.parent / "mine"
+    mine.mkdir()
+    (mine / "thesis.tex").write_text("years of work")
+    assert main(["audit", "recipe.py", "--out", "mine"]) == 2
+    assert main(["audit", "recipe.py", "--out", "recipe.py"]) == 2
+    assert main(["audit", "recipe.py", "--out", "audit", "--policy", "absent.toml"]) == 2
+    assert "it ran" not in capsys.readouterr().err
+    assert [path.name for path in mine.iterdir()] == ["thesis.tex"]
+    assert not (recipe.parent / "audit").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        (TRAINED.replace("trainer", "trianer"), "does trianer mean trainer?"),
+        (TRAINED + "games = 1000", "audit: expected 1 <= games <= 20"),
+        (TRAINED.replace("Linear(4, 2)", "Linear(5, 2)"), "cannot take records of shape (4,)"),
+        (TRAINED.replace("torch.nn.Linear(4, 2)", "Net()") + "\n", "NameError: name 'Net' is not defined"),
+        (TRAINED + "max_minutes = 3", "max_minutes limits the choice among attacks"),
+    ],
+)
+def test_mistakes_in_a_recipe_exit_2_without_a_traceback(recipe, capsys, text, words):
+    recipe.write_text(text)
+    assert main(["audit", "recipe.py", "--out", "audit"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("lostwax: ")
+    assert words in error
+    assert "Traceback" not in error
+
+
+def test_an_error_in_the_user_s_own_net_is_shown_as_theirs(recipe, capsys):
+    net = "class Net(torch.nn.Linear):\n    def forward(self, x):\n        return self.no_such_layer(x)\n"
+    recipe.write_text(TRAINED.replace("net = torch.nn.Linear", f"{net}net = Net"))
+    assert main(["audit", "recipe.py", "--out", "audit"]) == 2
+    error = capsys.readouterr().err
+    assert "in forward\n    return self.no_such_layer(x)" in error
+    assert "no_such_layer" in error
+    assert "lostwax/" not in error
+
+
+def test_all_attacks_within_minutes(recipe, capsys):
+    recipe.write_text(TRAINED.replace("attack = ", "_attack = ") + "games = 2\n")
+    assert main(["audit", "recipe.py", "--out", "audit", "--max-minutes", "0.05"]) == 0
+    out = capsys.readouterr().out
+    assert "not played: ClosedForm cannot play this game" in out
+
+
+def test_simulate_fills_a_store_and_goes_on(recipe, capsys):
+    for models in ("8", "12"):
+        assert main(["simulate", "recipe.py", "--models", models, "--store", "shadows"]) == 0
+    assert (recipe.parent / "shadows").is_dir()
+    assert main(["simulate", "recipe.py", "--models", "8", "--store", "s", "--workers", "2"]) == 2
+    assert "--workers are for --engine ray" in capsys.readouterr().err
+    recipe.write_text("data = (1, 2)\nmodel = 3")
+    assert main(["simulate", "recipe.py", "--models", "8", "--store", "s"]) == 2
+    assert "is about one fitted model" in capsys.readouterr().err
+    assert not (recipe.parent / "s").exists()
+
+
+def test_init_writes_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "sklearn"]) == 0
+    assert "lostwax audit recipe.py --out audit" in capsys.readouterr().out
+    text = (tmp_path / "recipe.py").read_text()
+    assert main(["init", "torch"]) == 2
+    assert (tmp_path / "recipe.py").read_text() == text
+
+
+@pytest.mark.parametrize("command", ["", "audit", "init", "report", "simulate", "list", "bound", "calibrate", "kappa"])
+def test_help_reads_no_torch(command):
+    code = (
+        "import sys; from lostwax.cli import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass\n"
+        "heavy = {'torch', 'sklearn', 'zarr', 'ray', 'jinja2'} & set(sys.modules); assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *command.split(), "--help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "usage: lostwax" in done.stdout

@@ -1,0 +1,41 @@
+import re
+
+import pytest
+
+import lostwax
+from lostwax.cli import main
+
+
+def listed(what, capsys):
+    assert main(["list", what]) == 0
+    return capsys.readouterr().out
+
+
+def test_every_attack_has_a_row_and_every_empty_cell_an_objection(capsys):
+    text = listed("attacks", capsys)
+    for table in text.split("\n\nHow the net is trained"):
+        rows, reasons = table.split("\n\n", 1)
+        numbers = set(re.findall(r"\[\d+\]", rows))
+        assert numbers
+        assert numbers == set(re.findall(r"^\[\d+\]", reasons, flags=re.MULTILINE))
+        assert "cannot play this game" in reasons
+        for attack in ("ClosedForm", "Newton", "Ensemble", "RecoNN", "Refit", "NearestCandidate"):
+            assert re.search(rf"^{attack} ", rows, flags=re.MULTILINE)
+    assert "Informed candidates" in text
+
+
+@pytest.mark.parametrize(
+    ("what", "some"),
+    [
+        ("trainers", ["GD", "SGD", "Adam", "Optimum", "Defended", "OwnTraining"]),
+        ("metrics", ["MSE", "SSIM", "LPIPS"]),
+        ("bounds", ["bound", "calibrate", "gaussian", "log_kappa_ball"]),
+    ],
+)
+def test_names_with_a_line_each(what, some, capsys):
+    lines = listed(what, capsys).splitlines()
+    names = {line.split()[0] for line in lines}
+    assert set(some) <= names
+    assert all(len(line.split()) > 3 for line in lines)
+    if what == "bounds":
+        assert all(hasattr(lostwax.bounds, name) for name in names)

@@ -1,0 +1,53 @@
+import base64
+import io
+
+import numpy as np
+import torch
+from matplotlib.image import imread
+
+from lostwax.reports.gallery import are_pictures, labels, rows
+from lostwax.types import Records
+
+
+def test_best_median_and_worst(audit_of):
+    audit = audit_of("of_pictures")
+    errors = np.sort(audit.findings[0].errors[audit.criterion])
+    best, median, worst = rows(audit)
+    assert [pair.error for pair in best.pairs] == errors[:8].tolist()
+    assert [pair.error for pair in worst.pairs] == errors[-8:].tolist()
+    shown = [pair.error for pair in median.pairs]
+    assert shown[0] <= np.median(errors) <= shown[-1]
+
+
+def test_the_picture_is_the_record(audit_of):
+    pair = rows(audit_of("of_pictures"))[0].pairs[3]
+    picture = imread(io.BytesIO(base64.b64decode(pair.pictures[0].partition(",")[2])), format="png")
+    np.testing.assert_allclose(picture[..., 0], audit_of("of_pictures").truth.x[pair.place].squeeze(), atol=1 / 250)
+
+
+def test_tables_show_numbers(audit_of):
+    audit = audit_of("of_a_table")
+    pair = rows(audit)[0].pairs[0]
+    assert pair.pictures is None
+    assert [true for true, _ in pair.numbers] == audit.truth.x[pair.place].tolist()
+
+
+def test_what_is_hidden_by_accident_is_shown_again_from_the_optimum(audit_of):
+    *_, last = rows(audit_of("by_accident"))
+    assert "as converged" in last.name
+    assert all(pair.rebuilt for pair in last.pairs)
+
+
+def test_shapes_that_are_pictures(audit_of):
+    from dataclasses import replace
+
+    audit = audit_of("one_game")
+    for shape, yes in {(8, 8): True, (1, 8, 8): True, (3, 8, 8): True, (2, 8, 8): False, (64,): False}.items():
+        records = Records(torch.zeros(1, *shape), torch.zeros(1))
+        assert are_pictures(replace(audit, truth=records)) == yes
+
+
+def test_labels_have_the_users_names(audit_of):
+    audit = audit_of("by_accident")
+    assert set(labels(audit, audit.truth.y)) <= set(map(str, audit.classes))
+    assert labels(audit, torch.tensor([[1.0, 2.0]])) == [""]

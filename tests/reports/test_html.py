@@ -1,0 +1,125 @@
+import html
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+import lostwax as lw
+from lostwax.reports.charts import drawn
+from lostwax.reports.html import render
+from lostwax.reports.words import answer
+from reports.conftest import NASTY
+
+
+def page_of(audit, *, records):
+    return render(audit, drawn(audit), records=records)
+
+
+VOID = {"meta", "img", "input", "path", "use", "rect", "br", "line"}
+
+
+class Outline(HTMLParser):
+    """Which elements there are, what they refer to, and whether each is closed."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen, self.references, self.handlers = [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append(tag)
+        self.references += [value for name, value in attrs if name in ("src", "href", "xlink:href", "action", "data")]
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+def outline(page):
+    found = Outline()
+    found.feed(page)
+    assert not found.open
+    return found
+
+
+def test_every_kind_is_a_whole_page_that_asks_nobody(audit):
+    page = page_of(audit, records=True)
+    found = outline(page)
+    assert all(reference.startswith(("data:image/png;base64,", "#")) for reference in found.references)
+    assert not found.handlers
+    assert found.seen.count("h1") == 1
+    assert found.seen.count("link") == 0
+    first = re.sub(r"<[^>]+>", " ", page[page.index("<main>") :])[:300]
+    assert answer(audit).headline in html.unescape(first)
+
+
+def test_strings_of_the_user_are_text(audit_of):
+    audit = audit_of("of_pictures")
+    released = replace(audit.findings[0], name=NASTY)
+    nasty = replace(
+        audit,
+        subject=NASTY,
+        threat=NASTY,
+        attack=NASTY,
+        notes=(NASTY, "$x_1^$ and \\frac{"),
+        findings=(released, replace(released, name="$\\frac$ " + NASTY)),
+        baselines={f"{name} {NASTY}": errors for name, errors in audit.baselines.items()},
+        oracle=f"{audit.oracle} {NASTY}",
+        provenance={NASTY: {NASTY: NASTY}, **audit.provenance, "attack": NASTY},
+    )
+    for page in (page_of(nasty, records=True), page_of(audit_of("by_accident"), records=True)):
+        found = outline(page)
+        assert "<script>document" not in page
+        assert "<img src=x" not in page
+        assert not found.handlers
+        assert found.seen.count("script") == 2
+
+
+def test_a_model_that_is_repeated_step_by_step_is_protected_for_its_steps(audit_of):
+    audit = audit_of("of_pictures")
+    known = replace(audit, provenance={**audit.provenance, "steps": 100})
+    assert "100 steps of the full batch;" in page_of(known, records=True)
+    assert "the number of steps is not known here" in page_of(audit, records=True)
+
+
+def test_sections_that_cannot_be_drawn_say_so(audit_of):
+    assert "there are no games of other secrets" in page_of(audit_of("one_game"), records=True)
+    assert "The ceiling</h2>" not in page_of(audit_of("of_pictures"), records=True)
+    page = page_of(audit_of("under_a_ceiling"), records=True)
+    assert "The ceiling</h2>" in page
+    assert "The bound is certified." in page
+    assert 'id="threshold"' not in page
+
+
+def test_the_recipe_names_what_was_run():
+    digits = lw.records.digits()
+    known, prior, secrets = digits.split(50, 60, 10, seed=0)
+    trainer, attack = lw.GD(lr=0.1, steps=7), lw.RecoNN(shadows=60, epochs=1)
+    audit = lw.audit(
+        lw.nets.mlp(64, 4, 10),
+        trainer=trainer,
+        threat=lw.Informed(known),
+        attack=attack,
+        prior=prior,
+        secrets=secrets,
+        seed=5,
+    )
+    page = html.unescape(page_of(audit, records=False))
+    assert f"trainer={trainer!r}," in page
+    assert f"attack={attack!r}," in page
+    assert "seed=5," in page
+    assert "7 steps of the full batch;" in page
+
+
+@pytest.mark.parametrize("records", [True, False])
+def test_the_page_says_whether_it_holds_records(records, audit_of):
+    page = page_of(audit_of("of_pictures"), records=records)
+    assert ("treat it like the training set" in page) == records

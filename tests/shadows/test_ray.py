@@ -1,0 +1,108 @@
+"""The same models from a cluster, though workers are lost."""
+
+import os
+import signal
+import sys
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+import lostwax as lw
+from lostwax.shadows import Local, Ray, Store
+from lostwax.types import Trainer
+from shadows.game import CHUNK, fill, game, tree
+
+ray = pytest.importorskip("ray")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    """Two workers on this machine, which cannot import this file."""
+    Ray(workers=2)._connect(ray)
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    ray.shutdown()
+
+
+@dataclass(frozen=True)
+class DiesOnce:
+    """A trainer whose process is killed while it trains model 64 for the first time."""
+
+    trainer: Trainer
+    mark: str
+
+    def __call__(self, net, cohort, *, seed):
+        if CHUNK in cohort.index.tolist() and not os.path.exists(self.mark):  # noqa: PTH110
+            open(self.mark, "w").close()  # noqa: PTH123
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.trainer(net, cohort, seed=seed)
+
+    def tile_size(self, net, cohort):
+        return self.trainer.tile_size(net, cohort)
+
+
+def test_without_a_store():
+    net, trainer, threat, pool, seed = game(tile=8)
+    asked = {"trainer": trainer, "threat": threat, "prior": pool, "models": 20, "seed": seed}
+    here, there = (list(lw.simulate(net, **asked, engine=engine)) for engine in (Local(8), Ray(workers=2)))
+    assert [cohort.index.tolist() for cohort, _ in here] == [cohort.index.tolist() for cohort, _ in there]
+    for (cohort, release), (other, again) in zip(here, there, strict=True):
+        assert torch.equal(cohort.own.x, other.own.x)
+        assert torch.equal(release.flat(), again.flat())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_number_of_workers_changes_no_byte(workers, tmp_path):
+    fill(tmp_path / "here", 300)
+    fill(tmp_path / "there", 300, Ray(workers=workers))
+    assert tree(tmp_path / "here") == tree(tmp_path / "there")
+
+
+def test_a_worker_that_is_killed_is_replaced(tmp_path):
+    mark = tmp_path / "mark"
+    fragile = game()._replace(trainer=DiesOnce(game().trainer, str(mark)))
+    mark.touch()  # not here
+    list(Store(tmp_path / "here").simulate(fragile, models=300, engine=Local()))
+    mark.unlink()
+    list(Store(tmp_path / "there").simulate(fragile, models=300, engine=Ray(workers=2)))
+    assert mark.exists(), "no worker was killed"
+    assert tree(tmp_path / "here") == tree(tmp_path / "there")
+
+
+@dataclass(frozen=True)
+class Refuses:
+    """A trainer that finds fault with its data."""
+
+    def __call__(self, net, cohort, *, seed):
+        raise ValueError("Refuses: expected other data.")
+
+    def tile_size(self, net, cohort):
+        return 8
+
+
+def test_an_error_is_the_one_that_would_have_been_raised_here():
+    with pytest.raises(ValueError, match=r"^Refuses: expected other data\.$"):
+        list(Ray(workers=2).parts(game()._replace(trainer=Refuses()), [range(8)]))
+
+
+def test_no_cluster_at_the_address_is_said_at_once():
+    class NotConnected:
+        is_initialized = staticmethod(lambda: False)
+
+    with pytest.raises(ConnectionError, match=r"Ray: no cluster at ray://127\.0\.0\.1:1 .*refused.*ray start --head"):
+        Ray("ray://127.0.0.1:1")._connect(NotConnected)
+
+
+def test_settings_are_checked():
+    with pytest.raises(ValueError, match="Ray: expected workers >= 1, or None, got 0"):
+        Ray(workers=0)
+    net, trainer, threat, pool, seed = game()
+    with pytest.raises(ValueError, match="Ray: expected models >= 1, got 0"):
+        Ray()(trainer, net, threat, pool, models=0, seed=seed)
+
+
+def test_without_ray_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ModuleNotFoundError, match=r"ray is not installed.*lostwax\[cluster\]"):
+        Ray()

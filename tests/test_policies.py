@@ -1,0 +1,166 @@
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression, Ridge
+
+import lostwax as lw
+from audits.game import KNOWN, Reads, audited
+from lostwax.metrics.estimate import wilson
+from lostwax.policies import names
+
+
+@pytest.fixture(scope="module")
+def leaky():
+    return audited(Reads(noise=0.02))
+
+
+@pytest.fixture(scope="module")
+def blind():
+    return audited(Reads(blind=1.0))
+
+
+@pytest.fixture(scope="module")
+def accident():
+    X, y = load_iris(return_X_y=True)
+    return lw.audit(LogisticRegression(max_iter=1_000, tol=1e-2).fit(X, y), (X, y))
+
+
+@contextmanager
+def suppress_ours(words):
+    """Nothing, or an error of ours."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if words not in str(error):
+            raise
+
+
+def only(policy, audit):
+    (breach,) = policy.breaches(audit)
+    return breach
+
+
+def test_the_worse_end_of_the_interval_counts(blind):
+    high = wilson(0, 200)[1]
+    assert lw.Policy(max_rebuilt_share=high + 1e-6).breaches(blind) == ()
+    breach = only(lw.Policy(max_rebuilt_share=high - 1e-6), blind)
+    assert breach.found == pytest.approx(high)
+    assert "0 of 200 records are rebuilt: a share of 0, and with 95 % confidence up to 0.0188" in str(breach)
+
+
+def test_true_positives(leaky, blind):
+    policy = lw.Policy(max_tpr_at_1pct=0.1)
+    assert policy.breaches(blind) == ()
+    breach = only(policy, leaky)
+    assert breach.found == leaky.tpr(0.01).high
+    assert "TPR" in str(breach)
+    assert "the upper end counts" in str(breach)
+
+
+def test_median_against_the_oracle(leaky, blind):
+    policy = lw.Policy(min_median_ratio_to_oracle=0.9)
+    assert policy.breaches(blind) == ()
+    breach = only(policy, leaky)
+    errors, oracle = leaky.errors, leaky.baselines[leaky.oracle][leaky.metric]
+    assert breach.found < np.median(errors) / np.median(oracle)
+    rank = np.searchsorted(np.sort(errors), breach.found * np.median(oracle) * (1 + 1e-9))
+    assert rank == pytest.approx(100 - 1.96 * np.sqrt(200) / 2, abs=1.5)  # the textbook's order statistic
+
+
+def test_where_every_row_was_played_for_nothing_is_estimated():
+    X, y = load_iris(return_X_y=True)
+    audit = lw.audit(Ridge().fit(X, y), (X, y))
+    assert only(lw.Policy(max_rebuilt_share=0.99), audit).found == 1.0
+    assert lw.Policy(max_rebuilt_share=1.0).breaches(audit) == ()
+
+
+def test_what_a_lazy_solver_hides_is_no_defence(accident):
+    assert not accident.findings[0].rebuilt.any()
+    breach = only(lw.Policy(max_rebuilt_share=0.5), accident)
+    assert str(breach).startswith("max_rebuilt_share = 0.5: as converged: 150 of 150")
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ("max_tpr_at_1pct", "no null to count false positives by"),
+        ("max_tpr_at_01pct", "no null to count false positives by"),
+        ("max_ceiling", "not differentially private"),
+    ],
+)
+def test_a_limit_that_cannot_be_judged_is_a_breach(limit, words, accident):
+    breach = only(lw.Policy(**{limit: 1.0}), accident)
+    assert breach.found is None
+    assert "this audit cannot tell" in str(breach)
+    assert words in str(breach)
+
+
+def test_too_few_games_cannot_be_judged(leaky):
+    few = audited(Reads(), games=5)
+    assert "play 6 or more" in str(only(lw.Policy(min_median_ratio_to_oracle=0.1), few))
+    assert "cannot be told from 5 null scores" in str(only(lw.Policy(max_tpr_at_1pct=1.0), few))
+    assert "cannot be told from 200 null scores" in str(only(lw.Policy(max_tpr_at_01pct=1.0), leaky))
+
+
+def test_candidates():
+    audit = audited(lw.NearestCandidate(Reads()), threat=lw.Informed(KNOWN, candidates=2), games=50)
+    assert "named among the candidates" in str(only(lw.Policy(max_rebuilt_share=0.6), audit))
+    assert "hold it to max_rebuilt_share" in str(only(lw.Policy(min_median_ratio_to_oracle=1.0), audit))
+
+
+def test_the_ceiling(blind):
+    ceiling = lw.bound(noise_multiplier=2.0, baseline=0.1)
+    under = replace(blind, ceiling=ceiling)
+    assert lw.Policy(max_ceiling=ceiling.upper).breaches(under) == ()
+    assert only(lw.Policy(max_ceiling=ceiling.upper - 1e-6), under).found == ceiling.upper
+
+
+def test_a_file(tmp_path):
+    path = tmp_path / "policy.toml"
+    path.write_text("# what we let out\nmax_rebuilt_share = 0.05\nmax_ceiling = 1\n")
+    assert lw.Policy.read(path) == lw.Policy(max_rebuilt_share=0.05, max_ceiling=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        ("max_tpr_at_1_pct = 0.1", ValueError, r"which is no limit. Did you mean max_tpr_at_1pct\?"),
+        ("max_median_ratio_to_oracle = 1", ValueError, r"Did you mean min_median_ratio_to_oracle\?"),
+        ("epsilon = 1", ValueError, "It knows max_rebuilt_share, "),
+        ("max_ceiling = 5", ValueError, r"a share between 0 and 1 \(5 % is 0.05\), got 5"),
+        ("max_ceiling = nan", ValueError, "a share between 0 and 1"),
+        ("min_median_ratio_to_oracle = -1", ValueError, "a number >= 0"),
+        ('max_ceiling = "5 %"', TypeError, "expected max_ceiling to be a number"),
+        ("max_ceiling = true", TypeError, "expected max_ceiling to be a number"),
+        ("", ValueError, "sets no limit, and would pass everything"),
+        ("max_ceiling", ValueError, "is not TOML"),
+        ("[limits]\nmax_ceiling = 1", ValueError, "'limits', which is no limit"),
+    ],
+)
+def test_files_that_are_no_policy(text, error, words, tmp_path):
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    with pytest.raises(error, match=words) as raised:
+        lw.Policy.read(path)
+    assert "policy.toml" in str(raised.value)
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        lw.Policy.read(tmp_path / "policy.toml")
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    content=st.binary(max_size=60) | st.builds(lambda n, v: f"{n} = {v}".encode(), st.sampled_from(names()), st.text())
+)
+def test_any_bytes_are_a_policy_or_our_error(content, tmp_path):
+    path = tmp_path / "policy.toml"
+    path.write_bytes(content)
+    with suppress_ours("policy.toml"):
+        lw.Policy.read(path)
