@@ -3,9 +3,9 @@
     python benchmarks/newton_against_reconn.py [--targets 10] [--repetitions 2] [--threads 2]
 
 Digits, 500 known, 64-10-10, ELU, full-batch gradient descent, lr 0.2, momentum 0.9, 100 epochs, in float32. RecoNN
-trains its shadow models once for all games (more than 1,000 on records turned and moved a little). Newton trains a
-bank and linearises training at the mean of every class, once for all games, and then trains for each; a tangent, which
-costs about as much as a training, is counted as one. Repetitions are of other splits of the digits.
+and KernelRidge train shadow models once for all games (more than 1,000 on records turned and moved a little). Newton
+trains a bank and linearises training at the mean of every class, once for all games, and then trains for each; a
+tangent, which costs about as much as a training, is counted as one. Repetitions are of other splits of the digits.
 """
 
 import argparse
@@ -35,8 +35,14 @@ NEWTONS = {  # with how many Jacobians of a game's own, from each start
 }
 COLORS = {
     "RecoNN": ("s", "#D55E00"),
+    "KernelRidge": ("^", "#009E73"),
     "Newton": ("o", "#0072B2"),
 }  # of Okabe and Ito: the colour-blind can tell them apart
+
+
+def augment(shadows):
+    """Where more records come from than the prior has."""
+    return lw.Affine(degrees=5, scale=0.05, pixels=1) if shadows > PRIOR else None
 
 
 def reconn(shadows):
@@ -44,13 +50,18 @@ def reconn(shadows):
     return lw.RecoNN(
         shadows=shadows,
         decoder=lw.decoders.MLPDecoder(width=512, input_noise=0.1),
-        augment=lw.Affine(degrees=5, scale=0.05, pixels=1) if shadows > PRIOR else None,
+        augment=augment(shadows),
         batch_size=min(128, shadows // 10),
         mae=0.0,
     )
 
 
-RECONNS = {f"RecoNN, {shadows:,} shadows": reconn(shadows) for shadows in (100, 300, 1_000, 3_000)}
+SHADOWS = (100, 300, 1_000, 3_000)
+RECONNS = {f"RecoNN, {shadows:,} shadows": reconn(shadows) for shadows in SHADOWS}
+KERNELS = {
+    f"KernelRidge, {shadows:,} shadows": lw.KernelRidge(shadows=shadows, augment=augment(shadows))
+    for shadows in SHADOWS
+}
 
 
 @contextmanager
@@ -82,7 +93,7 @@ def play(attack, knowledge, cohort, release, seed):
     with counted() as own:
         guess = reconstruct(release).records.x[:, 0]
     errors = (guess - cohort.own.x[:, 0]).double().square().flatten(1).mean(1).numpy()
-    trained = attack.shadows if isinstance(attack, lw.RecoNN) else shared["trainings"]
+    trained = attack.shadows if isinstance(attack, lw.RecoNN | lw.KernelRidge) else shared["trainings"]
     seconds = prepared - begin, (time.perf_counter() - prepared) / targets
     return errors, np.array([trained, own["trainings"] / targets, *seconds])
 
@@ -99,7 +110,8 @@ def repetition(targets, seed):
         "blind guess": (truth - pool.mean(0)).square().flatten(1).mean(1).numpy(),
         "nearest record at hand": nearest_neighbour(truth, pool, percentiles=()).errors,
     }
-    played = {name: play(attack, knowledge, cohort, release, seed) for name, attack in {**RECONNS, **NEWTONS}.items()}
+    attacks = {**RECONNS, **KERNELS, **NEWTONS}
+    played = {name: play(attack, knowledge, cohort, release, seed) for name, attack in attacks.items()}
     return without, played
 
 

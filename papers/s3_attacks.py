@@ -204,7 +204,7 @@ def play_priors(name: str, setting: Setting, bench: Bench) -> Iterator[Row]:
     deal = order.argsort(1)  # (m, 2048) the secret first, the others in random order
     for size in (size for size in PRIORS if size <= len(pool)):
         among = scores.gather(1, deal[:, :size])
-        won, games = int((among.argmax(1) == 0).sum()), len(cohort)
+        won, games = int((among[:, 0] > among[:, 1:].amax(1)).sum()), len(cohort)  # a tie is no success
         ceiling = lw.bound(**trainer.mechanism(), baseline=1 / size)
         if ceiling.broken_by(won, games):
             raise RuntimeError(f"{name}, prior {size}: {won} of {games} games won, above the ceiling: {ceiling}.")

@@ -41,19 +41,17 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"lostwax {lostwax.__version__}\n"
 
 
-def test_demo_prints_an_audit_and_leaves_a_picture(tmp_path, capsys):
+def test_demo_prints_audits_and_leaves_reports(tmp_path, capsys):
     assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
     text = capsys.readouterr().out
     assert "as released" in text
     assert "as converged" in text
-    assert "attack RecoNN" in text
-    assert {path.name for path in (tmp_path / "demo").iterdir()} == {
-        "rebuilt_digits.png",
-        "audit.json",
-        "rebuilt_by_reconn.png",
-        "reconn.json",
-        "rebuilt_by_newton.png",
-    }
+    played = ("logistic_regression", "kernel_ridge", "reconn", "newton")
+    assert all(f"  {tmp_path / 'demo' / name / 'report.html'}\n" in text for name in played)
+    audits = {name: lostwax.reports.read(tmp_path / "demo" / name) for name in played}
+    errors = [float(np.median(audits[name].errors)) for name in played[1:]]
+    assert errors[2] < 1e-9 < errors[0] < errors[1] < audits["reconn"].oracle_error
+    assert {path.name for path in (tmp_path / "demo").iterdir()} == {*played, "shadows", "rebuilt_digits.png"}
 
 
 def test_input_errors_are_one_line_and_exit_2(tmp_path, capsys):

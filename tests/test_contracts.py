@@ -108,12 +108,13 @@ def test_trained_models_can_be_stored(trainer, parts, tmp_path):
 
 @pytest.mark.parametrize("threat", THREATS)
 def test_threat_deals_by_number_alone(threat, parts):
-    pool = Records(torch.rand(5, *threat.known.x.shape[1:]), torch.arange(5))
+    known = getattr(threat, "known", Records(torch.empty(0, 4), torch.arange(0)))
+    pool = Records(torch.rand(5, *known.x.shape[1:]), torch.arange(5))
     whole = threat.deal(pool, 12, seed=3)
     part = threat.deal(pool, 4, seed=3, start=6)
     assert torch.equal(whole.own.x[6:10], part.own.x)
     assert torch.equal(whole.index[6:10], part.index)
-    assert torch.equal(whole.shared.x, threat.known.x)
+    assert torch.equal(whole.shared.x, known.x)
 
 
 def test_knowledge_holds_neither_secret_nor_release():

@@ -9,10 +9,11 @@ def test_fingerprint_sees_bytes_shape_and_dtype():
         fingerprint(x),
         fingerprint(x.reshape(2, 3)),
         fingerprint(x.double()),
+        fingerprint(x.bfloat16()),
         fingerprint(x + 1),
         fingerprint(x, x),
     }
-    assert len(prints) == 5
+    assert len(prints) == 6
     assert fingerprint(x) == fingerprint(x.clone())
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from lostwax import shadows as shadows
     from lostwax.access import Layers as Layers
     from lostwax.access import Logits as Logits
+    from lostwax.access import Neuron as Neuron
+    from lostwax.access import Superparameters as Superparameters
     from lostwax.access import Weights as Weights
     from lostwax.adapters import OwnTraining as OwnTraining
     from lostwax.adapters import load_weights as load_weights
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from lostwax.attacks import KernelRidge as KernelRidge
     from lostwax.attacks import LargestProducts as LargestProducts
     from lostwax.attacks import LogLikelihood as LogLikelihood
+    from lostwax.attacks import Mnemonist as Mnemonist
+    from lostwax.attacks import MnemonistRecoNN as MnemonistRecoNN
     from lostwax.attacks import NearestCandidate as NearestCandidate
     from lostwax.attacks import Newton as Newton
     from lostwax.attacks import Perceptual as Perceptual
@@ -39,6 +43,9 @@ if TYPE_CHECKING:
     from lostwax.attacks import Refit as Refit
     from lostwax.attacks import Repeats as Repeats
     from lostwax.attacks import Shifts as Shifts
+    from lostwax.attacks import ToMean as ToMean
+    from lostwax.attacks import ToStart as ToStart
+    from lostwax.attacks import row_scales as row_scales
     from lostwax.audits import Audit as Audit
     from lostwax.audits import Verdict as Verdict
     from lostwax.bounds import Ceiling as Ceiling
@@ -47,6 +54,7 @@ if TYPE_CHECKING:
     from lostwax.bounds import calibrate as calibrate
     from lostwax.policies import Policy as Policy
     from lostwax.threats import Informed as Informed
+    from lostwax.threats import Weak as Weak
     from lostwax.trainers import DPSGD as DPSGD
     from lostwax.trainers import GD as GD
     from lostwax.trainers import SGD as SGD
@@ -87,8 +95,11 @@ _HOME = {
     "OwnTraining": "adapters",
     "load_weights": "adapters",
     "Informed": "threats",
+    "Weak": "threats",
     "Layers": "access",
     "Logits": "access",
+    "Neuron": "access",
+    "Superparameters": "access",
     "Weights": "access",
     "Adversarial": "attacks",
     "Affine": "attacks",
@@ -100,6 +111,8 @@ _HOME = {
     "InnerProducts": "attacks",
     "LargestProducts": "attacks",
     "LogLikelihood": "attacks",
+    "Mnemonist": "attacks",
+    "MnemonistRecoNN": "attacks",
     "NearestCandidate": "attacks",
     "Newton": "attacks",
     "PriorAware": "attacks",
@@ -107,6 +120,9 @@ _HOME = {
     "Refit": "attacks",
     "Repeats": "attacks",
     "Shifts": "attacks",
+    "ToMean": "attacks",
+    "ToStart": "attacks",
+    "row_scales": "attacks",
 }
 _ROOMS = (
     "adapters",

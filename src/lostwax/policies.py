@@ -70,7 +70,7 @@ class Policy:
         """The policy in a TOML file: one `limit = number` a line."""
         source = Path(path)
         if not source.is_file():
-            raise FileNotFoundError(f"Policy.read: there is no file {source}.")
+            raise FileNotFoundError(f"Policy.read: there is no file {source}. Write one, with lines like {EXAMPLE}.")
         try:
             limits = tomllib.loads(source.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -160,7 +160,8 @@ def _tpr(fpr: float) -> Callable[[Audit, Finding], Measured]:
 
 def _median_ratio(audit: Audit, finding: Finding) -> Measured:
     import numpy as np
-    from scipy.stats import quantile_test
+
+    from lostwax.metrics.estimate import median_interval
 
     if audit.chance is not None:
         raise CannotTellError("Its adversary picks one of several candidates: hold it to max_rebuilt_share.")
@@ -173,10 +174,9 @@ def _median_ratio(audit: Audit, finding: Finding) -> Measured:
     median = float(np.median(errors)) / oracle
     if audit.kind == "this model" and len(errors) == audit.population:
         return Measured(median, f"the median error is {median:.3g} times that of the {audit.oracle}")
-    rank = quantile_test(np.arange(len(errors)), p=0.5).confidence_interval(0.95).low  # an order statistic; nan: none
-    if not rank >= 0:
+    if (interval := median_interval(errors)) is None:
         raise CannotTellError(f"{len(errors)} games are too few to enclose a median: play 6 or more.")
-    low = float(np.sort(errors)[int(rank)]) / oracle
+    low = interval[0] / oracle
     words = f"the median error is {median:.3g} times that of the {audit.oracle}, or, with 95 % confidence, {low:.3g}"
     return Measured(low, f"{words} times or more")
 

@@ -38,11 +38,13 @@ def machine() -> str:
 
 def fingerprint(*arrays: Tensor) -> str:
     """The first 16 hexadecimal digits of the SHA-256 of the arrays' shapes, dtypes and bytes."""
+    import torch
+
     digest = hashlib.sha256()
     for array in arrays:
-        values = array.detach().cpu().contiguous().numpy()
-        digest.update(f"{values.dtype}{values.shape}".encode())
-        digest.update(values.tobytes())
+        values = array.detach().cpu().contiguous()
+        digest.update(f"{str(values.dtype).removeprefix('torch.')}{tuple(values.shape)}".encode())
+        digest.update(values.flatten().view(torch.uint8).numpy().data)  # bytes, for numpy does not know every dtype
     return digest.hexdigest()[:16]
 
 

@@ -7,10 +7,14 @@ from hashlib import blake2b
 import numpy as np
 
 
-def generator(seed: int, *key: int | str) -> np.random.Generator:
+def key(seed: int, *purpose: int | str) -> int:
+    """128 bits for one purpose."""
+    return int.from_bytes(blake2b(repr((int(seed), *purpose)).encode(), digest_size=16).digest(), "big")
+
+
+def generator(seed: int, *purpose: int | str) -> np.random.Generator:
     """The generator of one purpose: `generator(seed, "order", model, epoch)`.
 
     numpy's: torch's CPU generator keeps 32 bits of its seed, and among a million models some would be twins.
     """
-    digest = blake2b(repr((int(seed), *key)).encode(), digest_size=16).digest()
-    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))
+    return np.random.Generator(np.random.PCG64(key(seed, *purpose)))

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import lostwax as lw
 from audits.game import KNOWN, PRIOR, SECRETS, Reads
-from lostwax.audits.ceiling import ceiling_of
+from lostwax.audits.ceiling import ceiling_of, check_under
 from lostwax.audits.scoring import Scoring
 from lostwax.defences import Defended, Rounded
 from lostwax.types import Release
@@ -117,6 +118,34 @@ def test_unequal_chances_raise_the_blind_guess():
 
     result = audit(threat=Weighted(lw.Informed(KNOWN[:20], candidates=4)), attack=Blind(), games=5)
     assert result.ceiling.baseline == pytest.approx(0.7)
+
+
+def test_a_known_label_leaves_fewer_candidates():
+    threat = lw.Informed(KNOWN[:20], label_known=True, candidates=4)
+    hints = threat.hints(threat.deal(SECRETS, 30, seed=0), SECRETS, seed=0)
+    left = (hints.candidates.y == hints.labels).sum(1)  # (m,)
+    assert left.max() > 1
+    found = ceiling_of(TRAINER, hints, PRIOR, Scoring.of(PRIOR.x.double(), 0.05))
+    assert found.baseline == pytest.approx(float((1 / left).mean()))
+
+
+def test_the_blind_guess_does_not_depend_on_the_order_of_the_prior():
+    """Of a long prior only some records are looked at: those at its front may be of one kind."""
+    alike, others = torch.zeros(1_000, 5), torch.eye(5).repeat(800, 1) * torch.arange(1, 4_001).unsqueeze(1)
+    sorted_prior = lw.Records(torch.cat([alike, others]), torch.zeros(5_000, dtype=torch.long))
+    ceiling = ceiling_of(TRAINER, None, sorted_prior, Scoring.of(sorted_prior.x.double(), 1e-4))
+    assert 0.2 < ceiling.baseline < 0.3  # a fifth of the records
+
+
+def test_secrets_of_one_training_set_stand_or_fall_together():
+    """Three training sets of twenty secrets, one broken into: that is no twenty successes."""
+    scoring = Scoring.of(PRIOR.x.double(), 0.05)
+    ceiling = lw.bound(noise_multiplier=1.0, sample_rate=1.0, steps=1, baseline=0.05)
+    (finding,) = audit(games=60).findings
+    finding = replace(finding, rebuilt=np.arange(60) < 20)
+    check_under(ceiling, (finding,), None, scoring, secrets=20)
+    with pytest.raises(RuntimeError, match="20 of 60 games won"):
+        check_under(lw.bound(noise_multiplier=9.0, sample_rate=1.0, steps=1, baseline=0.05), (finding,), None, scoring)
 
 
 def test_victims_in_several_chunks_publish_their_steps_together():

@@ -61,7 +61,7 @@ def test_the_best_comes_first_and_the_others_say_why_not(parts, small):
     assert [finding.name for finding in audit.findings] == ["ClosedForm", "RecoNN"]
     assert audit.findings[0].rebuilt.all()
     assert "attack ClosedForm, the best of 2, through Weights" in str(audit)
-    assert any(note.startswith("not played: Newton cannot play this game") for note in audit.notes)
+    assert any(why.startswith("Newton cannot play this game") for why in audit.left_out)
     alone = audited(parts, attack=small[2])
     assert np.array_equal(
         alone.errors, audit.finding("RecoNN").errors[audit.metric]
@@ -84,8 +84,8 @@ def test_a_dear_attack_is_left_out_and_a_slow_one_stopped(parts):
         tried = try_all(told, play, games=1, end=start + 2)
     assert time.monotonic() - start < 20
     assert [one.attack for one in tried.played] == [cheap]
-    assert tried.notes[0].startswith("stopped: RecoNN was not done after")
-    assert tried.notes[1].startswith("not played: Ensemble would take about")
+    assert tried.left_out[0].startswith("RecoNN was stopped: it was not done after")
+    assert tried.left_out[1].startswith("Ensemble would take about")
 
 
 def test_no_time_for_any(parts, monkeypatch):
@@ -107,7 +107,7 @@ def test_an_attack_that_fails_leaves_the_field_to_the_others(parts, small, monke
     monkeypatch.setattr(lw.RecoNN, "prepare", refuse)
     audit = audited(parts)
     assert [finding.name for finding in audit.findings] == ["ClosedForm"]
-    assert "failed: RecoNN: RecoNN: all shadow models diverged." in audit.notes
+    assert "RecoNN failed: RecoNN: all shadow models diverged." in audit.left_out
 
 
 def test_other_threads_have_no_alarm_but_play(parts, small):

@@ -46,7 +46,7 @@ def test_a_broken_policy_is_the_exit_code(recipe, capsys):
     (recipe.parent / "strict.toml").write_text("max_rebuilt_share = 0.0\n")
     assert main(["audit", "recipe.py", "--out", "audit", "--policy", "strict.toml"]) == 1
     printed = capsys.readouterr()
-    assert "policy strict.toml: broken (1)" in printed.out
+    assert "policy strict.toml: broken" in printed.out
     assert "policy strict.toml: max_rebuilt_share = 0: " in printed.err
 
 
@@ -67,7 +67,7 @@ def test_nothing_is_run_before_folder_and_policy_are_good(recipe, capsys):
     ("text", "words"),
     [
         ("1 / 0", "ZeroDivisionError: division by zero"),
-        (TRAINED.replace("trainer", "trianer"), "does trianer mean trainer?"),
+        (TRAINED.replace("trainer", "trianer"), "Does trianer mean trainer?"),
         (TRAINED + "games = 1000", "audit: expected 1 <= games <= 20"),
         (TRAINED.replace("Linear(4, 2)", "Linear(5, 2)"), "cannot take records of shape (4,)"),
         (TRAINED.replace("torch.nn.Linear(4, 2)", "Net()") + "\n", "NameError: name 'Net' is not defined"),
@@ -110,6 +110,18 @@ def test_simulate_fills_a_store_and_goes_on(recipe, capsys):
     assert main(["simulate", "recipe.py", "--models", "8", "--store", "s"]) == 2
     assert "is about one fitted model" in capsys.readouterr().err
     assert not (recipe.parent / "s").exists()
+
+
+def test_ctrl_c_is_no_traceback(recipe, capsys):
+    recipe.write_text("raise KeyboardInterrupt")
+    assert main(["audit", "recipe.py", "--out", "audit"]) == 130
+    assert capsys.readouterr().err == "lostwax: stopped.\n"
+
+
+def test_a_closed_pipe_is_no_error_message():
+    command = f"{sys.executable} -m lostwax.cli list bounds | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("141\n", "")
 
 
 def test_init_writes_once(tmp_path, monkeypatch, capsys):

@@ -18,10 +18,9 @@ def test_every_attack_has_a_row_and_every_empty_cell_an_objection(capsys):
         numbers = set(re.findall(r"\[\d+\]", rows))
         assert numbers
         assert numbers == set(re.findall(r"^\[\d+\]", reasons, flags=re.MULTILINE))
-        assert "cannot play this game" in reasons
         for attack in ("ClosedForm", "Newton", "Ensemble", "RecoNN", "Refit", "NearestCandidate"):
             assert re.search(rf"^{attack} ", rows, flags=re.MULTILINE)
-    assert "Informed candidates" in text
+    assert "Informed(candidates)" in text
 
 
 @pytest.mark.parametrize(

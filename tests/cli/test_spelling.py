@@ -22,6 +22,13 @@ ALL = {**COMMANDS, "kappa": KAPPAS}
         ("bound --steps=3 --basline=1", "lostwax bound has no option --basline. Did you mean --baseline?"),
         ("audit r.py --no-record", "Did you mean --no-records?"),
         ("kappa bal --eta 1", "lostwax kappa has no command bal. Did you mean ball?"),
+        (
+            "list attack",
+            "lostwax list knows no attack. Did you mean attacks? It knows attacks, trainers, metrics, bounds.",
+        ),
+        ("init tourch --out f.py", "lostwax init knows no tourch. Did you mean torch?"),
+        ("simulate r.py --models 1 --store s --engine rey", "lostwax simulate knows no rey. Did you mean ray?"),
+        ("bound --noise-multiplier 1 --sampling=posson", "Did you mean poisson?"),
     ],
 )
 def test_a_slip_gets_a_suggestion_and_exit_code_2(line, words, capsys):
@@ -31,7 +38,18 @@ def test_a_slip_gets_a_suggestion_and_exit_code_2(line, words, capsys):
 
 @pytest.mark.parametrize(
     "line",
-    ["", "--help", "audit --help", "bound --noise_multiplier 1 --log-baseline -3", "bound --no-json", "kappa -h"],
+    [
+        "",
+        "--help",
+        "audit --help",
+        "list bounds",
+        "init --out r.py head",
+        "bound --sampling fixed",
+        "bound --sampling",
+        "bound --noise_multiplier 1 --log-baseline -3",
+        "bound --no-json",
+        "kappa -h",
+    ],
 )
 def test_what_is_right_is_left_alone(line):
     assert misspelt(line.split(), ALL) is None

@@ -28,6 +28,7 @@ RUNS = {
         "--repetitions 20 --pool 40 --test 50 --iterations 3 --epsilons 4 100 --rows clip_1 batches priors gradient",
         2 * 5 + 5 + 2 * 5 + 5,
     ),
+    "s4_table3": ("--known 20 --shadows 40 --targets 6 --epochs 1 --masks 40 --rows relu_1", 11),
     "newton_defences": ("--known 20 --prior 30 --targets 2 --test 30 --rows none noise_1e-3", 3 + 2 * 3),
     "newton_cifar": ("--known 8 --prior 20 --targets 2 --bank 4 --products 5", 9),
     "ensemble_relu": (f"{SIZES} --targets 2 --models 10 --rounds 2 --rows private_0.2_512", 8 + 1),
@@ -47,6 +48,11 @@ SMALLER = {
     ],
     "s1_figure9": [("STEPS = 1e-3, 1e-5, 100", "STEPS = 1e-3, 1e-5, 10")],
     "s3_attacks": [("steps: int = 100", "steps: int = 3"), ("steps=1_000, known=499", "steps=6, known=40")],
+    "s4_table3": [
+        ("ConvDecoder()", "ConvDecoder(channels=(1, 1))"),
+        ("STEPS = 40", "STEPS = 5"),
+        ("3_072, 10, 10, 10, 10", "3_072, 5, 10"),
+    ],
     "newton_defences": [("lw.Newton(", "lw.Newton(coordinates=5, ")],
 }
 NO_OPTIONS = ("s3_table2", "s3_fixed_epsilon")
@@ -128,7 +134,8 @@ def test_help_names_the_rows(name, papers, monkeypatch, capsys):
 
 
 def test_every_script_is_tried(root):
-    ours = [path for room in ("s1", "s3", "newton", "ensemble") for path in (root / "papers").glob(f"{room}_*.py")]
+    rooms = "s1", "s3", "s4", "newton", "ensemble"
+    ours = [path for room in rooms for path in (root / "papers").glob(f"{room}_*.py")]
     scripts = {path.stem for path in ours} - {"s1_mnist", "s1_cifar", *NO_OPTIONS}  # which only set up, or just run
     assert scripts == {*RUNS, *CIFAR_RUNS, *ONLY_HELP}, (
         "name a new script in RUNS, or, where it takes long, in ONLY_HELP"

@@ -76,12 +76,12 @@ def test_modules_beside_it_can_be_imported_and_hide_nothing(write, monkeypatch):
     ("text", "words"),
     [
         ("", "defines neither model nor net"),
-        ("modle = 1", "defines neither model nor net.* does modle mean model?"),
+        ("modle = 1", "defines neither model nor net.* Does modle mean model?"),
         (FITTED + "net = 1", "defines both model and net"),
         ("model = 1", r"defines model, but not data \(the table"),
         (TRAINED.replace("prior, secrets", "_1, _2"), "defines net, but not prior .*, nor secrets"),
-        (TRAINED.replace("trainer =", "trainr ="), r"recipe\.py: does trainr mean trainer\? Then call it so"),
-        (TRAINED.replace("attack =", "atack ="), "does atack mean attack?"),  # optional: it would go unnoticed
+        (TRAINED.replace("trainer =", "trainr ="), r"recipe\.py. Does trainr mean trainer\? Then call it so"),
+        (TRAINED.replace("attack =", "atack ="), "Does atack mean attack?"),  # optional: it would go unnoticed
         (TRAINED.replace("lw.Optimum(ridge=0.1)", "lw.Optimum"), r"trainer is the class Optimum. Make one: Optimum\("),
         (TRAINED + "def trainer(net, x, y, seed): ...", r"trainer is the function trainer. Wrap it: lw.OwnTraining\("),
         (TRAINED + "import json as attack", "attack is the module json"),

@@ -123,3 +123,10 @@ def test_the_recipe_names_what_was_run():
 def test_the_page_says_whether_it_holds_records(records, audit_of):
     page = page_of(audit_of("of_pictures"), records=records)
     assert ("treat it like the training set" in page) == records
+
+
+def test_attacks_that_did_not_play_are_told_apart_from_the_notes(audit_of):
+    audit = replace(audit_of("of_pictures"), notes=("a note",), left_out=("Slow & dear would take hours.",))
+    page = page_of(audit, records=False)
+    assert page.index("a note") < page.index("All numbers") < page.index("Slow &amp; dear would take hours.")
+    assert "1 not played</a>" in page

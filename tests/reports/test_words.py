@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
-from lostwax.metrics.estimate import wilson
-from lostwax.reports.numerals import at_most
+from lostwax.metrics.estimate import median_interval, wilson
+from lostwax.reports.numerals import at_most, number
 from lostwax.reports.words import answer
 
 
@@ -23,6 +25,21 @@ def test_the_headline_says_what_was_found(kind, leaks, headline, audit_of):
     assert found.leaks is leaks
     assert found.headline == headline
     assert found.advice
+
+
+def test_several_attacks_are_not_called_one(audit_of):
+    audit = audit_of("nothing")
+    twice = replace(audit, findings=(audit.findings[0], replace(audit.findings[0], name="another")))
+    found = answer(twice)
+    assert found.headline == "The best of 2 attacks rebuilds no record."
+    assert "That is the result of 2 attacks, no proof that none can." in found.sentences
+
+
+def test_a_typical_error_has_its_interval(audit_of):
+    audit = audit_of("of_pictures")
+    low, high = median_interval(audit.findings[0].errors[audit.criterion])
+    assert f"interval {number(low)} to {number(high)}" in answer(audit).facts[-1].detail
+    assert "interval" not in answer(audit_of("one_game")).facts[-1].detail
 
 
 def test_counts_and_interval_are_the_audits(audit_of):

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lostwax.shadows import Local, Store
+from lostwax.shadows.place import Place
 from shadows.game import fill, game, tree
 
 
@@ -89,6 +90,12 @@ def edited(folder, change):
     sign = json.loads((folder / "zarr.json").read_text())
     change(sign["attributes"])
     (folder / "zarr.json").write_text(json.dumps(sign))
+
+
+def test_a_lost_connection_is_no_damage(tmp_path):
+    """Nobody is told to delete what could not be reached."""
+    with pytest.raises(ConnectionError, match=r"^gone$"), Place.at(tmp_path).reading("chunk", "chunk"):
+        raise ConnectionError("gone")
 
 
 def test_a_newer_store(tmp_path):

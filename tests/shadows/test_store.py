@@ -188,13 +188,16 @@ def test_features_come_back_with_their_records(tmp_path):
     assert torch.equal(cohort.own.features, head.deal(range(20)).own.features)
 
 
-def test_records_that_are_not_in_the_prior_cannot_be_stored(tmp_path):
+@pytest.mark.parametrize("part", ["x", "y"])
+def test_records_that_are_not_in_the_prior_cannot_be_stored(part, tmp_path):
     class Noisy(NamedTuple):
         known: Records
 
         def deal(self, pool, m, *, seed, start=0):
             cohort = lw.Informed(self.known).deal(pool, m, seed=seed, start=start)
-            return Cohort(cohort.shared, replace(cohort.own, x=cohort.own.x + 1), cohort.index)
+            return Cohort(
+                cohort.shared, replace(cohort.own, **{part: (getattr(cohort.own, part) + 1) % 10}), cohort.index
+            )
 
     with pytest.raises(ValueError, match="Noisy deals records that do not stand in the prior as they are"):
         Store(tmp_path).simulate(game()._replace(threat=Noisy(KNOWN)), models=10, engine=Local())

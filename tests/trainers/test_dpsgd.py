@@ -1,5 +1,6 @@
 """Laws of DP-SGD, and the same numbers as Opacus."""
 
+import os
 from dataclasses import replace
 from itertools import islice
 
@@ -17,8 +18,9 @@ from lostwax.inits import LeCunNormal
 from lostwax.losses import CrossEntropy
 from lostwax.nets import mlp
 from lostwax.schedules import Cosine
+from lostwax.seeds import key
 from lostwax.trainers import DPSGD, GD
-from lostwax.trainers.noise import gaussian_noise
+from lostwax.trainers.noise import bits_by_numpy, bits_by_triton, gaussian_noise
 from lostwax.trainers.poisson import draws, sample
 from lostwax.trainers.stacked import Architecture
 from trainers.game import EXACT, cohort, convolutions, given, net
@@ -196,6 +198,32 @@ def test_the_noise_has_its_tails():
             assert abs(int(beyond.sum()) - expected) < 5 * expected**0.5 + 3
 
 
+def test_the_bits_of_a_gpu_are_those_of_numpy():
+    """By Triton's interpreter (see conftest.py), step after step, for keys of all sizes."""
+    pytest.importorskip("triton", reason="Triton comes with torch on Linux")
+    check_bits([0, 1, 2**64 - 1, 2**128 - 1, key(0, "noise", 7)], 3, torch.device("cpu"))
+
+
+@pytest.mark.gpu
+def test_the_bits_are_those_of_numpy_on_a_gpu():
+    if not torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1":
+        pytest.skip("no CUDA device, or kernels are interpreted")
+    check_bits([key(0, "noise", number) for number in range(300)], 995, torch.device("cuda"))
+    like = {"a": torch.zeros(20, 10, 784), "b": torch.zeros(20, 10)}
+    here = gaussian_noise(like, range(20), seed=0)
+    there = gaussian_noise({name: value.cuda() for name, value in like.items()}, range(20), seed=0)
+    for one, other in islice(zip(here, there, strict=True), 3):
+        for name in like:
+            torch.testing.assert_close(one[name], other[name].cpu(), rtol=1e-4, atol=1e-5)
+
+
+def check_bits(keys, blocks, device):
+    steps = zip(bits_by_numpy(keys, blocks), bits_by_triton(keys, blocks, device), strict=True)
+    for ours, theirs in islice(steps, 3):
+        assert ours.shape == (len(keys), 8 * blocks)
+        assert torch.equal(ours, theirs.cpu())
+
+
 def test_noise_and_draws_are_alike_in_both_dtypes():
     trainer = DPSGD(lr=0.1, noise_multiplier=1.0, steps=3, sample_rate=0.3)
     one, other = (replace(trainer, dtype=dtype)(net(), cohort(4), seed=0) for dtype in (torch.float32, torch.float64))
@@ -241,6 +269,12 @@ def test_fields_are_checked(fields, message):
 def test_for_epsilon_names_what_it_refuses(fields):
     with pytest.raises(ValueError, match=r"DPSGD.for_epsilon: expected (epsilon|delta|steps) "):
         DPSGD.for_epsilon(**fields)
+
+
+def test_a_delta_that_needs_no_noise_is_refused():
+    """Below it, the search for the least noise would have no end."""
+    with pytest.raises(ValueError, match=r"expected delta < 0\.19, the chance that a record is ever drawn, got 0\.2"):
+        DPSGD.for_epsilon(1.0, 0.2, steps=2, sample_rate=0.1)
 
 
 def test_its_start_is_public_by_default():

@@ -3,6 +3,7 @@
 from lostwax.access.layers import Layers
 from lostwax.access.logits import Logits
 from lostwax.access.standardise import Standardise
+from lostwax.access.superparameters import Neuron, Superparameters, neurons
 from lostwax.access.weights import Weights
 
-__all__ = ["Layers", "Logits", "Standardise", "Weights"]
+__all__ = ["Layers", "Logits", "Neuron", "Standardise", "Superparameters", "Weights", "neurons"]

@@ -4,6 +4,7 @@ from lostwax.attacks.closed_form import ClosedForm
 from lostwax.attacks.ensemble import Ensemble
 from lostwax.attacks.gradient import GradientInversion
 from lostwax.attacks.kernel_ridge import KernelRidge
+from lostwax.attacks.mnemonist import Mnemonist, MnemonistRecoNN, ToMean, ToStart, row_scales
 from lostwax.attacks.nearest_candidate import NearestCandidate
 from lostwax.attacks.newton import Newton
 from lostwax.attacks.prior_aware import InnerProducts, LargestProducts, LogLikelihood, PriorAware
@@ -20,6 +21,8 @@ __all__ = [
     "KernelRidge",
     "LargestProducts",
     "LogLikelihood",
+    "Mnemonist",
+    "MnemonistRecoNN",
     "NearestCandidate",
     "Newton",
     "Perceptual",
@@ -28,4 +31,7 @@ __all__ = [
     "Refit",
     "Repeats",
     "Shifts",
+    "ToMean",
+    "ToStart",
+    "row_scales",
 ]

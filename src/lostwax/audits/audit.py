@@ -68,6 +68,7 @@ class Audit:
     oracle: str  # the baseline that is the nearest record which the adversary has anyway (S1 section V-B)
     provenance: Mapping[str, Any]
     notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()  # attacks without an answer, each with the reason, where all were to play
     classes: tuple[object, ...] = ()  # the user's own names of class numbers 0, 1, ...; empty for regressions
     # S1 Fig. 3: percentile over all records the adversary has -> their squared error (of images per pixel, of tables in
     # deviations), mean over games; the oracle is the 0th

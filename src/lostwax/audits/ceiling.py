@@ -11,11 +11,12 @@ from lostwax.audits.audit import Finding
 from lostwax.audits.scoring import Scoring
 from lostwax.bounds import Ceiling, bound, kappa_from_samples
 from lostwax.defences import Defended
+from lostwax.seeds import generator
 from lostwax.trainers import DPSGD
 from lostwax.types import Hints, Records, Trainer
 
 SURE = 0.999  # that the blind guess is no better than what the prior's records say
-MOST = 1_000  # of the prior's records are compared with each other
+MOST = 1_000  # of the prior's records, drawn at random, are compared with each other
 
 
 def ceiling_of(
@@ -50,13 +51,18 @@ def successes(finding: Finding, hints: Hints | None, scoring: Scoring) -> NDArra
     return np.asarray(finding.errors[scoring.criterion.name] == 0)
 
 
-def check_under(ceiling: Ceiling | None, findings: tuple[Finding, ...], hints: Hints | None, scoring: Scoring) -> None:
-    """Stop where an attack is above its ceiling by more than chance allows (three standard errors)."""
+def check_under(
+    ceiling: Ceiling | None, findings: tuple[Finding, ...], hints: Hints | None, scoring: Scoring, *, secrets: int = 1
+) -> None:
+    """Stop where an attack is above its ceiling by more than chance allows (three standard errors).
+
+    The secrets of one training set may all be found, or none: chance is counted by training sets.
+    """
     if ceiling is None:
         return
     for finding in findings:
         won, games = int(successes(finding, hints, scoring).sum()), len(finding.rebuilt)
-        if ceiling.broken_by(won, games):
+        if ceiling.broken_by(won // secrets, games // secrets):
             raise RuntimeError(
                 f"audit: {finding.name}: {won} of {games} games won, but no attack wins more than "
                 f"{ceiling.upper:.4g} of them in the long run: {ceiling}. A ceiling is a theorem, so that one of its "
@@ -67,7 +73,8 @@ def check_under(ceiling: Ceiling | None, findings: tuple[Finding, ...], hints: H
 
 def _blind(records: Records, scoring: Scoring) -> float:
     """The success of the best blind guess, or more, from records of the prior."""
-    x = records.x[:MOST].double().cpu().flatten(1)
+    some = generator(0, "blind guess").permutation(len(records))[:MOST]
+    x = records.x[torch.from_numpy(some).to(records.x.device)].double().cpu().flatten(1)
     if len(x) < 2:
         return 1.0
 

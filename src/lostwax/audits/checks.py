@@ -12,6 +12,8 @@ ROWS_AT_A_TIME = 8_192
 
 def check_alike(secrets: Records, prior: Records) -> None:
     """Secrets that do not fit would be noticed only after the attack has been prepared."""
+    if len(secrets) == 0:
+        raise ValueError("audit: expected at least one record in secrets, got none. They are what is to be rebuilt.")
     if len(prior) == 0:
         raise ValueError(
             "audit: expected at least one record in prior, got none. Where the adversary has no side data, give it the "
@@ -49,8 +51,9 @@ def check_trainable(
 ) -> None:
     """The trainer's own refusals, for every record that a model will ever be trained on."""
     for name, pool in (("secrets", secrets), ("prior", prior)):
-        for start in range(0, len(pool), ROWS_AT_A_TIME):
-            cohort = threat.deal(pool, min(ROWS_AT_A_TIME, len(pool) - start), seed=seed, start=start)
+        games = max(1, ROWS_AT_A_TIME // threat.deal(pool, 1, seed=seed).secrets)  # at a time
+        for start in range(0, len(pool), games):
+            cohort = threat.deal(pool, min(games, len(pool) - start), seed=seed, start=start)
             try:
                 trainer.tile_size(net, cohort)
             except (TypeError, ValueError) as error:

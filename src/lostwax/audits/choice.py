@@ -38,7 +38,7 @@ class Tried(NamedTuple):
     """What came of all attacks."""
 
     played: tuple[Played, ...]
-    notes: tuple[str, ...]  # one for each that was left out, with the reason
+    left_out: tuple[str, ...]  # those without an answer, each with the reason
 
 
 class TimeUp(Exception):  # noqa: N818  # no error: it ends an attack as Ctrl-C would
@@ -67,21 +67,18 @@ def try_all(knowledge: Knowledge, play: Callable[[Attack], Played], *, games: in
     attack of unknown cost comes last.
     """
     entrants = [(attack, attack.objection(knowledge)) for attack in all_attacks(knowledge)]
-    notes = [f"not played: {objection}" for _, objection in entrants if objection is not None]
+    refused = [objection for _, objection in entrants if objection is not None]
     willing = [attack for attack, objection in entrants if objection is None]
     if not willing:
-        raise ValueError(
-            "audit: no attack can play this game. " + " ".join(str(objection) for _, objection in entrants)
-        )
+        raise ValueError(f"audit: no attack can play this game. {' '.join(refused)}")
     rate = Rate.measured(knowledge)
     costs = sorted((predicted_seconds(one, knowledge, games, rate), number) for number, one in enumerate(willing))
     played: list[Played] = []
+    late: list[str] = []
     for seconds, number in costs:
         attack, left = willing[number], None if end is None else end - time.monotonic()
         if left is not None and left < (0 if seconds == math.inf else seconds):
-            notes.append(
-                f"not played: {_name(attack)} would take {_words(seconds)}, and {_words(max(left, 0))} were left."
-            )
+            late.append(f"{_name(attack)} would take {_words(seconds)}, and {_words(max(left, 0))} were left.")
             continue
         log.info("%s plays (%s) ...", _name(attack), _words(seconds))
         start = time.monotonic()
@@ -89,15 +86,16 @@ def try_all(knowledge: Knowledge, play: Callable[[Attack], Played], *, games: in
             with _stopped_after(left):
                 answer = play(attack)
         except TimeUp:
-            notes.append(f"stopped: {_name(attack)} was not done after {_words(time.monotonic() - start)}.")
+            late.append(f"{_name(attack)} was stopped: it was not done after {_words(time.monotonic() - start)}.")
         except ValueError as error:  # it found out too late that it cannot play
-            notes.append(f"failed: {_name(attack)}: {error}")
+            late.append(f"{_name(attack)} failed: {error}")
         else:
             played.append(answer)
             log.info("%s has played, in %s.", _name(attack), _words(time.monotonic() - start))
     if not played:
-        raise ValueError(f"audit: no attack has an answer{'' if end is None else ' in time'}. {' '.join(notes)}")
-    return Tried(tuple(played), tuple(notes))
+        cure = "" if end is None else " Allow more minutes (max_minutes), or name a quicker attack."
+        raise ValueError(f"audit: no attack has an answer{'' if end is None else ' in time'}. {' '.join(late)}{cure}")
+    return Tried(tuple(played), (*late, *refused))
 
 
 @contextmanager

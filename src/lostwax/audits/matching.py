@@ -19,9 +19,7 @@ def one_by_one(guess: Guess, secrets: Records) -> Guess:
     """
     if secrets.x.shape[1] == 1:
         return guess
-    found, truth = (part.x.double().flatten(2).cpu() for part in (guess.records, secrets))  # (m, k, d)
-    squared = torch.cdist(truth, found).square().nan_to_num(torch.finfo(torch.float64).max)  # (m, k, k)
-    order = torch.tensor([linear_sum_assignment(one.numpy())[1].tolist() for one in squared])  # (m, k)
+    order = best_order(guess.records.x, secrets.x)
 
     def apart(part: Tensor) -> Tensor:
         games = torch.arange(len(order), device=part.device).unsqueeze(1)
@@ -34,3 +32,10 @@ def one_by_one(guess: Guess, secrets: Records) -> Guess:
         certified=None if guess.certified is None else apart(guess.certified),
         undetermined=None if guess.undetermined is None else apart(guess.undetermined),
     )
+
+
+def best_order(guesses: Tensor, secrets: Tensor) -> Tensor:
+    """(m, k) the guess (m, k, ...) that stands for each secret (m, k, ...)."""
+    found, truth = (part.double().flatten(2).cpu() for part in (guesses, secrets))  # (m, k, d)
+    squared = torch.cdist(truth, found).square().nan_to_num(torch.finfo(torch.float64).max)  # (m, k, k)
+    return torch.tensor([linear_sum_assignment(one.numpy())[1].tolist() for one in squared])

@@ -74,13 +74,13 @@ def audit_procedure(
     truth = Records(cohort.own.x.flatten(0, 1).double().cpu(), cohort.own.y.flatten(0, 1).cpu())
     pool = torch.cat([prior.x, known.x]).double().cpu()  # all that the adversary has
     scoring = Scoring.of(pool, threshold, more)
-    scored = [(_finding(one, scoring, truth, prior, hints), one) for one in tried.played]
+    scored = [(_finding(one, scoring, truth, prior, hints, secrets=k), one) for one in tried.played]
     scored.sort(key=lambda pair: (-pair[0].rebuilt.mean(), np.median(pair[0].errors[scoring.headline.name])))
     findings, played = zip(*scored, strict=True)
     if attack is not None:
         findings = (replace(findings[0], name="as released"),)
     ceiling = ceiling_of(trainer, hints, prior, scoring, secrets=k)
-    check_under(ceiling, findings, hints, scoring)
+    check_under(ceiling, findings, hints, scoring, secrets=k)
     blind = told.filled(prior.x.double().cpu().mean(0).expand_as(truth.x), hints)
     oracle = scoring.oracle(told.sought(truth.x, hints), told.sought(pool, hints))
     baselines = {
@@ -93,7 +93,9 @@ def audit_procedure(
     return Audit(
         subject=f"{type(net).__name__} trained by {_in_words(trainer)}",
         kind="this procedure",
-        threat=f"{type(threat).__name__} adversary, {len(known)} records known{_several(k)}{told.in_words(hints)}",
+        threat=(
+            f"{type(threat).__name__} adversary, knows {len(known)} of {cohort.records} records{told.in_words(hints)}"
+        ),
         attack=f"{_best_of(played)} through {type(knowledge.access).__name__}",
         metric=scoring.headline.name,
         criterion=scoring.criterion.name,
@@ -126,12 +128,14 @@ def audit_procedure(
             *(f"{one.name}: {note}" for one in played for note in _certified(one.guess)),
             *_diverged(release),
             *overlaps,
-            *tried.notes,
         ),
+        left_out=tried.left_out,
     )
 
 
-def _finding(played: Played, scoring: Scoring, truth: Records, prior: Records, hints: Hints | None) -> Finding:
+def _finding(
+    played: Played, scoring: Scoring, truth: Records, prior: Records, hints: Hints | None, *, secrets: int
+) -> Finding:
     """One attack's guesses, judged."""
     guess, chance = played.guess, told.chance(hints)
     found = Records(guess.records.x[:, 0].double().cpu().reshape(truth.x.shape), guess.records.y[:, 0].cpu())
@@ -145,7 +149,7 @@ def _finding(played: Played, scoring: Scoring, truth: Records, prior: Records, h
         labels_right=labels_right(found.y, truth.y, prior.y.cpu()),
         seconds=played.seconds,
         label_errors=label_errors(found.y, truth.y, prior.y.cpu()),
-        null_errors={} if chance else scoring.null_errors(told.sought(found.x, hints), sought),
+        null_errors={} if chance else scoring.null_errors(told.sought(found.x, hints), sought, secrets),
     )
 
 
@@ -175,10 +179,6 @@ def _in_words(trainer: Trainer) -> str:
     if isinstance(trainer, Defended):
         return f"{_in_words(trainer.trainer)}, defended by {trainer.by!r}"
     return type(trainer).__name__
-
-
-def _several(k: int) -> str:
-    return "" if k == 1 else f" of sets with {k} secrets each"
 
 
 def _certified(guess: Guess) -> tuple[str, ...]:

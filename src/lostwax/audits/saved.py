@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lostwax.bounds import Ceiling
 
 FORMAT = "lostwax audit"
-SCHEMA = 2
+SCHEMA = 3
 HEAD = ("subject", "kind", "threat", "attack", "metric", "criterion", "threshold", "oracle", "population", "chance")
 
 Number = float | str  # JSON has no infinity: "inf", "-inf" and "nan" stand for themselves
@@ -35,6 +35,7 @@ def to_plain(audit: Audit) -> dict[str, Any]:
         "schema": SCHEMA,
         **{name: getattr(audit, name) for name in HEAD},
         "notes": list(audit.notes),
+        "left_out": list(audit.left_out),
         "classes": [str(name) for name in audit.classes],
         "summary": {name: {key: _number(value) for key, value in row.items()} for name, row in audit.summary().items()},
         "games": audit.games.tolist(),
@@ -71,6 +72,7 @@ def from_plain(plain: Mapping[str, Any], source: str) -> Audit:
         baselines={name: _errors(by_metric) for name, by_metric in plain["baselines"].items()},
         provenance=plain["provenance"],
         notes=tuple(plain["notes"]),
+        left_out=tuple(plain["left_out"]),
         classes=tuple(plain["classes"]),
         oracle_percentiles={float(percent): float(error) for percent, error in plain["oracle_percentiles"].items()},
         ceiling=None if plain["ceiling"] is None else _ceiling(plain["ceiling"]),

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lostwax.audits.matching import best_order
 from lostwax.audits.pixels import pixel_metrics
 from lostwax.metrics import MAE, MSE, Null, Oracle, SpreadRMSE, nearest_neighbour, other_secrets
 from lostwax.types import Metric, Records
@@ -37,16 +38,23 @@ class Scoring:
         metrics: tuple[Metric, ...] = (self.criterion, MSE(), *self.more)
         return {metric.name: _numbers(metric, metric(guess, truth)) for metric in metrics}
 
-    def null_errors(self, guess: Tensor, truth: Records) -> dict[Null, NDArray[np.float64]]:
-        """The headline error of each guess against the secret of the next game: what chance alone gives.
+    def null_errors(self, guess: Tensor, truth: Records, secrets: int = 1) -> dict[Null, NDArray[np.float64]]:
+        """The headline error of each guess against a secret of the next game: what chance alone gives.
 
         One other secret a guess, not all of them: scores that share a guess or a secret would pass for more evidence
-        than they are. Of games for the same secret the first counts alone.
+        than they are. Of games for the same secret the first counts alone. Where a game has several, its guesses are
+        matched to the next game's in the order that suits them best, as they were to their own.
         """
-        first = truth.matches(truth) == torch.arange(len(truth))
+        first = (truth.matches(truth) == torch.arange(len(truth))).reshape(-1, secrets).all(1)  # (games,)
         if int(first.sum()) < 2:
             return {}
-        scores = other_secrets(self.headline, guess[first], truth.x[first])
+        guesses, truths = (
+            part.reshape(-1, secrets, *part.shape[1:])[first] for part in (guess, truth.x)
+        )  # (games, k, ...)
+        if secrets > 1:
+            order = best_order(guesses, truths.roll(-1, 0))
+            guesses = guesses[torch.arange(len(order)).unsqueeze(1), order]
+        scores = other_secrets(self.headline, guesses.flatten(0, 1), truths.flatten(0, 1), shift=secrets)
         return {Null.OTHER_SECRETS: _numbers(self.headline, scores)}
 
     def oracle(self, truth: Tensor, pool: Tensor, not_row: Tensor | None = None) -> Oracle:

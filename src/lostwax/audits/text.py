@@ -25,7 +25,9 @@ def as_table(audit: Audit) -> str:
         verdict_sentence(audit),
         "",
     ]
-    rows = [("", "rebuilt", "beats both", "median error", "labels", "ms a record", "why the rest is not")]
+    rows: list[tuple[str, ...]] = [
+        ("", "rebuilt", "beats both", "median error", "labels", "ms a record", "why the rest is not")
+    ]
     summary = audit.summary()
     for finding in audit.findings:
         numbers = summary[finding.name]
@@ -35,7 +37,7 @@ def as_table(audit: Audit) -> str:
                 _rate(numbers["rebuilt"], audit),
                 "" if audit.chance else _rate(numbers["beats_baselines"], audit),
                 _error(numbers["median_error"]),
-                _labels(numbers),
+                _labels(numbers, audit),
                 f"{numbers['milliseconds_per_record']:.3f}",
                 _reasons(numbers),
             )
@@ -44,6 +46,8 @@ def as_table(audit: Audit) -> str:
         numbers = summary[name]
         rebuilt = _rate(numbers["rebuilt"], audit)
         rows.append((name, rebuilt, "", _error(numbers["median_error"]), "", "", ""))
+    if not any(row[-1] for row in rows[1:]):
+        rows = [row[:-1] for row in rows]  # no reasons to give
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines += [
@@ -56,6 +60,7 @@ def as_table(audit: Audit) -> str:
     if audit.kind == "this procedure" and audit.chance is None:
         lines += _more_numbers(audit)
     lines += [f"note: {note}" for note in audit.notes]
+    lines += [f"not played: {why}" for why in audit.left_out]
     return "\n".join(lines)
 
 
@@ -101,11 +106,11 @@ def _more_numbers(audit: Audit) -> list[str]:
     return [*lines, f"means: {'; '.join(means)}"]
 
 
-def _labels(numbers: dict[str, float]) -> str:
+def _labels(numbers: dict[str, float], audit: Audit) -> str:
     """Classes are right or wrong; numbers are off by so much."""
     if "label_error" in numbers:
         return f"off by {_error(numbers['label_error'])} dev."
-    return f"{100 * numbers['labels_right']:.1f} % right"
+    return f"{_rate(numbers['labels_right'], audit)} right"
 
 
 def _rate(share: float, audit: Audit) -> str:

@@ -9,7 +9,7 @@ from lostwax.types import Hints
 
 
 def in_words(hints: Hints | None) -> str:
-    """The end of the sentence "Informed adversary, 300 records known"."""
+    """The end of the sentence "Informed adversary, knows 300 of 301 records"."""
     told = []
     if hints is not None and hints.labels is not None:
         told.append("the labels of the secrets")
@@ -25,19 +25,25 @@ def notes(hints: Hints | None) -> tuple[str, ...]:
     told = []
     if hints is not None and hints.parts is not None:
         told.append(f"{_share(hints.parts)} are told: errors are over all, and the baselines have those right too.")
-    if hints is not None and hints.candidates is not None:
+    right = chance(hints)
+    if hints is not None and hints.candidates is not None and right is not None:
         count = hints.candidates.x.shape[1]
-        told.append(f"guessing among the {count} candidates is right in {100 / count:.3g} % of games.")
+        told.append(f"guessing among the {count} candidates is right in {100 * right:.3g} % of games.")
     return tuple(told)
 
 
 def chance(hints: Hints | None) -> float | None:
-    """How often a guess among the candidates is right; None where there are none."""
+    """How often the best guess among the candidates is right; None where there are none."""
     if hints is None or hints.candidates is None:
         return None
-    if hints.chances is None:
+    if hints.chances is None and hints.labels is None:
         return 1 / hints.candidates.x.shape[1]
-    return float(hints.chances.amax(1).double().mean())  # of those who name the likeliest
+    y = hints.candidates.y
+    chances = torch.ones(y.shape[:2]) if hints.chances is None else hints.chances  # (m, c)
+    chances = chances.double().cpu()
+    if hints.labels is not None:  # a candidate of another label is out
+        chances = chances * (y == hints.labels).cpu()
+    return float((chances.amax(1) / chances.sum(1)).mean())  # of those who name the likeliest
 
 
 def any_candidate(hints: Hints | None) -> Tensor | None:

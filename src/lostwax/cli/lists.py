@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
+import shutil
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 from types import ModuleType
@@ -42,8 +45,8 @@ def attacks() -> str:
     trained["private start"] = trainers.GD(lr=0.1, steps=5, init=LeCunNormal(seed=None))
 
     def games(some: Iterable[Any], ways: Iterable[Any]) -> list[Knowledge]:
-        net = nn.Linear(4, 3)
-        return [Knowledge(net, way, threat, Weights(), threat.known) for way, threat in product(ways, some)]
+        net, prior = nn.Linear(4, 3), threats.Informed.examples()[0].known
+        return [Knowledge(net, way, threat, Weights(), prior) for way, threat in product(ways, some)]
 
     by_threat = {name: games([threat], trained.values()) for name, threat in told.items()}
     by_trainer = {name: games(told.values(), [way]) for name, way in trained.items()}
@@ -67,7 +70,7 @@ def metrics() -> str:
     """Distances between guess and truth."""
     from lostwax import metrics as room
 
-    return _listed(kind for kind in _kinds(room, "__call__") if hasattr(kind, "examples"))
+    return _listed(kind for kind in _kinds(room, "__call__") if hasattr(kind, "better"))
 
 
 def bounds() -> str:
@@ -86,18 +89,29 @@ def _kinds(room: ModuleType, method: str) -> list[Any]:
 
 
 def _listed(things: Iterable[Any]) -> str:
-    rows = [(thing.__name__, (inspect.getdoc(thing) or "").partition("\n")[0]) for thing in things]
+    rows = [(thing.__name__, _first_sentence(inspect.getdoc(thing) or "")) for thing in things]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name.ljust(width)}  {line}" for name, line in rows)
+
+
+def _first_sentence(text: str) -> str:
+    """Of a docstring, on one line."""
+    return re.split(r"(?<=\.) (?=[A-Z])", " ".join(text.split("\n\n")[0].split()))[0].rstrip(":")
 
 
 def _matrix(title: str, rows: Mapping[str, Attack], columns: Mapping[str, list[Knowledge]]) -> str:
     """One row an attack; a cell is a yes where it plays any of the column's games, or the number of its objection.
 
-    Columns in which the same attacks play are drawn as one, with the objections of the first.
+    Columns in which the same attacks play are drawn as one, with the objections of the first. An objection that
+    several attacks share is told once.
     """
     every = [game for games in columns.values() for game in games]
     heard = {name: [_objection(attack, games, every) for attack in rows.values()] for name, games in columns.items()}
+    players: dict[str, list[str]] = {}  # by objection, who raises it
+    for objections in heard.values():
+        for name, why in zip(rows, objections, strict=True):
+            if why is not None and name not in players.setdefault(why, []):
+                players[why].append(name)
     alike: dict[tuple[bool, ...], list[str]] = {}
     for name, objections in heard.items():
         alike.setdefault(tuple(why is None for why in objections), []).append(name)
@@ -108,12 +122,19 @@ def _matrix(title: str, rows: Mapping[str, Attack], columns: Mapping[str, list[K
     table = [("", *(", ".join(names) for names in alike.values())), *zip(rows, *cells, strict=True)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
-    return "\n".join([title, *lines, "", *(f"[{number}] {why}" for number, why in enumerate(reasons, 1))])
+    notes = [_note(number, players[why], why) for number, why in enumerate(reasons, 1)]
+    return "\n".join([title, *lines, "", *notes])
+
+
+def _note(number: int, players: list[str], why: str) -> str:
+    mark = f"[{number}] "
+    width = max(60, shutil.get_terminal_size((100, 24)).columns)
+    return textwrap.fill(f"{', '.join(players)}: {why}", width, initial_indent=mark, subsequent_indent=" " * len(mark))
 
 
 def _objection(attack: Attack, games: list[Knowledge], every: list[Knowledge]) -> str | None:
     """Why it plays none of the games; of several reasons one where it would play but for what the games share."""
-    heard = [(attack.objection(game), game) for game in games]
+    heard = [(_reason(attack, game), game) for game in games]
     if any(why is None for why, _ in heard):
         return None
     played = [game for game in every if attack.objection(game) is None]
@@ -121,16 +142,22 @@ def _objection(attack: Attack, games: list[Knowledge], every: list[Knowledge]) -
     return near[0] if near else heard[0][0]
 
 
+def _reason(attack: Attack, game: Knowledge) -> str | None:
+    """Its objection, without the words that all begin with."""
+    why = attack.objection(game)
+    return None if why is None else why.removeprefix(f"{type(attack).__name__} cannot play this game: ")
+
+
 def _differ_in_one(game: Knowledge, other: Knowledge) -> bool:
     return game.trainer is other.trainer or game.threat is other.threat
 
 
 def _in_words(threat: Threat) -> str:
-    """Informed, or what it is besides: candidates."""
+    """Informed, or with what it is besides: Informed(candidates)."""
     assert dataclasses.is_dataclass(threat)
     told = [
         field.name
         for field in dataclasses.fields(threat)
         if field.default is not dataclasses.MISSING and getattr(threat, field.name) is not field.default
     ]
-    return " ".join([type(threat).__name__, *told])
+    return f"{type(threat).__name__}({', '.join(told)})" if told else type(threat).__name__

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 ABOUT = "How well can training records be rebuilt from a released model, and what protection is enough?"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; 0 fine, 1 a policy is broken, 2 usage or input error."""
+    """Run the command line; 0 fine, 1 a policy is broken, 2 usage or input error, 130 Ctrl-C, 141 a closed pipe."""
     import tyro
 
     from lostwax import __version__
@@ -32,9 +33,15 @@ def main(arguments: list[str] | None = None) -> int:
     app.command(baselines, name="kappa", help="Choose a baseline: the success of the best blind guess.")
     _show_progress()
     try:
-        return app.cli(prog="lostwax", description=ABOUT, args=words) or 0
+        code = app.cli(prog="lostwax", description=ABOUT, args=words) or 0
+        sys.stdout.flush()  # here, where a closed pipe is told
+        return code
     except KeyboardInterrupt:
-        return _refused("stopped.")
+        print("lostwax: stopped.", file=sys.stderr)
+        return 130  # as a shell expects it
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at exit
+        return 141  # as a shell expects it; a gate that was not heard has not passed
     except Exception as error:
         if isinstance(error, ValueError | TypeError | OSError | ModuleNotFoundError):
             return _refused(str(error))

@@ -5,6 +5,7 @@ from lostwax.decoders.conv import ConvDecoder
 from lostwax.decoders.decoder import Decoder
 from lostwax.decoders.discriminator import PatchDiscriminator
 from lostwax.decoders.mlp import MLPDecoder
+from lostwax.decoders.residual import ResidualDecoder
 from lostwax.decoders.span import Span
 
-__all__ = ["Committee", "ConvDecoder", "Decoder", "MLPDecoder", "PatchDiscriminator", "Span"]
+__all__ = ["Committee", "ConvDecoder", "Decoder", "MLPDecoder", "PatchDiscriminator", "ResidualDecoder", "Span"]

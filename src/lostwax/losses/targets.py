@@ -13,5 +13,6 @@ def indicators(y: Tensor, outputs: Tensor) -> Tensor:
     """
     if outputs.shape[-1] == 1:
         return y.unsqueeze(-1).to(outputs.dtype)  # (..., n, 1)
-    classes = torch.arange(outputs.shape[-1], device=y.device)
-    return (y.unsqueeze(-1) == classes).to(outputs.dtype)  # (..., n, c)
+    classes = torch.arange(outputs.shape[-1], device=y.device).unsqueeze(-1)  # (c, 1)
+    mine = (classes == y.unsqueeze(-2)).to(outputs.dtype)  # (..., c, n) records last in memory, as stacked outputs lie
+    return mine.mT  # (..., n, c)

@@ -2,6 +2,7 @@
 
 from lostwax.metrics.correlation import Correlation, correlation
 from lostwax.metrics.estimate import Estimate
+from lostwax.metrics.gaussian_roc import GaussianROC, gaussian_roc
 from lostwax.metrics.judge import Judge
 from lostwax.metrics.kl import KL
 from lostwax.metrics.lpips import LPIPS
@@ -24,6 +25,7 @@ __all__ = [
     "Correlation",
     "Curve",
     "Estimate",
+    "GaussianROC",
     "Judge",
     "NearPixels",
     "Null",
@@ -31,6 +33,7 @@ __all__ = [
     "SpreadRMSE",
     "TruePositives",
     "correlation",
+    "gaussian_roc",
     "nearest_neighbour",
     "other_secrets",
     "roc",

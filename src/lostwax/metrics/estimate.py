@@ -31,6 +31,20 @@ def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, flo
     return max(0.0, min(rate, centre - half)), min(1.0, max(rate, centre + half))  # it holds the rate, rounding or not
 
 
+def median_interval(scores: NDArray[np.float64]) -> tuple[float, float] | None:
+    """Two of the scores between which the median lies with 95 % confidence, whatever their law; None below 6 of them.
+
+    Infinite scores are no obstacle: only their order counts.
+    """
+    from scipy.stats import quantile_test
+
+    ranks = quantile_test(np.arange(len(scores)), p=0.5).confidence_interval(0.95)
+    if math.isnan(ranks.low) or math.isnan(ranks.high):
+        return None
+    ordered = np.sort(scores)
+    return float(ordered[int(ranks.low)]), float(ordered[int(ranks.high)])
+
+
 def check_confidence(source: str, confidence: float) -> None:
     """Between 0 and 1, or an error."""
     if not 0 < confidence < 1:

@@ -99,14 +99,14 @@ def _check_spelling(path: Path, names: Mapping[str, Any], wanted: tuple[str, ...
     """A slip in an optional name would go unnoticed, and change what is audited."""
     slip = _slip(names, [name for name in wanted if name not in names])
     if slip:
-        raise ValueError(f"recipe: {path}:{slip} If not, give it a name less alike, or start it with an underscore.")
+        raise ValueError(f"recipe: {path}.{slip} If not, give it a name less alike, or start it with an underscore.")
 
 
 def _slip(names: Mapping[str, Any], absent: Any) -> str:
     for name, value in names.items():
         alike = difflib.get_close_matches(name, list(absent), n=1, cutoff=ALIKE)
         if alike and not name.startswith("_") and not _is_definition(value):
-            return f" does {name} mean {alike[0]}? Then call it so."
+            return f" Does {name} mean {alike[0]}? Then call it so."
     return ""
 
 

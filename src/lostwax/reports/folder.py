@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +48,10 @@ def read(folder: str | Path) -> Audit:
 
     source = Path(folder)
     if not (source / NUMBERS).is_file():
-        raise FileNotFoundError(f"reports.read: there is no report in {source}: expected {source / NUMBERS}.")
+        raise FileNotFoundError(
+            f"reports.read: there is no report in {source}: expected {source / NUMBERS}. `lostwax audit` and lw.report "
+            "write one."
+        )
     audit = Audit.from_json(source / NUMBERS)
     return _with_records(audit, source / RECORDS) if (source / RECORDS).exists() else audit
 
@@ -57,6 +61,8 @@ def check_folder(folder: str | Path) -> None:
     target = Path(folder)
     if target.exists() and not target.is_dir():
         raise NotADirectoryError(f"report: folder={target} is a file. Name a new folder.")
+    if not os.access(next(path for path in (target, *target.absolute().parents) if path.exists()), os.W_OK):
+        raise PermissionError(f"report: folder={target} cannot be written to. Name a folder of your own.")
     if not target.is_dir() or not (found := _files(target)):
         return
     ours = {PAGE, NUMBERS, TABLE, RECORDS, *(f"{FIGURES}/{name}.png" for name in DRAWINGS)}

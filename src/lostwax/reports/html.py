@@ -114,7 +114,7 @@ def _line(audit: Audit, finding: Finding) -> Line:
         name=finding.name,
         rebuilt=_share(numbers["rebuilt"], audit),
         nearer="" if audit.chance else _share(numbers["beats_baselines"], audit),
-        labels=percent(numbers["labels_right"]) + " right"
+        labels=_share(numbers["labels_right"], audit) + " right"
         if off is None
         else f"off by {number(float(off.mean()))} dev.",
         milliseconds=number(numbers["milliseconds_per_record"]),

@@ -23,6 +23,7 @@ class Tally(NamedTuple):
     without: int  # rebuilt by the better baseline, without the model
     without_name: str
     converged: int  # rebuilt from the same model at its optimum
+    attacks: int  # that were played; the counts are the best one's
 
     @classmethod
     def of(cls, audit: Audit) -> Tally:
@@ -44,6 +45,7 @@ class Tally(NamedTuple):
             without=baselines[name],
             without_name=name,
             converged=max(int(finding.rebuilt.sum()) for finding in audit.findings),
+            attacks=len(audit.findings) if audit.kind == "this procedure" else 1,
         )
 
     @property

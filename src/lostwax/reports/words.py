@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from lostwax.metrics import true_positives
+from lostwax.metrics.estimate import median_interval, wilson
 from lostwax.reports.numerals import SIGN, at_most, count, interval, number, percent
 from lostwax.reports.tally import Tally
 
@@ -114,7 +115,7 @@ def _near(audit: Audit, tally: Tally) -> Answer:
             "record than anything the attacker had without the model.",
             *_uncertainty(tally),
         ),
-        facts=(_rebuilt_fact(tally), _nearer_fact(audit, tally), _error_fact(audit)),
+        facts=(_rebuilt_fact(tally), _nearer_fact(audit, tally), _error_fact(audit, tally)),
         advice=(
             "Look at the reconstructions below. Would the people in the records mind what they show?",
             _keep_back(audit),
@@ -125,6 +126,7 @@ def _near(audit: Audit, tally: Tally) -> Answer:
 
 def _none(audit: Audit, tally: Tally) -> Answer:
     first = _came_back(tally) if tally.rebuilt == 0 else f"{_came_back(tally)} {_without(tally)}"
+    who, what = _attacks(tally)
     few = (
         (f"{tally.played} games are few: play more before you rely on this.",)
         if tally.played < FEW and not tally.every
@@ -132,10 +134,8 @@ def _none(audit: Audit, tally: Tally) -> Answer:
     )
     return Answer(
         leaks=False,
-        headline="This attack rebuilds no record."
-        if tally.rebuilt == 0
-        else "This attack learns nothing from the model.",
-        sentences=(first, "That is the result of one attack, no proof that none can.", *_uncertainty(tally)),
+        headline=f"{who} rebuilds no record." if tally.rebuilt == 0 else f"{who} learns nothing from the model.",
+        sentences=(first, f"That is the result of {what}, no proof that none can.", *_uncertainty(tally)),
         facts=_facts(audit, tally),
         advice=(
             *few,
@@ -156,7 +156,7 @@ def _named(audit: Audit, tally: Tally) -> Answer:
         headline=(
             "Whose record was used can be told from the model."
             if leaks
-            else "This attack tells whose record was used no better than a guess."
+            else f"{_attacks(tally)[0]} tells whose record was used no better than a guess."
         ),
         sentences=(
             f"In {count(tally.rebuilt)} of {count(tally.played)} games the right record is picked out of {choices}; "
@@ -175,8 +175,15 @@ def _named(audit: Audit, tally: Tally) -> Answer:
     )
 
 
+def _attacks(tally: Tally) -> tuple[str, str]:
+    """Who played, as the subject of a sentence and as its object."""
+    if tally.attacks == 1:
+        return "This attack", "one attack"
+    return f"The best of {tally.attacks} attacks", f"{tally.attacks} attacks"
+
+
 def _facts(audit: Audit, tally: Tally) -> tuple[Fact, ...]:
-    return (_rebuilt_fact(tally), _without_fact(tally), _error_fact(audit))
+    return (_rebuilt_fact(tally), _without_fact(tally), _error_fact(audit, tally))
 
 
 def _rebuilt_fact(tally: Tally) -> Fact:
@@ -190,16 +197,20 @@ def _without_fact(tally: Tally) -> Fact:
     return Fact(percent(tally.without / tally.played), "without the model", detail)
 
 
-def _error_fact(audit: Audit) -> Fact:
+def _error_fact(audit: Audit, tally: Tally) -> Fact:
     errors = audit.findings[0].errors[audit.criterion]
     oracle = number(float(np.median(audit.baselines[audit.oracle][audit.criterion])))
-    detail = f"the {audit.oracle}: {oracle}, both in standard deviations of a feature"
+    between = None if tally.every else median_interval(errors)
+    sure = "" if between is None else f"95{SIGN} interval {number(between[0])} to {number(between[1])}; "
+    detail = f"{sure}the {audit.oracle}: {oracle}; in standard deviations of a feature"
     return Fact(number(float(np.median(errors))), "typical error", detail)
 
 
 def _nearer_fact(audit: Audit, tally: Tally) -> Fact:
     share = percent(tally.near / tally.played)
-    return Fact(share, "closer than any guess", f"than the {' and the '.join(audit.baselines)}")
+    low, high = wilson(tally.near, tally.played)
+    sure = "" if tally.every else f"; 95{SIGN} interval {interval(low, high)}"
+    return Fact(share, "closer than any guess", f"than the {' and the '.join(audit.baselines)}{sure}")
 
 
 def _beyond_chance(audit: Audit) -> bool:
@@ -248,7 +259,7 @@ def _uncertainty(tally: Tally) -> tuple[str, ...]:
 
 
 def _interval(tally: Tally) -> str:
-    return f"95 % interval {interval(tally.low, tally.high)}"
+    return f"95{SIGN} interval {interval(tally.low, tally.high)}"
 
 
 def _released(audit: Audit) -> str:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
+import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import PurePath
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -26,14 +29,17 @@ from lostwax.trainers import Optimum
 from lostwax.types import Trainer
 
 _PLAIN = (type(None), bool, int, float, str, PurePath, torch.dtype, torch.device)
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_SETTLED = {"lostwax", "torch", *sys.stdlib_module_names}  # whose code is known by its name
 
 
 def identity(game: Game) -> dict[str, str]:
     """The game field by field: {"trainer": "GD", "trainer.lr": "0.1", ...}."""
     trainer = words("trainer", game.trainer)
     return {
-        "net": " ".join(repr(game.net).split()),
+        "net": _ADDRESS.sub("", " ".join(repr(game.net).split())),
         "net.code": ", ".join(sorted({_kind(type(module)) for module in game.net.modules()})),
+        **_settings(game.net),
         "net.start": _start(game.net, game.trainer, game.seed),
         **{name: value for name, value in trainer.items() if not name.endswith(".tile")},  # see "tile"
         **words("threat", game.threat),
@@ -56,15 +62,17 @@ def words(name: str, value: object) -> dict[str, str]:
         return {name: f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)} #{fingerprint(value)}"}
     if isinstance(value, _PLAIN):
         return {name: repr(value)}
-    if isinstance(value, FunctionType):
+    if isinstance(value, type):
         return {name: _kind(value)}
+    if isinstance(value, BuiltinFunctionType) and isinstance(value.__self__, ModuleType | type | None):
+        return {name: f"{value.__module__}.{value.__qualname__}"}  # torch.relu
     parts = _parts(value)
     if parts is None:
         raise ValueError(
             f"Store: cannot tell whether two games are the same, for nothing lasting describes {name}, an object of "
             f"{_kind(type(value))}. Make it a frozen dataclass whose fields say all that matters, or leave store out."
         )
-    described = {name: _kind(type(value))}
+    described = {name: _kind(value if isinstance(value, FunctionType) else type(value))}
     for part, held in parts.items():
         described |= words(f"{name}.{part}", held)
     return described
@@ -72,6 +80,10 @@ def words(name: str, value: object) -> dict[str, str]:
 
 def _parts(value: Any) -> dict[str, object] | None:
     """What a value is made of, by name; None for a kind of value that does not say."""
+    if isinstance(value, FunctionType):
+        return _bound(value)
+    if isinstance(value, partial):
+        return {"func": value.func, "args": value.args, "keywords": value.keywords}
     if is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
@@ -83,23 +95,60 @@ def _parts(value: Any) -> dict[str, object] | None:
     return None
 
 
+def _bound(function: FunctionType) -> dict[str, object]:
+    """What a function holds besides its source: the values of its defaults, and those it closes over."""
+    defaults = {
+        name: argument.default
+        for name, argument in inspect.signature(function).parameters.items()
+        if argument.default is not inspect.Parameter.empty
+    }
+    outer = {name: value for name, value in inspect.getclosurevars(function).nonlocals.items() if value is not function}
+    return {**defaults, **outer}
+
+
 def _kind(code: type | FunctionType) -> str:
-    """The name of a class or function and, where it is neither ours nor torch's, a hash of its source."""
-    room = code.__module__.split(".")[0]
-    if room in ("lostwax", "builtins"):
-        return code.__qualname__
+    """The name of a class or function and, where it is code of the user's, a hash of its source and its bases'."""
+    name = f"{code.__module__}.{code.__qualname__}".removeprefix("builtins.")
+    bases = code.__mro__ if isinstance(code, type) else (code,)
+    theirs = [part for part in bases if part.__module__.split(".")[0] not in _SETTLED]
+    if theirs:
+        return f"{name} #{sha256(''.join(_source(part) for part in theirs).encode()).hexdigest()[:16]}"
+    return code.__qualname__ if name.startswith("lostwax.") else name
+
+
+def _source(code: type | FunctionType) -> str:
     name = f"{code.__module__}.{code.__qualname__}"
-    if room == "torch":
-        return name
     try:
-        return f"{name} #{sha256(inspect.getsource(code).encode()).hexdigest()[:16]}"
+        source = inspect.getsource(code)
     except TypeError:  # compiled, a part of its library
-        return name
+        return ""
     except OSError as error:
         raise ValueError(
             f"Store: cannot tell whether two games are the same, for the source of {name} cannot be read, and a change "
             "in it would go unnoticed. Define it in a file, or leave store out."
         ) from error
+    if "<lambda>" in name and source.count("lambda") > 1:
+        raise ValueError(
+            f"Store: cannot tell whether two games are the same, for {name} stands in one statement with another "
+            "lambda. Write it as a function with a name (def), or leave store out."
+        )
+    return source
+
+
+def _settings(net: nn.Module) -> dict[str, str]:
+    """What modules of the user's own were made with, and hooks: a repr need not tell."""
+    described: dict[str, str] = {}
+    common = vars(nn.Module())
+    for path, module in net.named_modules():
+        name = f"net.made_with.{path}" if path else "net.made_with"
+        for kind in ("forward_pre_hooks", "forward_hooks"):
+            for number, hook in enumerate(getattr(module, f"_{kind}").values()):
+                described |= words(f"{name}.{kind}.{number}", hook)
+        if type(module).__module__.split(".")[0] != "torch":
+            for attribute, value in vars(module).items():
+                if attribute not in common:
+                    described |= words(f"{name}.{attribute}", value)
+    return described
 
 
 @runtime_checkable

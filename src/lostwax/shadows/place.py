@@ -83,6 +83,8 @@ class Place(NamedTuple):
             yield
         except PermissionError as error:
             raise _unreadable(self.path(path)) from error
+        except (ConnectionError, TimeoutError, MemoryError):  # the bytes may be sound
+            raise
         except Exception as error:  # zarr and its codecs raise many kinds
             raise ValueError(
                 f"Store: {self.path(path)} is damaged ({error}). Nothing was changed. Restore it from a copy, or "

@@ -20,7 +20,7 @@ from lostwax.shadows.identity import key
 from lostwax.shadows.layout import Layout
 from lostwax.shadows.place import Place
 from lostwax.shadows.sign import put_up
-from lostwax.types import Cohort, Release
+from lostwax.types import Cohort, Records, Release
 
 if TYPE_CHECKING:
     import zarr
@@ -126,7 +126,7 @@ class Shelf:
         pool, start = self.game.pool, int(cohort.index[0])
         numbered = replace(pool, features=torch.arange(len(pool), device=pool.x.device).unsqueeze(1))
         dealt = self.game._replace(pool=numbered).deal(range(start, start + len(cohort))).own.features  # (m, k, 1)
-        if dealt is None or not torch.equal(pool[dealt[..., 0]].inputs, cohort.own.inputs):
+        if dealt is None or not _same(pool[dealt[..., 0]], cohort.own):
             raise ValueError(
                 f"Store: {type(self.game.threat).__name__} deals records that do not stand in the prior as they are, "
                 "and a store keeps records by their rows there. Leave store out."
@@ -193,6 +193,10 @@ class Shelf:
                     raise ValueError("it is not there, or the rows beside it are not")
             own, index = pool[rows.to(pool.x.device)], torch.arange(span.start, span.stop)  # (m, k, ...), (m,)
             yield Cohort(shared, own, index.to(pool.x.device)), arrays.layout.split(flat.to(pool.x.device))
+
+
+def _same(one: Records, other: Records) -> bool:
+    return torch.equal(one.inputs, other.inputs) and torch.equal(one.y, other.y)
 
 
 class _Arrays(NamedTuple):

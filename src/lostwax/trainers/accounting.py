@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-COARSE = 1e-3  # of dp-accounting's grid of losses: coarser is faster, and asks for more noise, never less
+COARSE = 1e-3  # dp-accounting's grid of losses: coarser is faster, and asks for more noise, never less
+LARGE = 10.0  # an epsilon from which on the grid grows with it
 PRECISION = 1e-4  # relative, of the noise
 
 
@@ -18,6 +19,12 @@ def noise_for(epsilon: float, delta: float, *, steps: int, sample_rate: float) -
     ):
         if not holds:
             raise ValueError(f"DPSGD.for_epsilon: expected {name} {wanted}, got {value}.")
+    drawn = -math.expm1(steps * math.log1p(-sample_rate)) if sample_rate < 1 else 1.0  # the chance to be drawn at all
+    if delta >= drawn:
+        raise ValueError(
+            f"DPSGD.for_epsilon: expected delta < {drawn:.3g}, the chance that a record is ever drawn, got {delta}: "
+            "without any noise it would be kept. Ask for a smaller one."
+        )
 
     def enough(noise: float) -> bool:
         return _delta(noise, epsilon, steps, sample_rate) <= delta
@@ -43,6 +50,7 @@ def _delta(noise: float, epsilon: float, steps: int, sample_rate: float) -> floa
 
     if sample_rate == 1:  # T full-batch steps tell as much as one with less noise, in closed form
         return float(GaussianPrivacyLoss(noise / math.sqrt(steps)).get_delta_for_epsilon(epsilon))
-    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=COARSE)
+    grid = COARSE * max(1.0, epsilon / LARGE)
+    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=grid)
     step = dp_event.PoissonSampledDpEvent(sample_rate, dp_event.GaussianDpEvent(noise))
     return float(accountant.compose(step, steps).get_delta(epsilon))

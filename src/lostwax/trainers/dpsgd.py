@@ -100,7 +100,7 @@ class DPSGD(Stepwise):
             if self.noise_multiplier > 0:
                 added, scale = next(noise), self.clip * self.noise_multiplier
                 slope = {name: torch.add(value, added[name], alpha=scale) for name, value in slope.items()}
-            slope = {name: value / expected for name, value in slope.items()}
+            slope = {name: value.div_(expected) for name, value in slope.items()}
             published = Step(number, state.params, slope, None if drawn is None else drawn[:, : len(cohort.shared)])
             lr = self.lr * self.schedule(number, self.steps)
             state = descend(state, slope, lr, self.momentum, self.weight_decay)

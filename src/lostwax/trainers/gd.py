@@ -11,9 +11,11 @@ from lostwax.inits import LeCunNormal
 from lostwax.schedules import Cosine
 from lostwax.trainers.batches import Batches
 from lostwax.trainers.descent import Descent
+from lostwax.trainers.gram import Head
 from lostwax.trainers.momentum import descend, velocity
-from lostwax.trainers.stacked import Params
-from lostwax.trainers.stepwise import State
+from lostwax.trainers.stacked import Architecture, Params
+from lostwax.trainers.stepwise import State, float32_products
+from lostwax.types import Cohort
 
 
 @final
@@ -42,6 +44,19 @@ class GD(Descent):
     def update(self, state: State, gradient: Params, lr: float, number: int) -> State:
         """Heavy ball, as torch.optim.SGD."""
         return descend(state, gradient, lr, self.momentum, self.weight_decay)
+
+    def _end(self, net: Architecture, cohort: Cohort, seed: int) -> Params:
+        """Heads on few records are trained in coordinates: `update` is linear, and does to those what it does here."""
+        head = Head.of(net, cohort)
+        if head is None:
+            return super()._end(net, cohort, seed)
+        with float32_products(self.tf32):
+            dual = head.dual(self._start(net, cohort, seed).params, cohort)
+            state = State(dual.origin, self.buffers(dual.origin))
+            for number in range(self.steps):
+                slope = dual.gradient(self.loss, state.params)
+                state = self.update(state, slope, self.lr * self.schedule(number, self.steps), number)
+            return dual.params(state.params)
 
     @classmethod
     def examples(cls) -> tuple[GD, ...]:

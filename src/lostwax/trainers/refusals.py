@@ -68,8 +68,8 @@ def _check_values(name: str, records: Records) -> None:
             "Scale pixels to [0, 1] first, or pass records.to(torch.float32)."
         )
     for part, values in (("x", records.inputs), ("y", records.y)):
-        bad = int((~torch.isfinite(values)).sum()) if values.is_floating_point() else 0
-        if bad:
+        if values.is_floating_point() and not torch.isfinite(values).all():
+            bad = int((~torch.isfinite(values)).sum())
             raise ValueError(f"{name}.{part}: {bad} of {values.numel()} values are NaN or infinite. Drop or fill them.")
 
 

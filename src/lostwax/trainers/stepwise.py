@@ -17,7 +17,7 @@ from lostwax.schedules import Constant, Schedule
 from lostwax.trainers.refusals import check_data, check_net, check_outputs
 from lostwax.trainers.stacked import Architecture, Params
 from lostwax.trainers.tiles import Tile, default_size, gather, tiles
-from lostwax.types import Cohort, Loss, Release, Step
+from lostwax.types import Cohort, Loss, Records, Release, Step
 
 
 class State(NamedTuple):
@@ -62,9 +62,8 @@ class Stepwise(ABC):
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """Train one model for each set of the cohort."""
         ours, cohort = self._prepare(net, cohort)
-        return self._trained(
-            (tile, self._trajectory(ours, cohort[rows], seed)) for tile, rows in self._cut(ours, cohort)
-        )
+        ends = [(tile, self._end(ours, cohort[rows], seed)) for tile, rows in self._cut(ours, cohort)]
+        return Release(gather(ends))
 
     @final
     def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
@@ -101,24 +100,23 @@ class Stepwise(ABC):
     def _trajectory(self, net: Architecture, cohort: Cohort, seed: int) -> Trajectory:
         """The training of one tile."""
 
+    def _end(self, net: Architecture, cohort: Cohort, seed: int) -> Params:
+        """The parameters of one tile after training: where a shorter way than step by step leads there, override."""
+        return _last(self._trajectory(net, cohort, seed))
+
     @abstractmethod
     def _seen(self, cohort: Cohort) -> tuple[int, int]:
         """How many records a model computes with in a step, and how many of them, at most, are its own."""
 
     @final
     def _trained(self, trajectories: Iterable[tuple[Tile, Trajectory]]) -> Release:
-        parts = []
-        for tile, trajectory in trajectories:
-            for _, after in trajectory:
-                state = after
-            parts.append((tile, state.params))
-        return Release(gather(parts))
+        return Release(gather([(tile, _last(trajectory)) for tile, trajectory in trajectories]))
 
     @final
     def _cut(self, net: Architecture, cohort: Cohort) -> Iterator[tuple[Tile, torch.Tensor]]:
         """The tiles, each with its rows of the cohort."""
         for tile in tiles(cohort.index.tolist(), self._tile_size(net, cohort)):
-            yield tile, torch.tensor(tile.rows)
+            yield tile, torch.from_numpy(tile.rows)
 
     @final
     def _start(self, net: Architecture, cohort: Cohort, seed: int) -> State:
@@ -133,7 +131,8 @@ class Stepwise(ABC):
         check_data(cohort)
         device = cohort.own.inputs.device
         ours = Architecture.of(net, device, self.dtype)
-        cast = Cohort(cohort.shared.to(self.dtype), cohort.own.to(self.dtype), cohort.index)
+        shared, own = (Records(part.inputs, part.y).to(self.dtype) for part in (cohort.shared, cohort.own))
+        cast = Cohort(shared, own, cohort.index)  # of records with features, x has no part in training
         check_outputs(ours, cast, self.loss)
         if device.type == "cpu":
             _keep_freed_memory()
@@ -147,6 +146,12 @@ class Stepwise(ABC):
     def _expect(self, name: str, wanted: str, holds: bool) -> None:
         if not holds:
             raise ValueError(f"{type(self).__name__}: expected {name} {wanted}, got {getattr(self, name)}.")
+
+
+def _last(trajectory: Trajectory) -> Params:
+    for _, state in trajectory:
+        after = state
+    return after.params
 
 
 @contextmanager

@@ -6,15 +6,18 @@ trained in. Model i therefore has a fixed place, `i % tile` in tile `i // tile`,
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lostwax.inits import trainable
 from lostwax.trainers.stacked import Architecture
+
+Rows = NDArray[np.int64]
 
 _MOST = {"cpu": 256, "cuda": 16_384}  # models in a tile
 _BYTES = {"cpu": 32 << 20, "cuda": 4 << 30}  # what a tile works on: about a processor's cache, a small part of a GPU
@@ -23,8 +26,8 @@ _BYTES = {"cpu": 32 << 20, "cuda": 4 << 30}  # what a tile works on: about a pro
 class Tile(NamedTuple):
     """One computation: which row of the cohort sits in each place, and which places are wanted."""
 
-    rows: list[int]
-    wanted: list[int]
+    rows: Rows
+    wanted: Rows
 
 
 def tiles(numbers: Sequence[int], size: int) -> Iterator[Tile]:
@@ -34,32 +37,33 @@ def tiles(numbers: Sequence[int], size: int) -> Iterator[Tile]:
     places filled with a copy of the first. Less than that is packed together at just its own size: one victim
     costs one training. So is a number that is asked for several times.
     """
-    rows_of: dict[int, list[int]] = defaultdict(list)
-    for row in sorted(range(len(numbers)), key=numbers.__getitem__):
-        rows_of[numbers[row] // size].append(row)
-    for rows in rows_of.values():
-        places = [numbers[row] % size for row in rows]
-        if 2 * len(rows) > size and len(set(places)) == len(places):
-            row_at = dict(zip(places, rows, strict=True))
-            yield Tile([row_at.get(place, rows[0]) for place in range(size)], places)
+    asked = np.asarray(numbers, dtype=np.int64)
+    order = np.argsort(asked, kind="stable")
+    tile, place = np.divmod(asked[order], size)
+    for part in np.split(np.arange(len(order)), np.flatnonzero(np.diff(tile)) + 1):
+        rows, places = order[part], place[part]
+        if 2 * len(rows) > size and (np.diff(places) > 0).all():
+            whole = np.full(size, rows[0])
+            whole[places] = rows
+            yield Tile(whole, places)
         else:
             for start in range(0, len(rows), size):
                 packed = rows[start : start + size]
-                yield Tile(packed, list(range(len(packed))))
+                yield Tile(packed, np.arange(len(packed)))
 
 
 def gather(parts: Sequence[tuple[Tile, dict[str, Tensor]]]) -> dict[str, Tensor]:
     """What was computed tile by tile, in the order of the cohort."""
-    came = [tile.rows[place] for tile, _ in parts for place in tile.wanted]
-    order = sorted(range(len(came)), key=came.__getitem__)
-    in_order = came == sorted(came)
+    came = np.concatenate([tile.rows[tile.wanted] for tile, _ in parts])
+    order = None if (np.diff(came) > 0).all() else torch.from_numpy(np.argsort(came))
     together: dict[str, Tensor] = {}
     for name in parts[0][1]:
         pieces = [
-            values[name] if len(tile.wanted) == len(tile.rows) else values[name][tile.wanted] for tile, values in parts
+            values[name] if len(tile.wanted) == len(tile.rows) else values[name][torch.from_numpy(tile.wanted)]
+            for tile, values in parts
         ]
         joined = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-        together[name] = joined if in_order else joined[order]  # (m, ...)
+        together[name] = joined if order is None else joined[order]  # (m, ...)
     return together
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
+    from torch import Tensor, nn
 
 
 ROWS_AT_A_TIME = 4_096
@@ -52,6 +52,12 @@ class Records:
         if isinstance(target, str) or not hasattr(target, "is_floating_point"):
             return self._each(lambda part: part.to(target))
         return self._each(lambda part: part.to(target) if part.is_floating_point() else part)
+
+    def through(self, backbone: nn.Module, *, batch_size: int = 256) -> Records:
+        """The same records, with what the frozen backbone makes of x as features: what a new last layer trains on."""
+        from lostwax.types.frozen import features
+
+        return replace(self, features=features(backbone, self.x, batch_size))  # (n, d)
 
     def split(self, *sizes: int, seed: int) -> tuple[Records, ...]:
         """Disjoint random parts: `known, prior, secrets = records.split(500, 1_000, 100, seed=0)`."""

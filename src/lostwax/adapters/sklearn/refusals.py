@@ -9,7 +9,7 @@ COVERED = (
     "TweedieRegressor, LinearSVC, OneVsRestClassifier of LogisticRegression or LinearSVC, and GaussianNB, alone or "
     "behind StandardScaler and MinMaxScaler in a Pipeline"
 )
-SHADOWS = "What applies is an attack that learns from shadow models (RecoNN); it is not in this version."
+SHADOWS = "Attacks that learn from shadow models could; here they attack torch nets (trainer, threat, prior, secrets)."
 TREES = f"it keeps thresholds and leaf averages, not a sum over rows that could be solved for one. {SHADOWS}"
 STORED = "it needs no attack: it stores its training records, and whoever has the model has them."
 

@@ -8,7 +8,8 @@ import torch
 
 from lostwax.attacks.ensemble.frame import Frame
 from lostwax.attacks.ensemble.reconstructor import Inverting
-from lostwax.attacks.ensemble.simulation import Simulator
+from lostwax.attacks.ensemble.simulation import First, Simulator
+from lostwax.attacks.kernel_ridge.regression import Regression
 from lostwax.attacks.newton import Newton
 from lostwax.attacks.one_secret import several_secrets
 from lostwax.defences import undefended
@@ -95,9 +96,16 @@ class Ensemble:
         firsts = {int(label): simulator.first(int(label), attempt=0) for label in classes}
         newton = Newton(bank=0, jacobians=POLISH)
         polish = newton.inverter(knowledge, seed=seed) if newton.objection(knowledge) is None else None
-        return Inverting(simulator, firsts, self, polish)
+        return Inverting(simulator, firsts, _classes(list(firsts.values())), self, polish)
 
     @classmethod
     def examples(cls) -> tuple[Ensemble, ...]:
         """Instances to test."""
         return cls(members=24, rounds=2), cls(members=16, rounds=3, margin=2.0, restarts=0)
+
+
+def _classes(firsts: list[First]) -> Regression:
+    """All first ensembles, a group each."""
+    sizes = [len(first.seen) for first in firsts]
+    seen, members = torch.cat([first.seen for first in firsts]), torch.cat([first.members for first in firsts])
+    return Regression.fit(seen, members, torch.split(torch.arange(len(seen), device=seen.device), sizes))

@@ -11,6 +11,7 @@ from torch import Tensor
 from lostwax.attacks.coordinates import flat
 from lostwax.attacks.ensemble.cloud import Cloud, inflation
 from lostwax.attacks.ensemble.simulation import First, Simulator
+from lostwax.attacks.kernel_ridge.regression import Regression
 from lostwax.attacks.newton.inverter import Inverter
 from lostwax.seeds import generator
 from lostwax.types import Guess, Hints, Records, Release
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 2  # rounds without a smaller expected error end a game
 STUCK = 0.03  # an expected error above this share of the first one: the cloud did not close in
-DOUBT = 3.0  # classes whose novelty is within this factor of the least may be the right one
+DOUBT = 3.0  # classes whose doubt is within this factor of the least may be the right one
 STILL = 1e-3  # two simulations of a record that differ by less, in squared deviations of the ensemble, are the same
 
 
@@ -55,6 +56,7 @@ class Inverting(NamedTuple):
 
     simulator: Simulator
     firsts: dict[int, First]  # by class
+    classes: Regression  # over all of them, a group each in this order: who explains a model best
     attack: Ensemble
     polish: Inverter | None  # Newton's last steps, where training is a function of the record alone
 
@@ -108,7 +110,7 @@ class Inverting(NamedTuple):
         return found._replace(estimate=estimate, predicted=predicted, certified=True)
 
     def _starts(self, seen: Tensor, game: int, hints: Hints | None) -> list[tuple[int, int]]:
-        """Classes and first ensembles to start from: of the class told, or else of that where the release is least new.
+        """Classes and first ensembles to start from: of the class told, or else of the one that explains it best.
 
         Other classes that come near it are tried next, and then other ensembles of the likeliest.
         """
@@ -120,9 +122,10 @@ class Inverting(NamedTuple):
                     "Add some to the prior."
                 )
         else:
-            novelty = {label: first.reading(seen).novelty for label, first in self.firsts.items()}
-            least = min(novelty.values())
-            likely = sorted((label for label in novelty if novelty[label] <= DOUBT * least), key=novelty.__getitem__)
+            _, doubts = self.classes(seen)  # (classes, 1)
+            doubt = dict(zip(self.firsts, doubts[:, 0].tolist(), strict=True))
+            in_order = sorted(doubt, key=lambda label: doubt[label])
+            likely = [label for label in in_order if doubt[label] <= DOUBT * doubt[in_order[0]]]
         attempts = range(1, self.attack.restarts + 1)
         return [*((label, 0) for label in likely), *((likely[0], turn) for turn in attempts)][: len(attempts) + 1]
 
@@ -132,14 +135,14 @@ class Inverting(NamedTuple):
         best = min(rounds, key=lambda one: one.predicted)
         twice = best.estimate.expand(2, -1)
         models = self.simulator.seen(twice, torch.full((2,), label), "answer", attempt)
-        scaled = first.reading.standardise(torch.cat([seen.to(models), models]))  # (3, kept)
+        scaled = first.reading.sight.standardise(torch.cat([seen.to(models), models]))  # (3, kept)
         residual = float((scaled[1:] - scaled[0]).square().mean())
         floor = float((scaled[1] - scaled[2]).square().mean())
         return Narrowed(best.estimate, label, best.predicted, residual, floor, tuple(rounds))
 
     def _rounds(self, seen: Tensor, label: int, told: Tensor, first: First, attempt: int) -> list[Round]:
         frame, rounds = self.simulator.frame, list[Round]()
-        reading, variance = first
+        reading, variance = first.reading, first.variance
         while True:
             read = reading(seen)
             centre = frame.within(read.coordinates.unsqueeze(0), told)[0]

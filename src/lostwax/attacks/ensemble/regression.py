@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lostwax.access import Standardise
+from lostwax.attacks.kernel_ridge.kernels import Kernel, Scale
 
 RIDGES = tuple(10.0**power for power in range(-6, 2))  # shares of the mean squared length of a member's features
 
@@ -22,16 +23,39 @@ class Estimate(NamedTuple):
     novelty: float  # expected squared error, as a multiple of the members' own when each is left out
 
 
+class Sight(NamedTuple):
+    """How a model is looked at: its standardised weights, or their direction from the mean of all members and how far.
+
+    Records far apart move the weights by very different amounts, and what they look like is in the direction
+    (`kernel_ridge/kernels.py`); in a small cloud the weights as they are tell more.
+    """
+
+    standardise: Standardise
+    kernel: Kernel
+    scale: Scale
+    centre: Tensor  # (row,)
+
+    @classmethod
+    def of(cls, standardise: Standardise, standardised: Tensor, by_direction: bool) -> Sight:
+        """Centred at the mean of the members (s, kept)."""
+        kernel, scale = Kernel(by_direction, None), Scale.of(standardised)
+        return cls(standardise, kernel, scale, kernel.rows(standardised, 0, scale).mean(0))
+
+    def __call__(self, seen: Tensor) -> Tensor:
+        """(m, features) -> (m, row)."""
+        return self.kernel.rows(self.standardise(seen), 0, self.scale) - self.centre
+
+
 class Reading(NamedTuple):
     """A regression fitted to s simulated models.
 
-    With K the Gram matrix of the standardised features, r the ridge and an intercept that is not penalised, the
+    With K the Gram matrix of the features in sight, r the ridge and an intercept that is not penalised, the
     weights of the members are  C Z,  where C inverts K + r I on the vectors of zero sum: K 1 = 0, as features have mean
     zero, and so  C = (K + r I)^-1 - 1 1^T / (s r).
     """
 
-    standardise: Standardise
-    features: Tensor  # (s, kept)
+    sight: Sight
+    features: Tensor  # (s, row)
     mean: Tensor  # (q,) the intercept
     dual: Tensor  # (s, q) C Z
     inverse: Tensor  # (s, s) C
@@ -40,14 +64,18 @@ class Reading(NamedTuple):
 
     @classmethod
     def fit(cls, seen: Tensor, coordinates: Tensor) -> Reading:
-        """Regress coordinates (s, q) on what is seen of the models (s, features); the ridge errs least on left-out."""
+        """Regress coordinates (s, q) on models (s, features); sight and ridge are those that err least on left-out."""
         standardise = Standardise.fit(seen)
-        features = standardise(seen)
-        gram = features @ features.T  # (s, s)
-        scale = float(gram.diagonal().mean())
-        fits = (_Fit.of(gram, coordinates, share * scale, scale) for share in RIDGES)
-        best = min(fits, key=lambda fit: fit.error)
-        return cls(standardise, features, coordinates.mean(0), *best[:-1])
+        standardised, readings = standardise(seen), []
+        for by_direction in (False, True):
+            sight = Sight.of(standardise, standardised, by_direction)
+            features = sight(seen)
+            gram = features @ features.T  # (s, s)
+            scale = float(gram.diagonal().mean())
+            fits = (_Fit.of(gram, coordinates, share * scale, scale) for share in RIDGES)
+            best = min(fits, key=lambda fit: fit.error)
+            readings.append(cls(sight, features, coordinates.mean(0), *best[:-1]))
+        return min(readings, key=lambda reading: reading.error)
 
     @property
     def error(self) -> float:
@@ -61,7 +89,7 @@ class Reading(NamedTuple):
         of the noise, and of  1 / C_ii  for a member that is left out. Their ratio says how far from the members the
         model lies: 1 for one among them, less in their middle, much more outside.
         """
-        features = self.standardise(seen)  # (1, kept)
+        features = self.sight(seen)  # (1, row)
         near = self.features @ features[0]  # (s,) k(f)
         apart = float(features.square().sum() - near @ self.inverse @ near)
         novelty = (self.ridge * (1 + 1 / len(near)) + max(apart, 0.0)) / float((1 / self.inverse.diagonal()).mean())

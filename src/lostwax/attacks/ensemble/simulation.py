@@ -20,7 +20,13 @@ class First(NamedTuple):
     """A regression over records like the prior's, of one class."""
 
     reading: Reading
-    variance: float  # of a coordinate of its members, on average
+    seen: Tensor  # (s, features) of its models
+    members: Tensor  # (s, q) their records
+
+    @property
+    def variance(self) -> float:
+        """Of a coordinate of its members, on average."""
+        return float(self.members.var(0).mean())
 
 
 class Simulator(NamedTuple):
@@ -42,10 +48,14 @@ class Simulator(NamedTuple):
         random = generator(self.seed, "adversary", "prior", label, attempt)
         drawn = like_the_prior(z[classes[group] == label], z - means[group], self.members, random)
         members = self.frame.within(drawn, torch.full_like(z[0], torch.nan))
-        return First(self.reading(members, label, "first", attempt), float(members.var(0).mean()))
+        return First(*self._regressed(members, label, "first", attempt))
 
     def reading(self, members: Tensor, label: int, *purpose: int | str) -> Reading:
-        """The regression over models trained on each of the members (s, q); those that diverge are left out."""
+        """The regression over models trained on each of the members (s, q)."""
+        return self._regressed(members, label, *purpose)[0]
+
+    def _regressed(self, members: Tensor, label: int, *purpose: int | str) -> tuple[Reading, Tensor, Tensor]:
+        """It, its models and their records, without those that diverged."""
         seen = self.seen(members, torch.full((len(members),), label), *purpose)
         finite = seen.isfinite().all(1)  # (s,)
         if 2 * int(finite.sum()) < len(seen):
@@ -53,7 +63,8 @@ class Simulator(NamedTuple):
                 f"Ensemble: {int((~finite).sum())} of {len(seen)} simulated models hold NaN or infinite numbers: the "
                 "victim's training diverges. Lower its learning rate."
             )
-        return Reading.fit(seen[finite], members[finite])
+        seen, members = seen[finite], members[finite]
+        return Reading.fit(seen, members), seen, members
 
     def seen(self, members: Tensor, labels: Tensor, *purpose: int | str) -> Tensor:
         """(s, features) what would be seen of the victim, had each of the members (s, q) been its secret."""

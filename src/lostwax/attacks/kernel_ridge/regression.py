@@ -14,7 +14,7 @@ from lostwax.attacks.kernel_ridge.kernels import Kernel, Scale, median_distance,
 
 WIDTHS = (4.0, 16.0, None)
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)  # beside likenesses of about one; with the last, little is believed
-CHOSEN_BY = 2_000  # models of a class, at most, decide on kernel and ridge
+CHOSEN_BY = {"cpu": 600, "cuda": 3_000}  # models of a class, at most, decide on kernel and ridge: about a second
 
 
 class Group(NamedTuple):
@@ -81,8 +81,9 @@ class _Choice(NamedTuple):
 def _choose(features: Tensor, answers: Tensor, classes: Sequence[Tensor], told: int, scale: Scale) -> _Choice:
     """Kernel and ridge with the least error on records left out, over all classes."""
     totals: dict[_Choice, float] = {}
+    most = CHOSEN_BY["cpu" if features.device.type == "cpu" else "cuda"]
     for rows, by_direction in product(classes, (True, False)):
-        some = rows[:CHOSEN_BY]
+        some = rows[:most]
         here = Kernel(by_direction, None).rows(features[some], told, scale)
         alike, records = products(here, here), answers[some] - answers[some].mean(0)
         own, median = alike.diagonal(), median_distance(alike)

@@ -1,0 +1,154 @@
+"""Which rows a reconstructor reads the record from: random rows are put back, and its errors tell (S4 section 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+
+from lostwax.access.superparameters import Neuron, neurons, row_layers
+from lostwax.attacks.mnemonist.dynamics import Scales
+from lostwax.attacks.mnemonist.erasures import Erasure, ToMean, ToStart
+from lostwax.metrics import Correlation, correlation
+from lostwax.seeds import generator
+from lostwax.types import Hints, Knowledge, Reconstructor, Records, Release
+
+MASKS_A_ROW = 2  # at least: a regression of fewer errors says next to nothing
+
+
+class Explanation(NamedTuple):
+    """How much each row's training adds to the error of a reconstruction: where it is negative, the row helps."""
+
+    rows: tuple[Neuron, ...]
+    coefficients: Tensor  # (m, rows) float64, in mean squared error
+    standard_errors: Tensor  # (m, rows)
+
+    def overall(self) -> Explanation:
+        """The mean over models, (1, rows). Models differ by more than their masks, and its standard error says so."""
+        models = len(self.coefficients)
+        if models == 1:
+            return self
+        deviation, mean = torch.std_mean(self.coefficients, 0, keepdim=True)
+        return Explanation(self.rows, mean, deviation / models**0.5)
+
+    def holding(self, *, by: float = 0.0) -> tuple[Neuron, ...]:
+        """The rows with a negative coefficient over all models, by more than so many standard errors."""
+        _, (coefficients,), (standard_errors,) = self.overall()
+        negative = (coefficients < -by * standard_errors).tolist()
+        return tuple(row for row, held in zip(self.rows, negative, strict=True) if held)
+
+    def agreement(self, scales: Scales, *, seed: int = 0) -> Correlation:
+        """Do the coefficients go with the mean size of these rows' scales (S4 Fig. 7)? -1 is best.
+
+        S4 looks at the first layer, which stores the record itself: `explanation.agreement(scales.of("1"))`.
+        """
+        places = [self.rows.index(row) for row in scales.rows]
+        sizes = scales.scale.double().abs().mean((0, 1))  # (rows,)
+        coefficients = self.overall().coefficients[0, places]
+        return correlation(coefficients.cpu().numpy(), sizes.cpu().numpy(), seed=seed)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Mnemonist:
+    """Explains a prepared reconstructor, such as `RecoNN(...).prepare(...)`, on models whose secret is known.
+
+    Each model is shown to it `masks` times, every row as it was released or, with even chances, as it was before
+    training (or whatever `erase` puts in its place). A linear regression of the squared error on what was kept has one
+    coefficient a row.
+    """
+
+    masks: int = 500
+    erase: Erasure = field(default_factory=ToStart)
+
+    def __post_init__(self) -> None:
+        if self.masks < 4:
+            raise ValueError(f"Mnemonist: expected masks >= 4, got {self.masks}.")
+
+    def objection(self, knowledge: Knowledge, models: int) -> str | None:
+        """Why so many models of this game cannot be explained, as a sentence."""
+        rows = len(neurons(knowledge.net))
+        if rows == 0:
+            return "the net trains no linear or convolutional layer, so it has no rows."
+        if self.masks < MASKS_A_ROW * rows:
+            return (
+                f"a regression on the net's {rows} rows needs at least {MASKS_A_ROW * rows} errors, but masks is "
+                f"{self.masks}. Use masks={10 * rows}."
+            )
+        return self.erase.objection(knowledge, models)
+
+    def __call__(
+        self,
+        reconstruct: Reconstructor,
+        knowledge: Knowledge,
+        release: Release,
+        truth: Records,
+        *,
+        seed: int,
+        hints: Hints | None = None,
+    ) -> Explanation:
+        """From m models and their secrets `truth`, (m, k, ...), in the game that the knowledge is of."""
+        if (objection := self.objection(knowledge, len(release))) is not None:
+            raise ValueError(f"Mnemonist: {objection}")
+        if len(truth) != len(release):
+            raise ValueError(f"Mnemonist: expected the truth of {len(release)} models, got that of {len(truth)}.")
+        rows, erased = neurons(knowledge.net), self.erase(knowledge, release)
+        found = []
+        for model in range(len(release)):
+            kept = torch.from_numpy(generator(seed, "masks", model).random((self.masks, len(rows))) < 0.5)
+            masked = put_back(knowledge.net, release[model], erased, kept)
+            guess = reconstruct(masked, _told(hints, model, self.masks)).records.x  # (masks, k, ...)
+            missed = (guess - truth.x[model].to(guess)).double().square().flatten(1).mean(1)  # (masks,)
+            found.append(regress(missed, kept.to(missed)))
+        coefficients, standard_errors = (torch.stack(part) for part in zip(*found, strict=True))
+        return Explanation(rows, coefficients, standard_errors)
+
+    @classmethod
+    def examples(cls) -> tuple[Mnemonist, ...]:
+        """Instances to test."""
+        return cls(masks=40), cls(masks=40, erase=ToMean())
+
+
+def put_back(net: nn.Module, model: Mapping[str, Tensor], erased: Mapping[str, Tensor], kept: Tensor) -> Release:
+    """One model once for each mask (masks, rows): row s is  w  where it is kept, else  w_init  (S4 Eq. 5)."""
+    layers = row_layers(net)
+    params = {name: value.expand(len(kept), *value.shape) for name, value in model.items()}
+    of_layers = torch.split(kept, [layer.neurons for layer in layers.values()], 1)
+    for layer, mask in zip(layers.values(), of_layers, strict=True):  # (masks, neurons)
+        for name in layer.params:
+            value = model[name]  # (neurons, ...)
+            along = mask.to(value.device).reshape(*mask.shape, *[1] * (value.ndim - 1))
+            params[name] = torch.where(along, value, erased[name].to(value))
+    return Release(params)
+
+
+def regress(errors: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+    """Least squares of errors (n,) on masks (n, rows) and a constant: coefficients and standard errors, (rows,) each.
+
+    b = (X^T X)^-1 X^T e,  var b = s^2 (X^T X)^-1,  s^2 = |e - X b|^2 / (n - rows - 1),  e and X less their means.
+    """
+    n, rows = kept.shape
+    design, centred = kept - kept.mean(0), errors - errors.mean()
+    factor, failed = torch.linalg.cholesky_ex(design.mT @ design)
+    if failed:
+        raise ValueError(f"Mnemonist: {n} random masks do not tell {rows} rows apart. Use masks={10 * max(rows, n)}.")
+    inverse = torch.cholesky_inverse(factor)
+    coefficients = inverse @ (design.mT @ centred)
+    variance = (centred - design @ coefficients).square().sum() / (n - rows - 1)
+    return coefficients, (variance * inverse.diagonal()).sqrt()
+
+
+def _told(hints: Hints | None, model: int, times: int) -> Hints | None:
+    """What is told about one model's secret, so many times."""
+    if hints is None:
+        return None
+    rows = torch.full((times,), model)
+    return Hints(
+        labels=None if hints.labels is None else hints.labels[rows],
+        parts=None if hints.parts is None else hints.parts[rows],
+        candidates=None if hints.candidates is None else hints.candidates[rows],
+        chances=None if hints.chances is None else hints.chances[rows],
+    )

@@ -1,0 +1,96 @@
+"""The weak adversary: knows how a model is trained and what its records look like, but not one of them (S2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lostwax.threats.passes import passes
+from lostwax.types import Cohort, Hints, Records
+
+
+@final
+@dataclass(frozen=True)
+class Weak:
+    """A training set is `size` records of the pool, all of them secret (S2, assumptions A.1 to A.3).
+
+    It has equally many of every class, as S2's MNIST and CIFAR-10 heads have, or `per_class`: with
+    `Weak(size=10, per_class=(9, 1))` nine of class 0 and one of class 1, as its CelebA heads. The adversary knows
+    these numbers. Where labels are no class numbers, the records are drawn whatever their label.
+    """
+
+    size: int
+    per_class: tuple[int, ...] | None = None  # how many of class 0, 1, ...; None: as many of each
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"Weak: expected size >= 1, got {self.size}.")
+        if self.per_class is not None and (min(self.per_class, default=-1) < 0 or sum(self.per_class) != self.size):
+            raise ValueError(
+                f"Weak: expected per_class to be numbers of at least 0 that sum to size={self.size}, "
+                f"got {self.per_class}."
+            )
+
+    def deal(self, pool: Records, m: int, *, seed: int, start: int = 0) -> Cohort:
+        """Models start .. start + m - 1, the records of each in the order of their classes."""
+        if m < 1 or start < 0:
+            raise ValueError(f"Weak.deal: expected m >= 1 and start >= 0, got m={m} and start={start}.")
+        drawn = []
+        for label, hand in self._hands(pool).items():
+            rows = np.arange(len(pool)) if label is None else (pool.y == label).nonzero().flatten().cpu().numpy()
+            if len(rows) < hand:
+                kind = "records" if label is None else f"records of class {label}"
+                raise ValueError(
+                    f"Weak.deal: a training set takes {hand} {kind}, and the pool holds {len(rows)}. Bring more of "
+                    "them, or deal smaller sets."
+                )
+            key = "any" if label is None else label
+            drawn.append(rows[passes(len(rows), hand, start=start, m=m, seed=seed, key=key)])  # (m, hand)
+        own = pool[_on(pool, np.concatenate(drawn, 1))]  # (m, size, ...)
+        return Cohort(pool[:0], own, _on(pool, np.arange(start, start + m)))
+
+    def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> Hints | None:
+        """The labels, where they are classes: how many records each class has is known, and so is their order."""
+        return Hints(labels=cohort.own.y) if _are_classes(pool.y) else None
+
+    def _hands(self, pool: Records) -> dict[int | None, int]:
+        """How many records a set takes of each class; of None where there are no classes."""
+        if not _are_classes(pool.y):
+            if self.per_class is not None:
+                raise ValueError(
+                    f"Weak.deal: per_class={self.per_class} needs labels that are whole class numbers, got "
+                    f"{pool.y.dtype} of shape {tuple(pool.y.shape)}. Leave per_class out."
+                )
+            return {None: self.size}
+        if self.per_class is not None:
+            return {label: hand for label, hand in enumerate(self.per_class) if hand}
+        present = sorted(set(pool.y.tolist()))
+        missing = sorted(set(range(max(present, default=0) + 1)) - set(present))
+        if missing:
+            raise ValueError(
+                f"Weak.deal: the pool has no record of class {', '.join(map(str, missing))}, but of {max(present)}. "
+                "Bring some, number the classes from 0, or say with per_class how many of each class a set holds."
+            )
+        if self.size % len(present):
+            raise ValueError(
+                f"Weak.deal: {self.size} records cannot be shared equally among the {len(present)} classes of the "
+                f"pool. Choose a multiple of {len(present)} as size, or say with per_class how many each has."
+            )
+        return dict.fromkeys(present, self.size // len(present))
+
+    @classmethod
+    def examples(cls) -> tuple[Weak, ...]:
+        """Instances to test."""
+        return cls(size=5), cls(size=2, per_class=(1, 0, 1))
+
+
+def _are_classes(y: Tensor) -> bool:
+    return y.ndim == 1 and not y.is_floating_point()
+
+
+def _on(records: Records, numbers: np.ndarray) -> Tensor:
+    return torch.from_numpy(numbers).to(records.x.device)

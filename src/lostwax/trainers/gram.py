@@ -1,0 +1,126 @@
+"""Heads on few records: the first layer trained in the span of its start and of the records.
+
+The gradient of a linear layer is a sum of the records it saw, so that full-batch descent never leaves
+
+    W_t = s_t W_0 + A_t X        b_t = s_t b_0 + A_t 1        (X a model's n records, A_t of n numbers an output)
+
+whatever the momentum, the weight decay and the layers behind it. With the Gram matrix X X^T computed once, a step costs
+n^2 products an output in place of 2 n d: the d features are touched at the start and at the end alone. It is the dual
+form of kernel methods, here exact at every step, and of use where features outnumber records, as with the heads of S2.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lostwax.trainers.fused.layers import flattens, plain
+from lostwax.trainers.stacked import Architecture, Params
+from lostwax.types import Cohort, Loss
+
+SCALE, ROWS = "scale of the start", "rows of the records"  # s_t and A_t; no parameter of a module is called so
+
+
+class Head(NamedTuple):
+    """A net that begins with a linear layer."""
+
+    weight: str  # the names of the layer's parameters
+    bias: str | None
+    rest: Architecture | None  # the layers behind it; None for a linear head
+
+    @classmethod
+    def of(cls, net: Architecture, cohort: Cohort) -> Head | None:
+        """For nets trained whole on records of each model's own, no more than there are features; None for others."""
+        layers, inputs = _layers(net.net), cohort.own.inputs  # (m, n, ...)
+        if layers and flattens(layers[0][1]):
+            layers, inputs = layers[1:], inputs.flatten(2)
+        if not layers or net.constants or len(cohort.shared):
+            return None
+        (name, first), *behind = layers
+        if type(first) is not nn.Linear or inputs.ndim != 3 or inputs.shape[1] > first.in_features:
+            return None
+        prefix = f"{name}." if name else ""
+        rest = Architecture(nn.Sequential(OrderedDict(behind)), {}) if behind else None
+        return cls(f"{prefix}weight", None if first.bias is None else f"{prefix}bias", rest)
+
+    def dual(self, start: Params, cohort: Cohort) -> Dual:
+        """The heads of a cohort, in coordinates."""
+        x = cohort.own.inputs.flatten(2)
+        gram, outputs = x @ x.mT, start[self.weight] @ x.mT
+        if self.bias is not None:
+            gram, outputs = gram + 1, outputs + start[self.bias].unsqueeze(-1)
+        return Dual(self, start, x, cohort.own.y, gram, outputs)
+
+
+class Dual(NamedTuple):
+    """m heads, each in coordinates of its own."""
+
+    head: Head
+    start: Params  # (m, ...) W_0, b_0 and the parameters of the rest
+    x: Tensor  # (m, n, d)
+    y: Tensor  # (m, n, ...)
+    gram: Tensor  # (m, n, n) inner products of the records; plus 1 where there is a bias, the weight of a constant
+    outputs: Tensor  # (m, h, n) of the first layer before training
+
+    @property
+    def origin(self) -> Params:
+        """W_0 = 1 W_0 + 0 X, and the rest as it is."""
+        rest = {name: value for name, value in self.start.items() if name not in (self.head.weight, self.head.bias)}
+        return {SCALE: self.gram.new_ones(1, 1, 1), ROWS: torch.zeros_like(self.outputs), **rest}
+
+    def gradient(self, loss: Loss, at: Params) -> Params:
+        """Of the mean loss: sum_i g_i x_i / n, g = d loss / d outputs; so no part of W_0, and g / n of the records."""
+        out = torch.baddbmm(at[SCALE] * self.outputs, at[ROWS], self.gram)  # s W_0 X^T + A X X^T, (m, h, n)
+        if self.head.rest is None:
+            slopes, to_out = Params(), _residual(loss, out, self.y)
+        else:
+            slopes, to_out = _pulled_back(self.head.rest, loss, _behind(at), out, self.y)
+        summed = {SCALE: torch.zeros_like(at[SCALE]), ROWS: to_out, **slopes}
+        return {name: slope / out.shape[-1] for name, slope in summed.items()}
+
+    def params(self, at: Params) -> Params:
+        """The heads themselves."""
+        weight, bias = self.head.weight, self.head.bias
+        trained = {**self.start, **_behind(at)}
+        trained[weight] = torch.baddbmm(at[SCALE] * self.start[weight], at[ROWS], self.x)  # (m, h, d)
+        if bias is not None:
+            trained[bias] = at[SCALE][..., 0] * self.start[bias] + at[ROWS].sum(-1)  # (m, h)
+        return trained
+
+
+def _behind(at: Params) -> Params:
+    """The parameters of the layers behind the first."""
+    return {name: value for name, value in at.items() if name not in (SCALE, ROWS)}
+
+
+def _residual(loss: Loss, out: Tensor, y: Tensor) -> Tensor:
+    """d loss / d outputs of linear heads, (m, c, n)."""
+    together = out.transpose(0, 1).flatten(1)  # (c, m n): to a loss, a record is a record, whosever it is
+    return loss.residual(together.mT, y.flatten(0, 1)).mT.reshape(-1, *y.shape[:2]).transpose(0, 1)
+
+
+def _pulled_back(rest: Architecture, loss: Loss, params: Params, out: Tensor, y: Tensor) -> tuple[Params, Tensor]:
+    """The same pulled back through the rest: to its parameters (m, ...), and to the outputs of the first layer."""
+
+    def of_one_model(params: Params, out: Tensor, y: Tensor) -> tuple[Params, Tensor]:
+        outputs, pull, *_ = torch.func.vjp(lambda params, out: rest(params, out.mT), params, out)
+        to_params, to_out = pull(loss.residual(outputs, y))
+        return dict(to_params), to_out
+
+    stacked: Callable[..., tuple[Params, Tensor]] = torch.func.vmap(of_one_model)
+    return stacked(params, out, y)  # (m, ...), (m, h, n)
+
+
+def _layers(net: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The net's layers, where it is nothing else than these, one after the other, each with parameters of its own."""
+    if type(net) is nn.Linear and plain(nn.Sequential(net)):
+        return [("", net)]
+    if not plain(net) or not isinstance(net, nn.Sequential):
+        return []
+    layers, parameters = list(net.named_children()), list(net.parameters())
+    alone = len(layers) == len(net) and len(parameters) == len(list(net.named_parameters(remove_duplicate=False)))
+    return layers if alone else []
