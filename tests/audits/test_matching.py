@@ -53,7 +53,7 @@ def test_an_audit_of_two_secrets_scores_each():
     assert audit.findings[0].rebuilt.all()
     assert audit.findings[0].labels_right.all()
     assert max(audit.findings[0].errors[audit.metric]) < 1e-10
-    assert "2 secrets each" in audit.threat
+    assert "knows 40 of 42 records" in audit.threat
     assert "certifies 4 of 4" in " ".join(audit.notes)
 
 

@@ -28,7 +28,7 @@ def game():
 def test_exactly_the_rows_that_move_hold_the_record(attack, erase, game):
     knowledge, cohort, release = game
     reconstruct = attack.prepare(knowledge, seed=0)
-    found = lw.Mnemonist(masks=100, erase=erase)(reconstruct, knowledge, release, cohort.own, seed=0)
+    found = lw.Mnemonist(masks=500, erase=erase)(reconstruct, knowledge, release, cohort.own, seed=0)
     assert found.holding(by=4) == HELD
     assert set(HELD) <= set(found.holding())
     scales = lw.row_scales(knowledge.trainer, knowledge.net, cohort, seed=1)
