@@ -9,7 +9,7 @@ LIVE = (2, 5)
 
 
 def game():
-    known, prior, secrets = lw.records.digits().split(200, 300, 60, seed=0)
+    known, prior, secrets = lw.records.digits().split(200, 300, 200, seed=0)
     net = lw.nets.mlp(64, 8, 10, activation=nn.ReLU)
     net[3].requires_grad_(False)
     start = {name: value[0] for name, value in lw.inits.He(seed=1)(net, [0], seed=0).items()}

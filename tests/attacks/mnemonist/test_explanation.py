@@ -28,7 +28,7 @@ def game():
 def test_exactly_the_rows_that_move_hold_the_record(attack, erase, game):
     knowledge, cohort, release = game
     reconstruct = attack.prepare(knowledge, seed=0)
-    found = lw.Mnemonist(masks=500, erase=erase)(reconstruct, knowledge, release, cohort.own, seed=0)
+    found = lw.Mnemonist(masks=100, erase=erase)(reconstruct, knowledge, release, cohort.own, seed=0)
     assert found.holding(by=4) == HELD
     assert set(HELD) <= set(found.holding())
     scales = lw.row_scales(knowledge.trainer, knowledge.net, cohort, seed=1)
@@ -135,7 +135,7 @@ def test_refusals(game):
         (lw.Mnemonist(), lw.GD(init=private), release, "but these are private. Use erase=ToMean"),
         (lw.Mnemonist(), lw.Optimum(), release, "the trainer is Optimum, which begins nowhere"),
         (lw.Mnemonist(erase=lw.ToMean()), knowledge.trainer, one, "and there is one"),
-        (lw.Mnemonist(), knowledge.trainer, one, "expected the truth of 1 models, got that of 60"),
+        (lw.Mnemonist(), knowledge.trainer, one, "expected the truth of 1 models, got that of 200"),
     ):
         other = lw.Knowledge(knowledge.net, trainer, knowledge.threat, knowledge.access, knowledge.prior)
         with pytest.raises(ValueError, match=sentence):
