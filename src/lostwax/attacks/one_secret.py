@@ -1,9 +1,19 @@
-"""Attacks that look for one record."""
+"""Objections of attacks that look for what an informed adversary does not know."""
 
 from __future__ import annotations
 
 from lostwax.threats import Informed
 from lostwax.types import Knowledge
+
+
+def not_informed(attack: str, work: str, knowledge: Knowledge) -> str | None:
+    """The objection of an attack whose work takes all other records to a game where they are not known."""
+    if isinstance(knowledge.threat, Informed):
+        return None
+    return (
+        f"{attack} cannot play this game: {work}, but the adversary is {type(knowledge.threat).__name__}. Use "
+        "threat=Informed(known)."
+    )
 
 
 def several_secrets(attack: str, knowledge: Knowledge) -> str | None:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from lostwax.access import Weights
-from lostwax.attacks.one_secret import several_secrets
+from lostwax.attacks.one_secret import not_informed, several_secrets
 from lostwax.threats import Informed
 from lostwax.trainers import DPSGD
 from lostwax.trainers.clipping import Clipping
@@ -82,14 +82,11 @@ class PublishedSteps:
 
 def no_steps(attack: object, knowledge: Knowledge) -> str | None:
     """The objection of an attack on published steps to a game that has none, or that it cannot follow."""
-    refusal, trainer = f"{type(attack).__name__} cannot play this game: ", knowledge.trainer
-    if not isinstance(knowledge.threat, Informed):
-        return refusal + (
-            "it subtracts the gradients of all known records, but the adversary is "
-            f"{type(knowledge.threat).__name__}. Use threat=Informed(known)."
-        )
-    if (several := several_secrets(type(attack).__name__, knowledge)) is not None:
-        return several
+    name, trainer = type(attack).__name__, knowledge.trainer
+    work = "it subtracts the gradients of all known records"
+    if (sentence := not_informed(name, work, knowledge) or several_secrets(name, knowledge)) is not None:
+        return sentence
+    refusal = f"{name} cannot play this game: "
     if not isinstance(trainer, DPSGD):
         return refusal + (
             f"it reads the noisy steps that DPSGD publishes, but the trainer is {type(trainer).__name__}, which "

@@ -32,7 +32,9 @@ class Mechanism(TypedDict):
 @final
 @dataclass(frozen=True, kw_only=True)
 class DPSGD(Stepwise):
-    """Each step draws every record with probability `sample_rate` and moves along
+    """Stochastic gradient descent with clipped gradients and Gaussian noise: differentially private training.
+
+    Each step draws every record with probability `sample_rate` and moves along
 
         g_t = (sum over the records drawn of  g min(1, C / |g|)  +  C sigma N(0, I)) / (sample_rate n)
 

@@ -11,7 +11,7 @@ from lostwax.attacks.ensemble.reconstructor import Inverting
 from lostwax.attacks.ensemble.simulation import First, Simulator
 from lostwax.attacks.kernel_ridge.regression import Regression
 from lostwax.attacks.newton import Newton
-from lostwax.attacks.one_secret import several_secrets
+from lostwax.attacks.one_secret import not_informed, several_secrets
 from lostwax.defences import undefended
 from lostwax.threats import Informed
 from lostwax.trainers.descent import Descent
@@ -64,13 +64,9 @@ class Ensemble:
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it cannot play this game."""
         refusal, prior, trainer = "Ensemble cannot play this game: ", knowledge.prior, undefended(knowledge.trainer)
-        if not isinstance(knowledge.threat, Informed):
-            return refusal + (
-                "it looks for the one missing record, but the adversary is "
-                f"{type(knowledge.threat).__name__}. Use threat=Informed(known)."
-            )
-        if (several := several_secrets("Ensemble", knowledge)) is not None:
-            return several
+        stranger = not_informed("Ensemble", "it looks for the one missing record", knowledge)
+        if (sentence := stranger or several_secrets("Ensemble", knowledge)) is not None:
+            return sentence
         if isinstance(trainer, Descent) and not trainer.public_start(knowledge.net):
             return refusal + (
                 "the initialisation is private, and moves the weights so much more than one record does that no number "

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from lostwax.attacks.one_secret import several_secrets
+from lostwax.attacks.one_secret import not_informed, several_secrets
 from lostwax.attacks.reconn.augment import Augment
 from lostwax.attacks.reconn.shadow_table import ShadowTable, adversary_seed, shadow_table
 from lostwax.seeds import generator
@@ -63,14 +63,11 @@ def check_settings(attack: Shadowed) -> None:
 
 def shadow_objection(attack: Shadowed, knowledge: Knowledge) -> str | None:
     """Why there cannot be shadow models for this game, or not so many."""
-    refusal, prior = f"{type(attack).__name__} cannot play this game: ", knowledge.prior
-    if not isinstance(knowledge.threat, Informed):
-        return refusal + (
-            "it rebuilds the one record that an informed adversary does not know, but the adversary is "
-            f"{type(knowledge.threat).__name__}. Use threat=Informed(known)."
-        )
-    if (several := several_secrets(type(attack).__name__, knowledge)) is not None:
-        return several
+    name, prior = type(attack).__name__, knowledge.prior
+    work = "it rebuilds the one record that an informed adversary does not know"
+    if (sentence := not_informed(name, work, knowledge) or several_secrets(name, knowledge)) is not None:
+        return sentence
+    refusal = f"{name} cannot play this game: "
     if not prior.x.is_floating_point():
         return refusal + f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
     if len(prior) < FEWEST:
