@@ -26,7 +26,7 @@ from lostwax.trainers import GD
 from lostwax.types import Records
 
 FEATURES, CLASSES, SIGMA = 256, 10, 0.002
-FEW, WHOLE = 20, 2_048  # heads, one by one, and dealt and drawn: starts are drawn on the CPU
+FEW = 20  # heads, one by one
 HEADS, TILE = {"cpu": 2_048, "cuda": 131_072}, {"cpu": 512, "cuda": 16_384}
 
 
@@ -38,7 +38,7 @@ class Starts:
 
     def __call__(self, net, numbers, *, seed):
         """Those of the models with these numbers."""
-        weight = self.weight[torch.as_tensor(numbers, device=self.weight.device)]
+        weight = self.weight[numbers]
         return {"weight": weight, "bias": weight.new_zeros(weight.shape[:2])}
 
 
@@ -104,7 +104,7 @@ def main():
         "Gram space": (heads, lambda: given(net, cohort, seed=0)),
         "stacked": (heads, lambda: given.differentiable(net, cohort, seed=0)),
         "one by one": (FEW, lambda: one_by_one(given, few, FEW)),
-        "dealt and drawn": (WHOLE, lambda: drawn(net, threat.deal(pool, WHOLE, seed=0), seed=0)),
+        "dealt and drawn": (heads, lambda: drawn(net, threat.deal(pool, heads, seed=0), seed=0)),
     }
     rates = contest(contests, options.repetitions, device)
     rate = {name: statistics.median(values) for name, values in rates.items()}

@@ -18,6 +18,8 @@ import argparse
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -30,13 +32,23 @@ from lostwax.attacks.kernel_ridge import Regressed
 from lostwax.attacks.reconn import Trained
 from lostwax.metrics import correlation, nearest_neighbour
 from lostwax.metrics.estimate import wilson
-from lostwax.reports.results import Row, write_rows
+from lostwax.reports.results import Row, read_rows, write_rows
 from lostwax.types import Access, Cohort, Knowledge, Records
 
 VICTIM = lw.GD(lr=0.2, momentum=0.9, steps=100, tf32=True)
 PRIVATE_START = lw.inits.LeCunNormal(seed=None)
 VALIDATION = 1 / 30  # of the prior's records
 TIMES = {1: "", 2: " twice"}
+PARTS = ("median", "beats", "labels")  # what a row tells beside the mean error
+SIZES = {  # the options of every script that are numbers: the default, and what it is
+    "known": (10_000, "records that the adversary knows"),
+    "shadows": (59_000, "records of the prior, each with a shadow model"),
+    "targets": (1_000, "victims, each with a secret record"),
+    "width": (2_048, "of the decoder's two hidden layers"),
+    "epochs": (50, "of the decoder's training"),
+    "members": (1, "decoders whose answers are averaged"),
+    "seed": (0, "of everything drawn"),
+}
 
 
 def all_weights(prior: Records) -> Access:
@@ -88,16 +100,7 @@ class Played(NamedTuple):
 
 def arguments(doc: str, rows: Iterable[str], **defaults: int) -> argparse.Namespace:
     """The options of every script; `defaults` are sizes of the script's own."""
-    sizes = {
-        "known": (10_000, "records that the adversary knows"),
-        "shadows": (59_000, "records of the prior, each with a shadow model"),
-        "targets": (1_000, "victims, each with a secret record"),
-        "width": (2_048, "of the decoder's two hidden layers"),
-        "epochs": (50, "of the decoder's training"),
-        "members": (1, "decoders whose answers are averaged"),
-        "seed": (0, "of everything drawn"),
-    }
-    chosen = {name: (defaults.get(name, size), what) for name, (size, what) in sizes.items()}
+    chosen = {name: (defaults.get(name, size), what) for name, (size, what) in SIZES.items()}
     made = parser(doc, rows, chosen)
     made.add_argument("--attack", choices=("reconn", "kernel"), default="reconn", help="who learns from the shadows")
     return made.parse_args()
@@ -239,14 +242,44 @@ def write(script: str, rows: Sequence[Row], options: argparse.Namespace) -> None
     write_rows(script, [replace(row, seed=options.seed) for row in rows], keep_others=True)
 
 
-def table(script: str, games: Mapping[str, Game], data: Split, options: argparse.Namespace) -> dict[str, Played]:
-    """The oracle, and then the games that are asked for, each written when it is done."""
+def table(
+    script: str,
+    games: Mapping[str, Game],
+    data: Split,
+    options: argparse.Namespace,
+    twins: Mapping[str, str] | None = None,
+) -> dict[str, Played]:
+    """The oracle, and then the games that are asked for, each written when it is done.
+
+    `twins` are games that Table II has under another name: where they were measured, they are not played again.
+    """
     write(script, [oracle_row(data)], options)
     played = {}
+    kind = ".kernel" if by_kernel(options) else ""
     for name in options.rows:
         start = time.perf_counter()
-        played[name] = play(games[name], data, options)
-        row = f"{name}.kernel" if by_kernel(options) else name
-        write(script, rows_of(row, games[name], played[name], data), options)
+        rows = rows_of_twin(name + kind, (twins or {}).get(name, "") + kind, options)
+        if not rows:
+            played[name] = play(games[name], data, options)
+            rows = rows_of(name + kind, games[name], played[name], data)
+        write(script, rows, options)
         print(f"  {time.perf_counter() - start:.0f} s", flush=True)
     return played
+
+
+def rows_of_twin(name: str, twin: str, options: argparse.Namespace) -> list[Row]:
+    """What Table II has of the same game, command and machine included; nothing where it was not played so."""
+    results = Path(__file__).parent / "results" / "s1_table2.json"
+    measured = read_rows(results) if results.exists() else []
+    wanted = (twin, *(f"{twin}.{part}" for part in PARTS))
+    return [
+        replace(row, id=name + row.id[len(twin) :], quantity=name + row.quantity[len(twin) :])
+        for row in measured
+        if row.id in wanted and all(asked_for(size, row.command) == getattr(options, size) for size in SIZES)
+    ]
+
+
+def asked_for(size: str, command: str) -> int:
+    """What the command of a row says, or the default."""
+    said = [word for option, word in pairwise(command.split()) if option == f"--{size}"]
+    return int(said[-1]) if said else SIZES[size][0]

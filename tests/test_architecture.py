@@ -14,6 +14,7 @@ ROOMS = [
     "types",
     "provenance",
     "seeds",
+    "philox",
     "losses",
     "equations",
     "inits",

@@ -117,6 +117,8 @@ def test_calibrate_and_its_labels(capsys):
     assert main(["calibrate", *words, "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["noise_multiplier"] == lostwax.calibrate(max_success=0.3, baseline=0.1, steps=10).noise_multiplier
+    assert main(["calibrate", "--max-success", "0.01", "--log-baseline", "-2000"]) == 0
+    assert "certified" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["bound --noise-multiplier 1", "calibrate --max-success 0.5"])

@@ -14,7 +14,7 @@ from torch import nn
 import lostwax
 from lostwax.access import Weights
 from lostwax.shadows import Game, Local, Store
-from lostwax.threats import Informed
+from lostwax.threats import Informed, Weak
 from lostwax.trainers import DPSGD, GD, Optimum
 from lostwax.types import Cohort, Hints, Knowledge, Records, Release
 
@@ -137,8 +137,9 @@ def test_attack_is_deterministic_and_a_function_of_the_release(attack, parts):
     net, threat = nn.Linear(4, 3), Informed(known, candidates=2)
     trainers = Optimum(), GD(lr=0.5, steps=5), DPSGD(lr=0.5, steps=5)
     games = [Knowledge(net, trainer, threat, Weights(), prior) for trainer in trainers]
+    games.append(Knowledge(net, trainers[1], Weak(size=3), Weights(), prior))
     knowledge = next(game for game in games if attack.objection(game) is None)
-    trainer = knowledge.trainer
+    trainer, threat = knowledge.trainer, knowledge.threat
     cohort = threat.deal(secrets, 4, seed=0)
     release, candidates = trainer(net, cohort, seed=0), threat.hints(cohort, secrets, seed=0).candidates
     one = attack.prepare(knowledge, seed=5)(release, Hints(candidates=candidates))
@@ -147,10 +148,12 @@ def test_attack_is_deterministic_and_a_function_of_the_release(attack, parts):
     turned = Release(
         flipped(release.params), None if release.steps is None else lambda: map(backwards, release.steps())
     )
-    same = attack.prepare(knowledge, seed=5)(turned, Hints(candidates=candidates[torch.arange(3, -1, -1)]))
+    backwards_too = None if candidates is None else candidates[torch.arange(3, -1, -1)]
+    same = attack.prepare(knowledge, seed=5)(turned, Hints(candidates=backwards_too))
     torch.testing.assert_close(same.records.x.flip(0), one.records.x)
-    assert one.records.x.shape == (4, 1, 4)
-    assert one.confidence.shape == (4, 1)
+    assert one.records.x.shape[::2] == (4, 4)  # of each game, k or fewer guesses
+    assert one.confidence.shape == one.records.y.shape == one.records.x.shape[:2]
+    assert 1 <= one.confidence.shape[1] <= cohort.secrets
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

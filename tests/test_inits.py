@@ -1,6 +1,7 @@
 """Starting points: the right spread, public or private."""
 
 import math
+import os
 from dataclasses import replace
 
 import pytest
@@ -20,10 +21,11 @@ SPREADS = [
 every_init = pytest.mark.parametrize("init", [init for init, _ in SPREADS], ids=str)
 
 
+@pytest.mark.parametrize("public", [True, False])
 @pytest.mark.parametrize(("init", "spread"), SPREADS, ids=lambda value: str(value)[:12])
-def test_weights_have_the_spread_of_their_fans(init, spread):
-    start = init(NET, [0], seed=0)
-    assert all(value.dtype == torch.float64 for value in start.values())
+def test_weights_have_the_spread_of_their_fans(init, spread, public):
+    start = (init if public else replace(init, seed=None))(NET, [7], seed=0)
+    assert all(value.dtype == torch.float64 for value in start.values() if public)
     for name, fan_in, fan_out in (("0.weight", 100, 1600), ("3.weight", 64, 200)):
         weight = start[name]
         assert weight.std().item() == pytest.approx(spread(fan_in, fan_out), rel=0.05)
@@ -48,7 +50,22 @@ def test_a_private_start_belongs_to_seed_and_number(init):
     start = private(NET, [3, 8], seed=0)["0.weight"]
     assert not torch.equal(start[0], start[1])
     assert torch.equal(private(NET, [8], seed=0)["0.weight"][0], start[1])
+    assert torch.equal(private(NET, torch.tensor([8]), seed=0)["0.weight"][0], start[1])
+    layers = torch.stack([private(NET, [8], seed=0)[name].flatten()[:6_400] for name in ("0.weight", "3.weight")])
+    assert torch.corrcoef(layers)[0, 1].abs() < 5 / 80, "two layers begin with the same numbers"
     assert not torch.equal(private(NET, [8], seed=1)["0.weight"][0], start[1])
+
+
+@pytest.mark.gpu
+@every_init
+def test_a_private_start_is_the_same_on_a_gpu(init):
+    if not torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1":
+        pytest.skip("no CUDA device, or kernels are interpreted")
+    private, numbers = replace(init, seed=None), torch.tensor([3, 8, 2**40])
+    here, there = private(NET, numbers, seed=0), private(NET, numbers.cuda(), seed=0)
+    for name, value in here.items():
+        assert there[name].is_cuda
+        torch.testing.assert_close(there[name].cpu(), value, rtol=1e-4, atol=1e-5)
 
 
 @every_init

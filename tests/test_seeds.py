@@ -1,5 +1,7 @@
 """Randomness by key."""
 
+import numpy as np
+
 from lostwax.seeds import generator
 
 
@@ -8,7 +10,7 @@ def draws(*key):
 
 
 def test_the_same_key_draws_the_same():
-    assert draws(0, "order", 3, 1) == draws(0, "order", 3, 1)
+    assert draws(0, "order", 3, 1) == draws(0, "order", 3, 1) == draws(np.int64(0), "order", np.int64(3), np.uint8(1))
 
 
 def test_every_part_of_the_key_counts():

@@ -26,8 +26,12 @@ if TYPE_CHECKING:
     from lostwax.adapters import load_weights as load_weights
     from lostwax.attacks import Adversarial as Adversarial
     from lostwax.attacks import Affine as Affine
+    from lostwax.attacks import Augmented as Augmented
     from lostwax.attacks import ClosedForm as ClosedForm
+    from lostwax.attacks import ConditionalReader as ConditionalReader
+    from lostwax.attacks import EmbeddingRecoNN as EmbeddingRecoNN
     from lostwax.attacks import Ensemble as Ensemble
+    from lostwax.attacks import FlatReader as FlatReader
     from lostwax.attacks import GradientInversion as GradientInversion
     from lostwax.attacks import InnerProducts as InnerProducts
     from lostwax.attacks import KernelRidge as KernelRidge
@@ -42,9 +46,11 @@ if TYPE_CHECKING:
     from lostwax.attacks import RecoNN as RecoNN
     from lostwax.attacks import Refit as Refit
     from lostwax.attacks import Repeats as Repeats
+    from lostwax.attacks import SetReader as SetReader
     from lostwax.attacks import Shifts as Shifts
     from lostwax.attacks import ToMean as ToMean
     from lostwax.attacks import ToStart as ToStart
+    from lostwax.attacks import WeakRecoNN as WeakRecoNN
     from lostwax.attacks import row_scales as row_scales
     from lostwax.audits import Audit as Audit
     from lostwax.audits import Verdict as Verdict
@@ -103,8 +109,12 @@ _HOME = {
     "Weights": "access",
     "Adversarial": "attacks",
     "Affine": "attacks",
+    "Augmented": "attacks",
     "ClosedForm": "attacks",
+    "ConditionalReader": "attacks",
+    "EmbeddingRecoNN": "attacks",
     "Ensemble": "attacks",
+    "FlatReader": "attacks",
     "KernelRidge": "attacks",
     "Perceptual": "attacks",
     "GradientInversion": "attacks",
@@ -119,9 +129,11 @@ _HOME = {
     "RecoNN": "attacks",
     "Refit": "attacks",
     "Repeats": "attacks",
+    "SetReader": "attacks",
     "Shifts": "attacks",
     "ToMean": "attacks",
     "ToStart": "attacks",
+    "WeakRecoNN": "attacks",
     "row_scales": "attacks",
 }
 _ROOMS = (

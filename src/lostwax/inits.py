@@ -1,8 +1,9 @@
 """Where training starts, as values.
 
 A `seed` here is public: an int means that everybody knows the start, and all models share it; None that each
-model draws its own, from the training's seed and its number. Drawn on the CPU in float64, so that the start
-is the same on every device and in every dtype.
+model draws its own, from the training's seed and its number. A public start is drawn on the CPU in float64, and is the
+same on every device and in every dtype; private ones are drawn where the training takes place (`philox/`), and are so
+to rounding.
 """
 
 from __future__ import annotations
@@ -12,22 +13,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Protocol, final
+from typing import NamedTuple, Protocol, final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lostwax.seeds import generator
+from lostwax import philox
+from lostwax.seeds import generator, key
 
 Params = dict[str, Tensor]
+Numbers = Tensor | Sequence[int]  # (m,) of models; a tensor lies where their starts are wanted
 
 
 class Init(Protocol):
     """A starting point."""
 
-    def __call__(self, net: nn.Module, numbers: Sequence[int], *, seed: int) -> Params:
-        """The trainable parameters of the models with these numbers, (m, ...), float64 on the CPU."""
+    def __call__(self, net: nn.Module, numbers: Numbers, *, seed: int) -> Params:
+        """The trainable parameters of the models with these numbers, (m, ...)."""
         ...
 
 
@@ -36,42 +39,105 @@ def trainable(net: nn.Module) -> Params:
     return {name: value.detach() for name, value in net.named_parameters() if value.requires_grad}
 
 
+class _Draws(Protocol):
+    """Where the numbers of a start come from: one for all models (...), or one for each (m, ...)."""
+
+    def normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """N(0, 1) for the parameter of this name."""
+        ...
+
+    def uniform(self, name: str, shape: tuple[int, ...], bound: float) -> Tensor:
+        """Uniform in [-bound, bound]."""
+        ...
+
+    def same(self, value: Tensor) -> Tensor:
+        """Nothing drawn."""
+        ...
+
+
+class _One(NamedTuple):
+    """A start for all, drawn parameter after parameter."""
+
+    random: np.random.Generator
+
+    def normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        return torch.from_numpy(self.random.standard_normal(shape))
+
+    def uniform(self, name: str, shape: tuple[int, ...], bound: float) -> Tensor:
+        return torch.from_numpy(self.random.uniform(-bound, bound, shape))
+
+    def same(self, value: Tensor) -> Tensor:
+        return value
+
+
+class _Each(NamedTuple):
+    """A start for each model, drawn by the parameter's name and the model's number; all of it in float32."""
+
+    numbers: Tensor  # (m,)
+    seed: int
+
+    def normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        return philox.normal(key(self.seed, "init", name), self.numbers, math.prod(shape)).reshape(-1, *shape)
+
+    def uniform(self, name: str, shape: tuple[int, ...], bound: float) -> Tensor:
+        return bound * philox.uniform(key(self.seed, "init", name), self.numbers, math.prod(shape)).reshape(-1, *shape)
+
+    def same(self, value: Tensor) -> Tensor:
+        return _for_all(value.float(), self.numbers)
+
+
+def _for_all(value: Tensor, numbers: Tensor) -> Tensor:
+    return value.to(numbers.device).expand(len(numbers), *value.shape)
+
+
 @dataclass(frozen=True)
 class _Seeded(ABC):
     seed: int | None = field(default=0, kw_only=True)
 
     @final
-    def __call__(self, net: nn.Module, numbers: Sequence[int], *, seed: int) -> Params:
+    def __call__(self, net: nn.Module, numbers: Numbers, *, seed: int) -> Params:
         """One start for all where it is public, else one a model."""
-        if self.seed is not None:
-            start = self._draw(net, generator(self.seed, "init"))
-            return {name: value.expand(len(numbers), *value.shape) for name, value in start.items()}
-        starts = [self._draw(net, generator(seed, "init", number)) for number in numbers]
-        return {name: torch.stack([start[name] for start in starts]) for name in starts[0]}
+        models = torch.as_tensor(numbers)
+        if self.seed is None:
+            return self._private(net, models, seed)
+        start = self._public(net, generator(self.seed, "init"))
+        return {name: _for_all(value, models) for name, value in start.items()}
 
     @abstractmethod
-    def _draw(self, net: nn.Module, random: np.random.Generator) -> Params:
-        """One model's start."""
+    def _public(self, net: nn.Module, random: np.random.Generator) -> Params:
+        """A start for all models, (...), float64."""
+
+    @abstractmethod
+    def _private(self, net: nn.Module, numbers: Tensor, seed: int) -> Params:
+        """A start for each, (m, ...), where the numbers lie."""
 
 
 @dataclass(frozen=True)
 class _Weights(_Seeded):
     """Matrices and kernels are drawn, biases 0, other vectors (a GroupNorm's scale) as the net has them."""
 
-    def _draw(self, net: nn.Module, random: np.random.Generator) -> Params:
+    @final
+    def _public(self, net: nn.Module, random: np.random.Generator) -> Params:
+        return self._start(net, _One(random))
+
+    @final
+    def _private(self, net: nn.Module, numbers: Tensor, seed: int) -> Params:
+        return self._start(net, _Each(numbers, seed))
+
+    def _start(self, net: nn.Module, draws: _Draws) -> Params:
         start: Params = {}
         for name, value in trainable(net).items():
             if value.ndim >= 2:
-                start[name] = torch.from_numpy(self._weight(tuple(value.shape), random))
+                start[name] = self._weight(name, tuple(value.shape), draws)
             elif "bias" in name.rpartition(".")[2]:
-                start[name] = torch.zeros(value.shape, dtype=torch.float64)
+                start[name] = draws.same(torch.zeros(value.shape, dtype=torch.float64))
             else:
-                start[name] = value.double().cpu()
+                start[name] = draws.same(value.double().cpu())
         return start
 
     @abstractmethod
-    def _weight(self, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-        """One weight, (out, in, ...)."""
+    def _weight(self, name: str, shape: tuple[int, ...], draws: _Draws) -> Tensor:
+        """The weight of this name, (out, in, ...)."""
 
 
 def _fans(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -85,9 +151,9 @@ def _fans(shape: tuple[int, ...]) -> tuple[int, int]:
 class LeCunNormal(_Weights):
     """N(0, 1 / fan_in), biases 0: the start of S1, Table V."""
 
-    def _weight(self, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    def _weight(self, name: str, shape: tuple[int, ...], draws: _Draws) -> Tensor:
         fan_in, _ = _fans(shape)
-        return random.standard_normal(shape) / math.sqrt(fan_in)
+        return draws.normal(name, shape) / math.sqrt(fan_in)
 
 
 @final
@@ -95,9 +161,9 @@ class LeCunNormal(_Weights):
 class He(_Weights):
     """N(0, 2 / fan_in), biases 0: torch's kaiming_normal_."""
 
-    def _weight(self, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    def _weight(self, name: str, shape: tuple[int, ...], draws: _Draws) -> Tensor:
         fan_in, _ = _fans(shape)
-        return random.standard_normal(shape) * math.sqrt(2 / fan_in)
+        return draws.normal(name, shape) * math.sqrt(2 / fan_in)
 
 
 @final
@@ -105,9 +171,9 @@ class He(_Weights):
 class Glorot(_Weights):
     """Uniform within sqrt(6 / (fan_in + fan_out)), biases 0: torch's xavier_uniform_."""
 
-    def _weight(self, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    def _weight(self, name: str, shape: tuple[int, ...], draws: _Draws) -> Tensor:
         bound = math.sqrt(6 / sum(_fans(shape)))
-        return random.uniform(-bound, bound, shape)
+        return draws.uniform(name, shape, bound)
 
 
 @final
@@ -121,8 +187,8 @@ class Normal(_Weights):
         if not self.sigma >= 0:
             raise ValueError(f"Normal: expected sigma >= 0, got {self.sigma}.")
 
-    def _weight(self, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-        return random.standard_normal(shape) * self.sigma
+    def _weight(self, name: str, shape: tuple[int, ...], draws: _Draws) -> Tensor:
+        return draws.normal(name, shape) * self.sigma
 
 
 @final
@@ -133,7 +199,7 @@ class TorchDefault(_Seeded):
     Drawn by torch's own generator, which keeps 32 bits of a seed: among 100,000 private starts a pair is alike.
     """
 
-    def _draw(self, net: nn.Module, random: np.random.Generator) -> Params:
+    def _public(self, net: nn.Module, random: np.random.Generator) -> Params:
         fresh = deepcopy(net).cpu().double()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(random.integers(2**63)))
@@ -143,6 +209,10 @@ class TorchDefault(_Seeded):
                     reset()
         return trainable(fresh)
 
+    def _private(self, net: nn.Module, numbers: Tensor, seed: int) -> Params:
+        starts = [self._public(net, generator(seed, "init", number)) for number in numbers.tolist()]
+        return {name: torch.stack([start[name] for start in starts]).to(numbers.device) for name in starts[0]}
+
 
 @final
 @dataclass(frozen=True)
@@ -151,7 +221,7 @@ class Given:
 
     state: Mapping[str, Tensor]
 
-    def __call__(self, net: nn.Module, numbers: Sequence[int], *, seed: int) -> Params:
+    def __call__(self, net: nn.Module, numbers: Numbers, *, seed: int) -> Params:
         """The given values, the same for every model."""
         start: Params = {}
         for name, value in trainable(net).items():
@@ -159,5 +229,5 @@ class Given:
             if given is None or given.shape != value.shape:
                 got = "nothing" if given is None else f"shape {tuple(given.shape)}"
                 raise ValueError(f"Given: expected {name} of shape {tuple(value.shape)} in state, got {got}.")
-            start[name] = given.detach().double().cpu().expand(len(numbers), *value.shape)
+            start[name] = _for_all(given.detach().double(), torch.as_tensor(numbers))
         return start

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from hashlib import blake2b
+from operator import index
 
 import numpy as np
+
+GENERATION = 2  # of the ways in which seeds become draws: when one changes, models of before are other models
 
 
 def key(seed: int, *purpose: int | str) -> int:
     """128 bits for one purpose."""
-    return int.from_bytes(blake2b(repr((int(seed), *purpose)).encode(), digest_size=16).digest(), "big")
+    words = (int(seed), *(part if isinstance(part, str) else index(part) for part in purpose))
+    return int.from_bytes(blake2b(repr(words).encode(), digest_size=16).digest(), "big")
 
 
 def generator(seed: int, *purpose: int | str) -> np.random.Generator:
-    """The generator of one purpose: `generator(seed, "order", model, epoch)`.
+    """The generator of one purpose: `generator(seed, "order", epoch)`.
 
     numpy's: torch's CPU generator keeps 32 bits of its seed, and among a million models some would be twins.
     """

@@ -23,10 +23,15 @@ def one_after_the_other(net, release, queries):
     return torch.stack(answers)
 
 
+def started(net, models):
+    """Models as they would start, each its own."""
+    return Release({name: value.double() for name, value in LeCunNormal(seed=None)(net, range(models), seed=0).items()})
+
+
 @pytest.mark.parametrize("net", [mlp(4, 5, 3), nn.Sequential(mlp(4, 5, 3), nn.LayerNorm(3))])
 def test_it_is_the_plain_loop_over_models(net, monkeypatch):
     monkeypatch.setattr(logits, "MODELS_AT_A_TIME", 4)
-    release = Release(LeCunNormal(seed=None)(net, range(10), seed=0))
+    release = started(net, 10)
     seen = Logits(QUERIES)(net, release)
     assert seen.shape == (10, 7 * 3)
     torch.testing.assert_close(seen, one_after_the_other(net, release, QUERIES), rtol=1e-12, atol=1e-12)
@@ -37,7 +42,7 @@ def test_frozen_layers_answer_too():
     net = mlp(4, 5, 3)
     for value in net[1].parameters():
         value.requires_grad_(False)
-    release = Release(LeCunNormal(seed=None)(net, range(3), seed=0))
+    release = started(net, 3)
     assert set(release.params) == {"3.weight", "3.bias"}
     torch.testing.assert_close(Logits(QUERIES)(net, release), one_after_the_other(net, release, QUERIES))
 
@@ -49,5 +54,5 @@ def test_queries_are_checked(queries):
 
 
 def test_examples_fit_a_net_of_four_inputs():
-    release = Release(LeCunNormal(seed=None)(mlp(4, 3), range(2), seed=0))
+    release = started(mlp(4, 3), 2)
     assert [access(mlp(4, 3), release).shape for access in Logits.examples()] == [(2, 12)]

@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 import lostwax as lw
+from lostwax.audits.cost import shortened
+from lostwax.metrics import Null
 from lostwax.types import Guess, Records
 
 NET, TRAINER, THREAT = nn.Linear(40, 10), lw.GD(steps=5, init=lw.inits.Normal(0.002, seed=None)), lw.Weak(size=20)
@@ -68,10 +70,11 @@ def test_guesses_are_taken_in_the_order_that_suits_them(parts):
 def test_chance_is_matched_as_well(parts):
     """Who needs no release does as well on another game's secrets as on its own: nothing is left at a low FPR."""
     audit = audited(parts, ClassMeans(), games=25)
-    (nulls,) = audit.findings[0].null_errors.values()
-    assert len(nulls) == 25 * 20
-    assert np.median(nulls) == pytest.approx(np.median(audit.errors), rel=0.1)
-    assert audit.tpr(at_fpr=0.05).low < 0.05
+    for null in Null:
+        nulls = audit.findings[0].null_errors[null]
+        assert len(nulls) == 25 * 20
+        assert np.median(nulls) == pytest.approx(np.median(audit.errors), rel=0.1)
+        assert audit.tpr(at_fpr=0.05, null=null).low < 0.05
 
 
 def test_attacks_on_the_one_missing_record_say_that_they_cannot_play(parts):
@@ -89,3 +92,20 @@ def test_a_prior_without_one_of_the_classes_is_refused(parts):
     prior, _ = parts
     with pytest.raises(ValueError, match="no record of class 3"):
         audited(parts, ClassMeans(), prior=prior[prior.y != 3])
+
+
+def test_an_attack_that_goes_by_the_clock_takes_the_time_there_is(parts, monkeypatch):
+    small = {"reader": lw.SetReader(width=16, layers=1, heads=2), "decoder": lw.decoders.MLPDecoder(width=16)}
+    endless = lw.WeakRecoNN(**small, steps=10**6, batch_size=8)
+    monkeypatch.setattr("lostwax.audits.choice.all_attacks", lambda knowledge: (endless,))
+    torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # torch's first optimiser takes seconds to come
+    audit = audited(parts, None, max_minutes=0.2)
+    (finding,) = audit.findings
+    assert finding.name == "WeakRecoNN"
+
+
+def test_it_is_shortened_and_others_are_left_alone():
+    assert shortened(lw.WeakRecoNN(minutes=10), 60).minutes == pytest.approx(0.6)
+    assert shortened(lw.WeakRecoNN(minutes=None), 60).minutes == pytest.approx(0.6)
+    assert shortened(lw.WeakRecoNN(minutes=0.1), 60).minutes == 0.1
+    assert shortened(lw.RecoNN(), 60) == lw.RecoNN()

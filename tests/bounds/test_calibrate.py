@@ -29,6 +29,23 @@ def test_full_batches_have_a_closed_form(target, baseline, steps):
     assert bound(noise_multiplier=0.9999 * plan.noise_multiplier, steps=steps, baseline=baseline).lower > target
 
 
+@pytest.mark.parametrize(("target", "log_baseline", "rate", "steps"), [(0.2, -800.0, 1.0, 10), (0.3, -30.0, 0.2, 30)])
+def test_a_blind_guess_too_small_for_a_float(target, log_baseline, rate, steps):
+    plan = calibrate(max_success=target, log_baseline=log_baseline, sample_rate=rate, steps=steps)
+    run = {"sample_rate": rate, "steps": steps, "log_baseline": log_baseline}
+    assert plan.ceiling.upper <= target
+    assert bound(noise_multiplier=0.9998 * plan.noise_multiplier, **run, tolerance=1e-8).lower > target
+
+
+def test_a_log_is_the_number_it_is_of():
+    run = {"max_success": 0.3, "steps": 10}
+    assert calibrate(log_baseline=math.log(0.1), **run) == calibrate(baseline=0.1, **run)
+    with pytest.raises(ValueError, match="exactly one of baseline and log_baseline, got both"):
+        calibrate(baseline=0.1, log_baseline=math.log(0.1), **run)
+    with pytest.raises(ValueError, match=r"max_success=0.3 to be above exp\(log_baseline=-1.0\)"):
+        calibrate(log_baseline=-1.0, **run)
+
+
 def test_the_example_of_the_notes():
     plan = calibrate(max_success=0.3, baseline=0.1, sample_rate=0.02, steps=1000)
     assert plan.noise_multiplier == pytest.approx(1.05507, abs=5e-5)

@@ -26,7 +26,9 @@ def test_underflow_and_overflow_stay_on_the_safe_side():
 
 def test_it_reads_as_a_sentence():
     text = str(bound(noise_multiplier=1.0, baseline=0.1))
-    assert text.startswith("success between 0.38914 and 0.38914 (blind guess 0.1, 3.8914 times that; certified")
+    assert text.startswith("success 0.38914 (blind guess 0.1, 3.8914 times that; certified")  # both ends
+    apart = Ceiling(math.log(0.2), math.log(0.4), math.log(0.1), "test", certified=False, estimate=0.3)
+    assert str(apart).startswith("success estimated between 0.2 and 0.4 (blind guess 0.1, 4 times that; not certified")
 
 
 def test_it_is_broken_beyond_three_standard_errors():

@@ -1,6 +1,10 @@
 import math
 
 import pytest
+from dp_accounting.dp_event import GaussianDpEvent
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.privacy_accountant import NeighboringRelation
+from scipy.stats import norm
 
 from lostwax.bounds.epsilon import epsilon_of
 
@@ -17,6 +21,21 @@ def test_epsilon_is_that_of_the_gaussian_mechanism():
     assert reached == pytest.approx(delta, rel=1e-2)
     assert reached <= delta
     assert epsilon_of(noise, 0.1, 1, delta) < epsilon
+
+
+@pytest.mark.parametrize(
+    ("noise", "steps", "delta"), [(1.0, 4, 1e-5), (5.0, 300, 1e-8), (0.4, 1, 0.1), (40.0, 1, 1e-3)]
+)
+def test_full_batches_agree_with_dp_accounting(noise, steps, delta):
+    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(GaussianDpEvent(noise), steps)
+    theirs = accountant.get_epsilon(delta)  # rounded up to a grid
+    assert epsilon_of(noise, 1.0, steps, delta) == pytest.approx(theirs, rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize("noise", [1e-2, 1e-3, 1e-6])
+def test_hardly_any_noise(noise):
+    mu = 1 / noise
+    assert epsilon_of(noise, 1.0, 1, 1e-5) == pytest.approx(mu**2 / 2 + mu * norm.isf(1e-5), rel=1e-2)
 
 
 def test_a_coarser_grid_only_raises_it():

@@ -98,6 +98,13 @@ def test_too_few_nulls_are_refused():
         true_positives(np.zeros((5, 2)), np.arange(99.0), null=Null.OTHER_SECRETS)
 
 
+def test_an_interval_that_says_nothing_says_so():
+    vague, sure = (true_positives(np.zeros(20), np.arange(n), null=Null.OTHER_SECRETS) for n in (99.0, 2_000.0))
+    assert (vague.low, vague.high) == (0.0, 1.0)
+    assert "TPR 1.000 at FPR 1 % (20 games, too few to bound the true rate with 95 % confidence; null: 99" in str(vague)
+    assert "(20 games, 95 % CI 0.8" in str(sure)
+
+
 def test_other_secrets_are_other():
     truth = torch.tensor([[0.0], [1.0], [3.0]])
     assert other_secrets(MSE(), truth, truth).tolist() == [1.0, 4.0, 9.0]

@@ -3,6 +3,7 @@
 import runpy
 import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,9 +11,13 @@ import torch
 
 import lostwax as lw
 from lostwax.reports.results import read_rows
+from lostwax.tensor_files import write_tensors
+from lostwax.trainers.accounting import noise_for
 
 SIZES = "--known 20 --shadows 30 --targets 6 --width 16 --epochs 2"
 CIFAR_SIZES = "--known 8 --shadows 12 --targets 4 --epochs 1"
+S4_SIZES = "--known 20 --shadows 40 --targets 6 --epochs 1 --masks 40"
+WEAK_SIZES = "--games 12 --steps 2 --batch 4 --width 1 --copies 2"
 # script -> what is asked for, and how many numbers come of it
 RUNS = {
     "s1_table2": (f"{SIZES} --rows logits", 1 + 4),
@@ -24,11 +29,20 @@ RUNS = {
     "s1_figure13": (f"{SIZES} --shadows 50 --rows warm", 1 + 1 + 4),
     "s1_figure21": (SIZES, 1 + 4 + 2),
     "s1_figure22": (f"{SIZES} --rows relu", 4),
+    "s2_pretrain": ("--steps 2 --batch 16 --rows 10", 1),
+    "s2_table1": (f"{WEAK_SIZES} --rows mnist_10", 9),
+    "s2_dp": (f"{WEAK_SIZES} --rows epsilon_50", 1 + 9 + 1),
     "s3_attacks": (
         "--repetitions 20 --pool 40 --test 50 --iterations 3 --epsilons 4 100 --rows clip_1 batches priors gradient",
         2 * 5 + 5 + 2 * 5 + 5,
     ),
-    "s4_table3": ("--known 20 --shadows 40 --targets 6 --epochs 1 --masks 40 --rows relu_1", 11),
+    "s4_table3": (f"{S4_SIZES} --rows relu_1", 1 + 4 * 2 + 1 + 2 * 2),
+    "s4_figure1": (f"{S4_SIZES} --rows sigmoid_2", 1 + 2 + 1 + 4),
+    "s4_figure8": (f"{S4_SIZES} --rows relu_2", 4 + 2 * (4 + 1)),
+    "s4_newton": (
+        "--known 8 --shadows 20 --targets 2 --attacked 2 --bank 4 --products 3 --rows relu_1 --attacks newton",
+        1 + 5,
+    ),
     "newton_defences": ("--known 20 --prior 30 --targets 2 --test 30 --rows none noise_1e-3", 3 + 2 * 3),
     "newton_cifar": ("--known 8 --prior 20 --targets 2 --bank 4 --products 5", 9),
     "ensemble_relu": (f"{SIZES} --targets 2 --models 10 --rounds 2 --rows private_0.2_512", 8 + 1),
@@ -47,28 +61,39 @@ SMALLER = {
         ("looks: bool = True", "looks: bool = False"),
     ],
     "s1_figure9": [("STEPS = 1e-3, 1e-5, 100", "STEPS = 1e-3, 1e-5, 10")],
+    "s2_data": [("SIDE = 32", "SIDE = 16")],
+    "s2_heads": [
+        ("HEADS, JUDGED = 500, 2_000", "HEADS, JUDGED = 20, 100"),
+        ("steps=26 + 3 * size // 5", "steps=2"),
+        ("default_factory=lw.SetReader", "default_factory=lambda: lw.SetReader(width=8, layers=1, heads=2)"),
+    ],
+    "s2_pretrain": [('"DejaVuSans", "DejaVuSerif", "STIXGeneral"', '"DejaVuSansMono"'), ("FACES = 8", "FACES = 4")],
     "s3_attacks": [("steps: int = 100", "steps: int = 3"), ("steps=1_000, known=499", "steps=6, known=40")],
     "s4_table3": [
         ("ConvDecoder()", "ConvDecoder(channels=(1, 1))"),
         ("STEPS = 40", "STEPS = 5"),
-        ("3_072, 10, 10, 10, 10", "3_072, 5, 10"),
+        ("3_072, 10, 10, 10, 10", "3_072, 4, 10"),
+        ("RowDecoder(sums=8)", "RowDecoder(sums=1, width=8)"),
     ],
     "newton_defences": [("lw.Newton(", "lw.Newton(coordinates=5, ")],
 }
+SET_UPS = ("s1_mnist", "s1_cifar", "s2_data", "s2_heads", "s2_pictures")
 NO_OPTIONS = ("s3_table2", "s3_fixed_epsilon")
 ONLY_HELP = ("s1_table3", "s1_table4", "s1_figure5", "s1_figure17", "newton_mnist")
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Digits as MNIST, as letters, and in three colours as CIFAR-10."""
+    """Digits as MNIST, as letters, and in three colours as CIFAR-10, a third of them to test; a base model."""
     folder = tmp_path_factory.mktemp("data")
     small = lw.records.digits()
-    labels = {"labels": small.y.numpy(), "split": small.y.numpy() * 0}
+    labels = {"labels": small.y.numpy(), "split": (np.arange(len(small)) % 3 == 0).astype(np.uint8)}
     for name, size in (("mnist", 28), ("cifar10", 32)):
         images = torch.nn.functional.interpolate(small.x, size=size, mode="bilinear")[:, 0].mul(255).byte().numpy()
         np.savez(folder / f"{name}.npz", images=images if size == 28 else np.stack([images] * 3, -1), **labels)
-    shutil.copy(folder / "mnist.npz", folder / "emnist_letters_part.npz")
+    with np.load(folder / "mnist.npz") as digits:  # EMNIST counts from 1
+        np.savez(folder / "emnist_letters_part.npz", **{**digits, "labels": digits["labels"] + 1})
+    write_tensors(folder / "vgg11.safetensors", lw.nets.vgg11(size=16)[:-1].state_dict())
     return folder
 
 
@@ -88,8 +113,9 @@ def papers(root, tmp_path, monkeypatch):
     precision = torch.get_float32_matmul_precision()
     yield copy
     torch.set_float32_matmul_precision(precision)
-    for name in SMALLER:
-        sys.modules.pop(name, None)
+    for name, module in list(sys.modules.items()):
+        if Path(getattr(module, "__file__", None) or "").is_relative_to(copy):
+            del sys.modules[name]
 
 
 def run(script, words, monkeypatch):
@@ -102,6 +128,18 @@ def test_the_numbers_asked_for_are_written(name, papers, data, monkeypatch):
     words, count = RUNS[name]
     run(papers / f"{name}.py", f"{words} --data {data}", monkeypatch)
     check(read_rows(papers / "results" / f"{name}.json"), count)
+
+
+def test_a_game_that_two_tables_share_is_played_once(papers, data, monkeypatch):
+    words = f"{SIZES} --data {data}"
+    run(papers / "s1_table2.py", f"{words} --rows random_start", monkeypatch)
+    run(papers / "s1_table3.py", f"{words} --rows private_0.2_0.9", monkeypatch)
+    (_, *ours), (_, *theirs) = (read_rows(papers / "results" / f"s1_table{table}.json") for table in (3, 2))
+    assert [row.id for row in ours] == [f"private_0.2_0.9{part}" for part in ("", ".median", ".beats", ".labels")]
+    assert [(row.value, row.command) for row in ours] == [(row.value, row.command) for row in theirs]
+    run(papers / "s1_table3.py", f"{words} --rows private_0.2_0.9 --epochs 1", monkeypatch)
+    (_, *ours) = read_rows(papers / "results" / "s1_table3.json")
+    assert all(row.command.endswith("--epochs 1") for row in ours)  # another decoder is another game
 
 
 @pytest.mark.parametrize("name", CIFAR_RUNS)
@@ -133,10 +171,24 @@ def test_help_names_the_rows(name, papers, monkeypatch, capsys):
     assert all(row in help_text for row in rows)
 
 
+def test_the_noise_written_down_is_the_accountants(papers):
+    written = runpy.run_path(str(papers / "s2_dp.py"))
+    noise = noise_for(50, written["DELTA"], steps=32, sample_rate=written["RATE"])
+    assert written["NOISE"][50] == pytest.approx(noise, rel=1e-3)
+
+
+def test_the_largest_epsilon_that_is_safe_is_read_off_between_points(papers):
+    script = runpy.run_path(str(papers / "s2_dp.py"))
+    point, safe = script["Point"], script["largest_safe"]
+    assert safe([point(40, 0.02), point(10, 0.01)]) == pytest.approx(20)  # half-way, in log epsilon
+    assert safe([point(10, 0.01), point(40, 0.015)]) == 40
+    assert safe([point(10, 0.02), point(40, 0.01)]) == 0
+
+
 def test_every_script_is_tried(root):
-    rooms = "s1", "s3", "s4", "newton", "ensemble"
+    rooms = "s1", "s2", "s3", "s4", "newton", "ensemble"
     ours = [path for room in rooms for path in (root / "papers").glob(f"{room}_*.py")]
-    scripts = {path.stem for path in ours} - {"s1_mnist", "s1_cifar", *NO_OPTIONS}  # which only set up, or just run
+    scripts = {path.stem for path in ours} - {*SET_UPS, *NO_OPTIONS}  # which only set up, or just run
     assert scripts == {*RUNS, *CIFAR_RUNS, *ONLY_HELP}, (
         "name a new script in RUNS, or, where it takes long, in ONLY_HELP"
     )

@@ -66,12 +66,12 @@ class Opened:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, audit_of):
-    """A report of each of three kinds."""
-    kinds = ("of_pictures", "by_accident", "under_a_ceiling")
+    """A report of each of four kinds."""
+    kinds = ("of_pictures", "by_accident", "under_a_ceiling", "held_by_neurons")
     return {kind: lw.report(audit_of(kind), tmp_path_factory.mktemp(kind)) for kind in kinds}
 
 
-@pytest.mark.parametrize("kind", ["of_pictures", "by_accident", "under_a_ceiling"])
+@pytest.mark.parametrize("kind", ["of_pictures", "by_accident", "under_a_ceiling", "held_by_neurons"])
 def test_opens_from_a_file_and_asks_nobody(kind, browser, folders, artefacts):
     opened = Opened(browser, folders[kind])
     assert opened.said == []

@@ -2,10 +2,15 @@ import base64
 import io
 
 import numpy as np
+import pytest
 import torch
 from matplotlib.image import imread
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import Ridge
 
+import lostwax as lw
 from lostwax.reports.gallery import are_pictures, labels, rows
+from lostwax.reports.html import render
 from lostwax.types import Records
 
 
@@ -29,7 +34,18 @@ def test_tables_show_numbers(audit_of):
     audit = audit_of("of_a_table")
     pair = rows(audit)[0].pairs[0]
     assert pair.pictures is None
-    assert [true for true, _ in pair.numbers] == audit.truth.x[pair.place].tolist()
+    assert [true for _, true, _ in pair.numbers] == audit.truth.x[pair.place].tolist()
+    assert [name for name, _, _ in pair.numbers] == [str(place) for place in range(1, 11)]
+
+
+@pytest.mark.parametrize("named", ["the data", "the model"])
+def test_tables_show_the_names_of_features(named):
+    pytest.importorskip("pandas")
+    X, y = load_diabetes(return_X_y=True, as_frame=True)
+    model = Ridge(alpha=0.1).fit(X if named == "the model" else X.to_numpy(), y)
+    audit = lw.audit(model, (X if named == "the data" else X.to_numpy(), y), games=2)
+    assert [name for name, _, _ in rows(audit)[0].pairs[0].numbers] == list(X.columns)
+    assert "<th>bmi</th>" in render(audit, {}, records=True)
 
 
 def test_what_is_hidden_by_accident_is_shown_again_from_the_optimum(audit_of):

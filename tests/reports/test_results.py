@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -31,6 +32,19 @@ def test_the_page_shows_every_row(tmp_path):
     assert "| ratio | 3.25 | 3 to 3.5 |  |  |" in text
     assert "| none | 0 |" in text
     assert text.index("papers/one") < text.index("benchmarks/two")
+
+
+def test_of_many_rows_most_are_folded_away(tmp_path):
+    (tmp_path / "papers").mkdir()
+    many = [Row(str(i), f"number {i} ", float(i)) for i in range(60)]
+    write_rows(str(tmp_path / "papers" / "many.py"), many)
+    shown, folded = page(tmp_path).split("<summary>50 more rows</summary>")
+    assert shown.count("| number") == 10
+    assert folded.count("| number") == 50
+    assert folded.count("| quantity |") == 1
+    write_rows(str(tmp_path / "papers" / "many.py"), [*many[:-1], replace(many[-1], paper=60.0)])
+    shown, folded = page(tmp_path).split("<summary>59 more rows</summary>")
+    assert shown.count("| number") == shown.count("| number 59 ") == 1
 
 
 def test_a_row_of_another_shape_is_named(tmp_path):

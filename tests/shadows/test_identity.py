@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
+from lostwax import philox
 from lostwax.defences import Defended, Rounded
 from lostwax.inits import Given, LeCunNormal
 from lostwax.shadows import Game
@@ -49,6 +50,20 @@ SHIFTED = replace(PRIOR, x=PRIOR.x + 1e-3)
 )
 def test_what_decides_a_model_tells_games_apart(other, fields):
     assert differing(game(), other) == fields
+
+
+def test_the_rounding_of_private_starts_makes_no_other_game(monkeypatch):
+    private, normal = game(init=LeCunNormal(seed=None)), philox.normal
+    before = identity(private)
+    assert differing(private, private._replace(seed=1)) == {"seed"}
+    monkeypatch.setattr(philox, "normal", lambda *draw: normal(*draw) * (1 + 2**-23))
+    assert identity(private) == before
+
+
+def test_draws_of_another_generation_are_other_models(monkeypatch):
+    before = identity(game())
+    monkeypatch.setattr("lostwax.shadows.identity.GENERATION", 1)
+    assert {name for name, held in identity(game()).items() if held != before[name]} == {"seed.generation"}
 
 
 def test_a_given_start_counts_number_by_number():

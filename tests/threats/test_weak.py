@@ -1,5 +1,7 @@
 """Dealing to the weak adversary."""
 
+import os
+
 import pytest
 import torch
 from torch import nn
@@ -46,6 +48,16 @@ def test_a_set_depends_on_seed_and_number_alone(start):
     assert torch.equal(part.own.x, whole.own.x[start : start + 9])
     assert torch.equal(part.index, whole.index[start : start + 9])
     assert not torch.equal(Weak(size=3).deal(POOL, 30, seed=4).own.x, whole.own.x)
+
+
+@pytest.mark.gpu
+def test_a_pool_on_a_gpu_is_dealt_alike():
+    if not torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1":
+        pytest.skip("no CUDA device, or kernels are interpreted")
+    here, there = (Weak(size=6).deal(pool, 500, seed=3, start=7) for pool in (POOL, POOL.to("cuda")))
+    assert there.own.x.is_cuda
+    assert torch.equal(there.own.x.cpu(), here.own.x)
+    assert torch.equal(there.index.cpu(), here.index)
 
 
 def test_a_set_is_a_fair_draw_whatever_the_size_of_its_classes():

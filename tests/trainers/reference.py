@@ -2,9 +2,10 @@
 
 from copy import deepcopy
 
+import numpy as np
 import torch
 
-from lostwax.seeds import generator
+from lostwax.seeds import generator, key
 from lostwax.trainers import GD, SGD, Adam, AdamW
 
 
@@ -29,8 +30,11 @@ def batches(trainer, n, number, seed):
             yield torch.arange(n)
             continue
         public = trainer.order_seed is not None
-        random = generator(trainer.order_seed, "order", epoch) if public else generator(seed, "order", number, epoch)
-        order = random.permutation(n)
+        if public:
+            order = generator(trainer.order_seed, "order", epoch).permutation(n)
+        else:  # as 64 bits of each record sort them, by the model's own count
+            bits = np.random.Philox(key=key(seed, "order", epoch), counter=number << 128).random_raw(n)
+            order = bits.view(np.int64).argsort(kind="stable")
         for start in range(0, n, size):
             yield torch.from_numpy(order[start : start + size])
 

@@ -4,18 +4,23 @@ from lostwax.attacks.closed_form import ClosedForm
 from lostwax.attacks.ensemble import Ensemble
 from lostwax.attacks.gradient import GradientInversion
 from lostwax.attacks.kernel_ridge import KernelRidge
-from lostwax.attacks.mnemonist import Mnemonist, MnemonistRecoNN, ToMean, ToStart, row_scales
+from lostwax.attacks.mnemonist import EmbeddingRecoNN, Mnemonist, MnemonistRecoNN, ToMean, ToStart, row_scales
 from lostwax.attacks.nearest_candidate import NearestCandidate
 from lostwax.attacks.newton import Newton
 from lostwax.attacks.prior_aware import InnerProducts, LargestProducts, LogLikelihood, PriorAware
 from lostwax.attacks.reconn import Adversarial, Affine, Perceptual, RecoNN, Repeats, Shifts
 from lostwax.attacks.refit import Refit
+from lostwax.attacks.weak_reconn import Augmented, ConditionalReader, FlatReader, SetReader, WeakRecoNN
 
 __all__ = [
     "Adversarial",
     "Affine",
+    "Augmented",
     "ClosedForm",
+    "ConditionalReader",
+    "EmbeddingRecoNN",
     "Ensemble",
+    "FlatReader",
     "GradientInversion",
     "InnerProducts",
     "KernelRidge",
@@ -30,8 +35,10 @@ __all__ = [
     "RecoNN",
     "Refit",
     "Repeats",
+    "SetReader",
     "Shifts",
     "ToMean",
     "ToStart",
+    "WeakRecoNN",
     "row_scales",
 ]

@@ -34,10 +34,16 @@ def side_by_side(candidates: Records) -> Records:
     return Records(candidates.x.flatten(0, 1), candidates.y.flatten(0, 1), features)
 
 
-def choose(candidates: Records, scores: Tensor) -> Guess:
-    """The candidate of the highest score (m, c), as sure as it leads the second; all of them, ranked."""
-    m, c = scores.shape
+def choose(hints: Hints | None, scores: Tensor) -> Guess:
+    """The candidate of the highest score (m, c), as sure as it leads the second; all of them, ranked.
+
+    Where the game tells the label, candidates of others come last.
+    """
+    candidates, (m, c) = candidates_in(hints), scores.shape
     scores = torch.where(scores.isnan(), -torch.inf, scores)  # a candidate whose model diverged
+    if hints is not None and hints.labels is not None:
+        of_another = (candidates.y != hints.labels.to(candidates.y)).view(m, c, -1).any(2)  # labels (m, 1, ...)
+        scores = torch.where(of_another.to(scores.device), -torch.inf, scores)
     order = scores.argsort(dim=1, descending=True, stable=True)  # (m, c)
     best, second = scores.gather(1, order[:, :2]).unbind(1)  # (m,) twice
     lead = torch.where(best == second, 0.0, best - second)  # equal infinities have no difference

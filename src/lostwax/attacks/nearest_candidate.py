@@ -49,4 +49,4 @@ class _Nearest(NamedTuple):
         candidates = candidates_in(hints)  # (m, c, ...)
         rebuilt = self.reconstruct(release, hints).records.x[:, 0].to(candidates.x)  # (m, ...)
         closeness = torch.stack([self.metric(rebuilt, one) for one in candidates.x.unbind(1)], 1)  # (m, c)
-        return choose(candidates, closeness if self.metric.better == "higher" else -closeness)
+        return choose(hints, closeness if self.metric.better == "higher" else -closeness)

@@ -63,7 +63,7 @@ class _Refitting(NamedTuple):
         mean, variance = self._moments(side_by_side(candidates), seen)  # (m c, features), (m, features)
         of_candidates = mean.view(len(seen), -1, seen.shape[1]).unbind(1)  # c times (m, features)
         wrong = [((seen - one).square() / variance).sum(1) for one in of_candidates]  # (m,) each
-        return choose(candidates, -torch.stack(wrong, 1) / 2)  # log N(seen; mean, variance), but for a constant
+        return choose(hints, -torch.stack(wrong, 1) / 2)  # log N(seen; mean, variance), but for a constant
 
     def _moments(self, candidates: Records, like: Tensor) -> tuple[Tensor, Tensor]:
         """Each candidate's mean over its repeats, and the variance of the release around such a mean, in float64.

@@ -14,9 +14,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.saved import from_plain, read_plain, to_plain
 from lostwax.audits.text import as_table
-from lostwax.metrics import Correlation, Estimate, Null, TruePositives, correlation, success_rate, true_positives
+from lostwax.metrics import (
+    ByClass,
+    Correlation,
+    Estimate,
+    Null,
+    TruePositives,
+    correlation,
+    success_rate,
+    true_positives,
+    true_positives_by_class,
+)
 from lostwax.types import Guess, Records
 
 if TYPE_CHECKING:
@@ -47,6 +58,7 @@ class Finding:
     label_errors: NDArray[np.float64] | None = None  # (games,) in deviations of the label; None where it is a class
     # the headline error of guesses that can owe nothing to the release
     null_errors: Mapping[Null, NDArray[np.float64]] = field(default_factory=dict)
+    neurons: NeuronShares | None = None  # which of them hold the records of a few games, where the attack reads weights
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,6 +82,7 @@ class Audit:
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()  # attacks without an answer, each with the reason, where all were to play
     classes: tuple[object, ...] = ()  # the user's own names of class numbers 0, 1, ...; empty for regressions
+    columns: tuple[str, ...] = ()  # ... and of the features, where the data brings them
     # S1 Fig. 3: percentile over all records the adversary has -> their squared error (of images per pixel, of tables in
     # deviations), mean over games; the oracle is the 0th
     oracle_percentiles: Mapping[float, float] = field(default_factory=dict)
@@ -114,6 +127,16 @@ class Audit:
         limit = self.oracle_error if threshold is None else threshold
         return success_rate(self.errors, min(limit, float_info.max), confidence=confidence)
 
+    def fpr(
+        self, threshold: float | None = None, *, null: Null = Null.OTHER_SECRETS, confidence: float = 0.95
+    ) -> Estimate:
+        """The share of guesses that can owe nothing to a release, and are as near: what `success` comes to by chance.
+
+        None is the same threshold as there; in games of the weak adversary it is S2's tau.
+        """
+        limit = self.oracle_error if threshold is None else threshold
+        return success_rate(self._chance("fpr", null), min(limit, float_info.max), confidence=confidence)
+
     @property
     def oracle_error(self) -> float:
         """The oracle's headline error, mean over the games in which it is finite; infinite where it is in none."""
@@ -126,14 +149,33 @@ class Audit:
 
         Chance is what `null` says; 1 % takes 99 games or more. The interval holds the uncertainty of both rates.
         """
+        scores = self._chance("tpr", null)
+        return true_positives(self.errors, scores, null=null, fpr=at_fpr, confidence=confidence)
+
+    def tpr_by_class(
+        self, at_fpr: float = 0.01, *, null: Null = Null.OTHER_SECRETS, confidence: float = 0.95
+    ) -> ByClass:
+        """The same with a threshold for every class that guesses are made of: 1 % takes 99 guesses of each."""
+        scores, labels = self._chance("tpr_by_class", null), self.guess.records.y.flatten().cpu().numpy()
+        if not len(labels) == len(scores) == len(self.errors):
+            raise ValueError(
+                "Audit.tpr_by_class: expected a label and a null score for every guess, got "
+                f"{len(labels)} and {len(scores)} for {len(self.errors)}. Audits of a weak adversary have them, until "
+                "they are read from a file, which holds no labels."
+            )
+        return true_positives_by_class(self.errors, scores, labels, null=null, fpr=at_fpr, confidence=confidence)
+
+    def _chance(self, asked: str, null: Null) -> NDArray[np.float64]:
+        """The headline errors that chance alone gives."""
         scores = self.findings[0].null_errors.get(null)
         if scores is None:
             held = ", ".join(f"Null.{kind.name}" for kind in self.findings[0].null_errors) or "none"
             raise ValueError(
-                f"Audit.tpr: this audit of {self.kind} holds no scores of Null.{null.name} ({null}); it holds {held}. "
-                "Audits of a way of training, with two different secrets or more, hold Null.OTHER_SECRETS."
+                f"Audit.{asked}: this audit of {self.kind} holds no scores of Null.{null.name} ({null}); it holds "
+                f"{held}. Audits of a way of training, with two different secrets or more, hold Null.OTHER_SECRETS, "
+                "and those of a weak adversary Null.GAUSSIAN_WEIGHTS too."
             )
-        return true_positives(self.errors, scores, null=null, fpr=at_fpr, confidence=confidence)
+        return scores
 
     def correlations(self, metric: str | None = None, *, seed: int = 0) -> dict[str, Correlation]:
         """How the errors by one metric, the headline unless named, go with those by each other (S1 Figs 5 and 19).

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from lostwax import attacks
 from lostwax.attacks import NearestCandidate
-from lostwax.audits.cost import Rate, predicted_seconds
+from lostwax.audits.cost import Rate, predicted_seconds, shortened
+from lostwax.audits.neurons import NeuronShares
 from lostwax.threats import Informed
 from lostwax.types import Attack, Guess, Knowledge
 
@@ -27,6 +28,8 @@ class Played(NamedTuple):
     attack: Attack
     guess: Guess
     seconds: float  # of guessing; preparing is not counted
+    neurons: NeuronShares | None = None
+    untrained: Guess | None = None  # what it makes of Gaussian weights, in a game of the weak adversary
 
     @property
     def name(self) -> str:
@@ -77,6 +80,8 @@ def try_all(knowledge: Knowledge, play: Callable[[Attack], Played], *, games: in
     late: list[str] = []
     for seconds, number in costs:
         attack, left = willing[number], None if end is None else end - time.monotonic()
+        if left is not None and left > 0 and (sooner := shortened(attack, left)) is not attack:
+            attack, seconds = sooner, left
         if left is not None and left < (0 if seconds == math.inf else seconds):
             late.append(f"{_name(attack)} would take {_words(seconds)}, and {_words(max(left, 0))} were left.")
             continue

@@ -7,13 +7,26 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from functools import singledispatch
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from lostwax.attacks import ClosedForm, Ensemble, KernelRidge, NearestCandidate, Newton, PriorAware, RecoNN, Refit
+from lostwax.access import Standardise
+from lostwax.attacks import (
+    ClosedForm,
+    Ensemble,
+    KernelRidge,
+    NearestCandidate,
+    Newton,
+    PriorAware,
+    RecoNN,
+    Refit,
+    WeakRecoNN,
+)
+from lostwax.decoders import Span
 from lostwax.threats import Informed
 from lostwax.types import Attack, Knowledge
 
@@ -21,6 +34,7 @@ NEWTON_JACOBIANS = 2  # that a game computes of its own, about (docs/newton.md)
 PAIR = 4  # trainings that a product with Newton's Jacobian and one with its transpose are worth
 KERNEL_SOLVES = 100  # of s^3 operations each, s the shadow models of a class: eigenvectors for three kernels
 OPERATIONS = 1e10  # a second, in double precision
+LEARNING = 0.6  # of the time of an attack that goes by the clock; the rest is for getting ready and for guessing
 
 
 class Rate(NamedTuple):
@@ -96,6 +110,19 @@ def _(attack: RecoNN, knowledge: Knowledge, games: int, rate: Rate) -> float:
     return shadows * rate.training + steps * _decoder_step(attack, knowledge, rate.features)
 
 
+@predicted_seconds.register
+def _(attack: WeakRecoNN, knowledge: Knowledge, games: int, rate: Rate) -> float:
+    return math.inf if attack.minutes is None else 60 * attack.minutes  # it goes by the clock
+
+
+def shortened(attack: Attack, seconds: float) -> Attack:
+    """The attack, if it goes by the clock, so that it is done within these seconds; any other as it is."""
+    if not isinstance(attack, WeakRecoNN):
+        return attack
+    minutes = LEARNING * seconds / 60
+    return replace(attack, minutes=minutes if attack.minutes is None else min(attack.minutes, minutes))
+
+
 def _classes(knowledge: Knowledge) -> int:
     y = knowledge.prior.y
     return 1 if y.is_floating_point() else len(torch.unique(y))
@@ -105,7 +132,9 @@ def _decoder_step(attack: RecoNN, knowledge: Knowledge, features: int) -> float:
     """Seconds of one step of the decoder's training, the best of three."""
     like = knowledge.prior.x if attack.device is None else knowledge.prior.x[:1].to(attack.device)
     with torch.random.fork_rng(devices=[like.device] if like.is_cuda else []):
-        decoder = attack.decoder.build(features, tuple(like.shape[1:])).to(like)
+        still = torch.zeros(features, dtype=torch.float64)
+        scale = Standardise(torch.arange(features), still, still + 1, features, math.inf)
+        decoder = attack.decoder_for(knowledge, scale, Span.of(like)).to(like)
         seen = torch.randn(attack.batch_size, features, device=like.device, dtype=like.dtype)
         optimiser = torch.optim.AdamW(decoder.parameters())
         return min(_timed_step(decoder, optimiser, seen) for _ in range(3))

@@ -70,6 +70,7 @@ def audit_fitted(
         },
         notes=(*fitted.notes, *notes, *released.notes()),
         classes=fitted.classes,
+        columns=fitted.columns,
     )
 
 

@@ -19,18 +19,22 @@ def one_by_one(guess: Guess, secrets: Records) -> Guess:
     """
     if secrets.x.shape[1] == 1:
         return guess
-    order = best_order(guess.records.x, secrets.x)
+    return apart(guess, best_order(guess.records.x, secrets.x))
 
-    def apart(part: Tensor) -> Tensor:
+
+def apart(guess: Guess, order: Tensor) -> Guess:
+    """(m, g, ...) -> (m k, 1, ...), the guesses (m, k) of each game one after the other."""
+
+    def each(part: Tensor) -> Tensor:
         games = torch.arange(len(order), device=part.device).unsqueeze(1)
         return part[games, order.to(part.device)].flatten(0, 1).unsqueeze(1)
 
     return replace(
         guess,
-        records=Records(apart(guess.records.x), apart(guess.records.y)),
-        confidence=apart(guess.confidence),
-        certified=None if guess.certified is None else apart(guess.certified),
-        undetermined=None if guess.undetermined is None else apart(guess.undetermined),
+        records=Records(each(guess.records.x), each(guess.records.y)),
+        confidence=each(guess.confidence),
+        certified=None if guess.certified is None else each(guess.certified),
+        undetermined=None if guess.undetermined is None else each(guess.undetermined),
     )
 
 

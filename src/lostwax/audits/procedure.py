@@ -16,12 +16,14 @@ from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.ceiling import ceiling_of, check_under
 from lostwax.audits.checks import check_alike, check_ranges, check_trainable, overlap_notes
 from lostwax.audits.choice import Played, Tried, try_all
-from lostwax.audits.matching import one_by_one
+from lostwax.audits.judged import Judged, in_the_best_order, nearest_of_class
+from lostwax.audits.neurons import neuron_shares
 from lostwax.audits.scoring import Scoring, all_metrics, label_errors, labels_right
 from lostwax.defences import Defended
 from lostwax.provenance import fingerprint, machine, versions
 from lostwax.seeds import generator
-from lostwax.shadows import Local
+from lostwax.shadows import Game, Local, gaussian_weights
+from lostwax.threats import Weak
 from lostwax.trainers import DPSGD
 from lostwax.trainers.descent import Descent
 from lostwax.types import Access, Attack, Guess, Hints, Knowledge, Metric, Records, Release, Threat, Trainer
@@ -63,24 +65,29 @@ def audit_procedure(
     release = _victims(net, trainer, threat, secrets, games=len(cohort), seed=seed)
     # a seed of its own: an attack that trains shadows by the game's seed would draw the victims' private randomness
     own_seed = int(generator(seed, "adversary").integers(2**62))
+    untrained = _untrained(knowledge, len(cohort), own_seed)
 
     def play(one: Attack) -> Played:
         reconstruct = one.prepare(knowledge, seed=own_seed)
         start = time.perf_counter()
         guess = reconstruct(release, hints)
-        return Played(one, one_by_one(guess, cohort.own), time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        held = neuron_shares(one, reconstruct, knowledge, release, guess, cohort.own, hints, seed=own_seed)
+        return Played(one, guess, seconds, held, None if untrained is None else reconstruct(untrained, hints))
 
     tried = try_all(knowledge, play, games=len(cohort), end=end) if attack is None else Tried((play(attack),), ())
-    truth = Records(cohort.own.x.flatten(0, 1).double().cpu(), cohort.own.y.flatten(0, 1).cpu())
     pool = torch.cat([prior.x, known.x]).double().cpu()  # all that the adversary has
     scoring = Scoring.of(pool, threshold, more)
-    scored = [(_finding(one, scoring, truth, prior, hints, secrets=k), one) for one in tried.played]
-    scored.sort(key=lambda pair: (-pair[0].rebuilt.mean(), np.median(pair[0].errors[scoring.headline.name])))
-    findings, played = zip(*scored, strict=True)
+    judged = [_judged(one, cohort.own) for one in tried.played]
+    pairs = zip(tried.played, judged, strict=True)
+    scored = [(_finding(one, pair, scoring, prior, hints), pair, one) for one, pair in pairs]
+    scored.sort(key=lambda one: (-one[0].rebuilt.mean(), np.median(one[0].errors[scoring.headline.name])))
+    findings, (best, *_), played = zip(*scored, strict=True)
+    truth = best.truth
     if attack is not None:
         findings = (replace(findings[0], name="as released"),)
     ceiling = ceiling_of(trainer, hints, prior, scoring, secrets=k)
-    check_under(ceiling, findings, hints, scoring, secrets=k)
+    check_under(ceiling, findings, hints, scoring, secrets=best.each)
     blind = told.filled(prior.x.double().cpu().mean(0).expand_as(truth.x), hints)
     oracle = scoring.oracle(told.sought(truth.x, hints), told.sought(pool, hints))
     baselines = {
@@ -100,8 +107,8 @@ def audit_procedure(
         metric=scoring.headline.name,
         criterion=scoring.criterion.name,
         threshold=threshold,
-        games=cohort.index.repeat_interleave(k).cpu().numpy(),
-        population=len(secrets),
+        games=cohort.index.repeat_interleave(best.each).cpu().numpy(),
+        population=len(secrets) if untrained is None else len(truth),  # sets of a weak game are dealt without end
         truth=truth,
         findings=findings,
         oracle=list(baselines)[-1],
@@ -125,7 +132,11 @@ def audit_procedure(
         },
         notes=(
             *told.notes(hints),
-            *(f"{one.name}: {note}" for one in played for note in _certified(one.guess)),
+            *(
+                f"{one.name}: {note}"
+                for one, pair in zip(played, findings, strict=True)
+                for note in _certified(pair.guess)
+            ),
             *_diverged(release),
             *overlaps,
         ),
@@ -133,14 +144,33 @@ def audit_procedure(
     )
 
 
-def _finding(
-    played: Played, scoring: Scoring, truth: Records, prior: Records, hints: Hints | None, *, secrets: int
-) -> Finding:
-    """One attack's guesses, judged."""
-    guess, chance = played.guess, told.chance(hints)
+def _untrained(knowledge: Knowledge, games: int, seed: int) -> Release | None:
+    """For games of the weak adversary, as many models that owe nothing to a training set; None for others."""
+    if not isinstance(knowledge.threat, Weak):
+        return None
+    own_seed = int(generator(seed, "untrained").integers(2**62))
+    shadows = Game(knowledge.net, knowledge.trainer, knowledge.threat, knowledge.prior, own_seed)
+    return gaussian_weights(shadows, games)
+
+
+def _judged(played: Played, secrets: Records) -> Judged:
+    """Each guess beside the secret it is held against."""
+    if played.untrained is None:
+        return in_the_best_order(played.guess, secrets)
+    return nearest_of_class(played.guess, secrets, played.untrained)
+
+
+def _finding(played: Played, judged: Judged, scoring: Scoring, prior: Records, hints: Hints | None) -> Finding:
+    """One attack's guesses, scored."""
+    guess, truth, each, chance = judged
     found = Records(guess.records.x[:, 0].double().cpu().reshape(truth.x.shape), guess.records.y[:, 0].cpu())
     errors = scoring.errors(found.x, truth.x)
     sought = replace(truth, x=told.sought(truth.x, hints))
+    if chance is not None:
+        nulls = scoring.chance_errors(chance)
+    else:
+        candidates = told.chance(hints) is not None  # chance is known then
+        nulls = {} if candidates else scoring.null_errors(told.sought(found.x, hints), sought, each)
     return Finding(
         name=played.name,
         guess=guess,
@@ -149,7 +179,8 @@ def _finding(
         labels_right=labels_right(found.y, truth.y, prior.y.cpu()),
         seconds=played.seconds,
         label_errors=label_errors(found.y, truth.y, prior.y.cpu()),
-        null_errors={} if chance else scoring.null_errors(told.sought(found.x, hints), sought, secrets),
+        null_errors=nulls,
+        neurons=played.neurons,
     )
 
 

@@ -19,6 +19,7 @@ from lostwax.types import Guess, Records
 
 if TYPE_CHECKING:
     from lostwax.audits.audit import Audit, Finding
+    from lostwax.audits.neurons import NeuronShares
     from lostwax.bounds import Ceiling
 
 FORMAT = "lostwax audit"
@@ -37,6 +38,7 @@ def to_plain(audit: Audit) -> dict[str, Any]:
         "notes": list(audit.notes),
         "left_out": list(audit.left_out),
         "classes": [str(name) for name in audit.classes],
+        "columns": list(audit.columns),
         "summary": {name: {key: _number(value) for key, value in row.items()} for name, row in audit.summary().items()},
         "games": audit.games.tolist(),
         "findings": [_plain_finding(finding) for finding in audit.findings],
@@ -64,6 +66,12 @@ def from_plain(plain: Mapping[str, Any], source: str) -> Audit:
                 f"{source}: {name} holds {len(column)} numbers for {len(games)} games. The file was edited or damaged: "
                 "write it anew with Audit.to_json."
             )
+    for finding in plain["findings"]:
+        if finding.get("neurons") is not None and not _fits(finding["neurons"], len(games)):
+            raise ValueError(
+                f"{source}: {finding['name']} / neurons does not hold a number for each neuron, in three of the games. "
+                "The file was edited or damaged: write it anew with Audit.to_json."
+            )
     return Audit(
         **{name: plain[name] for name in HEAD},
         games=games,
@@ -74,6 +82,7 @@ def from_plain(plain: Mapping[str, Any], source: str) -> Audit:
         notes=tuple(plain["notes"]),
         left_out=tuple(plain["left_out"]),
         classes=tuple(plain["classes"]),
+        columns=tuple(plain.get("columns", ())),
         oracle_percentiles={float(percent): float(error) for percent, error in plain["oracle_percentiles"].items()},
         ceiling=None if plain["ceiling"] is None else _ceiling(plain["ceiling"]),
     )
@@ -131,6 +140,7 @@ def _plain_finding(finding: Finding) -> dict[str, Any]:
         "verdicts": [str(verdict) for verdict in finding.verdicts],
         "confidence": _numbers(guess.confidence.double().cpu()[:, 0].numpy()),
         "certified": None if guess.certified is None else guess.certified.cpu()[:, 0].tolist(),
+        "neurons": None if finding.neurons is None else _plain_neurons(finding.neurons),
     }
 
 
@@ -154,6 +164,36 @@ def _finding(plain: Mapping[str, Any]) -> Finding:
         stationarity=plain["stationarity"],
         label_errors=None if plain["label_errors"] is None else _array(plain["label_errors"]),
         null_errors={Null[name]: _array(errors) for name, errors in plain["null_errors"].items()},
+        neurons=None if plain.get("neurons") is None else _neurons(plain["neurons"]),
+    )
+
+
+def _plain_neurons(held: NeuronShares) -> dict[str, Any]:
+    return {
+        "places": list(held.places),
+        "rows": [list(row) for row in held.rows],
+        "shares": [_numbers(game) for game in held.shares],
+        "standard_errors": [_numbers(game) for game in held.standard_errors],
+    }
+
+
+def _fits(plain: Mapping[str, Any], games: int) -> bool:
+    """Is there a list a place, and a number a row in each?"""
+    tables, rows = (plain["shares"], plain["standard_errors"]), len(plain["rows"])
+    whole = all(len(table) == len(plain["places"]) and {rows} == {len(row) for row in table} for table in tables)
+    return whole and max(plain["places"]) < games
+
+
+def _neurons(plain: Mapping[str, Any]) -> NeuronShares:
+    from lostwax.access import Neuron
+    from lostwax.audits.neurons import NeuronShares
+
+    best, median, worst = plain["places"]
+    return NeuronShares(
+        (best, median, worst),
+        tuple(Neuron(*row) for row in plain["rows"]),
+        np.stack([_array(game) for game in plain["shares"]]),
+        np.stack([_array(game) for game in plain["standard_errors"]]),
     )
 
 

@@ -57,6 +57,10 @@ class Scoring:
         scores = other_secrets(self.headline, guesses.flatten(0, 1), truths.flatten(0, 1), shift=secrets)
         return {Null.OTHER_SECRETS: _numbers(self.headline, scores)}
 
+    def chance_errors(self, pairs: Mapping[Null, tuple[Tensor, Tensor]]) -> dict[Null, NDArray[np.float64]]:
+        """The headline error of guesses and secrets that owe nothing to each other, by null."""
+        return {null: _numbers(self.headline, self.headline(*pair)) for null, pair in pairs.items()}
+
     def oracle(self, truth: Tensor, pool: Tensor, not_row: Tensor | None = None) -> Oracle:
         """The records of the pool as guesses, in units of the headline: per pixel, or in deviations of a feature."""
         percentiles = (1, 10, 50) if not_row is None else ()

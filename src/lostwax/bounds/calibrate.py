@@ -45,21 +45,26 @@ class Plan:
 def calibrate(
     *,
     max_success: float,
-    baseline: float,
+    baseline: float | None = None,
+    log_baseline: float | None = None,
     sample_rate: float = 1.0,
     steps: int = 1,
     delta: float = 1e-5,
     sampling: Literal["poisson", "shuffled", "fixed"] = "poisson",
 ) -> Plan:
-    """Least noise multiplier, to one part in ten thousand, whose certified ceiling is at most `max_success`."""
-    log_kappa = checks.baseline(baseline, None)
+    """Least noise multiplier, to one part in ten thousand, whose certified ceiling is at most `max_success`.
+
+    Of the success of the best blind guess and its natural log, give one.
+    """
+    log_kappa = checks.baseline(baseline, log_baseline)
     target = checks.probability("max_success", max_success, "It is the success that no attack may exceed.")
     rate, count = checks.sample_rate(sample_rate), checks.steps(steps)
     checks.sampling(sampling, rate)
     delta = checks.probability("delta", delta, "It is the delta at which epsilon is reported, for instance 1e-5.")
-    if target <= baseline:
+    if math.log(target) <= log_kappa:
+        given = f"baseline={baseline!r}" if log_baseline is None else f"exp(log_baseline={log_baseline!r})"
         raise ValueError(
-            f"Expected max_success={max_success!r} to be above baseline={baseline!r}. No noise helps against a blind "
+            f"Expected max_success={max_success!r} to be above {given}. No noise helps against a blind "
             "guess: raise max_success, or choose a baseline with more candidates."
         )
     noise, ceiling = _least_noise(target, log_kappa, rate, count)

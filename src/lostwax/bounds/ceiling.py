@@ -70,9 +70,9 @@ class Ceiling:
 
     def __str__(self) -> str:
         """One line that a person can read."""
-        limits = "between" if self.certified else "estimated between"
+        low, high = _probability(self.log_lower), _probability(self.log_upper)
         return (
-            f"success {limits} {_probability(self.log_lower)} and {_probability(self.log_upper)} "
+            f"success {'' if self.certified else 'estimated '}{high if low == high else f'between {low} and {high}'} "
             f"(blind guess {_probability(self.log_baseline)}, {_probability(self.log_amplification)} times that; "
             f"{'certified' if self.certified else 'not certified'}, {self.method})"
         )

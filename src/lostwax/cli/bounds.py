@@ -70,7 +70,8 @@ def bound(
 
 def calibrate(
     max_success: float,
-    baseline: float,
+    baseline: Number = None,
+    log_baseline: Number = None,
     sample_rate: float = 1.0,
     steps: int = 1,
     delta: float = 1e-5,
@@ -82,6 +83,7 @@ def calibrate(
     Args:
         max_success: The success that no attack may exceed.
         baseline: Success of the best blind guess; `lostwax kappa` helps to choose it.
+        log_baseline: Its natural log, where it is too small for a float.
         sample_rate: The chance of each record to be in a step's batch.
         steps: How many steps of training.
         delta: The delta at which epsilon is reported.
@@ -93,6 +95,7 @@ def calibrate(
     plan = compute(
         max_success=max_success,
         baseline=baseline,
+        log_baseline=log_baseline,
         sample_rate=sample_rate,
         steps=steps,
         delta=delta,

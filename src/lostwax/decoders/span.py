@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+ROUNDING = 1e-6  # by which a pixel may lie outside its range: interpolation rounds
+
 
 @dataclass(frozen=True, eq=False)
 class Span:
@@ -25,7 +27,7 @@ class Span:
         """The span of records (n, ...)."""
         low, high = float(prior.min()), float(prior.max())
         for lowest in (0.0, -1.0):
-            if low >= lowest and high <= 1:
+            if low >= lowest - ROUNDING and high <= 1 + ROUNDING:
                 varies = prior.amax(0) > prior.amin(0)  # what never varies is known, and answered exactly
                 shift = torch.where(varies, lowest, prior[0])
                 return cls(shift, torch.where(varies, 1 - lowest, 0.0).to(prior), bounded=True)

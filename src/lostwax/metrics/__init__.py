@@ -1,5 +1,6 @@
 """Distances between guess and truth, and what they are held against."""
 
+from lostwax.metrics.by_class import ByClass, true_positives_by_class
 from lostwax.metrics.correlation import Correlation, correlation
 from lostwax.metrics.estimate import Estimate
 from lostwax.metrics.gaussian_roc import GaussianROC, gaussian_roc
@@ -22,6 +23,7 @@ __all__ = [
     "MSE",
     "PSNR",
     "SSIM",
+    "ByClass",
     "Correlation",
     "Curve",
     "Estimate",
@@ -39,4 +41,5 @@ __all__ = [
     "roc",
     "success_rate",
     "true_positives",
+    "true_positives_by_class",
 ]

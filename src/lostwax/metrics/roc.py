@@ -38,9 +38,13 @@ class TruePositives(NamedTuple):
     confidence: float
 
     def __str__(self) -> str:
+        sure = f"{100 * self.confidence:g} %"
+        interval = f"games, {sure} CI {self.low:.3f}-{self.high:.3f}"
+        if (self.low, self.high) == (0.0, 1.0):
+            interval = f"games, too few to bound the true rate with {sure} confidence"
         return (
-            f"TPR {self.rate:.3f} at FPR {100 * self.fpr:g} % ({self.games:,} games, {100 * self.confidence:g} % CI "
-            f"{self.low:.3f}-{self.high:.3f}; null: {self.null_games:,} {self.null})"
+            f"TPR {self.rate:.3f} at FPR {100 * self.fpr:g} % ({self.games:,} {interval}; "
+            f"null: {self.null_games:,} {self.null})"
         )
 
 

@@ -2,5 +2,6 @@
 
 from lostwax.nets.cnn import cnn
 from lostwax.nets.mlp import mlp
+from lostwax.nets.vgg import vgg11
 
-__all__ = ["cnn", "mlp"]
+__all__ = ["cnn", "mlp", "vgg11"]

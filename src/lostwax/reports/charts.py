@@ -30,6 +30,7 @@ WIDTH = 880  # points; in the page, pixels
 SMALLEST = 1e-17  # errors below are drawn there
 DASHES = ("-", "--", ":", "-.")
 LONGEST = 34  # letters of a name in a legend
+NEURONS = ("neurons_best", "neurons_median", "neurons_worst")  # of these games
 
 
 class Chart(NamedTuple):
@@ -49,6 +50,10 @@ def drawn(audit: Audit) -> dict[str, Chart]:
         found["roc"] = draw_roc(audit)
     if audit.ceiling is not None:
         found["ceiling"] = draw_ceiling(audit)
+    if (held := audit.findings[0].neurons) is not None:
+        from lostwax.reports.neurons_figure import draw_neurons  # which draws with what is here
+
+        found |= {name: draw_neurons(audit, place) for name, place in zip(NEURONS, held.places, strict=True)}
     return found
 
 
@@ -59,8 +64,8 @@ def draw_errors(audit: Audit) -> Chart:
     errors, *more = (finding.errors[audit.criterion] for finding in audit.findings)
     others = {name: by_metric[audit.criterion] for name, by_metric in audit.baselines.items()}
     bins = _bins([errors, *more, *others.values()], audit.threshold)
-    with _style():
-        figure, axes = _axes(WIDTH, 300)
+    with style():
+        figure, axes = blank(WIDTH, 300)
         top = max(_counts(values, bins).max() for values in (errors, *more, *others.values()))
         axes.hist(_drawn(errors, bins), bins=bins.tolist(), color=COLOURS["accent"], alpha=0.9, rwidth=0.94)
         for finding, values, dashes in zip(audit.findings[1:], more, cycle(DASHES), strict=False):
@@ -98,8 +103,8 @@ def draw_roc(audit: Audit) -> Chart:
     """The share of secrets found against the share that chance alone would find; both on log scales."""
     nulls = audit.findings[0].null_errors
     least = 0.5 / max(len(audit.games), *(len(scores) for scores in nulls.values()))
-    with _style():
-        figure, axes = _axes(600, 420)
+    with style():
+        figure, axes = blank(600, 420)
         axes.plot([least, 1], [least, 1], color=COLOURS["muted"], linewidth=1, linestyle="--", label="chance")
         for (null, scores), dashes in zip(nulls.items(), cycle(DASHES), strict=False):
             curve = roc(audit.errors, scores, null=null)
@@ -139,8 +144,8 @@ def draw_ceiling(audit: Audit) -> Chart:
 
     won, games = int(audit.findings[0].rebuilt.sum()), len(audit.games)
     low, high = wilson(won, games)
-    with _style():
-        figure, axes = _axes(WIDTH, 170)
+    with style():
+        figure, axes = blank(WIDTH, 170)
         axes.axvspan(0, audit.ceiling.upper, color=COLOURS["line"], alpha=0.6, linewidth=0)
         axes.axvline(audit.ceiling.upper, color=COLOURS["ink"], linewidth=1.6)
         axes.axvline(audit.ceiling.baseline, color=COLOURS["muted"], linewidth=1.2, linestyle="--")
@@ -162,7 +167,7 @@ def draw_ceiling(audit: Audit) -> Chart:
 def as_svg(chart: Chart, name: str) -> str:
     """The figure for the page: text stays text, colours are the page's, ids are its own."""
     text = io.StringIO()
-    with _style():
+    with style():
         chart.figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
@@ -177,13 +182,14 @@ def as_svg(chart: Chart, name: str) -> str:
 def save_png(chart: Chart, path: Path) -> None:
     """The figure for a document or a slide, all of the file or nothing."""
     partial = path.with_name(path.name + ".part")
-    with _style():
+    with style():
         chart.figure.savefig(partial, format="png", dpi=144, facecolor=COLOURS["paper"])
     partial.replace(path)
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def style() -> Iterator[None]:
+    """All that is drawn here looks alike."""
     from matplotlib import rc_context
 
     ink, muted = COLOURS["ink"], COLOURS["muted"]
@@ -209,7 +215,8 @@ def _style() -> Iterator[None]:
         yield
 
 
-def _axes(width: int, height: int) -> tuple[Figure, Axes]:
+def blank(width: int, height: int) -> tuple[Figure, Axes]:
+    """A figure of this size, and its axes: the paper shows through both."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lostwax.reports.charts import Chart
 
 PAGE, NUMBERS, TABLE, RECORDS, FIGURES = "report.html", "audit.json", "records.csv", "records.safetensors", "figures"
-DRAWINGS = ("errors", "roc", "ceiling", "rebuilt")
+DRAWINGS = ("errors", "roc", "ceiling", "neurons_best", "neurons_median", "neurons_worst", "rebuilt")
 MARK = b"lostwax audit"  # near the beginning of our audit.json
 
 

@@ -29,7 +29,9 @@ class Pair(NamedTuple):
     label: str
     guessed_label: str
     pictures: tuple[str, str] | None  # data URIs: original, reconstruction
-    numbers: tuple[tuple[float, float], ...]  # the same for records that are no pictures, the first NUMBERS
+    numbers: tuple[
+        tuple[str, float, float], ...
+    ]  # the same for records that are no pictures, by name, the first NUMBERS
     more: int  # how many numbers are left out
 
 
@@ -78,7 +80,7 @@ def _examples(audit: Audit) -> dict[str, list[int]]:
 
 
 def _row(audit: Audit, finding: Finding, name: str, places: list[int]) -> Row:
-    return Row(name, tuple(_pair(audit, finding, place) for place in places))
+    return Row(name, tuple(pair(audit, finding, place) for place in places))
 
 
 def labels(audit: Audit, values: Tensor) -> list[str]:
@@ -91,7 +93,8 @@ def labels(audit: Audit, values: Tensor) -> list[str]:
     return [f"{value:.6g}" for value in plain]
 
 
-def _pair(audit: Audit, finding: Finding, place: int) -> Pair:
+def pair(audit: Audit, finding: Finding, place: int) -> Pair:
+    """The record of the game at this place of the audit's list, and what the finding has of it."""
     truth = audit.truth.x[place].double().cpu().numpy()
     guess = finding.guess.records.x[place, 0].double().cpu().reshape(truth.shape).numpy()
     pictured = are_pictures(audit)
@@ -104,9 +107,16 @@ def _pair(audit: Audit, finding: Finding, place: int) -> Pair:
         label=labels(audit, audit.truth.y[one])[0],
         guessed_label=labels(audit, finding.guess.records.y[one, 0])[0],
         pictures=(_data_uri(truth, truth), _data_uri(guess, truth)) if pictured else None,
-        numbers=() if pictured else tuple(zip(truth.ravel().tolist(), guess.ravel().tolist(), strict=True))[:NUMBERS],
+        numbers=() if pictured else _numbers(audit, truth, guess),
         more=0 if pictured else max(0, truth.size - NUMBERS),
     )
+
+
+def _numbers(
+    audit: Audit, truth: NDArray[np.float64], guess: NDArray[np.float64]
+) -> tuple[tuple[str, float, float], ...]:
+    names = audit.columns if len(audit.columns) == truth.size else [str(place + 1) for place in range(truth.size)]
+    return tuple(zip(names, truth.ravel().tolist(), guess.ravel().tolist(), strict=True))[:NUMBERS]
 
 
 def _data_uri(image: NDArray[np.float64], truth: NDArray[np.float64]) -> str:

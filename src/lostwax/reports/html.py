@@ -15,7 +15,7 @@ import numpy as np
 
 from lostwax.metrics.estimate import wilson
 from lostwax.reports import charts
-from lostwax.reports.gallery import rows
+from lostwax.reports.gallery import Pair, pair, rows
 from lostwax.reports.numerals import at_most, count, interval, number, percent, round_up
 from lostwax.reports.protection import protection
 from lostwax.reports.words import answer
@@ -61,6 +61,7 @@ def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool)
             day=date.today().isoformat(),
             figures={name: _figure(chart, name) for name, chart in drawings.items()},
             rows=rows(audit) if records else (),
+            neurons=_neurons(audit, records=records),
             unbounded=int(np.isinf(released.errors[audit.criterion]).sum()),
             rates=charts.rates(audit),
             nulls=[(str(null), len(scores)) for null, scores in released.null_errors.items()],
@@ -81,6 +82,17 @@ def _figure(chart: charts.Chart, name: str) -> Figure:
     from markupsafe import Markup
 
     return Figure(Markup(charts.as_svg(chart, name)), chart.alt, chart.pixels_per_decade)
+
+
+def _neurons(audit: Audit, *, records: bool) -> list[tuple[str, int, Pair | None]]:
+    """The games whose neurons are drawn: name of the drawing, number of the game, and its pictures."""
+    released = audit.findings[0]
+    if released.neurons is None:
+        return []
+    return [
+        (name, int(audit.games[place]), pair(audit, released, place) if records else None)
+        for name, place in zip(charts.NEURONS, released.neurons.places, strict=True)
+    ]
 
 
 def _slider(audit: Audit) -> dict[str, Any] | None:

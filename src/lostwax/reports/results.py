@@ -12,6 +12,8 @@ from pathlib import Path
 
 from lostwax.provenance import machine
 
+MOST, FIRST = 40, 10  # rows of a script that are all shown; how many of more
+
 
 @dataclass(frozen=True)
 class Row:
@@ -71,10 +73,23 @@ def page(root: Path) -> str:
                 f"## {folder}/{path.stem}\n\n"
                 + "".join(f"`{command}`  \n" for command in commands)
                 + f"on {'; '.join(machines)}\n\n"
-                + "| quantity | value | interval | paper or goal | seed |\n|---|---|---|---|---|\n"
-                + "".join(_line(row) for row in rows)
+                + _tables(rows)
             )
     return "\n".join(parts)
+
+
+def _tables(rows: Sequence[Row]) -> str:
+    """All rows; of many, those that stand beside a paper's number or a goal, or else the first, and the rest folded."""
+    if len(rows) <= MOST:
+        return _table(rows)
+    compared = [row for row in rows if row.paper is not None]
+    shown = compared if 0 < len(compared) <= MOST else rows[:FIRST]
+    rest = [row for row in rows if row not in shown]
+    return f"{_table(shown)}\n<details>\n<summary>{len(rest)} more rows</summary>\n\n{_table(rest)}\n</details>\n"
+
+
+def _table(rows: Sequence[Row]) -> str:
+    return "| quantity | value | interval | paper or goal | seed |\n|---|---|---|---|---|\n" + "".join(map(_line, rows))
 
 
 def _line(row: Row) -> str:

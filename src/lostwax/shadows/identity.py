@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from lostwax.defences import undefended
 from lostwax.inits import Init, trainable
 from lostwax.provenance import fingerprint
+from lostwax.seeds import GENERATION
 from lostwax.shadows.game import Game
 from lostwax.trainers import Optimum
 from lostwax.types import Trainer
@@ -45,6 +46,7 @@ def identity(game: Game) -> dict[str, str]:
         **words("threat", game.threat),
         **words("prior", game.pool),
         "seed": str(game.seed),
+        "seed.generation": str(GENERATION),
         "tile": str(game.tile()),
     }
 
@@ -161,13 +163,15 @@ class _SaysWhere(Protocol):
 def _start(net: nn.Module, trainer: Trainer, seed: int) -> str:
     """A fingerprint of where training starts and of what it leaves alone (frozen parameters, buffers).
 
-    The weights of a fresh `nn.Linear` are random, and no part of it where the trainer draws its own.
+    The weights of a fresh `nn.Linear` are random, and no part of it where the trainer draws its own. Nor are those that
+    every model draws for itself: init, seed and generation tell them, and their last bits belong to the machine.
     """
     trainer = undefended(trainer)
     if isinstance(trainer, Optimum):
         start = {}  # the optimum is the same from anywhere
     elif isinstance(trainer, _SaysWhere):
-        start = trainer.init(net, [0], seed=seed)
+        one, other = (trainer.init(net, [number], seed=seed) for number in (0, 1))
+        start = {name: value for name, value in one.items() if torch.equal(value, other[name])}
     else:
         start = trainable(net)
     frozen = {name: value.detach() for name, value in net.named_parameters() if not value.requires_grad}

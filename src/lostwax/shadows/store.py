@@ -37,12 +37,15 @@ class Store:
         check(place)
         return Shelf(place, game, identity(game), _chunk(game))
 
-    def simulate(self, game: Game, *, models: int, engine: Engine) -> Iterator[tuple[Cohort, Release]]:
+    def simulate(
+        self, game: Game, *, models: int, engine: Engine, announce: bool = True
+    ) -> Iterator[tuple[Cohort, Release]]:
         """Train and store what is missing of the first `models`, and say so on stderr; then read them in order."""
         if models < 1:
             raise ValueError(f"Store: expected models >= 1, got {models}.")
         shelf = self.shelf(game)
-        print(_announcement(shelf, models), file=sys.stderr)
+        if announce:
+            print(_announcement(shelf, models), file=sys.stderr)
         shelf.fill(models, engine)
         return shelf.read(models)
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
-from lostwax.seeds import generator
+from lostwax import philox
 
 
-def passes(cards: int, hand: int, *, start: int, m: int, seed: int, key: int | str) -> NDArray[np.int64]:
+def passes(cards: int, hand: int, *, start: int, m: int, key: int, device: torch.device) -> Tensor:
     """(m, hand) the cards of players start .. start + m - 1, by number.
 
     A pass serves cards // hand players, none of whom shares a card; each pass has its own order. So the cards are used
-    equally often, and a hand depends on the seed, the key and the player's number alone.
+    equally often, and a hand depends on the key and the player's number alone.
     """
     served = cards // hand  # players in a pass
     first, last = start // served, (start + m - 1) // served
-    orders = [generator(seed, "deal", key, turn).permutation(cards)[: served * hand] for turn in range(first, last + 1)]
-    return np.concatenate(orders).reshape(-1, hand)[np.arange(start, start + m) - first * served]
+    orders = philox.orders(key, torch.arange(first, last + 1, device=device), cards)  # (passes, cards)
+    hands = orders[:, : served * hand].reshape(-1, hand)
+    return hands[start - first * served :][:m]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from lostwax.seeds import key
 from lostwax.threats.passes import passes
 from lostwax.types import Cohort, Hints, Records
 
@@ -36,22 +36,23 @@ class Weak:
             )
 
     def deal(self, pool: Records, m: int, *, seed: int, start: int = 0) -> Cohort:
-        """Models start .. start + m - 1, the records of each in the order of their classes."""
+        """Models start .. start + m - 1, the records of each in the order of their classes, where the pool lies."""
         if m < 1 or start < 0:
             raise ValueError(f"Weak.deal: expected m >= 1 and start >= 0, got m={m} and start={start}.")
-        drawn = []
+        device, drawn = pool.x.device, []
+        everything = torch.arange(len(pool), device=device)
         for label, hand in self._hands(pool).items():
-            rows = np.arange(len(pool)) if label is None else (pool.y == label).nonzero().flatten().cpu().numpy()
+            rows = everything if label is None else everything[pool.y == label]
             if len(rows) < hand:
                 kind = "records" if label is None else f"records of class {label}"
                 raise ValueError(
                     f"Weak.deal: a training set takes {hand} {kind}, and the pool holds {len(rows)}. Bring more of "
                     "them, or deal smaller sets."
                 )
-            key = "any" if label is None else label
-            drawn.append(rows[passes(len(rows), hand, start=start, m=m, seed=seed, key=key)])  # (m, hand)
-        own = pool[_on(pool, np.concatenate(drawn, 1))]  # (m, size, ...)
-        return Cohort(pool[:0], own, _on(pool, np.arange(start, start + m)))
+            ours = key(seed, "deal", "any" if label is None else label)
+            drawn.append(rows[passes(len(rows), hand, start=start, m=m, key=ours, device=device)])  # (m, hand)
+        own = pool[torch.cat(drawn, 1)]  # (m, size, ...)
+        return Cohort(pool[:0], own, torch.arange(start, start + m, device=device))
 
     def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> Hints | None:
         """The labels, where they are classes: how many records each class has is known, and so is their order."""
@@ -68,7 +69,7 @@ class Weak:
             return {None: self.size}
         if self.per_class is not None:
             return {label: hand for label, hand in enumerate(self.per_class) if hand}
-        present = sorted(set(pool.y.tolist()))
+        present = torch.unique(pool.y).tolist()
         missing = sorted(set(range(max(present, default=0) + 1)) - set(present))
         if missing:
             raise ValueError(
@@ -90,7 +91,3 @@ class Weak:
 
 def _are_classes(y: Tensor) -> bool:
     return y.ndim == 1 and not y.is_floating_point()
-
-
-def _on(records: Records, numbers: np.ndarray) -> Tensor:
-    return torch.from_numpy(numbers).to(records.x.device)

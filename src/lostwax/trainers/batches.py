@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from lostwax.seeds import generator
+from lostwax import philox
+from lostwax.seeds import generator, key
 from lostwax.trainers.stacked import Batch, Part
 from lostwax.types import Cohort
 
@@ -36,7 +37,7 @@ class Batches:
         in_step = self.size is None or self.order_seed is not None
         return seen, min(cohort.secrets, seen) if in_step else seen
 
-    def __call__(self, cohort: Cohort, numbers: Sequence[int], *, seed: int) -> Iterator[Batch]:
+    def __call__(self, cohort: Cohort, *, seed: int) -> Iterator[Batch]:
         """Every step's batch; the last of an epoch may be smaller."""
         if self.size is None:
             whole = together(cohort, slice(None), slice(None))
@@ -45,25 +46,22 @@ class Batches:
         elif self.order_seed is not None:
             yield from self._public(cohort, self.size, self.order_seed)
         else:
-            yield from self._private(cohort, self.size, numbers, seed)
+            yield from self._private(cohort, self.size, seed)
 
     def _public(self, cohort: Cohort, size: int, order_seed: int) -> Iterator[Batch]:
         common = len(cohort.shared)
         for epoch in range(self.epochs):
-            order = _order(cohort.records, order_seed, epoch).to(cohort.index.device)
+            order = torch.from_numpy(generator(order_seed, "order", epoch).permutation(cohort.records))
+            order = order.to(cohort.own.inputs.device)
             for positions in torch.split(order, size):
                 yield together(cohort, positions[positions < common], positions[positions >= common] - common)
 
-    def _private(self, cohort: Cohort, size: int, numbers: Sequence[int], seed: int) -> Iterator[Batch]:
-        pool = Pool.of(cohort)
+    def _private(self, cohort: Cohort, size: int, seed: int) -> Iterator[Batch]:
+        pool, models = Pool.of(cohort), cohort.index.to(cohort.own.inputs.device)
         for epoch in range(self.epochs):
-            orders = torch.stack([_order(cohort.records, seed, number, epoch) for number in numbers])  # (m, n)
-            for positions in torch.split(orders.to(cohort.index.device), size, dim=1):
+            orders = philox.orders(key(seed, "order", epoch), models, cohort.records)  # (m, n)
+            for positions in torch.split(orders, size, dim=1):
                 yield Batch((), (pool(positions),))
-
-
-def _order(n: int, seed: int, *key: int) -> Tensor:
-    return torch.from_numpy(generator(seed, "order", *key).permutation(n))
 
 
 def together(cohort: Cohort, shared: Tensor | slice, own: Tensor | slice) -> Batch:

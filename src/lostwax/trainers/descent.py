@@ -57,7 +57,7 @@ class Descent(Stepwise, ABC):
     def _walk(self, net: Architecture, cohort: Cohort, seed: int, slope_of: Gradient) -> Trajectory:
         state = self._start(net, cohort, seed)
         steps = self.batches.steps(cohort.records)
-        for number, batch in enumerate(self.batches(cohort, cohort.index.tolist(), seed=seed)):
+        for number, batch in enumerate(self.batches(cohort, seed=seed)):
             before = state.params
             state, slope = self.step(net, state, batch, number, steps, slope_of)
             yield Step(number, before, slope), state

@@ -94,7 +94,7 @@ class DPSGD(Stepwise):
         state = self._start(net, cohort, seed)
         expected = self.sample_rate * cohort.records
         clipping = self.clipping(net, cohort.own.inputs.new_zeros(cohort.own.inputs.shape[2:]))
-        noise = gaussian_noise(state.params, cohort.index.tolist(), seed=seed)
+        noise = gaussian_noise(state.params, cohort.index, seed=seed)
         for number, drawn in enumerate(draws(cohort, self.sample_rate, self.steps, seed=seed)):
             with float32_products(self.tf32):
                 records = sample(cohort, drawn, self.sample_rate)

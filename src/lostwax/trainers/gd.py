@@ -11,7 +11,8 @@ from lostwax.inits import LeCunNormal
 from lostwax.schedules import Cosine
 from lostwax.trainers.batches import Batches
 from lostwax.trainers.descent import Descent
-from lostwax.trainers.gram import Head
+from lostwax.trainers.fused import heads as fused_heads
+from lostwax.trainers.gram import Dual, Head
 from lostwax.trainers.momentum import descend, velocity
 from lostwax.trainers.stacked import Architecture, Params
 from lostwax.trainers.stepwise import State, float32_products
@@ -52,11 +53,17 @@ class GD(Descent):
             return super()._end(net, cohort, seed)
         with float32_products(self.tf32):
             dual = head.dual(self._start(net, cohort, seed).params, cohort)
-            state = State(dual.origin, self.buffers(dual.origin))
-            for number in range(self.steps):
-                slope = dual.gradient(self.loss, state.params)
-                state = self.update(state, slope, self.lr * self.schedule(number, self.steps), number)
-            return dual.params(state.params)
+            return dual.params(self._coordinates(dual))
+
+    def _coordinates(self, dual: Dual) -> Params:
+        """Those after training: by one kernel where there is one, else step by step."""
+        rates = [self.lr * self.schedule(number, self.steps) for number in range(self.steps)]
+        if fused_heads.knows(dual, self.loss):
+            return fused_heads.descended(dual, rates, momentum=self.momentum, weight_decay=self.weight_decay)
+        state = State(dual.origin, self.buffers(dual.origin))
+        for number, rate in enumerate(rates):
+            state = self.update(state, dual.gradient(self.loss, state.params), rate, number)
+        return state.params
 
     @classmethod
     def examples(cls) -> tuple[GD, ...]:

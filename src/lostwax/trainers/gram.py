@@ -2,7 +2,7 @@
 
 The gradient of a linear layer is a sum of the records it saw, so that full-batch descent never leaves
 
-    W_t = s_t W_0 + A_t X        b_t = s_t b_0 + A_t 1        (X a model's n records, A_t of n numbers an output)
+    W_t = s_t W_0 + A_t X / n       b_t = s_t b_0 + A_t 1 / n       (X a model's n records, A_t of n numbers an output)
 
 whatever the momentum, the weight decay and the layers behind it. With the Gram matrix X X^T computed once, a step costs
 n^2 products an output in place of 2 n d: the d features are touched at the start and at the end alone. It is the dual
@@ -68,28 +68,37 @@ class Dual(NamedTuple):
 
     @property
     def origin(self) -> Params:
-        """W_0 = 1 W_0 + 0 X, and the rest as it is."""
+        """W_0 = 1 W_0 + 0 X, and the rest as it is. The scale is one number, kept on the CPU: no kernel to launch."""
         rest = {name: value for name, value in self.start.items() if name not in (self.head.weight, self.head.bias)}
-        return {SCALE: self.gram.new_ones(1, 1, 1), ROWS: torch.zeros_like(self.outputs), **rest}
+        return {SCALE: torch.ones((), dtype=torch.float64), ROWS: torch.zeros_like(self.outputs), **rest}
 
     def gradient(self, loss: Loss, at: Params) -> Params:
-        """Of the mean loss: sum_i g_i x_i / n, g = d loss / d outputs; so no part of W_0, and g / n of the records."""
-        out = torch.baddbmm(at[SCALE] * self.outputs, at[ROWS], self.gram)  # s W_0 X^T + A X X^T, (m, h, n)
+        """Of the mean loss: sum_i g_i x_i / n, g = d loss / d outputs; so no part of W_0, and g of the records."""
+        out = self._combined(at, self.outputs, self.gram)  # s W_0 X^T + A X X^T / n, (m, h, n)
         if self.head.rest is None:
             slopes, to_out = Params(), _residual(loss, out, self.y)
         else:
             slopes, to_out = _pulled_back(self.head.rest, loss, _behind(at), out, self.y)
-        summed = {SCALE: torch.zeros_like(at[SCALE]), ROWS: to_out, **slopes}
-        return {name: slope / out.shape[-1] for name, slope in summed.items()}
+        behind = {name: slope / self.records for name, slope in slopes.items()}
+        return {SCALE: torch.zeros((), dtype=torch.float64), ROWS: to_out, **behind}
 
     def params(self, at: Params) -> Params:
         """The heads themselves."""
         weight, bias = self.head.weight, self.head.bias
         trained = {**self.start, **_behind(at)}
-        trained[weight] = torch.baddbmm(at[SCALE] * self.start[weight], at[ROWS], self.x)  # (m, h, d)
+        trained[weight] = self._combined(at, self.start[weight], self.x)  # (m, h, d)
         if bias is not None:
-            trained[bias] = at[SCALE][..., 0] * self.start[bias] + at[ROWS].sum(-1)  # (m, h)
+            trained[bias] = at[SCALE] * self.start[bias] + at[ROWS].mean(-1)  # (m, h)
         return trained
+
+    @property
+    def records(self) -> int:
+        """n."""
+        return int(self.gram.shape[-1])
+
+    def _combined(self, at: Params, start: Tensor, records: Tensor) -> Tensor:
+        """s start + A records / n."""
+        return torch.baddbmm(start, at[ROWS], records, beta=float(at[SCALE]), alpha=1 / self.records)
 
 
 def _behind(at: Params) -> Params:

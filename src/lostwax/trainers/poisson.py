@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from lostwax.seeds import generator
+from lostwax import philox
+from lostwax.seeds import key
 from lostwax.trainers.batches import Pool, together
 from lostwax.trainers.clipping import Sample
 from lostwax.trainers.stacked import Batch
 from lostwax.types import Cohort
 
+TOGETHER, MOST = 8, 1 << 24  # steps that are drawn for at once; draws, of 8 bytes, for which they are fewer
 GATHERED = 0.2  # up to this rate, to copy the records drawn is cheaper than to compute with all of them
 
 
@@ -23,10 +24,11 @@ def draws(cohort: Cohort, rate: float, steps: int, *, seed: int) -> Iterator[Ten
         for _ in range(steps):
             yield None
         return
-    private = [generator(seed, "sample", number) for number in cohort.index.tolist()]
-    for _ in range(steps):
-        drawn = np.stack([random.random(cohort.records) < rate for random in private])
-        yield torch.from_numpy(drawn).to(cohort.own.inputs.device)
+    ours, models = key(seed, "sample"), cohort.index.to(cohort.own.inputs.device)
+    at_once = max(1, min(TOGETHER, MOST // (len(cohort) * cohort.records)))
+    for first in range(0, steps, at_once):
+        turns = min(at_once, steps - first)
+        yield from philox.happens(ours, models, cohort.records, rate, turn=first, turns=turns).unbind(1)
 
 
 def sample(cohort: Cohort, drawn: Tensor | None, rate: float) -> Sample:

@@ -116,11 +116,11 @@ class Stepwise(ABC):
     def _cut(self, net: Architecture, cohort: Cohort) -> Iterator[tuple[Tile, torch.Tensor]]:
         """The tiles, each with its rows of the cohort."""
         for tile in tiles(cohort.index.tolist(), self._tile_size(net, cohort)):
-            yield tile, torch.from_numpy(tile.rows)
+            yield tile, tile.taken(cohort.own.inputs.device)
 
     @final
     def _start(self, net: Architecture, cohort: Cohort, seed: int) -> State:
-        start = self.init(net.net, cohort.index.tolist(), seed=seed)
+        start = self.init(net.net, cohort.index, seed=seed)
         params = {name: value.to(cohort.own.inputs.device, self.dtype).contiguous() for name, value in start.items()}
         return State(params, self.buffers(params))
 
@@ -132,7 +132,7 @@ class Stepwise(ABC):
         device = cohort.own.inputs.device
         ours = Architecture.of(net, device, self.dtype)
         shared, own = (Records(part.inputs, part.y).to(self.dtype) for part in (cohort.shared, cohort.own))
-        cast = Cohort(shared, own, cohort.index)  # of records with features, x has no part in training
+        cast = Cohort(shared, own, cohort.index.to(device))  # of records with features, x has no part in training
         check_outputs(ours, cast, self.loss)
         if device.type == "cpu":
             _keep_freed_memory()

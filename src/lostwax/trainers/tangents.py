@@ -37,7 +37,7 @@ def pushed(trainer: Descent, net: Architecture, push: MLPTangent, cohort: Cohort
     state = trainer._start(net, cohort, 0)
     moved = _still(state, r)
     steps = trainer.batches.steps(cohort.records)
-    batches = (trainer.batches(one, one.index.tolist(), seed=0) for one in (cohort, moved_cohort))
+    batches = (trainer.batches(one, seed=0) for one in (cohort, moved_cohort))
     for number, (batch, moved_batch) in enumerate(zip(*batches, strict=True)):
         with float32_products(trainer.tf32):
             gradient, moved_gradient = push(state.params, moved.params, batch, moved_batch)

@@ -29,6 +29,13 @@ class Tile(NamedTuple):
     rows: Rows
     wanted: Rows
 
+    def taken(self, device: torch.device) -> Tensor:
+        """The rows, as an index on the device: neighbours, as they mostly are, are counted there and not copied."""
+        first, last = int(self.rows[0]), int(self.rows[-1])
+        if (np.diff(self.rows) == 1).all():
+            return torch.arange(first, last + 1, device=device)
+        return torch.from_numpy(self.rows).to(device)
+
 
 def tiles(numbers: Sequence[int], size: int) -> Iterator[Tile]:
     """The tiles that hold these models.

@@ -104,6 +104,7 @@ class Fitted:
     sums: tuple[Sums, ...] = ()
     extremes: tuple[Extremes, ...] = ()
     classes: tuple[object, ...] = ()  # the user's own names of class numbers 0, 1, ...
+    columns: tuple[str, ...] = ()  # ... and of the features; empty where the data brings none
     notes: tuple[str, ...] = ()  # what a report should say about how the model was read
 
 

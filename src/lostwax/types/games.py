@@ -129,6 +129,15 @@ class Hints:
     candidates: Records | None = None  # (m, c, ...) one of them is the secret: a discrete prior, or a membership pair
     chances: Tensor | None = None  # (m, c) the prior's probability of each candidate, where they are not alike
 
+    def __getitem__(self, games: Tensor | slice) -> Hints:
+        """What is told in some of the games."""
+        return Hints(
+            labels=None if self.labels is None else self.labels[games],
+            parts=None if self.parts is None else self.parts[games],
+            candidates=None if self.candidates is None else self.candidates[games],
+            chances=None if self.chances is None else self.chances[games],
+        )
+
 
 @dataclass(frozen=True)
 class Guess:

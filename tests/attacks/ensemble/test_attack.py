@@ -53,6 +53,16 @@ def test_kinks_do_not_hide_the_record(found, victims):
     assert [one.label for one in found] == victims[0].own.y[:, 0].tolist()
 
 
+def test_a_victim_that_diverged_is_no_reason_to_stop(prepared, victims, found):
+    params = {name: value[:2].clone() for name, value in victims[1].params.items()}
+    params["1.weight"][0] = torch.nan
+    guess = prepared(Release(params))
+    assert guess.records.x.isfinite().all()
+    assert guess.confidence[:, 0].tolist() == [-torch.inf, -found[1].predicted]
+    told = prepared(Release(params), Hints(labels=torch.tensor([[2], [found[1].label]])))
+    assert told.records.y[0] == 2
+
+
 def test_it_knows_how_far_off_it_is(found, victims):
     """The expected error against the true one: in every round, without ever seeing the truth."""
     ratios = [

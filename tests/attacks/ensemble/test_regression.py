@@ -52,7 +52,7 @@ def test_members_left_out_are_predicted_as_by_fitting_without_them(game):
 def test_a_new_model_is_read_as_by_plain_ridge(game):
     seen, z = game
     reading = Reading.fit(seen[1:], z[1:])
-    estimate, features = reading(seen[:1]), reading.sight(seen[:1])[0]
+    estimate, features = reading(seen[:1]), reading.place(seen[:1])[0]
     coordinates, variance = Primal(reading.features, z[1:], reading.ridge)(features)
     torch.testing.assert_close(estimate.coordinates, coordinates)
     assert estimate.novelty == pytest.approx(float(variance * reading.inverse.diagonal().reciprocal().mean() ** -1))

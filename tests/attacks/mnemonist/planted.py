@@ -10,8 +10,10 @@ LIVE = (2, 5)
 
 def game():
     known, prior, secrets = lw.records.digits().split(200, 300, 200, seed=0)
-    net = lw.nets.mlp(64, 8, 10, activation=nn.ReLU)
-    net[3].requires_grad_(False)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = lw.nets.mlp(64, 8, 10, activation=nn.ReLU)
+    net[3].requires_grad_(False)  # it stays as torch has drawn it
     start = {name: value[0] for name, value in lw.inits.He(seed=1)(net, [0], seed=0).items()}
     start["1.bias"] = torch.full((8,), -100.0)
     start["1.bias"][list(LIVE)] = 1.0

@@ -104,10 +104,13 @@ def test_a_release_that_does_not_determine_the_record_certifies_nothing_wrong(tr
 
 
 def test_a_victim_that_diverged_is_no_reason_to_stop():
-    knowledge, _, release = game(SMALL)
+    knowledge, cohort, release = game(SMALL)
+    models = release.flat()
     release.params["1.weight"][1] = torch.nan
-    found = Newton(bank=10, jacobians=4).prepare(knowledge, seed=0).invert(release)
-    assert [one.certified for one in found] == [True, False, True]
+    inverter = Newton(bank=10, jacobians=4).prepare(knowledge, seed=0)
+    for guess in (None, Oracle(cohort.own, models)):  # which knows of no such model, and is not asked
+        found = replace(inverter, guess=guess).invert(release)
+        assert [one.certified for one in found] == [True, False, True]
 
 
 @dataclass(frozen=True)
@@ -235,22 +238,50 @@ class Oracle:
     """An attack that knows the answer, roughly."""
 
     records: Records
+    models: torch.Tensor  # (m, p)
 
     def objection(self, knowledge):
         return None
 
     def prepare(self, knowledge, *, seed):
-        return lambda release, hints=None: Guess(self.records, torch.zeros(len(release), 1))
+        return self
+
+    def __call__(self, release, hints=None):
+        """It is asked about some of the games: those whose models it is shown."""
+        rows = [int((self.models == one).all(1).nonzero()) for one in release.flat()]
+        return Guess(self.records[rows], torch.zeros(len(rows), 1))
 
 
-def test_another_attack_may_say_where_to_begin():
+def test_another_attack_says_where_to_begin_where_its_own_starts_do_not_explain_the_release():
     knowledge, cohort, release = game(SMALL)
-    near = Records((cohort.own.x + 0.01).clamp(0, 1), cohort.own.y)
-    inverter = Newton(bank=0, start=Oracle(near)).prepare(knowledge, seed=0)
-    with_it = inverter._starts(release, release.flat(), None)
-    without = replace(inverter, guess=None)._starts(release, release.flat(), None)
-    assert [len(starts) for starts in with_it] == [len(starts) + 1 for starts in without]
-    assert inverter(release).certified.all()
+    near = Records((cohort.own.x + 1e-5).clamp(0, 1), cohort.own.y)
+    alone = Newton(bank=0, jacobians=0).prepare(knowledge, seed=0).invert(release)
+    helped = Newton(bank=0, jacobians=0, start=Oracle(near, release.flat())).prepare(knowledge, seed=0).invert(release)
+    lost = [g for g, one in enumerate(alone) if not one.certified]
+    assert lost
+    assert all(helped[g].residual < alone[g].residual for g in lost)
+    assert Newton(bank=0, start=Oracle(near, release.flat())).prepare(knowledge, seed=0)(release).certified.all()
+
+
+def test_the_other_attack_is_told_what_the_game_tells():
+    """Of the games that it is asked about: it names the secret among their candidates."""
+    knowledge, cohort, release = game(SMALL, candidates=3)
+    hints = knowledge.threat.hints(cohort, digits()[2], seed=0)
+    inverter = Newton(bank=0, jacobians=0, start=lw.Refit()).prepare(knowledge, seed=0)
+    alone, helped = replace(inverter, guess=None).invert(release, hints), inverter.invert(release, hints)
+    lost = [g for g, one in enumerate(alone) if not one.explained]
+    assert 0 < len(lost) < len(alone)
+    assert all(helped[g].residual < 1e-3 * alone[g].residual for g in lost)
+
+
+def test_a_guess_of_a_class_that_nobody_has_is_no_start():
+    knowledge, cohort, release = game(SMALL)
+    strange = Records(cohort.own.x, torch.full_like(cohort.own.y, 77))
+    alone = Newton(bank=0, jacobians=0).prepare(knowledge, seed=0).invert(release)
+    helped = (
+        Newton(bank=0, jacobians=0, start=Oracle(strange, release.flat())).prepare(knowledge, seed=0).invert(release)
+    )
+    assert [one.residual for one in helped] == [one.residual for one in alone]
 
 
 def test_objections_name_the_randomness_and_the_cure():

@@ -113,3 +113,4 @@ def test_other_losses_and_dtypes_are_too():
     assert taken(net) is not None
     assert taken(net, torch.float64) is None
     assert taken(net, loss=SquaredError()) is None
+    assert taken(net, loss=type("Derived", (CrossEntropy,), {})()) is None

@@ -122,5 +122,6 @@ def test_leaves_other_nets_alone(net):
 def test_leaves_other_losses_and_dtypes_alone():
     net = architecture(mlp(4, 3, 2))
     assert FusedMLP.of(net, SquaredError(), torch.float32) is None
+    assert FusedMLP.of(net, type("Derived", (CrossEntropy,), {})(), torch.float32) is None
     assert FusedMLP.of(net, LOSS, torch.float64) is None
     assert fused(net, LOSS, torch.float32, torch.device("cpu")) is None

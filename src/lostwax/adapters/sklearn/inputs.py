@@ -35,6 +35,12 @@ def features(X: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     return values
 
 
+def column_names(X: Any, estimator: Any) -> tuple[str, ...]:
+    """The names that a frame gives its columns, or that the estimator remembers from the frame it was fitted on."""
+    names = X.columns if hasattr(X, "columns") else getattr(estimator, "feature_names_in_", ())
+    return tuple(str(name) for name in names)
+
+
 def precision(X: Any) -> float:
     """The rounding error of the numbers in X as they came: coarser for float32 than for float64."""
     kind = np.asarray(X.detach().cpu() if isinstance(X, Tensor) else X).dtype

@@ -39,6 +39,7 @@ def read(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted:
         sums=(*scaling.sums, *(scaling.unscaled(part) for part in reading.sums)),
         extremes=scaling.extremes,
         classes=reading.classes,
+        columns=inputs.column_names(X, estimator),
         notes=reading.notes + scaling.notes,
     )
     doubt = check_same_data(fitted, precision=inputs.precision(X))

@@ -43,7 +43,7 @@ class Narrowed(NamedTuple):
     predicted: float  # expected mean squared error of a coordinate
     residual: float  # mean squared distance of the release from models trained on the guess, in ensemble deviations
     floor: float  # the same between two such models: 0 where training is deterministic
-    rounds: tuple[Round, ...]
+    rounds: tuple[Round, ...]  # none where the victim diverged: the guess is then the mean
     certified: bool = False  # did Newton's steps lead from there to a record that explains the weights to rounding?
 
 
@@ -86,8 +86,13 @@ class Inverting(NamedTuple):
 
     def _game(self, seen: Tensor, game: int, hints: Hints | None) -> Narrowed:
         told = self.simulator.frame.told(hints, game)
+        starts = self._starts(seen, game, hints)
+        if not seen.isfinite().all():  # a victim that diverged tells nothing
+            label, _ = starts[0]
+            mean = self.simulator.frame.within(self.firsts[label].reading.mean.unsqueeze(0), told)[0]
+            return Narrowed(mean, label, predicted=math.inf, residual=math.inf, floor=math.inf, rounds=())
         found: list[Narrowed] = []
-        for label, attempt in self._starts(seen, game, hints):
+        for label, attempt in starts:
             first = self.simulator.first(label, attempt=attempt) if attempt else self.firsts[label]
             found.append(self._closed_in(seen, label, told, first, attempt))
             if found[-1].floor > STILL or found[-1].predicted <= STUCK * found[-1].rounds[0].predicted:
@@ -123,7 +128,7 @@ class Inverting(NamedTuple):
                 )
         else:
             _, doubts = self.classes(seen)  # (classes, 1)
-            doubt = dict(zip(self.firsts, doubts[:, 0].tolist(), strict=True))
+            doubt = dict(zip(self.firsts, doubts[:, 0].nan_to_num(math.inf).tolist(), strict=True))
             in_order = sorted(doubt, key=lambda label: doubt[label])
             likely = [label for label in in_order if doubt[label] <= DOUBT * doubt[in_order[0]]]
         attempts = range(1, self.attack.restarts + 1)

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.access import Standardise
-from lostwax.attacks.kernel_ridge.kernels import Kernel, Scale
+from lostwax.attacks.kernel_ridge.kernels import Kernel
+from lostwax.attacks.kernel_ridge.sight import Sight
 
 RIDGES = tuple(10.0**power for power in range(-6, 2))  # shares of the mean squared length of a member's features
 
@@ -23,31 +23,12 @@ class Estimate(NamedTuple):
     novelty: float  # expected squared error, as a multiple of the members' own when each is left out
 
 
-class Sight(NamedTuple):
-    """How a model is looked at: its standardised weights, or their direction from the mean of all members and how far.
-
-    Records far apart move the weights by very different amounts, and what they look like is in the direction
-    (`kernel_ridge/kernels.py`); in a small cloud the weights as they are tell more.
-    """
-
-    standardise: Standardise
-    kernel: Kernel
-    scale: Scale
-    centre: Tensor  # (row,)
-
-    @classmethod
-    def of(cls, standardise: Standardise, standardised: Tensor, by_direction: bool) -> Sight:
-        """Centred at the mean of the members (s, kept)."""
-        kernel, scale = Kernel(by_direction, None), Scale.of(standardised)
-        return cls(standardise, kernel, scale, kernel.rows(standardised, 0, scale).mean(0))
-
-    def __call__(self, seen: Tensor) -> Tensor:
-        """(m, features) -> (m, row)."""
-        return self.kernel.rows(self.standardise(seen), 0, self.scale) - self.centre
-
-
 class Reading(NamedTuple):
     """A regression fitted to s simulated models.
+
+    It looks at their weights, or at the direction in which these lie from the mean and how far. Records far apart move
+    the weights by very different amounts, and what they look like is in the direction (`kernel_ridge/kernels.py`); in a
+    small cloud the weights as they are tell more.
 
     With K the Gram matrix of the features in sight, r the ridge and an intercept that is not penalised, the
     weights of the members are  C Z,  where C inverts K + r I on the vectors of zero sum: K 1 = 0, as features have mean
@@ -55,7 +36,9 @@ class Reading(NamedTuple):
     """
 
     sight: Sight
-    features: Tensor  # (s, row)
+    kernel: Kernel
+    centre: Tensor  # (row,) the mean of the members
+    features: Tensor  # (s, row) of the members, from there
     mean: Tensor  # (q,) the intercept
     dual: Tensor  # (s, q) C Z
     inverse: Tensor  # (s, s) C
@@ -64,23 +47,28 @@ class Reading(NamedTuple):
 
     @classmethod
     def fit(cls, seen: Tensor, coordinates: Tensor) -> Reading:
-        """Regress coordinates (s, q) on models (s, features); sight and ridge are those that err least on left-out."""
-        standardise = Standardise.fit(seen)
-        standardised, readings = standardise(seen), []
+        """Regress coordinates (s, q) on models (s, features); kernel and ridge are those that err least on left-out."""
+        sight, readings = Sight.of(seen, dtype=torch.float64), []
         for by_direction in (False, True):
-            sight = Sight.of(standardise, standardised, by_direction)
-            features = sight(seen)
+            kernel = Kernel(by_direction, None)
+            rows = sight(seen, kernel)
+            centre = rows.mean(0)
+            features = rows - centre
             gram = features @ features.T  # (s, s)
             scale = float(gram.diagonal().mean())
             fits = (_Fit.of(gram, coordinates, share * scale, scale) for share in RIDGES)
             best = min(fits, key=lambda fit: fit.error)
-            readings.append(cls(sight, features, coordinates.mean(0), *best[:-1]))
+            readings.append(cls(sight, kernel, centre, features, coordinates.mean(0), *best[:-1]))
         return min(readings, key=lambda reading: reading.error)
 
     @property
     def error(self) -> float:
         """Mean squared error of a coordinate when its member is left out."""
         return float(self.left_out.square().mean())
+
+    def place(self, seen: Tensor) -> Tensor:
+        """(m, features) -> (m, row), from the centre of the members."""
+        return self.sight(seen, self.kernel) - self.centre
 
     def __call__(self, seen: Tensor) -> Estimate:
         """Read one model, (1, features).
@@ -89,7 +77,7 @@ class Reading(NamedTuple):
         of the noise, and of  1 / C_ii  for a member that is left out. Their ratio says how far from the members the
         model lies: 1 for one among them, less in their middle, much more outside.
         """
-        features = self.sight(seen)  # (1, row)
+        features = self.place(seen)  # (1, row)
         near = self.features @ features[0]  # (s,) k(f)
         apart = float(features.square().sum() - near @ self.inverse @ near)
         novelty = (self.ridge * (1 + 1 / len(near)) + max(apart, 0.0)) / float((1 / self.inverse.diagonal()).mean())

@@ -9,6 +9,7 @@ import torch
 
 from lostwax.attacks.kernel_ridge.reconstructor import Regressed
 from lostwax.attacks.kernel_ridge.regression import Regression
+from lostwax.attacks.kernel_ridge.witness import Witness
 from lostwax.attacks.reconn.augment import Augment
 from lostwax.attacks.reconn.shadow_table import ShadowTable
 from lostwax.attacks.reconn.shadowed import accepted, check_settings, shadow_objection, shadow_tables
@@ -22,9 +23,10 @@ class KernelRidge:
 
     What RecoNN learns by descent is solved here: one regression a class, from the model's likeness to each shadow model
     to the record. Kernel and ridge are those with the least error on records left out, known in closed form; the class
-    is the one whose shadow models explain the model best. On S1's victims it is several times as exact as a decoder
-    network taught by the same shadow models, and there is nothing to tune. It keeps all shadow models in memory, and
-    its cost grows with the cube of their number a class.
+    is the one whose shadow models explain the model best, with the word of one more regression over all classes. On
+    S1's smooth victims of ten neurons its errors are half those of a decoder network taught by twice the shadow models,
+    and there is nothing to tune. It keeps all shadow models in memory, and its cost grows with the cube of their number
+    a class.
 
     `shadows` models are trained, None for one a record of the prior; more than that need an `augment`. A share
     `validation` of the prior's records is kept from learning, for an error that nothing was chosen by. `device` and
@@ -54,7 +56,7 @@ class KernelRidge:
         shadows, unseen = (table.checked().to(knowledge.prior.x.device) for table in (shadows, unseen))
         span, y = Span.of(knowledge.prior.x), shadows.records.y
         answers = span.shares(shadows.records.x).flatten(1).double()  # (s, d)
-        classes = number = None
+        classes = number = witness = None
         if y.is_floating_point():
             number = Span.of_deviations(knowledge.prior.y)
             answers = torch.cat([answers, number.shares(y).reshape(len(y), -1).double()], 1)
@@ -62,8 +64,11 @@ class KernelRidge:
         else:
             classes = y.bincount().nonzero()[:, 0]
             rows = [(y == label).nonzero()[:, 0] for label in classes]
-        regression = Regression.fit(shadows.seen.to(span.shift.dtype), answers, rows, told=shadows.told)
-        found = Regressed(knowledge.net, knowledge.access, span, regression, classes, number)
+        seen = shadows.seen.to(span.shift.dtype)
+        regression = Regression.fit(seen, answers, rows, told=shadows.told)
+        if classes is not None and len(classes) > 1:
+            witness = Witness.taught(regression.sight, seen, torch.searchsorted(classes, y))
+        found = Regressed(knowledge.net, knowledge.access, span, regression, classes, witness, number)
         missed = (found.read(unseen.seen)[0] - span.shares(unseen.records.x))[:, unseen.sought]
         return found._replace(validation_error=float(missed.square().mean()))
 

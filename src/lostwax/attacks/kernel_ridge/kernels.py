@@ -67,6 +67,10 @@ class Kernel(NamedTuple):
         distance = (left.unsqueeze(1) + right - 2 * products).clamp_min(0)  # |a - b|^2
         return self.width * (-distance / (self.width * median)).exp()
 
+    def between(self, left: Tensor, right: Tensor, median: float) -> Tensor:
+        """k of rows (a, row) and (b, row), (a, b)."""
+        return self.likeness(products(left, right), squares(left), squares(right), median)
+
 
 def products(left: Tensor, right: Tensor) -> Tensor:
     """<a, b> of rows (a, row) and (b, row) in float64: small ridges ask for more than float32 keeps."""
@@ -74,6 +78,11 @@ def products(left: Tensor, right: Tensor) -> Tensor:
     for a, b in zip(torch.split(left, COLUMNS, 1), torch.split(right, COLUMNS, 1), strict=True):
         total.addmm_(a.double(), b.double().mT)
     return total
+
+
+def squares(rows: Tensor) -> Tensor:
+    """<a, a> of rows (a, row), (a,) in float64."""
+    return rows.double().square().sum(1)
 
 
 def median_distance(products: Tensor) -> float:
@@ -98,8 +107,9 @@ def solve(gram: Tensor, records: Tensor, ridge: float) -> Solved | None:
 
     The error of a record that is left out needs no other regression: it is  weights_i / [(K + ridge I)^-1]_ii.
     """
-    eye = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-    factor, failed = torch.linalg.cholesky_ex(gram + ridge * eye)
+    lifted = gram.clone()
+    lifted.diagonal().add_(ridge)
+    factor, failed = torch.linalg.cholesky_ex(lifted)
     if failed:
         return None
     inverse = torch.cholesky_inverse(factor)
@@ -107,5 +117,12 @@ def solve(gram: Tensor, records: Tensor, ridge: float) -> Solved | None:
     return Solved(weights, factor, (weights * doubt.unsqueeze(1)).square().mean(1), doubt)
 
 
+def solve_from(gram: Tensor, records: Tensor, ridge: float) -> tuple[Solved, float]:
+    """The same by this ridge, or by the first of 10, 100, ... times it that is not too small; and which that was."""
+    while (solved := solve(gram, records, ridge)) is None:
+        ridge *= 10
+    return solved, ridge
+
+
 def _log_size(features: Tensor) -> Tensor:
-    return features.double().square().sum(1).clamp_min(1e-60).log() / 2
+    return squares(features).clamp_min(1e-60).log() / 2

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.attacks.kernel_ridge.regression import Regression
+from lostwax.attacks.kernel_ridge.witness import Witness
 from lostwax.attacks.reconn.shadow_table import seen_and_told
 from lostwax.decoders import Span
 from lostwax.types import Access, Guess, Hints, Records, Release
@@ -16,7 +17,7 @@ from lostwax.types import Access, Guess, Hints, Records, Release
 class Regressed(NamedTuple):
     """A prepared KernelRidge.
 
-    Guesses come in the dtype of the prior and on the device of the release. A class is guessed by the least doubt.
+    Guesses come in the dtype of the prior and on the device of the release. A class is guessed by doubts and witness.
     Confidence is minus the predicted mean squared error, in the coordinates of `Span`.
     """
 
@@ -25,6 +26,7 @@ class Regressed(NamedTuple):
     span: Span
     regression: Regression
     classes: Tensor | None  # (classes,) one a group; None where labels are numbers
+    witness: Witness | None  # where there are several classes
     number: Span | None  # of labels that are numbers, answered behind the record's own
     validation_error: float = torch.inf  # mean squared error over held-out shadow models, in the same coordinates
 
@@ -44,18 +46,15 @@ class Regressed(NamedTuple):
     def read(self, seen: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """(m, features) -> records (m, ...) in the coordinates of the span, labels (m,) and doubts (m,)."""
         answers, doubts = self.regression(seen)  # (classes, m, d), (classes, m)
-        place, models = self._class(doubts, labels), torch.arange(len(seen), device=seen.device)
-        chosen, d = (
-            answers[place, models].to(self.span.shift),
-            self.span.shift.numel(),
-        )  # (m, d and the label's numbers)
+        place, models = self._class(seen, doubts, labels), torch.arange(len(seen), device=seen.device)
+        chosen, d = answers[place, models].to(self.span.shift), self.span.shift.numel()  # (m, d and the label's)
         x = chosen[:, :d].clamp(0, 1) if self.span.bounded else chosen[:, :d]
         y = self._label(place, chosen[:, d:]) if labels is None else labels
         return x.reshape(-1, *self.span.shift.shape), y, doubts[place, models]
 
-    def _class(self, doubts: Tensor, labels: Tensor | None) -> Tensor:
-        """(m,) which group answers: the one told, else the one in least doubt."""
-        place = doubts.argmin(0)
+    def _class(self, seen: Tensor, doubts: Tensor, labels: Tensor | None) -> Tensor:
+        """(m,) which group answers: the one told, else the likeliest."""
+        place = doubts.argmin(0) if self.witness is None else self.witness.verdict(seen, doubts)
         if labels is None or self.classes is None:
             return place
         told = self.classes.unsqueeze(1) == labels  # (classes, m)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.access import Standardise
-from lostwax.attacks.kernel_ridge.kernels import Kernel, Scale, median_distance, products, solve
+from lostwax.attacks.kernel_ridge.kernels import Kernel, median_distance, products, solve, solve_from, squares
+from lostwax.attacks.kernel_ridge.sight import Sight
 
 WIDTHS = (4.0, 16.0, None)
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)  # beside likenesses of about one; with the last, little is believed
@@ -35,18 +35,15 @@ class Group(NamedTuple):
         It is the mean and, but for a factor, the variance of a Gaussian process. A model's doubt is small in its own
         class, whose models explain it, and large in all others.
         """
-        own, theirs = rows.double().square().sum(1), self.rows.double().square().sum(1)
-        alike = kernel.likeness(products(rows, self.rows), own, theirs, self.median)  # (m, s)
+        alike = kernel.between(rows, self.rows, self.median)  # (m, s)
         explained = torch.linalg.solve_triangular(self.factor, alike.mT, upper=False).square().sum(0)
-        return self.mean + alike @ self.weights, kernel.own(own) + self.ridge - explained
+        return self.mean + alike @ self.weights, kernel.own(squares(rows)) + self.ridge - explained
 
 
 class Regression(NamedTuple):
     """One group a class, all by the same kernel."""
 
-    standardise: Standardise
-    scale: Scale
-    told: int  # how many of the kept features, the last, are numbers of the record
+    sight: Sight
     kernel: Kernel
     groups: tuple[Group, ...]
     error: float  # squared, mean over a record's numbers, for each unit of doubt
@@ -57,18 +54,15 @@ class Regression(NamedTuple):
 
         Each class is a list of rows. Kernel and ridge are those of the least error on records left out.
         """
-        standardise = Standardise.fit(seen, told)
-        features = standardise(seen, seen.dtype)
-        kept = int((standardise.kept >= standardise.features - told).sum())
-        scale = Scale.of(features[:, : features.shape[1] - kept])
-        kernel, ridge = _choose(features, answers, classes, kept, scale)
-        solved = [_group(kernel, ridge, features[rows], answers[rows], kept, scale) for rows in classes]
+        sight = Sight.of(seen, told, dtype=seen.dtype)
+        kernel, ridge = _choose(sight, seen, answers, classes)
+        solved = [_group(kernel, ridge, sight(seen[rows], kernel), answers[rows]) for rows in classes]
         errors, doubts = (torch.cat(part).mean() for part in list(zip(*solved, strict=True))[1:])
-        return cls(standardise, scale, kept, kernel, tuple(group for group, *_ in solved), float(errors / doubts))
+        return cls(sight, kernel, tuple(group for group, *_ in solved), float(errors / doubts))
 
     def __call__(self, seen: Tensor) -> tuple[Tensor, Tensor]:
         """What each class would answer to models (m, features), (classes, m, d), and its doubts, (classes, m)."""
-        rows = self.kernel.rows(self.standardise(seen, seen.dtype), self.told, self.scale)
+        rows = self.sight(seen, self.kernel)
         answers, doubts = zip(*(group(self.kernel, rows) for group in self.groups), strict=True)
         return torch.stack(answers), torch.stack(doubts)
 
@@ -78,13 +72,13 @@ class _Choice(NamedTuple):
     ridge: float
 
 
-def _choose(features: Tensor, answers: Tensor, classes: Sequence[Tensor], told: int, scale: Scale) -> _Choice:
+def _choose(sight: Sight, seen: Tensor, answers: Tensor, classes: Sequence[Tensor]) -> _Choice:
     """Kernel and ridge with the least error on records left out, over all classes."""
     totals: dict[_Choice, float] = {}
-    most = CHOSEN_BY["cpu" if features.device.type == "cpu" else "cuda"]
+    most = CHOSEN_BY["cpu" if seen.device.type == "cpu" else "cuda"]
     for rows, by_direction in product(classes, (True, False)):
         some = rows[:most]
-        here = Kernel(by_direction, None).rows(features[some], told, scale)
+        here = sight(seen[some], Kernel(by_direction, None))
         alike, records = products(here, here), answers[some] - answers[some].mean(0)
         own, median = alike.diagonal(), median_distance(alike)
         for width in WIDTHS:
@@ -98,16 +92,10 @@ def _choose(features: Tensor, answers: Tensor, classes: Sequence[Tensor], told: 
     return min(totals, key=totals.__getitem__)
 
 
-def _group(
-    kernel: Kernel, ridge: float, features: Tensor, answers: Tensor, told: int, scale: Scale
-) -> tuple[Group, Tensor, Tensor]:
+def _group(kernel: Kernel, ridge: float, rows: Tensor, answers: Tensor) -> tuple[Group, Tensor, Tensor]:
     """The regression of one class, and its errors and doubts about records left out, (s,) twice."""
-    rows = kernel.rows(features, told, scale)
     alike, mean = products(rows, rows), answers.mean(0)
     own, median = alike.diagonal(), median_distance(alike)
     gram = kernel.likeness(alike, own, own, median)
-    solved = solve(gram, answers - mean, ridge)
-    while solved is None:  # more models than the ridge was chosen by
-        ridge *= 10
-        solved = solve(gram, answers - mean, ridge)
+    solved, ridge = solve_from(gram, answers - mean, ridge)  # of more models than the ridge was chosen by
     return Group(rows, median, solved.weights, mean, solved.factor, ridge), solved.left_out, solved.doubt

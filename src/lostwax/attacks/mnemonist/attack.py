@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, final
 
-import torch
-from torch import Tensor, nn
-
 from lostwax.access import Superparameters, Weights
 from lostwax.attacks.mnemonist.explanation import Explanation, Mnemonist
+from lostwax.attacks.mnemonist.tables import models_and_told, release_of, seen_by
 from lostwax.attacks.reconn import RecoNN, ShadowTable, Trained
 from lostwax.attacks.reconn.shadow_table import adversary_seed
 from lostwax.attacks.reconn.shadowed import accepted, shadow_tables
 from lostwax.decoders import MLPDecoder
-from lostwax.inits import trainable
-from lostwax.types import Access, Guess, Hints, Knowledge, Records, Release
+from lostwax.types import Guess, Hints, Knowledge, Records, Release
 
 
 class Focused(NamedTuple):
@@ -59,7 +56,7 @@ class MnemonistRecoNN:
         if (sentence := self.mnemonist.objection(knowledge, self.models)) is not None:
             return refusal + sentence
         sentence = self.attack.objection(knowledge)
-        return None if sentence is None else f"MnemonistRecoNN is RecoNN, taught twice. {sentence}"
+        return None if sentence is None else refusal + sentence.removeprefix("RecoNN cannot play this game: ")
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Focused:
         """Train the shadows, and the decoder twice. The seed decides everything."""
@@ -81,7 +78,7 @@ class MnemonistRecoNN:
         knowledge = accepted(self.attack, knowledge)
         explanation = self._explained(first, knowledge, unseen, seed)
         access = Superparameters(explanation.holding() or explanation.rows)  # where none helps, none is left out
-        tables = (_seen_by(access, knowledge.net, table) for table in (shadows, unseen))
+        tables = (seen_by(access, knowledge.net, table) for table in (shadows, unseen))
         second = self.attack.learn(replace(knowledge, access=access), *tables, seed=seed)
         return Focused(first, explanation, second)
 
@@ -93,35 +90,15 @@ class MnemonistRecoNN:
 
     def _explained(self, first: Trained, knowledge: Knowledge, unseen: ShadowTable, seed: int) -> Explanation:
         some = slice(self.models)
-        models, told = _models_and_told(unseen)
+        models, told = models_and_told(unseen)
         records = unseen.records[some]
         truth = Records(records.x.unsqueeze(1), records.y.unsqueeze(1))  # k = 1
         parts = told[some].reshape(truth.x.shape) if unseen.told else None
         return self.mnemonist(
             first,
             knowledge,
-            _release(knowledge.net, models[some]),
+            release_of(knowledge.net, models[some]),
             truth,
             seed=adversary_seed(seed, "masks"),
             hints=Hints(parts=parts),
         )
-
-
-def _seen_by(access: Access, net: nn.Module, table: ShadowTable) -> ShadowTable:
-    """The same models through another access, from one to all weights."""
-    models, told = _models_and_told(table)
-    return table._replace(seen=torch.cat([access(net, _release(net, models)), told], 1))
-
-
-def _models_and_told(table: ShadowTable) -> tuple[Tensor, Tensor]:
-    """All weights of the models (s, p), and the numbers of their secrets that are told (s, told)."""
-    models, told = torch.split(table.seen, [table.seen.shape[1] - table.told, table.told], 1)
-    return models, told
-
-
-def _release(net: nn.Module, flat: Tensor) -> Release:
-    """The models whose parameters lie side by side in (s, p): `Release.flat` undone."""
-    params = trainable(net)
-    parts = torch.split(flat, [value.numel() for value in params.values()], 1)
-    named = zip(params.items(), parts, strict=True)
-    return Release({name: part.reshape(len(flat), *value.shape) for (name, value), part in named})

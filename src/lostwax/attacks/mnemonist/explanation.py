@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
@@ -17,6 +17,7 @@ from lostwax.seeds import generator
 from lostwax.types import Hints, Knowledge, Reconstructor, Records, Release
 
 MASKS_A_ROW = 2  # at least: a regression of fewer errors says next to nothing
+NUMBERS = 2**26  # of masked models in memory at a time
 
 
 class Explanation(NamedTuple):
@@ -89,20 +90,28 @@ class Mnemonist:
         *,
         seed: int,
         hints: Hints | None = None,
+        only: Sequence[int] | None = None,
     ) -> Explanation:
-        """From m models and their secrets `truth`, (m, k, ...), in the game that the knowledge is of."""
+        """From m models and their secrets `truth`, (m, k, ...), in the game that the knowledge is of.
+
+        Where some are named, `only` these are explained; the others still count in a mean.
+        """
         if (objection := self.objection(knowledge, len(release))) is not None:
             raise ValueError(f"Mnemonist: {objection}")
         if len(truth) != len(release):
             raise ValueError(f"Mnemonist: expected the truth of {len(release)} models, got that of {len(truth)}.")
-        rows, erased = neurons(knowledge.net), self.erase(knowledge, release)
+        net, rows, erased = knowledge.net, neurons(knowledge.net), self.erase(knowledge, release)
+        at_a_time = max(1, NUMBERS // sum(value.numel() for value in erased.values()))
         found = []
-        for model in range(len(release)):
+        for model in range(len(release)) if only is None else only:
             kept = torch.from_numpy(generator(seed, "masks", model).random((self.masks, len(rows))) < 0.5)
-            masked = put_back(knowledge.net, release[model], erased, kept)
-            guess = reconstruct(masked, _told(hints, model, self.masks)).records.x  # (masks, k, ...)
-            missed = (guess - truth.x[model].to(guess)).double().square().flatten(1).mean(1)  # (masks,)
-            found.append(regress(missed, kept.to(missed)))
+            missed = []
+            for some in torch.split(kept, at_a_time):
+                guess = reconstruct(put_back(net, release[model], erased, some), _told(hints, model, len(some)))
+                wrong = (guess.records.x - truth.x[model].to(guess.records.x)).double()  # (some, k, ...)
+                missed.append(wrong.square().flatten(1).mean(1))
+            errors = torch.cat(missed)  # (masks,)
+            found.append(regress(errors, kept.to(errors)))
         coefficients, standard_errors = (torch.stack(part) for part in zip(*found, strict=True))
         return Explanation(rows, coefficients, standard_errors)
 

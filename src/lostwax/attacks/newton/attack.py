@@ -33,11 +33,12 @@ class Newton:
 
     It trains on `bank` of the records at hand and on the mean of every class, and begins with those whose models come
     nearest the release, and with what a regression on them makes of it (`KernelRidge`). The Jacobians at the means are
-    computed once and lead most of the way for every game; a game computes at most `jacobians` of its own. The guess of
-    another attack, `start`, is one more place to begin. With `coordinates`, records are looked for among that many
-    principal components of the records at hand: fewer tangents, and an answer that is only near. With `products` no
-    Jacobian is formed: a game costs at most so many products J v, and as many J^T w, each about one training. For
-    records of thousands of numbers, of which a few dozen products find most.
+    computed once and lead most of the way for every game; a game computes at most `jacobians` of its own. Where all
+    this leaves the release unexplained, the guess of another attack, `start`, is one more place to begin; `Ensemble`
+    finds a good one from far away. With `coordinates`, records are looked for among that many principal components of
+    the records at hand: fewer tangents, and an answer that is only near. With `products` no Jacobian is formed: a game
+    costs at most so many products J v, and as many J^T w, each about one training. For records of thousands of numbers,
+    of which a few dozen products find most.
     """
 
     bank: int = 1_000

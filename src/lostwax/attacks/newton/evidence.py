@@ -39,13 +39,18 @@ class Inversion(NamedTuple):
         return float(self.prior_variance.mean())
 
     @property
+    def explained(self) -> bool:
+        """Do the records explain the release to rounding? There is then nothing more to be had from it."""
+        return self.residual <= CERTAIN * self.rounding
+
+    @property
     def certified(self) -> bool:
         """Do the records explain the release to rounding, and does the release determine them?
 
         Then the iteration has converged, and no records nearby explain the weights as well. It is no proof that none
         far away do: a short training of a small net can have several roots (S1 Theorem 8 has two).
         """
-        return self.residual <= CERTAIN * self.rounding and self.determined
+        return self.explained and self.determined
 
     @property
     def undetermined(self) -> int:

@@ -30,7 +30,7 @@ class Inverter:
     prior_mean: Tensor  # (r,) of the unknowns in the records at hand
     prior_variance: Tensor  # (r,)
     jacobians: int
-    guess: Reconstructor | None  # another attack, whose guesses are worth a start
+    guess: Reconstructor | None  # another attack, asked where its own starts do not explain the release
     like: Records  # one record, for shapes, dtypes and devices
     at_means: dict[Classes, Linear] = field(default_factory=dict)  # training linearised there, once somebody asked
 
@@ -41,7 +41,21 @@ class Inverter:
     def invert(self, release: Release, hints: Hints | None = None) -> list[Inversion]:
         """Every model of the release, with the evidence."""
         released = release.flat().double().to(self.like.x.device)  # (g, p)
-        starts = self._starts(release, released, hints)
+        found = self._from(released, self._starts(released, hints))
+        finite = released.isfinite().all(1).tolist()  # of a model that diverged nobody has a guess
+        lost = [g for g, one in enumerate(found) if finite[g] and not one.explained]
+        if self.guess is None or not lost:
+            return found
+        rest = Release({name: value[lost] for name, value in release.params.items()})
+        told = None if hints is None else hints[torch.tensor(lost)]
+        starts = self._guessed(self.guess(rest, told).records.to(self.like.x.device))
+        rescued = self._from(released[[lost[turn] for turn in starts]], [[start] for start in starts.values()])
+        for turn, one in zip(starts, rescued, strict=True):
+            found[lost[turn]] = min(found[lost[turn]], one, key=lambda each: each.residual)
+        return found
+
+    def _from(self, released: Tensor, starts: list[list[Entry]]) -> list[Inversion]:
+        """From these starts of each game, some games at a time."""
         parts = [slice(first, first + GAMES) for first in range(0, len(released), GAMES)]
         return [one for part in parts for one in self._inverted(released[part], starts[part])]
 
@@ -56,11 +70,11 @@ class Inverter:
         return found
 
     def _inverted(self, released: Tensor, starts: list[list[Entry]]) -> list[Inversion]:
-        """From each game's starts in turn, the most promising first, until one is certified."""
+        """From each game's starts in turn, the most promising first, until one explains the release."""
         raced = self._race(released, starts)
         best: list[Inversion | None] = [None] * len(released)
         for turn in range(max(map(len, raced))):
-            again = [g for g, one in enumerate(best) if (one is None or not one.certified) and turn < len(raced[g])]
+            again = [g for g, one in enumerate(best) if (one is None or not one.explained) and turn < len(raced[g])]
             if not again:
                 break
             found = self._finish([raced[g][turn] for g in again], released[again])
@@ -69,22 +83,23 @@ class Inverter:
                 best[g] = one if before is None or one.residual < before.residual else before
         return [one for one in best if one is not None]
 
-    def _starts(self, release: Release, released: Tensor, hints: Hints | None) -> list[list[Entry]]:
-        """For each game records to begin with: of the bank, and the other attack's guess."""
-        bank, numbers = self.bank, self.like.y.is_floating_point()
-        told = None if hints is None or numbers else hints.labels
-        likeliest = bank.likeliest(released, told, self.problem.quick, self.problem.coordinates)
-        starts = [[entry for likely in mine for entry in likely.entries] for mine in likeliest]
-        if self.guess is not None:
-            answer = self.guess(release, hints).records.to(self.like.x.device)
-            guessed = Records(answer.x.flatten(0, 1), answer.y.flatten(0, 1))
-            a = self.problem.coordinates.of_records(flat(guessed).view(len(released), -1))
-            label = torch.zeros_like(bank.label[:1]).expand(len(a), -1) if numbers else answer.y
-            weights = self.problem.quick(self.problem.coordinates(a), label)
-            for g, entry in enumerate(map(Entry, a, label, weights)):
-                if entry.classes in bank.classes:
-                    starts[g].append(entry)
-        return starts
+    def _starts(self, released: Tensor, hints: Hints | None) -> list[list[Entry]]:
+        """For each game records of the bank to begin with."""
+        told = None if hints is None or self.like.y.is_floating_point() else hints.labels
+        likeliest = self.bank.likeliest(released, told, self.problem.quick, self.problem.coordinates)
+        return [[entry for likely in mine for entry in likely.entries] for mine in likeliest]
+
+    def _guessed(self, answer: Records) -> dict[int, Entry]:
+        """The other attack's guesses (g, k, ...) to begin with, but for classes that no record at hand has."""
+        g, k = answer.x.shape[:2]
+        label = answer.x.new_zeros(g, k, dtype=torch.long) if self.like.y.is_floating_point() else answer.y
+        begun = [game for game, classes in enumerate(label.tolist()) if tuple(classes) in self.bank.classes]
+        if not begun:
+            return {}
+        z = flat(Records(answer.x.flatten(0, 1), answer.y.flatten(0, 1))).view(g, -1)  # (g, u)
+        a, label = self.problem.coordinates.of_records(z[begun]), label[begun]
+        weights = self.problem.quick(self.problem.coordinates(a), label)
+        return {game: Entry(*each) for game, *each in zip(begun, a, label, weights, strict=True)}
 
     def _race(self, released: Tensor, starts: list[list[Entry]]) -> list[list[Begun]]:
         """One step from every start; those that came nearest the release first."""

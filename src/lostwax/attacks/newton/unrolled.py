@@ -86,7 +86,7 @@ class Unrolled(NamedTuple):
 
 
 def _batches(weights: TrainingMap, z: Tensor, label: Tensor) -> tuple[Batch, ...]:
-    return tuple(weights.trainer.batches(weights.cohort(z, label), [0] * len(z), seed=0))
+    return tuple(weights.trainer.batches(weights.cohort(z, label), seed=0))
 
 
 def _zeros(state: State) -> tuple[Params, tuple[Params, ...]]:

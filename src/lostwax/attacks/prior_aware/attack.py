@@ -61,7 +61,7 @@ class Chooser(NamedTuple):
         scores = self.scores(release, candidates)
         if hints is not None and hints.chances is not None:
             scores = scores + hints.chances.to(scores).log()
-        return choose(candidates, scores)
+        return choose(hints, scores)
 
     def scores(self, release: Release, candidates: Records) -> Tensor:
         """(m, c) how the steps speak for each candidate, in nats."""

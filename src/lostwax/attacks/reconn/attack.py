@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from lostwax.access import Standardise
+from lostwax.access import SeenRows, Standardise, rows_objection
 from lostwax.attacks.reconn.augment import Augment
 from lostwax.attacks.reconn.labels import LabelHead, label_head, solve
 from lostwax.attacks.reconn.reconstructor import ErrorLine, Trained, read
@@ -17,7 +17,7 @@ from lostwax.attacks.reconn.shadow_table import ShadowTable, adversary_seed
 from lostwax.attacks.reconn.shadowed import accepted, check_settings, shadow_objection, shadow_tables
 from lostwax.attacks.reconn.terms import Term
 from lostwax.attacks.reconn.training import Examples, errors, torch_seed, train
-from lostwax.decoders import Committee, Decoder, MLPDecoder, Span
+from lostwax.decoders import Committee, Decoder, MLPDecoder, RowDecoder, Span
 from lostwax.threats import Informed
 from lostwax.types import Knowledge
 
@@ -37,7 +37,7 @@ class RecoNN:
     """
 
     shadows: int | None = None
-    decoder: Decoder = field(default_factory=MLPDecoder)
+    decoder: Decoder | RowDecoder = field(default_factory=MLPDecoder)
     augment: Augment | None = None
     mae: float = 1.0
     mse: float = 1.0
@@ -71,10 +71,14 @@ class RecoNN:
         """Why it cannot play this game."""
         if (sentence := shadow_objection(self, knowledge)) is not None:
             return sentence
-        refusal, prior = "RecoNN cannot play this game: ", knowledge.prior
+        refusal, prior, decoder = "RecoNN cannot play this game: ", knowledge.prior, self.decoder
+        if isinstance(decoder, RowDecoder):
+            if (sentence := rows_objection(knowledge.net, knowledge.access)) is not None:
+                return refusal + sentence
+            decoder = decoder.picture
         try:
             with torch.device("meta"):  # no memory, no draw: only to hear what it says
-                self.decoder.build(1, tuple(prior.x.shape[1:]))
+                decoder.build(1, tuple(prior.x.shape[1:]))
         except ValueError as error:
             return refusal + str(error)
         for term in self.terms:
@@ -128,7 +132,7 @@ class RecoNN:
             if saved.words[name] != now:
                 raise ValueError(f"RecoNN.load: {folder} was saved with {name} {saved.words[name]}, but this is {now}.")
         with torch_seed(0, prior.device):  # what is drawn here is overwritten
-            decoder, label = self._nets(saved.standardise, saved.span, _labels(knowledge))
+            decoder, label = self._nets(knowledge, saved.standardise, saved.span)
         decoder.load_state_dict(saved.decoder)
         label.load_state_dict(saved.label)
         return Trained(
@@ -143,6 +147,14 @@ class RecoNN:
             self,
         )
 
+    def decoder_for(self, knowledge: Knowledge, standardise: Standardise, span: Span) -> nn.Module:
+        """A decoder of what is seen at this scale, as it is before it learns."""
+        shape = tuple(span.shift.shape)
+        if isinstance(self.decoder, RowDecoder):
+            rows = SeenRows.of(knowledge.net, knowledge.access, standardise)
+            return self.decoder.build(rows, shape, bounded=span.bounded)
+        return self.decoder.build(len(standardise.kept), shape, bounded=span.bounded)
+
     @classmethod
     def examples(cls) -> tuple[RecoNN, ...]:
         """Instances to test."""
@@ -156,6 +168,7 @@ class RecoNN:
                 patience=None,
                 members=2,
             ),
+            cls(decoder=RowDecoder(width=8), epochs=2),
         )
 
     def _identity(self, knowledge: Knowledge) -> dict[str, object]:
@@ -169,7 +182,7 @@ class RecoNN:
         standardise, span = Standardise.fit(shadows.seen, shadows.told), Span.of(knowledge.prior.x)
         examples, held_out = (_examples(table, standardise, span) for table in (shadows, unseen))
         with torch_seed(adversary_seed(seed, "decoder"), span.shift.device):
-            decoder, label = self._nets(standardise, span, _labels(knowledge))
+            decoder, label = self._nets(knowledge, standardise, span)
         any_error = ErrorLine(torch.inf, 0.0), torch.inf  # until it has been taught
         start = Trained(knowledge.net, knowledge.access, standardise, decoder, label, span, *any_error, self)
         return start, examples, held_out
@@ -202,10 +215,10 @@ class RecoNN:
         solve(start.label, examples.features, examples.y, held_out.features, held_out.y)
         return _judged(start, held_out, errors)
 
-    def _nets(self, standardise: Standardise, span: Span, y: Tensor) -> tuple[Committee, LabelHead]:
-        features, shape = len(standardise.kept), tuple(span.shift.shape)
-        decoder = Committee(self.decoder.build(features, shape, bounded=span.bounded) for _ in range(self.members))
-        return decoder.to(span.shift).eval(), label_head(features, y).to(span.shift)
+    def _nets(self, knowledge: Knowledge, standardise: Standardise, span: Span) -> tuple[Committee, LabelHead]:
+        decoder = Committee(self.decoder_for(knowledge, standardise, span) for _ in range(self.members))
+        label = label_head(len(standardise.kept), _labels(knowledge))
+        return decoder.to(span.shift).eval(), label.to(span.shift)
 
 
 def _examples(table: ShadowTable, standardise: Standardise, span: Span) -> Examples:

@@ -64,19 +64,25 @@ def seen_and_told(seen: Tensor, hints: Hints | None) -> Tensor:
 
 
 def shadow_table(
-    knowledge: Knowledge, targets: Records, *, seed: int, purpose: str, store: str | Path | None = None
+    knowledge: Knowledge,
+    targets: Records,
+    *,
+    seed: int,
+    purpose: str,
+    store: str | Path | None = None,
+    announce: bool = True,
 ) -> ShadowTable:
     """One model for each target, by the victim's own trainer, read through the adversary's access.
 
     The releases go as they come, chunk by chunk; what is seen of them stays. The seed is the adversary's own: private
     randomness (an initialisation, a batch order) that the victims draw from `seed` is never drawn here. With a store,
-    models that were trained before are read from there.
+    models that were trained before are read from there, and it says on stderr what it has, if asked to.
     """
     own_seed = adversary_seed(seed, purpose)
     seen: Tensor | None = None
     parts: list[Records] = []
     told = 0
-    chunks = _chunks(Game(knowledge.net, knowledge.trainer, knowledge.threat, targets, own_seed), store)
+    chunks = _chunks(Game(knowledge.net, knowledge.trainer, knowledge.threat, targets, own_seed), store, announce)
     with progress(f"{purpose} models", len(targets)) as advance:
         for cohort, release in chunks:
             models = knowledge.access(knowledge.net, release)  # (chunk, features)
@@ -93,10 +99,10 @@ def shadow_table(
     return ShadowTable(seen, records, told).checked()
 
 
-def _chunks(game: Game, store: str | Path | None) -> Iterator[tuple[Cohort, Release]]:
+def _chunks(game: Game, store: str | Path | None, announce: bool) -> Iterator[tuple[Cohort, Release]]:
     models = len(game.pool)
     if store is not None:
-        return Store(store).simulate(game, models=models, engine=Local())
+        return Store(store).simulate(game, models=models, engine=Local(), announce=announce)
     engine = Local(max(1, models // PARTS))
     return engine(game.trainer, game.net, game.threat, game.pool, models=models, seed=game.seed)
 

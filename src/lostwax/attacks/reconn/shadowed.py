@@ -100,7 +100,7 @@ def shadow_tables(attack: Shadowed, knowledge: Knowledge, seed: int) -> tuple[Kn
     knowledge = accepted(attack, knowledge)
     learn_from, test_on = targets(attack, knowledge.prior, seed)
     shadows = shadow_table(knowledge, learn_from, seed=seed, purpose="shadow", store=attack.store)
-    unseen = shadow_table(knowledge, test_on, seed=seed, purpose="validation", store=attack.store)
+    unseen = shadow_table(knowledge, test_on, seed=seed, purpose="validation", store=attack.store, announce=False)
     return knowledge, shadows, unseen
 
 

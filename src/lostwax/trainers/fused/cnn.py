@@ -48,7 +48,7 @@ class FusedCNN:
     @classmethod
     def of(cls, net: Architecture, loss: Loss, dtype: torch.dtype) -> FusedCNN | None:
         """For nets it knows, in float32; None for all others."""
-        if not isinstance(loss, CrossEntropy) or dtype != torch.float32 or not plain(net.net):
+        if type(loss) is not CrossEntropy or dtype != torch.float32 or not plain(net.net):
             return None
         parts = [(name, part) for name, part in net.net.named_modules(remove_duplicate=False) if name]
         at = next((number for number, (_, part) in enumerate(parts) if flattens(part)), 0)

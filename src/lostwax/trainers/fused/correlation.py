@@ -82,20 +82,21 @@ class Correlation(NamedTuple):
         shares = -(-pixels // share)
         kernel_sums = slope.new_empty(m, shares, self.outputs, self.rows, self.columns, self.channels)
         bias_sums = slope.new_empty(m, shares, self.outputs)
-        correlate_weights[(m * shares, -(-self.taps // block.taps), -(-self.outputs // block.outputs))](
-            source,
-            source.stride(0),
-            slope,
-            slope.stride(0),
-            kernel_sums,
-            bias_sums,
-            m,
-            pixels,
-            shares,
-            share,
-            **self._constants(),
-            **block.options(),
-        )
+        with torch.cuda.device(source.get_device()):  # where Triton launches
+            correlate_weights[(m * shares, -(-self.taps // block.taps), -(-self.outputs // block.outputs))](
+                source,
+                source.stride(0),
+                slope,
+                slope.stride(0),
+                kernel_sums,
+                bias_sums,
+                m,
+                pixels,
+                shares,
+                share,
+                **self._constants(),
+                **block.options(),
+            )
         return kernel_sums.sum(1), bias_sums.sum(1)
 
     @property
@@ -132,19 +133,20 @@ class Correlation(NamedTuple):
 
         (m, n), block = source.shape[:2], self.block()
         pixels = n * self.out_height * self.out_width
-        correlate[(m * -(-pixels // block.pixels), -(-self.outputs // block.outputs))](
-            source,
-            source.stride(0),
-            kernel,
-            bias,
-            target,
-            target.stride(0),
-            m,
-            pixels,
-            **kind,
-            **self._constants(),
-            **block.options(),
-        )
+        with torch.cuda.device(source.get_device()):  # where Triton launches
+            correlate[(m * -(-pixels // block.pixels), -(-self.outputs // block.outputs))](
+                source,
+                source.stride(0),
+                kernel,
+                bias,
+                target,
+                target.stride(0),
+                m,
+                pixels,
+                **kind,
+                **self._constants(),
+                **block.options(),
+            )
 
     def _constants(self) -> dict[str, int | str]:
         exact = torch.get_float32_matmul_precision() == "highest"

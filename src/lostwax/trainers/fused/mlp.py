@@ -32,7 +32,7 @@ class FusedMLP:
     @classmethod
     def of(cls, net: Architecture, loss: Loss, dtype: torch.dtype) -> FusedMLP | None:
         """For nets it knows, in float32; None for all others."""
-        if not isinstance(loss, CrossEntropy) or dtype != torch.float32 or not plain(net.net):
+        if type(loss) is not CrossEntropy or dtype != torch.float32 or not plain(net.net):
             return None
         layers = list(net.net.named_children())
         layers = layers[1:] if layers and flattens(layers[0][1]) else layers
@@ -58,7 +58,8 @@ class FusedMLP:
         slopes = [
             torch.empty_like(value, memory_format=torch.contiguous_format) for value in (out_weight, bias, out_bias)
         ]
-        self._middle(hidden, y, own_hidden, own_y, out_weight, bias, out_bias, slopes, batch.size)
+        with torch.cuda.device(weight.get_device()):  # where Triton launches
+            self._middle(hidden, y, own_hidden, own_y, out_weight, bias, out_bias, slopes, batch.size)
         to_weight = torch.mm(hidden.view(m * h, -1), x).view(m, h, d)  # the second; hidden is d loss / d itself now
         if own_x.shape[1]:
             to_weight.baddbmm_(own_hidden, own_x)

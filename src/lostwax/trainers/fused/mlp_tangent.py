@@ -85,15 +85,16 @@ class MLPTangent:
         (r, h, n), c = hidden.shape, len(softmax)
         shares = max(1, -(-n // SHARE))
         sums = [hidden.new_empty(r, shares, *shape) for shape in ((h,), (c, h), (c,))]
-        middle_tangent[(r, shares)](
-            *(hidden, active.contiguous(), softmax.contiguous(), y, n, SHARE),
-            *(weight.contiguous(), moved_bias, moved_weight, moved_out_bias, *sums, scale),
-            ACTIVATION=self.names.activation,
-            H=h,
-            C=c,
-            BLOCK=WARP,
-            num_warps=1,
-        )
+        with torch.cuda.device(hidden.get_device()):  # where Triton launches
+            middle_tangent[(r, shares)](
+                *(hidden, active.contiguous(), softmax.contiguous(), y, n, SHARE),
+                *(weight.contiguous(), moved_bias, moved_weight, moved_out_bias, *sums, scale),
+                ACTIVATION=self.names.activation,
+                H=h,
+                C=c,
+                BLOCK=WARP,
+                num_warps=1,
+            )
         to_bias, to_weight, to_out = (part.sum(1) for part in sums)
         return to_bias, to_weight, to_out
 

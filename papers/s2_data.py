@@ -1,0 +1,122 @@
+"""The data of the S2 scripts: pictures in [-1, 1] beside their features, the adversary's and the secret ones."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import lostwax as lw
+from lostwax.metrics import nearest_neighbour
+from lostwax.records.named import find_directory
+from lostwax.tensor_files import read_tensors
+from lostwax.types import Records
+
+SIDE = 32
+WEIGHTS = "vgg11.safetensors"
+ARCHITECTURES = "efficientnet_b0", "mobilenet_v2"  # 1,280 features, as S2's CIFAR-10 heads have
+IMAGENET = 224  # pixels, S2 D.1
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class Data(NamedTuple):
+    """Both sides' records, and how near the adversary's come to the secrets."""
+
+    backbone: nn.Module
+    prior: Records
+    secrets: Records
+    tau: float  # mean squared error of a secret's nearest record of the prior, mean over secrets (S2 section 2)
+    paper_tau: float  # S2's
+
+
+def pictures(records: Records) -> Records:
+    """S2's: 32 x 32, in [-1, 1]."""
+    return replace(records, x=2 * scaled(records).x - 1)
+
+
+def scaled(records: Records) -> Records:
+    """32 x 32."""
+    return replace(records, x=functional.interpolate(records.x, size=SIDE, mode="bilinear"))
+
+
+def mnist(options: argparse.Namespace) -> Data:
+    """Digits, through the base model of `s2_pretrain.py`."""
+    prior, secrets = (pictures(lw.records.mnist(part, root=options.data)) for part in ("train", "test"))
+    return _through(letters_backbone(options), prior, secrets, 0.0696, options)
+
+
+def letters(options: argparse.Namespace) -> Data:
+    """An adversary who has letters where the victims have digits, each called a digit at random (S2 3.2, point 8)."""
+    digits, foreign = mnist(options), lw.records.emnist("all", root=options.data)
+    names = torch.randint(10, (len(foreign),), generator=torch.Generator().manual_seed(options.seed))
+    prior = pictures(replace(foreign, y=names)).to(options.device)
+    return digits._replace(prior=prior.through(digits.backbone))
+
+
+def cifar10(options: argparse.Namespace) -> Data:
+    """Through a torchvision model trained on ImageNet, which S2 goes on to train on CIFAR-100."""
+    prior, secrets = (pictures(lw.records.cifar10(part, root=options.data)) for part in ("train", "test"))
+    return _through(imagenet_backbone(options), prior, secrets, 0.1284, options)
+
+
+def letters_backbone(options: argparse.Namespace) -> nn.Module:
+    """What `s2_pretrain.py` wrote."""
+    path = options.backbone or find_directory("s2_data", [WEIGHTS], options.data) / WEIGHTS
+    if not path.exists():
+        raise FileNotFoundError(
+            f"no base model at {path}. Write it with papers/s2_pretrain.py, or name it: --backbone."
+        )
+    backbone = lw.nets.vgg11(size=SIDE)[:-1]
+    backbone.load_state_dict(read_tensors("s2_data", path))
+    return backbone
+
+
+def imagenet_backbone(options: argparse.Namespace) -> nn.Module:
+    """A torchvision model without its last layer, from weights that the user has."""
+    folder = find_directory("s2_data", [f"{name}*.pth" for name in ARCHITECTURES], options.data)
+    found = [path for name in ARCHITECTURES for path in sorted(folder.glob(f"{name}*.pth"))]
+    path = options.imagenet or next(iter(found), None)
+    if path is None:
+        raise FileNotFoundError(
+            f"no ImageNet weights of {' or '.join(ARCHITECTURES)} in {folder}. They are not fetched for you: put "
+            "torchvision's file (efficientnet_b0_rwightman-*.pth or mobilenet_v2-*.pth) there, or name it: --imagenet."
+        )
+    return _torchvision(path)
+
+
+def _torchvision(path: Path) -> nn.Module:
+    from torchvision import models
+
+    (architecture,) = (name for name in ARCHITECTURES if path.name.startswith(name))
+    model = models.get_model(architecture, weights=None)
+    model.load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
+    model.classifier = nn.Identity()
+    return nn.Sequential(ForImageNet(), model)
+
+
+class ForImageNet(nn.Module):
+    """Pictures in [-1, 1] as models of ImageNet take them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(MEAN).view(3, 1, 1))
+        self.register_buffer("deviation", torch.tensor(DEVIATION).view(3, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, 3, 32, 32) -> (n, 3, 224, 224)."""
+        large = functional.interpolate(x, size=IMAGENET, mode="bicubic", antialias=True)
+        return ((large + 1) / 2 - self.mean) / self.deviation
+
+
+def _through(
+    backbone: nn.Module, prior: Records, secrets: Records, paper_tau: float, options: argparse.Namespace
+) -> Data:
+    backbone = backbone.to(options.device)
+    ours, theirs = (part.to(options.device).through(backbone) for part in (prior, secrets))
+    tau = nearest_neighbour(theirs.x.double(), ours.x.double(), percentiles=()).mean
+    return Data(backbone, ours, theirs, tau, paper_tau)

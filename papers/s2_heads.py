@@ -1,0 +1,224 @@
+"""What the S2 scripts share: the data, the heads, a game from start to end, and its rows.
+
+S2 sections 2 and 3, Table 3: pictures in [-1, 1], MNIST at 32 x 32; a frozen base model; on its features a linear head
+with a private start N(0, 0.002^2), trained by full-batch gradient descent. The adversary has the training part of the
+data set, secrets are of the test part. A guess is as wrong as it is far from the nearest record of its class in the
+set. False positives are counted under two nulls: guesses from Gaussian weights, which is S2's (Algorithms 2 and 3), and
+the guesses themselves against another game's records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from s1_mnist import parser, squared_errors, write
+from s2_data import Data
+from s2_pictures import draw_pairs, draw_roc
+from torch import Tensor, nn
+
+import lostwax as lw
+from lostwax.attacks.weak_reconn import TrainedOnHeads
+from lostwax.attacks.weak_reconn.readers import Reader
+from lostwax.audits.judged import nearest_of_class
+from lostwax.metrics import Null, gaussian_roc, success_rate, true_positives
+from lostwax.reports.results import Row
+from lostwax.shadows import Game as Shadows
+from lostwax.shadows import gaussian_weights
+from lostwax.types import Knowledge, Records, Trainer
+
+LARGEST = 4.0  # mean squared error of pixels in [-1, 1]
+START = lw.inits.Normal(0.002, seed=None)
+SHORT = {Null.GAUSSIAN_WEIGHTS: "Gaussian weights", Null.OTHER_SECRETS: "other secrets"}
+HEADS, JUDGED = 500, 2_000  # for accuracies: heads, and records that they are asked about
+
+
+def mnist_trainer(size: int) -> lw.GD:
+    """S2, Table 3."""
+    return lw.GD(lr=0.01, weight_decay=1e-5, steps=26 + 3 * size // 5, init=START)
+
+
+def linear_head(features: int) -> nn.Module:
+    return nn.Linear(features, 10)
+
+
+class Paper(NamedTuple):
+    """S2's numbers: at its nearest-neighbour threshold, at a false positive rate of 1 %, and of the head."""
+
+    tpr: float | None = None
+    fpr: float | None = None
+    tpr_at_1_percent: float | None = None
+    accuracy: float | None = None
+
+
+NO_NUMBERS = Paper()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Game:
+    """One row: S2's head on ten digits, but for what is named."""
+
+    data: Callable[[argparse.Namespace], Data]
+    size: int = 10
+    trainer: Trainer = field(default_factory=lambda: mnist_trainer(10))
+    head: Callable[[int], nn.Module] = linear_head
+    reader: Reader = field(default_factory=lw.SetReader)
+    shadows: int | None = None  # a fixed number of them; None for fresh ones at every step
+    paper: Paper = NO_NUMBERS
+
+
+class Pairs(NamedTuple):
+    """Guesses, each beside the record that it is nearest to."""
+
+    guesses: Tensor  # (pairs, ...)
+    truth: Tensor  # (pairs, ...)
+
+    @property
+    def errors(self) -> NDArray[np.float64]:
+        """(pairs,) mean squared."""
+        return squared_errors(*self)
+
+
+class Played(NamedTuple):
+    """A game's guesses, and what chance gives."""
+
+    rebuilt: Pairs
+    chance: Mapping[Null, Pairs]
+    accuracies: NDArray[np.float64]  # (heads,) on new records
+
+
+def game_parser(doc: str, rows: Iterable[str]) -> argparse.ArgumentParser:
+    """The options of the scripts that play games."""
+    sizes = {
+        "games": (1_000, "victims, each with a training set of its own"),
+        "steps": (1_000_000, "of the reconstructor's training at most"),
+        "batch": (128, "heads a step"),
+        "width": (256, "of the generator"),
+        "copies": (8, "of every record of the prior, all but one of them changed a little; 1 for none"),
+        "seed": (0, "of everything drawn"),
+    }
+    made = parser(doc, rows, sizes)
+    made.add_argument(
+        "--minutes", type=float, default=10.0, help="of the reconstructor's training at most, for each row"
+    )
+    made.add_argument("--checkpoint", type=Path, help="folder: a run that was cut goes on from there")
+    made.add_argument(
+        "--backbone", type=Path, help="MNIST: what s2_pretrain.py wrote; else vgg11.safetensors of --data"
+    )
+    made.add_argument("--imagenet", type=Path, help="CIFAR-10: torchvision's weights; else searched for in --data")
+    return made
+
+
+def knowledge(game: Game, data: Data) -> Knowledge:
+    """What the adversary has before a victim is trained."""
+    head = game.head(data.prior.inputs.shape[1])
+    return Knowledge(head, game.trainer, lw.Weak(game.size), lw.Weights(), data.prior)
+
+
+def attack(game: Game, data: Data, options: argparse.Namespace, name: str) -> lw.WeakRecoNN:
+    """The reconstructor."""
+    return lw.WeakRecoNN(
+        reader=game.reader,
+        decoder=lw.decoders.ResidualDecoder(width=options.width),
+        steps=options.steps,
+        minutes=options.minutes,
+        batch_size=options.batch,
+        augment=lw.Augmented(data.backbone, copies=options.copies) if options.copies > 1 else None,
+        shadows=game.shadows,
+        checkpoint=None if options.checkpoint is None else options.checkpoint / name,
+    )
+
+
+def play(name: str, game: Game, data: Data, options: argparse.Namespace) -> Played:
+    """Prepare the attack, train the victims, rebuild their records."""
+    torch.set_float32_matmul_precision("high")  # for the reconstructor; the trainer says what it uses
+    reconstruct = attack(game, data, options, name).prepare(knowledge(game, data), seed=options.seed)
+    return score(reconstruct, game, data, options)
+
+
+def score(reconstruct: TrainedOnHeads, game: Game, data: Data, options: argparse.Namespace) -> Played:
+    """The prepared attack against the victims, and against heads that were never trained."""
+    facts, seed = knowledge(game, data), options.seed
+    cohort = facts.threat.deal(data.secrets, options.games, seed=seed)
+    guess = reconstruct(game.trainer(facts.net, cohort, seed=seed))
+    shadows = Shadows(facts.net, game.trainer, facts.threat, data.prior, seed + 1)  # no draw is the victims'
+    judged = nearest_of_class(guess, cohort.own, reconstruct(gaussian_weights(shadows, options.games)))
+    print(f"  held-out prior records: {reconstruct.validation_error:.4f}", flush=True)
+    return Played(
+        Pairs(judged.guess.records.x[:, 0].cpu(), judged.truth.x),
+        {null: Pairs(*pairs) for null, pairs in judged.chance.items()},
+        accuracies(game, data.secrets, seed=seed),
+    )
+
+
+def accuracies(game: Game, records: Records, *, seed: int) -> NDArray[np.float64]:
+    """(heads,) how often heads trained on some of the records are right about others."""
+    new, old = records.split(JUDGED, len(records) - JUDGED, seed=seed)
+    head, cohort = game.head(records.inputs.shape[1]), lw.Weak(game.size).deal(old, HEADS, seed=seed)
+    release = game.trainer(head, cohort, seed=seed)
+    outputs = lw.Logits(new.inputs)(head, release).view(HEADS, len(new), -1)  # (heads, records, c)
+    right = outputs.argmax(2) == new.y if outputs.shape[2] > 1 else (outputs[..., 0] > 0) == new.y % 2
+    return right.double().mean(1).cpu().numpy()
+
+
+def accuracy_row(name: str, right: NDArray[np.float64], paper: float | None) -> Row:
+    """The mean over heads, with its 95 % interval."""
+    mean, half = float(right.mean()), 1.96 * float(right.std()) / len(right) ** 0.5
+    what = f"{name}: accuracy of the head ({len(right)} heads, deviation {right.std():.3f})"
+    return Row(f"{name}.accuracy", what, mean, mean - half, mean + half, paper)
+
+
+def rows_of(name: str, game: Game, played: Played, data: Data, options: argparse.Namespace) -> list[Row]:
+    """Both rates at the nearest-neighbour threshold, true positives at 1 % false ones, and the head's accuracy."""
+    errors, paper = played.rebuilt.errors, game.paper
+    rows = [
+        Row(f"{name}.tau", f"{name}: tau, the error of a secret's nearest prior record", data.tau, paper=data.paper_tau)
+    ]
+    for kind, pairs in played.chance.items():
+        null = pairs.errors
+        short, own = SHORT[kind], kind is Null.GAUSSIAN_WEIGHTS
+        suffix = "" if own else ".other_secrets"
+        at = true_positives(errors, null, null=kind)
+        what = f"{name}: TPR at FPR 1 % (null: {short}; {options.games:,} games)"
+        rows.append(Row(f"{name}{suffix}", what, at.rate, at.low, at.high, paper.tpr_at_1_percent if own else None))
+        fitted = gaussian_roc(errors, null, null=kind, largest=LARGEST).tpr(0.01)
+        rows.append(
+            Row(f"{name}{suffix}.gaussian", f"{name}: the same by S2 Eq. 6, normal laws (null: {short})", fitted)
+        )
+        rate = success_rate(null, data.tau)
+        what = f"{name}: FPR at tau (null: {short})"
+        rows.append(Row(f"{name}{suffix}.fpr", what, *rate[:3], paper.fpr if own else None))
+    hits = success_rate(errors, data.tau)
+    rows.append(Row(f"{name}.tpr", f"{name}: TPR at tau", *hits[:3], paper.tpr))
+    rows.append(accuracy_row(name, played.accuracies, paper.accuracy))
+    return rows
+
+
+def table(script: str, games: Mapping[str, Game], options: argparse.Namespace) -> None:
+    """The games that are asked for, each written when it is done, with its pictures."""
+    loaded: dict[Callable[[argparse.Namespace], Data], Data] = {}  # one at a time
+    for name in options.rows:
+        start, game = time.perf_counter(), games[name]
+        if game.data not in loaded:
+            try:
+                loaded = {game.data: game.data(options)}
+            except FileNotFoundError as error:
+                print(f"{name} left out: {error}", flush=True)
+                continue
+        data = loaded[game.data]
+        played = play(name, game, data, options)
+        write(script, rows_of(name, game, played, data, options), options)
+        figures = Path(script).resolve().parent.parent / "docs" / "figures"
+        chance = played.chance
+        for kind, pairs in (("true", played.rebuilt), ("false", chance[Null.GAUSSIAN_WEIGHTS])):
+            draw_pairs(figures / f"s2_{name}_{kind}.png", *pairs, pairs.errors, data.tau)
+        nulls = {null: pairs.errors for null, pairs in chance.items()}
+        draw_roc(figures / f"s2_{name}_roc.png", played.rebuilt.errors, nulls, LARGEST)
+        print(f"  {time.perf_counter() - start:.0f} s", flush=True)

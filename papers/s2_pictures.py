@@ -1,0 +1,59 @@
+"""Pictures of the S2 scripts: pairs of a guess and the record it is nearest to, and the ROC."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lostwax.metrics import Null, gaussian_roc, roc
+
+COLUMNS, ROWS = 12, 2
+RATES = np.logspace(-3, 0, 200)
+
+
+def draw_pairs(path: Path, guesses: Tensor, truth: Tensor, errors: NDArray[np.float64], tau: float) -> None:
+    """The guesses (n, ...) that come nearer than tau to a record: that record above, the guess and its error below."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    hits = np.flatnonzero(errors <= tau)[: COLUMNS * ROWS]  # in the order of the games, not the best ones
+    figure = Figure(figsize=(COLUMNS * 0.8, ROWS * 2.0), dpi=120)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(2 * ROWS, COLUMNS, squeeze=False)
+    for axis in axes.flat:
+        axis.set(xticks=[], yticks=[], frame_on=False)
+    for place, number in enumerate(hits.tolist()):
+        row, column = divmod(place, COLUMNS)
+        for below, images in enumerate((truth, guesses)):
+            image = (images[number].movedim(0, -1).float().cpu().numpy() + 1) / 2  # (h, w, channels) in [0, 1]
+            axes[2 * row + below][column].imshow(image.clip(0, 1), cmap="gray_r", vmin=0, vmax=1)
+        axes[2 * row + 1][column].set_xlabel(f"{errors[number]:.3f}", fontsize=6, labelpad=1)
+    figure.tight_layout(pad=0.3)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def draw_roc(
+    path: Path, errors: NDArray[np.float64], nulls: Mapping[Null, NDArray[np.float64]], largest: float
+) -> None:
+    """Counted, and by normal laws of the logit (S2 Eq. 6), under each null."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 4), dpi=120)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for colour, (null, chance) in zip(("C0", "C1"), nulls.items(), strict=True):
+        curve, fitted = roc(errors, chance, null=null), gaussian_roc(errors, chance, null=null, largest=largest)
+        axes.plot(curve.fpr, curve.tpr, colour, label=str(null))
+        axes.plot(RATES[:-1], [fitted.tpr(rate) for rate in RATES[:-1]], colour, linestyle=":", label="by normal laws")
+    axes.plot(RATES, RATES, "0.7", label="chance")
+    axes.set(xscale="log", yscale="log", xlim=(1e-3, 1), ylim=(1e-3, 1), xlabel="FPR", ylabel="TPR")
+    axes.legend(fontsize=6)
+    figure.tight_layout(pad=0.4)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)

@@ -1,0 +1,8 @@
+"""The reconstructor of transfer-learned heads, for an adversary who knows no record (S2)."""
+
+from lostwax.attacks.weak_reconn.attack import WeakRecoNN
+from lostwax.attacks.weak_reconn.augmented import Augmented
+from lostwax.attacks.weak_reconn.readers import ConditionalReader, FlatReader, SetReader
+from lostwax.attacks.weak_reconn.reconstructor import TrainedOnHeads
+
+__all__ = ["Augmented", "ConditionalReader", "FlatReader", "SetReader", "TrainedOnHeads", "WeakRecoNN"]

@@ -1,0 +1,239 @@
+"""Rebuild records from the head of a network that was trained on a few of them, none of which is known (S2)."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from lostwax.attacks.reconn.reconstructor import ErrorLine
+from lostwax.attacks.reconn.shadow_table import adversary_seed
+from lostwax.attacks.reconn.terms import Adversarial, Term
+from lostwax.attacks.reconn.training import torch_seed
+from lostwax.attacks.weak_reconn.augmented import Augmented
+from lostwax.attacks.weak_reconn.checkpoint import Checkpoint
+from lostwax.attacks.weak_reconn.lessons import dealt_classes, lessons_for, shape_seen, too_few
+from lostwax.attacks.weak_reconn.readers import FlatReader, Reader, SetReader
+from lostwax.attacks.weak_reconn.reconstructor import TrainedOnHeads, read
+from lostwax.attacks.weak_reconn.training import Lessons, ReadAndDecode, answer, errors, train
+from lostwax.decoders import Decoder, MLPDecoder, ResidualDecoder, Span
+from lostwax.provenance import fingerprint
+from lostwax.shadows import Game
+from lostwax.shadows.identity import identity, words
+from lostwax.threats import Weak
+from lostwax.types import Knowledge
+
+UNTAUGHT = ErrorLine(torch.inf, 0.0), torch.inf  # what is known of its errors before it is taught
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeakRecoNN:
+    """Train heads on sets of the prior's records, and a net that reads a record of every class off the head.
+
+    `reader` takes in the head and `decoder` draws the records, one of each of `classes`, None for all that a set has
+    (S2's CelebA: classes=(1,), the rare one). The error of a guess is the softmin of its errors to the
+    set's records of its class, mse * mean error^2 + mae * mean |error| (S2 Eq. 3, with S2's alpha as `softmin`). The
+    loss is the mean of its logarithm, for what will count is how many guesses come near, not how far off the others
+    are (S2: mse=0.5, mae=0.5, log=False), and further `terms` that are held against the nearest record.
+
+    Every step learns from a fresh `batch_size` of heads; with a number of `shadows` from a fixed set of so many, over
+    and over. It stops after `steps` or `minutes`, whichever comes first, and keeps the weights that read heads of
+    unseen records best, a share `validation` of the prior. `augment` makes more records of the others.
+
+    On a GPU it computes in bfloat16 where `half`, and through torch.compile where `compile`; all on `device`, None for
+    where the prior lies. With a folder as `checkpoint`, the same call goes on where it was cut: the minutes of all its
+    runs count together, and a checkpoint of another training is never overwritten.
+    """
+
+    reader: Reader = field(default_factory=SetReader)
+    decoder: Decoder = field(default_factory=ResidualDecoder)
+    classes: tuple[int, ...] | None = None
+    softmin: float = 100.0
+    mse: float = 1.0
+    mae: float = 0.0
+    log: bool = True
+    terms: tuple[Term, ...] = ()
+    steps: int = 20_000
+    minutes: float | None = 10.0
+    batch_size: int = 128
+    lr: float = 1e-3
+    augment: Augmented | None = None
+    shadows: int | None = None
+    validation: float = 0.05
+    half: bool = True
+    compile: bool = False
+    checkpoint: str | Path | None = None
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, wanted, holds in (
+            ("softmin", "> 0", self.softmin > 0),
+            ("mse", ">= 0", self.mse >= 0),
+            ("mae", ">= 0, and above 0 where mse is 0", self.mae >= 0 and self.mae + self.mse > 0),
+            ("steps", ">= 1", self.steps >= 1),
+            ("minutes", "> 0, or None", self.minutes is None or self.minutes > 0),
+            ("batch_size", ">= 2", self.batch_size >= 2),
+            ("lr", "> 0", self.lr > 0),
+            (
+                "shadows",
+                f">= batch_size={self.batch_size}, or None",
+                self.shadows is None or self.shadows >= self.batch_size,
+            ),
+            ("validation", "in (0, 1)", 0 < self.validation < 1),
+        ):
+            if not holds:
+                raise ValueError(f"WeakRecoNN: expected {name} {wanted}, got {getattr(self, name)}.")
+        if self.checkpoint is not None and any(isinstance(term, Adversarial) for term in self.terms):
+            raise ValueError(
+                "WeakRecoNN: a checkpoint does not hold what the discriminator of terms=(Adversarial(), ...) has "
+                "learnt. Leave one of the two out."
+            )
+
+    def objection(self, knowledge: Knowledge) -> str | None:
+        """Why it cannot play this game."""
+        clause = self._clause(knowledge)
+        return None if clause is None else f"WeakRecoNN cannot play this game: {clause.removesuffix('.')}."
+
+    def prepare(self, knowledge: Knowledge, *, seed: int) -> TrainedOnHeads:
+        """Train heads and the net that reads them. The seed decides everything; victims trained with it share no draw.
+
+        With `minutes`, or on a GPU, the same seed gives the same reconstructor up to the clock and to rounding only.
+        """
+        knowledge = self._accepted(knowledge)
+        classes, span = self.reader.guesses(self._asked(knowledge)), Span.of(knowledge.prior.x)
+        lessons = lessons_for(self, knowledge, span, classes, seed)
+        with torch_seed(adversary_seed(seed, "decoder"), span.shift.device):
+            reads = self._net(knowledge, span)
+        parts = knowledge.net, knowledge.access, classes, lessons.heads.scale, reads, span
+        return self._taught(TrainedOnHeads(*parts, *UNTAUGHT, self), knowledge, lessons, seed)
+
+    def tune(self, trained: TrainedOnHeads, knowledge: Knowledge, *, seed: int) -> TrainedOnHeads:
+        """Teach a reconstructor to read heads that were trained in another way: with DP-SGD, say (S2 section 4).
+
+        It begins with what it knows, at the scale of the new heads; `trained` itself is left as it is.
+        """
+        knowledge = self._accepted(knowledge)
+        theirs = replace(knowledge, net=trained.net, access=trained.access)
+        now, before = self._architecture(knowledge), trained.attack._architecture(theirs)
+        for name, ours in now.items():
+            if before[name] != ours:
+                raise ValueError(
+                    f"WeakRecoNN.tune: the reconstructor was trained with {name} {before[name]}, but this is {ours}."
+                )
+        lessons = lessons_for(self, knowledge, trained.span, trained.classes, seed)
+        reads, scale = deepcopy(trained.reads), lessons.heads.scale
+        start = trained._replace(net=knowledge.net, scale=scale, reads=reads, attack=self)
+        return self._taught(start, knowledge, lessons, seed)
+
+    def load(self, folder: str | Path, knowledge: Knowledge) -> TrainedOnHeads:
+        """A reconstructor that `save` wrote. The net and the access are not in the files: they are the knowledge's."""
+        device = knowledge.prior.x.device if self.device is None else torch.device(self.device)
+        saved = read(folder, device)
+        for name, now in self._architecture(knowledge).items():
+            if saved.words[name] != now:
+                raise ValueError(
+                    f"WeakRecoNN.load: {folder} was saved with {name} {saved.words[name]}, but this is {now}."
+                )
+        with torch_seed(0, device):  # what is drawn here is overwritten
+            reads = self._net(knowledge, saved.span)
+        reads.load_state_dict(saved.reads)
+        return TrainedOnHeads(
+            knowledge.net,
+            knowledge.access,
+            saved.classes,
+            saved.scale,
+            reads,
+            saved.span,
+            saved.error_line,
+            saved.validation_error,
+            self,
+        )
+
+    @classmethod
+    def examples(cls) -> tuple[WeakRecoNN, ...]:
+        """Instances to test."""
+        decoder, reader = MLPDecoder(width=8), SetReader(width=8, layers=1, heads=2)
+        return (
+            cls(reader=reader, decoder=decoder, steps=3, batch_size=4),
+            cls(reader=FlatReader(), decoder=decoder, steps=3, batch_size=4, shadows=8),
+        )
+
+    def _clause(self, knowledge: Knowledge) -> str | None:
+        prior = knowledge.prior
+        if not isinstance(knowledge.threat, Weak):
+            return (
+                f"it rebuilds training sets of which nothing is known, but the adversary is "
+                f"{type(knowledge.threat).__name__}. Use threat=Weak(size), or RecoNN"
+            )
+        if not prior.x.is_floating_point():
+            return f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}"
+        try:
+            cohort = knowledge.threat.deal(prior, 1, seed=0)
+            with torch.device("meta"):  # no memory, no draw: only to hear what it says
+                self.decoder.build(1, tuple(prior.x.shape[1:]))
+        except ValueError as error:
+            return str(error)
+        try:
+            knowledge.trainer.tile_size(knowledge.net, cohort)
+        except (TypeError, ValueError) as error:
+            head = " Give as net the layers that were trained behind the backbone, and no others"
+            return str(error) if prior.features is None else f"{error}{head}"
+        if (clause := self.reader.objection(knowledge) or too_few(knowledge)) is not None:
+            return clause
+        dealt = dealt_classes(knowledge)
+        if self.classes is not None and not 0 < len(set(self.classes) & set(dealt)) == len(self.classes):
+            return (
+                f"it is to rebuild records of classes={self.classes}, and a training set has records of {dealt}. Ask "
+                "for some of those, each once"
+            )
+        if self.augment is not None and (clause := self.augment.objection(prior)) is not None:
+            return clause
+        return next((clause for term in self.terms if (clause := term.objection(prior.x)) is not None), None)
+
+    def _asked(self, knowledge: Knowledge) -> tuple[int, ...]:
+        """The classes that are to be rebuilt."""
+        return dealt_classes(knowledge) if self.classes is None else self.classes
+
+    def _accepted(self, knowledge: Knowledge) -> Knowledge:
+        """If it can play this game: the adversary's data on its device."""
+        if (objection := self.objection(knowledge)) is not None:
+            raise ValueError(objection)
+        return replace(knowledge, prior=knowledge.prior.to(self.device or knowledge.prior.x.device))
+
+    def _architecture(self, knowledge: Knowledge) -> dict[str, str]:
+        """What two attacks must have in common to share a net."""
+        kinds = {"reader": self.reader, "decoder": self.decoder, "access": knowledge.access, "net": knowledge.net}
+        return {**{name: repr(value) for name, value in kinds.items()}, "classes": repr(self.classes)}
+
+    def _net(self, knowledge: Knowledge, span: Span) -> ReadAndDecode:
+        tokens, numbers = shape_seen(self, knowledge)
+        reader = self.reader.build(knowledge.net, tokens, numbers, self._asked(knowledge))
+        with torch.no_grad():
+            features = reader(torch.zeros(1, tokens, numbers)).shape[-1]
+        decoder = self.decoder.build(features, tuple(span.shift.shape), bounded=span.bounded)
+        reads = ReadAndDecode(reader, decoder).to(span.shift).eval()
+        return reads.to(memory_format=torch.channels_last) if span.shift.is_cuda else reads  # as tensor cores like it
+
+    def _taught(self, start: TrainedOnHeads, knowledge: Knowledge, lessons: Lessons, seed: int) -> TrainedOnHeads:
+        """Its net fitted in place, and the errors that it then makes."""
+        checkpoint = None
+        if self.checkpoint is not None:
+            checkpoint = Checkpoint.of(self.checkpoint, self._owner(start, knowledge, seed))
+        train(start.reads, lessons, self, checkpoint, seed=seed)
+        wrong = errors(start.reads, lessons)  # (v, g)
+        features = answer(start.reads.reader, lessons.unseen[0]).flatten(0, 1)
+        line = ErrorLine.fit(features, wrong.flatten())
+        return start._replace(error_line=line, validation_error=float(wrong.mean()))
+
+    def _owner(self, start: TrainedOnHeads, knowledge: Knowledge, seed: int) -> dict[str, str]:
+        """All that decides a training."""
+        settings = replace(self, checkpoint=None, device=None, augment=None)
+        return {
+            **words("attack", settings),
+            "attack.augment": repr(self.augment),
+            "access": repr(start.access),
+            "start": fingerprint(*start.reads.state_dict().values()),
+            **identity(Game(knowledge.net, knowledge.trainer, knowledge.threat, knowledge.prior, seed)),
+        }

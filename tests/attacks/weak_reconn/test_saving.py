@@ -1,0 +1,94 @@
+"""Saved and read back; cut and taken up again."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+import lostwax as lw
+from attacks.weak_reconn.game import NET, QUICK, TRAINER, knowledge, victims
+from lostwax.attacks.weak_reconn import training
+
+_, RELEASE = victims(5)
+
+
+def same(one, other):
+    left, right = one(RELEASE), other(RELEASE)
+    return torch.equal(left.records.x, right.records.x) and torch.equal(left.confidence, right.confidence)
+
+
+@pytest.mark.parametrize("reader", [QUICK.reader, lw.ConditionalReader(), lw.FlatReader()], ids=repr)
+def test_it_is_read_back_bit_for_bit(reader, tmp_path):
+    attack = replace(QUICK, reader=reader)
+    trained = attack.prepare(knowledge(), seed=0)
+    again = attack.load(trained.save(tmp_path / "inner"), knowledge())
+    assert same(trained, again)
+    assert again.validation_error == trained.validation_error
+    assert json.loads((tmp_path / "inner" / "reconstructor.json").read_text())["attack"] == repr(attack)
+
+
+def test_another_architecture_is_refused(tmp_path):
+    folder = QUICK.prepare(knowledge(), seed=0).save(tmp_path)
+    other = replace(QUICK, reader=lw.SetReader(width=8, layers=1, heads=1))
+    with pytest.raises(ValueError, match=r"WeakRecoNN.load: .* was saved with reader SetReader\(width=64"):
+        other.load(folder, knowledge())
+    with pytest.raises(ValueError, match="was saved with net Linear"):
+        QUICK.load(folder, knowledge(net=torch.nn.Linear(64, 4)))
+    with pytest.raises(FileNotFoundError, match="Name a folder that save wrote"):
+        QUICK.load(tmp_path / "nothing", knowledge())
+    trained = QUICK.prepare(knowledge(), seed=0)
+    with pytest.raises(ValueError, match=r"WeakRecoNN.tune: .* trained with reader"):
+        other.tune(trained, knowledge(), seed=0)
+
+
+class PowerCutError(Exception):
+    """The power went off."""
+
+
+def test_a_training_that_was_cut_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch):
+    attack = replace(QUICK, steps=30, decoder=lw.decoders.MLPDecoder(width=16, dropout=0.2))  # ten legs of three steps
+    whole = attack.prepare(knowledge(), seed=0)
+    monkeypatch.setattr(training, "SECONDS", 0)  # a checkpoint after every leg
+    kept = replace(attack, checkpoint=tmp_path / "kept")
+    legs, learn = [], training._learn
+
+    def until_the_fifth(course, *rest):
+        legs.append(course.step)
+        if len(legs) == 5:
+            raise PowerCutError
+        learn(course, *rest)
+
+    monkeypatch.setattr(training, "_learn", until_the_fifth)
+    with pytest.raises(PowerCutError):
+        kept.prepare(knowledge(), seed=0)
+    monkeypatch.setattr(training, "_learn", lambda course, *rest: (legs.append(course.step), learn(course, *rest)))
+    assert same(kept.prepare(knowledge(), seed=0), whole)
+    assert legs == [0, 3, 6, 9, 12, 12, 15, 18, 21, 24, 27]
+    assert same(kept.prepare(knowledge(), seed=0), whole)  # it is over, and nothing is trained again
+    assert len(legs) == 11
+
+
+def test_a_checkpoint_of_another_training_is_left_alone(tmp_path):
+    kept = replace(QUICK, checkpoint=tmp_path)
+    kept.prepare(knowledge(), seed=0)
+    before = (tmp_path / "state.safetensors").read_bytes()
+    for attack, game, seed, name in (
+        (replace(kept, lr=1e-4), knowledge(), 0, "attack.lr"),
+        (kept, knowledge(replace(TRAINER, steps=11)), 0, "trainer.steps"),
+        (kept, knowledge(), 1, "start"),
+    ):
+        with pytest.raises(ValueError, match=rf"belongs to another training: its {name} is .*Name another folder"):
+            attack.prepare(game, seed=seed)
+    assert (tmp_path / "state.safetensors").read_bytes() == before
+
+
+def test_a_discriminator_is_not_in_a_checkpoint(tmp_path):
+    with pytest.raises(ValueError, match="a checkpoint does not hold what the discriminator"):
+        replace(QUICK, terms=(lw.Adversarial(),), checkpoint=tmp_path)
+
+
+def test_the_users_net_is_left_as_it_is():
+    before = [value.clone() for value in NET.parameters()]
+    QUICK.prepare(knowledge(), seed=0)
+    assert all(torch.equal(one, two) for one, two in zip(before, NET.parameters(), strict=True))
