@@ -23,7 +23,7 @@ audit = lw.audit(
     attack=lw.WeakRecoNN(
         reader=lw.SetReader(width=64, layers=2, heads=4),
         decoder=lw.decoders.MLPDecoder(width=256),
-        steps=300,
+        steps=200,
         batch_size=32,
     ),
     prior=public,

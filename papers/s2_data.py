@@ -51,7 +51,10 @@ def mnist(options: argparse.Namespace) -> Data:
 
 
 def letters(options: argparse.Namespace) -> Data:
-    """An adversary who has letters where the victims have digits, each called a digit at random (S2 3.2, point 8)."""
+    """An adversary who has letters where the victims have digits, each called a digit at random (S2 3.2, point 8).
+
+    tau stays that of a prior of digits, so that rates at it can be held against the other rows.
+    """
     digits, foreign = mnist(options), lw.records.emnist("all", root=options.data)
     names = torch.randint(10, (len(foreign),), generator=torch.Generator().manual_seed(options.seed))
     prior = pictures(replace(foreign, y=names)).to(options.device)

@@ -18,13 +18,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from s1_mnist import mean_row, parser, squared_errors, write
+from s3_pictures import draw_curves, draw_pictures
 from torch import Tensor
 
 import lostwax as lw
@@ -45,7 +45,6 @@ SPEEDS = (0.03, 0.1, 0.3, 1.0, 3.0)  # learning rate times C: the most that a st
 PRIORS = tuple(2**power for power in range(1, 12))
 SCORES: Mapping[str, Score] = {"attack": lw.LogLikelihood(), "sum": lw.InnerProducts(), "top": lw.LargestProducts()}
 GRAM_BYTES = 1 << 30
-FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,46 +238,6 @@ def play_gradient(name: str, setting: Setting, bench: Bench) -> Iterator[Row]:
         yield Row(f"{name}.pixels_{rho}", what, won / targets, *wilson(won, targets))
         yield Row(f"{name}.pixels_{rho}.ceiling", f"{what}: ceiling", ceiling.upper, ceiling.lower, ceiling.upper)
     draw_pictures(name, truth[:10], found[:10], errors)
-
-
-def draw_pictures(name: str, truth: Tensor, found: Tensor, errors: NDArray[np.float64]) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(len(truth), 2.3), dpi=100)
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(2, len(truth), squeeze=False)
-    for row, images in enumerate((truth, found)):
-        for axis, image in zip(axes[row], images.cpu(), strict=True):
-            axis.imshow(image[0].numpy(), cmap="gray_r", vmin=0, vmax=1)
-            axis.set(xticks=[], yticks=[])
-    for axis, error in zip(axes[1], errors, strict=False):
-        axis.set_xlabel(f"{error:.3f}", fontsize=7)
-    figure.suptitle(name.replace("_", " "), fontsize=9)
-    FIGURES.mkdir(parents=True, exist_ok=True)
-    figure.savefig(FIGURES / f"s3_{name.replace('.', '_')}.png")
-
-
-def draw_curves(row: str, rows: list[Row]) -> None:
-    """Success, the best possible and the ceiling against epsilon."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.2, 3.6), dpi=110)
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for line, style in (("ceiling", "k-"), ("best", "k--"), ("attack", "C0o-"), ("sum", "C1.-"), ("top", "C2.-")):
-        points = [one for one in rows if one.id.endswith(f".{line}")]
-        if points:
-            epsilons = [float(one.id.split("epsilon_")[1].split(".")[0]) for one in points]
-            axes.plot(epsilons, [float(one.value) for one in points], style, label=line, markersize=4)
-    axes.set(xscale="log", xlabel="ε at δ = 1e-5", ylabel="success, 10 candidates", ylim=(0, 1.03), title=row)
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.legend(frameon=False, fontsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    FIGURES.mkdir(parents=True, exist_ok=True)
-    figure.savefig(FIGURES / f"s3_{row.replace('.', '_')}.png")
 
 
 def main() -> None:

@@ -40,6 +40,12 @@ def test_it_is_one_threshold_for_errors_with_a_constant_added_to_each_class():
     assert together.rate == pytest.approx(by_class.rate, abs=0.002)
 
 
+def test_few_games_say_that_they_are_few():
+    some = slice(None, None, 20)  # 100 of each class
+    found = true_positives_by_class(0 * CHANCE[some], CHANCE[some], CLASSES[some], null=Null.OTHER_SECRETS)
+    assert "300 games, too few to bound the true rate with 95 % confidence" in str(found)
+
+
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="a score, a null score and a class for every game"):
         true_positives_by_class(CHANCE, CHANCE[:-1], CLASSES, null=Null.OTHER_SECRETS)

@@ -30,7 +30,7 @@ RUNS = {
     "s1_figure21": (SIZES, 1 + 4 + 2),
     "s1_figure22": (f"{SIZES} --rows relu", 4),
     "s2_pretrain": ("--steps 2 --batch 16 --rows 10", 1),
-    "s2_table1": (f"{WEAK_SIZES} --rows mnist_10", 9),
+    "s2_table1": (f"{WEAK_SIZES} --games 99 --rows mnist_10", 9 + 2),
     "s2_dp": (f"{WEAK_SIZES} --rows epsilon_50", 1 + 9 + 1),
     "s3_attacks": (
         "--repetitions 20 --pool 40 --test 50 --iterations 3 --epsilons 4 100 --rows clip_1 batches priors gradient",
@@ -77,7 +77,7 @@ SMALLER = {
     ],
     "newton_defences": [("lw.Newton(", "lw.Newton(coordinates=5, ")],
 }
-SET_UPS = ("s1_mnist", "s1_cifar", "s2_data", "s2_heads", "s2_pictures")
+SET_UPS = ("s1_mnist", "s1_cifar", "s2_data", "s2_heads", "s2_pictures", "s3_pictures")
 NO_OPTIONS = ("s3_table2", "s3_fixed_epsilon")
 ONLY_HELP = ("s1_table3", "s1_table4", "s1_figure5", "s1_figure17", "newton_mnist")
 

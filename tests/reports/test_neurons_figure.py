@@ -40,9 +40,9 @@ def test_wide_layers_fold(audit_of):
 
 
 def test_an_audit_that_does_not_say(audit_of):
-    with pytest.raises(ValueError, match="does not say which neurons hold the record"):
+    with pytest.raises(ValueError, match="a place that this audit tells the neurons of"):
         draw_neurons(audit_of("of_pictures"), 0)
     audit = audit_of("held_by_neurons")
     without = replace(audit, findings=(replace(audit.findings[0], neurons=None),))
-    with pytest.raises(ValueError, match="does not say"):
+    with pytest.raises(ValueError, match=r"tells the neurons of \(none\)"):
         draw_neurons(without, 0)

@@ -1,5 +1,8 @@
 """Weights that look trained and are not."""
 
+from dataclasses import replace
+from importlib import import_module
+
 import torch
 from torch import nn
 
@@ -29,6 +32,19 @@ def test_they_have_the_mean_and_the_covariance_of_shadow_models():
     correlations = [torch.corrcoef(part.T) for part in (ours, theirs)]
     torch.testing.assert_close(*correlations, rtol=0, atol=5 / FEWEST**0.5)
     assert float((theirs.T.corrcoef() - torch.eye(theirs.shape[1])).abs().max()) > 0.5  # which is far from none
+
+
+def test_they_are_the_same_however_shadow_models_are_cut():
+    game = GAME._replace(trainer=replace(GAME.trainer, tile=100))
+    torch.testing.assert_close(gaussian_weights(game, 3).flat(), gaussian_weights(GAME, 3).flat(), rtol=0, atol=1e-5)
+
+
+def test_of_large_models_no_more_are_trained_than_can_be(monkeypatch):
+    module = import_module("lostwax.shadows.gaussian_weights")  # the function has the same name
+    monkeypatch.setattr(module, "FEWEST", 10)
+    monkeypatch.setattr(module, "MOST", 40 * sum(value.numel() for value in GAME.net.parameters()))
+    drawn = gaussian_weights(GAME, 100).flat().double()
+    assert torch.linalg.matrix_rank(drawn - drawn.mean(0), rtol=1e-5) == 39
 
 
 def test_they_depend_on_the_seed_alone():

@@ -84,6 +84,13 @@ def test_targets_of_several_outputs():
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize("net", [nn.Linear(33, 4), mlp(33, 8, 4, activation=nn.ReLU)])
+def test_heads_that_diverge_are_infinite_as_step_by_step(net):
+    """Weight decay beyond 2 / lr: s_t, kept in float64, outgrows float32."""
+    wild = replace(S2, lr=1.0, weight_decay=1e4, init=PRIVATE)
+    assert not wild(net, heads(), seed=0).flat().isfinite().all(1).any()
+
+
 def test_a_model_is_the_same_in_any_company():
     net, games = nn.Linear(33, 4), heads(12)
     whole, part = S2(net, games, seed=3), S2(net, games[4:8], seed=3)

@@ -81,7 +81,7 @@ def try_all(knowledge: Knowledge, play: Callable[[Attack], Played], *, games: in
     for seconds, number in costs:
         attack, left = willing[number], None if end is None else end - time.monotonic()
         if left is not None and left > 0 and (sooner := shortened(attack, left)) is not attack:
-            attack, seconds = sooner, left
+            attack, seconds = sooner, min(seconds, left)
         if left is not None and left < (0 if seconds == math.inf else seconds):
             late.append(f"{_name(attack)} would take {_words(seconds)}, and {_words(max(left, 0))} were left.")
             continue

@@ -50,7 +50,7 @@ def nearest_of_class(guess: Guess, secrets: Records, untrained: Guess) -> Judged
 
 def _beside(guesses: Records, secrets: Records) -> Records:
     """(m, g, ...) of (m, k, ...) the nearest secret to each guess that has its label, or of all where none has it."""
-    found, truth = (part.x.double().flatten(2) for part in (guesses, secrets))
+    found, truth = (part.x.to(secrets.x.device).double().flatten(2) for part in (guesses, secrets))
     worst = torch.finfo(found.dtype).max
     far = torch.cdist(found, truth).nan_to_num(worst, worst)  # (m, g, k)
     if not secrets.y.is_floating_point():

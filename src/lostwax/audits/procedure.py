@@ -137,6 +137,7 @@ def audit_procedure(
                 for one, pair in zip(played, findings, strict=True)
                 for note in _certified(pair.guess)
             ),
+            *_several(len(cohort), best.each),
             *_diverged(release),
             *overlaps,
         ),
@@ -224,6 +225,15 @@ def _certified(guess: Guess) -> tuple[str, ...]:
             f"mean over guesses, and {int(left.all(0).sum())} in all: they are near the mean of the records at hand."
         )
     return tuple(notes)
+
+
+def _several(victims: int, each: int) -> tuple[str, ...]:
+    if each == 1:
+        return ()
+    return (
+        f"{victims} victims were trained, and each counts as {each} games, one a guess: guesses from one release are "
+        "not independent, so that intervals are too narrow.",
+    )
 
 
 def _diverged(release: Release) -> tuple[str, ...]:

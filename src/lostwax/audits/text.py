@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lostwax.metrics import ByClass, Null
 from lostwax.metrics.estimate import wilson
 
 if TYPE_CHECKING:
@@ -102,8 +103,23 @@ def _more_numbers(audit: Audit) -> list[str]:
     released = audit.findings[0]
     lines = [f"share with an error up to {audit.oracle_error:.4g}, the {audit.oracle}'s mean: {audit.success()}"]
     lines += [str(audit.tpr(null=null)) for null, scores in released.null_errors.items() if len(scores) >= FEWEST_NULLS]
+    lines += [str(one) for one in rates_by_class(audit)]
     means = [f"{name} {errors.mean():.4g}" for name, errors in released.errors.items() if np.isfinite(errors).all()]
     return [*lines, f"means: {'; '.join(means)}"]
+
+
+def rates_by_class(audit: Audit) -> tuple[ByClass, ...]:
+    """True positives at 1 % in every class, by each null, of a weak adversary with guesses enough of each.
+
+    None for an audit that was read from a file, which holds no labels.
+    """
+    nulls, labels = audit.findings[0].null_errors, audit.guess.records.y.flatten().cpu().numpy()
+    if Null.GAUSSIAN_WEIGHTS not in nulls or len(labels) != len(audit.errors):
+        return ()
+    classes, guesses = np.unique(labels, return_counts=True)
+    if len(classes) < 2 or guesses.min() < FEWEST_NULLS:
+        return ()
+    return tuple(audit.tpr_by_class(null=null) for null in nulls)
 
 
 def _labels(numbers: dict[str, float], audit: Audit) -> str:

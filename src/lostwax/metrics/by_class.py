@@ -25,9 +25,13 @@ class ByClass(NamedTuple):
     classes: Mapping[int, TruePositives]
 
     def __str__(self) -> str:
+        sure = f"{100 * self.confidence:g} %"
+        interval = f"{sure} CI {self.low:.3f}-{self.high:.3f}"
+        if (self.low, self.high) == (0.0, 1.0):
+            interval = f"too few to bound the true rate with {sure} confidence"
         return (
             f"TPR {self.rate:.3f} at FPR {100 * self.fpr:g} % in each of {len(self.classes)} classes ({self.games:,} "
-            f"games, {100 * self.confidence:g} % CI {self.low:.3f}-{self.high:.3f}; null: {self.null})"
+            f"games, {interval}; null: {self.null})"
         )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from lostwax.audits.text import rates_by_class
 from lostwax.metrics.estimate import wilson
 from lostwax.reports import charts
 from lostwax.reports.gallery import Pair, pair, rows
@@ -64,6 +65,7 @@ def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool)
             neurons=_neurons(audit, records=records),
             unbounded=int(np.isinf(released.errors[audit.criterion]).sum()),
             rates=charts.rates(audit),
+            rates_by_class=rates_by_class(audit),
             nulls=[(str(null), len(scores)) for null, scores in released.null_errors.items()],
             protection=protection(audit),
             metrics=list(released.errors),

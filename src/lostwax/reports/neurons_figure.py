@@ -37,7 +37,10 @@ def cells(audit: Audit, place: int) -> list[Cell]:
     """All neurons, for a game that was looked into."""
     held = audit.findings[0].neurons
     if held is None or place not in held.places:
-        raise ValueError(f"draw_neurons: this audit does not say which neurons hold the record of game {place}.")
+        there = "none" if held is None else ", ".join(map(str, held.places))
+        raise ValueError(
+            f"draw_neurons: expected a place that this audit tells the neurons of ({there}), got place={place}."
+        )
     at = held.places.index(place)
     numbers = zip(held.rows, held.shares[at].tolist(), held.standard_errors[at].tolist(), strict=True)
     return [Cell(row.module, row.number, share, abs(share) > CLEAR * error) for row, share, error in numbers]

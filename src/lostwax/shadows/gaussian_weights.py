@@ -12,7 +12,8 @@ from lostwax.shadows.game import Game
 from lostwax.types import Release
 
 FEWEST = 4_096  # shadow models whose covariance is taken; ...
-A_NUMBER = 8  # ... or so many for each number of a model
+A_NUMBER = 2  # ... or so many for each number of a model, ...
+MOST = 2**31  # ... as long as they come to no more numbers than this
 
 
 def gaussian_weights(game: Game, models: int) -> Release:
@@ -20,18 +21,24 @@ def gaussian_weights(game: Game, models: int) -> Release:
 
     What an attack makes of them owes nothing to any training set. With z standard normal, and the deviations of s
     shadow models from their mean as rows of D, z D / sqrt(s - 1) has the covariance D^T D / (s - 1): the matrix itself
-    is never needed.
+    is never needed, nor are all shadow models at once. Along any direction the variance is right to sqrt(2 / s) of
+    itself, however many numbers a model has.
     """
-    tile, one = game.tile(), game.trainer(game.net, game.deal(range(1)), seed=game.seed)
-    shadows = max(FEWEST, A_NUMBER * one.flat().shape[1])
-    parts = [
-        game.trainer(game.net, game.deal(range(start, min(start + tile, shadows))), seed=game.seed).flat()
-        for start in range(0, shadows, tile)
-    ]
-    flat = torch.cat(parts)  # (s, p)
-    mean = flat.mean(0)
-    draws = generator(game.seed, "gaussian weights").standard_normal((models, shadows), dtype=np.float32)
-    drawn = mean + torch.from_numpy(draws).to(flat) @ flat.sub_(mean) / math.sqrt(shadows - 1)  # (models, p)
+    one = game.trainer(game.net, game.deal(range(1)), seed=game.seed)
+    origin = one.flat()  # (1, p) from which sums are taken, for their rounding
+    p, tile = origin.shape[1], game.tile()
+    shadows = max(FEWEST, min(A_NUMBER * p, MOST // p))
+    random = generator(game.seed, "gaussian weights")
+    total, drawn_total, mixed = (origin.new_zeros(shape) for shape in ((1, p), (models, 1), (models, p)))
+    for start in range(0, shadows, tile):
+        some = range(start, min(start + tile, shadows))
+        off = game.trainer(game.net, game.deal(some), seed=game.seed).flat() - origin  # (some, p)
+        draws = torch.from_numpy(random.standard_normal((len(some), models), dtype=np.float32)).to(off)
+        total += off.sum(0)
+        drawn_total += draws.sum(0).unsqueeze(1)
+        mixed += draws.mT @ off
+    mean = total / shadows  # from the origin, (1, p)
+    drawn = origin + mean + (mixed - drawn_total * mean) / math.sqrt(shadows - 1)  # z D = z off - (z 1) mean
     sizes = [value[0].numel() for value in one.params.values()]
     cut = torch.split(drawn, sizes, dim=1)
     return Release(

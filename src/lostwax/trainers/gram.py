@@ -97,8 +97,9 @@ class Dual(NamedTuple):
         return int(self.gram.shape[-1])
 
     def _combined(self, at: Params, start: Tensor, records: Tensor) -> Tensor:
-        """s start + A records / n."""
-        return torch.baddbmm(start, at[ROWS], records, beta=float(at[SCALE]), alpha=1 / self.records)
+        """s start + A records / n. Where training diverges, s outgrows the dtype: infinite, as step by step."""
+        scale = float(at[SCALE].to(start.dtype))
+        return torch.baddbmm(start, at[ROWS], records, beta=scale, alpha=1 / self.records)
 
 
 def _behind(at: Params) -> Params:

@@ -21,6 +21,7 @@ from attacks.weak_reconn.game import (
     knowledge,
     victims,
 )
+from lostwax.audits import Audit
 from lostwax.metrics import Null
 from lostwax.types import Records, Release
 
@@ -32,7 +33,7 @@ def trained():
 
 @pytest.fixture(scope="module")
 def audit():
-    settings = {"trainer": TRAINER, "threat": THREAT, "prior": PRIOR, "secrets": SECRETS, "games": 80}
+    settings = {"trainer": TRAINER, "threat": THREAT, "prior": PRIOR, "secrets": SECRETS, "games": 100}
     return lw.audit(NET, attack=ATTACK, **settings)
 
 
@@ -53,6 +54,10 @@ def test_the_report_is_written(audit, tmp_path):
     page = lw.report(audit, tmp_path).read_text()
     assert "Weak adversary" in page
     assert "WeakRecoNN" in page
+    for null in Null:
+        assert str(audit.tpr_by_class(null=null)) in str(audit)
+    assert page.count("With a bar of its own for each of 3 classes") == 2
+    assert "in each of 3 classes" not in str(Audit.from_json(tmp_path / "audit.json"))  # which holds no labels
 
 
 def test_the_releases_of_other_games_tell_nothing(trained):
@@ -142,6 +147,9 @@ def test_only_the_rare_class_is_rebuilt_where_only_it_is_asked_for():
     rare = Records(cohort.own.x[:, 5:], cohort.own.y[:, 5:])
     assert errors(guess, rare).mean() < 0.8 * class_mean_errors(rare).mean()
     assert "a training set has records of (0, 2)" in replace(attack, classes=(1,)).objection(knowledge(threat=threat))
+    assert "makes one guess, of any class" in replace(attack, reader=lw.FlatReader()).objection(
+        knowledge(threat=threat)
+    )
 
 
 def test_a_fixed_set_of_shadows_is_seen_again_and_again():

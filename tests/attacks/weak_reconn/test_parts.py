@@ -148,6 +148,8 @@ def test_no_record_is_both_learnt_from_and_tested_on():
     few, many = split(knowledge(threat=lw.Weak(size=60)), 0.01, 0)
     assert torch.bincount(many.y).min() >= 20
     assert len(few) > len(many)
+    few, _ = split(knowledge(threat=lw.Weak(size=6)), 0.999, 0)
+    assert torch.bincount(few.y).tolist() == [2, 2, 2]  # a training set can still be dealt
 
 
 def test_copies_are_seen_through_the_backbone_and_never_tested_on():

@@ -62,7 +62,7 @@ class ToMean:
     """The mean of the models that are explained: the row forgets its own record alone.
 
     It stays where a reconstructor has seen rows. From the start it is as far as all the known records have moved it,
-    hundreds of times what one record does, and an answer to that says little of the record.
+    many times what one record does, and an answer to that says little of the record.
     """
 
     def objection(self, knowledge: Knowledge, models: int) -> str | None:

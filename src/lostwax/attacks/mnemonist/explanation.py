@@ -107,7 +107,8 @@ class Mnemonist:
             kept = torch.from_numpy(generator(seed, "masks", model).random((self.masks, len(rows))) < 0.5)
             missed = []
             for some in torch.split(kept, at_a_time):
-                guess = reconstruct(put_back(net, release[model], erased, some), _told(hints, model, len(some)))
+                told = None if hints is None else hints[torch.full((len(some),), model)]
+                guess = reconstruct(put_back(net, release[model], erased, some), told)
                 wrong = (guess.records.x - truth.x[model].to(guess.records.x)).double()  # (some, k, ...)
                 missed.append(wrong.square().flatten(1).mean(1))
             errors = torch.cat(missed)  # (masks,)
@@ -148,16 +149,3 @@ def regress(errors: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
     coefficients = inverse @ (design.mT @ centred)
     variance = (centred - design @ coefficients).square().sum() / (n - rows - 1)
     return coefficients, (variance * inverse.diagonal()).sqrt()
-
-
-def _told(hints: Hints | None, model: int, times: int) -> Hints | None:
-    """What is told about one model's secret, so many times."""
-    if hints is None:
-        return None
-    rows = torch.full((times,), model)
-    return Hints(
-        labels=None if hints.labels is None else hints.labels[rows],
-        parts=None if hints.parts is None else hints.parts[rows],
-        candidates=None if hints.candidates is None else hints.candidates[rows],
-        chances=None if hints.chances is None else hints.chances[rows],
-    )

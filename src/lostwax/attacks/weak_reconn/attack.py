@@ -120,7 +120,8 @@ class WeakRecoNN:
         for name, ours in now.items():
             if before[name] != ours:
                 raise ValueError(
-                    f"WeakRecoNN.tune: the reconstructor was trained with {name} {before[name]}, but this is {ours}."
+                    f"WeakRecoNN.tune: the reconstructor was trained with {name} {before[name]}, but this is {ours}. "
+                    f"Tune it with the same {name}, or prepare another."
                 )
         lessons = lessons_for(self, knowledge, trained.span, trained.classes, seed)
         reads, scale = deepcopy(trained.reads), lessons.heads.scale
@@ -134,7 +135,8 @@ class WeakRecoNN:
         for name, now in self._architecture(knowledge).items():
             if saved.words[name] != now:
                 raise ValueError(
-                    f"WeakRecoNN.load: {folder} was saved with {name} {saved.words[name]}, but this is {now}."
+                    f"WeakRecoNN.load: {folder} was saved with {name} {saved.words[name]}, but this is {now}. Load it "
+                    f"with the same {name}."
                 )
         with torch_seed(0, device):  # what is drawn here is overwritten
             reads = self._net(knowledge, saved.span)
@@ -182,6 +184,11 @@ class WeakRecoNN:
             return str(error) if prior.features is None else f"{error}{head}"
         if (clause := self.reader.objection(knowledge) or too_few(knowledge)) is not None:
             return clause
+        if self.classes is not None and self.reader.guesses(self.classes) != self.classes:
+            return (
+                f"{type(self.reader).__name__} makes one guess, of any class, and it is to rebuild records of "
+                f"classes={self.classes}. Leave classes out, or use reader=SetReader()"
+            )
         dealt = dealt_classes(knowledge)
         if self.classes is not None and not 0 < len(set(self.classes) & set(dealt)) == len(self.classes):
             return (

@@ -69,7 +69,7 @@ def split(knowledge: Knowledge, validation: float, seed: int) -> tuple[Records, 
         rows = np.arange(len(prior)) if label is None else (prior.y == label).nonzero().flatten().cpu().numpy()
         hand = len(labels) if label is None else int((labels == label).sum())
         order = generator(seed, "adversary", "split", "any" if label is None else label).permutation(rows)
-        count = max(hand, round(validation * len(rows)))
+        count = min(max(hand, round(validation * len(rows))), len(rows) - hand)  # both sides can deal a set
         tested.append(order[:count])
         learnt.append(order[count:])
     ours, theirs = (torch.from_numpy(np.concatenate(part)).to(prior.x.device) for part in (learnt, tested))

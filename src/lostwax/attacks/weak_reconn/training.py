@@ -61,7 +61,7 @@ class _Course:
 
     net: ReadAndDecode
     optimiser: torch.optim.Optimizer
-    best: float  # mean squared error on unseen heads
+    best: float  # on unseen heads, see `_judge`
     kept: dict[str, Tensor]  # the weights that made it
     step: int = 0
     started: float = field(default_factory=time.perf_counter)
@@ -72,15 +72,15 @@ class _Course:
         """That it has taken, in all its runs."""
         return time.perf_counter() - self.started
 
-    def done(self, attack: WeakRecoNN) -> float:
-        """The share that is over."""
+    def done(self, attack: WeakRecoNN, *, into: float = 0.0) -> float:
+        """The share that is over, so far `into` the step: of the steps, or of the minutes if that is more."""
         by_time = 0.0 if attack.minutes is None else self.seconds / (60 * attack.minutes)
-        return max(self.step / attack.steps, by_time)
+        return max((self.step + into) / attack.steps, by_time)
 
-    def look(self, error: float) -> None:
+    def look(self, judged: float) -> None:
         """Keep the weights that read unseen heads best."""
-        if error < self.best:
-            self.best, self.kept = error, deepcopy(self.net.state_dict())
+        if judged < self.best:
+            self.best, self.kept = judged, deepcopy(self.net.state_dict())
 
     def save(self, to: Checkpoint) -> None:
         """Everything that the next leg depends on."""
@@ -108,7 +108,7 @@ def train(
     """
     device = lessons.unseen[0].device
     optimiser = torch.optim.AdamW(net.parameters(), lr=attack.lr, fused=device.type == "cuda")
-    course = _Course(net, optimiser, float(errors(net, lessons).mean()), deepcopy(net.state_dict()))
+    course = _Course(net, optimiser, _judge(net, lessons, attack), deepcopy(net.state_dict()))
     if checkpoint is not None and (saved := checkpoint.read(device)) is not None:
         course.resume(saved)
     run = torch.compile(net) if attack.compile else net
@@ -123,7 +123,7 @@ def train(
             with draws, torch.backends.cudnn.flags(enabled=True, benchmark=True):  # of one shape, step after step
                 _learn(course, run, steps, lessons, criteria, attack)
             advance(course.step - steps.start)
-            course.look(float(errors(net, lessons).mean()))  # the one wait for the device in a leg
+            course.look(_judge(net, lessons, attack))  # waits for the device
             due = course.done(attack) >= 1 or time.perf_counter() - course.written > SECONDS
             if checkpoint is not None and due:
                 course.save(checkpoint)
@@ -144,8 +144,9 @@ def _learn(
     halved = torch.autocast(device.type, torch.bfloat16, enabled=attack.half and device.type == "cuda")
     net.train()
     for tokens, secrets in lessons.heads.batches(steps, attack.batch_size, attack.shadows):
-        if (done := course.done(attack)) >= 1:
+        if course.done(attack) >= 1:
             break
+        done = course.done(attack, into=0.5)  # its middle: at 0 the clock would set the rate of the first step
         for group in optimiser.param_groups:
             group["lr"] = attack.lr * min(done / WARMUP, 1.0) * (1 + math.cos(math.pi * done)) / 2
         with halved:
@@ -174,6 +175,12 @@ def loss_of(
         for criterion in criteria:
             loss = loss + criterion(answers.flatten(0, 1), truth)
     return loss
+
+
+def _judge(net: ReadAndDecode, lessons: Lessons, attack: WeakRecoNN) -> float:
+    """By which weights are kept: the mean squared error on unseen heads, or its logarithm where that is learnt."""
+    wrong = lessons.unit**2 * errors(net, lessons)  # (m, g)
+    return float((wrong + FLOOR).log().mean() if attack.log else wrong.mean())
 
 
 @torch.no_grad()
