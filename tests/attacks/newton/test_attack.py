@@ -309,3 +309,14 @@ def test_objections_name_the_randomness_and_the_cure():
 def test_refusals(wrong):
     with pytest.raises(ValueError, match=f"Newton: expected {next(iter(wrong))}"):
         Newton(**wrong)
+
+
+def test_a_small_bank_does_not_lose_the_class():
+    """Ten models a class are too few for its regression; the nearest model still tells."""
+    known, prior, secrets = lw.records.digits().split(300, 500, 20, seed=0)
+    net, trainer = mlp(64, 10, 10), GD(lr=0.2, momentum=0.9, steps=100)
+    knowledge = Knowledge(net, trainer, lw.Informed(known), lw.Weights(), prior)
+    cohort = lw.Informed(known).deal(secrets, 20, seed=0)
+    starts = Newton(bank=100).inverter(knowledge, seed=0)._starts(trainer(net, cohort, seed=0).flat().double(), None)
+    truth = cohort.own.y[:, 0].tolist()
+    assert all(label in {int(entry.label) for entry in mine} for label, mine in zip(truth, starts, strict=True))

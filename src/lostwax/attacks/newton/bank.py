@@ -15,7 +15,7 @@ from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.seeds import generator
 from lostwax.types import Records
 
-CLASSES_RACED = 3
+CLASSES_RACED = 3  # of each ranking
 Classes = tuple[int, ...]  # of the k secrets
 
 
@@ -97,7 +97,10 @@ class Bank(NamedTuple):
         of_class = (self.label.unsqueeze(0) == self.label[: len(self.classes)].unsqueeze(1)).all(2)  # (classes, b)
         nearest = torch.where(of_class.unsqueeze(2), distance, torch.inf).min(1)  # (classes, g)
         answers, doubts = (None, nearest.values) if self.regression is None else self.regression(ours)
-        likely = [self._likely(doubts[:, g], None if told is None else told[g]) for g in range(len(released))]
+        likely = [
+            self._likely((doubts[:, g], nearest.values[:, g]), None if told is None else told[g])
+            for g in range(len(released))
+        ]
         pairs = [(c, g) for g, classes in enumerate(likely) for c in classes]
         regressed: list[Entry | None] = [None] * len(pairs)
         if answers is not None:
@@ -111,11 +114,16 @@ class Bank(NamedTuple):
             found[g].append(Likely(entry, self.entry(row), None if row == c else self.entry(c)))
         return found
 
-    def _likely(self, doubts: Tensor, told: Tensor | None) -> list[int]:
-        """Of the classes in least doubt (classes,), their numbers; the class that is told (k,), in whatever order."""
-        order = doubts.nan_to_num(torch.inf).argsort(stable=True).tolist()
+    def _likely(self, rankings: Sequence[Tensor], told: Tensor | None) -> list[int]:
+        """The numbers of the first classes of each ranking (classes,), least first; of the class that is told (k,).
+
+        A regression on few models of a class is in doubt about the wrong ones: the model that comes nearest then tells.
+        """
+        orders = [ranking.nan_to_num(torch.inf).argsort(stable=True).tolist() for ranking in rankings]
         if told is None:
-            return [int(c) for c in order[:CLASSES_RACED]]
+            first = (c for order in orders for c in order[:CLASSES_RACED])
+            return list(dict.fromkeys(first))  # each once, in this order
+        order = orders[0]
         likely = [int(c) for c in order if sorted(self.classes[c]) == sorted(told.tolist())]
         if not likely:
             raise ValueError(

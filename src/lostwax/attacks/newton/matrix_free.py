@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.attacks.newton.bank import Bank, Entry
+from lostwax.attacks.newton.bank import CLASSES_RACED, Bank, Entry
 from lostwax.attacks.newton.evidence import Inversion, as_guess, determined
 from lostwax.attacks.newton.golub_kahan import golub_kahan
 from lostwax.attacks.newton.published import Published
@@ -60,7 +60,7 @@ class MatrixFree:
         released = release.flat().double().to(self.like.x.device)  # (g, p)
         told = None if hints is None or self.like.y.is_floating_point() else hints.labels
         likeliest = self.bank.likeliest(released, told, self.problem.quick, self.problem.coordinates)
-        starts = [[likely.entries[0] for likely in mine] for mine in likeliest]
+        starts = [[likely.entries[0] for likely in mine[:CLASSES_RACED]] for mine in likeliest]
         floor = self._rounding([mine[0] for mine in starts])  # (g,)
         games = self._race(starts, released, floor)
         spent, count, running = FIRST, 2 * FIRST, list(range(len(games)))
