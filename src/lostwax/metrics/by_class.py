@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lostwax.metrics.estimate import as_scores, check_confidence
-from lostwax.metrics.roc import Better, Null, TruePositives, true_positives
+from lostwax.metrics.roc import Better, Null, TruePositives, interval_words, true_positives
 
 
 class ByClass(NamedTuple):
@@ -25,10 +25,7 @@ class ByClass(NamedTuple):
     classes: Mapping[int, TruePositives]
 
     def __str__(self) -> str:
-        sure = f"{100 * self.confidence:g} %"
-        interval = f"{sure} CI {self.low:.3f}-{self.high:.3f}"
-        if (self.low, self.high) == (0.0, 1.0):
-            interval = f"too few to bound the true rate with {sure} confidence"
+        interval = interval_words(self.low, self.high, self.confidence)
         return (
             f"TPR {self.rate:.3f} at FPR {100 * self.fpr:g} % in each of {len(self.classes)} classes ({self.games:,} "
             f"games, {interval}; null: {self.null})"

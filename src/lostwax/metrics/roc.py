@@ -24,6 +24,14 @@ class Null(StrEnum):
     GAUSSIAN_WEIGHTS = "guesses from Gaussian weights with the shadows' covariance"  # S2, Algorithms 2 and 3
 
 
+def interval_words(low: float, high: float, confidence: float) -> str:
+    """The interval of a rate, or that there is none."""
+    sure = f"{100 * confidence:g} %"
+    if (low, high) == (0.0, 1.0):
+        return f"too few to bound the true rate with {sure} confidence"
+    return f"{sure} CI {low:.3f}-{high:.3f}"
+
+
 class TruePositives(NamedTuple):
     """The share of games won at a threshold that lets through a fixed share of the null."""
 
@@ -38,12 +46,9 @@ class TruePositives(NamedTuple):
     confidence: float
 
     def __str__(self) -> str:
-        sure = f"{100 * self.confidence:g} %"
-        interval = f"games, {sure} CI {self.low:.3f}-{self.high:.3f}"
-        if (self.low, self.high) == (0.0, 1.0):
-            interval = f"games, too few to bound the true rate with {sure} confidence"
+        interval = interval_words(self.low, self.high, self.confidence)
         return (
-            f"TPR {self.rate:.3f} at FPR {100 * self.fpr:g} % ({self.games:,} {interval}; "
+            f"TPR {self.rate:.3f} at FPR {100 * self.fpr:g} % ({self.games:,} games, {interval}; "
             f"null: {self.null_games:,} {self.null})"
         )
 

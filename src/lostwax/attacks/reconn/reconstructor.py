@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,17 +10,14 @@ from torch import Tensor, nn
 
 from lostwax.access import Standardise
 from lostwax.attacks.reconn.labels import LabelHead
+from lostwax.attacks.reconn.saved_folder import SavedFolder
 from lostwax.attacks.reconn.shadow_table import seen_and_told
 from lostwax.attacks.reconn.training import answer
 from lostwax.decoders import Committee, Span
-from lostwax.provenance import versions
-from lostwax.tensor_files import read_tensors, write_tensors
 from lostwax.types import Access, Guess, Hints, Records, Release
 
 if TYPE_CHECKING:
     from lostwax.attacks.reconn.attack import RecoNN
-
-TENSORS, WORDS = "reconstructor.safetensors", "reconstructor.json"
 
 
 class ErrorLine(NamedTuple):
@@ -87,13 +82,10 @@ class Trained(NamedTuple):
 
     def save(self, folder: str | Path) -> Path:
         """Write tensors (safetensors) and words (JSON) into `folder`; `RecoNN.load` reads them."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         tensors = {f"decoder.{name}": value for name, value in self.decoder.state_dict().items()}
         tensors |= {f"label.{name}": value for name, value in self.label.state_dict().items()}
         tensors |= {f"standardise.{name}": getattr(self.standardise, name) for name in ("kept", "mean", "deviation")}
         tensors |= {f"span.{name}": getattr(self.span, name) for name in ("shift", "scale")}
-        write_tensors(folder / TENSORS, tensors)
         words = {
             "attack": repr(self.attack),
             "decoder": repr(self.attack.decoder),
@@ -104,10 +96,8 @@ class Trained(NamedTuple):
             "bounded": self.span.bounded,
             "error_line": self.error_line,
             "validation_error": self.validation_error,
-            "versions": versions(),
         }
-        (folder / WORDS).write_text(json.dumps(words, indent=2) + "\n")
-        return folder
+        return SavedFolder(words, tensors).write(folder)
 
 
 class Saved(NamedTuple):
@@ -124,22 +114,15 @@ class Saved(NamedTuple):
 
 def read(folder: str | Path, device: torch.device) -> Saved:
     """The saved tensors on the device, and the words."""
-    folder = Path(folder)
-    if not (folder / TENSORS).is_file() or not (folder / WORDS).is_file():
-        raise FileNotFoundError(f"RecoNN.load: {folder} holds no {TENSORS} and {WORDS}. Name a folder that save wrote.")
-    words = json.loads((folder / WORDS).read_text())
-    tensors = read_tensors("RecoNN.load", folder / TENSORS, str(device))
+    saved = SavedFolder.read("RecoNN.load", folder, device)
+    words, tensors = saved
     kept, mean, deviation = (tensors[f"standardise.{name}"] for name in ("kept", "mean", "deviation"))
     return Saved(
         words,
-        _part(tensors, "decoder."),
-        _part(tensors, "label."),
+        saved.part("decoder."),
+        saved.part("label."),
         Standardise(kept, mean, deviation, words["features"], words["reach"]),
         Span(tensors["span.shift"], tensors["span.scale"], words["bounded"]),
         ErrorLine(*words["error_line"]),
         words["validation_error"],
     )
-
-
-def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,13 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.access import Standardise
-from lostwax.attacks.reconn.reconstructor import TENSORS, WORDS, ErrorLine
-from lostwax.attacks.weak_reconn.checkpoint import part
+from lostwax.attacks.reconn.reconstructor import ErrorLine
+from lostwax.attacks.reconn.saved_folder import SavedFolder
 from lostwax.attacks.weak_reconn.heads import Scale
 from lostwax.attacks.weak_reconn.training import ReadAndDecode, answer
 from lostwax.decoders import Span
-from lostwax.provenance import versions
-from lostwax.tensor_files import read_tensors, write_tensors
 from lostwax.types import Access, Guess, Hints, Records, Release
 
 if TYPE_CHECKING:
@@ -56,11 +53,9 @@ class TrainedOnHeads(NamedTuple):
 
     def save(self, folder: str | Path) -> Path:
         """Write tensors (safetensors) and words (JSON) into `folder`; `WeakRecoNN.load` reads them."""
-        folder = Path(folder)
         tensors = {f"reads.{name}": value for name, value in self.reads.state_dict().items()}
         tensors |= {f"scale.{name}": getattr(self.scale.standardise, name) for name in ("kept", "mean", "deviation")}
         tensors |= {f"span.{name}": getattr(self.span, name) for name in ("shift", "scale")}
-        write_tensors(folder / TENSORS, tensors)
         words = {
             "attack": repr(self.attack),
             "reader": repr(self.attack.reader),
@@ -75,10 +70,8 @@ class TrainedOnHeads(NamedTuple):
             "bounded": self.span.bounded,
             "error_line": self.error_line,
             "validation_error": self.validation_error,
-            "versions": versions(),
         }
-        (folder / WORDS).write_text(json.dumps(words, indent=2) + "\n")
-        return folder
+        return SavedFolder(words, tensors).write(folder)
 
 
 class Saved(NamedTuple):
@@ -95,19 +88,14 @@ class Saved(NamedTuple):
 
 def read(folder: str | Path, device: torch.device) -> Saved:
     """The saved tensors on the device, and the words."""
-    folder = Path(folder)
-    if not (folder / TENSORS).is_file() or not (folder / WORDS).is_file():
-        raise FileNotFoundError(
-            f"WeakRecoNN.load: {folder} holds no {TENSORS} and {WORDS}. Name a folder that save wrote."
-        )
-    words = json.loads((folder / WORDS).read_text())
-    tensors = read_tensors("WeakRecoNN.load", folder / TENSORS, str(device))
+    saved = SavedFolder.read("WeakRecoNN.load", folder, device)
+    words, tensors = saved
     kept, mean, deviation = (tensors[f"scale.{name}"] for name in ("kept", "mean", "deviation"))
     return Saved(
         words,
         tuple(words["guesses"]),
         Scale(Standardise(kept, mean, deviation, words["features"], words["reach"]), words["alike"]),
-        part(tensors, "reads."),
+        saved.part("reads."),
         Span(tensors["span.shift"], tensors["span.scale"], words["bounded"]),
         ErrorLine(*words["error_line"]),
         words["validation_error"],

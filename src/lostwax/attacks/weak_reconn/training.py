@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from lostwax.attacks.reconn.saved_folder import part
 from lostwax.attacks.reconn.shadow_table import adversary_seed
 from lostwax.attacks.reconn.terms import Criterion
 from lostwax.attacks.reconn.training import torch_seed
-from lostwax.attacks.weak_reconn.checkpoint import Checkpoint, optimiser_tensors, part, restore_optimiser
+from lostwax.attacks.weak_reconn.checkpoint import Checkpoint, optimiser_tensors, restore_optimiser
 from lostwax.attacks.weak_reconn.heads import Heads
 from lostwax.attacks.weak_reconn.sought import Sought, mean_errors, nearest, softmin
 from lostwax.progress import progress
