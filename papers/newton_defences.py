@@ -3,10 +3,9 @@
     python papers/newton_defences.py --device cuda [--rows none float16 ...] [--data FOLDER]
 
 S1's default victims (10,000 known records), trained in float32. Each release is rounded, quantised or made noisy
-(`lostwax.defences`), and `Newton`, told the label, looks for the record that explains it best. What the defence takes
-from the attack is the error of the record; what it takes from the owner is accuracy on records of no training set.
-Newton trusts the release alone and falls back on no prior: an error above that of a blind guess says that this attack
-has lost its way, and not that another one would.
+(`lostwax.defences`), and `Newton`, told the label and the defence but not its noise, looks for the record that explains
+it best; in what the release leaves open it answers the prior's mean. What the defence takes from the attack is the
+error of the record; what it takes from the owner is accuracy on records of no training set.
 """
 
 from __future__ import annotations
@@ -26,7 +25,8 @@ from scipy.stats import binom
 from torch import nn
 
 import lostwax as lw
-from lostwax.defences import Defence, Quantised, Rounded, WeightNoise
+from lostwax.attacks.newton.published import Published
+from lostwax.defences import Defence, Defended, Quantised, Rounded, WeightNoise
 from lostwax.metrics import nearest_neighbour
 from lostwax.reports.results import Row, read_rows, write_rows
 from lostwax.types import Hints, Records, Release
@@ -116,9 +116,8 @@ def main() -> None:
     options = parser(__doc__, DEFENCES, SIZES).parse_args()
     data, test = split(options)
     facts, dealt = knowledge(GAME, data), cohort(data)
-    attack = lw.Newton(bank=len(data.prior), jacobians=options.jacobians).prepare(facts, seed=options.seed)
-    trained = GAME.trainer(facts.net, dealt, seed=options.seed)
-    before, hints = accuracy(facts.net, trained, test), Hints(labels=dealt.own.y)
+    attack = lw.Newton(bank=len(data.prior), jacobians=options.jacobians).inverter(facts, seed=options.seed)
+    before, hints = accuracy(facts.net, GAME.trainer(facts.net, dealt, seed=0), test), Hints(labels=dealt.own.y)
     sizes = f"{len(data.known):,} known, {len(data.secrets):,} targets"
     rows = [
         median_row("blind", "median MSE of the mean record", data.blind),
@@ -128,8 +127,10 @@ def main() -> None:
     write_rows(__file__, [replace(row, seed=options.seed) for row in rows], keep_others=True)
     for name in options.rows:
         defence = DEFENCES[name]
-        release = trained if defence is None else defence(trained, dealt.index.tolist(), seed=options.seed)
-        errors = squared_errors(attack(release, hints).records.x[:, 0], data.secrets.x)
+        trainer = GAME.trainer if defence is None else Defended(GAME.trainer, by=defence)
+        release = trainer(facts.net, dealt, seed=options.seed)
+        told = replace(attack, published=Published(trainer, options.seed + 1))  # the bank and its Jacobians are shared
+        errors = squared_errors(told(release, hints).records.x[:, 0], data.secrets.x)
         lost = before - accuracy(facts.net, release, test)
         beats = errors < np.minimum(data.nearest, data.blind)
         rows = [

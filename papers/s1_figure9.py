@@ -11,7 +11,7 @@ as naming one of 1,000 records. S1 in words: even a large epsilon stops the atta
 from dataclasses import replace
 
 import numpy as np
-from s1_mnist import VICTIM, Game, Played, Split, arguments, cohort, knowledge, rate_row, split, table, write
+from s1_mnist import VICTIM, Game, Split, arguments, cohort, knowledge, rate_row, split, table, write
 
 import lostwax as lw
 from lostwax.reports.results import Row
@@ -51,9 +51,9 @@ def more_rows(name: str, game: Game, data: Split, seed: int) -> list[Row]:
 def main() -> None:
     options = arguments(__doc__, GAMES, shadows=20_000)
     data = split(options)
-    played: dict[str, Played] = table(__file__, GAMES, data, options)
-    for name in played:
+    for name in options.rows:
         write(__file__, more_rows(name, GAMES[name], data, options.seed), options)
+    table(__file__, GAMES, data, options)
 
 
 if __name__ == "__main__":

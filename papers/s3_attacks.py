@@ -1,4 +1,4 @@
-"""S3 Figures 1a, 3, 4, 7, 9, 10, 13 and 14, MNIST: attacks on DP-SGD, the best that is possible, and the ceiling.
+"""S3 Figures 3, 4, 7, 9, 10, 13 and 14, MNIST: attacks on DP-SGD, the best that is possible, and the ceiling.
 
     python papers/s3_attacks.py --device cuda [--rows clip_0.1 ...] [--repetitions 10000] [--data FOLDER]
 
@@ -7,8 +7,7 @@ momentum, the learning rate swept for each epsilon, 10 candidates, 10,000 repeti
 same in all repetitions, and the candidates of each game are drawn afresh from 10,000 other records.
 To reach: with C = 0.1 within 0.03 of the best possible success for the candidates' own Gram matrix; never above the
 ceiling beyond chance, which would stop the run; a gap below it with C = 1. S3 finds all gradients clipped at C = 0.1.
-Here the best learning rate fits many records so well that they are not: "all_clipped" is the same at a small one, and
-so is "gradient", the attack without a prior, whose pictures go to docs/figures.
+Here the best learning rate fits many records so well that they are not: "all_clipped" is the same at a small one.
 "best" is by Monte Carlo on the Gram matrices of some games, "attack" by the log-likelihood of S3 appendix G, and where
 they differ, "sum" is Algorithm 2 and "top" Algorithm 3.
 """
@@ -23,14 +22,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from s1_mnist import mean_row, parser, squared_errors, write
-from s3_pictures import draw_curves, draw_pictures
+from s1_mnist import parser, write
+from s3_pictures import draw_curves
 from torch import Tensor
 
 import lostwax as lw
 from lostwax.access import Weights
 from lostwax.attacks.prior_aware.scores import Score
-from lostwax.bounds import best_success, log_kappa_pixels
+from lostwax.bounds import best_success
 from lostwax.metrics.estimate import wilson
 from lostwax.reports.results import Row
 from lostwax.trainers.per_record import record_gradients
@@ -87,7 +86,6 @@ GAMES: dict[str, dict[str, Setting]] = {
     "width_100": each(FEW, width=100, share=0.1),  # Fig. 7
     "width_1000": each(FEW, width=1_000, share=0.02),
     "priors": each(FEW, share=0.2),  # Fig. 3
-    "gradient": each((1, 10, 100, 1_000, 10_000), speeds=(0.1,)),  # Fig. 1a
 }
 
 
@@ -212,46 +210,17 @@ def play_priors(name: str, setting: Setting, bench: Bench) -> Iterator[Row]:
         yield Row(f"{name}.{size}.ceiling", f"{what}: ceiling", ceiling.upper, ceiling.lower, ceiling.upper)
 
 
-def play_gradient(name: str, setting: Setting, bench: Bench) -> Iterator[Row]:
-    """Fig. 1a: the attack without a prior, label known; and one picture of the first targets for each epsilon."""
-    options = bench.options
-    threat = lw.Informed(bench.known, label_known=True)
-    targets = max(4, round(0.01 * options.repetitions))
-    cohort = threat.deal(bench.pool, targets, seed=options.seed)
-    trainer, _ = victim(setting, bench)
-    net = lw.nets.mlp(784, setting.width, 10)
-    attack = lw.GradientInversion(iterations=options.iterations)
-    rebuild = attack.prepare(Knowledge(net, trainer, threat, Weights(), bench.pool), seed=options.seed)
-    guess = rebuild(published(trainer, net, cohort, options.seed), threat.hints(cohort, bench.pool, seed=0))
-    truth, found = cohort.own.x[:, 0], guess.records.x[:, 0]
-    errors = squared_errors(found, truth)
-    blind = squared_errors(bench.pool.x.mean(0), truth).mean()
-    what = (
-        f"{name}: mean MSE, no prior ({targets} targets, {options.iterations:,} iterations; the mean image {blind:.4f})"
-    )
-    yield mean_row(f"{name}.mse", what, errors)
-    near = lw.metrics.NearPixels()(found, truth)  # S3 appendix I, Fig. 12
-    for rho in (0.6, 0.9):
-        won, log_kappa = int((near >= rho).sum()), log_kappa_pixels(784, 32 / 255, rho)
-        ceiling = lw.bound(**trainer.mechanism(), log_baseline=log_kappa)
-        what = f"{name}: success by a share of {rho:g} of pixels within 32/255"
-        yield Row(f"{name}.pixels_{rho}", what, won / targets, *wilson(won, targets))
-        yield Row(f"{name}.pixels_{rho}.ceiling", f"{what}: ceiling", ceiling.upper, ceiling.lower, ceiling.upper)
-    draw_pictures(name, truth[:10], found[:10], errors)
-
-
 def main() -> None:
     sizes = {
         "repetitions": (10_000, "games of each setting, each with a model of its own"),
         "pool": (10_000, "records that secrets and other candidates are drawn from"),
         "test": (2_000, "records to choose the learning rate by"),
-        "iterations": (2_000, "of the attack without a prior"),
         "seed": (0, "of everything drawn"),
     }
     made = parser(__doc__, GAMES, sizes)
     made.add_argument("--epsilons", nargs="+", type=int, help="only these, where a row has one setting for each")
     options = made.parse_args()
-    bench, by_row = Bench(options), {"priors": play_priors, "gradient": play_gradient}
+    bench, by_row = Bench(options), {"priors": play_priors}
     for row in options.rows:
         wanted = {f"epsilon_{epsilon}" for epsilon in options.epsilons or ()}
         settings = {key: one for key, one in GAMES[row].items() if not wanted or key in wanted or "epsilon" not in key}

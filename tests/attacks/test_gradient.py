@@ -46,6 +46,30 @@ def test_labels_that_are_not_told_race():
     assert errors(guess, cohort).max() < 0.02
 
 
+def test_a_prior_sees_through_noise_that_hides_the_record_from_the_papers_attack():
+    noisy = replace(TRAINER, noise_multiplier=0.5)
+    found = {}
+    for prior in (False, True):
+        rebuild, cohort, release, hints = play(replace(ATTACK, prior=prior), trainer=noisy, games=4)
+        found[prior] = errors(rebuild(release, hints), cohort).mean()
+    of_class = [PRIOR.x[label == PRIOR.y].mean(0) for label in cohort.own.y[:, 0]]
+    blind = (torch.stack(of_class) - cohort.own.x[:, 0]).square().mean()
+    assert found[True] < 0.7 * blind < 0.7 * found[False]
+
+
+def test_under_much_noise_a_prior_answers_its_mean():
+    deafening = replace(TRAINER, lr=0.01, noise_multiplier=50.0)
+    rebuild, cohort, release, hints = play(replace(ATTACK, prior=True), trainer=deafening)
+    mean = rebuild.law(torch.zeros(3, 1, len(rebuild.law.directions)), cohort.own.y).view_as(cohort.own.x)
+    assert (rebuild(release, hints).records.x - mean).abs().max() < 0.05
+
+
+def test_with_a_prior_labels_race_too():
+    attack = replace(ATTACK, iterations=60, prior=True)
+    rebuild, cohort, release, _ = play(attack, threat=lw.Informed(KNOWN), games=2)
+    assert torch.equal(rebuild(release).records.y, cohort.own.y)
+
+
 def test_more_starts_never_fit_worse():
     misfits = []
     for restarts in (1, 3):

@@ -33,9 +33,10 @@ RUNS = {
     "s2_table1": (f"{WEAK_SIZES} --games 99 --rows mnist_10", 9 + 2),
     "s2_dp": (f"{WEAK_SIZES} --rows epsilon_50", 1 + 9 + 1),
     "s3_attacks": (
-        "--repetitions 20 --pool 40 --test 50 --iterations 3 --epsilons 4 100 --rows clip_1 batches priors gradient",
-        2 * 5 + 5 + 2 * 5 + 5,
+        "--repetitions 20 --pool 40 --test 50 --epsilons 4 100 --rows clip_1 batches priors",
+        2 * 5 + 5 + 2 * 5,
     ),
+    "s3_gradient": ("--targets 4 --pool 400 --test 50 --iterations 3 --rows epsilon_100", 2 + 2 * 2 + 2 * 3),
     "s4_table3": (f"{S4_SIZES} --rows relu_1", 1 + 4 * 2 + 1 + 2 * 2),
     "s4_figure1": (f"{S4_SIZES} --rows sigmoid_2", 1 + 2 + 1 + 4),
     "s4_figure8": (f"{S4_SIZES} --rows relu_2", 4 + 2 * (4 + 1)),
