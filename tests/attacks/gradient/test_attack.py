@@ -7,7 +7,7 @@ import torch
 
 import lostwax as lw
 from lostwax.access import Weights
-from lostwax.attacks import gradient
+from lostwax.attacks.gradient import inversion
 from lostwax.nets import mlp
 from lostwax.types import Knowledge
 
@@ -60,7 +60,7 @@ def test_a_prior_sees_through_noise_that_hides_the_record_from_the_papers_attack
 def test_under_much_noise_a_prior_answers_its_mean():
     deafening = replace(TRAINER, lr=0.01, noise_multiplier=50.0)
     rebuild, cohort, release, hints = play(replace(ATTACK, prior=True), trainer=deafening)
-    mean = rebuild.law(torch.zeros(3, 1, len(rebuild.law.directions)), cohort.own.y).view_as(cohort.own.x)
+    mean = rebuild.search.law(torch.zeros(3, 1, len(rebuild.search.law.directions)), cohort.own.y).view_as(cohort.own.x)
     assert (rebuild(release, hints).records.x - mean).abs().max() < 0.05
 
 
@@ -103,7 +103,7 @@ def test_memory_for_fewer_models_at_a_time_changes_nothing(monkeypatch):
     attack = replace(ATTACK, iterations=5)
     rebuild, _, release, hints = play(attack)
     whole = rebuild(release, hints).records.x
-    monkeypatch.setitem(gradient.BYTES, "cpu", 1)
+    monkeypatch.setitem(inversion.BYTES, "cpu", 1)
     assert len(list(rebuild._histories(release, hints.labels))) == 3
     torch.testing.assert_close(rebuild(release, hints).records.x, whole, rtol=1e-4, atol=1e-4)
 

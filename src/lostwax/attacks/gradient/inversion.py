@@ -1,0 +1,136 @@
+"""Descent towards the record that explains the published steps, for many models and starts at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lostwax.attacks.gradient.search import Search
+from lostwax.attacks.published_steps import PublishedSteps
+from lostwax.seeds import generator
+from lostwax.trainers.clipping import clip_factor
+from lostwax.trainers.per_record import record_gradients
+from lostwax.trainers.stacked import Params
+from lostwax.types import Guess, Hints, Records, Release
+
+BYTES = {"cpu": 2 << 30, "cuda": 16 << 30}  # of published steps that are held at a time
+
+
+class History(NamedTuple):
+    """The published steps of some models."""
+
+    params: Params  # (m, t, ...)  theta_t
+    rest: Params  # (m, t, ...)  gbar_t, in units of the clipping norm
+    factor: Tensor | None = None  # (m, t, starts) by which gradients are clipped; None for as long as they are
+
+
+class Inversion(NamedTuple):
+    """A prepared GradientInversion."""
+
+    steps: PublishedSteps
+    search: Search
+    classes: Tensor  # (classes,)
+    iterations: int
+    lr: float
+    restarts: int
+    steps_at_a_time: int
+    seed: int
+
+    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
+        """Every game on its own, many at a time."""
+        device, told = self.classes.device, None if hints is None else hints.labels
+        labels = self.classes.expand(len(release), -1) if told is None else told.to(device)  # (m, labels)
+        labels = labels.repeat_interleave(self.restarts, 1)  # (m, starts)
+        parts = [self._rebuild(*part) for part in self._histories(release, labels)]
+        x, y, confidence = (torch.cat(each) for each in zip(*parts, strict=True))
+        return Guess(Records(x.unsqueeze(1), y.unsqueeze(1)), confidence.unsqueeze(1))
+
+    def _histories(self, release: Release, labels: Tensor) -> Iterator[tuple[History, Tensor]]:
+        """So many models at a time as memory holds; each time the steps are published again."""
+        numbers = sum(value[0].numel() for value in release.params.values())
+        at_once = self.steps_at_a_time * labels.shape[1]  # gradients, and what their gradient needs
+        each = 4 * numbers * (2 * self.steps.trainer.steps + 8 * at_once)
+        at_a_time = max(1, BYTES["cpu" if labels.device.type == "cpu" else "cuda"] // each)
+        for start in range(0, len(labels), at_a_time):
+            some = slice(start, start + at_a_time)
+            seen = list(self.steps(_part(release, some), at_a_time))
+            params = {name: torch.stack([step.params[name] for step in seen], 1) for name in seen[0].params}
+            rest = {name: torch.stack([step.rest[name] for step in seen], 1) for name in seen[0].rest}
+            unit = 1 / self.steps.trainer.clip
+            yield History(params, {name: value.mul_(unit) for name, value in rest.items()}), labels[some]
+
+    def _rebuild(self, history: History, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The best of all starts: records (m, ...), their labels (m,), and how far they lead the next start's sum."""
+        steps, search = self.steps.trainer.steps, self.search
+        every = np.split(np.arange(steps), range(self.steps_at_a_time, steps, self.steps_at_a_time))
+        typical = search.typical(self._draws("typical"), labels)
+        if typical:
+            factors = [self._mean_factor(typical, labels, _at(history, some)) for some in every]
+            history = history._replace(factor=torch.cat(factors, 1))
+        start = search.start(self._draws("starts"), labels.shape[1])
+        v = start.expand(*labels.shape, *start.shape[1:]).clone()
+
+        def objective(v: Tensor, some: History, share: float) -> Tensor:
+            return (self._misfit(search.records(v, labels), labels, some) + share * search.surprise(v)).sum()
+
+        slope: Callable[..., Tensor] = torch.func.grad(objective)
+        adam, order = torch.optim.Adam([v], lr=self.lr * search.unit), self._draws("order")
+        fall = torch.optim.lr_scheduler.CosineAnnealingLR(adam, self.iterations)
+        for _ in range(self.iterations):
+            chosen = order.permutation(steps)[: self.steps_at_a_time]
+            v.grad = slope(v, _at(history, chosen), len(chosen) / steps).nan_to_num(0, 0, 0)
+            adam.step()
+            fall.step()
+            search.confine(v)
+        x = search.records(v, labels)
+        misfit = torch.stack([self._misfit(x, labels, _at(history, some)) for some in every]).sum(0)  # (m, starts)
+        ranked = (misfit + search.surprise(v)).sort(dim=1)
+        models, best = torch.arange(len(x), device=x.device), ranked.indices[:, 0]
+        lead = ranked.values[:, min(1, misfit.shape[1] - 1)] - ranked.values[:, 0]
+        return x[models, best].clamp(search.low, search.high), labels[models, best], lead
+
+    def _draws(self, what: str) -> np.random.Generator:
+        return generator(self.seed, "adversary", "inversion", what)
+
+    def _misfit(self, x: Tensor, labels: Tensor, history: History) -> Tensor:
+        """(m, starts) of records (m, starts, ...), over these steps."""
+        (m, starts), t = labels.shape, next(iter(history.rest.values())).shape[1]
+        gradients, factor = self._gradients(x, labels, history)
+        if history.factor is not None:
+            factor = history.factor.flatten(0, 1)
+        total = x.new_zeros(m, starts)
+        for name, value in gradients.items():
+            clipped = (factor.unsqueeze(2) * value.flatten(2)).view(m, t, starts, -1)  # (m, t, starts, numbers)
+            rest = history.rest[name].flatten(2).unsqueeze(2)  # (m, t, 1, numbers)
+            total = total + self.search.misfit(clipped, rest).sum((1, 3))
+        return total
+
+    def _gradients(self, x: Tensor, labels: Tensor, history: History) -> tuple[Params, Tensor]:
+        """Of records (m, starts, ...) at these steps, (m t, starts, ...), and what clips each to norm 1."""
+        trainer, t = self.steps.trainer, next(iter(history.rest.values())).shape[1]
+        flat = {name: value.flatten(0, 1) for name, value in history.params.items()}  # (m t, ...)
+        records = [part.unsqueeze(1).expand(len(x), t, *part.shape[1:]).flatten(0, 1) for part in (x, labels)]
+        gradients = record_gradients(self.steps.net, trainer.loss, flat, (records[0], records[1]))
+        squares = torch.stack([value.flatten(2).square().sum(2) for value in gradients.values()]).sum(0)
+        return gradients, clip_factor((squares + 1e-24).sqrt(), trainer.clip) / trainer.clip  # smooth where g = 0
+
+    def _mean_factor(self, records: list[Tensor], labels: Tensor, history: History) -> Tensor:
+        """(m, t, starts) by which gradients of records (m, starts, ...) are clipped at these steps."""
+        factors = [self._gradients(x, labels, history)[1] for x in records]
+        return torch.stack(factors).mean(0).view(len(labels), -1, labels.shape[1])
+
+
+def _part(release: Release, models: slice) -> Release:
+    """Some of the models, steps and all."""
+    steps = release.steps
+    some = {name: value[models] for name, value in release.params.items()}
+    return Release(some, None if steps is None else lambda: (step[models] for step in steps()))
+
+
+def _at(history: History, steps: np.ndarray) -> History:
+    params, rest = ({name: value[:, steps] for name, value in part.items()} for part in history[:2])
+    return History(params, rest, None if history.factor is None else history.factor[:, steps])
