@@ -16,23 +16,23 @@ from lostwax.types import Knowledge
 
 @dataclass(frozen=True, kw_only=True)
 class GradientInversion:
-    """Look for the record whose clipped gradients explain what the known records left unexplained (S3 Eq. 1).
+    """Look for the record whose clipped gradients explain what the known records left unexplained.
 
-    Minimises over z, within the range of the data,  sum_t  -<clip(g_t(z)), gbar_t> + |clip(g_t(z)) - gbar_t|_1,  in
-    units of the clipping norm. From uniform noise, `restarts` times, by Adam, each of the `iterations` on some of the
-    steps; the start that ends with the least sum over all steps is answered. Where the label is not told
-    (`Informed(known, label_known=True)`), every label is tried, and they race.
+    With a `prior`, the likeliest record under DP-SGD's noise and a normal law, with the mean of its class and the
+    covariance within classes of the records at hand: the least  sum_t |clip(g_t(z)) - gbar_t|^2 / 2 sigma^2 - log p(z),
+    in units of the clipping norm. Without, as S3 has it (Eq. 1): within the range of the data, the least
+    sum_t -<clip(g_t(z)), gbar_t> + |clip(g_t(z)) - gbar_t|_1.
 
-    With `prior`, which S3 does without, it looks for the likeliest record under DP-SGD's noise and a normal law, with
-    the mean of its class and the covariance within classes of the records at hand: the least
-    sum_t |clip(g_t(z)) - gbar_t|^2 / 2 sigma^2 - log p(z).
+    From random starts, `restarts` of them, by Adam, each of the `iterations` on some of the steps; the start that ends
+    with the least sum over all steps is answered. Where the label is not told (`Informed(known, label_known=True)`),
+    every label is tried, and they race.
     """
 
     iterations: int = 1_000
     lr: float = 0.05
     restarts: int = 3
     steps_at_a_time: int = 20
-    prior: bool = False
+    prior: bool = True
 
     def __post_init__(self) -> None:
         for name in ("iterations", "restarts", "steps_at_a_time"):
