@@ -21,7 +21,7 @@ from lostwax.reports.results import Row
 
 FLOAT32 = replace(VICTIM, tf32=False)
 GAMES = {  # the game, and how many targets
-    "elu": (Game(trainer=FLOAT32), 100),
+    "elu": (Game(paper=0.0089, trainer=FLOAT32), 100),
     "no_prior": (Game(trainer=FLOAT32), 100),
     "sigmoid": (Game(trainer=FLOAT32, activation=nn.Sigmoid), 25),
     "tanh": (Game(trainer=FLOAT32, activation=nn.Tanh), 25),
@@ -52,7 +52,7 @@ def play(name: str, data: Split) -> list[Row]:
     jacobians = np.array([float(one.jacobians) for one in found])
     sizes = f"{len(data.known):,} known, {len(errors)} targets"
     return [
-        mean_row(name, f"{name}: mean MSE ({sizes})", errors),
+        mean_row(name, f"{name}: mean MSE ({sizes})", errors, game.paper),
         Row(f"{name}.median", f"{name}: median MSE", float(np.median(errors))),
         Row(f"{name}.worst", f"{name}: largest MSE", float(errors.max())),
         rate_row(f"{name}.certified", f"{name}: certified", certified),

@@ -18,7 +18,7 @@ from lostwax.tensor_files import read_tensors
 from lostwax.types import Records
 
 SIDE = 32
-WEIGHTS = "vgg11.safetensors"
+WEIGHTS, PLAIN = "vgg11.safetensors", "vgg11_plain.safetensors"  # what s2_pretrain.py writes, and with --plain
 ARCHITECTURES = "efficientnet_b0", "mobilenet_v2"  # 1,280 features, as S2's CIFAR-10 heads have
 IMAGENET = 224  # pixels, S2 D.1
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -46,8 +46,12 @@ def scaled(records: Records) -> Records:
 
 def mnist(options: argparse.Namespace) -> Data:
     """Digits, through the base model of `s2_pretrain.py`."""
-    prior, secrets = (pictures(lw.records.mnist(part, root=options.data)) for part in ("train", "test"))
-    return _through(letters_backbone(options), prior, secrets, 0.0696, options)
+    return _digits(WEIGHTS, options)
+
+
+def plain_mnist(options: argparse.Namespace) -> Data:
+    """The same, through one that was asked for the signs alone."""
+    return _digits(PLAIN, options)
 
 
 def letters(options: argparse.Namespace) -> Data:
@@ -67,12 +71,13 @@ def cifar10(options: argparse.Namespace) -> Data:
     return _through(imagenet_backbone(options), prior, secrets, 0.1284, options)
 
 
-def letters_backbone(options: argparse.Namespace) -> nn.Module:
+def letters_backbone(name: str, options: argparse.Namespace) -> nn.Module:
     """What `s2_pretrain.py` wrote."""
-    path = options.backbone or find_directory("s2_data", [WEIGHTS], options.data) / WEIGHTS
+    path = (options.models or find_directory("s2_data", [name], options.data)) / name
     if not path.exists():
+        how = " --plain" if name == PLAIN else ""
         raise FileNotFoundError(
-            f"no base model at {path}. Write it with papers/s2_pretrain.py, or name it: --backbone."
+            f"no base model at {path}. Write it with papers/s2_pretrain.py{how}, or name its folder: --models."
         )
     backbone = lw.nets.vgg11(size=SIDE)[:-1]
     backbone.load_state_dict(read_tensors("s2_data", path))
@@ -114,6 +119,11 @@ class ForImageNet(nn.Module):
         """(n, 3, 32, 32) -> (n, 3, 224, 224)."""
         large = functional.interpolate(x, size=IMAGENET, mode="bicubic", antialias=True)
         return ((large + 1) / 2 - self.mean) / self.deviation
+
+
+def _digits(weights: str, options: argparse.Namespace) -> Data:
+    prior, secrets = (pictures(lw.records.mnist(part, root=options.data)) for part in ("train", "test"))
+    return _through(letters_backbone(weights, options), prior, secrets, 0.0696, options)
 
 
 def _through(

@@ -1,12 +1,12 @@
 """S2 section 4 and Figure 4, MNIST with ten digits: how much DP-SGD it takes to stop the attack, and what it costs.
 
-    python papers/s2_dp.py --device cuda --minutes 10 --tuning 2 --checkpoint FOLDER [--rows epsilon_10 ...]
+    python papers/s2_dp.py --device cuda --minutes 10 --tuning 2 --trained FOLDER [--rows epsilon_10 ...]
 
 S2 appendix E: clipped gradients, every record drawn with probability q = 9/10 at each of the 32 steps, delta = N^-1.1,
 all else as without privacy. The clip norm is S2's rule (step 3): the least that costs the head next to no accuracy when
 there is no noise; S2 found 4.0 for its features. (S2's own code differs from its text: Opacus, given batches of N - 1,
 draws with q = 1/2 and takes two steps an epoch.)
-The reconstructor is the unprotected one, that of s2_table1.py's row mnist_10 (with the same options and folder it is
+The reconstructor is the unprotected one, that of s2_table1.py's row mnist_10 (with the same width and folder it is
 taken from there), tuned to heads of each epsilon. S2's criterion: at most 0.015 true positives at 1 % false ones, which
 S2 has up to epsilon = 7.2, where its head has lost over 30 points of accuracy.
 """
@@ -19,10 +19,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import torch
 from s1_mnist import write
 from s2_data import Data, mnist
-from s2_heads import Game, accuracies, attack, game_parser, knowledge, mnist_trainer, rows_of, score
+from s2_heads import Game, accuracies, attack, game_parser, knowledge, mnist_trainer, prepared, rows_of, score
 
 import lostwax as lw
 from lostwax.attacks.weak_reconn import TrainedOnHeads
@@ -98,7 +97,6 @@ def main() -> None:
     made = game_parser(__doc__, GAMES)
     made.add_argument("--tuning", type=float, default=2.0, help="minutes of tuning, for each epsilon")
     options = made.parse_args()
-    torch.set_float32_matmul_precision("high")
     data, game = mnist(options), Game(data=mnist, trainer=VICTIM)
     clip = chosen_clip(data, options.seed)
     write(
@@ -106,7 +104,7 @@ def main() -> None:
         [Row("clip", "clip norm, the least that costs no more than 0.01 of accuracy", clip, paper=4.0)],
         options,
     )
-    unprotected = attack(game, data, options, "mnist_10").prepare(knowledge(game, data), seed=options.seed)
+    unprotected = prepared("mnist_10", game, data, options)
     points = [play(GAMES[name], clip, unprotected, data, options) for name in options.rows]
     what = f"largest epsilon with a TPR of at most {GAMMA} at FPR 1 %, of {', '.join(options.rows)}"
     write(__file__, [Row("safe", what, largest_safe(points), paper=7.2)], options)

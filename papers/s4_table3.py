@@ -2,203 +2,135 @@
 
     python papers/s4_table3.py --device cuda [--rows relu_1 sigmoid_1 ...] [--attacks reconn rows ...] [--data FOLDER]
 
-S4 section 2: a net of 4 layers and width 10, 40 steps of full-batch gradient descent with momentum, 10,000 known
-records, 40,000 shadow models, a transposed CNN that learns from MAE + MSE, 1,000 targets. A row is one initialisation,
-which everybody knows; S4 does not say which its own are, so that its runs stand beside ours in no order. Table 3 has
-four of ReLU, which are the default, with two of Sigmoid. papers/s4_figure1.py plays all 20 of each.
-
-S4 does not name the learning rate, the momentum or the initialisation. Momentum and start are S1's (0.9, LeCun-normal).
-Of the rates 0.02, 0.05 and 0.1 we took the largest at which all of the first four ReLU nets learn (loss after 40 steps
-2.22, 2.09, 2.22, 2.21; chance is 2.30): at 0.1 the second ends at 2.49 and the third at 2.30.
+The game is that of papers/s4_cifar.py. Table 3 has four initialisations of ReLU, which are the default, with two of
+Sigmoid; the rows dying_1, dying_2, ... are ReLU nets that learn too fast.
 
 Every attack learns from the same shadow models and answers the same victims:
 
     reconn        all rows
     mnemonist     the rows with negative coefficients, as in S4: masks put rows back to their initial values
     mnemonist_mean  ours: masks put rows back to the mean of the shadow models
+    random        as a control: as many rows of each layer as `mnemonist` keeps, drawn at random
     rows          ours: all rows, one by one, weighed for each model anew (`lw.decoders.RowDecoder`), none chosen
     kernel        ours: all rows, by a regression in closed form that is taught nothing (`lw.KernelRidge`)
 
-What it should cost on an H200, reckoned and not yet measured: 40,000 models take 2e15 operations in large products
-(10 s in TF32) and as long again in all that is small, each decoder about 10 s, the regression 15 s: a minute and a half
-a row. `--shadows 20000` halves it.
+What it costs on an H200, by counting: 40,000 models take 2e15 operations in large products (7 s in TF32) and move 36 TB
+of activations between them (12 s). A decoder of 31,060 x 4,096 weights is 2,980 steps, each of which moves 5 GB, most
+of it AdamW's (5 to 8 s), and its label head 500 readings of all models (3 s): one such decoder, and four of about half
+the size. The regression factorises about 250 matrices of 3,000 in float64 (5 s), and one of 12,700. In all some 70 s a
+row, alone on the GPU; beside two to seven other jobs, without `random`, a row took 3 to 5 minutes. The script prints
+the seconds of every part, and `--minutes` ends it after the row that is being played then.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from s1_mnist import mean_row, parser, write
-from torch import Tensor, nn
+from s1_mnist import mean_row, write
+from s4_cifar import (
+    EXPLAINED,
+    FIRST_LAYER,
+    GAMES,
+    TABLE_3,
+    VALIDATION,
+    Game,
+    Shadows,
+    Split,
+    Victims,
+    arguments,
+    in_time,
+    losses_of,
+    recipe,
+    split,
+    timed,
+    trained,
+)
 
 import lostwax as lw
 from lostwax.attacks.mnemonist import Focused
-from lostwax.attacks.reconn import ShadowTable, Trained
-from lostwax.attacks.reconn.shadowed import shadow_tables
+from lostwax.attacks.mnemonist.tables import seen_by
+from lostwax.attacks.reconn import Trained
 from lostwax.reports.results import Row
-from lostwax.types import Cohort, Knowledge, Reconstructor, Records, Release
+from lostwax.seeds import generator
+from lostwax.threats.in_order import InOrder
+from lostwax.types import Reconstructor
 
-RUNS = 20  # initialisations, S4 Fig. 1
-LEARNING_RATE = 0.05
-STEPS = 40
-VALIDATION = 0.05  # of the shadow models
-EXPLAINED = 200  # of these
-FIRST_LAYER = "1"
+DEFAULT = [*(f"relu_{run}" for run in TABLE_3), "sigmoid_1", "sigmoid_2"]
 ATTACKS = {
     "reconn": "RecoNN's MAE + MSE",
     "mnemonist": "Mnemonist-RecoNN's",
     "mnemonist_mean": "Mnemonist-RecoNN's, rows put back to the mean",
+    "random": "RecoNN's, from as many rows at random as Mnemonist keeps",
     "rows": "RecoNN's, row by row",
     "kernel": "kernel ridge's",
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Game:
-    """One initialisation."""
-
-    activation: Callable[[], nn.Module]
-    run: int
-    paper: dict[str, float] = field(default_factory=dict)  # S4's MAE + MSE, by attack
-
-    @property
-    def net(self) -> nn.Module:
-        return lw.nets.mlp(3_072, 10, 10, 10, 10, activation=self.activation)
-
-    @property
-    def trainer(self) -> lw.GD:
-        return lw.GD(lr=LEARNING_RATE, momentum=0.9, steps=STEPS, init=lw.inits.LeCunNormal(seed=self.run), tf32=True)
-
-
-TABLE_3 = {1: (0.2040, 0.1738), 2: (0.2705, 0.2385), 3: (0.0908, 0.0730), 4: (0.1315, 0.1158)}
-GAMES = {
-    **{
-        f"relu_{run}": Game(
-            activation=nn.ReLU, run=run, paper=dict(zip(("reconn", "mnemonist"), TABLE_3.get(run, ()), strict=False))
-        )
-        for run in range(1, RUNS + 1)
-    },
-    **{f"sigmoid_{run}": Game(activation=nn.Sigmoid, run=run, paper={"reconn": 0.03}) for run in range(1, RUNS + 1)},
-}
-DEFAULT = [*(f"relu_{run}" for run in TABLE_3), "sigmoid_1", "sigmoid_2"]
-
-
-class Split(NamedTuple):
-    known: Records
-    prior: Records
-    secrets: Records
-
-
-class Shadows(NamedTuple):
-    """What all attacks on one initialisation learn from."""
-
-    knowledge: Knowledge
-    learn_from: ShadowTable
-    test_on: ShadowTable
-
-
-class Victims(NamedTuple):
-    cohort: Cohort
-    release: Release
-
-    def losses(self, reconstruct: Reconstructor) -> NDArray[np.float64]:
-        """(targets,) MAE + MSE, S4's measure."""
-        missed: Tensor = (reconstruct(self.release).records.x - self.cohort.own.x).double().flatten(1)
-        total: NDArray[np.float64] = (missed.abs().mean(1) + missed.square().mean(1)).cpu().numpy()
-        return total
-
-
-def arguments(doc: str, rows: list[str], **defaults: int) -> argparse.Namespace:
-    """The options of every script of S4; `defaults` are sizes of the script's own."""
-    sizes = {
-        "known": (10_000, "records that the adversary knows"),
-        "shadows": (40_000, "records of the prior, each with a shadow model"),
-        "targets": (1_000, "victims, each with a secret record"),
-        "epochs": (20, "of each decoder's training"),
-        "masks": (500, "of each explained shadow model"),
-        "seed": (0, "of everything drawn but the initialisations"),
-    }
-    options = parser(doc, GAMES, {name: (defaults.get(name, size), what) for name, (size, what) in sizes.items()})
-    options.add_argument("--attacks", nargs="+", choices=ATTACKS, default=list(ATTACKS), help="who plays")
-    options.set_defaults(rows=rows)
-    return options.parse_args()
-
-
-def split(options: argparse.Namespace) -> Split:
-    records = lw.records.cifar10("all", root=options.data)
-    parts = records.split(options.known, options.shadows, options.targets, seed=options.seed)
-    return Split(*(part.to(options.device) for part in parts))
-
-
-def recipe(options: argparse.Namespace) -> lw.RecoNN:
-    """S4's reconstructor, but for the number of steps, which S4 says are 200."""
-    return lw.RecoNN(
-        decoder=lw.decoders.ConvDecoder(),
-        epochs=options.epochs,
-        batch_size=256,
-        lr=1e-3,
-        patience=None,
-        validation=VALIDATION,
-    )
-
-
-def trained(game: Game, data: Split, options: argparse.Namespace) -> tuple[Shadows, Victims]:
-    """The shadow models and the victims of one initialisation."""
-    torch.set_float32_matmul_precision("high")  # for the decoder; the trainer says what it uses
-    start, threat = time.perf_counter(), lw.Informed(data.known)
-    knowledge = Knowledge(game.net, game.trainer, threat, lw.Weights(), data.prior)
-    shadows = Shadows(*shadow_tables(recipe(options), knowledge, options.seed))
-    cohort = threat.deal(data.secrets, len(data.secrets), seed=options.seed)
-    victims = Victims(cohort, game.trainer(knowledge.net, cohort, seed=options.seed))
-    print(f"  {time.perf_counter() - start:.0f} s: models", flush=True)
-    return shadows, victims
-
-
-def explained(first: Trained, shadows: Shadows, options: argparse.Namespace) -> dict[str, Focused]:
-    """RecoNN, explained and taught again, by the attacks of that kind that are asked for."""
+def focused(shadows: Shadows, options: argparse.Namespace) -> dict[str, Trained | Focused]:
+    """RecoNN, and the attacks of those asked for that teach it again, by some of the rows."""
     ways = {
         "mnemonist": lw.Mnemonist(masks=options.masks),
         "mnemonist_mean": lw.Mnemonist(masks=options.masks, erase=lw.ToMean()),
     }
-    return {
-        name: lw.MnemonistRecoNN(attack=recipe(options), mnemonist=way, models=EXPLAINED).focus(
-            first, *shadows, seed=options.seed
-        )
-        for name, way in ways.items()
-        if name in options.attacks
-    }
+    wanted = {*options.attacks, *(["mnemonist"] if "random" in options.attacks else [])}  # which tells how many rows
+    asked = [name for name in ways if name in wanted]
+    if not asked and "reconn" not in wanted:
+        return {}
+    with timed("reconn"):
+        first = recipe(options).learn(*shadows, seed=options.seed)
+    learnt: dict[str, Trained | Focused] = {"reconn": first}
+    for name in asked:
+        attack = lw.MnemonistRecoNN(attack=recipe(options), mnemonist=ways[name], models=EXPLAINED)
+        with timed(name):
+            learnt[name] = one = attack.focus(first, *shadows, seed=options.seed)
+        if name == "mnemonist" and "random" in options.attacks:
+            with timed("random"):
+                learnt["random"] = by_chance(one, shadows, options)
+    return learnt
+
+
+def by_chance(chosen: Focused, shadows: Shadows, options: argparse.Namespace) -> Trained:
+    """RecoNN, taught by as many rows of each layer as were chosen."""
+    access, random = chosen.second.access, generator(options.seed, "rows")
+    assert isinstance(access, lw.Superparameters)
+    drawn: list[lw.Neuron] = []
+    for module, count in Counter(row.module for row in access.rows).items():
+        rows = [row for row in chosen.explanation.rows if row.module == module]
+        drawn += [rows[place] for place in sorted(random.permutation(len(rows))[:count])]
+    access = lw.Superparameters(tuple(drawn))
+    knowledge, *tables = shadows
+    seen = [seen_by(access, knowledge.net, table) for table in tables]
+    return recipe(options).learn(replace(knowledge, access=access), *seen, seed=options.seed)
 
 
 def play(name: str, game: Game, data: Split, options: argparse.Namespace) -> list[Row]:
     """Let every attack learn from the same shadow models and answer the same victims."""
     shadows, victims = trained(game, data, options)
-    learnt: dict[str, Reconstructor] = {}
-    focused: dict[str, Focused] = {}
-    start = time.perf_counter()
-    if {"reconn", "mnemonist", "mnemonist_mean"} & set(options.attacks):
-        learnt["reconn"] = first = recipe(options).learn(*shadows, seed=options.seed)
-        learnt |= (focused := explained(first, shadows, options))
+    learnt: dict[str, Reconstructor] = {**focused(shadows, options)}
     if "rows" in options.attacks:
         by_row = replace(recipe(options), decoder=lw.decoders.RowDecoder(sums=8))
-        learnt["rows"] = by_row.learn(*shadows, seed=options.seed)
+        with timed("rows"):
+            learnt["rows"] = by_row.learn(*shadows, seed=options.seed)
     if "kernel" in options.attacks:
-        learnt["kernel"] = lw.KernelRidge(validation=VALIDATION).learn(*shadows)
-    losses = {attack: victims.losses(reconstruct) for attack, reconstruct in learnt.items()}
-    print(f"  {time.perf_counter() - start:.0f} s: attacks", flush=True)
-    return [*loss_rows(name, game, losses, data), *storage_rows(name, shadows.knowledge, victims, focused, options)]
+        with timed("kernel"):
+            learnt["kernel"] = lw.KernelRidge(validation=VALIDATION).learn(*shadows)
+    with timed("answers"):
+        losses = {attack: victims.losses(reconstruct) for attack, reconstruct in learnt.items()}
+    explained = {attack: one for attack, one in learnt.items() if isinstance(one, Focused)}
+    with timed("what the rows store"):
+        stored = storage_rows(name, shadows, victims, explained, options)
+    return [*loss_rows(name, game, losses, data), *stored]
 
 
 def loss_rows(name: str, game: Game, losses: dict[str, NDArray[np.float64]], data: Split) -> list[Row]:
     """The mean of each attack, and how much less than RecoNN's, target by target."""
     sizes = f"{len(data.known):,} known, {len(data.prior):,} shadow models, {len(data.secrets):,} targets"
-    rows = []
+    blind = losses_of(data.prior.x.mean(0), data.secrets.x)
+    rows = [mean_row("blind", "MAE + MSE of the prior's mean", blind)]
     for attack, loss in losses.items():
         what = f"{name}: {ATTACKS[attack]} ({sizes})"
         rows.append(mean_row(f"{name}.{attack}", what, loss, game.paper.get(attack)))
@@ -210,27 +142,39 @@ def loss_rows(name: str, game: Game, losses: dict[str, NDArray[np.float64]], dat
 
 
 def storage_rows(
-    name: str, knowledge: Knowledge, victims: Victims, focused: dict[str, Focused], options: argparse.Namespace
+    name: str, shadows: Shadows, victims: Victims, explained: dict[str, Focused], options: argparse.Namespace
 ) -> list[Row]:
-    """What the first layer stores (S4 Fig. 5), and whether explanations go with it (Fig. 7)."""
-    trainer = knowledge.trainer
+    """What the first layer stores (S4 Fig. 5), and whether explanations go with it (Fig. 7).
+
+    S4 compares ten rows, each by its mean over records. So few say little: here the ten rows are compared within each
+    of the explained shadow models, and the mean is over these. A record that no row stores agrees with nothing.
+    """
+    knowledge, _, test_on = shadows
+    trainer, threat = knowledge.trainer, knowledge.threat
     assert isinstance(trainer, lw.GD)
+    assert isinstance(threat, lw.Informed)
     scales = lw.row_scales(trainer, knowledge.net, victims.cohort, seed=options.seed).of(FIRST_LAYER)
     stored = scales.stored.double().mean((1, 2)).cpu().numpy()  # (targets,)
     rows = [mean_row(f"{name}.stored", f"{name}: share of first-layer rows and steps that store a target", stored)]
-    for attack, one in focused.items():
-        every, kept = len(one.explanation.rows), len(one.explanation.holding())
-        agreed = one.explanation.agreement(scales).spearman
-        words = f"{name}: Spearman's, coefficients ({attack}) and scales of the first layer"
+    if not explained:
+        return rows
+    cohort = InOrder(threat.known).deal(test_on.records, min(EXPLAINED, len(test_on.records)), seed=options.seed)
+    scales = lw.row_scales(trainer, knowledge.net, cohort, seed=options.seed).of(FIRST_LAYER)
+    for attack, (_, explanation, _) in explained.items():
+        every, kept = len(explanation.rows), len(explanation.holding())
+        words = f"{name}: Spearman's within a model, coefficients ({attack}) and scales of the first layer"
+        agreed = np.nan_to_num(explanation.agreements(scales))
         rows += [
             Row(f"{name}.{attack}_kept", f"{name}: rows with a negative coefficient ({attack}), of {every}", kept),
-            Row(f"{name}.{attack}_agreement", words, *agreed[:3]),
+            mean_row(f"{name}.{attack}_agreements", words, agreed),
         ]
     return rows
 
 
 if __name__ == "__main__":
-    options = arguments(__doc__ or "", DEFAULT)
+    made = arguments(__doc__ or "", DEFAULT)
+    made.add_argument("--attacks", nargs="+", choices=ATTACKS, default=list(ATTACKS), help="who plays")
+    options = made.parse_args()
     data = split(options)
-    for name in options.rows:
+    for name in in_time(options.rows, options):
         write(__file__, play(name, GAMES[name], data, options), options)

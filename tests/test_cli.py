@@ -108,6 +108,8 @@ def test_bound_draws(tmp_path, capsys):
     assert main([*words, str(path), "--records", "2"]) == 2
     assert main([*words, str(tmp_path / "no" / "x.png")]) == 2
     assert "Create it first" in capsys.readouterr().err
+    assert main([*words, str(tmp_path / "x.docx")]) == 2
+    assert "expected the file of --plot to end in .png, .svg, .pdf" in capsys.readouterr().err
 
 
 def test_calibrate_and_its_labels(capsys):

@@ -76,6 +76,13 @@ def test_drawing_leaves_torchs_randomness_and_the_net_alone(init):
     assert torch.equal(NET[0].weight, weight)
 
 
+def test_a_given_state_is_known_by_its_fingerprint_and_not_printed():
+    state = NET.state_dict()
+    other = {name: value + 1 for name, value in state.items()}
+    assert repr(Given(state)) == repr(Given(dict(state))) != repr(Given(other))
+    assert len(repr(Given(state))) < 40
+
+
 def test_a_given_state_must_fit():
     state = NET.state_dict()
     assert torch.equal(Given(state)(NET, [0, 1], seed=0)["0.weight"][1], state["0.weight"].double())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from lostwax.attacks import Adversarial as Adversarial
     from lostwax.attacks import Affine as Affine
     from lostwax.attacks import Augmented as Augmented
+    from lostwax.attacks import BeatChance as BeatChance
     from lostwax.attacks import ClosedForm as ClosedForm
     from lostwax.attacks import ConditionalReader as ConditionalReader
     from lostwax.attacks import EmbeddingRecoNN as EmbeddingRecoNN
@@ -36,7 +38,9 @@ if TYPE_CHECKING:
     from lostwax.attacks import InnerProducts as InnerProducts
     from lostwax.attacks import KernelRidge as KernelRidge
     from lostwax.attacks import LargestProducts as LargestProducts
+    from lostwax.attacks import LogError as LogError
     from lostwax.attacks import LogLikelihood as LogLikelihood
+    from lostwax.attacks import MeanError as MeanError
     from lostwax.attacks import Mnemonist as Mnemonist
     from lostwax.attacks import MnemonistRecoNN as MnemonistRecoNN
     from lostwax.attacks import NearestCandidate as NearestCandidate
@@ -110,6 +114,7 @@ _HOME = {
     "Adversarial": "attacks",
     "Affine": "attacks",
     "Augmented": "attacks",
+    "BeatChance": "attacks",
     "ClosedForm": "attacks",
     "ConditionalReader": "attacks",
     "EmbeddingRecoNN": "attacks",
@@ -120,7 +125,9 @@ _HOME = {
     "GradientInversion": "attacks",
     "InnerProducts": "attacks",
     "LargestProducts": "attacks",
+    "LogError": "attacks",
     "LogLikelihood": "attacks",
+    "MeanError": "attacks",
     "Mnemonist": "attacks",
     "MnemonistRecoNN": "attacks",
     "NearestCandidate": "attacks",
@@ -159,7 +166,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"lostwax.{name}")
     if name in _HOME:
         return getattr(import_module(f"lostwax.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'lostwax' has no attribute '{name}'")
+    raise AttributeError(f"module 'lostwax' has no attribute '{name}'", name=name, obj=sys.modules[__name__])
 
 
 def __dir__() -> list[str]:

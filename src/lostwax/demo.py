@@ -16,6 +16,8 @@ def run(out: Path) -> None:
     from lostwax.reports import check_folder
 
     names = ("logistic_regression", "kernel_ridge", "reconn", "newton")
+    if out.exists() and not out.is_dir():
+        raise NotADirectoryError(f"demo: --out {out} is a file. Name a folder.")
     for name in names:
         check_folder(out / name)
     out.mkdir(parents=True, exist_ok=True)

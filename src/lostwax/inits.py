@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax import philox
+from lostwax.provenance import fingerprint
 from lostwax.seeds import generator, key
 
 Params = dict[str, Tensor]
@@ -215,7 +216,7 @@ class TorchDefault(_Seeded):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Given:
     """A state that everybody knows, such as a published checkpoint: `Given(net.state_dict())`."""
 
@@ -231,3 +232,7 @@ class Given:
                 raise ValueError(f"Given: expected {name} of shape {tuple(value.shape)} in state, got {got}.")
             start[name] = _for_all(given.detach().double(), torch.as_tensor(numbers))
         return start
+
+    def __repr__(self) -> str:
+        """By its fingerprint: reports and audits hold it, and not the weights."""
+        return f"Given({len(self.state)} tensors, {fingerprint(*self.state.values())})"

@@ -60,6 +60,8 @@ def audit(
     if trainer is None or threat is None or prior is None or secrets is None:
         needed = {"trainer": trainer, "threat": threat, "prior": prior, "secrets": secrets}
         absent = [name for name, value in needed.items() if value is None]
+        if absent[-3:] != ["threat", "prior", "secrets"]:  # a trainer alone fits both questions
+            raise TypeError(f"audit: to audit this way of training, pass {', '.join(absent)} too.")
         raise TypeError(
             "audit: pass data=(X, y), the table the model was fitted on, to audit this very model; or "
             f"{', '.join(absent)} to audit this way of training."

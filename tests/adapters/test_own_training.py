@@ -139,8 +139,14 @@ def test_what_a_function_can_do_wrong(cohort, function, words):
         lw.OwnTraining(function)(NET, cohort, seed=0)
 
 
+def noisy_start(net, x):
+    return net
+
+
 def test_what_it_cannot_do(cohort):
     with pytest.raises(TypeError, match="expected a function"):
         lw.OwnTraining(NET.state_dict())
+    with pytest.raises(TypeError, match=r"expected a function\(net, x, y, seed\), got noisy_start\(net, x\)"):
+        lw.OwnTraining(noisy_start)
     with pytest.raises(ValueError, match="does not show its steps"):
         lw.OwnTraining(by_torch).transcript(NET, cohort, seed=0)

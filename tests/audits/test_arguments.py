@@ -12,6 +12,8 @@ from lostwax.trainers import GD
         ({"model": 3}, "expected the net to be a torch nn.Module, got int"),
         ({"prior": (1, 2)}, r"expected prior to be lw.Records\(x, y\), got tuple"),
         ({"secrets": torch.ones(3)}, r"expected secrets to be lw.Records\(x, y\), got Tensor"),
+        ({"prior": None}, "to audit this way of training, pass prior too"),
+        ({"threat": None, "secrets": None}, "to audit this way of training, pass threat, secrets too"),
         ({"trainer": GD}, r"expected trainer to be a trainer, such as lw.GD\(.*got the class GD"),
         ({"trainer": print}, "expected trainer to be a trainer"),
         ({"trainer": lambda net, x, y, seed: net}, ".* Wrap a training function of your own: lw.OwnTraining"),

@@ -57,6 +57,7 @@ def test_nothing_is_run_before_folder_and_policy_are_good(recipe, capsys):
     (mine / "thesis.tex").write_text("years of work")
     assert main(["audit", "recipe.py", "--out", "mine"]) == 2
     assert main(["audit", "recipe.py", "--out", "recipe.py"]) == 2
+    assert main(["audit", "recipe.py", "--out", "recipe.py/audit"]) == 2
     assert main(["audit", "recipe.py", "--out", "audit", "--policy", "absent.toml"]) == 2
     assert "it ran" not in capsys.readouterr().err
     assert [path.name for path in mine.iterdir()] == ["thesis.tex"]
@@ -71,6 +72,9 @@ def test_nothing_is_run_before_folder_and_policy_are_good(recipe, capsys):
         (TRAINED + "games = 1000", "audit: expected 1 <= games <= 20"),
         (TRAINED.replace("Linear(4, 2)", "Linear(5, 2)"), "cannot take records of shape (4,)"),
         (TRAINED.replace("torch.nn.Linear(4, 2)", "Net()") + "\n", "NameError: name 'Net' is not defined"),
+        (TRAINED + 'attack = lw.RecoNN(device="gpu")', "device='gpu' cannot be used here"),
+        (TRAINED + "attack = 'RecoNN'", "expected attack to be an attack, such as lw.RecoNN(), got str"),
+        (TRAINED.replace("secrets", "private"), "but not secrets (records that it never sees"),
         (TRAINED + "max_minutes = 3", "max_minutes limits the choice among attacks"),
     ],
 )
@@ -98,6 +102,13 @@ def test_all_attacks_within_minutes(recipe, capsys):
     assert main(["audit", "recipe.py", "--out", "audit", "--max-minutes", "0.05"]) == 0
     out = capsys.readouterr().out
     assert "not played: ClosedForm cannot play this game" in out
+
+
+def test_a_demo_has_a_folder(recipe, capsys):
+    before = recipe.read_text()
+    assert main(["demo", "--out", "recipe.py"]) == 2
+    assert "demo: --out recipe.py is a file. Name a folder." in capsys.readouterr().err
+    assert recipe.read_text() == before
 
 
 def test_simulate_fills_a_store_and_goes_on(recipe, capsys):

@@ -39,6 +39,15 @@ def test_a_block_adds_to_what_it_enlarges():
     assert torch.equal(block(image), image.repeat_interleave(2, 2).repeat_interleave(2, 3))
 
 
+def test_where_channels_change_what_is_kept_is_the_enlarged_image_convolved():
+    block, image = ResidualBlock(3, 2), torch.randn(2, 3, 4, 4)
+    nn.init.zeros_(block.changed[-1].weight)
+    nn.init.zeros_(block.changed[-1].bias)
+    (convolution,) = (layer for layer in block.kept if isinstance(layer, nn.Conv2d))
+    enlarged = convolution(image.repeat_interleave(2, 2).repeat_interleave(2, 3))  # S2 Figure 10
+    torch.testing.assert_close(block(image), enlarged)
+
+
 def test_what_it_cannot_build():
     with pytest.raises(ValueError, match="expected width >= 1, got 0"):
         ResidualDecoder(width=0)

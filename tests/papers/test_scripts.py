@@ -30,20 +30,21 @@ RUNS = {
     "s1_figure21": (SIZES, 1 + 4 + 2),
     "s1_figure22": (f"{SIZES} --rows relu", 4),
     "s2_pretrain": ("--steps 2 --batch 16 --rows 10", 1),
-    "s2_table1": (f"{WEAK_SIZES} --games 99 --rows mnist_10", 9 + 2),
+    "s2_table1": (f"{WEAK_SIZES} --games 99 --rows mnist_10 --tuning 1", 2 * (9 + 2)),
     "s2_dp": (f"{WEAK_SIZES} --rows epsilon_50", 1 + 9 + 1),
     "s3_attacks": (
         "--repetitions 20 --pool 40 --test 50 --epsilons 4 100 --rows clip_1 batches priors",
         2 * 5 + 5 + 2 * 5,
     ),
     "s3_gradient": ("--targets 4 --pool 400 --test 50 --iterations 3 --rows epsilon_100", 2 + 2 * 2 + 2 * 3),
-    "s4_table3": (f"{S4_SIZES} --rows relu_1", 1 + 4 * 2 + 1 + 2 * 2),
-    "s4_figure1": (f"{S4_SIZES} --rows sigmoid_2", 1 + 2 + 1 + 4),
-    "s4_figure8": (f"{S4_SIZES} --rows relu_2", 4 + 2 * (4 + 1)),
+    "s4_table3": (f"{S4_SIZES} --rows relu_1", 1 + 1 + 5 * 2 + 1 + 2 * 2),
+    "s4_figure1": (f"{S4_SIZES} --rows sigmoid_2", 1 + 1 + 2 + 1 + 4),
+    "s4_figure8": (f"{S4_SIZES} --rows relu_2", 4 + 2 * (4 + 2)),
     "s4_newton": (
-        "--known 8 --shadows 20 --targets 2 --attacked 2 --bank 4 --products 3 --rows relu_1 --attacks newton",
-        1 + 5,
+        "--known 8 --shadows 20 --targets 4 --attacked 2 --bank 4 --products 3 --models 10 --rounds 2 --rows relu_1",
+        1 + 2 * 5,
     ),
+    "s4_starts": ("--known 20 --targets 2 --starts 2 --rows 0.2", 3),
     "newton_defences": ("--known 20 --prior 30 --targets 2 --test 30 --rows none noise_1e-3", 3 + 2 * 3),
     "newton_cifar": ("--known 8 --prior 20 --targets 2 --bank 4 --products 5", 9),
     "ensemble_relu": (f"{SIZES} --targets 2 --models 10 --rounds 2 --rows private_0.2_512", 8 + 1),
@@ -70,15 +71,15 @@ SMALLER = {
     ],
     "s2_pretrain": [('"DejaVuSans", "DejaVuSerif", "STIXGeneral"', '"DejaVuSansMono"'), ("FACES = 8", "FACES = 4")],
     "s3_attacks": [("steps: int = 100", "steps: int = 3"), ("steps=1_000, known=499", "steps=6, known=40")],
-    "s4_table3": [
+    "s4_cifar": [
         ("ConvDecoder()", "ConvDecoder(channels=(1, 1))"),
         ("STEPS = 40", "STEPS = 5"),
         ("3_072, 10, 10, 10, 10", "3_072, 4, 10"),
-        ("RowDecoder(sums=8)", "RowDecoder(sums=1, width=8)"),
     ],
+    "s4_table3": [("RowDecoder(sums=8)", "RowDecoder(sums=1, width=8)")],
     "newton_defences": [("lw.Newton(", "lw.Newton(coordinates=5, ")],
 }
-SET_UPS = ("s1_mnist", "s1_cifar", "s2_data", "s2_heads", "s2_pictures", "s3_pictures")
+SET_UPS = ("s1_mnist", "s1_cifar", "s2_data", "s2_heads", "s2_pictures", "s3_pictures", "s4_cifar")
 NO_OPTIONS = ("s3_table2", "s3_fixed_epsilon")
 ONLY_HELP = ("s1_table3", "s1_table4", "s1_figure5", "s1_figure17", "newton_mnist")
 
@@ -161,6 +162,24 @@ def check(rows, count):
     assert len(rows) == count
     assert all(np.isfinite(row.value) and row.seed == 0 for row in rows)
     assert all(row.low <= row.value <= row.high for row in rows if row.low is not None)
+
+
+def test_a_plain_base_model_has_rows_of_its_own(papers, data, tmp_path, monkeypatch):
+    words = f"--data {data} --models {tmp_path}"
+    run(papers / "s2_pretrain.py", f"--plain --steps 2 --batch 16 --rows 10 {words}", monkeypatch)
+    (row,) = read_rows(papers / "results" / "s2_pretrain.json")
+    assert row.id == "plain_10.accuracy"
+    run(papers / "s2_table1.py", f"{WEAK_SIZES} --rows plain_10 mnist_10 {words}", monkeypatch)
+    rows = read_rows(papers / "results" / "s2_table1.json")
+    assert {row.id.split(".")[0] for row in rows} == {"plain_10"}  # there is no other model in the folder
+
+
+def test_a_reconstructor_is_trained_once(papers, data, tmp_path, monkeypatch):
+    words = f"{WEAK_SIZES} --data {data} --trained {tmp_path}"
+    run(papers / "s2_table1.py", f"{words} --rows mnist_10", monkeypatch)
+    monkeypatch.delattr(lw.WeakRecoNN, "prepare")
+    run(papers / "s2_dp.py", f"{words} --rows epsilon_50", monkeypatch)
+    assert "epsilon_50" in [row.id for row in read_rows(papers / "results" / "s2_dp.json")]
 
 
 @pytest.mark.parametrize("name", ONLY_HELP)

@@ -116,6 +116,14 @@ def test_a_file_is_no_folder(audit_of, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError, match=r"is a file. Name a new folder"):
         lw.report(audit_of("one_game"), tmp_path / "file")
+    with pytest.raises(NotADirectoryError, match=r"cannot be made: .*file is a file"):
+        lw.report(audit_of("one_game"), tmp_path / "file" / "report")
+
+
+def test_only_an_audit_is_reported(tmp_path):
+    with pytest.raises(TypeError, match=r"report: expected what lw.audit\(...\) gives, got ndarray"):
+        lw.report(np.zeros(3), tmp_path / "report")
+    assert not (tmp_path / "report").exists()
 
 
 def test_a_run_cut_short_is_taken_up(audit_of, tmp_path):

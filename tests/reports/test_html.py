@@ -99,6 +99,15 @@ def test_sections_that_cannot_be_drawn_say_so(audit_of):
     assert 'id="threshold"' not in page
 
 
+def test_errors_are_explained_where_pictures_are_shown(audit_of):
+    page = page_of(audit_of("diverged"), records=True)
+    assert "; ∞ is a mistake in what never varies." in page
+    assert re.search(r"Not drawn: \d+ of \d+ games, whose error has no bound", page)
+    assert "standard deviations of each pixel" in page_of(audit_of("of_pictures"), records=True)
+    assert "standard deviations of each number" in page_of(audit_of("of_a_table"), records=True)
+    assert "What hardly varies" not in page_of(audit_of("of_a_table"), records=False)
+
+
 def test_the_recipe_names_what_was_run():
     digits = lw.records.digits()
     known, prior, secrets = digits.split(50, 60, 10, seed=0)

@@ -34,6 +34,21 @@ def test_the_page_shows_every_row(tmp_path):
     assert text.index("papers/one") < text.index("benchmarks/two")
 
 
+def test_the_contents_go_by_paper_and_name_what_was_not_run(tmp_path):
+    runs = 'if __name__ == "__main__":\n    pass\n'
+    for name, about in {"s1_table2": "S1 Table II: factors.", "s1_a": "S1 Figure 1: never.", "own": "Ours."}.items():
+        path = tmp_path / "papers" / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f'"""{about}\n\nMore.\n"""\n{runs}')
+    (tmp_path / "papers" / "s1_shared.py").write_text('"""What the scripts share."""\n')
+    write_rows(str(tmp_path / "papers" / "s1_table2.py"), [Row("a", "x", 1.0, paper=2.0), Row("b", "y", 1.0)])
+    text = page(tmp_path)
+    contents = text.split("## papers/s1_table2")[0]
+    assert "| [S1 Table II: factors.](#paperss1_table2) | 2 | 1 |\n\nNot run at scale: `papers/s1_a.py`." in contents
+    assert contents.index("## S1") < contents.index("## Beyond the papers") < contents.index("`papers/own.py`")
+    assert "share" not in text
+
+
 def test_of_many_rows_most_are_folded_away(tmp_path):
     (tmp_path / "papers").mkdir()
     many = [Row(str(i), f"number {i} ", float(i)) for i in range(60)]

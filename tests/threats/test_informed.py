@@ -48,6 +48,11 @@ def test_bad_deals_are_refused(pool, m, start, message):
         THREAT.deal(pool, m, seed=0, start=start)
 
 
+def test_known_is_a_set_of_records():
+    with pytest.raises(TypeError, match=r"Informed: expected known to be lw.Records\(x, y\), got tuple"):
+        Informed((POOL.x, POOL.y))
+
+
 def test_labels_are_told_only_where_they_are_known():
     cohort = THREAT.deal(POOL, 3, seed=0)
     assert THREAT.hints(cohort, POOL, seed=0) is None

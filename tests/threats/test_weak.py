@@ -95,7 +95,9 @@ def test_sets_that_cannot_be_dealt(threat, pool, words):
         threat.deal(pool, 1, seed=0)
 
 
-@pytest.mark.parametrize("settings", [{"size": 0}, {"size": 3, "per_class": (1, 1)}, {"size": 1, "per_class": (2, -1)}])
+@pytest.mark.parametrize(
+    "settings", [{"size": 0}, {"size": 2.5}, {"size": 3, "per_class": (1, 1)}, {"size": 1, "per_class": (2, -1)}]
+)
 def test_settings_without_meaning(settings):
     with pytest.raises(ValueError, match="Weak: expected"):
         Weak(**settings)

@@ -18,6 +18,8 @@ from trainers.reference import train_alone
     ("kind", "fields", "message"),
     [
         (GD, {"steps": 0}, "GD: expected steps >= 1, got 0."),
+        (GD, {"steps": 10.5}, "GD: expected steps to be a whole number, got 10.5."),
+        (GD, {"lr": [0.1]}, "GD: expected lr > 0, got [0.1]."),
         (GD, {"lr": 0.0}, "GD: expected lr > 0, got 0.0."),
         (GD, {"lr": float("nan")}, "GD: expected lr > 0, got nan."),
         (GD, {"momentum": 1.0}, "GD: expected momentum in [0, 1), got 1.0."),

@@ -42,7 +42,7 @@ def images(*layers):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (images(nn.BatchNorm2d(4)), r"'1' \(BatchNorm2d\) mixes .* Use nn.GroupNorm"),
+        (images(nn.BatchNorm2d(4)), r"'1' \(BatchNorm2d\) mixes .* Use nn.GroupNorm instead, .*OwnTraining"),
         (images(nn.BatchNorm2d(4, track_running_stats=False)), "Use nn.GroupNorm"),
         (images(nn.InstanceNorm2d(4, track_running_stats=True)), "Use nn.GroupNorm"),
         (images(nn.Dropout(0.5)), r"'1' \(Dropout\) drops values at random with p=0.5. Set p=0 or remove it"),

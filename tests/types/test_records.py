@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -43,6 +44,11 @@ def test_matches_cross_blocks_and_find_the_digits_different(monkeypatch):
     assert torch.equal(digits[order].matches(digits[:50]), order)
 
 
+def test_records_are_not_printed():
+    printed = repr(Records(torch.full((3, 2), 0.1234), torch.arange(3)))
+    assert printed == "Records(x: (3, 2) torch.float32, y: (3,) torch.int64)"
+
+
 def test_moving_keeps_whole_labels_whole():
     moved = Records(some().x, some().y, features=some().x).to(torch.float64)
     assert (moved.x.dtype, moved.y.dtype, moved.inputs.dtype) == (torch.float64, torch.int64, torch.float64)
@@ -60,6 +66,20 @@ def test_features_are_what_the_net_trains_on():
 def test_rows_must_agree(part):
     with pytest.raises(ValueError, match=f"{part} must have one row a record.*expected 10 rows"):
         Records(**{"x": some().x, "y": some().y, part: torch.zeros(9)})
+
+
+@pytest.mark.parametrize("part", ["x", "y", "features"])
+@pytest.mark.parametrize("value", [np.zeros((10, 2)), ["a"] * 10], ids=["numpy", "list"])
+def test_what_is_no_tensor_is_refused_with_the_cure(part, value):
+    words = rf"Records: expected {part} to be a tensor, got {type(value).__name__}. Pass torch.as_tensor\({part}\)"
+    with pytest.raises(TypeError, match=words):
+        Records(**{"x": some().x, "y": some().y, part: value})
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+def test_a_device_that_is_not_here_is_named(device):
+    with pytest.raises(ValueError, match=f"device='{device}' cannot be used here: .* such as 'cpu'"):
+        some().to(device)
 
 
 def test_cohort_counts():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -38,6 +39,18 @@ class OwnTraining:
             raise TypeError(
                 f"OwnTraining: expected a function(net, x, y, seed) that trains a net, got {self.function!r}."
             )
+        try:
+            signature = inspect.signature(self.function)
+        except ValueError:  # written in C: it says nothing of its arguments
+            return
+        try:
+            signature.bind(None, None, None, None)
+        except TypeError as error:
+            name = getattr(self.function, "__name__", type(self.function).__name__)
+            raise TypeError(
+                f"OwnTraining: expected a function(net, x, y, seed), got {name}{signature}. It is called with "
+                "four arguments, in that order: wrap it in a function that takes them."
+            ) from error
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """Train one model for each set of the cohort.

@@ -10,12 +10,22 @@ from lostwax.attacks.newton import Newton
 from lostwax.attacks.prior_aware import InnerProducts, LargestProducts, LogLikelihood, PriorAware
 from lostwax.attacks.reconn import Adversarial, Affine, Perceptual, RecoNN, Repeats, Shifts
 from lostwax.attacks.refit import Refit
-from lostwax.attacks.weak_reconn import Augmented, ConditionalReader, FlatReader, SetReader, WeakRecoNN
+from lostwax.attacks.weak_reconn import (
+    Augmented,
+    BeatChance,
+    ConditionalReader,
+    FlatReader,
+    LogError,
+    MeanError,
+    SetReader,
+    WeakRecoNN,
+)
 
 __all__ = [
     "Adversarial",
     "Affine",
     "Augmented",
+    "BeatChance",
     "ClosedForm",
     "ConditionalReader",
     "EmbeddingRecoNN",
@@ -25,7 +35,9 @@ __all__ = [
     "InnerProducts",
     "KernelRidge",
     "LargestProducts",
+    "LogError",
     "LogLikelihood",
+    "MeanError",
     "Mnemonist",
     "MnemonistRecoNN",
     "NearestCandidate",

@@ -217,7 +217,10 @@ def _certified(guess: Guess) -> tuple[str, ...]:
     if guess.certified is None:
         return ()
     sure = int(guess.certified.sum())
-    notes = [f"it certifies {sure} of {len(guess.certified)} guesses: they explain the weights to rounding."]
+    notes = [
+        f"it certifies {sure} of {len(guess.certified)} guesses: training on them gives the released weights, to "
+        "rounding."
+    ]
     if guess.undetermined is not None and guess.undetermined.any():
         left = guess.undetermined.flatten(1).double()  # (games, numbers)
         notes.append(

@@ -10,6 +10,7 @@ from typing import Literal
 from lostwax.cli.options import File, Number
 
 Sampling = Literal["poisson", "shuffled", "fixed"]
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def bound(
@@ -42,6 +43,8 @@ def bound(
 
     if plot is not None and records > 1:
         raise ValueError("bound: --plot draws the ceiling of one record. Leave out --records, or --plot.")
+    if plot is not None and plot.suffix not in PICTURES:
+        raise ValueError(f"bound: expected the file of --plot to end in {', '.join(PICTURES)}, got {plot}.")
     if plot is not None and not plot.parent.is_dir():
         raise FileNotFoundError(f"bound: the folder of --plot {plot} does not exist. Create it first.")
     ceiling = compute(

@@ -56,5 +56,6 @@ def _chosen(command: Callable[..., Any], words: list[str]) -> Iterable[tuple[str
 
 
 def _perhaps(word: str, known: Iterable[str]) -> str:
-    alike = difflib.get_close_matches(word, list(known), n=1)
-    return f" Did you mean {alike[0]}?" if alike else ""
+    bare = {name.lstrip("-"): name for name in known}  # dashes are alike in all options, and would count
+    alike = difflib.get_close_matches(word.lstrip("-"), list(bare), n=1)
+    return f" Did you mean {bare[alike[0]]}?" if alike else ""

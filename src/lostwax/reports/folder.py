@@ -21,11 +21,14 @@ MARK = b"lostwax audit"  # near the beginning of our audit.json
 
 def write(audit: Audit, folder: str | Path, *, records: bool = True) -> Path:
     """Write the report, file by file, each whole or not at all; an earlier report in the folder is replaced."""
+    from lostwax.audits import Audit
     from lostwax.reports.charts import drawn
     from lostwax.reports.gallery import has_records
     from lostwax.reports.html import render
     from lostwax.reports.records_csv import as_csv
 
+    if not isinstance(audit, Audit):
+        raise TypeError(f"report: expected what lw.audit(...) gives, got {type(audit).__name__}.")
     target = Path(folder)
     check_folder(target)
     records = records and has_records(audit)
@@ -61,7 +64,10 @@ def check_folder(folder: str | Path) -> None:
     target = Path(folder)
     if target.exists() and not target.is_dir():
         raise NotADirectoryError(f"report: folder={target} is a file. Name a new folder.")
-    if not os.access(next(path for path in (target, *target.absolute().parents) if path.exists()), os.W_OK):
+    nearest = next(path for path in (target, *target.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise NotADirectoryError(f"report: folder={target} cannot be made: {nearest} is a file. Name another folder.")
+    if not os.access(nearest, os.W_OK):
         raise PermissionError(f"report: folder={target} cannot be written to. Name a folder of your own.")
     if not target.is_dir() or not (found := _files(target)):
         return

@@ -32,6 +32,8 @@ class Informed:
     secrets: int = 1
 
     def __post_init__(self) -> None:
+        if not isinstance(self.known, Records):
+            raise TypeError(f"Informed: expected known to be lw.Records(x, y), got {type(self.known).__name__}.")
         if self.secrets < 1:
             raise ValueError(f"Informed: expected secrets >= 1, got {self.secrets}.")
         if self.secrets > 1 and (self.parts is not None or self.candidates is not None):

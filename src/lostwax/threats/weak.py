@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import final
 
 import torch
@@ -27,8 +28,8 @@ class Weak:
     per_class: tuple[int, ...] | None = None  # how many of class 0, 1, ...; None: as many of each
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"Weak: expected size >= 1, got {self.size}.")
+        if not isinstance(self.size, Integral) or self.size < 1:
+            raise ValueError(f"Weak: expected size to be a whole number >= 1, got {self.size}.")
         if self.per_class is not None and (min(self.per_class, default=-1) < 0 or sum(self.per_class) != self.size):
             raise ValueError(
                 f"Weak: expected per_class to be numbers of at least 0 that sum to size={self.size}, "

@@ -35,7 +35,7 @@ class Adaptive(Descent, ABC):
         self._expect("betas", "two numbers in [0, 1)", len(self.betas) == 2 and all(0 <= b < 1 for b in self.betas))
         self._expect("eps", "> 0", self.eps > 0)
         self._expect("batch_size", ">= 1, or None", self.batch_size is None or self.batch_size >= 1)
-        self._expect("epochs", ">= 1", self.epochs >= 1)
+        self._expect_count("epochs")
 
     @property
     def batches(self) -> Batches:

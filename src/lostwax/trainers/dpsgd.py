@@ -59,7 +59,7 @@ class DPSGD(Stepwise):
         self._expect("clip", "> 0", self.clip > 0)
         self._expect("noise_multiplier", "finite and >= 0", 0 <= self.noise_multiplier < math.inf)
         self._expect("clip", "finite, where there is noise", self.noise_multiplier == 0 or self.clip < math.inf)
-        self._expect("steps", ">= 1", self.steps >= 1)
+        self._expect_count("steps")
         self._expect("sample_rate", "in (0, 1]", 0 < self.sample_rate <= 1)
         self._expect("momentum", "in [0, 1)", 0 <= self.momentum < 1)
 

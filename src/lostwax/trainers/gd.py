@@ -31,7 +31,7 @@ class GD(Descent):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._expect("momentum", "in [0, 1)", 0 <= self.momentum < 1)
-        self._expect("steps", ">= 1", self.steps >= 1)
+        self._expect_count("steps")
 
     @property
     def batches(self) -> Batches:

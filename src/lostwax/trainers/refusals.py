@@ -26,11 +26,15 @@ def check_net(net: nn.Module) -> None:
         if isinstance(module, _BATCH_NORMS) or getattr(module, "running_mean", None) is not None:
             raise ValueError(
                 f"{where} mixes the records of a batch and keeps running statistics: a model is then "
-                "more than a function of its training set. Use nn.GroupNorm instead."
+                "more than a function of its training set. Use nn.GroupNorm instead, or train it by a function of your "
+                "own: lw.OwnTraining(train). Where only a new last layer is trained, audit that layer on "
+                "records.through(backbone)."
             )
         chance = module.p if isinstance(module, _DROPOUTS) else getattr(module, "dropout", 0.0)
         if isinstance(chance, int | float) and chance > 0:
-            raise ValueError(f"{where} drops values at random with p={chance}. Set p=0 or remove it.")
+            raise ValueError(
+                f"{where} drops values at random with p={chance}. Set p=0 or remove it, or use lw.OwnTraining(train)."
+            )
 
 
 def check_data(cohort: Cohort) -> None:

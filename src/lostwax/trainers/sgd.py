@@ -34,8 +34,8 @@ class SGD(Descent):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._expect("momentum", "in [0, 1)", 0 <= self.momentum < 1)
-        self._expect("batch_size", ">= 1", self.batch_size >= 1)
-        self._expect("epochs", ">= 1", self.epochs >= 1)
+        self._expect_count("batch_size")
+        self._expect_count("epochs")
 
     @property
     def batches(self) -> Batches:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import NamedTuple, final
 
 import torch
@@ -54,7 +55,7 @@ class Stepwise(ABC):
     tile: int | None = None
 
     def __post_init__(self) -> None:
-        self._expect("lr", "> 0", self.lr > 0)
+        self._expect("lr", "> 0", isinstance(self.lr, Real) and self.lr > 0)
         self._expect("weight_decay", ">= 0", self.weight_decay >= 0)
         self._expect("dtype", "torch.float32 or torch.float64", self.dtype in (torch.float32, torch.float64))
         self._expect("tile", ">= 1, or None", self.tile is None or self.tile >= 1)
@@ -142,6 +143,12 @@ class Stepwise(ABC):
         record = cohort.own.inputs.new_zeros(cohort.own.inputs.shape[2:])
         seen, own = self._seen(cohort)
         return self.tile or default_size(net, record, records=seen, own=own)
+
+    @final
+    def _expect_count(self, name: str) -> None:
+        value = getattr(self, name)
+        self._expect(name, "to be a whole number", isinstance(value, Integral))
+        self._expect(name, ">= 1", value >= 1)
 
     def _expect(self, name: str, wanted: str, holds: bool) -> None:
         if not holds:

@@ -31,6 +31,14 @@ def features(backbone: nn.Module, x: Tensor, batch_size: int) -> Tensor:
         with torch.no_grad():
             batches = ((batch, backbone(batch.to(like.device, like.dtype))) for batch in torch.split(x, batch_size))
             made = torch.cat([_rows(outputs, len(batch)).to(x.device) for batch, outputs in batches])
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise ValueError(
+            f"Records.through: the backbone cannot take records of shape {tuple(x.shape[1:])}: {error}. Bring x to the "
+            "shape it was trained on (channels, height, width), or put what does that before it: "
+            "nn.Sequential(nn.Upsample(224), backbone)."
+        ) from error
     finally:
         for module, training in modes:
             module.training = training

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ROWS_AT_A_TIME = 4_096
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Records:
     """What somebody wants kept private: inputs `x`, labels `y`, one row a record.
 
@@ -28,6 +28,10 @@ class Records:
     features: Tensor | None = None  # (n, ...)
 
     def __post_init__(self) -> None:
+        for name, part in (("x", self.x), ("y", self.y), ("features", self.features)):
+            if part is not None and not hasattr(part, "is_floating_point"):  # no tensor; torch need not be loaded
+                kind = type(part).__name__
+                raise TypeError(f"Records: expected {name} to be a tensor, got {kind}. Pass torch.as_tensor({name}).")
         for name, part in (("y", self.y), ("features", self.features)):
             if part is not None and (part.ndim == 0 or part.shape[0] != self.x.shape[0]):
                 raise ValueError(
@@ -37,6 +41,12 @@ class Records:
 
     def __len__(self) -> int:
         return int(self.x.shape[0])
+
+    def __repr__(self) -> str:
+        """How many and of what shape, never the records: a notebook prints what its last line evaluates to."""
+        parts = (("x", self.x), ("y", self.y), ("features", self.features))
+        said = (f"{name}: {tuple(part.shape)} {part.dtype}" for name, part in parts if part is not None)
+        return f"Records({', '.join(said)})"
 
     def __getitem__(self, rows: Tensor | slice) -> Records:
         """The records at `rows` (a slice, or an index or boolean tensor)."""
@@ -50,6 +60,7 @@ class Records:
     def to(self, target: torch.device | torch.dtype | str) -> Records:
         """The same records on another device, or in another floating dtype (whole-number labels stay whole)."""
         if isinstance(target, str) or not hasattr(target, "is_floating_point"):
+            _check_device(target)
             return self._each(lambda part: part.to(target))
         return self._each(lambda part: part.to(target) if part.is_floating_point() else part)
 
@@ -91,6 +102,20 @@ class Records:
     def _each(self, change: Callable[[Tensor], Tensor]) -> Records:
         features = None if self.features is None else change(self.features)
         return replace(self, x=change(self.x), y=change(self.y), features=features)
+
+
+def _check_device(device: torch.device | str) -> None:
+    """Refuse one that torch does not know or does not have here."""
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        why = str(error).partition(". ")[0].rstrip(".")
+        raise ValueError(
+            f"device={str(device)!r} cannot be used here: {why}. Name one that torch has on this machine, such as "
+            "'cpu', or leave device out."
+        ) from error
 
 
 def _keys(x: Tensor) -> Iterator[bytes]:

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from scipy.stats import linregress
+from scipy.stats import linregress, spearmanr
 from sklearn.linear_model import LinearRegression
 from torch import nn
 
 import lostwax as lw
 from attacks.mnemonist import planted
 from lostwax.access import Neuron, neurons
+from lostwax.attacks.mnemonist import Scales
 from lostwax.attacks.mnemonist.explanation import Explanation, put_back, regress
 from lostwax.types import Guess, Records
 
@@ -48,10 +49,24 @@ def test_rows_put_back_to_the_mean_tell_what_training_did():
         scales = lw.row_scales(trainer, net, cohort, seed=1).of("1")
         for erase, agreed in found.items():
             explained = lw.Mnemonist(masks=60, erase=erase)(reconstruct, knowledge, release, cohort.own, seed=0)
-            agreed.append(explained.agreement(scales).spearman.value)
-    by_start, by_mean = (np.mean(agreed) for agreed in found.values())
-    assert by_mean < -0.4
-    assert by_mean < by_start - 0.2
+            agreed.append((explained.agreement(scales).spearman.value, np.nanmean(explained.agreements(scales))))
+    by_start, by_mean = (np.mean(agreed, 0) for agreed in found.values())  # of rows over records, and within each
+    assert (by_mean < -0.4).all()
+    assert (by_mean < by_start - 0.2).all()
+
+
+def test_agreements_are_those_of_each_model_alone():
+    random = np.random.default_rng(0)
+    rows = tuple(Neuron("1", number) for number in range(6))
+    coefficients, scale = torch.from_numpy(random.random((5, 6))), torch.from_numpy(random.standard_normal((5, 3, 4)))
+    scale[4] = 0.0  # nothing is stored
+    found = Explanation(rows, coefficients, torch.zeros(5, 6)).agreements(Scales(rows[1:5], scale))
+    sizes = scale.abs().sum(1)
+    expected = [spearmanr(coefficients[model, 1:5], sizes[model]).statistic for model in range(4)]
+    np.testing.assert_allclose(found[:4], expected)
+    assert np.isnan(found[4])
+    with pytest.raises(ValueError, match="expected scales of the 5 models that are explained, got those of 2"):
+        Explanation(rows, coefficients, torch.zeros(5, 6)).agreements(Scales(rows, scale[:2]))
 
 
 class Reader:

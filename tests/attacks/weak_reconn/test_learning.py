@@ -9,6 +9,7 @@ from torch import nn
 import lostwax as lw
 from attacks.weak_reconn.game import (
     ATTACK,
+    DIGITS,
     NET,
     PRIOR,
     QUICK,
@@ -136,6 +137,20 @@ def test_four_records_a_class_share_one_guess():
     guess = trained(release)
     assert guess.records.x.shape == (10, 3, 1, 8, 8)
     assert guess.records.y.tolist() == [[0, 1, 2]] * 10
+
+
+def test_a_class_that_chance_comes_near_need_not_decide_the_bar():
+    """Ones that look alike: with one bar for all classes their false positives leave little room for the others."""
+    ones = DIGITS.y == 1
+    x = DIGITS.x.clone()
+    x[ones] = x[ones].mean(0) + 0.15 * (x[ones] - x[ones].mean(0))
+    prior, secrets = Records(x, DIGITS.y)[DIGITS.y < 3].through(nn.Flatten()).split(400, 130, seed=0)
+    settings = {"trainer": TRAINER, "threat": THREAT, "prior": prior, "secrets": secrets, "games": 100}
+    aims = lw.LogError(), lw.BeatChance(within=0.05)
+    plain, beating = (lw.audit(NET, attack=replace(ATTACK, aim=aim), **settings) for aim in aims)
+    assert plain.tpr(at_fpr=0.05).rate < 0.4
+    assert beating.tpr(at_fpr=0.05).rate > 0.55
+    assert beating.errors.mean() > plain.errors.mean()  # it has its price
 
 
 def test_only_the_rare_class_is_rebuilt_where_only_it_is_asked_for():

@@ -13,7 +13,7 @@ from lostwax.attacks.weak_reconn.heads import Heads
 from lostwax.attacks.weak_reconn.lessons import lessons_for, split
 from lostwax.attacks.weak_reconn.neurons import Neurons
 from lostwax.attacks.weak_reconn.sought import Sought, mean_errors, nearest, softmin
-from lostwax.attacks.weak_reconn.training import FLOOR, Lessons, loss_of
+from lostwax.attacks.weak_reconn.training import Lessons, loss_of
 from lostwax.decoders import Span
 from lostwax.shadows import Game
 from lostwax.types import Records, Release
@@ -44,26 +44,29 @@ def test_errors_are_mean_squares_and_mean_absolutes():
     assert float(absolute[0, 1, 0]) == pytest.approx(float((answers[0, 1] - wanted[0, 1, 0]).abs().mean()))
 
 
-@pytest.mark.parametrize("log", [True, False])
-def test_the_loss_is_made_of_them_and_terms_see_the_nearest_record(log):
+def test_the_loss_is_made_of_them_and_terms_see_the_nearest_record():
     sought, seen = Sought.of(torch.tensor([0, 0, 1]), (0, 1)), []
     answers, secrets = torch.rand(4, 2, 1, 2, 2, generator=RANDOM), torch.rand(4, 3, 1, 2, 2, generator=RANDOM)
-    attack = replace(QUICK, log=log, mse=0.5, mae=0.25, softmin=30.0)
+    attack = replace(QUICK, aim=lambda error, chance: (error - 3 * chance).mean(), mse=0.5, mae=0.25, softmin=30.0)
 
     def term(ours, truth):
         seen.append(truth)
         return 7.0
 
     found = loss_of(answers, secrets, Lessons(None, None, sought, 2.0), [term], attack)
+
+    def error(guess, records):
+        wrong = 2 * (guess - records).flatten(1)  # pixels in [-1, 1]
+        errors = 0.5 * wrong.square().mean(1) + 0.25 * wrong.abs().mean(1)
+        shares = (-30 * errors).exp()
+        return float((errors * shares).sum() / shares.sum())
+
     each = []
     for m in range(4):
-        for g, records in enumerate((secrets[m, :2], secrets[m, 2:])):
-            wrong = 2 * (answers[m, g] - records).flatten(1)  # pixels in [-1, 1]
-            errors = 0.5 * wrong.square().mean(1) + 0.25 * wrong.abs().mean(1)
-            shares = (-30 * errors).exp()
-            error = float((errors * shares).sum() / shares.sum())
-            each.append(math.log(error + FLOOR) if log else error)
-            assert torch.equal(seen[0][2 * m + g], records[wrong.square().mean(1).argmin()])
+        for g, rows in enumerate((slice(2), slice(2, 3))):
+            guess, own, another = answers[m, g], secrets[m, rows], secrets[m - 1, rows]
+            each.append(error(guess, own) - 3 * error(guess, another))
+            assert torch.equal(seen[0][2 * m + g], own[(guess - own).flatten(1).square().mean(1).argmin()])
     assert float(found) == pytest.approx(7 + sum(each) / 8, rel=1e-5)
 
 

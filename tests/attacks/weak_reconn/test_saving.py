@@ -28,6 +28,17 @@ def test_it_is_read_back_bit_for_bit(reader, tmp_path):
     assert json.loads((tmp_path / "inner" / "reconstructor.json").read_text())["attack"] == repr(attack)
 
 
+def test_rounded_weights_take_half_the_room_and_answer_alike(tmp_path):
+    attack = replace(QUICK, decoder=lw.decoders.ResidualDecoder(width=8))
+    trained = attack.prepare(knowledge(), seed=0)
+    whole, half = trained.save(tmp_path / "whole"), trained.save(tmp_path / "half", half=True)
+    sizes = [(folder / "reconstructor.safetensors").stat().st_size for folder in (whole, half)]
+    assert sizes[1] < 0.55 * sizes[0]
+    again = attack.load(half, knowledge())
+    assert next(again.reads.parameters()).dtype is torch.float32
+    torch.testing.assert_close(again(RELEASE).records.x, trained(RELEASE).records.x, rtol=0, atol=0.02)
+
+
 def test_another_architecture_is_refused(tmp_path):
     folder = QUICK.prepare(knowledge(), seed=0).save(tmp_path)
     other = replace(QUICK, reader=lw.SetReader(width=8, layers=1, heads=1))

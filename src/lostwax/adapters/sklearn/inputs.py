@@ -16,7 +16,10 @@ def unpack(data: Any) -> tuple[Any, Any]:
     if isinstance(data, Records):
         return data.x, data.y
     if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise TypeError(f"audit: expected data=(X, y) or lostwax Records, got {type(data).__name__}.")
+        raise TypeError(
+            f"audit: expected data=(X, y) or lostwax Records, got {type(data).__name__}. Stack the records of a data "
+            "set into two arrays first."
+        )
     return data[0], data[1]
 
 

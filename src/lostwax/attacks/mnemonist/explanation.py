@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lostwax.access.superparameters import Neuron, neurons, row_layers
 from lostwax.attacks.mnemonist.dynamics import Scales
 from lostwax.attacks.mnemonist.erasures import Erasure, ToMean, ToStart
 from lostwax.metrics import Correlation, correlation
+from lostwax.metrics.correlation import spearman
 from lostwax.seeds import generator
 from lostwax.types import Hints, Knowledge, Reconstructor, Records, Release
 
@@ -46,10 +49,26 @@ class Explanation(NamedTuple):
 
         S4 looks at the first layer, which stores the record itself: `explanation.agreement(scales.of("1"))`.
         """
-        places = [self.rows.index(row) for row in scales.rows]
         sizes = scales.scale.double().abs().mean((0, 1))  # (rows,)
-        coefficients = self.overall().coefficients[0, places]
+        coefficients = self.overall().coefficients[0, self._places(scales)]
         return correlation(coefficients.cpu().numpy(), sizes.cpu().numpy(), seed=seed)
+
+    def agreements(self, scales: Scales) -> NDArray[np.float64]:
+        """(m,) Spearman's correlation over rows, for each model: its own coefficients, and sizes of its own scales.
+
+        `agreement` asks which rows store most records, of ten rows perhaps; this asks in which of them a record lies,
+        and there are as many answers as models. nan where no row stores a record, or all store as much.
+        """
+        if len(scales.scale) != len(self.coefficients):
+            raise ValueError(
+                f"Explanation.agreements: expected scales of the {len(self.coefficients)} models that are explained, "
+                f"got those of {len(scales.scale)}. Compute row_scales of the same cohort."
+            )
+        sizes = scales.scale.double().abs().mean(1)  # (m, rows)
+        return spearman(self.coefficients[:, self._places(scales)].cpu().numpy(), sizes.cpu().numpy())
+
+    def _places(self, scales: Scales) -> list[int]:
+        return [self.rows.index(row) for row in scales.rows]
 
 
 @final

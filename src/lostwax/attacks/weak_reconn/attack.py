@@ -12,6 +12,7 @@ from lostwax.attacks.reconn.reconstructor import ErrorLine
 from lostwax.attacks.reconn.shadow_table import adversary_seed
 from lostwax.attacks.reconn.terms import Adversarial, Term
 from lostwax.attacks.reconn.training import torch_seed
+from lostwax.attacks.weak_reconn.aims import Aim, BeatChance, LogError
 from lostwax.attacks.weak_reconn.augmented import Augmented
 from lostwax.attacks.weak_reconn.checkpoint import Checkpoint
 from lostwax.attacks.weak_reconn.lessons import dealt_classes, lessons_for, shape_seen, too_few
@@ -35,8 +36,8 @@ class WeakRecoNN:
     `reader` takes in the head and `decoder` draws the records, one of each of `classes`, None for all that a set has
     (S2's CelebA: classes=(1,), the rare one). The error of a guess is the softmin of its errors to the
     set's records of its class, mse * mean error^2 + mae * mean |error| (S2 Eq. 3, with S2's alpha as `softmin`). The
-    loss is the mean of its logarithm, for what will count is how many guesses come near, not how far off the others
-    are (S2: mse=0.5, mae=0.5, log=False), and further `terms` that are held against the nearest record.
+    loss is what `aim` makes of the errors, and further `terms` that are held against the nearest record. (S2: mse=0.5,
+    mae=0.5, aim=MeanError().)
 
     Every step learns from a fresh `batch_size` of heads; with a number of `shadows` from a fixed set of so many, over
     and over. It stops after `steps` or `minutes`, whichever comes first, and keeps the weights that read heads of
@@ -53,7 +54,7 @@ class WeakRecoNN:
     softmin: float = 100.0
     mse: float = 1.0
     mae: float = 0.0
-    log: bool = True
+    aim: Aim = field(default_factory=LogError)
     terms: tuple[Term, ...] = ()
     steps: int = 20_000
     minutes: float | None = 10.0
@@ -159,7 +160,7 @@ class WeakRecoNN:
         decoder, reader = MLPDecoder(width=8), SetReader(width=8, layers=1, heads=2)
         return (
             cls(reader=reader, decoder=decoder, steps=3, batch_size=4),
-            cls(reader=FlatReader(), decoder=decoder, steps=3, batch_size=4, shadows=8),
+            cls(reader=FlatReader(), decoder=decoder, steps=3, batch_size=4, shadows=8, aim=BeatChance(within=0.1)),
         )
 
     def _clause(self, knowledge: Knowledge) -> str | None:
@@ -229,7 +230,7 @@ class WeakRecoNN:
         if self.checkpoint is not None:
             checkpoint = Checkpoint.of(self.checkpoint, self._owner(start, knowledge, seed))
         train(start.reads, lessons, self, checkpoint, seed=seed)
-        wrong = errors(start.reads, lessons)  # (v, g)
+        wrong = errors(start.reads, lessons).own  # (v, g)
         features = answer(start.reads.reader, lessons.unseen[0]).flatten(0, 1)
         line = ErrorLine.fit(features, wrong.flatten())
         return start._replace(error_line=line, validation_error=float(wrong.mean()))

@@ -51,9 +51,15 @@ class TrainedOnHeads(NamedTuple):
         seen = self.attack.reader.see(self.net, self.access, release).to(self.span.shift.device)
         return self.scale(seen, self.span.shift.dtype)
 
-    def save(self, folder: str | Path) -> Path:
-        """Write tensors (safetensors) and words (JSON) into `folder`; `WeakRecoNN.load` reads them."""
-        tensors = {f"reads.{name}": value for name, value in self.reads.state_dict().items()}
+    def save(self, folder: str | Path, *, half: bool = False) -> Path:
+        """Write tensors (safetensors) and words (JSON) into `folder`; `WeakRecoNN.load` reads them.
+
+        `half` rounds the weights of the net to bfloat16, in which it learns on a GPU: half the size.
+        """
+        tensors = {
+            f"reads.{name}": value.bfloat16() if half and value.ndim > 1 else value  # not those of normalisation
+            for name, value in self.reads.state_dict().items()
+        }
         tensors |= {f"scale.{name}": getattr(self.scale.standardise, name) for name in ("kept", "mean", "deviation")}
         tensors |= {f"span.{name}": getattr(self.span, name) for name in ("shift", "scale")}
         words = {

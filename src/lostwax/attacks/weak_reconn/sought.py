@@ -37,6 +37,11 @@ def softmin(errors: Tensor, counted: Tensor, alpha: float) -> Tensor:
     return (shares * errors).sum(-1)
 
 
+def of_others(secrets: Tensor) -> Tensor:
+    """(m, k, ...) -> (m, k, ...): those of the next head, which are to this one what any others are."""
+    return secrets.roll(1, 0)
+
+
 def nearest(errors: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
     """(m, g, r) -> (m, g) twice: the least error, and its place among the r."""
     least, place = errors.masked_fill(~counted, torch.inf).min(-1)

@@ -18,7 +18,7 @@ from lostwax.attacks.reconn.terms import Criterion
 from lostwax.attacks.reconn.training import torch_seed
 from lostwax.attacks.weak_reconn.checkpoint import Checkpoint, optimiser_tensors, restore_optimiser
 from lostwax.attacks.weak_reconn.heads import Heads
-from lostwax.attacks.weak_reconn.sought import Sought, mean_errors, nearest, softmin
+from lostwax.attacks.weak_reconn.sought import Sought, mean_errors, nearest, of_others, softmin
 from lostwax.progress import progress
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ LEG = 256  # steps between two looks at unseen heads, at most
 LEGS = 10  # at least
 WARMUP = 0.05  # of the training, in which the learning rate rises
 LARGEST_STEP = 1.0  # the norm to which a gradient is clipped: a batch of odd heads undoes no more than another
-FLOOR = 1e-4  # below it an error is as good as none, for images in [-1, 1]
 SECONDS = 60  # between two checkpoints, at least
 HEADS_AT_A_TIME = 128
 
@@ -165,12 +164,16 @@ def loss_of(
     answers: Tensor, secrets: Tensor, lessons: Lessons, criteria: Sequence[Criterion], attack: WeakRecoNN
 ) -> Tensor:
     """The loss of guesses (b, g, ...) for the secrets of their heads (b, k, ...), a number."""
-    wanted, counted = lessons.sought.of_each(secrets), lessons.sought.counted  # (b, g, r, ...), (g, r)
-    squared, absolute = mean_errors(lessons.unit * answers, lessons.unit * wanted)  # (b, g, r) each
-    error = softmin(attack.mse * squared + attack.mae * absolute, counted, attack.softmin)  # (b, g), S2 Eq. 3
-    loss = (error + FLOOR).log().mean() if attack.log else error.mean()
+    unit, sought = lessons.unit, lessons.sought
+
+    def wrong(secrets: Tensor) -> Tensor:  # (b, g), S2 Eq. 3
+        squared, absolute = mean_errors(unit * answers, unit * sought.of_each(secrets))  # (b, g, r) each
+        return softmin(attack.mse * squared + attack.mae * absolute, sought.counted, attack.softmin)
+
+    loss = attack.aim(wrong(secrets), wrong(of_others(secrets)))
     if criteria:
-        _, place = nearest(squared, counted)  # (b, g)
+        wanted = sought.of_each(secrets)  # (b, g, r, ...)
+        _, place = nearest(mean_errors(answers, wanted)[0], sought.counted)  # (b, g)
         rows = [torch.arange(size, device=place.device) for size in place.shape]
         truth = wanted[rows[0][:, None], rows[1], place].flatten(0, 1)  # (b g, ...)
         for criterion in criteria:
@@ -179,9 +182,9 @@ def loss_of(
 
 
 def _judge(net: ReadAndDecode, lessons: Lessons, attack: WeakRecoNN) -> float:
-    """By which weights are kept: the mean squared error on unseen heads, or its logarithm where that is learnt."""
-    wrong = lessons.unit**2 * errors(net, lessons)  # (m, g)
-    return float((wrong + FLOOR).log().mean() if attack.log else wrong.mean())
+    """By which weights are kept: what is aimed at, of the squared errors on unseen heads."""
+    own, chance = (lessons.unit**2 * wrong for wrong in errors(net, lessons))  # (m, g) each
+    return float(attack.aim(own, chance))
 
 
 @torch.no_grad()
@@ -190,11 +193,19 @@ def answer(net: nn.Module, tokens: Tensor) -> Tensor:
     return torch.cat([net(some) for some in torch.split(tokens, HEADS_AT_A_TIME)])
 
 
-def errors(net: nn.Module, lessons: Lessons) -> Tensor:
-    """(m, g) on unseen heads: the mean squared error to the nearest secret of the guess's class."""
+class Errors(NamedTuple):
+    """Mean squared errors to the nearest secret of the guess's class."""
+
+    own: Tensor  # (m, g)
+    chance: Tensor  # (m, g) where the secrets are those of another head
+
+
+def errors(net: nn.Module, lessons: Lessons) -> Errors:
+    """On unseen heads."""
     tokens, secrets = lessons.unseen
-    parts = []
-    for some, theirs in zip(torch.split(tokens, HEADS_AT_A_TIME), torch.split(secrets, HEADS_AT_A_TIME), strict=True):
-        squared, _ = mean_errors(answer(net, some), lessons.sought.of_each(theirs))
-        parts.append(nearest(squared, lessons.sought.counted)[0])
-    return torch.cat(parts)
+    sought, parts = lessons.sought, []
+    cut = (torch.split(whole, HEADS_AT_A_TIME) for whole in (tokens, secrets, of_others(secrets)))
+    for some, *whose in zip(*cut, strict=True):
+        answers = answer(net, some)
+        parts.append([nearest(mean_errors(answers, sought.of_each(one))[0], sought.counted)[0] for one in whose])
+    return Errors(*(torch.cat(each) for each in zip(*parts, strict=True)))

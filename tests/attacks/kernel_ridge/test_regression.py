@@ -1,0 +1,43 @@
+"""Kernel and ridge: those of the least error, whatever was given up on the way."""
+
+from itertools import product
+
+import pytest
+import torch
+
+import lostwax as lw
+from attacks.reconn.game import Leaks, knowledge
+from lostwax.attacks.kernel_ridge import regression
+from lostwax.attacks.kernel_ridge.kernels import Kernel, median_distance, products, solve, squares
+from lostwax.attacks.kernel_ridge.regression import RIDGES, WIDTHS, Regression
+from lostwax.attacks.reconn.shadowed import shadow_tables
+
+
+def classes_of(y):
+    return [(y == label).nonzero()[:, 0] for label in torch.unique(y)]
+
+
+@pytest.mark.parametrize("strength", [1.0, 0.01, 0.0])
+def test_the_choice_is_that_of_trying_everything(strength, monkeypatch):
+    _, table, _ = shadow_tables(lw.KernelRidge(), knowledge(Leaks(strength=strength)), 0)
+    records, classes = table.records.x.flatten(1).double(), classes_of(table.records.y)
+    tried = []
+    monkeypatch.setattr(regression, "solve", lambda *case: tried.append(case) or solve(*case))
+    found = Regression.fit(table.seen, records, classes)
+
+    def error(kernel, ridge):
+        total = 0.0
+        for rows in classes:
+            here = found.sight(table.seen[rows], kernel)
+            alike, own = products(here, here), squares(here)
+            gram = kernel.likeness(alike, own, own, median_distance(alike))
+            solved = solve(gram, records[rows] - records[rows].mean(0), ridge)
+            total += torch.inf if solved is None else float(solved.left_out.sum())
+        return total
+
+    kernels = [Kernel(*kind) for kind in product((True, False), WIDTHS)]
+    errors = {choice: error(*choice) for choice in product(kernels, RIDGES)}
+    assert errors[found.kernel, found.groups[0].ridge] == pytest.approx(min(errors.values()), rel=1e-9)
+    assert len(tried) <= len(errors) * len(classes)
+    if strength == 1.0:  # where some choices are much better, most others are given up
+        assert len(tried) < 0.8 * len(errors) * len(classes)
