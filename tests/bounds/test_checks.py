@@ -20,7 +20,7 @@ NAN = math.nan
         ("noise_multiplier", math.inf, ValueError),
         ("noise_multiplier", NAN, ValueError),
         ("noise_multiplier", "1", TypeError),
-        ("noise_multiplier", None, TypeError),
+        ("noise_multiplier", None, ValueError),
         ("sample_rate", 0.0, ValueError),
         ("sample_rate", 1.5, ValueError),
         ("sample_rate", NAN, ValueError),

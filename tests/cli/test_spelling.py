@@ -21,7 +21,7 @@ ALL = {**COMMANDS, "kappa": KAPPAS}
         ),
         ("bound --steps=3 --basline=1", "lostwax bound has no option --basline. Did you mean --baseline?"),
         ("audit r.py --no-record", "Did you mean --no-records?"),
-        ("bound --epsilon 1", "lostwax bound has no option --epsilon. See lostwax bound --help."),
+        ("bound --clip 1", "lostwax bound has no option --clip. See lostwax bound --help."),
         ("kappa bal --eta 1", "lostwax kappa has no command bal. Did you mean ball?"),
         (
             "list attack",

@@ -6,12 +6,13 @@ from typing import Literal
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling
+from lostwax.bounds.pure_dp import from_dp
 from lostwax.bounds.subsampled import subsampled
 
 
 def bound(
     *,
-    noise_multiplier: float,
+    noise_multiplier: float | None = None,
     sample_rate: float = 1.0,
     steps: int = 1,
     baseline: float | None = None,
@@ -19,11 +20,16 @@ def bound(
     tolerance: float = 1e-4,
     records: int = 1,
     sampling: Literal["poisson", "shuffled", "fixed"] = "poisson",
+    epsilon: float | None = None,
+    delta: float = 0.0,
 ) -> Ceiling:
-    """Certified ceiling on the success of any reconstruction attack on DP-SGD.
+    """Certified ceiling on the success of any reconstruction attack on DP-SGD, or on whatever has an epsilon.
 
     The adversary sees every noisy step and knows all records but the secret one; each step sums clipped gradients
     over a Poisson sample and adds Gaussian noise of `noise_multiplier` times the clipping norm.
+
+    Where no more is known than an `epsilon` and its `delta`, the ceiling holds for every mechanism that has them, and
+    is higher than that of the noise behind them.
 
     Parameters
     ----------
@@ -37,5 +43,22 @@ def bound(
     sampling
         How batches are drawn. Shuffled or fixed-size batches are refused below a rate of 1, with the cure.
     """
+    log_kappa = checks.baseline(baseline, log_baseline)
+    if epsilon is not None:
+        if (noise_multiplier, sample_rate, steps, records) != (None, 1.0, 1, 1):
+            raise ValueError(
+                "bound: epsilon speaks of the whole training, and of one record. Leave out noise_multiplier, "
+                "sample_rate, steps and records, or, for a sharper ceiling, epsilon."
+            )
+        return from_dp(log_kappa, epsilon, delta)
+    if noise_multiplier is None:
+        raise ValueError(
+            "bound: nothing says how much noise there is. Pass noise_multiplier, with sample_rate and steps, or the "
+            "epsilon and delta of a privacy guarantee."
+        )
+    if delta != 0:
+        raise ValueError(
+            f"bound: delta={delta:g} belongs to an epsilon. A ceiling of noise_multiplier needs none: leave it out."
+        )
     checks.sampling(sampling, checks.sample_rate(sample_rate))
-    return subsampled(checks.baseline(baseline, log_baseline), noise_multiplier, sample_rate, steps, tolerance, records)
+    return subsampled(log_kappa, noise_multiplier, sample_rate, steps, tolerance, records)

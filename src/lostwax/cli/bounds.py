@@ -14,7 +14,7 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 def bound(
-    noise_multiplier: float,
+    noise_multiplier: Number = None,
     sample_rate: float = 1.0,
     steps: int = 1,
     baseline: Number = None,
@@ -22,10 +22,12 @@ def bound(
     tolerance: float = 1e-4,
     records: int = 1,
     sampling: Sampling = "poisson",
+    epsilon: Number = None,
+    delta: float = 0.0,
     json: bool = False,
     plot: File = None,
 ) -> None:
-    """With this noise, how often can anyone rebuild a record?
+    """With this noise, or this epsilon, how often can anyone rebuild a record?
 
     Args:
         noise_multiplier: Standard deviation of the noise on the sum of clipped gradients, over the clipping norm.
@@ -36,6 +38,8 @@ def bound(
         tolerance: Relative width of the certified interval to aim at.
         records: How many records are rebuilt at once.
         sampling: How batches are drawn; only Poisson sampling is covered below a rate of 1.
+        epsilon: In place of the noise, where no more is known: the epsilon of the privacy guarantee.
+        delta: Its delta.
         json: Print numbers for programs.
         plot: Also draw the ceiling against the noise, for several baselines, to this file.
     """
@@ -43,6 +47,8 @@ def bound(
 
     if plot is not None and records > 1:
         raise ValueError("bound: --plot draws the ceiling of one record. Leave out --records, or --plot.")
+    if plot is not None and epsilon is not None:
+        raise ValueError("bound: --plot draws the ceiling against the noise. Leave out --epsilon, or --plot.")
     if plot is not None and plot.suffix not in PICTURES:
         raise ValueError(f"bound: expected the file of --plot to end in {', '.join(PICTURES)}, got {plot}.")
     if plot is not None and not plot.parent.is_dir():
@@ -56,6 +62,8 @@ def bound(
         tolerance=tolerance,
         records=records,
         sampling=sampling,
+        epsilon=epsilon,
+        delta=delta,
     )
     if json:
         numbers = {"upper": ceiling.upper, "lower": ceiling.lower, "advantage": ceiling.advantage}
