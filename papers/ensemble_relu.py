@@ -15,8 +15,20 @@ import time
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from s1_mnist import Game, Split, cohort, knowledge, mean_row, parser, play, rate_row, split, squared_errors, write
-from scipy.stats import binom
+from s1_mnist import (
+    Game,
+    Split,
+    cohort,
+    knowledge,
+    mean_row,
+    median_row,
+    parser,
+    play,
+    rate_row,
+    split,
+    squared_errors,
+    write,
+)
 from torch import Tensor, nn
 
 import lostwax as lw
@@ -44,12 +56,6 @@ SIZES = {
     "members": (1, "decoders of RecoNN's"),
     "seed": (0, "of everything drawn"),
 }
-
-
-def median_row(name: str, quantity: str, errors: NDArray[np.float64]) -> Row:
-    """The median over targets, between the order statistics that hold it in 95 % of samples."""
-    ranked, rank = np.sort(errors), int(binom.ppf(0.025, len(errors), 0.5))
-    return Row(name, quantity, float(np.median(ranked)), float(ranked[rank]), float(ranked[-1 - rank]))
 
 
 def invert(name: str, game: Game, data: Split, attack: lw.Ensemble, seed: int) -> list[Row]:

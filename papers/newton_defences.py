@@ -20,8 +20,7 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from s1_mnist import VICTIM, Game, Split, cohort, knowledge, mean_row, parser, rate_row, squared_errors
-from scipy.stats import binom
+from s1_mnist import VICTIM, Game, Split, cohort, knowledge, mean_row, median_row, parser, rate_row, squared_errors
 from torch import nn
 
 import lostwax as lw
@@ -69,14 +68,6 @@ def accuracy(net: nn.Module, release: Release, test: Records) -> NDArray[np.floa
     return right
 
 
-def median_row(name: str, quantity: str, numbers: NDArray[np.float64]) -> Row:
-    """The median over targets, with its 95 % interval: how many of n lie below the true median is Binomial(n, 1/2)."""
-    n, ordered = len(numbers), np.sort(numbers)
-    low, high = (int(rank) for rank in binom.ppf([0.025, 0.975], n, 0.5))
-    ends = ordered[max(low - 1, 0)], ordered[min(high, n - 1)]
-    return Row(name, quantity, float(np.median(numbers)), float(ends[0]), float(ends[1]))
-
-
 def draw(rows: Iterable[Row], path: Path) -> None:
     """Error against accuracy lost, for all defences that were ever run."""
     row = {one.id: one for one in rows}
@@ -108,8 +99,9 @@ def draw(rows: Iterable[Row], path: Path) -> None:
 
 
 def _arms(row: Row) -> NDArray[np.float64]:
-    """How far an interval reaches below its value, and above, (2, 1)."""
-    return np.array([[row.value - row.low], [row.high - row.value]])
+    """How far an interval reaches below its value, and above, (2, 1); nowhere where there is none."""
+    ends = (row.value, row.value) if row.low is None or row.high is None else (row.low, row.high)
+    return np.array([[row.value - ends[0]], [ends[1] - row.value]])
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import quantile_test
 from torch import Tensor, nn
 
 import lostwax as lw
@@ -201,6 +202,13 @@ def mean_row(name: str, quantity: str, numbers: NDArray[np.float64], paper: floa
     """The mean over targets, with its 95 % interval."""
     mean, half = numbers.mean(), 1.96 * numbers.std(ddof=1) / np.sqrt(len(numbers))
     return Row(name, quantity, float(mean), float(mean - half), float(mean + half), paper)
+
+
+def median_row(name: str, quantity: str, numbers: NDArray[np.float64]) -> Row:
+    """The median over targets, with its 95 % interval by order statistics, which fewer than six targets have not."""
+    low, high = quantile_test(numbers, p=0.5).confidence_interval(0.95)
+    ends = (None, None) if np.isnan([low, high]).any() else (float(low), float(high))
+    return Row(name, quantity, float(np.median(numbers)), *ends)
 
 
 def rate_row(name: str, quantity: str, right: NDArray[np.bool_]) -> Row:
