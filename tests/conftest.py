@@ -8,8 +8,15 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # GPU kernels run on the CPU, sl
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    """Each test draws the same numbers alone, beside others and in any order."""
+    torch.manual_seed(int(os.environ.get("LOSTWAX_TEST_SEED", "0")))
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """What cannot be trained is refused with the reason and the cure."""
 
+import random
+
 import pytest
 import torch
 from torch import nn
@@ -22,7 +24,12 @@ class Mixes(nn.Module):
 
 class Draws(Mixes):
     def forward(self, x):
-        return nn.functional.dropout(self.net(x), 0.5)
+        return nn.functional.dropout(self.net(x), 1e-6)  # two passes come out alike, but for luck
+
+
+class DrawsElsewhere(Mixes):
+    def forward(self, x):
+        return self.net(x) * random.random()
 
 
 class Decides(Mixes):
@@ -51,6 +58,7 @@ def images(*layers):
         (mlp(16, 3).requires_grad_(False), "expected at least one parameter"),
         (Mixes(), "it mixes records"),
         (Draws(), "it draws random numbers"),
+        (DrawsElsewhere(), "it draws random numbers"),
         (Decides(), "vmap cannot run it for many models at once: vmap: It looks like you're attempting"),
         (Pair(), "expected outputs of shape .* got tuple"),
         (nn.Sequential(nn.Conv2d(1, 3, 3)), r"expected outputs of shape \(n, c\)"),

@@ -84,6 +84,7 @@ def check_outputs(net: Architecture, cohort: Cohort, loss: Loss) -> None:
     records = torch.from_numpy(made_up).to(inputs.device, inputs.dtype)
     params = net.initial(records)
     with torch.no_grad():
+        before = _random_state(records.device)
         try:
             together = net(params, records)
             again = net(params, records)
@@ -99,8 +100,9 @@ def check_outputs(net: Architecture, cohort: Cohort, loss: Loss) -> None:
             f"net: expected outputs of shape (n, c), one row a record, got {got} for n = 2. "
             "Keep the last axis where there is one output, and flatten others."
         )
-    if not _close(together, again):
-        raise ValueError("net: it draws random numbers: the same records twice gave different outputs. Remove them.")
+    # The state tells of torch's own draws, which may come out alike; the outputs tell of draws from elsewhere.
+    if not torch.equal(before, _random_state(records.device)) or not _close(together, again):
+        raise ValueError("net: it draws random numbers, so that no training can be run again. Remove them.")
     if not _close(together, torch.cat(alone)):
         raise ValueError(
             "net: it mixes records: two records together and each alone gave different outputs, so that the "
@@ -113,6 +115,10 @@ def check_outputs(net: Architecture, cohort: Cohort, loss: Loss) -> None:
     for name, y in (("cohort.shared.y", cohort.shared.y), ("cohort.own.y", cohort.own.y.flatten(0, 1))):
         if len(y):
             check_labels(name, y, together.shape[1], loss)
+
+
+def _random_state(device: torch.device) -> Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def _close(one: Tensor, other: Tensor) -> bool:
