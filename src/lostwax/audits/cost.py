@@ -18,6 +18,7 @@ from lostwax.access import Standardise
 from lostwax.attacks import (
     ClosedForm,
     Ensemble,
+    GradientInversion,
     KernelRidge,
     NearestCandidate,
     Newton,
@@ -28,10 +29,12 @@ from lostwax.attacks import (
 )
 from lostwax.decoders import Span
 from lostwax.threats import Informed
+from lostwax.trainers import DPSGD
 from lostwax.types import Attack, Knowledge
 
 NEWTON_JACOBIANS = 2  # that a game computes of its own, about (docs/newton.md)
 PAIR = 4  # trainings that a product with Newton's Jacobian and one with its transpose are worth
+SLOPE = 50  # records trained on in a step that the slope of one record's misfit to that step is worth
 KERNEL_SOLVES = 100  # of s^3 operations each, s the shadow models of a class: eigenvectors for three kernels
 OPERATIONS = 1e10  # a second, in double precision
 LEARNING = 0.6  # of the time of an attack that goes by the clock; the rest is for getting ready and for guessing
@@ -77,6 +80,17 @@ def _(attack: Refit, knowledge: Knowledge, games: int, rate: Rate) -> float:
 @predicted_seconds.register
 def _(attack: PriorAware, knowledge: Knowledge, games: int, rate: Rate) -> float:
     return games * rate.training  # every step again, for the gradients of the known records
+
+
+@predicted_seconds.register
+def _(attack: GradientInversion, knowledge: Knowledge, games: int, rate: Rate) -> float:
+    trainer, threat = knowledge.trainer, knowledge.threat
+    if not isinstance(trainer, DPSGD) or not isinstance(threat, Informed):
+        return math.inf
+    starts = attack.restarts * (1 if threat.label_known else _classes(knowledge))
+    slopes = attack.iterations * min(attack.steps_at_a_time, trainer.steps) * starts
+    trained = trainer.steps * trainer.sample_rate * (len(threat.known) + 1)  # records, in all steps
+    return games * (1 + SLOPE * slopes / trained) * rate.training
 
 
 @predicted_seconds.register

@@ -14,7 +14,7 @@ from lostwax.attacks.closed_form import ClosedForm
 from lostwax.attacks.closed_form.error_bars import ErrorBars, error_bars
 from lostwax.attacks.closed_form.known_rows import known_moments
 from lostwax.audits.audit import Audit, Finding, Verdict
-from lostwax.audits.scoring import Scoring, label_errors, labels_right
+from lostwax.audits.scoring import Scoring
 from lostwax.equations import unexplained
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy
 from lostwax.provenance import fingerprint, machine, versions
@@ -83,8 +83,7 @@ class _Played:
         start = time.perf_counter()
         self.guess: Guess = ClosedForm().leave_one_out(fitted, games, hints)
         self.seconds = time.perf_counter() - start
-        self.errors = scoring.errors(self.guess.records.x[:, 0], self.truth.x)
-        self.rebuilt = scoring.rebuilt(self.errors)
+        self.rebuilt = scoring.rebuilt(scoring.errors(self.guess.records.x[:, 0], self.truth.x))
         self.bars: ErrorBars = error_bars(fitted, self.guess)
 
     def listed(self) -> NDArray[np.bool_]:
@@ -101,13 +100,11 @@ class _Played:
 
     def finding(self, name: str, verdicts: tuple[Verdict, ...]) -> Finding:
         """This line of the audit."""
-        return Finding(
-            name=name,
-            guess=self.guess,
-            errors=self.errors,
-            rebuilt=self.rebuilt,
-            labels_right=labels_right(self.guess.records.y[:, 0], self.truth.y, self.fitted.table.y),
-            label_errors=label_errors(self.guess.records.y[:, 0], self.truth.y, self.fitted.table.y),
+        return self.scoring.finding(
+            name,
+            self.guess,
+            self.truth,
+            labels=self.fitted.table.y,
             seconds=self.seconds,
             predicted=self.foretold(self.bars.predicted),
             verdicts=verdicts,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lostwax.access import Weights
 from lostwax.audits import told
@@ -18,7 +19,7 @@ from lostwax.audits.checks import check_alike, check_ranges, check_trainable, ov
 from lostwax.audits.choice import Played, Tried, try_all
 from lostwax.audits.judged import Judged, in_the_best_order, nearest_of_class
 from lostwax.audits.neurons import neuron_shares
-from lostwax.audits.scoring import Scoring, all_metrics, label_errors, labels_right
+from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.defences import Defended
 from lostwax.provenance import fingerprint, machine, versions
 from lostwax.seeds import generator
@@ -26,7 +27,7 @@ from lostwax.shadows import Game, Local, gaussian_weights
 from lostwax.threats import Weak
 from lostwax.trainers import DPSGD
 from lostwax.trainers.descent import Descent
-from lostwax.types import Access, Attack, Guess, Hints, Knowledge, Metric, Records, Release, Threat, Trainer
+from lostwax.types import Access, Attack, Cohort, Hints, Knowledge, Metric, Records, Release, Threat, Trainer
 
 
 def audit_procedure(
@@ -62,41 +63,22 @@ def audit_procedure(
     check_ranges(known, prior, secrets)
     overlaps = overlap_notes(known, prior, secrets)
     more = all_metrics(prior.x, metrics)
-    release = _victims(net, trainer, threat, secrets, games=len(cohort), seed=seed)
-    # a seed of its own: an attack that trains shadows by the game's seed would draw the victims' private randomness
-    own_seed = int(generator(seed, "adversary").integers(2**62))
-    untrained = _untrained(knowledge, len(cohort), own_seed)
-
-    def play(one: Attack) -> Played:
-        reconstruct = one.prepare(knowledge, seed=own_seed)
-        start = time.perf_counter()
-        guess = reconstruct(release, hints)
-        seconds = time.perf_counter() - start
-        held = neuron_shares(one, reconstruct, knowledge, release, guess, cohort.own, hints, seed=own_seed)
-        return Played(one, guess, seconds, held, None if untrained is None else reconstruct(untrained, hints))
-
-    tried = try_all(knowledge, play, games=len(cohort), end=end) if attack is None else Tried((play(attack),), ())
+    table = _Table(knowledge, cohort, hints, _victims(knowledge, secrets, games=len(cohort), seed=seed), seed)
+    tried = (
+        try_all(knowledge, table.play, games=len(cohort), end=end)
+        if attack is None
+        else Tried((table.play(attack),), ())
+    )
     pool = torch.cat([prior.x, known.x]).double().cpu()  # all that the adversary has
     scoring = Scoring.of(pool, threshold, more)
-    judged = [_judged(one, cohort.own) for one in tried.played]
-    pairs = zip(tried.played, judged, strict=True)
-    scored = [(_finding(one, pair, scoring, prior, hints), pair, one) for one, pair in pairs]
-    scored.sort(key=lambda one: (-one[0].rebuilt.mean(), np.median(one[0].errors[scoring.headline.name])))
-    findings, (best, *_), played = zip(*scored, strict=True)
-    truth = best.truth
+    lines = [(one, judged := table.judged(one), _finding(one, judged, scoring, prior, hints)) for one in tried.played]
+    lines.sort(key=lambda line: (-line[2].rebuilt.mean(), np.median(line[2].errors[scoring.headline.name])))
+    played, (best, *_), findings = zip(*lines, strict=True)
     if attack is not None:
         findings = (replace(findings[0], name="as released"),)
     ceiling = ceiling_of(trainer, hints, prior, scoring, secrets=k)
     check_under(ceiling, findings, hints, scoring, secrets=best.each)
-    blind = told.filled(prior.x.double().cpu().mean(0).expand_as(truth.x), hints)
-    oracle = scoring.oracle(told.sought(truth.x, hints), told.sought(pool, hints))
-    baselines = {
-        "blind guess (mean of the prior)": blind,
-        "nearest prior or known record": told.filled(pool[torch.from_numpy(oracle.nearest)], hints),
-    }
-    chance, any_candidate = told.chance(hints), told.any_candidate(hints)
-    if any_candidate is not None:  # it has the secret before it, among others: the nearest record is no measure then
-        baselines = {"a candidate at random": any_candidate}
+    baselines, percentiles = _baselines(best.truth.x, pool, prior, hints, scoring)
     return Audit(
         subject=f"{type(net).__name__} trained by {_in_words(trainer)}",
         kind="this procedure",
@@ -108,41 +90,55 @@ def audit_procedure(
         criterion=scoring.criterion.name,
         threshold=threshold,
         games=cohort.index.repeat_interleave(best.each).cpu().numpy(),
-        population=len(secrets) if untrained is None else len(truth),  # sets of a weak game are dealt without end
-        truth=truth,
+        # sets of a weak game are dealt without end
+        population=len(secrets) if table.untrained is None else len(best.truth),
+        truth=best.truth,
         findings=findings,
         oracle=list(baselines)[-1],
-        baselines={name: scoring.errors(guesses, truth.x) for name, guesses in baselines.items()},
-        oracle_percentiles={} if chance else oracle.percentiles,
-        chance=chance,
+        baselines={name: scoring.errors(guesses, best.truth.x) for name, guesses in baselines.items()},
+        oracle_percentiles=percentiles,
+        chance=told.chance(hints),
         ceiling=ceiling,
-        provenance={
-            "versions": versions(),
-            "machine": machine(),
-            "seed": seed,
-            "net": repr(net),
-            "trainer": repr(trainer),
-            **_steps(trainer, cohort.records),
-            "attack": ", ".join(repr(one.attack) for one in played),
-            "access": repr(knowledge.access),
-            "data": {
-                name: fingerprint(*(part for part in (records.x, records.y, records.features) if part is not None))
-                for name, records in (("known", known), ("prior", prior), ("secrets", secrets))
-            },
-        },
+        provenance=_provenance(knowledge, cohort, secrets, played, seed),
         notes=(
             *told.notes(hints),
-            *(
-                f"{one.name}: {note}"
-                for one, pair in zip(played, findings, strict=True)
-                for note in _certified(pair.guess)
-            ),
+            *(f"{one.name}: {note}" for one, found in zip(played, findings, strict=True) for note in _certified(found)),
             *_several(len(cohort), best.each),
-            *_diverged(release),
+            *_diverged(table.release),
             *overlaps,
         ),
         left_out=tried.left_out,
     )
+
+
+class _Table:
+    """Where attacks play, one after the other: the same victims, and the same adversary, who has a seed of its own.
+
+    An attack that trains shadows by the game's seed would draw the victims' private randomness.
+    """
+
+    def __init__(self, knowledge: Knowledge, cohort: Cohort, hints: Hints | None, release: Release, seed: int) -> None:
+        self.knowledge, self.secrets, self.hints, self.release = knowledge, cohort.own, hints, release
+        self.seed = int(generator(seed, "adversary").integers(2**62))
+        self.untrained = _untrained(knowledge, len(cohort), self.seed)
+
+    def play(self, attack: Attack) -> Played:
+        """All games, by this attack."""
+        reconstruct = attack.prepare(self.knowledge, seed=self.seed)
+        start = time.perf_counter()
+        guess = reconstruct(self.release, self.hints)
+        seconds = time.perf_counter() - start
+        held = neuron_shares(
+            attack, reconstruct, self.knowledge, self.release, guess, self.secrets, self.hints, seed=self.seed
+        )
+        untrained = None if self.untrained is None else reconstruct(self.untrained, self.hints)
+        return Played(attack, guess, seconds, held, untrained)
+
+    def judged(self, played: Played) -> Judged:
+        """Each guess beside the secret it is held against."""
+        if played.untrained is None:
+            return in_the_best_order(played.guess, self.secrets)
+        return nearest_of_class(played.guess, self.secrets, played.untrained)
 
 
 def _untrained(knowledge: Knowledge, games: int, seed: int) -> Release | None:
@@ -154,44 +150,60 @@ def _untrained(knowledge: Knowledge, games: int, seed: int) -> Release | None:
     return gaussian_weights(shadows, games)
 
 
-def _judged(played: Played, secrets: Records) -> Judged:
-    """Each guess beside the secret it is held against."""
-    if played.untrained is None:
-        return in_the_best_order(played.guess, secrets)
-    return nearest_of_class(played.guess, secrets, played.untrained)
-
-
 def _finding(played: Played, judged: Judged, scoring: Scoring, prior: Records, hints: Hints | None) -> Finding:
     """One attack's guesses, scored."""
     guess, truth, each, chance = judged
-    found = Records(guess.records.x[:, 0].double().cpu().reshape(truth.x.shape), guess.records.y[:, 0].cpu())
-    errors = scoring.errors(found.x, truth.x)
-    sought = replace(truth, x=told.sought(truth.x, hints))
+    found = scoring.finding(played.name, guess, truth, labels=prior.y, seconds=played.seconds, neurons=played.neurons)
     if chance is not None:
-        nulls = scoring.chance_errors(chance)
-    else:
-        candidates = told.chance(hints) is not None  # chance is known then
-        nulls = {} if candidates else scoring.null_errors(told.sought(found.x, hints), sought, each)
-    return Finding(
-        name=played.name,
-        guess=guess,
-        errors=errors,
-        rebuilt=scoring.rebuilt(errors),
-        labels_right=labels_right(found.y, truth.y, prior.y.cpu()),
-        seconds=played.seconds,
-        label_errors=label_errors(found.y, truth.y, prior.y.cpu()),
-        null_errors=nulls,
-        neurons=played.neurons,
-    )
+        return replace(found, null_errors=scoring.chance_errors(chance))
+    if told.chance(hints) is not None:  # chance is known among candidates
+        return found
+    guesses = guess.records.x[:, 0].double().cpu().reshape(truth.x.shape)
+    sought = replace(truth, x=told.sought(truth.x, hints))
+    return replace(found, null_errors=scoring.null_errors(told.sought(guesses, hints), sought, each))
+
+
+def _baselines(
+    truth: Tensor, pool: Tensor, prior: Records, hints: Hints | None, scoring: Scoring
+) -> tuple[dict[str, Tensor], dict[float, float]]:
+    """Guesses (games, ...) that need no release, by name, the oracle last; and how near other records come."""
+    any_candidate = told.any_candidate(hints)
+    if any_candidate is not None:  # it has the secret before it, among others: the nearest record is no measure then
+        return {"a candidate at random": any_candidate}, {}
+    oracle = scoring.oracle(told.sought(truth, hints), told.sought(pool, hints))
+    return {
+        "blind guess (mean of the prior)": told.filled(prior.x.double().cpu().mean(0).expand_as(truth), hints),
+        "nearest prior or known record": told.filled(pool[torch.from_numpy(oracle.nearest)], hints),
+    }, oracle.percentiles
+
+
+def _provenance(
+    knowledge: Knowledge, cohort: Cohort, secrets: Records, played: Sequence[Played], seed: int
+) -> dict[str, Any]:
+    """Where the numbers come from."""
+    return {
+        "versions": versions(),
+        "machine": machine(),
+        "seed": seed,
+        "net": repr(knowledge.net),
+        "trainer": repr(knowledge.trainer),
+        **_steps(knowledge.trainer, cohort.records),
+        "attack": ", ".join(repr(one.attack) for one in played),
+        "access": repr(knowledge.access),
+        "data": {
+            name: fingerprint(*(part for part in (records.x, records.y, records.features) if part is not None))
+            for name, records in (("known", cohort.shared), ("prior", knowledge.prior), ("secrets", secrets))
+        },
+    }
 
 
 def _best_of(played: Sequence[Played]) -> str:
     return played[0].name if len(played) == 1 else f"{played[0].name}, the best of {len(played)},"
 
 
-def _victims(net: nn.Module, trainer: Trainer, threat: Threat, secrets: Records, *, games: int, seed: int) -> Release:
+def _victims(knowledge: Knowledge, secrets: Records, *, games: int, seed: int) -> Release:
     """One victim a game, in as many chunks as memory asks for: it is trained as shadows are."""
-    chunks = Local()(trainer, net, threat, secrets, models=games, seed=seed)
+    chunks = Local()(knowledge.trainer, knowledge.net, knowledge.threat, secrets, models=games, seed=seed)
     releases = [release for _, release in chunks]
     if len(releases) == 1:
         return releases[0]
@@ -213,7 +225,8 @@ def _in_words(trainer: Trainer) -> str:
     return type(trainer).__name__
 
 
-def _certified(guess: Guess) -> tuple[str, ...]:
+def _certified(found: Finding) -> tuple[str, ...]:
+    guess = found.guess
     if guess.certified is None:
         return ()
     sure = int(guess.certified.sum())

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from lostwax.access import Weights
 from lostwax.attacks import Newton
-from lostwax.audits.audit import Audit, Finding
+from lostwax.audits.audit import Audit
 from lostwax.audits.fitted import draw
-from lostwax.audits.scoring import Scoring, label_errors, labels_right
+from lostwax.audits.scoring import Scoring
 from lostwax.inits import trainable
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint, machine, versions
@@ -53,10 +53,8 @@ def audit_released(
     seconds = time.perf_counter() - start
     guess = _join(guesses)
     truth = Records(table.x[rows].double().cpu(), table.y[rows].cpu())
-    found = Records(guess.records.x[:, 0].double().cpu().reshape(truth.x.shape), guess.records.y[:, 0].cpu())
     x = table.x.double().cpu()
     scoring = Scoring.of(x, threshold)
-    errors = scoring.errors(found.x, truth.x)
     blind = (x.sum(0) - truth.x) / (len(x) - 1)  # (games, ...) mean of the known
     nearest = x[torch.from_numpy(scoring.oracle(truth.x, x, not_row=rows).nearest)]
     certified = 0 if guess.certified is None else int(guess.certified.sum())
@@ -71,17 +69,7 @@ def audit_released(
         games=rows.numpy(),
         population=len(table),
         truth=truth,
-        findings=(
-            Finding(
-                name="as released",
-                guess=guess,
-                errors=errors,
-                rebuilt=scoring.rebuilt(errors),
-                labels_right=labels_right(found.y, truth.y, table.y.cpu()),
-                seconds=seconds,
-                label_errors=label_errors(found.y, truth.y, table.y.cpu()),
-            ),
-        ),
+        findings=(scoring.finding("as released", guess, truth, labels=table.y, seconds=seconds),),
         oracle="nearest known record",
         baselines={
             "blind guess (mean of the known)": scoring.errors(blind, truth.x),

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lostwax.audits.audit import Finding
 from lostwax.audits.matching import best_order
 from lostwax.audits.pixels import pixel_metrics
 from lostwax.metrics import MAE, MSE, Null, Oracle, SpreadRMSE, nearest_neighbour, other_secrets
-from lostwax.types import Metric, Records
+from lostwax.types import Guess, Metric, Records
 
 LABEL_AGREES = 1e-3  # a real-valued label is right within this many of its standard deviations
 
@@ -32,6 +34,26 @@ class Scoring:
         """Tables are scored in deviations of each feature, images (and other shapes) per pixel."""
         criterion = SpreadRMSE(_deviation(population.flatten(1)))
         return cls(criterion, criterion if population.ndim == 2 else MSE(), threshold, more)
+
+    def finding(
+        self, name: str, guess: Guess, truth: Records, *, labels: Tensor, seconds: float, **more: Any
+    ) -> Finding:
+        """A line of the audit: guesses (games, 1, ...) beside the truth; `labels` are a population's, for their scale.
+
+        `more` are other fields of the finding.
+        """
+        x, y = guess.records.x[:, 0].double().cpu().reshape(truth.x.shape), guess.records.y[:, 0].cpu()
+        errors, labels = self.errors(x, truth.x), labels.cpu()
+        return Finding(
+            name=name,
+            guess=guess,
+            errors=errors,
+            rebuilt=self.rebuilt(errors),
+            labels_right=labels_right(y, truth.y, labels),
+            label_errors=label_errors(y, truth.y, labels),
+            seconds=seconds,
+            **more,
+        )
 
     def errors(self, guess: Tensor, truth: Tensor) -> dict[str, NDArray[np.float64]]:
         """Every metric of every game, by name; of two with one name the later."""
