@@ -28,6 +28,7 @@ import lostwax as lw
 from lostwax.attacks.weak_reconn import TrainedOnHeads
 from lostwax.attacks.weak_reconn.readers import Reader
 from lostwax.audits.judged import nearest_of_class
+from lostwax.decoders import Decoder
 from lostwax.metrics import Null, gaussian_roc, success_rate, true_positives, true_positives_by_class
 from lostwax.reports.results import Row
 from lostwax.shadows import Game as Shadows
@@ -103,7 +104,9 @@ def game_parser(doc: str, rows: Iterable[str]) -> argparse.ArgumentParser:
         "games": (1_000, "victims, each with a training set of its own"),
         "steps": (1_000_000, "of the reconstructor's training at most"),
         "batch": (128, "heads a step"),
-        "width": (256, "of the generator"),
+        "width": (256, "of the generator, S in S2's Table 2; an mlp has four times as many neurons a layer"),
+        "reader": (512, "width of the reader"),
+        "layers": (3, "of the reader"),
         "copies": (8, "of every record of the prior, all but one of them changed a little; 1 for none"),
         "seed": (0, "of everything drawn"),
     }
@@ -114,6 +117,12 @@ def game_parser(doc: str, rows: Iterable[str]) -> argparse.ArgumentParser:
     made.add_argument("--checkpoint", type=Path, help="folder: a run that was cut goes on from there")
     made.add_argument(
         "--trained", type=Path, help="folder: reconstructors that are there are not trained again, others are put there"
+    )
+    made.add_argument(
+        "--generator",
+        choices=("residual", "mlp"),
+        default="residual",
+        help="S2's, or linear layers: far cheaper",
     )
     made.add_argument("--models", type=Path, help="MNIST: folder of what s2_pretrain.py wrote; else that of the data")
     made.add_argument("--imagenet", type=Path, help="CIFAR-10: torchvision's weights; else searched for in --data")
@@ -128,9 +137,15 @@ def knowledge(game: Game, data: Data) -> Knowledge:
 
 def attack(game: Game, data: Data, options: argparse.Namespace, name: str) -> lw.WeakRecoNN:
     """The reconstructor."""
+    reader: Reader = game.reader
+    if isinstance(reader, lw.SetReader):
+        reader = replace(reader, width=options.reader, layers=options.layers)
+    decoder: Decoder = lw.decoders.ResidualDecoder(width=options.width)
+    if options.generator == "mlp":
+        decoder = lw.decoders.MLPDecoder(width=4 * options.width, input_noise=0.0)
     return lw.WeakRecoNN(
-        reader=game.reader,
-        decoder=lw.decoders.ResidualDecoder(width=options.width),
+        reader=reader,
+        decoder=decoder,
         steps=options.steps,
         minutes=options.minutes,
         batch_size=options.batch,

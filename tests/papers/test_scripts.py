@@ -17,7 +17,7 @@ from lostwax.trainers.accounting import noise_for
 SIZES = "--known 20 --shadows 30 --targets 6 --width 16 --epochs 2"
 CIFAR_SIZES = "--known 8 --shadows 12 --targets 4 --epochs 1"
 S4_SIZES = "--known 20 --shadows 40 --targets 6 --epochs 1 --masks 40"
-WEAK_SIZES = "--games 12 --steps 2 --batch 4 --width 1 --copies 2"
+WEAK_SIZES = "--games 12 --steps 2 --batch 4 --width 1 --reader 8 --layers 1 --copies 2"
 # script -> what is asked for, and how many numbers come of it
 RUNS = {
     "s1_table2": (f"{SIZES} --rows logits", 1 + 4),
@@ -31,7 +31,7 @@ RUNS = {
     "s1_figure22": (f"{SIZES} --rows relu", 4),
     "s2_pretrain": ("--steps 2 --batch 16 --rows 10", 1),
     "s2_table1": (f"{WEAK_SIZES} --games 99 --rows mnist_10 --tuning 1", 2 * (9 + 2)),
-    "s2_dp": (f"{WEAK_SIZES} --rows epsilon_50", 1 + 9 + 1),
+    "s2_dp": (f"{WEAK_SIZES} --generator mlp --rows epsilon_50", 1 + 2 * 9 + 1),
     "s3_attacks": (
         "--repetitions 20 --pool 40 --test 50 --epsilons 4 100 --rows clip_1 batches priors",
         2 * 5 + 5 + 2 * 5,
@@ -67,7 +67,6 @@ SMALLER = {
     "s2_heads": [
         ("HEADS, JUDGED = 500, 2_000", "HEADS, JUDGED = 20, 100"),
         ("steps=26 + 3 * size // 5", "steps=2"),
-        ("default_factory=lw.SetReader", "default_factory=lambda: lw.SetReader(width=8, layers=1, heads=2)"),
     ],
     "s2_pretrain": [('"DejaVuSans", "DejaVuSerif", "STIXGeneral"', '"DejaVuSansMono"'), ("FACES = 8", "FACES = 4")],
     "s3_attacks": [("steps: int = 100", "steps: int = 3"), ("steps=1_000, known=499", "steps=6, known=40")],

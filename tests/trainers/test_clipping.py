@@ -10,6 +10,7 @@ from lostwax.trainers.clipping import Sample, slopes_along
 from lostwax.trainers.ghost import Ghost
 from lostwax.trainers.per_record import PerRecord, record_gradients
 from lostwax.trainers.stacked import Architecture, Batch
+from lostwax.types import Cohort, Records
 from trainers.game import cohort, convolutions
 
 EXACT = {"rtol": 1e-10, "atol": 1e-12}
@@ -19,6 +20,8 @@ CHAINS = {
         nn.Flatten(), nn.Linear(16, 6), nn.Tanh(), nn.Linear(6, 5, bias=False), nn.LeakyReLU(), nn.Linear(5, 3)
     ),
     "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 3)),
+    "a bare layer": lambda: nn.Linear(16, 3),
+    "a bare layer without bias": lambda: nn.Linear(16, 3, bias=False),
     "an activation below, one used twice": lambda: nn.Sequential(
         nn.Flatten(), nn.ELU(), nn.Linear(16, 4), same := nn.Sigmoid(), nn.Linear(4, 4), same, nn.Linear(4, 3)
     ),
@@ -27,6 +30,9 @@ CHAINS = {
 
 def game(module, m=3):
     games = cohort(m)
+    if type(module) is nn.Linear:
+        flat = [Records(part.x.flatten(-3), part.y) for part in (games.shared, games.own)]
+        games = Cohort(*flat, games.index)
     net = Architecture.of(module, torch.device("cpu"), torch.float64)
     one = games.shared.x[0]
     random = torch.Generator().manual_seed(0)
@@ -115,11 +121,14 @@ class Odd(nn.Sequential):
 def test_only_plain_chains_of_linear_layers_have_ghost_norms():
     rows = nn.Sequential(nn.Flatten(2), nn.Linear(16, 3), nn.Flatten(), nn.Linear(3, 3))  # a layer over three axes
     tied = nn.Linear(16, 16)
+    hooked = nn.Linear(16, 3)
+    hooked.register_forward_hook(lambda layer, inputs, outputs: 2 * outputs)
     frozen = nn.Sequential(nn.Flatten(), nn.Linear(16, 4).requires_grad_(False), nn.ELU(), nn.Linear(4, 3))
     for module in (
         convolutions(),
         rows,
         frozen,
+        hooked,
         nn.Sequential(nn.Flatten(), tied, tied, nn.Linear(16, 3)),
         Odd(nn.Flatten(), nn.Linear(16, 3)),
         nn.Sequential(nn.Flatten(), nn.LayerNorm(16), nn.Linear(16, 3)),

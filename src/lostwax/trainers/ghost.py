@@ -25,7 +25,7 @@ from lostwax.types import Loss
 class Outer(NamedTuple):
     """The gradients of one linear layer, a record each: slope a^T."""
 
-    name: str
+    name: str  # what its parameters' names begin with
     inputs: Tensor  # (b, d)  a
     slope: Tensor  # (b, h)  delta = d loss / d outputs
 
@@ -34,16 +34,19 @@ class Outer(NamedTuple):
 class Ghost:
     """For nets that are linear layers with parameter-free ones between them, one after the other."""
 
-    chain: tuple[tuple[str, nn.Module], ...]
+    chain: tuple[tuple[str, nn.Module], ...]  # each with what its parameters' names begin with: "0.", or nothing
 
     @classmethod
     def of(cls, net: Architecture, record: Tensor) -> Ghost | None:
         """For such nets, where every linear layer sees rows; None for all others."""
-        chain = tuple((name, part) for name, part in net.net.named_modules(remove_duplicate=False) if name)
+        alone = type(net.net) is nn.Linear
+        whole = nn.Sequential(net.net) if alone else net.net
+        named = [("", net.net)] if alone else list(net.net.named_modules(remove_duplicate=False))[1:]
+        chain = tuple((f"{name}." if name else "", part) for name, part in named)
         linears = [part for _, part in chain if type(part) is nn.Linear]
         others = [part for _, part in chain if type(part) is not nn.Linear]
         free = all(not list(part.parameters()) and not list(part.buffers()) for part in others)
-        if not plain(net.net) or not free or net.constants or len({id(part) for part in linears}) < len(linears):
+        if not plain(whole) or not free or net.constants or len({id(part) for part in linears}) < len(linears):
             return None
         h = record.unsqueeze(0)
         for _, part in chain:
@@ -64,9 +67,9 @@ class Ghost:
                 factor = counted * clip_factor(_norm(layers, params), clip)  # (b,)
                 for name, inputs, slope in layers:
                     clipped = (slope * factor.unsqueeze(-1)).mT  # (h, b)
-                    _add(total, f"{name}.weight", clipped @ inputs)  # (h, d)
-                    if f"{name}.bias" in params:
-                        _add(total, f"{name}.bias", clipped.sum(-1))  # (h,)
+                    _add(total, f"{name}weight", clipped @ inputs)  # (h, d)
+                    if f"{name}bias" in params:
+                        _add(total, f"{name}bias", clipped.sum(-1))  # (h,)
             return {name: total[name] for name in params}
 
         stacked: Callable[..., Params] = torch.func.vmap(of_one_model, in_dims=(0, None, 0, 0))
@@ -88,7 +91,7 @@ class Ghost:
         for name, part in self.chain:
             if type(part) is nn.Linear:
                 seen.append((name, h, None))
-                h = linear(h, params[f"{name}.weight"], params.get(f"{name}.bias"))  # (b, h)
+                h = linear(h, params[f"{name}weight"], params.get(f"{name}bias"))  # (b, h)
             elif seen:
                 h, pull, *_ = torch.func.vjp(part, h)
                 seen.append(("", h, pull))
@@ -102,14 +105,14 @@ class Ghost:
                 continue
             layers.append(Outer(name, inputs, slope))
             if number > 0:
-                slope = (params[f"{name}.weight"].mT @ slope.mT).mT  # (b, d)
+                slope = (params[f"{name}weight"].mT @ slope.mT).mT  # (b, d)
         return layers
 
 
 def _norm(layers: list[Outer], params: Params) -> Tensor:
     """(b,) |g| over all layers."""
     squares = [
-        (inputs.square().sum(-1) + float(f"{name}.bias" in params)) * slope.square().sum(-1)
+        (inputs.square().sum(-1) + float(f"{name}bias" in params)) * slope.square().sum(-1)
         for name, inputs, slope in layers
     ]
     return torch.stack(squares).sum(0).sqrt()
