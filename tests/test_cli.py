@@ -87,6 +87,27 @@ def test_bound_answers_and_prints_json(capsys):
     assert (numbers["upper"], numbers["lower"]) == (exact.upper, exact.lower)
 
 
+def strictly(text):
+    """What is JSON, and no more: NaN and Infinity are not."""
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def test_json_has_words_for_what_is_no_number(capsys):
+    assert main(["bound", "--noise-multiplier", "0.1", "--steps", "100", "--log-baseline", "-2000", "--json"]) == 0
+    assert strictly(capsys.readouterr().out)["amplification"] == "inf"
+    words = ["--max-success", "0.2", "--baseline", "0.1", "--sample-rate", "1e-3", "--steps", "10", "--json"]
+    assert main(["calibrate", *words]) == 0
+    plan = strictly(capsys.readouterr().out)
+    assert (plan["noise_multiplier"], plan["epsilon"]) == (0, "inf")
+    assert plan["ceiling"]["certified"] is True
+
+
+@pytest.mark.parametrize("words", ["ball --eta 2 --dimension 5", "pixels --dimension 9 --tolerance 32 --fraction 0.6"])
+def test_no_baseline_is_advised_that_bound_refuses(words, capsys):
+    assert main(["kappa", *words.split()]) == 2
+    assert "a blind guess always succeeds" in capsys.readouterr().err
+
+
 def test_bound_answers_from_a_cold_start():
     words = ["--noise-multiplier", "1.0", "--sample-rate", "0.02", "--steps", "1000", "--baseline", "0.1"]
     code = (

@@ -120,6 +120,49 @@ def test_the_ceiling(blind):
     assert only(lw.Policy(max_ceiling=ceiling.upper - 1e-6), under).found == ceiling.upper
 
 
+@pytest.mark.parametrize("limit", [{"max_rebuilt_share": 0.5}, {"max_tpr_at_1pct": 0.5}])
+def test_an_attack_without_an_answer_is_a_breach(limit, blind):
+    stopped = ("Newton was stopped: it was not done after about 53 s.", "Ensemble failed: OutOfMemoryError.")
+    policy = lw.Policy(**limit)
+    assert policy.breaches(replace(blind, left_out=("ClosedForm cannot play this game.",))) == ()
+    breach = only(policy, replace(blind, unanswered=stopped))
+    assert breach.found is None
+    assert f"this audit cannot tell. {' '.join(stopped)} Allow more minutes" in str(breach)
+
+
+def test_what_is_known_comes_before_what_is_not(leaky):
+    policy = lw.Policy(max_tpr_at_1pct=0.1)
+    assert policy.breaches(replace(leaky, unanswered=("Newton was stopped.",))) == policy.breaches(leaky) != ()
+
+
+def test_a_ceiling_needs_no_answer(blind):
+    under = replace(blind, ceiling=lw.bound(noise_multiplier=2.0, baseline=0.1), unanswered=("Newton was stopped.",))
+    assert lw.Policy(max_ceiling=under.ceiling.upper).breaches(under) == ()
+
+
+def test_an_optimum_that_was_not_reached_is_a_breach():
+    X, y = load_iris(return_X_y=True)
+    separable = (y == 0).astype(int)
+    audit = lw.audit(LogisticRegression(C=np.inf).fit(X, separable), (X, separable))
+    breach = only(lw.Policy(max_rebuilt_share=1.0), audit)
+    assert breach.found is None
+    assert "no optimum could be reached" in str(breach)
+    assert "Fit a model that has an optimum" in str(breach)
+
+
+def test_guesses_from_one_victim_are_one_game(blind):
+    several = replace(blind, games=np.repeat(np.arange(4), 50))
+    breach = only(lw.Policy(max_rebuilt_share=0.05), several)
+    assert breach.found == pytest.approx(wilson(0, 4)[1])
+    assert "0 of 200 records are rebuilt, from 4 victims: a share of 0" in str(breach)
+    half = replace(several, findings=(replace(several.findings[0], rebuilt=np.arange(200) % 2 == 0),))
+    assert only(lw.Policy(max_rebuilt_share=0.05), half).found == pytest.approx(wilson(2, 4)[1])
+    for limit in ({"max_tpr_at_1pct": 1.0}, {"min_median_ratio_to_oracle": 0.0}):
+        breach = only(lw.Policy(**limit), several)
+        assert breach.found is None
+        assert "Its 200 guesses come from 4 victims" in str(breach)
+
+
 def test_a_file(tmp_path):
     path = tmp_path / "policy.toml"
     path.write_text("# what we let out\nmax_rebuilt_share = 0.05\nmax_ceiling = 1\n")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lostwax.audits import Audit, Finding
 
 EXAMPLE = "max_rebuilt_share = 0.05"
+Z = 1.959964  # of a 95 % interval
 
 
 class Breach(NamedTuple):
@@ -44,8 +45,9 @@ class Policy:
     """Limits for the lines of an audit; None sets none.
 
     Every number is taken at the worse end of its 95 % interval, so that an audit of too few games fails rather than
-    passes; a limit that the audit cannot judge is a breach too. All lines are held to the limits, also the model at
-    its optimum: a solver that stopped early is no defence.
+    passes; a limit that the audit cannot judge is a breach too, and so is an attack that was stopped or failed, or an
+    optimum that was not reached. All lines are held to the limits, also the model at its optimum: a solver that stopped
+    early is no defence.
     """
 
     max_rebuilt_share: float | None = None  # of games in which the record is rebuilt, or the right candidate named
@@ -89,7 +91,9 @@ class Policy:
         """Every limit that the audit does not keep, by the line that is furthest from it; empty: it passes."""
         found = []
         for name, allowed in self._limits():
-            judged = (_judge(name, allowed, line, audit, finding) for line, finding in _lines(audit, name))
+            judged = [_judge(name, allowed, line, audit, finding) for line, finding in _lines(audit, name)]
+            if name != "max_ceiling":  # which holds for all attacks, also for those without an answer
+                judged.append(_unanswered(name, allowed, audit))
             if breaches := [breach for breach in judged if breach is not None]:
                 found.append(max(breaches, key=Breach.distance))
         return tuple(found)
@@ -126,15 +130,41 @@ def _judge(name: str, allowed: float, line: str, audit: Audit, finding: Finding)
     return None if kept else Breach(name, allowed, worst, f"{line}{words}.")
 
 
+def _unanswered(name: str, allowed: float, audit: Audit) -> Breach | None:
+    """What was not tried to the end might have broken the limit."""
+    from lostwax.audits.text import CURES
+
+    if not audit.unanswered:
+        return None
+    reasons = " ".join(audit.unanswered)
+    return Breach(name, allowed, None, f"this audit cannot tell. {reasons} {CURES[audit.kind]}")
+
+
+def _victims(audit: Audit) -> int:
+    """How many games are independent: guesses from one release count as one."""
+    return len(set(audit.games.tolist()))
+
+
+def _check_independent(audit: Audit) -> None:
+    victims, played = _victims(audit), len(audit.games)
+    if victims < played:
+        raise CannotTellError(
+            f"Its {played} guesses come from {victims} victims, and those from one release are not independent: hold "
+            "it to max_rebuilt_share, which counts victims, or audit a threat with one secret a victim."
+        )
+
+
 def _rebuilt_share(audit: Audit, finding: Finding) -> Measured:
     from lostwax.metrics.estimate import wilson
 
-    won, played = int(finding.rebuilt.sum()), len(audit.games)
+    won, played, victims = int(finding.rebuilt.sum()), len(audit.games), _victims(audit)
     what = "rebuilt" if audit.chance is None else "named among the candidates"
     words = f"{won} of {played} records are {what}"
     if audit.kind == "this model" and played == audit.population:
         return Measured(won / played, f"{words} ({won / played:.3g} of all)")  # every row was played for
-    high = wilson(won, played)[1]
+    high = wilson(won, played, Z * math.sqrt(played / victims))[1]  # that of won / played over so many victims
+    if victims < played:
+        words += f", from {victims} victims"
     return Measured(high, f"{words}: a share of {won / played:.3g}, and with 95 % confidence up to {high:.3g}")
 
 
@@ -147,6 +177,7 @@ def _tpr(fpr: float) -> Callable[[Audit, Finding], Measured]:
                 "It has no null to count false positives by: audit a way of training (trainer, threat, prior, secrets) "
                 "without candidates, with two different secrets or more."
             )
+        _check_independent(audit)
         errors = finding.errors[audit.metric]
         try:
             found = [true_positives(errors, scores, null=null, fpr=fpr) for null, scores in finding.null_errors.items()]
@@ -174,6 +205,7 @@ def _median_ratio(audit: Audit, finding: Finding) -> Measured:
     median = float(np.median(errors)) / oracle
     if audit.kind == "this model" and len(errors) == audit.population:
         return Measured(median, f"the median error is {median:.3g} times that of the {audit.oracle}")
+    _check_independent(audit)
     if (interval := median_interval(errors)) is None:
         raise CannotTellError(f"{len(errors)} games are too few to enclose a median: play 6 or more.")
     low = interval[0] / oracle

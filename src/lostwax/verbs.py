@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from torch import nn
@@ -16,6 +17,31 @@ if TYPE_CHECKING:
     from lostwax.types import Access, Attack, Cohort, Metric, Records, Release, Threat, Trainer
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+MOST_DEVIATIONS = 1_000_000  # of a threshold: far beyond it every guess counts as rebuilt, and squares overflow
+
+
+def _one_argument_of_data(verb: Callable[P, R]) -> Callable[P, R]:
+    """Say to who calls it as they would call `fit(X, y)` how it is called."""
+
+    @wraps(verb)
+    def called(*positional: P.args, **named: P.kwargs) -> R:
+        if len(positional) > 2 or {"X", "y"} & set(named):
+            raise TypeError(
+                "audit: pass the data as one argument: lw.audit(model, (X, y)). All settings go by name, games=100."
+            )
+        if "device" in named:
+            raise TypeError(
+                "audit: device is no argument. All is computed where the records lie: pass known, prior and secrets as "
+                "records.to('cuda'); attacks that learn have a device of their own, lw.RecoNN(device='cuda')."
+            )
+        return verb(*positional, **named)
+
+    return called
+
+
+@_one_argument_of_data
 def audit(
     model: Any,
     data: Any = None,
@@ -47,8 +73,10 @@ def audit(
 
     A record counts as rebuilt when its error is within `threshold` feature standard deviations.
     """
-    if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not threshold > 0:
-        raise ValueError(f"audit: expected threshold > 0, got {threshold}.")
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float):
+        raise TypeError(f"audit: expected threshold to be an int or a float, got {threshold!r}.")
+    if not 0 < threshold <= MOST_DEVIATIONS:
+        raise ValueError(f"audit: expected threshold > 0, and at most {MOST_DEVIATIONS:,}, got {threshold}.")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"audit: expected seed to be a whole number, got {seed!r}.")
     game = {"threat": threat, "attack": attack, "access": access, "prior": prior, "secrets": secrets}
@@ -78,7 +106,8 @@ def audit(
         attack=attack,
         access=access,
     )
-    _check_games(games, len(secrets), "one secret a game")
+    if len(secrets):  # none at all is refused by itself
+        _check_games(games, len(secrets), "one secret a game")
     _check_minutes(max_minutes, attack)
     return audit_procedure(
         model,
@@ -107,6 +136,7 @@ def _audit_model(
     threshold: float,
 ) -> Audit:
     from lostwax.adapters import sklearn, torch_linear
+    from lostwax.adapters.finite import check_finite_net
     from lostwax.adapters.torch_table import read_table
     from lostwax.audits import audit_fitted, audit_released
     from lostwax.trainers.descent import Descent
@@ -119,6 +149,7 @@ def _audit_model(
         kind = "a torch net" if is_torch else "a scikit-learn model"
         raise TypeError(f"audit: {', '.join(unused)} has no meaning for {kind} with data=(X, y). Leave it out.")
     if isinstance(trainer, Descent):
+        check_finite_net(model)
         table, attack = read_table(data, trainer.dtype), game["attack"]
         _check_games(games, len(table), "the records of the training set")
         return audit_released(model, table, trainer=trainer, attack=attack, games=games, seed=seed, threshold=threshold)

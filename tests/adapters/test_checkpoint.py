@@ -31,6 +31,12 @@ def test_both_formats_give_the_same_net_and_leave_the_given_one(tmp_path, state)
     assert torch.equal(ours[0].weight, before)
 
 
+def test_a_net_must_be_built_first(tmp_path, state):
+    save_file(state, tmp_path / "w")
+    with pytest.raises(TypeError, match=r"load_weights: expected a torch nn.Module.*got 'net'. Build it first"):
+        lw.load_weights("net", tmp_path / "w")
+
+
 def test_the_format_is_told_by_the_bytes(tmp_path, state):
     save_file(state, tmp_path / "weights.bin")
     assert torch.equal(lw.load_weights(net(), tmp_path / "weights.bin")[0].weight, state["0.weight"])

@@ -22,9 +22,11 @@ from lostwax.trainers import GD
         ({"access": "weights"}, "expected access to be an access"),
         ({"metrics": 3}, "expected metrics to be a list of metrics"),
         ({"metrics": ["ssim"]}, "expected metrics to be a list of metrics"),
-        ({"threshold": "0.1"}, "expected threshold > 0, got 0.1"),
+        ({"threshold": "0.1"}, "expected threshold to be an int or a float, got '0.1'"),
         ({"seed": 1.5}, "expected seed to be a whole number"),
         ({"games": 1.5}, "expected games to be a whole number"),
+        ({"secrets": lw.Records(torch.rand(0, 4), torch.arange(0)), "games": 3}, "expected at least one record in sec"),
+        ({"device": "cuda"}, r"device is no argument.*records.to\('cuda'\)"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -34,3 +36,9 @@ def test_each_argument_is_named_and_the_cure_with_it(change, words):
     arguments = {"model": nn.Linear(4, 2), "attack": lw.RecoNN(), **game, **change}
     with pytest.raises((TypeError, ValueError), match=f"audit: {words}"):
         lw.audit(arguments.pop("model"), **arguments)
+
+
+@pytest.mark.parametrize("call", [lambda X, y: lw.audit(3, X, y), lambda X, y: lw.audit(3, X=X, y=y)])
+def test_data_come_as_one_argument(call):
+    with pytest.raises(TypeError, match=r"pass the data as one argument: lw.audit\(model, \(X, y\)\)"):
+        call(torch.rand(8, 4), torch.arange(8))

@@ -12,7 +12,7 @@ from audits.game import KNOWN, PRIOR, SECRETS, Reads
 from lostwax.audits.ceiling import ceiling_of, check_under
 from lostwax.audits.scoring import Scoring
 from lostwax.defences import Defended, Rounded
-from lostwax.types import Release
+from lostwax.types import Guess, Release
 
 TRAINER = lw.DPSGD(lr=0.5, clip=0.1, noise_multiplier=4.0, steps=5)
 
@@ -70,9 +70,74 @@ def test_without_candidates_the_blind_guess_is_read_off_the_prior(label_known):
     assert everything.ceiling is None  # whatever is guessed counts as rebuilt
 
 
-def test_several_secrets_are_several_guesses_for_each():
-    one, two = (ceiling_of(TRAINER, None, PRIOR, Scoring.of(PRIOR.x.double(), 0.05), secrets=k) for k in (1, 2))
+def test_a_blind_guess_read_off_the_prior_certifies_nothing():
+    ceiling = audit(threat=lw.Informed(KNOWN[:20]), attack=Blind(), games=10).ceiling
+    assert not ceiling.certified
+    assert "blind guess at most" in str(ceiling)
+    assert f"a limit of 99.9 % confidence from {len(PRIOR):,} records of the prior" in ceiling.method
+    assert audit(games=5).ceiling.certified  # among candidates it is known
+
+
+def several(k, *, matched, trainer=TRAINER):
+    return ceiling_of(trainer, None, PRIOR, Scoring.of(PRIOR.x.double(), 0.05), secrets=k, matched=matched)
+
+
+def test_several_secrets_with_a_guess_each_are_several_guesses_for_each():
+    one, two = (several(k, matched=True) for k in (1, 2))
     assert two.baseline == pytest.approx(2 * one.baseline)
+    assert two.upper == lw.bound(**TRAINER.mechanism(), baseline=two.baseline).upper
+
+
+@pytest.mark.parametrize(
+    ("noise", "rate", "method"), [(4.0, 0.1, "summed over 5 secrets"), (1e-3, 1e-3, "5 secrets at once")]
+)
+def test_a_guess_for_any_secret_has_the_lower_of_two_ceilings(noise, rate, method):
+    trainer = replace(TRAINER, noise_multiplier=noise, sample_rate=rate, steps=1)
+    one, any_of_five = several(1, matched=True, trainer=trainer), several(5, matched=False, trainer=trainer)
+    mechanism, kappa = trainer.mechanism(), 5 * one.baseline
+    together = lw.bound(**mechanism, baseline=kappa, records=5).upper
+    assert any_of_five.upper == pytest.approx(min(5 * one.upper, together))
+    assert any_of_five.upper > several(5, matched=True, trainer=trainer).upper
+    assert any_of_five.baseline == pytest.approx(kappa)
+    assert method in any_of_five.method
+    assert several(400, matched=False, trainer=trainer) is None  # a blind guess is always near one
+
+
+@dataclass(frozen=True)
+class OneRecord:
+    """A net without hidden layers, one step: where one record alone was drawn, its gradient r (x, 1) tells x."""
+
+    def objection(self, knowledge):
+        return None
+
+    def prepare(self, knowledge, *, seed):
+        start = knowledge.trainer.init(knowledge.net, [0], seed=0)
+
+        def reconstruct(release, hints=None):
+            weight, bias = (release.params[name] - start[name].to(release.params[name]) for name in ("weight", "bias"))
+            x = (weight[:, 0] / bias[:, :1]).unsqueeze(1)  # (m, 1, d)
+            return Guess(lw.Records(x, torch.full((len(x), 1), -1)), torch.ones(len(x), 1))
+
+        return reconstruct
+
+
+def test_an_adversary_who_may_guess_whichever_record_was_drawn_stays_under_it():
+    """Twenty records, each drawn with 5 %: one alone is in 38 % of games, and then it is seen."""
+    net = nn.Linear(10, 2).double()
+    for part in net.parameters():
+        nn.init.zeros_(part)
+    x = torch.randn(4_000, 10, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    prior, secrets = lw.Records(x[:2_000], torch.arange(2_000) % 2), lw.Records(x[2_000:], torch.arange(2_000) % 2)
+    step = {"lr": 1.0, "clip": 1.0, "noise_multiplier": 1e-3, "steps": 1, "sample_rate": 0.05}
+    trainer = lw.DPSGD(**step, dtype=torch.float64, init=lw.inits.Given(net.state_dict()))
+    game = {"trainer": trainer, "threat": lw.Weak(size=20), "attack": OneRecord(), "prior": prior, "secrets": secrets}
+    result = lw.audit(net, **game, games=500)
+    fixed_ahead = lw.bound(**trainer.mechanism(), baseline=result.ceiling.baseline)  # one secret, twenty guesses
+    won = int(result.findings[0].rebuilt.sum())
+    assert fixed_ahead.broken_by(won, 500)
+    assert won / 500 < result.ceiling.upper
+    # no noise: a blind guess, or any of the twenty drawn
+    assert result.ceiling.upper == pytest.approx(1 - 0.95**20 * (1 - result.ceiling.baseline), rel=1e-6)
 
 
 def test_parts_that_are_told_leave_no_ceiling():

@@ -62,6 +62,7 @@ def test_the_best_comes_first_and_the_others_say_why_not(parts, small):
     assert audit.findings[0].rebuilt.all()
     assert "attack ClosedForm, the best of 2, through Weights" in str(audit)
     assert any(why.startswith("Newton cannot play this game") for why in audit.left_out)
+    assert audit.unanswered == ()  # who objects owes no answer
     alone = audited(parts, attack=small[2])
     assert np.array_equal(
         alone.errors, audit.finding("RecoNN").errors[audit.metric]
@@ -84,8 +85,9 @@ def test_a_dear_attack_is_left_out_and_a_slow_one_stopped(parts):
         tried = try_all(told, play, games=1, end=start + 2)
     assert time.monotonic() - start < 20
     assert [one.attack for one in tried.played] == [cheap]
-    assert tried.left_out[0].startswith("RecoNN was stopped: it was not done after")
-    assert tried.left_out[1].startswith("Ensemble would take about")
+    assert tried.unanswered[0].startswith("RecoNN was stopped: it was not done after")
+    assert tried.unanswered[1].startswith("Ensemble would take about")
+    assert tried.left_out == ()
 
 
 def test_no_time_for_any(parts, monkeypatch):
@@ -107,7 +109,44 @@ def test_an_attack_that_fails_leaves_the_field_to_the_others(parts, small, monke
     monkeypatch.setattr(lw.RecoNN, "prepare", refuse)
     audit = audited(parts)
     assert [finding.name for finding in audit.findings] == ["ClosedForm"]
-    assert "RecoNN failed: RecoNN: all shadow models diverged." in audit.left_out
+    assert audit.unanswered == ("RecoNN failed: RecoNN: all shadow models diverged.",)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate"),
+            "OutOfMemoryError: CUDA out of memory. Tried",
+        ),
+        (np.linalg.LinAlgError("Singular matrix"), "Singular matrix"),
+        (MemoryError(), "MemoryError"),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_what_the_machine_refuses_one_attack_is_not_the_others_loss(error, words, parts, small, monkeypatch, caplog):
+    def run_out(*_, **__):
+        raise error
+
+    monkeypatch.setattr(lw.RecoNN, "prepare", run_out)
+    audit = audited(parts)
+    assert [finding.name for finding in audit.findings] == ["ClosedForm"]
+    (why,) = audit.unanswered
+    assert why.startswith("RecoNN failed: ")
+    assert words in why
+    assert "\n" not in why
+    if not isinstance(error, ValueError):  # nobody wrote a sentence for it: the way there is kept
+        assert "run_out" in caplog.text
+
+
+def test_a_broken_ceiling_still_stops_the_audit(parts, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("A ceiling is a theorem")
+
+    monkeypatch.setattr(choice, "all_attacks", lambda knowledge: (lw.ClosedForm(),))
+    monkeypatch.setattr("lostwax.audits.procedure.check_under", broken)
+    with pytest.raises(RuntimeError, match="A ceiling is a theorem"):
+        audited(parts)
 
 
 def test_other_threads_have_no_alarm_but_play(parts, small):

@@ -4,8 +4,10 @@ from importlib import metadata
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
@@ -106,11 +108,14 @@ def test_same_seed_same_audit():
     assert not np.array_equal(first.games, lw.audit(model, (X, y), games=20, seed=6).games)
 
 
-def test_constant_features_are_left_out_and_required_exact():
+@pytest.mark.parametrize("model", [LogisticRegression(), LogisticRegression(tol=1e-8)], ids=["short", "near"])
+def test_a_constant_feature_hides_nothing(model):
     X, y = load_iris(return_X_y=True)
-    X = np.hstack([StandardScaler().fit_transform(X), np.full((150, 1), 7.0)])
-    audit = lw.audit(LogisticRegression().fit(X, y), (X, y))
-    assert audit.finding("as converged").rebuilt.all()
+    X = StandardScaler().fit_transform(X)
+    constant = np.hstack([X, np.full((150, 1), 7.0)])
+    plain, more = (lw.audit(clone(model).fit(part, y), (part, y)) for part in (X, constant))
+    assert more.finding("as converged").rebuilt.all()
+    assert more.findings[0].rebuilt.mean() > plain.findings[0].rebuilt.mean() - 0.1
 
 
 def test_no_optimum_to_converge_to():
@@ -118,7 +123,32 @@ def test_no_optimum_to_converge_to():
     separable = (y == 0).astype(int)
     audit = lw.audit(LogisticRegression(C=np.inf).fit(X, separable), (X, separable))
     assert [finding.name for finding in audit.findings] == ["as released"]
+    (why,) = audit.unanswered
+    assert "no optimum could be reached: without a penalty, separable classes have none" in why
+    assert not audit.findings[0].rebuilt.all()
+    assert Verdict.SOLVER_LIMITED not in audit.verdicts  # nobody saw the optimum
+    assert Verdict.UNDECIDED in audit.verdicts
+    assert "No optimum was reached, where more might be rebuilt: this audit cannot tell." in str(audit)
+    assert "undecided" in str(audit)
+
+
+def test_published_sums_need_no_optimum():
+    X, y = load_iris(return_X_y=True)
+    separable = (y == 0).astype(int)
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=np.inf)).fit(X, separable)
+    audit = lw.audit(model, (X, separable), games=20)
+    assert audit.findings[0].rebuilt.all()
+    assert audit.unanswered == ()
     assert any("no optimum could be reached" in note for note in audit.notes)
+
+
+def test_a_solver_that_stopped_early_cannot_be_told_from_forgotten_weights():
+    X, y = load_iris(return_X_y=True)
+    weight = np.random.default_rng(0).random(150) + 0.5
+    model = LogisticRegression(max_iter=1_000, tol=1e-8).fit(X, y, sample_weight=weight)
+    text = str(lw.audit(model, (X, y), games=20))
+    assert "or that it was fitted on other rows or weights than these" in text
+    assert "only that its solver stopped early" not in text
 
 
 def test_more_features_than_rows_leave_nothing_to_find():

@@ -25,7 +25,14 @@ def procedure():
     certified = torch.arange(20)[:, None] % 2 == 0
     guess = replace(released.guess, certified=certified)
     ceiling = lw.bound(noise_multiplier=1.0, log_baseline=-2_000.0)
-    return replace(audit, findings=(replace(released, errors=errors, guess=guess),), ceiling=ceiling, chance=0.5)
+    return replace(
+        audit,
+        findings=(replace(released, errors=errors, guess=guess),),
+        ceiling=ceiling,
+        chance=0.5,
+        left_out=("ClosedForm cannot play this game.",),
+        unanswered=("Newton was stopped.",),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +48,7 @@ def test_all_but_the_records_comes_back(kind, request, tmp_path):
     assert repr(again) == repr(audit)
     for name in ("subject", "kind", "metric", "threshold", "provenance", "notes", "oracle", "chance", "ceiling"):
         assert getattr(again, name) == getattr(audit, name)
+    assert (again.left_out, again.unanswered) == (audit.left_out, audit.unanswered)
     for one, other in zip(again.findings, audit.findings, strict=True):
         for metric, values in other.errors.items():
             np.testing.assert_array_equal(one.errors[metric], values)
@@ -49,6 +57,14 @@ def test_all_but_the_records_comes_back(kind, request, tmp_path):
         assert one.null_errors.keys() == other.null_errors.keys()
     assert again.truth.x.shape == (len(audit.games), 0)
     assert again.to_json(tmp_path / "again.json").read_bytes() == (tmp_path / "audit.json").read_bytes()
+
+
+def test_a_file_from_before_some_attacks_were_told_apart(procedure, tmp_path):
+    path = procedure.to_json(tmp_path / "audit.json")
+    plain = json.loads(path.read_text())
+    del plain["unanswered"]
+    path.write_text(json.dumps(plain))
+    assert lw.Audit.from_json(path).unanswered == ()
 
 
 def test_what_is_estimated_is_the_same(procedure, tmp_path):

@@ -1,6 +1,7 @@
 import math
 
 import pytest
+from scipy.stats import norm
 
 from lostwax.bounds import bound, calibrate
 
@@ -58,3 +59,18 @@ def test_a_record_that_is_hardly_ever_drawn_needs_no_noise():
     assert plan.noise_multiplier == 0
     assert plan.epsilon == math.inf
     assert plan.ceiling.upper <= 0.2
+
+
+@pytest.mark.parametrize(("gain", "rate", "steps"), [(1e-14, 1.0, 1), (1e-9, 0.1, 10), (3e-5, 0.01, 1_000)])
+def test_so_near_the_blind_guess_the_noise_cannot_be_told(gain, rate, steps):
+    """At 3e-5 it was a hundred times too large."""
+    with pytest.raises(ValueError, match=r"too near to tell how much noise it takes.* Raise max_success"):
+        calibrate(max_success=0.1 * (1 + gain), baseline=0.1, sample_rate=rate, steps=steps)
+
+
+@pytest.mark.parametrize(("gain", "rate", "steps"), [(2e-8, 1.0, 4), (1e-5, 0.5, 3), (1e-4, 0.1, 10)])
+def test_near_the_blind_guess_it_is_that_of_the_first_order(gain, rate, steps):
+    """log gamma - log kappa = q sqrt(T) phi(Phi^-1(kappa)) / (kappa s) + ..."""
+    plan = calibrate(max_success=0.1 * (1 + gain), baseline=0.1, sample_rate=rate, steps=steps)
+    first_order = rate * math.sqrt(steps) * norm.pdf(norm.ppf(0.1)) / (0.1 * gain)
+    assert plan.noise_multiplier == pytest.approx(first_order, rel=0.01)

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -29,6 +30,13 @@ def test_it_reads_as_a_sentence():
     assert text.startswith("success 0.38914 (blind guess 0.1, 3.8914 times that; certified")  # both ends
     apart = Ceiling(math.log(0.2), math.log(0.4), math.log(0.1), "test", certified=False, estimate=0.3)
     assert str(apart).startswith("success estimated between 0.2 and 0.4 (blind guess 0.1, 4 times that; not certified")
+
+
+def test_a_limit_of_the_blind_guess_is_called_one():
+    limited = replace(bound(noise_multiplier=1.0, baseline=0.1), certified=False, method="read off a sample")
+    assert limited.blind_at_most
+    assert str(limited) == "success at most 0.38914 (blind guess at most 0.1; not certified, read off a sample)"
+    assert not replace(limited, estimate=0.3).blind_at_most
 
 
 def test_it_is_broken_beyond_three_standard_errors():

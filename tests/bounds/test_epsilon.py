@@ -4,7 +4,7 @@ import pytest
 from dp_accounting.dp_event import GaussianDpEvent
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 from lostwax.bounds.epsilon import epsilon_of
 
@@ -45,3 +45,21 @@ def test_a_coarser_grid_only_raises_it():
 
 def test_no_noise_no_privacy():
     assert epsilon_of(0.0, 0.1, 10, 1e-5) == math.inf
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.02])
+def test_hardly_any_noise_takes_no_more_memory(noise):
+    """A drawn record is all but seen: epsilon is its loss, 1 / (2 s^2), as often as it is drawn but for delta."""
+    drawn = int(binom.isf(1e-5, 1_000, 0.01))
+    epsilon = epsilon_of(noise, 0.01, 1_000, 1e-5)  # a grid of 1e-4 would have 10^8 points at 0.02
+    assert epsilon == pytest.approx(drawn / (2 * noise**2), rel=0.1)
+
+
+def test_a_delta_below_what_a_grid_resolves():
+    small, tiny = (epsilon_of(2.0, 0.01, 100, delta) for delta in (1e-10, 1e-20))
+    assert small < tiny < epsilon_of(2.0, 1.0, 100, 1e-20) / 10
+
+
+def test_sampling_never_raises_it():
+    for noise, rate in ((0.3, 0.9), (3.0, 0.99)):
+        assert epsilon_of(noise, rate, 20, 1e-5, 0.1) <= epsilon_of(noise, 1.0, 20, 1e-5)

@@ -14,7 +14,24 @@ def euclidean(samples, centre):
 def test_ball_is_a_ratio_of_volumes():
     assert log_kappa_ball(0.5, 3) == pytest.approx(math.log(1 / 8))
     assert log_kappa_ball(0.1, 100_000) == pytest.approx(-100_000 * math.log(10))
-    assert log_kappa_ball(2.0, 5) == 0
+    assert log_kappa_ball(1 - 1e-9, 1) == pytest.approx(-1e-9)
+
+
+@pytest.mark.parametrize(
+    ("always", "words"),
+    [
+        (lambda: log_kappa_ball(2.0, 5), "eta=2.0 to be below 1, the radius .* a blind guess always succeeds"),
+        (lambda: log_kappa_ball(1.0, 5), "eta=1.0 to be below 1"),
+        (
+            lambda: log_kappa_pixels(10, 32.0, 0.3),
+            r"blind guess always succeeds .* in units of \[0, 1\]: .* 32/255 = 0.1255",
+        ),
+        (lambda: log_kappa_pixels(10, 0.5, 0.3), "tolerance=0.5 to be below 1/2"),
+    ],
+)
+def test_a_blind_guess_that_always_succeeds_is_no_baseline(always, words):
+    with pytest.raises(ValueError, match=words):
+        always()
 
 
 @pytest.mark.parametrize(
@@ -38,7 +55,6 @@ def test_pixels_count_the_choices():
     printed = 784 * 0.6 * math.log(0.25)  # S3 appendix I: the choice of pixels is missing
     assert printed / math.log(10) == pytest.approx(-283, abs=1)
     assert log_kappa_pixels(784, 32 / 255, 0.6) / math.log(10) == pytest.approx(-94.5, abs=1)
-    assert log_kappa_pixels(10, 0.5, 0.3) == 0
 
 
 def test_a_share_that_is_a_whole_number_of_pixels_is_not_rounded_up():

@@ -36,3 +36,9 @@ def test_full_batches_agree_with_the_closed_form():
 def test_it_is_reproducible():
     assert monte_carlo(*RUN, samples=2_000, seed=3) == monte_carlo(*RUN, samples=2_000, seed=3)
     assert monte_carlo(*RUN, samples=2_000, seed=3) != monte_carlo(*RUN, samples=2_000, seed=4)
+
+
+def test_ratios_that_all_underflow_leave_the_limits_open():
+    ceiling = monte_carlo(math.log(0.1), 0.01, 1.0, 100, samples=1_000)
+    assert ceiling.upper == 1.0
+    assert 0.1 <= ceiling.lower <= 1.0

@@ -1,5 +1,7 @@
 import math
 
+import mpmath
+import numpy as np
 import pytest
 
 from lostwax.bounds import delta_from_success, exact_reconstruction, from_dp
@@ -20,8 +22,28 @@ def test_randomised_response_meets_the_bound_on_both_sides():
 
 def test_no_privacy_no_bound():
     assert from_dp(math.log(0.3), 1000.0).upper == 1.0
-    assert from_dp(math.log(0.3), 0.0, 1.0).upper == 1.0
-    assert from_dp(-4000.0, 800.0).log_upper == -3200.0
+    assert from_dp(math.log(0.3), 0.0, 0.8).upper == 1.0
+    assert from_dp(-4000.0, 800.0).log_upper == pytest.approx(-3200.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("delta", [1.0, 2.0])
+def test_a_delta_is_a_chance(delta):
+    with pytest.raises(ValueError, match=rf"delta={delta} to lie in \[0, 1\)"):
+        from_dp(math.log(0.3), 1.0, delta)
+
+
+def test_rounding_is_on_the_safe_side():
+    """Against sixty digits: no upper end is below its theorem."""
+    random = np.random.default_rng(0)
+    with mpmath.workdps(60):
+        for _ in range(200):
+            log_kappa, epsilon = -math.exp(random.uniform(-5, 9)), math.exp(random.uniform(-8, 5))
+            delta, candidates = float(random.choice([0, 1e-5, 1e-12])), int(random.integers(2, 10**6))
+            kappa, grown = mpmath.exp(log_kappa), mpmath.exp(epsilon)
+            event = min(mpmath.mpf(1), grown * kappa + delta, 1 - (1 - kappa - delta) / grown)
+            assert from_dp(log_kappa, epsilon, delta).log_upper >= mpmath.log(event)
+            named = exact_reconstruction(candidates, epsilon).log_upper
+            assert named >= mpmath.log(grown / (candidates - 1 + grown))
 
 
 def test_zero_epsilon_leaves_the_blind_guess():

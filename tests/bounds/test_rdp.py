@@ -1,5 +1,6 @@
 import math
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -42,3 +43,14 @@ def test_many_orders_approach_the_zcdp_form():
 def test_an_infinite_epsilon_only_drops_its_order():
     assert from_rdp(-9.0, [2.0, 4.0], [math.inf, 1.0]) == from_rdp(-9.0, [4.0], [1.0])
     assert from_rdp(-9.0, [2.0], [math.inf]).upper == 1.0
+
+
+def test_rounding_is_on_the_safe_side():
+    """Against sixty digits, also at orders so near 1 that 1 - 1 / a has few digits."""
+    random = np.random.default_rng(0)
+    with mpmath.workdps(60):
+        for _ in range(200):
+            log_kappa, epsilon = -math.exp(random.uniform(-5, 9)), math.exp(random.uniform(-8, 5))
+            order = 1 + math.exp(random.uniform(-20, 4))
+            exact = (1 - 1 / mpmath.mpf(order)) * (mpmath.mpf(log_kappa) + epsilon)
+            assert from_rdp(log_kappa, [order], [epsilon]).log_upper >= min(exact, 0)

@@ -123,3 +123,16 @@ def test_it_stays_valid_far_out(noise, rate, steps, log_kappa):
     ceiling = subsampled(log_kappa, noise, rate, steps)
     assert log_kappa <= ceiling.log_lower <= ceiling.log_upper <= gaussian(log_kappa, noise, steps).log_upper
     assert ceiling.lower < 1
+
+
+@pytest.mark.parametrize("records", [1, 5, 40])
+@pytest.mark.parametrize(("noise", "log_kappa"), [(1e-3, math.log(0.04)), (0.02, -500.0)])
+def test_hardly_any_noise_is_the_limit_of_none_from_both_sides(noise, log_kappa, records):
+    ceiling = subsampled(log_kappa, noise, 1e-3, 5, records=records)
+    assert ceiling.relative_width < 1e-11
+    assert ceiling.upper == pytest.approx(1 - 0.999 ** (5 * records) * (1 - math.exp(log_kappa)), rel=1e-9)
+
+
+def test_little_noise_is_no_limit_at_a_tiny_baseline():
+    """At exp(-4000) a draw is told from nothing only beyond 90 deviations."""
+    assert subsampled(-4000.0, 0.02, 1e-3, 5).upper < 0.9 * (1 - 0.999**5)

@@ -1,5 +1,6 @@
 import math
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -19,3 +20,12 @@ def test_it_lies_above_the_gaussian_it_describes(log_kappa):
     for noise in (0.3, 1.0, 20.0):
         rho = 10 / (2 * noise**2)
         assert gaussian(log_kappa, noise, 10).log_upper <= from_zcdp(log_kappa, rho).log_upper
+
+
+def test_rounding_is_on_the_safe_side():
+    random = np.random.default_rng(0)
+    with mpmath.workdps(60):
+        for _ in range(200):
+            log_kappa, rho = -math.exp(random.uniform(-5, 9)), math.exp(random.uniform(-8, 5))
+            gap = max(mpmath.mpf(0), mpmath.sqrt(-log_kappa) - mpmath.sqrt(rho))
+            assert from_zcdp(log_kappa, rho).log_upper >= -(gap**2)

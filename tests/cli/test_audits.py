@@ -1,10 +1,11 @@
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
-from lostwax.cli import main
+from lostwax.cli import audits, main
 
 TRAINED = """
 import torch
@@ -97,6 +98,20 @@ def test_an_error_in_the_user_s_own_net_is_shown_as_theirs(recipe, capsys):
     assert "lostwax/" not in error
 
 
+def test_a_folder_that_only_looks_writable_is_refused_before_anything_is_run(recipe, capsys, monkeypatch):
+    def refuse(*_, **__):
+        raise FileNotFoundError(2, "No such file or directory")
+
+    recipe.write_text("raise SystemExit('it ran')")
+    monkeypatch.setattr(audits, "TemporaryDirectory", refuse)
+    assert main(["audit", "recipe.py", "--out", "audit"]) == 2
+    assert main(["demo", "--out", "audit"]) == 2
+    error = capsys.readouterr().err
+    assert "audit: --out audit cannot be written to" in error
+    assert "demo: --out audit cannot be written to" in error
+    assert "it ran" not in error
+
+
 def test_all_attacks_within_minutes(recipe, capsys):
     recipe.write_text(TRAINED.replace("attack = ", "_attack = ") + "games = 2\n")
     assert main(["audit", "recipe.py", "--out", "audit", "--max-minutes", "0.05"]) == 0
@@ -115,6 +130,10 @@ def test_simulate_fills_a_store_and_goes_on(recipe, capsys):
     for models in ("8", "12"):
         assert main(["simulate", "recipe.py", "--models", models, "--store", "shadows"]) == 0
     assert (recipe.parent / "shadows").is_dir()
+    printed = capsys.readouterr()
+    held = re.findall(r"shadows holds (\d+) models of recipe.py", printed.out)
+    assert held == re.findall(r"training (\d+) in chunks", printed.err) * 2  # 12 are asked for, and more are there
+    assert "(12 were asked for; they are kept in chunks of " in printed.out
     assert main(["simulate", "recipe.py", "--models", "8", "--store", "s", "--workers", "2"]) == 2
     assert "--workers are for --engine ray" in capsys.readouterr().err
     recipe.write_text("data = (1, 2)\nmodel = 3")

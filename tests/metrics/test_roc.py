@@ -86,6 +86,33 @@ def test_the_interval_covers_where_both_samples_share_the_guesses():
     assert covered / 300 >= 0.95
 
 
+def test_the_interval_covers_where_null_scores_share_a_secret():
+    """A secret that is near everything brings both of its null scores through: they come in pairs."""
+    random, games, fpr, rounds, missed = np.random.default_rng(0), 1000, 0.1, 300, 0
+    for _ in range(rounds):
+        near_all = random.random(games) < 1 - math.sqrt(1 - fpr)
+        through = near_all | np.roll(near_all, -1)
+        null = np.where(through, random.random(games), 1 + random.random(games))  # the fpr-quantile is 1
+        own = 1 + 1e-9 * random.uniform(-1, 1, games)  # half of them up to it
+        found = true_positives(own, null, null=Null.OTHER_SECRETS, fpr=fpr)
+        missed += not found.low <= 0.5 <= found.high
+    assert missed / rounds <= 0.05
+
+
+def test_null_scores_in_pairs_are_worth_less():
+    scores, null = np.arange(1000) / 1000, np.arange(5, 1005) / 1000
+    alone, paired = (true_positives(scores, null, null=which) for which in (Null.GAUSSIAN_WEIGHTS, Null.OTHER_SECRETS))
+    assert paired.rate == alone.rate
+    assert 0 < paired.low < alone.low < alone.high < paired.high < 1
+
+
+@pytest.mark.parametrize(("nulls", "null"), [(636, Null.GAUSSIAN_WEIGHTS), (954, Null.OTHER_SECRETS)])
+def test_so_many_null_scores_give_a_lower_limit(nulls, null):
+    for number in (nulls, nulls + 1):
+        assert true_positives(np.zeros(50), np.arange(number), null=null).low > 0.8
+    assert true_positives(np.zeros(50), np.arange(nulls - 1), null=null).low == 0
+
+
 def test_too_few_nulls_are_refused():
     with pytest.raises(ValueError, match="cannot be told from 98 null scores: expected 99 or more"):
         true_positives(np.zeros(5), np.zeros(98), null=Null.OTHER_SECRETS)
@@ -102,7 +129,7 @@ def test_an_interval_that_says_nothing_says_so():
     vague, sure = (true_positives(np.zeros(20), np.arange(n), null=Null.OTHER_SECRETS) for n in (99.0, 2_000.0))
     assert (vague.low, vague.high) == (0.0, 1.0)
     assert "TPR 1.000 at FPR 1 % (20 games, too few to bound the true rate with 95 % confidence; null: 99" in str(vague)
-    assert "(20 games, 95 % CI 0.8" in str(sure)
+    assert "(20 games, 95 % CI 0.787-1.000" in str(sure)
 
 
 def test_other_secrets_are_other():

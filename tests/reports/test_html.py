@@ -8,6 +8,7 @@ import pytest
 import lostwax as lw
 from lostwax.reports.charts import drawn
 from lostwax.reports.html import render
+from lostwax.reports.numerals import percent
 from lostwax.reports.words import answer
 from reports.conftest import NASTY
 
@@ -99,6 +100,17 @@ def test_sections_that_cannot_be_drawn_say_so(audit_of):
     assert 'id="threshold"' not in page
 
 
+def test_a_limit_of_the_blind_guess_is_called_one(audit_of):
+    audit = audit_of("of_pictures")
+    ceiling = replace(lw.bound(noise_multiplier=3.0, steps=10, baseline=0.02), certified=False, method="read off 40")
+    page = page_of(replace(audit, ceiling=ceiling), records=False)
+    assert f"where a blind guess wins at most {percent(0.02)}. How well a blind guess does was read off records" in page
+    assert "certified.</p>" in page
+    assert "The bound is" not in page
+    sampled = page_of(replace(audit, ceiling=replace(ceiling, estimate=0.1)), records=False)
+    assert f"where a blind guess wins {percent(0.02)}. The bound is estimated by sampling, not certified." in sampled
+
+
 def test_errors_are_explained_where_pictures_are_shown(audit_of):
     page = page_of(audit_of("diverged"), records=True)
     assert "; ∞ is a mistake in what never varies." in page
@@ -135,7 +147,9 @@ def test_the_page_says_whether_it_holds_records(records, audit_of):
 
 
 def test_attacks_that_did_not_play_are_told_apart_from_the_notes(audit_of):
-    audit = replace(audit_of("of_pictures"), notes=("a note",), left_out=("Slow & dear would take hours.",))
-    page = page_of(audit, records=False)
+    told = {"notes": ("a note",), "left_out": ("It objects.",), "unanswered": ("Slow & dear would take hours.",)}
+    page = page_of(replace(audit_of("of_pictures"), **told), records=False)
     assert page.index("a note") < page.index("All numbers") < page.index("Slow &amp; dear would take hours.")
+    assert page.index("Slow &amp; dear would take hours.") < page.index("It objects.")
     assert "1 not played</a>" in page
+    assert "1 without an answer</a>" in page

@@ -11,7 +11,7 @@ from lostwax.reports.words import answer
     ("kind", "leaks", "headline"),
     [
         ("of_a_table", True, "Every record tried can be rebuilt from this model."),
-        ("by_accident", True, "Records stay hidden only because training stopped early."),
+        ("by_accident", True, "Records stay hidden only until the model is trained to the end."),
         ("one_game", True, "The record tried can be rebuilt from this model."),
         ("of_pictures", True, "No record comes back exactly, but the model gives some away."),
         ("rebuilt_pictures", True, "Every record tried can be rebuilt from models trained this way."),
@@ -33,6 +33,21 @@ def test_several_attacks_are_not_called_one(audit_of):
     found = answer(twice)
     assert found.headline == "The best of 2 attacks rebuilds no record."
     assert "That is the result of 2 attacks, no proof that none can." in found.sentences
+
+
+def test_no_all_clear_where_an_attack_has_no_answer(audit_of):
+    found = answer(replace(audit_of("nothing"), unanswered=("Newton was stopped.",)))
+    assert found.headline == "This attack rebuilds no record, but not all was tried."
+    assert found.sentences[-1] == "One attack that can play has no answer, and might do better: this audit cannot tell."
+    assert found.advice[0].startswith("Allow more minutes (max_minutes)")
+    rebuilt = audit_of("rebuilt_pictures")
+    assert answer(replace(rebuilt, unanswered=("Newton was stopped.",))) == answer(rebuilt)  # there is no more to find
+
+
+def test_hidden_by_an_early_stop_or_by_other_rows_or_weights(audit_of):
+    found = answer(audit_of("by_accident"))
+    assert "or that the model was fitted on other rows or weights than these" in found.sentences[0]
+    assert any("sample weights" in one for one in found.advice)
 
 
 def test_a_typical_error_has_its_interval(audit_of):

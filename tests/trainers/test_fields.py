@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from lostwax.inits import Glorot, He, LeCunNormal, Normal, TorchDefault
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie
 from lostwax.nets import mlp
-from lostwax.trainers import GD, SGD, Adam, AdamW
+from lostwax.schedules import Cosine
+from lostwax.trainers import DPSGD, GD, SGD, Adam, AdamW
 from lostwax.types import Cohort, Records
 from trainers.game import cohort, given, net
 from trainers.reference import train_alone
@@ -19,7 +21,17 @@ from trainers.reference import train_alone
     [
         (GD, {"steps": 0}, "GD: expected steps >= 1, got 0."),
         (GD, {"steps": 10.5}, "GD: expected steps to be a whole number, got 10.5."),
-        (GD, {"lr": [0.1]}, "GD: expected lr > 0, got [0.1]."),
+        (GD, {"lr": [0.1]}, "GD: expected lr to be a number, got [0.1]."),
+        (GD, {"lr": "0.1"}, "GD: expected lr to be a number, got '0.1'."),
+        (GD, {"lr": torch.tensor(0.5)}, "GD: expected lr to be a number, got tensor(0.5000)."),
+        (GD, {"lr": True}, "GD: expected lr to be a number, got True."),
+        (GD, {"lr": float("inf")}, "GD: expected lr to be finite, got inf."),
+        (GD, {"weight_decay": float("inf")}, "GD: expected weight_decay to be finite, got inf."),
+        (GD, {"momentum": "0.9"}, "GD: expected momentum to be a number, got '0.9'."),
+        (GD, {"steps": True}, "GD: expected steps to be a whole number, got True."),
+        (GD, {"tile": 2.5}, "GD: expected tile to be a whole number, or None, got 2.5."),
+        (DPSGD, {"noise_multiplier": "1"}, "DPSGD: expected noise_multiplier to be a number, got '1'."),
+        (Adam, {"order_seed": 0.5}, "Adam: expected order_seed to be a whole number, or None, got 0.5."),
         (GD, {"lr": 0.0}, "GD: expected lr > 0, got 0.0."),
         (GD, {"lr": float("nan")}, "GD: expected lr > 0, got nan."),
         (GD, {"momentum": 1.0}, "GD: expected momentum in [0, 1), got 1.0."),
@@ -39,6 +51,44 @@ def test_fields_are_checked(kind, fields, message):
     with pytest.raises(ValueError, match="expected") as error:
         kind(**fields)
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"loss": nn.CrossEntropyLoss()}, r"loss to be a lostwax loss, such as .*, got torch's CrossEntropyLoss\."),
+        ({"loss": nn.functional.cross_entropy}, "loss to be a lostwax loss, such as .*, got torch's cross_entropy"),
+        ({"loss": CrossEntropy}, "loss to be a lostwax loss, such as .*, got the class CrossEntropy"),
+        ({"loss": "mse"}, r"loss to be a lostwax loss, such as lw.losses.CrossEntropy\(\), got 'mse'"),
+        ({"init": "xavier"}, r"init to be a start, such as lw.inits.LeCunNormal\(\), got 'xavier'"),
+        ({"init": nn.init.xavier_uniform_}, "init to be a start, such as .*, got torch's xavier_uniform_"),
+        ({"init": He}, "init to be a start, such as .*, got the class He"),
+        ({"schedule": "cosine"}, r"schedule to be a schedule, such as lw.schedules.Cosine\(\), got 'cosine'"),
+        ({"schedule": lambda step: 1.0}, "schedule to be a schedule"),
+        ({"schedule": Cosine}, "schedule to be a schedule, such as .*, got the class Cosine"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_parts_of_another_kind_are_named(fields, words):
+    with pytest.raises(TypeError, match=f"^GD: expected {words}"):
+        GD(**fields)
+
+
+class Halved:
+    """A loss of the user's own: no dataclass, and nothing but what training needs."""
+
+    def __call__(self, outputs, y):
+        return SquaredError()(outputs, y) / 2
+
+    def residual(self, outputs, y):
+        return SquaredError().residual(outputs, y) / 2
+
+
+def test_parts_of_one_s_own_train():
+    module, games = mlp(16, 1), relabelled(cohort(2), torch.Tensor.double)
+    mine = GD(lr=0.1, steps=2, loss=Halved(), schedule=lambda step, steps: 2.0, init=given(module))
+    same = GD(lr=0.1, steps=2, loss=SquaredError(), init=given(module))
+    torch.testing.assert_close(mine(module, games, seed=0).flat(), same(module, games, seed=0).flat())
 
 
 def relabelled(games, label):

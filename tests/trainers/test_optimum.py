@@ -6,6 +6,7 @@ from lostwax.losses import SquaredError
 from lostwax.threats import Informed
 from lostwax.trainers import Optimum
 from lostwax.types import Records
+from trainers.placed import Placed
 
 
 @pytest.fixture
@@ -56,6 +57,34 @@ def test_no_finite_optimum(game):
     cohort = type(game)(Records(game.shared.x, separable), Records(game.own.x, own), game.index)
     with pytest.raises(ValueError, match=r"model 0 has no finite optimum.*Set ridge > 0"):
         Optimum(ridge=0.0)(nn.Linear(3, 2), cohort, seed=0)
+
+
+def test_a_class_without_a_record_lets_the_bias_run_away(game):
+    """Whatever the ridge on the weights."""
+    one_class = type(game)(
+        Records(game.shared.x, torch.zeros_like(game.shared.y)),
+        Records(game.own.x, torch.zeros_like(game.own.y)),
+        game.index,
+    )
+    with pytest.raises(ValueError, match=r"none of its records is of some class.*Set penalise_bias=True"):
+        Optimum(ridge=1.0)(nn.Linear(3, 2), one_class, seed=0)
+    assert Optimum(ridge=1.0, penalise_bias=True)(nn.Linear(3, 2), one_class, seed=0).flat().isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_a_frozen_parameter_is_refused(game, name):
+    net = nn.Linear(3, 2)
+    net.get_parameter(name).requires_grad_(False)
+    with pytest.raises(ValueError, match=rf"{name} is frozen.*requires_grad_\(True\)"):
+        Optimum()(net, game, seed=0)
+
+
+def test_it_is_solved_where_the_records_lie(game):
+    """Wherever the net is: here on a device that holds no numbers."""
+    net = nn.Linear(3, 2, device="meta")
+    with Placed():
+        model = Optimum()._solve(net, game, 0)
+    assert model.weight.device == model.bias.device == game.own.x.device
 
 
 def test_one_model_a_tile(game):

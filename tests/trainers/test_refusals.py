@@ -100,7 +100,7 @@ def with_value(value):
         (changed(shared=with_value(float("nan"))), ValueError, "cohort.shared.x: 1 of 144 values are NaN or infinite"),
         (changed(own=with_value(float("inf"))), ValueError, "cohort.own.x: 1 of 128 values"),
         (changed(own=lambda r: r.to(torch.float32)), TypeError, "differ in dtype: x torch.float64 and torch.float32"),
-        (changed(own=lambda r: Records(r.x, r.y.int())), TypeError, "y torch.int64 and torch.int32"),
+        (changed(own=lambda r: Records(r.x, r.y.double())), TypeError, "y torch.int64 and torch.float64"),
         (
             changed(shared=lambda r: Records((r.x * 255).byte(), r.y), own=lambda r: Records((r.x * 255).byte(), r.y)),
             TypeError,
@@ -119,6 +119,14 @@ def with_value(value):
 def test_data(games, error, message):
     with pytest.raises(error, match=message):
         GD()(net(), games, seed=0)
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.int16, torch.uint8])
+def test_whole_labels_of_any_size_train_alike(kind):
+    """Also side by side: they are class numbers all the same."""
+    ours = GD(steps=2)(net(), cohort(4), seed=0).flat()
+    other = GD(steps=2)(net(), changed(own=lambda r: Records(r.x, r.y.to(kind))), seed=0).flat()
+    assert torch.equal(ours, other)
 
 
 def test_labels_of_other_losses():

@@ -55,6 +55,15 @@ def test_moving_keeps_whole_labels_whole():
     assert moved.to("cpu").x.device.type == "cpu"
 
 
+@pytest.mark.parametrize("kind", [torch.int32, torch.int16, torch.uint8, torch.bool])
+def test_whole_labels_are_int64(kind):
+    labels = torch.tensor([0, 1, 1]).to(kind)
+    records = Records(torch.zeros(3, 2), labels)
+    assert (records.y.dtype, records.y.tolist()) == (torch.int64, [0, 1, 1])
+    assert records[:2].to(torch.float64).y.dtype == torch.int64
+    assert Records(torch.zeros(3, 2), labels.float()).y.dtype == torch.float32
+
+
 def test_features_are_what_the_net_trains_on():
     records = Records(some().x, some().y, features=torch.ones(10, 3))
     assert torch.equal(records.inputs, torch.ones(10, 3))

@@ -25,6 +25,11 @@ def load_weights(net: nn.Module, path: str | Path, *, entry: str | None = None) 
     To train victims from published weights on, make them the start of training:
     `lw.GD(init=lw.inits.Given(lw.load_weights(net, path).state_dict()), ...)`.
     """
+    if not isinstance(net, nn.Module):
+        raise TypeError(
+            f"load_weights: expected a torch nn.Module, the net that the weights were saved from, got {net!r:.60}. "
+            "Build it first: a file of weights does not tell how they are used."
+        )
     source = Path(path)
     if not source.is_file():
         what = "is a folder" if source.is_dir() else "does not exist"

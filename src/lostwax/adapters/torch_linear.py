@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from lostwax.adapters.finite import check_finite_net
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.consistency import check_same_data
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredHinge
@@ -32,6 +33,7 @@ def read(net: nn.Module, data: Any, trainer: Any) -> Fitted:
             "trainer=lw.Optimum(loss=..., ridge=...), or the steps that made it, trainer=lw.GD(...); "
             f"got {type(trainer).__name__}."
         )
+    check_finite_net(net)
     X, y = inputs.unpack(data)
     values = inputs.features(X)
     x = torch.from_numpy(values.reshape(len(values), -1))

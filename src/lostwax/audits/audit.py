@@ -38,8 +38,9 @@ class Verdict(StrEnum):
     """Can this record be rebuilt from this release, and if not, what stands in the way?"""
 
     RECOVERABLE = "recoverable"
-    SOLVER_LIMITED = "solver-limited"  # only because training stopped short of the optimum: accidental, no defence
+    SOLVER_LIMITED = "solver-limited"  # only at the optimum of these rows and weights, which the release misses
     INFORMATION_LIMITED = "information-limited"  # the release holds too little of it, whatever the solver
+    UNDECIDED = "undecided"  # not from this release, and no optimum was reached that would tell the two apart
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,10 @@ class Audit:
     oracle: str  # the baseline that is the nearest record which the adversary has anyway (S1 section V-B)
     provenance: Mapping[str, Any]
     notes: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()  # attacks without an answer, each with the reason, where all were to play
+    left_out: tuple[str, ...] = ()  # attacks that object to the game, each with the reason, where all were to play
+    # what should have been tried and has no answer, each with the reason: attacks that were too slow or failed, where
+    # all were to play; an optimum that could not be reached. A gate does not pass over it.
+    unanswered: tuple[str, ...] = ()
     classes: tuple[object, ...] = ()  # the user's own names of class numbers 0, 1, ...; empty for regressions
     columns: tuple[str, ...] = ()  # ... and of the features, where the data brings them
     # S1 Fig. 3: percentile over all records the adversary has -> their squared error (of images per pixel, of tables in

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -10,9 +13,11 @@ from lostwax.audits import told
 from lostwax.audits.audit import Finding
 from lostwax.audits.scoring import Scoring
 from lostwax.bounds import Ceiling, bound, kappa_from_samples
+from lostwax.bounds.checks import MOST_RECORDS
 from lostwax.defences import Defended
 from lostwax.seeds import generator
 from lostwax.trainers import DPSGD
+from lostwax.trainers.dpsgd import Mechanism
 from lostwax.types import Hints, Records, Trainer
 
 SURE = 0.999  # that the blind guess is no better than what the prior's records say
@@ -20,13 +25,21 @@ MOST = 1_000  # of the prior's records, drawn at random, are compared with each 
 
 
 def ceiling_of(
-    trainer: Trainer, hints: Hints | None, prior: Records, scoring: Scoring, *, secrets: int = 1
+    trainer: Trainer,
+    hints: Hints | None,
+    prior: Records,
+    scoring: Scoring,
+    *,
+    secrets: int = 1,
+    matched: bool = False,
 ) -> Ceiling | None:
     """For DP-SGD with noise, also behind further defences; None for others, and where parts of records are told.
 
     The blind guess names the likeliest candidate. Where there are no candidates, it is the record within the threshold
-    of which most others lie, by the prior's records (of the class, where that is told). Several secrets of one training
-    set come with as many guesses, and each is held against all of them.
+    of which most others lie, by the prior's records (of the class, where that is told): an upper confidence limit, so
+    that the ceiling is not certified.
+
+    Of several secrets of a training set each has one guess if they are `matched`; else a guess may be for any of them.
     """
     while isinstance(trainer, Defended):  # what is done to a release afterwards tells nothing more
         trainer = trainer.trainer
@@ -36,12 +49,48 @@ def ceiling_of(
         or (hints is not None and hints.parts is not None)
     ):
         return None
-    kappa = told.chance(hints)
-    if kappa is None:
-        known_class = hints is not None and hints.labels is not None and not prior.y.is_floating_point()
-        groups = [prior[prior.y == y] for y in torch.unique(prior.y)] if known_class else [prior]
-        kappa = secrets * max(_blind(group, scoring) for group in groups)
-    return bound(**trainer.mechanism(), baseline=kappa) if kappa < 1 else None
+    chance = told.chance(hints)
+    if chance is not None:
+        return bound(**trainer.mechanism(), baseline=chance) if chance < 1 else None
+    known_class = hints is not None and hints.labels is not None and not prior.y.is_floating_point()
+    groups = [prior[prior.y == y] for y in torch.unique(prior.y)] if known_class else [prior]
+    kappa = max(_blind(group, scoring) for group in groups)
+    if secrets * kappa >= 1:
+        return None
+    over = _over_matched if matched or secrets == 1 else _over_any
+    ceiling = over(trainer.mechanism(), kappa, secrets)
+    looked_at = sum(min(len(group), MOST) for group in groups)
+    limit = f"the blind guess a limit of {100 * SURE:g} % confidence from {looked_at:,} records of the prior"
+    return replace(ceiling, method=f"{ceiling.method}; {limit}", certified=False)
+
+
+def _over_matched(mechanism: Mechanism, kappa: float, k: int) -> Ceiling:
+    """Each secret has one of k guesses to itself (`judged.in_the_best_order`): gamma(k kappa).
+
+    Fix a secret, and all that was drawn but it. In training without it, the k guesses owe nothing to it, and one of
+    them or more is right about it with a chance of k kappa at most, by the union bound. So in training with it the
+    chance is gamma(k kappa) at most, for every secret and on average.
+    """
+    return bound(**mechanism, baseline=k * kappa)
+
+
+def _over_any(mechanism: Mechanism, kappa: float, k: int) -> Ceiling:
+    """A guess is right if it is near any of k secrets (`judged.nearest_of_class`): the lower of two ceilings.
+
+    The guess may be for whichever secret happened to be drawn, so that no secret can be fixed ahead. Either all are
+    taken away at once: then a guess is right with k kappa at most, and training with the group has gamma of k records
+    at k kappa. Or one is: the guess is right about it with gamma(kappa) at most, and about one of k with k times that,
+    by the union bound. The first is lower where there is little noise and records are seldom drawn, the second where
+    noise hides each of them.
+    """
+    one, log_kappa = bound(**mechanism, baseline=kappa), math.log(k * kappa)
+    log_upper = min(0.0, math.log(k) + one.log_upper + 1e-14)  # rounded up
+    by_one = Ceiling(log_kappa, log_upper, log_kappa, f"{one.method}, summed over {k} secrets")
+    if k > MOST_RECORDS:
+        return by_one
+    group = bound(**mechanism, baseline=k * kappa, records=k)
+    together = replace(group, method=f"{group.method}, {k} secrets at once")
+    return min(by_one, together, key=lambda ceiling: ceiling.log_upper)
 
 
 def successes(finding: Finding, hints: Hints | None, scoring: Scoring) -> NDArray[np.bool_]:

@@ -7,6 +7,7 @@ import math
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass, replace
@@ -41,7 +42,8 @@ class Tried(NamedTuple):
     """What came of all attacks."""
 
     played: tuple[Played, ...]
-    left_out: tuple[str, ...]  # those without an answer, each with the reason
+    unanswered: tuple[str, ...] = ()  # those that could play, but were too slow or failed, each with the reason
+    left_out: tuple[str, ...] = ()  # those that object to the game, each with the reason
 
 
 class TimeUp(Exception):  # noqa: N818  # no error: it ends an attack as Ctrl-C would
@@ -66,8 +68,8 @@ def all_attacks(knowledge: Knowledge) -> tuple[Attack, ...]:
 def try_all(knowledge: Knowledge, play: Callable[[Attack], Played], *, games: int, end: float | None) -> Tried:
     """Play every attack without an objection, the cheapest first, until the clock (`time.monotonic`) says `end`.
 
-    One that is predicted to take longer than the time left is left out; one that takes longer after all is stopped. An
-    attack of unknown cost comes last.
+    One that is predicted to take longer than the time left is not begun; one that takes longer after all is stopped;
+    one that fails, for want of memory perhaps, leaves the field to the others. An attack of unknown cost comes last.
     """
     entrants = [(attack, attack.objection(knowledge)) for attack in all_attacks(knowledge)]
     refused = [objection for _, objection in entrants if objection is not None]
@@ -77,13 +79,13 @@ def try_all(knowledge: Knowledge, play: Callable[[Attack], Played], *, games: in
     rate = Rate.measured(knowledge)
     costs = sorted((predicted_seconds(one, knowledge, games, rate), number) for number, one in enumerate(willing))
     played: list[Played] = []
-    late: list[str] = []
+    unanswered: list[str] = []
     for seconds, number in costs:
         attack, left = willing[number], None if end is None else end - time.monotonic()
         if left is not None and left > 0 and (sooner := shortened(attack, left)) is not attack:
             attack, seconds = sooner, min(seconds, left)
         if left is not None and left < (0 if seconds == math.inf else seconds):
-            late.append(f"{_name(attack)} would take {_words(seconds)}, and {_words(max(left, 0))} were left.")
+            unanswered.append(f"{_name(attack)} would take {_words(seconds)}, and {_words(max(left, 0))} were left.")
             continue
         log.info("%s plays (%s) ...", _name(attack), _words(seconds))
         start = time.monotonic()
@@ -91,16 +93,21 @@ def try_all(knowledge: Knowledge, play: Callable[[Attack], Played], *, games: in
             with _stopped_after(left):
                 answer = play(attack)
         except TimeUp:
-            late.append(f"{_name(attack)} was stopped: it was not done after {_words(time.monotonic() - start)}.")
+            spent = _words(time.monotonic() - start)
+            unanswered.append(f"{_name(attack)} was stopped: it was not done after {spent}.")
         except ValueError as error:  # it found out too late that it cannot play
-            late.append(f"{_name(attack)} failed: {error}")
+            unanswered.append(f"{_name(attack)} failed: {error}")
+        except (RuntimeError, MemoryError) as error:  # torch's, numpy's: too little memory, a matrix without an inverse
+            log.warning("%s failed.", _name(attack), exc_info=True)
+            unanswered.append(f"{_name(attack)} failed: {_one_line(error)}")
         else:
             played.append(answer)
             log.info("%s has played, in %s.", _name(attack), _words(time.monotonic() - start))
     if not played:
         cure = "" if end is None else " Allow more minutes (max_minutes), or name a quicker attack."
-        raise ValueError(f"audit: no attack has an answer{'' if end is None else ' in time'}. {' '.join(late)}{cure}")
-    return Tried(tuple(played), (*late, *refused))
+        in_time = "" if end is None else " in time"
+        raise ValueError(f"audit: no attack has an answer{in_time}. {' '.join(unanswered)}{cure}")
+    return Tried(tuple(played), tuple(unanswered), tuple(refused))
 
 
 @contextmanager
@@ -133,6 +140,11 @@ def _needs_no_argument(kind: Any) -> bool:
 def _name(attack: Attack) -> str:
     inside = getattr(attack, "attack", None)
     return type(attack).__name__ + (f"({_name(inside)})" if inside is not None else "")
+
+
+def _one_line(error: Exception) -> str:
+    """Its type and what it says."""
+    return " ".join("".join(traceback.format_exception_only(error)).split())
 
 
 def _words(seconds: float) -> str:

@@ -22,6 +22,7 @@ from lostwax.trainers.newton_polish import polish
 from lostwax.types import Fitted, Guess, Hints, Records
 
 RECOVERABLE, SOLVER, INFORMATION = Verdict.RECOVERABLE, Verdict.SOLVER_LIMITED, Verdict.INFORMATION_LIMITED
+UNDECIDED = Verdict.UNDECIDED
 
 
 def audit_fitted(
@@ -33,8 +34,8 @@ def audit_fitted(
     """
     chosen = draw(len(fitted.table), games, seed)
     x = fitted.table.x if shape is None else fitted.table.x.reshape(-1, *shape)
-    scoring = Scoring.of(x, threshold)
-    best, notes = _converged(fitted)
+    scoring = Scoring.of(x, threshold, with_secrets=True)
+    best, missing = _converged(fitted)
     released = _Played(fitted, chosen, scoring)
     converged = None if best is None else _Played(best, chosen, scoring)
     findings = [released.finding("as released", _verdicts(released, converged))]
@@ -68,7 +69,9 @@ def audit_fitted(
             "rows": len(fitted.table),
             "features": fitted.table.x.shape[1],
         },
-        notes=(*fitted.notes, *notes, *released.notes()),
+        # sums are what is attacked where there are any, at the optimum as here
+        notes=(*fitted.notes, *(missing if fitted.sums else ()), *released.notes()),
+        unanswered=() if fitted.sums else missing,
         classes=fitted.classes,
         columns=fitted.columns,
     )
@@ -128,25 +131,30 @@ class _Played:
 
 
 def _verdicts(now: _Played, best: _Played | None) -> tuple[Verdict, ...]:
-    """Rebuilt from this release; or only from the same model at its optimum; or not even there."""
+    """Rebuilt from this release; or only from the same model at its optimum; or not even there.
+
+    Where no optimum was reached, that rounding alone would hide a record can still be foretold; of others nobody has
+    seen what the solver hides.
+    """
+    if now.fitted.sums:  # they need no solver
+        best = now
     at_best = now.foretold(now.bars.floor) <= now.scoring.threshold if best is None else best.listed()
-    if now.fitted.model is None:  # sums need no solver
-        at_best = now.listed()
+    hidden = UNDECIDED if best is None else SOLVER
     pairs = zip(now.listed().tolist(), at_best.tolist(), strict=True)
-    return tuple(RECOVERABLE if found else SOLVER if findable else INFORMATION for found, findable in pairs)
+    return tuple(RECOVERABLE if found else hidden if findable else INFORMATION for found, findable in pairs)
 
 
-def _converged(fitted: Fitted) -> tuple[Fitted | None, list[str]]:
-    """The same model at the optimum of its objective, if it has one."""
+def _converged(fitted: Fitted) -> tuple[Fitted | None, tuple[str, ...]]:
+    """The same model at the optimum of its objective; or why that is missing."""
     if fitted.model is None:
-        return None, []
+        return None, ()
     polished = polish(fitted.model, fitted.table, fitted.weight)
     if polished.converged:
-        return replace(fitted, model=polished.model), []
+        return replace(fitted, model=polished.model), ()
     reason = "no optimum could be reached"
     if isinstance(fitted.model.loss, CrossEntropy | BinaryCrossEntropy) and not fitted.model.ridge.any():
         reason += ": without a penalty, separable classes have none, and the weights grow for ever"
-    return None, [f"there is no line 'as converged': {reason}."]
+    return None, (f"There is no line 'as converged': {reason}.",)
 
 
 def _needs_label(fitted: Fitted) -> bool:

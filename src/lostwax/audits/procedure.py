@@ -65,9 +65,7 @@ def audit_procedure(
     more = all_metrics(prior.x, metrics)
     table = _Table(knowledge, cohort, hints, _victims(knowledge, secrets, games=len(cohort), seed=seed), seed)
     tried = (
-        try_all(knowledge, table.play, games=len(cohort), end=end)
-        if attack is None
-        else Tried((table.play(attack),), ())
+        try_all(knowledge, table.play, games=len(cohort), end=end) if attack is None else Tried((table.play(attack),))
     )
     pool = torch.cat([prior.x, known.x]).double().cpu()  # all that the adversary has
     scoring = Scoring.of(pool, threshold, more)
@@ -76,7 +74,7 @@ def audit_procedure(
     played, (best, *_), findings = zip(*lines, strict=True)
     if attack is not None:
         findings = (replace(findings[0], name="as released"),)
-    ceiling = ceiling_of(trainer, hints, prior, scoring, secrets=k)
+    ceiling = ceiling_of(trainer, hints, prior, scoring, secrets=k, matched=table.untrained is None)
     check_under(ceiling, findings, hints, scoring, secrets=best.each)
     baselines, percentiles = _baselines(best.truth.x, pool, prior, hints, scoring)
     return Audit(
@@ -107,6 +105,7 @@ def audit_procedure(
             *_diverged(table.release),
             *overlaps,
         ),
+        unanswered=tried.unanswered,
         left_out=tried.left_out,
     )
 

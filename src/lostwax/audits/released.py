@@ -54,7 +54,7 @@ def audit_released(
     guess = _join(guesses)
     truth = Records(table.x[rows].double().cpu(), table.y[rows].cpu())
     x = table.x.double().cpu()
-    scoring = Scoring.of(x, threshold)
+    scoring = Scoring.of(x, threshold, with_secrets=True)
     blind = (x.sum(0) - truth.x) / (len(x) - 1)  # (games, ...) mean of the known
     nearest = x[torch.from_numpy(scoring.oracle(truth.x, x, not_row=rows).nearest)]
     certified = 0 if guess.certified is None else int(guess.certified.sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,9 +31,15 @@ class Scoring:
     more: tuple[Metric, ...] = ()
 
     @classmethod
-    def of(cls, population: Tensor, threshold: float, more: tuple[Metric, ...] = ()) -> Scoring:
-        """Tables are scored in deviations of each feature, images (and other shapes) per pixel."""
-        criterion = SpreadRMSE(_deviation(population.flatten(1)))
+    def of(
+        cls, population: Tensor, threshold: float, more: tuple[Metric, ...] = (), *, with_secrets: bool = False
+    ) -> Scoring:
+        """Tables are scored in deviations of each feature, images (and other shapes) per pixel.
+
+        A population `with_secrets` in it tells which features are the same for all: everybody can write those down,
+        and a guess that is off there hides nothing.
+        """
+        criterion = SpreadRMSE(_deviation(population.flatten(1)), exact=math.inf if with_secrets else SpreadRMSE.exact)
         return cls(criterion, criterion if population.ndim == 2 else MSE(), threshold, more)
 
     def finding(

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from lostwax.audits.audit import Audit
 
 FEWEST_NULLS = 99  # to tell a false positive rate of 1 %
+CURES = {  # for what has no answer, by the audit's kind
+    "this model": "Fit a model that has an optimum, with a penalty for example, and audit that.",
+    "this procedure": "Allow more minutes (max_minutes), or name the attack that is to play (attack).",
+}
 
 
 def as_table(audit: Audit) -> str:
@@ -61,12 +65,28 @@ def as_table(audit: Audit) -> str:
     if audit.kind == "this procedure" and audit.chance is None:
         lines += _more_numbers(audit)
     lines += [f"note: {note}" for note in audit.notes]
+    lines += [f"no answer: {why}" for why in audit.unanswered]
     lines += [f"not played: {why}" for why in audit.left_out]
     return "\n".join(lines)
 
 
 def verdict_sentence(audit: Audit) -> str:
-    """What the numbers mean for somebody about to release the model."""
+    """What the numbers mean for somebody about to release the model, and what they leave open."""
+    return " ".join([_found(audit), *left_open(audit)])
+
+
+def left_open(audit: Audit) -> tuple[str, ...]:
+    """That more might be rebuilt by what has no answer, as a sentence; none where all was tried, or all is rebuilt."""
+    missing = len(audit.unanswered)
+    if missing == 0 or audit.findings[0].rebuilt.all():
+        return ()
+    if audit.kind == "this model":
+        return ("No optimum was reached, where more might be rebuilt: this audit cannot tell.",)
+    who = "One attack that can play has" if missing == 1 else f"{missing} attacks that can play have"
+    return (f"{who} no answer, and might do better: this audit cannot tell.",)
+
+
+def _found(audit: Audit) -> str:
     played = len(audit.games)
     released = audit.findings[0]
     rebuilt = int(released.rebuilt.sum())
@@ -92,8 +112,8 @@ def verdict_sentence(audit: Audit) -> str:
     best = max(int(finding.rebuilt.sum()) for finding in audit.findings)
     if best > rebuilt:
         sentence += (
-            f" At the optimum {best} can be rebuilt: what hides them in this model is only that its solver stopped "
-            "early, which is accidental noise and no defence."
+            f" At the optimum {best} can be rebuilt: what hides them in this model is that its solver stopped early, "
+            "which is accidental noise and no defence, or that it was fitted on other rows or weights than these."
         )
     return sentence
 
@@ -144,7 +164,7 @@ def _error(value: float) -> str:
 def _reasons(numbers: dict[str, float]) -> str:
     reasons = [
         f"{100 * numbers[reason]:.1f} % {reason}"
-        for reason in ("solver-limited", "information-limited")
+        for reason in ("solver-limited", "information-limited", "undecided")
         if numbers.get(reason, 0) > 0
     ]
     return ", ".join(reasons)

@@ -9,6 +9,8 @@ from lostwax.bounds.ceiling import Ceiling
 from lostwax.bounds.pure_dp import from_dp
 from lostwax.bounds.subsampled import subsampled
 
+TOLERANCE = 1e-4
+
 
 def bound(
     *,
@@ -17,7 +19,7 @@ def bound(
     steps: int = 1,
     baseline: float | None = None,
     log_baseline: float | None = None,
-    tolerance: float = 1e-4,
+    tolerance: float = TOLERANCE,
     records: int = 1,
     sampling: Literal["poisson", "shuffled", "fixed"] = "poisson",
     epsilon: float | None = None,
@@ -45,10 +47,11 @@ def bound(
     """
     log_kappa = checks.baseline(baseline, log_baseline)
     if epsilon is not None:
-        if (noise_multiplier, sample_rate, steps, records) != (None, 1.0, 1, 1):
+        of_noise = (noise_multiplier, sample_rate, steps, records, sampling, tolerance)
+        if of_noise != (None, 1.0, 1, 1, "poisson", TOLERANCE):
             raise ValueError(
                 "bound: epsilon speaks of the whole training, and of one record. Leave out noise_multiplier, "
-                "sample_rate, steps and records, or, for a sharper ceiling, epsilon."
+                "sample_rate, steps, records, sampling and tolerance, or, for a sharper ceiling, epsilon."
             )
         return from_dp(log_kappa, epsilon, delta)
     if noise_multiplier is None:

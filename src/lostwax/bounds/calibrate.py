@@ -18,6 +18,8 @@ CLOSE = 2e-5  # relative step in noise from the root to what is returned
 COARSE = 1e-4  # relative width of the ceilings that search for it
 SHARP = 1e-6  # relative width of the ceilings that decide
 MOST_NOISE = 1e12
+TOLD = 0.01  # relative error of the noise up to which a ceiling tells it
+ROUNDED = 1e-10  # relative width that no ceiling is expected to be below
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ def calibrate(
 ) -> Plan:
     """Least noise multiplier, to one part in ten thousand, whose certified ceiling is at most `max_success`.
 
+    Within a thousandth of the baseline it may be a hundredth more than the least; still nearer it is refused.
     Of the success of the best blind guess and its natural log, give one.
     """
     log_kappa = checks.baseline(baseline, log_baseline)
@@ -67,6 +70,7 @@ def calibrate(
             f"Expected max_success={max_success!r} to be above {given}. No noise helps against a blind "
             "guess: raise max_success, or choose a baseline with more candidates."
         )
+    _check_told_apart(target, log_kappa, ROUNDED)
     noise, ceiling = _least_noise(target, log_kappa, rate, count)
     return Plan(noise, epsilon_of(noise, rate, count, delta), delta, ceiling)
 
@@ -95,7 +99,23 @@ def _least_noise(target: float, log_kappa: float, rate: float, steps: int) -> tu
         noise = min(full, noise * math.exp(max(-0.5, min(0.5, move))))
         if abs(move) < CLOSE / 4:
             break
-    return _first_to_meet(target, noise, CLOSE, lambda noise: subsampled(log_kappa, noise, rate, steps, sharp))
+    noise, ceiling = _first_to_meet(
+        target, noise, CLOSE, lambda noise: subsampled(log_kappa, noise, rate, steps, sharp)
+    )
+    _check_told_apart(target, log_kappa, ceiling.relative_width)
+    return noise, ceiling
+
+
+def _check_told_apart(target: float, log_kappa: float, width: float) -> None:
+    """Near the blind guess gamma is kappa (1 + c / s): known to `width`, it tells s to width / log(gamma / kappa).
+
+    What tells it to no better than `TOLD` is refused.
+    """
+    if width > TOLD * (math.log(target) - log_kappa):
+        raise ValueError(
+            f"Expected max_success={target!r} to be further above the baseline: it is too near to tell how much noise "
+            f"it takes, for a ceiling is known here to {width:.0e} of its size. Raise max_success."
+        )
 
 
 def _root(excess: Callable[[float], float], high: float) -> float:

@@ -15,8 +15,9 @@ class Ceiling:
 
     `upper` is the ceiling. `lower` is the success of the best *test* between the two output distributions (or
     the blind guess, where a bound says nothing from below), so the two together show how sharp the number is.
-    `certified` means that both ends are theorems, rounding included; where it is false they are the two-sided
-    confidence limits of a sampled estimate, which is then in `estimate`.
+    `certified` means that both ends are theorems, rounding included. Where it is false, either they are the two-sided
+    confidence limits of a sampled estimate, which is then in `estimate`; or there is none, and the baseline is an upper
+    confidence limit of the blind guess, with which `upper` stands or falls.
     """
 
     log_lower: float
@@ -57,6 +58,11 @@ class Ceiling:
         """gamma / kappa at the upper end (inf beyond the range of floats: use `log_amplification`)."""
         return math.exp(self.log_amplification) if self.log_amplification < 709 else math.inf
 
+    @property
+    def blind_at_most(self) -> bool:
+        """Is the baseline no more than an upper confidence limit of the blind guess?"""
+        return not self.certified and self.estimate is None
+
     def broken_by(self, won: int, games: int) -> bool:
         """Are these more games won than chance allows below the ceiling, by three standard errors or more?"""
         from scipy.stats import binom
@@ -71,6 +77,9 @@ class Ceiling:
     def __str__(self) -> str:
         """One line that a person can read."""
         low, high = _probability(self.log_lower), _probability(self.log_upper)
+        if self.blind_at_most:
+            blind = _probability(self.log_baseline)
+            return f"success at most {high} (blind guess at most {blind}; not certified, {self.method})"
         return (
             f"success {'' if self.certified else 'estimated '}{high if low == high else f'between {low} and {high}'} "
             f"(blind guess {_probability(self.log_baseline)}, {_probability(self.log_amplification)} times that; "

@@ -6,6 +6,7 @@ import math
 from numbers import Real
 
 HIGHEST_STEPS = 10**9
+MOST_RECORDS = 1000
 
 
 def log_baseline(value: float) -> float:
@@ -104,7 +105,7 @@ def steps(value: int) -> int:
 
 def records(value: int) -> int:
     """How many records are rebuilt at once."""
-    return whole("records", value, "It is how many records are to be rebuilt at once.", highest=1000)
+    return whole("records", value, "It is how many records are to be rebuilt at once.", highest=MOST_RECORDS)
 
 
 def _number(name: str, value: float) -> float:

@@ -10,21 +10,28 @@ ADJACENCY = "add or remove one record"
 def epsilon_of(noise_multiplier: float, sample_rate: float, steps: int, delta: float, interval: float = 1e-4) -> float:
     """The epsilon at this delta of T Poisson-sampled Gaussian steps, add-or-remove adjacency, rounded up.
 
-    `interval` is the width of dp-accounting's loss grid: coarser is faster and only raises epsilon. Full batches need
-    none: T steps tell as much as one with less noise.
+    `interval` is the width of dp-accounting's loss grid: coarser is faster and only raises epsilon. Where there is
+    little noise and losses are large, it grows with them: memory goes by losses over their grid. Full batches need
+    none, T steps tell as much as one with less noise, and sampled ones tell no more than these.
     """
     if noise_multiplier == 0:
         return math.inf
+    full = _gaussian_epsilon(math.sqrt(steps) / noise_multiplier, delta)
     if sample_rate == 1:
-        return _gaussian_epsilon(math.sqrt(steps) / noise_multiplier, delta)
+        return full
     from dp_accounting import dp_event
     from dp_accounting.pld import PLDAccountant
     from dp_accounting.privacy_accountant import NeighboringRelation
+    from dp_accounting.rdp import RdpAccountant
 
     step = dp_event.PoissonSampledDpEvent(sample_rate, dp_event.GaussianDpEvent(noise_multiplier))
-    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=interval)
-    accountant.compose(step, steps)
-    return float(accountant.get_epsilon(delta))
+    one = NeighboringRelation.ADD_OR_REMOVE_ONE
+    loss = 1 / (2 * noise_multiplier**2)  # of a step that drew the record, mean
+    grid = PLDAccountant(one, value_discretization_interval=interval * max(1.0, loss)).compose(step, steps)
+    epsilon = float(grid.get_epsilon(delta))
+    if epsilon == math.inf:  # delta is less than what the grid cuts off: Renyi DP cuts nothing off
+        epsilon = float(RdpAccountant(neighboring_relation=one).compose(step, steps).get_epsilon(delta))
+    return min(full, epsilon)
 
 
 def _gaussian_epsilon(mu: float, delta: float) -> float:

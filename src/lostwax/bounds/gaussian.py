@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import gammaln, log_ndtr, ndtri_exp
@@ -22,7 +23,7 @@ def gaussian(log_baseline: float, noise_multiplier: float, steps: int = 1, recor
     log_kappa = checks.log_baseline(log_baseline)
     noise = checks.noise_multiplier(noise_multiplier)
     distance = checks.records(records) * math.sqrt(checks.steps(steps)) / noise
-    return _closed(log_gaussian(log_kappa, distance), log_kappa, "Gaussian closed form")
+    return closed(log_gaussian(log_kappa, distance), log_kappa, "Gaussian closed form")
 
 
 def single_step(log_baseline: float, noise_multiplier: float, sample_rate: float, records: int = 1) -> Ceiling:
@@ -33,8 +34,9 @@ def single_step(log_baseline: float, noise_multiplier: float, sample_rate: float
     log_kappa = checks.log_baseline(log_baseline)
     noise = checks.noise_multiplier(noise_multiplier)
     rate, group = checks.sample_rate(sample_rate), checks.records(records)
-    return _closed(
-        log_single_step(log_kappa, noise, rate, group), log_kappa, "single-step closed form, Poisson sampling", group
+    slack = 1e-14 * group if group > 1 else 0.0  # the log factorials of a group carry an absolute error
+    return closed(
+        log_single_step(log_kappa, noise, rate, group), log_kappa, "single-step closed form, Poisson sampling", slack
     )
 
 
@@ -74,10 +76,15 @@ def normal_quantile(log_probability: float) -> float:
     return z + (log_probability - log_value) / slope
 
 
-def _closed(log_gamma: float, log_kappa: float, method: str, group: int = 1) -> Ceiling:
-    """A closed form, opened by its rounding error and kept inside [kappa, 1)."""
+def closed(log_gamma: float, log_kappa: float, method: str, slack: float = 0.0) -> Ceiling:
+    """A closed form, opened by its rounding error, `slack` of it absolute, and kept inside [kappa, 1)."""
     log_gamma = max(log_gamma, log_kappa)
-    binomial = 1e-14 * group if group > 1 else 0.0  # the log factorials of a group carry an absolute error
-    log_upper = min(0.0, log_gamma * (1 - ROUNDING) + binomial)
-    log_lower = max(log_kappa, min(log_gamma * (1 + ROUNDING) - binomial, -SMALLEST))
+    log_upper = min(0.0, log_gamma * (1 - ROUNDING) + slack)
+    log_lower = max(log_kappa, min(log_gamma * (1 + ROUNDING) - slack, -SMALLEST))
     return Ceiling(log_lower, log_upper, log_kappa, method)
+
+
+def closed_above(log_gamma: float, log_kappa: float, method: str, *exponents: float) -> Ceiling:
+    """A closed form that says nothing from below, where these exponents were added up on the way: each is rounded."""
+    slack = 1e-15 * (1 + abs(log_kappa) + sum(exponents))
+    return replace(closed(log_gamma, log_kappa, method, slack), log_lower=log_kappa)

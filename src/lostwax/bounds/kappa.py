@@ -18,7 +18,12 @@ def log_kappa_ball(eta: float, dimension: int) -> float:
     """Log baseline of a record uniform in the unit ball, rebuilt to a Euclidean distance of eta: eta^d."""
     eta = checks.positive("eta", eta, RADIUS)
     d = checks.whole("dimension", dimension, DIMENSION)
-    return min(0.0, d * math.log(eta))
+    if eta >= 1:
+        raise ValueError(
+            f"Expected eta={eta!r} to be below 1, the radius of the ball: within it of the middle lies every record, "
+            "so that a blind guess always succeeds and no noise lowers that. Choose a smaller eta."
+        )
+    return d * math.log(eta)
 
 
 def log_kappa_gaussian(eta: float, sigma: float, dimension: int) -> float:
@@ -82,7 +87,7 @@ def kappa_from_samples(
 def log_kappa_pixels(dimension: int, tolerance: float, fraction: float) -> float:
     """Log baseline of S3 appendix I: a share `fraction` of d pixels, uniform in [0, 1], within `tolerance`.
 
-    Each pixel is hit with p = min(1, 2 tolerance) by a guess in the middle, independently, so the baseline is the
+    Each pixel is hit with p = 2 tolerance by a guess in the middle, independently, so the baseline is the
     binomial tail P[Binomial(d, p) >= fraction d]. The printed p^(d fraction) leaves out the choice of pixels.
     """
     d = checks.whole("dimension", dimension, DIMENSION)
@@ -90,9 +95,13 @@ def log_kappa_pixels(dimension: int, tolerance: float, fraction: float) -> float
     share = checks.positive("fraction", fraction, "It is the share of pixels that must be close, in (0, 1].")
     if share > 1:
         raise ValueError(f"Expected fraction={fraction!r} to lie in (0, 1]. It is a share, not a count of pixels.")
-    p = min(1.0, 2 * tolerance)
-    if p == 1:
-        return 0.0
+    p = 2 * tolerance
+    if p >= 1:
+        raise ValueError(
+            f"Expected tolerance={tolerance!r} to be below 1/2: within it of mid-grey lies every pixel, so that a "
+            "blind guess always succeeds and no noise lowers that. It is in units of [0, 1]: 32 of 255 levels of "
+            f"grey are 32/255 = {32 / 255:.4f}."
+        )
     hits = np.arange(math.ceil(share * d - 1e-9), d + 1)
     log_choose = gammaln(d + 1) - gammaln(hits + 1) - gammaln(d - hits + 1)
     return min(0.0, float(np.logaddexp.reduce(log_choose + hits * math.log(p) + (d - hits) * math.log1p(-p))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 
@@ -70,7 +71,7 @@ def _limits(ratios: Array, kappa: float, failure: float) -> tuple[float, float]:
     Lower: the test R > t has power 1 - E[R; R <= t], and is diluted where its null probability exceeds kappa.
     """
     half = ratios.size // 2
-    level = float(np.quantile(ratios[:half], 1 - kappa))
+    level = max(float(np.quantile(ratios[:half], 1 - kappa)), sys.float_info.min)  # all may have underflowed
     judge = ratios[half:]
     high = 1 - level * _mean_limit(np.minimum(judge, level) / level, failure, -1) + level * kappa
     size = _mean_limit((judge > level).astype(float), failure, +1)

@@ -6,6 +6,7 @@ import math
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling
+from lostwax.bounds.gaussian import closed_above
 from lostwax.bounds.logs import log, log_add
 
 REMEDY = "It is the epsilon of the privacy guarantee."
@@ -22,11 +23,15 @@ def from_dp(log_baseline: float, epsilon: float, delta: float = 0.0) -> Ceiling:
     log_kappa = checks.log_baseline(log_baseline)
     epsilon = checks.not_negative("epsilon", epsilon, REMEDY)
     delta = checks.not_negative("delta", delta, "It is the delta of the privacy guarantee, at least 0.")
+    if delta >= 1:
+        raise ValueError(
+            f"Expected delta={delta!r} to lie in [0, 1). It is the chance that the guarantee of epsilon fails, for "
+            "instance 1e-5; from 1 on nothing is guaranteed."
+        )
     log_event = log_add(log_kappa + epsilon, log(delta))
     log_complement = log_add(log(-math.expm1(-epsilon)), log_add(log_kappa, log(delta)) - epsilon)
     # 1 - e^-eps (1 - kappa - delta) = (1 - e^-eps) + e^-eps (kappa + delta): positive terms
-    log_upper = min(0.0, log_event, log_complement)
-    return Ceiling(log_kappa, max(log_kappa, log_upper), log_kappa, "(epsilon, delta)-DP")
+    return closed_above(min(0.0, log_event, log_complement), log_kappa, "(epsilon, delta)-DP", epsilon)
 
 
 def exact_reconstruction(candidates: int, epsilon: float) -> Ceiling:
@@ -38,8 +43,8 @@ def exact_reconstruction(candidates: int, epsilon: float) -> Ceiling:
     remedy = "It is the number of equally likely records, at least 2."
     m = checks.whole("candidates", candidates, remedy, lowest=2, highest=2**53)
     epsilon = checks.not_negative("epsilon", epsilon, REMEDY)
-    log_upper = -math.log1p((m - 1) * math.exp(-epsilon))
-    return Ceiling(-math.log(m), log_upper, -math.log(m), "epsilon-DP, exact reconstruction, substitution")
+    log_gamma = -math.log1p((m - 1) * math.exp(-epsilon))
+    return closed_above(log_gamma, -math.log(m), "epsilon-DP, exact reconstruction, substitution", epsilon)
 
 
 def delta_from_success(success: float, epsilon: float) -> float:

@@ -10,6 +10,7 @@ from scipy.special import logsumexp
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling
+from lostwax.bounds.gaussian import closed_above
 from lostwax.bounds.step_law import StepLaw
 
 
@@ -29,9 +30,12 @@ def from_rdp(log_baseline: float, orders: Sequence[float], epsilons: Sequence[fl
         raise ValueError(f"Expected orders above 1, got {a[~(a > 1)][0]}. Leave that order out.")
     if not (eps >= 0).all():
         raise ValueError(f"Expected epsilons of 0 or more, got {eps[~(eps >= 0)][0]}. Leave that order out.")
-    shrink = 1 - 1 / a
-    log_upper = min(0.0, float(np.min(shrink * (log_kappa + eps))))  # (kappa e^eps)^((a - 1) / a)
-    return Ceiling(log_kappa, max(log_kappa, log_upper), log_kappa, "Renyi DP")
+    shrink = -np.expm1(-np.log(a))  # 1 - 1 / a, to the last digit also where a is near 1
+    logs = shrink * (log_kappa + eps)  # (kappa e^eps)^((a - 1) / a)
+    best = int(np.argmin(logs))
+    if logs[best] >= 0:
+        return Ceiling(log_kappa, 0.0, log_kappa, "Renyi DP")
+    return closed_above(float(logs[best]), log_kappa, "Renyi DP", float(eps[best]))
 
 
 def renyi_epsilons(noise_multiplier: float, sample_rate: float, steps: int, orders: Sequence[float]) -> list[float]:

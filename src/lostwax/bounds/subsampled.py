@@ -18,6 +18,7 @@ from lostwax.bounds.tilt import Aim, aim
 METHOD = "privacy-loss distribution, Poisson sampling"
 ATTEMPTS = 6
 WIDEST = 1.0  # cell, as a loss
+NEGLIGIBLE = 40.0  # exp(-40) is below the rounding error
 LEAST_NOISE = 0.01  # below, the two Gaussians are 100 deviations apart: the limit of no noise is the ceiling
 
 
@@ -69,12 +70,18 @@ def _bracket(log_kappa: float, noise: float, rate: float, steps: int, group: int
     """What is known in closed form.
 
     At least the single-step ceiling (ignore the other steps). At most the full-batch ceiling, and at most
-    1 - (1 - q)^(k T) (1 - kappa): when no record of the group is ever drawn, nothing leaks.
+    1 - (1 - q)^(k T) (1 - kappa): when no record of the group is ever drawn, nothing leaks. That is also the least
+    where noise is so little that no step without a record gets as far as one with it: who looks for such a step
+    sees every draw.
     """
     low = single_step(log_kappa, noise, rate, group).log_lower
     full = gaussian(log_kappa, noise, steps, group).log_upper
     log_untouched = steps * group * math.log1p(-rate) + log_one_minus(log_kappa)  # log of 1 - the limit
-    never = min(0.0, log_one_minus(log_untouched) + 1e-13 * (1 - log_untouched))
+    limit, slack = log_one_minus(log_untouched), 1e-13 * (1 - log_untouched)
+    never = min(0.0, limit + slack)
+    far = math.sqrt(2 * (NEGLIGIBLE - log_kappa + math.log(steps)))  # T Phi(-far) <= kappa exp(-NEGLIGIBLE)
+    if 1 / noise > far + 10:  # a step with a record is beyond `far` but for a chance of Phi(-10) = 1e-23
+        low = max(low, min(limit - slack, -SMALLEST))
     return Ceiling(low, max(low, min(full, never)), log_kappa, METHOD)
 
 

@@ -6,6 +6,7 @@ import math
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling
+from lostwax.bounds.gaussian import closed_above
 
 
 def from_zcdp(log_baseline: float, rho: float) -> Ceiling:
@@ -16,4 +17,4 @@ def from_zcdp(log_baseline: float, rho: float) -> Ceiling:
     log_kappa = checks.log_baseline(log_baseline)
     rho = checks.not_negative("rho", rho, "It is the zCDP parameter, T / (2 s^2) for T full-batch Gaussian steps.")
     gap = max(0.0, math.sqrt(-log_kappa) - math.sqrt(rho))
-    return Ceiling(log_kappa, max(log_kappa, -(gap**2)), log_kappa, "zero-concentrated DP")
+    return closed_above(-(gap**2), log_kappa, "zero-concentrated DP", rho)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
@@ -22,6 +23,7 @@ def demo(out: Folder = Path("demo")) -> None:
     """
     from lostwax.demo import run
 
+    _check_writable("demo", out)
     run(out)
 
 
@@ -61,6 +63,7 @@ def audit(
     from lostwax.verbs import report as write
 
     check_folder(out)  # what can be refused is refused before hours of work
+    _check_writable("audit", out)
     limits = None if policy is None else Policy.read(policy)
     result = Recipe.read(recipe).audit(max_minutes=max_minutes)
     page = write(result, out, records=records)  # first: nothing is lost to a closed pipe
@@ -116,4 +119,24 @@ def simulate(
     where = shadows.Ray(address=address, workers=workers) if engine == "ray" else shadows.Local()
     game = {name: said.arguments[name] for name in ("trainer", "threat", "prior", "seed") if name in said.arguments}
     train(said.subject, **game, models=models, store=store, engine=where)
-    print(f"{store} holds {models:,} models of {recipe}.")
+    shelf = shadows.Store(store).shelf(
+        shadows.Game(said.subject, game["trainer"], game["threat"], game["prior"], game.get("seed", 0))
+    )
+    held = len(shelf.present()) * shelf.chunk
+    asked = "" if held == models else f" ({models:,} were asked for; they are kept in chunks of {shelf.chunk:,})"
+    print(f"{store} holds {held:,} models of {recipe}{asked}.")
+
+
+def _check_writable(command: str, out: Path) -> None:
+    """Make a folder where the report will be, and take it away again: permissions alone do not tell."""
+    nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        return  # refused by the command itself
+    try:
+        with TemporaryDirectory(dir=nearest, prefix=".lostwax"):
+            pass
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise OSError(
+            f"{command}: --out {out} cannot be written to: in {nearest}: {why}. Name a folder of your own."
+        ) from error

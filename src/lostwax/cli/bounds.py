@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json as json_format
+import math
 import sys
 from dataclasses import asdict
-from typing import Literal
+from typing import Any, Literal
 
 from lostwax.cli.options import File, Number
 
@@ -41,7 +42,7 @@ def bound(
         epsilon: In place of the noise, where no more is known: the epsilon of the privacy guarantee.
         delta: Its delta.
         json: Print numbers for programs.
-        plot: Also draw the ceiling against the noise, for several baselines, to this file.
+        plot: Also draw the ceiling against the noise, for several baselines, to this file; one that exists is replaced.
     """
     from lostwax.bounds import bound as compute
 
@@ -67,7 +68,7 @@ def bound(
     )
     if json:
         numbers = {"upper": ceiling.upper, "lower": ceiling.lower, "advantage": ceiling.advantage}
-        print(json_format.dumps({**asdict(ceiling), **numbers, "amplification": ceiling.amplification}, indent=1))
+        print(_as_json({**asdict(ceiling), **numbers, "amplification": ceiling.amplification}))
     else:
         print(ceiling)
     if plot is not None:
@@ -112,4 +113,15 @@ def calibrate(
         delta=delta,
         sampling=sampling,
     )
-    print(json_format.dumps(asdict(plan), indent=1) if json else plan)
+    print(_as_json(asdict(plan)) if json else plan)
+
+
+def _as_json(fields: dict[str, Any]) -> str:
+    """Numbers that JSON does not have as words, as in audit.json: "inf"."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: plain(part) for name, part in value.items()}
+        return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json_format.dumps(plain(fields), indent=1, allow_nan=False)

@@ -90,6 +90,10 @@ def _distance(samples: np.ndarray, centre: np.ndarray) -> np.ndarray:
 def _show(log_kappa: float) -> None:
     if log_kappa > -700:
         kappa = _rounded_up(math.exp(log_kappa))
+        if float(kappa) >= 1:
+            raise ValueError(
+                "kappa: a blind guess always succeeds, or all but always: lower eta. No bound helps there."
+            )
         print(f"baseline {kappa} (lostwax bound --baseline {kappa} ...)")
     else:
         shown = f"{math.ceil(log_kappa * 1e6) / 1e6:.6f}"

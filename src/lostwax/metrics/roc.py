@@ -115,9 +115,14 @@ def true_positives(
     enclose q, X_(a) <= q <= X_(b), but for a chance of alpha / 4 on each side, and so G(q) lies between the
     Clopper-Pearson limits of the counts up to X_(a) and up to X_(b), each again but for alpha / 4. By the union
     bound the interval holds for all distributions and every number of games, even where the two samples depend
-    on each other (as with OTHER_SECRETS); within each sample the games must be independent. It is conservative,
-    and mostly as wide as the null is small: at 1,000 null scores and an fpr of 1 % ten of them set the threshold, and
-    an interval that took it for exact can miss the truth half the time (tested). More null scores are the cure.
+    on each other; within each sample the games must be independent.
+
+    With OTHER_SECRETS the null scores are not: each shares a secret with the next. Every other one is, though, and if
+    at most a of all lie up to q, then at most a / 2 do in one of the two halves: six statements, of alpha / 6 each.
+
+    The interval is conservative, and mostly as wide as the null is small: at 1,000 null scores and an fpr of 1 % ten
+    of them set the threshold, and an interval that took it for exact can miss the truth half the time (tested). Below
+    636 null scores (954 with OTHER_SECRETS) the lower limit at an fpr of 1 % is 0. More null scores are the cure.
     """
     check_confidence("true_positives", confidence)
     won, chance = _lower_is_better("true_positives", scores, null_scores, better)
@@ -131,12 +136,9 @@ def true_positives(
             f"{math.ceil(1 / fpr) - 1} or more. Play more games, or ask for a larger fpr."
         )
     threshold = _threshold(chance, kept)
-    tail = (1 - confidence) / 4
-    let_through = bdtr(np.arange(nulls + 1), nulls, fpr)  # P[at most 0, 1, ... of the null scores lie up to q]
-    # a threshold with at most a null scores up to it lies beyond q only if at most a lie up to q: the largest a ...
-    below = int(np.searchsorted(let_through, tail, side="right")) - 1  # ... for which that has chance <= alpha / 4
-    # X_(b) lies below q only if b null scores or more do, of chance 1 - P[at most b - 1]: the least b likewise
-    above = int(np.searchsorted(let_through, 1 - tail, side="left")) + 1
+    parts = 2 if null == Null.OTHER_SECRETS else 1  # of independent null scores each
+    tail = (1 - confidence) / (2 + 2 * parts)
+    below, above = _around_quantile(nulls, fpr, tail, parts)
     fewest = int((won <= _threshold(chance, below)).sum()) if below >= 0 else 0
     most = int((won <= chance[above - 1]).sum()) if above <= nulls else games
     return TruePositives(
@@ -173,3 +175,20 @@ def _threshold(chance: NDArray[np.float64], kept: int) -> float:
     """The largest null score with at most `kept` null scores up to it; nan, which lets nothing through, if none is."""
     fit = chance if kept >= len(chance) else chance[chance < chance[kept]]  # ties with the next one are out
     return float(fit[-1]) if fit.size else math.nan
+
+
+def _around_quantile(nulls: int, fpr: float, tail: float, parts: int) -> tuple[int, int]:
+    """Ranks a, b of null scores with X_(a) <= q <= X_(b), each but for a chance of `tail` in each of the parts.
+
+    a < 0 or b > nulls: there is no such score. Where the scores are not independent, those of each part are, of
+    `nulls // parts` scores; a score that is left over may lie on either side.
+    """
+    each, left = divmod(nulls, parts)
+    let_through = bdtr(np.arange(each + 1), each, fpr)  # P[at most 0, 1, ... of a part lie up to q]
+    # a threshold with at most a null scores up to it lies beyond q only if at most a lie up to q, and so at most
+    # a // parts of some part: the largest a ...
+    below = int(np.searchsorted(let_through, tail, side="right")) - 1  # ... for which that has chance <= tail
+    # X_(b) lies below q only if b null scores or more do, and so (b - left) / parts or more of some part, of chance
+    # 1 - P[at most one less]: the least b likewise
+    above = int(np.searchsorted(let_through, 1 - tail, side="left")) + 1
+    return parts * (below + 1) - 1, parts * (above - 1) + 1 + left

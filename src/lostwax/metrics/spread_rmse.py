@@ -30,8 +30,8 @@ class SpreadRMSE:
         if not varies.any():
             error = torch.zeros(len(guess), dtype=guess.dtype)
         constant = truth[:, ~varies]
-        wrong = ((guess[:, ~varies] - constant).abs() > self.exact * constant.abs().clamp_min(1)).any(1)
-        return torch.where(wrong, torch.inf, error)
+        right = (guess[:, ~varies] - constant).abs() <= self.exact * constant.abs().clamp_min(1)  # NaN is not
+        return torch.where(right.all(1), error, torch.inf)
 
     @classmethod
     def examples(cls) -> tuple[SpreadRMSE, ...]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from lostwax.audits.text import CURES, left_open
 from lostwax.metrics import true_positives
 from lostwax.metrics.estimate import median_interval, wilson
 from lostwax.reports.numerals import SIGN, at_most, count, interval, number, percent
@@ -37,11 +38,13 @@ class Answer(NamedTuple):
 
 def answer(audit: Audit) -> Answer:
     """Can records be rebuilt, how many of how many, compared with what, and what to do."""
-    found = _answer(audit, Tally.of(audit))
+    found = _with_what_is_open(audit, _answer(audit, Tally.of(audit)))
     if audit.ceiling is None:
         return found
+    blind = f", if a blind guess wins at most {percent(audit.ceiling.baseline)}" if audit.ceiling.blind_at_most else ""
     ceiling = (
-        f"Whatever the attack, it succeeds in at most {at_most(audit.ceiling.upper)} of games: training adds noise."
+        f"Whatever the attack, it succeeds in at most {at_most(audit.ceiling.upper)} of games{blind}: training adds "
+        "noise."
     )
     decide = "The ceiling holds for every attack: decide whether it is low enough, or add noise."
     return found._replace(sentences=(*found.sentences, ceiling), advice=(decide, *found.advice[:1]))
@@ -57,6 +60,18 @@ def _answer(audit: Audit, tally: Tally) -> Answer:
     if tally.near and _beyond_chance(audit):
         return _near(audit, tally)
     return _none(audit, tally)
+
+
+def _with_what_is_open(audit: Audit, found: Answer) -> Answer:
+    """No all-clear where something that should have been tried has no answer."""
+    sentences = left_open(audit)
+    if not sentences or found.leaks:
+        return found._replace(sentences=(*found.sentences, *sentences))
+    return found._replace(
+        headline=f"{found.headline.removesuffix('.')}, but not all was tried.",
+        sentences=(*found.sentences, *sentences),
+        advice=(CURES[audit.kind], *found.advice),
+    )
 
 
 def _rebuilt(audit: Audit, tally: Tally) -> Answer:
@@ -84,11 +99,12 @@ def _rebuilt(audit: Audit, tally: Tally) -> Answer:
 def _by_accident(audit: Audit, tally: Tally) -> Answer:
     return Answer(
         leaks=True,
-        headline="Records stay hidden only because training stopped early.",
+        headline="Records stay hidden only until the model is trained to the end.",
         sentences=(
             f"{_came_back(tally, ' from the model as it is')} From the same model trained to the end, "
-            f"{'it does' if tally.played == 1 else f'{count(tally.converged)} do'}: what hides records here is "
-            "accidental noise and no defence.",
+            f"{'it does' if tally.played == 1 else f'{count(tally.converged)} do'}. What hides records here is that "
+            "training stopped early, which is accidental noise and no defence, or that the model was fitted on other "
+            "rows or weights than these.",
         ),
         facts=(
             _rebuilt_fact(tally),
@@ -101,6 +117,7 @@ def _by_accident(audit: Audit, tally: Tally) -> Answer:
         ),
         advice=(
             "Treat this model as one from which records can be rebuilt: better attacks get round such noise.",
+            "See that the audit was given the rows, and the sample weights, that the model was fitted with.",
             "Train with noise that hides any one record (differential privacy). “What protects” below says how much.",
         ),
     )

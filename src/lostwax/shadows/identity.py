@@ -8,30 +8,25 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import sys
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from functools import partial
 from hashlib import sha256
-from pathlib import PurePath
-from types import BuiltinFunctionType, FunctionType, ModuleType
-from typing import Any, Protocol, runtime_checkable
+from types import FunctionType
+from typing import Protocol, runtime_checkable
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lostwax.defences import undefended
 from lostwax.inits import Init, trainable
 from lostwax.provenance import fingerprint
 from lostwax.seeds import GENERATION
 from lostwax.shadows.game import Game
+from lostwax.shadows.own_code import kind
+from lostwax.shadows.values import parts, plain
 from lostwax.trainers import Optimum
 from lostwax.types import Trainer
 
-_PLAIN = (type(None), bool, int, float, str, PurePath, torch.dtype, torch.device)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_SETTLED = {"lostwax", "torch", *sys.stdlib_module_names}  # whose code is known by its name
 
 
 def identity(game: Game) -> dict[str, str]:
@@ -39,7 +34,7 @@ def identity(game: Game) -> dict[str, str]:
     trainer = words("trainer", game.trainer)
     return {
         "net": _ADDRESS.sub("", " ".join(repr(game.net).split())),
-        "net.code": ", ".join(sorted({_kind(type(module)) for module in game.net.modules()})),
+        "net.code": ", ".join(sorted({kind(type(module)) for module in game.net.modules()})),
         **_settings(game.net),
         "net.start": _start(game.net, game.trainer, game.seed),
         **{name: value for name, value in trainer.items() if not name.endswith(".tile")},  # see "tile"
@@ -58,43 +53,20 @@ def key(held: Mapping[str, object]) -> str:
 
 def words(name: str, value: object) -> dict[str, str]:
     """A value and, under dotted names, all that it is made of."""
-    if isinstance(value, np.ndarray | np.generic):
-        value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value.item()
-    if isinstance(value, Tensor):
-        return {name: f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)} #{fingerprint(value)}"}
-    if isinstance(value, _PLAIN):
-        return {name: repr(value)}
+    if (told := plain(value)) is not None:
+        return {name: told}
     if isinstance(value, type):
-        return {name: _kind(value)}
-    if isinstance(value, BuiltinFunctionType) and isinstance(value.__self__, ModuleType | type | None):
-        return {name: f"{value.__module__}.{value.__qualname__}"}  # torch.relu
-    parts = _parts(value)
-    if parts is None:
+        return {name: kind(value)}
+    held = _bound(value) if isinstance(value, FunctionType) else parts(value)
+    if held is None:
         raise ValueError(
             f"Store: cannot tell whether two games are the same, for nothing lasting describes {name}, an object of "
-            f"{_kind(type(value))}. Make it a frozen dataclass whose fields say all that matters, or leave store out."
+            f"{kind(type(value))}. Make it a frozen dataclass whose fields say all that matters, or leave store out."
         )
-    described = {name: _kind(value if isinstance(value, FunctionType) else type(value))}
-    for part, held in parts.items():
-        described |= words(f"{name}.{part}", held)
+    described = {name: kind(value if isinstance(value, FunctionType) else type(value))}
+    for part, inner in held.items():
+        described |= words(f"{name}.{part}", inner)
     return described
-
-
-def _parts(value: Any) -> dict[str, object] | None:
-    """What a value is made of, by name; None for a kind of value that does not say."""
-    if isinstance(value, FunctionType):
-        return _bound(value)
-    if isinstance(value, partial):
-        return {"func": value.func, "args": value.args, "keywords": value.keywords}
-    if is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(name): held for name, held in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return dict(value._asdict())
-    if isinstance(value, tuple | list):
-        return {str(place): held for place, held in enumerate(value)}
-    return None
 
 
 def _bound(function: FunctionType) -> dict[str, object]:
@@ -108,44 +80,15 @@ def _bound(function: FunctionType) -> dict[str, object]:
     return {**defaults, **outer}
 
 
-def _kind(code: type | FunctionType) -> str:
-    """The name of a class or function and, where it is code of the user's, a hash of its source and its bases'."""
-    name = f"{code.__module__}.{code.__qualname__}".removeprefix("builtins.")
-    bases = code.__mro__ if isinstance(code, type) else (code,)
-    theirs = [part for part in bases if part.__module__.split(".")[0] not in _SETTLED]
-    if theirs:
-        return f"{name} #{sha256(''.join(_source(part) for part in theirs).encode()).hexdigest()[:16]}"
-    return code.__qualname__ if name.startswith("lostwax.") else name
-
-
-def _source(code: type | FunctionType) -> str:
-    name = f"{code.__module__}.{code.__qualname__}"
-    try:
-        source = inspect.getsource(code)
-    except TypeError:  # compiled, a part of its library
-        return ""
-    except OSError as error:
-        raise ValueError(
-            f"Store: cannot tell whether two games are the same, for the source of {name} cannot be read, and a change "
-            "in it would go unnoticed. Define it in a file, or leave store out."
-        ) from error
-    if "<lambda>" in name and source.count("lambda") > 1:
-        raise ValueError(
-            f"Store: cannot tell whether two games are the same, for {name} stands in one statement with another "
-            "lambda. Write it as a function with a name (def), or leave store out."
-        )
-    return source
-
-
 def _settings(net: nn.Module) -> dict[str, str]:
     """What modules of the user's own were made with, and hooks: a repr need not tell."""
     described: dict[str, str] = {}
     common = vars(nn.Module())
     for path, module in net.named_modules():
         name = f"net.made_with.{path}" if path else "net.made_with"
-        for kind in ("forward_pre_hooks", "forward_hooks"):
-            for number, hook in enumerate(getattr(module, f"_{kind}").values()):
-                described |= words(f"{name}.{kind}.{number}", hook)
+        for hooks in ("forward_pre_hooks", "forward_hooks"):
+            for number, hook in enumerate(getattr(module, f"_{hooks}").values()):
+                described |= words(f"{name}.{hooks}.{number}", hook)
         if type(module).__module__.split(".")[0] != "torch":
             for attribute, value in vars(module).items():
                 if attribute not in common:

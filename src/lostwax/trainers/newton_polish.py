@@ -149,9 +149,10 @@ def _damped_solve(hessians: Tensor, penalties: Tensor, gradients: Tensor) -> Ten
     """-(H + penalty)^-1 g for each of a stack of problems, with as little damping as Cholesky needs."""
     hessians = hessians + penalties.diag_embed()
     damping = DAMPING * hessians.diagonal(dim1=1, dim2=2).mean() + torch.finfo(hessians.dtype).tiny
-    eye = torch.eye(hessians.shape[-1], dtype=hessians.dtype)
-    while True:
+    eye = torch.eye(hessians.shape[-1], dtype=hessians.dtype, device=hessians.device)
+    while damping.isfinite():
         factors, failed = torch.linalg.cholesky_ex(hessians + damping * eye)
         if not failed.any():
             return -torch.cholesky_solve(gradients[..., None], factors)[..., 0]
         damping = 10 * damping
+    return torch.zeros_like(gradients)  # curvatures beyond all numbers: no step can be told

@@ -22,7 +22,8 @@ class Optimum:
 
     With `mean=True` the loss is averaged over records instead of summed. The bias is not penalised unless
     `penalise_bias`; torch's weight_decay does penalise it: `Optimum(ridge=weight_decay, mean=True,
-    penalise_bias=True)`. No randomness: the optimum is what it is.
+    penalise_bias=True)`. A bias that is not penalised has no optimum where none of the records is of some class. No
+    randomness: the optimum is what it is.
     """
 
     loss: Loss = CrossEntropy()
@@ -70,6 +71,12 @@ class Optimum:
                 "Optimum: expected net to be one linear layer (nn.Linear, perhaps after nn.Flatten), whose objective "
                 f"has one optimum; got {type(net).__name__}. Use GD, SGD or Adam for other nets."
             )
+        if frozen := [name for name, value in net.named_parameters() if not value.requires_grad]:
+            raise ValueError(
+                f"Optimum: expected net to train all of its layer, but {' and '.join(frozen)} is frozen "
+                "(requires_grad=False). Call net.requires_grad_(True), or use GD, SGD or Adam, which leave alone what "
+                "is frozen."
+            )
         check_data(cohort)
         exact = Cohort(cohort.shared.to(torch.float64), cohort.own.to(torch.float64), cohort.index)
         check_outputs(Architecture.of(net, cohort.own.inputs.device, torch.float64), exact, self.loss)
@@ -79,14 +86,14 @@ class Optimum:
         shared, own = cohort.shared, cohort.own[i : i + 1]
         x = torch.cat([shared.inputs.flatten(1), own.inputs[0].flatten(1)]).double()
         table = Records(x, torch.cat([shared.y, own.y[0]]))
-        params = {"weight": torch.zeros_like(layer.weight)}
-        if layer.bias is not None:
-            params["bias"] = torch.zeros_like(layer.bias)
+        params = {name: x.new_zeros(value.shape) for name, value in layer.named_parameters()}  # where the records lie
         result = polish(self.objective(params, len(table)), table, x.new_ones(len(x)))
         if not result.converged:
             raise ValueError(
-                f"Optimum: model {int(cohort.index[i])} has no finite optimum that can be reached: with ridge="
-                f"{self.ridge} the classes may be separable. Set ridge > 0."
+                f"Optimum: model {int(cohort.index[i])} has no finite optimum that can be reached, with ridge="
+                f"{self.ridge} and penalise_bias={self.penalise_bias}. Its classes may be separable, and nothing hold "
+                "back the weights. Set ridge > 0. Or none of its records is of some class, and nothing holds back the "
+                "bias. Set penalise_bias=True."
             )
         return result.model
 

@@ -44,8 +44,15 @@ class Architecture:
 
     @classmethod
     def of(cls, net: nn.Module, device: torch.device, dtype: torch.dtype) -> Architecture:
-        """A copy in training mode, its constants on the device; the user's net stays as it is."""
+        """A copy in training mode, its constants on the device; the user's net stays as it is, and so do the records.
+
+        Nothing in it works in place (`nn.ReLU(inplace=True)`): torch cannot differentiate what overwrites its input,
+        and the first layer's input are the records.
+        """
         ours = deepcopy(net).train()
+        for module in ours.modules():
+            if getattr(module, "inplace", False) is True:
+                module.inplace = False  # type: ignore[assignment]  # torch declares every attribute a tensor or a module
         frozen = {name: value for name, value in ours.named_parameters() if not value.requires_grad}
         constants = {**frozen, **dict(ours.named_buffers())}
         return cls(ours, {name: _cast(value, device, dtype) for name, value in constants.items()})

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import NamedTuple, final
 
@@ -15,7 +16,7 @@ from torch import nn
 from lostwax.inits import Init, LeCunNormal
 from lostwax.losses import CrossEntropy
 from lostwax.schedules import Constant, Schedule
-from lostwax.trainers.refusals import check_data, check_net, check_outputs
+from lostwax.trainers.refusals import check_data, check_loss, check_net, check_outputs, check_takes
 from lostwax.trainers.stacked import Architecture, Params
 from lostwax.trainers.tiles import Tile, default_size, gather, tiles
 from lostwax.types import Cohort, Loss, Records, Release, Step
@@ -55,8 +56,16 @@ class Stepwise(ABC):
     tile: int | None = None
 
     def __post_init__(self) -> None:
-        self._expect("lr", "> 0", isinstance(self.lr, Real) and self.lr > 0)
+        for field in fields(self):
+            self._expect_number(field.name, str(field.type))
+        self._expect("lr", "> 0", self.lr > 0)
+        self._expect("lr", "to be finite", self.lr < math.inf)
         self._expect("weight_decay", ">= 0", self.weight_decay >= 0)
+        self._expect("weight_decay", "to be finite", self.weight_decay < math.inf)
+        name = type(self).__name__
+        check_loss(name, self.loss)
+        check_takes(name, "init", self.init, "a start, such as lw.inits.LeCunNormal()", None, [0], seed=0)
+        check_takes(name, "schedule", self.schedule, "a schedule, such as lw.schedules.Cosine()", 0, 1)
         self._expect("dtype", "torch.float32 or torch.float64", self.dtype in (torch.float32, torch.float64))
         self._expect("tile", ">= 1, or None", self.tile is None or self.tile >= 1)
 
@@ -146,13 +155,24 @@ class Stepwise(ABC):
 
     @final
     def _expect_count(self, name: str) -> None:
+        self._expect_number(name, "int")
+        self._expect(name, ">= 1", getattr(self, name) >= 1)
+
+    @final
+    def _expect_number(self, name: str, declared: str) -> None:
+        """Where a field is declared as a number, it is one, and neither a word nor a tensor."""
         value = getattr(self, name)
-        self._expect(name, "to be a whole number", isinstance(value, Integral))
-        self._expect(name, ">= 1", value >= 1)
+        whole, real = (isinstance(value, kind) and not isinstance(value, bool) for kind in (Integral, Real))
+        if declared == "float":
+            self._expect(name, "to be a number", real)
+        elif declared == "int":
+            self._expect(name, "to be a whole number", whole)
+        elif declared == "int | None":
+            self._expect(name, "to be a whole number, or None", whole or value is None)
 
     def _expect(self, name: str, wanted: str, holds: bool) -> None:
         if not holds:
-            raise ValueError(f"{type(self).__name__}: expected {name} {wanted}, got {getattr(self, name)}.")
+            raise ValueError(f"{type(self).__name__}: expected {name} {wanted}, got {getattr(self, name)!r}.")
 
 
 def _last(trajectory: Trajectory) -> Params:

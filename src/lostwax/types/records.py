@@ -20,7 +20,8 @@ class Records:
     """What somebody wants kept private: inputs `x`, labels `y`, one row a record.
 
     Further leading axes are allowed ((m, k, ...) in a Cohort). `features` are what the net trains on when
-    that is not `x` itself: a frozen backbone's output, while an attack still tries to rebuild `x`.
+    that is not `x` itself: a frozen backbone's output, while an attack still tries to rebuild `x`. Labels that are
+    whole numbers, of whatever size, are kept as int64.
     """
 
     x: Tensor  # (n, ...)
@@ -38,6 +39,8 @@ class Records:
                     f"Records: {name} must have one row a record, as x has: "
                     f"expected {self.x.shape[0]} rows, got shape {tuple(part.shape)}."
                 )
+        if not self.y.is_floating_point() and not self.y.is_complex():
+            object.__setattr__(self, "y", self.y.long())  # frozen: this once
 
     def __len__(self) -> int:
         return int(self.x.shape[0])

@@ -1,13 +1,16 @@
 """Every complaint names the argument, what was expected, what was got."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
+from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier, VotingClassifier
 from sklearn.linear_model import Lasso, LinearRegression, LogisticRegression, LogisticRegressionCV, Ridge
+from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
@@ -143,6 +146,81 @@ def test_other_rows_of_the_same_kind_are_noticed():
             lw.audit(model, (B, targets[1]))
 
 
+def diverged(model, attribute, value):
+    model = model.fit(X, Y)
+    part = model[0] if attribute == "mean_" else model
+    numbers = np.array(getattr(part, attribute), dtype=float)
+    numbers.flat[0] = value
+    setattr(part, attribute, numbers)
+    return model
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    ("model", "attribute"),
+    [
+        (LogisticRegression(), "coef_"),
+        (LogisticRegression(max_iter=2), "intercept_"),
+        (Ridge(), "coef_"),
+        (GaussianNB(), "theta_"),
+        (make_pipeline(StandardScaler(), Ridge()), "mean_"),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore")
+def test_weights_that_are_no_numbers(model, attribute, value):
+    """Newton steps from there would never end, and nothing rebuilt would look like safety."""
+    with pytest.raises(ValueError, match=f"{attribute} of .* holds 1 value that is NaN or infinite: training diverged"):
+        lw.audit(diverged(clone(model), attribute, value), (X, Y))
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_weights_too_large_to_compute_with(early):
+    """Finite, but their gradients are not."""
+    model = LogisticRegression(max_iter=1000).fit(X, Y)
+    model.coef_, model.n_iter_ = model.coef_ * 1e200, np.array([1000 if early else 1])
+    with pytest.raises(ValueError, match="was not fitted on this data"):
+        lw.audit(model, (X, Y))
+
+
+FRAME = pd.DataFrame(X, columns=["a", "b", "c", "d"])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        LogisticRegression(max_iter=2),
+        GaussianNB(),
+        make_pipeline(StandardScaler(), Ridge()),
+        make_pipeline("passthrough", Ridge()),
+        GridSearchCV(Ridge(), {"alpha": [1.0]}, cv=2),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+@pytest.mark.filterwarnings("ignore")
+def test_columns_must_be_the_model_s(model):
+    """Weights belong to the columns in their order, as scikit-learn has it when it predicts."""
+    model = clone(model).fit(FRAME, Y)
+    with pytest.raises(
+        ValueError, match=r"another order.*column 1 is 'c' where .* 'b'. Pass X\[model.feature_names_in_"
+    ):
+        lw.audit(model, (FRAME[["a", "c", "b", "d"]], Y))
+    with pytest.raises(ValueError, match=r"not the model's: column 3 is 'e' where .* was fitted on 'd'"):
+        lw.audit(model, (FRAME.rename(columns={"d": "e"}), Y))
+    for same in (FRAME, X, FRAME.set_axis([0, 1, 2, 3], axis=1)):  # without names there is nothing to compare
+        lw.audit(model, (same, Y), games=2)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_stopped_early_is_at_least_better_than_zero_weights():
+    """The gradient of such a model says nothing; but a solver goes downhill."""
+    for model in (LogisticRegression(max_iter=5), LinearSVC(max_iter=2), Ridge(solver="sag", max_iter=2)):
+        model.fit(X, Y)
+        lw.audit(model, (X, Y), games=2)
+        with pytest.raises(ValueError, match=r"not fitted on this data.*times that of zero weights"):
+            lw.audit(model, (3 * X, np.roll(Y, 50)))
+
+
 def test_published_sums_must_agree_with_the_table():
     with pytest.raises(ValueError, match=r"was not fitted on this data.*does not agree"):
         lw.audit(GaussianNB().fit(X, Y), (broken(9.0), Y))
@@ -174,7 +252,7 @@ def test_games(games):
         lw.audit(MODEL, (X, Y), games=games)
 
 
-@pytest.mark.parametrize("threshold", [0, -1, float("nan")])
+@pytest.mark.parametrize("threshold", [0, -1, float("nan"), float("inf"), 1e300])
 def test_threshold(threshold):
     with pytest.raises(ValueError, match="expected threshold > 0"):
         lw.audit(MODEL, (X, Y), threshold=threshold)

@@ -152,6 +152,32 @@ def test_linear_svc_rebuilds_support_vectors_only():
     assert converged.labels_right[support].all()
 
 
+def one_vs_rest_by_class(X, y, Cs):
+    """What LogisticRegressionCV(solver="liblinear") of scikit-learn 1.5 to 1.7 leaves: a model and a C for each class.
+
+    Newer versions refuse it when fitting; the binary models are theirs, put together as the older ones do.
+    """
+    parts = [LogisticRegression(C=C, solver="liblinear", **TIGHT).fit(X, y == label) for label, C in enumerate(Cs)]
+    model = LogisticRegressionCV(Cs=sorted(Cs), solver="liblinear", **TIGHT)
+    model.classes_, model.C_ = np.arange(len(Cs)), np.array(Cs)
+    model.coef_, model.intercept_ = (np.concatenate([getattr(p, a) for p in parts]) for a in ("coef_", "intercept_"))
+    return model
+
+
+def test_a_penalty_for_each_class():
+    X, y = standardised(load_iris)
+    model = one_vs_rest_by_class(X, y, [1.0, 0.01, 0.3])
+    assert relative_gradient(read(model, (X, y))) < 1e-7
+    assert lw.audit(model, (X, y)).finding("as converged").rebuilt.all()
+    model.C_ = np.full(3, 1.0)  # the first for all
+    with pytest.raises(ValueError, match="was not fitted on this data"):
+        read(model, (X, y))
+    model.solver = "lbfgs"  # one model of all classes has one C
+    model.C_ = np.array([1.0, 0.01, 0.3])
+    with pytest.raises(ValueError, match="a C_ for each class"):
+        read(model, (X, y))
+
+
 @pytest.mark.parametrize(
     "scalers",
     [

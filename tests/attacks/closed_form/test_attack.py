@@ -18,12 +18,13 @@ from lostwax.access import Weights
 from lostwax.adapters.sklearn import read
 from lostwax.attacks import ClosedForm
 from lostwax.attacks.closed_form import attack, missing_row
-from lostwax.losses import SquaredError
+from lostwax.losses import CrossEntropy, SquaredError
 from lostwax.threats import Informed
 from lostwax.trainers import GD
 from lostwax.trainers.newton_polish import polish
 from lostwax.trainers.optimum import Optimum
 from lostwax.types import Hints, Knowledge, Records, Stationary
+from trainers.placed import Placed
 
 
 def standardised(load):
@@ -210,6 +211,49 @@ def test_torch_head_without_a_bias(classes):
     assert ((guess.alternatives.x - cohort.own.x).abs().amax(-1).amin(1) < 1e-6).all()
     right = (guess.records.x - cohort.own.x).abs().amax((1, 2)) < 1e-6
     assert right.double().mean() > 0.5  # the other candidate explains the weights as well, and is sometimes likelier
+
+
+def test_with_one_known_row_the_longer_candidate_is_likelier():
+    """It tells nothing of the spread; what is left is the volume of the records that each candidate stands for."""
+    generator = torch.Generator().manual_seed(0)
+    records = Records(torch.randn(11, 5, generator=generator), torch.arange(11) % 2)
+    known, secrets = records[:1], records[1:]
+    net, trainer, threat = nn.Linear(5, 2, bias=False), Optimum(), Informed(known, label_known=True)
+    cohort = threat.deal(secrets, 10, seed=0)
+    hints = threat.hints(cohort, secrets, seed=0)
+    knowledge = Knowledge(net, trainer, threat, Weights(), secrets)
+    guess = ClosedForm().prepare(knowledge, seed=0)(trainer(net, cohort, seed=0), hints)
+    length = guess.alternatives.x.norm(dim=-1).nan_to_num(nan=0.0)  # (m, candidates)
+    assert (length[:, 0] >= length[:, 1]).all()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("loss", [SquaredError(), CrossEntropy()])
+def test_everything_is_made_where_the_records_lie(bias, loss):
+    generator = torch.Generator().manual_seed(0)
+    classes = isinstance(loss, CrossEntropy)
+    x = torch.randn(12, 3, generator=generator)
+    records = Records(x, torch.arange(12) % 2 if classes else x[:, 0] + torch.randn(12, generator=generator))
+    net, trainer = nn.Linear(3, 2 if classes else 1, bias=bias), Optimum(loss=loss)
+    threat = Informed(records[:8], label_known=True)
+    cohort = threat.deal(records[8:], 2, seed=0)
+    hints = threat.hints(cohort, records[8:], seed=0)
+    knowledge = Knowledge(net, trainer, threat, Weights(), records[8:])
+    with Placed():
+        guess = ClosedForm().prepare(knowledge, seed=0)(trainer(net, cohort, seed=0), hints)
+    assert guess.records.x.isfinite().all()
+
+
+@pytest.mark.parametrize("part", ["known", "prior"])
+def test_features_of_a_backbone_are_refused(classes, part):
+    """It would rebuild the features, which are no record."""
+    known, prior, _ = classes
+    parts = {"known": known, "prior": prior}
+    parts[part] = parts[part].through(nn.Linear(4, 4).double())
+    knowledge = Knowledge(nn.Linear(4, 3), Optimum(), Informed(parts["known"]), Weights(), parts["prior"])
+    assert "trains on features of the records, through a backbone it cannot see" in ClosedForm().objection(knowledge)
+    with pytest.raises(ValueError, match="Use RecoNN"):
+        ClosedForm().prepare(knowledge, seed=0)
 
 
 @pytest.mark.parametrize(

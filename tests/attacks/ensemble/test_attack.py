@@ -175,6 +175,19 @@ def test_objections_and_bad_settings():
     private = replace(GAME, trainer=replace(GD, init=lw.inits.LeCunNormal(seed=None)))
     with pytest.raises(ValueError, match=r"Ensemble cannot play this game: the initialisation is private"):
         ATTACK.prepare(private, seed=0)
+    for trainer in (
+        lw.DPSGD(init=private.trainer.init),
+        lw.defences.Defended(lw.DPSGD(init=private.trainer.init), by=lw.defences.Rounded(torch.bfloat16)),
+    ):
+        assert "the initialisation is private" in ATTACK.objection(replace(GAME, trainer=trainer))
+    assert ATTACK.objection(replace(GAME, trainer=lw.DPSGD())) is None
+    three = torch.stack([(PRIOR.y == label).nonzero()[0, 0] for label in range(3)])
+    assert "needs at least 2 of one class in the prior" in ATTACK.objection(replace(GAME, prior=PRIOR[three]))
+    four = torch.cat([three, (PRIOR.y == 1).nonzero()[1]])
+    assert ATTACK.objection(replace(GAME, prior=PRIOR[four])) is None
+    numbers = Records(PRIOR.x, PRIOR.y.double())
+    assert ATTACK.objection(replace(GAME, prior=numbers[three])) is None
+    assert "needs at least 2 of one class" in ATTACK.objection(replace(GAME, prior=numbers[:1]))
     whole = replace(GAME, prior=Records(PRIOR.x.long(), PRIOR.y))
     assert "floating-point numbers" in ATTACK.objection(whole)
     heads = replace(GAME, prior=Records(PRIOR.x, PRIOR.y, features=PRIOR.x))

@@ -70,6 +70,48 @@ def test_with_a_prior_labels_race_too():
     assert torch.equal(rebuild(release).records.y, cohort.own.y)
 
 
+def test_a_prior_finds_a_secret_that_is_in_some_of_the_steps():
+    """Taken to be in every step, it was pulled to where it is worse than the mean of its class."""
+    attack, trainer = replace(ATTACK, iterations=80, prior=True), replace(TRAINER, steps=40, sample_rate=0.2)
+    rebuild, cohort, release, hints = play(attack, trainer=trainer, games=2)
+    of_class = torch.stack([PRIOR.x[label == PRIOR.y].mean(0) for label in cohort.own.y[:, 0]])
+    blind = (of_class - cohort.own.x[:, 0]).square().mean()
+    assert errors(rebuild(release, hints), cohort).mean() < 0.5 * blind
+
+
+def linear_game(noise, label_known, **fields):
+    """Records of six numbers, which a prior of two hundred spans."""
+    draws = torch.Generator().manual_seed(3)
+    known, prior, secrets = lw.types.Records(torch.rand(300, 6, generator=draws), torch.arange(300) % 3).split(
+        12, 200, 60, seed=0
+    )
+    trainer = lw.DPSGD(lr=0.1, clip=0.5, noise_multiplier=noise, steps=20)
+    threat, net = lw.Informed(known, label_known=label_known), torch.nn.Linear(6, 3)
+    cohort = threat.deal(secrets, 4, seed=0)
+    attack = lw.GradientInversion(iterations=150, **fields)
+    rebuild = attack.prepare(Knowledge(net, trainer, threat, Weights(), prior), seed=1)
+    return rebuild, cohort, trainer(net, cohort, seed=0)
+
+
+def test_with_a_prior_the_error_falls_with_the_noise_to_nothing():
+    """Gradients clipped by what is typical leave an error of 0.005 that no noise explains."""
+    rebuild, cohort, release = linear_game(0.001, label_known=True)
+    assert errors(rebuild(release, lw.types.Hints(labels=cohort.own.y)), cohort).max() < 5e-4
+
+
+def test_the_confidence_is_the_lead_over_another_label_not_over_another_start():
+    rebuild, cohort, release = linear_game(0.5, label_known=False)  # three starts
+    told = [rebuild(release, lw.types.Hints(labels=torch.full_like(cohort.own.y, label))) for label in range(3)]
+    leads = torch.stack([guess.confidence for guess in told]).sort(dim=0).values  # over no record at all
+    torch.testing.assert_close(rebuild(release).confidence, leads[2] - leads[1], rtol=0.02, atol=0.02)
+
+
+def test_a_class_that_no_record_at_hand_has():
+    rebuild, cohort, release = linear_game(0.5, label_known=True)
+    with pytest.raises(ValueError, match=r"of class 3, and no known or prior record is.*Add some to the prior"):
+        rebuild(release, lw.types.Hints(labels=torch.full_like(cohort.own.y, 3)))
+
+
 def test_more_starts_never_fit_worse():
     misfits = []
     for restarts in (1, 3):
@@ -113,6 +155,10 @@ def test_memory_for_fewer_models_at_a_time_changes_nothing(monkeypatch):
     [
         ({"trainer": lw.GD()}, "the trainer is GD"),
         ({"threat": lw.Informed(KNOWN, parts=torch.ones(1, 8, 8).triu().bool())}, "no use of the parts"),
+        (
+            {"trainer": replace(TRAINER, sample_rate=0.3)},
+            "sample_rate=0.3 it is in some. Use GradientInversion(prior=True)",
+        ),
         ({"prior": replace(PRIOR, features=PRIOR.x.flatten(1))}, "through a backbone"),
         ({"prior": replace(PRIOR, y=PRIOR.y.float())}, "numbers without end"),
     ],

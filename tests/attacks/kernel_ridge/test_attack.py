@@ -89,6 +89,19 @@ def test_tables_and_real_valued_labels():
     assert (guess.y - cohort.own.y).square().mean() < 0.01 * records.y.var()
 
 
+def test_a_record_may_move_the_last_digits_of_a_victim_in_float64():
+    """Below the precision of the prior, which is in float32, but not below that of the release."""
+
+    def whisper(net, cohort, *, seed):
+        loud = Leaks()(net, cohort, seed=seed).params
+        return Release({name: 1 + 1e-8 * value.double() for name, value in loud.items()})
+
+    whisper.tile_size = Leaks().tile_size
+    (error, blind), guess, _ = errors(ATTACK.prepare(knowledge(whisper), seed=0), whisper)
+    assert error.mean() < 0.05 * blind.mean()
+    assert guess.records.x.dtype == PRIOR.x.dtype == torch.float32
+
+
 def test_a_class_of_one_record():
     """Its one model explains no other, and is explained by no other class."""
     rows = torch.cat([(PRIOR.y != 2).nonzero()[:, 0], (PRIOR.y == 2).nonzero()[:1, 0]])

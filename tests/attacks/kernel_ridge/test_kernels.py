@@ -47,9 +47,19 @@ def test_errors_of_records_left_out(kernel):
     errors = solve(matrix, CENTRED, ridge).left_out
     for left in range(0, 30, 7):
         rest = torch.arange(30) != left
-        weights = torch.linalg.solve(matrix[rest][:, rest] + ridge * torch.eye(29), CENTRED[rest])
-        error = (matrix[left, rest] @ weights - CENTRED[left]).square().mean()
+        mean = RECORDS[rest].mean(0)  # of those that are left
+        weights = torch.linalg.solve(matrix[rest][:, rest] + ridge * torch.eye(29), RECORDS[rest] - mean)
+        error = (mean + matrix[left, rest] @ weights - RECORDS[left]).square().mean()
         assert errors[left] == pytest.approx(float(error), rel=1e-8)
+
+
+def test_the_median_is_of_rows_and_others():
+    for count in (2, 3, 5):
+        assert median_distance(torch.eye(count, dtype=torch.float64) / 2) == pytest.approx(1)
+    here = products(ROWS[:4], ROWS[:4])
+    between = torch.pdist(ROWS[:4]).square()
+    assert median_distance(here) == pytest.approx(float(between.median()))
+    assert median_distance(torch.ones(1, 1, dtype=torch.float64)) > 0
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -17,6 +17,23 @@ def classes_of(y):
     return [(y == label).nonzero()[:, 0] for label in torch.unique(y)]
 
 
+@pytest.mark.parametrize("sizes", [(1, 2, 1, 1), (1, 1, 1, 1), (2, 2, 2, 2), (1, 9, 9, 9)])
+def test_the_error_foretold_where_models_say_nothing(sizes):
+    """It is about as large as the error, however few there are of a class, and not much smaller."""
+    draw, foretold, wrong = torch.Generator().manual_seed(0), 0.0, 0.0
+    rows = torch.split(torch.arange(sum(sizes)), sizes)
+    for _ in range(20):
+        seen, answers, other = (
+            torch.randn(count, columns, generator=draw, dtype=torch.float64)
+            for count, columns in ((sum(sizes), 30), (sum(sizes), 40), (10, 30))
+        )
+        found = Regression.fit(seen, answers, rows)
+        guesses, doubts = found(other)  # (classes, 10, d), (classes, 10)
+        foretold += found.error * float(doubts.mean())
+        wrong += float((guesses - torch.randn(guesses.shape, generator=draw, dtype=torch.float64)).square().mean())
+    assert 0.7 * wrong < foretold < 3 * wrong
+
+
 @pytest.mark.parametrize("strength", [1.0, 0.01, 0.0])
 def test_the_choice_is_that_of_trying_everything(strength, monkeypatch):
     _, table, _ = shadow_tables(lw.KernelRidge(), knowledge(Leaks(strength=strength)), 0)

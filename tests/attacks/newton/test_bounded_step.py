@@ -29,6 +29,17 @@ def test_without_bounds_it_is_the_least_squares_solution():
     torch.testing.assert_close(solve(jacobian, residual, -anywhere, anywhere), expected, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("number", [torch.nan, 0.0], ids=str)
+def test_a_problem_without_curvature_goes_nowhere_and_holds_nobody_up(number):
+    jacobian, residual = problems(2, 8)
+    anywhere = torch.full((8,), torch.inf, dtype=torch.float64)
+    alone = solve(jacobian[1:], residual[1:], -anywhere, anywhere)
+    jacobian[0] = number  # the training of the first diverges
+    found = solve(jacobian, residual, -anywhere, anywhere)
+    assert (found[0] == 0).all()
+    torch.testing.assert_close(found[1:], alone)
+
+
 @pytest.mark.parametrize("width", [0.01, 0.3, 3.0])
 def test_within_bounds_it_is_scipys(width):
     jacobian, residual = problems(4, 10)

@@ -1,10 +1,13 @@
 """More than one unknown record."""
 
+from itertools import combinations_with_replacement, product
+
 import pytest
 import torch
 
 import lostwax as lw
 from lostwax.attacks.newton import Newton
+from lostwax.attacks.newton.bank import Bank, ways
 from lostwax.audits.matching import one_by_one
 from lostwax.types import Hints, Knowledge
 
@@ -53,6 +56,39 @@ def test_products_look_for_two_records_as_well():
     guess = one_by_one(inverter(SHORT(net, cohort, seed=0), Hints(labels=cohort.own.y)), cohort.own)
     blind = (prior.x.mean(0) - cohort.own.x[0]).square().mean()
     assert (guess.records.x[:, 0] - cohort.own.x[0]).square().mean() < blind / 2
+
+
+def test_ways_are_counted_before_they_are_made():
+    """One model each: ten classes have a hundred million ways to be those of eight secrets."""
+    assert ways(10, 3, in_any_order=True) == len(list(combinations_with_replacement(range(10), 3))) == 220
+    assert ways(10, 3, in_any_order=False) == len(list(product(range(10), repeat=3))) == 1_000
+    known, prior = DIGITS.split(40, 100, seed=0)
+
+    def objection(secrets, trainer, prior=prior):
+        threat = lw.Informed(known[known.y < 5], secrets=secrets)
+        return Newton().objection(Knowledge(lw.nets.mlp(64, 30, 10), trainer, threat, lw.Weights(), prior))
+
+    batches = lw.SGD(lr=0.2, batch_size=14, epochs=4, dtype=torch.float64)
+    assert "8 secrets can be of 10 classes in 24,310 ways" in objection(8, SHORT)
+    assert "5 secrets can be of 10 classes in 100,000 ways" in objection(5, batches)
+    assert "Play for fewer secrets, or among fewer classes." in objection(20, batches)
+    assert objection(6, SHORT) is None
+    assert objection(4, batches) is None
+    assert objection(8, SHORT, prior[prior.y < 3]) is None
+
+
+def test_the_nearest_model_of_every_class():
+    """The least distance of each, and who has it, by looking at them one by one."""
+    draw = torch.Generator().manual_seed(0)
+    distance = torch.rand(12, 5, generator=draw)
+    distance[:, 4] = torch.inf
+    group = torch.tensor([0, 1, 2, 2, 0, 1, 2, 0, 0, 1, 1, 2])
+    empty = torch.empty(0)
+    least, nearest = Bank(empty, empty, empty, ((0,), (1,), (2,)), group, None)._nearest(distance)
+    for c in range(3):
+        rows = (group == c).nonzero()[:, 0]
+        assert torch.equal(least[c], distance[rows].min(0).values)
+        assert torch.equal(nearest[c], rows[distance[rows].min(0).indices])
 
 
 @pytest.mark.slow

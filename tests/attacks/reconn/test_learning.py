@@ -43,6 +43,8 @@ def test_tables_that_will_not_do_are_refused():
         ATTACK.learn(game, good._replace(records=PRIOR[:9]), good, seed=0)
     with pytest.raises(ValueError, match="1 of 10 shadow models hold NaN"):
         ATTACK.learn(game, good, good._replace(seen=good.seen.index_fill(0, torch.tensor(3), torch.nan)), seed=0)
+    with pytest.raises(ValueError, match=r"^KernelRidge: 10 of 10 shadow models hold NaN"):
+        good._replace(seen=good.seen * torch.nan).checked("KernelRidge")
     whole = replace(game, prior=Records(PRIOR.x.long(), PRIOR.y))
     with pytest.raises(ValueError, match="floating-point"):
         ATTACK.learn(whole, good, good, seed=0)

@@ -77,7 +77,7 @@ def test_sets_that_classes_do_not_divide():
 def test_too_few_records_of_a_class():
     sentence = objection(prior=PRIOR[:12], threat=lw.Weak(size=9))
     assert "a training set takes 3 records of class" in sentence
-    assert "needs 6 in the prior" in sentence
+    assert "needs 12 in the prior" in sentence
 
 
 def test_secrets_that_the_adversary_has():

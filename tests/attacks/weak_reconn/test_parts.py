@@ -12,7 +12,7 @@ from attacks.weak_reconn.game import NET, PRIOR, QUICK, THREAT, TRAINER, knowled
 from lostwax.attacks.weak_reconn.heads import Heads
 from lostwax.attacks.weak_reconn.lessons import lessons_for, split
 from lostwax.attacks.weak_reconn.neurons import Neurons
-from lostwax.attacks.weak_reconn.sought import Sought, mean_errors, nearest, softmin
+from lostwax.attacks.weak_reconn.sought import Sought, mean_errors, nearest, of_others, softmin
 from lostwax.attacks.weak_reconn.training import Lessons, loss_of
 from lostwax.decoders import Span
 from lostwax.shadows import Game
@@ -119,10 +119,14 @@ def test_every_step_has_fresh_heads_and_a_fixed_set_comes_again():
     torch.manual_seed(0)
     fresh = [tokens for tokens, _ in some.batches(range(12), 16, None)]
     assert len(torch.cat(fresh).flatten(1).unique(dim=0)) == 12 * 16
-    again = [tokens for tokens, _ in some.batches(range(12), 16, 40)]
-    assert len(torch.cat(again).flatten(1).unique(dim=0)) == 32  # two whole batches
+    again = [secrets for _, secrets in some.batches(range(15), 16, 40)]
+    sets, times = torch.cat(again).flatten(1).unique(dim=0, return_counts=True)
+    assert len(sets) == 40  # which is no multiple of 16
+    assert times.eq(15 * 16 // 40).all()
     for batch in again:
         assert len(batch.flatten(1).unique(dim=0)) == 16
+    whole = [tokens for tokens, _ in some.batches(range(12), 16, 32)]
+    assert len(torch.cat(whole).flatten(1).unique(dim=0)) == 32
 
 
 def test_tokens_stand_beside_their_own_secrets():
@@ -152,7 +156,40 @@ def test_no_record_is_both_learnt_from_and_tested_on():
     assert torch.bincount(many.y).min() >= 20
     assert len(few) > len(many)
     few, _ = split(knowledge(threat=lw.Weak(size=6)), 0.999, 0)
-    assert torch.bincount(few.y).tolist() == [2, 2, 2]  # a training set can still be dealt
+    assert torch.bincount(few.y).tolist() == [4, 4, 4]  # two training sets can still be dealt
+
+
+@pytest.mark.parametrize(("each", "size", "tested"), [(20, 3, 8), (100, 30, 50), (4, 3, 2), (41, 6, 16), (400, 3, 20)])
+def test_it_is_tested_on_several_sets(each, size, tested):
+    """On eight at once, or half of the prior where that is less; a share of it where that is more."""
+    prior = Records(torch.rand(3 * each, 1, 8, 8, generator=RANDOM), torch.arange(3 * each) % 3)
+    _, held = split(knowledge(threat=lw.Weak(size=size), prior=prior), 0.05, 0)
+    assert torch.bincount(held.y).tolist() == [tested] * 3
+
+
+def test_the_sets_it_is_tested_on_differ_in_a_small_prior():
+    """Or else its errors to its own set and to another's would be the same, and a good guess would count as chance."""
+    small = PRIOR[torch.cat([(PRIOR.y == label).nonzero()[:4, 0] for label in range(3)])]
+    game = knowledge(prior=small)
+    assert QUICK.objection(game) is None
+    assert "needs 4 in the prior" in QUICK.objection(knowledge(prior=small[1:]))
+    course = lessons_for(QUICK, game, Span.of(small.x), (0, 1, 2), 0)
+    wanted = course.sought.of_each(course.unseen[1])
+    assert len(wanted.flatten(1).unique(dim=0)) == 2**3
+    assert (wanted != of_others(wanted)).flatten(2).any(2).all()
+
+
+def test_chance_is_told_by_the_head_before_or_a_neighbour_without_its_records():
+    secrets = torch.rand(6, 2, 1, 2, 2, generator=RANDOM)
+    assert torch.equal(of_others(secrets.unsqueeze(2)), secrets.unsqueeze(2).roll(1, 0))
+    wanted = torch.stack([secrets, secrets.roll(1, 1)], 2)  # (m, g, r, ...)
+    wanted[2, 0, 1] = wanted[1, 0, 0]  # these two share a record of the first guess
+    others = of_others(wanted)
+    assert torch.equal(others[2, 0], wanted[3, 0])
+    assert torch.equal(others[2, 1], wanted[1, 1])
+    assert torch.equal(others[1], wanted[0])
+    alone = secrets[:1].unsqueeze(2).expand(3, -1, -1, -1, -1, -1)
+    assert torch.equal(of_others(alone), alone)  # no other set at all
 
 
 def test_copies_are_seen_through_the_backbone_and_never_tested_on():

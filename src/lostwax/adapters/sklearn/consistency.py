@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
 
 from lostwax.equations import unexplained
+from lostwax.losses import Tweedie
 from lostwax.types import Fitted, Records, Stationary, Sums
 
 # Scores are shares of the squared gradient that an unrelated sample of the same size gives. On the very table, solvers
 # with their default tolerance were seen to leave up to 0.29 (digits, C = 100).
 UNRELATED = 0.4  # surely not this table
 DOUBTFUL = 0.01  # worth a note
+# A solver that ran out of iterations leaves any score; but it began at zero, or better, and went downhill. Of 1,258
+# honest models stopped early (logistic regression by six solvers, LinearSVC, ridge; 1 to 100 iterations; C from 1e-4 to
+# 1e6; iris, wine, breast cancer, digits and diabetes, standardised and not) the worst, one pass of sag over wine as it
+# is, had 1.12 times the objective of zero weights. On the same table with its columns reversed 38 % have more than 1.5,
+# with its labels shifted by a third of the rows 65 %.
+WORSE_THAN_NOTHING = 1.5
 SMALL = 1e-3  # against the gradient at zero weights: below it the model fits the table, whatever the rest says
 
 
@@ -27,10 +35,17 @@ def check_same_data(fitted: Fitted, precision: float = 2.3e-16) -> str | None:
         return None
     score = score_statistic(fitted.model, fitted.table, fitted.weight)
     distance = f"the gradient at its weights is {score**0.5:.2g} times what an unrelated sample of this size would give"
-    if score > UNRELATED and not fitted.model.stopped_early:  # a few iterations leave as much as another table would
+    cure = "Pass the very rows, labels and sample_weight it was fitted on."
+    early = fitted.model.stopped_early and math.isfinite(score)  # a few iterations leave as much as another table would
+    if not score <= UNRELATED and not early:
         raise ValueError(
             f"audit: {fitted.name} was not fitted on this data (X, y), or stopped far from its optimum: {distance} "
-            f"(expected < {UNRELATED**0.5:.2g}). Pass the very rows, labels and sample_weight it was fitted on."
+            f"(expected < {UNRELATED**0.5:.2g}). {cure}"
+        )
+    if early and not (worse := beside_zero_weights(fitted)) <= WORSE_THAN_NOTHING:
+        raise ValueError(
+            f"audit: {fitted.name} was not fitted on this data (X, y): its objective is {worse:.2g} times that of zero "
+            f"weights, where every solver begins (expected < {WORSE_THAN_NOTHING}). {cure}"
         )
     return f"far from its optimum, or not fitted on this very table: {distance}." if score > DOUBTFUL else None
 
@@ -44,18 +59,34 @@ def score_statistic(model: Stationary, table: Records, weight: torch.Tensor) -> 
     """
     gradient, _ = unexplained(model, table, weight)
     square = gradient.square().sum(0)  # (d + 1,)
-    at_zero = replace(
-        model,
-        weight=torch.zeros_like(model.weight),
-        bias=None if model.bias is None else torch.zeros_like(model.bias),
-    )
-    each, each_at_zero = (_squares(part, table, weight) for part in (model, at_zero))
-    moved = each > 0
+    each, each_at_zero = (_squares(part, table, weight) for part in (model, _at_zero(model)))
+    moved = each != 0  # NaN is not 0, and must be seen
     if not moved.any():
         return 0.0
     score = max(float(square.sum() / each.sum()), float((square / each)[moved].median()))
     beside_zero = float(square.sum() / each_at_zero.sum().clamp_min(1e-300))
     return score if beside_zero > SMALL else min(score, beside_zero)
+
+
+def beside_zero_weights(fitted: Fitted) -> float:
+    """The objective of the model over that of zero weights; 0 where the loss, known up to a constant, has no ratio."""
+    if fitted.model is None or isinstance(fitted.model.loss, Tweedie):
+        return 0.0
+    ours, zero = (_objective(part, fitted.table, fitted.weight) for part in (fitted.model, _at_zero(fitted.model)))
+    return ours / max(zero, 1e-300)
+
+
+def _objective(model: Stationary, table: Records, weight: torch.Tensor) -> float:
+    """sum_i w_i loss_i + sum_c (ridge_c |W_c|^2 + bias_ridge_c b_c^2) / 2."""
+    penalty = model.ridge @ model.weight.square().sum(1)
+    if model.bias is not None:
+        penalty = penalty + model.bias_ridge @ model.bias.square()
+    return float(weight @ model.loss(model.outputs(table.x), table.y) + penalty / 2)
+
+
+def _at_zero(model: Stationary) -> Stationary:
+    bias = None if model.bias is None else torch.zeros_like(model.bias)
+    return replace(model, weight=torch.zeros_like(model.weight), bias=bias)
 
 
 def _squares(model: Stationary, table: Records, weight: torch.Tensor) -> torch.Tensor:
@@ -68,7 +99,7 @@ def _check_sums(fitted: Fitted, sums: Sums, tolerance: float) -> None:
     gap, _ = unexplained(sums, fitted.table, fitted.weight)
     r, f = sums.factors(fitted.table, fitted.weight)
     size = r.abs().mT @ f.abs() + sums.total().abs()
-    if (gap.abs() > tolerance * size.clamp_min(1e-300)).any():
+    if not (gap.abs() <= tolerance * size.clamp_min(1e-300)).all():
         raise ValueError(
             f"audit: {fitted.name} was not fitted on this data (X, y): {sums.source} does not agree with the table. "
             "Pass the very rows, labels and sample_weight it was fitted on."

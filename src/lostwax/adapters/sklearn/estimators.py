@@ -24,7 +24,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
-from lostwax.adapters.sklearn.inputs import class_numbers, regression_targets
+from lostwax.adapters.sklearn.inputs import class_numbers, published, regression_targets
 from lostwax.adapters.sklearn.refusals import not_covered, refusal
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie
 from lostwax.types import Loss, Stationary, Sums
@@ -88,15 +88,18 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if not getattr(estimator, "refit", True):
         raise not_covered(estimator, "refit=False", "refit=True")
     chosen = "_" if hasattr(estimator, "C_") else ""  # LogisticRegressionCV: what it settled on
-    C = float(np.ravel(getattr(estimator, f"C{chosen}"))[0])
-    l1_ratio = np.ravel(np.asarray(getattr(estimator, f"l1_ratio{chosen}", None), dtype=object))[0] or 0.0
+    l1_ratios = np.ravel(np.asarray(getattr(estimator, f"l1_ratio{chosen}", None), dtype=object))
     penalty = getattr(estimator, "penalty", "l2")  # older versions say it with words, newer with C and l1_ratio
-    if penalty in ("l1", "elasticnet") or (penalty != "l2" and l1_ratio != 0):
+    if penalty in ("l1", "elasticnet") or (penalty != "l2" and any(ratio for ratio in l1_ratios)):
         raise not_covered(estimator, "an L1 penalty", "an L2 penalty alone")
     several = len(estimator.classes_) > 2
     one_vs_rest = _is_liblinear(estimator) or getattr(estimator, "multi_class", "auto") == "ovr"
     loss = CrossEntropy() if several and not one_vs_rest else BinaryCrossEntropy()
-    ridge = 0.0 if penalty is None else 1 / C  # C sum of losses + |W|^2 / 2
+    C = np.ravel(np.asarray(getattr(estimator, f"C{chosen}"), dtype=np.float64))
+    if not one_vs_rest and len(set(C.tolist())) > 1:
+        raise not_covered(estimator, f"a C_ for each class ({C.tolist()})", "one C for all, unless one-vs-rest")
+    # C_c sum of losses + |W_c|^2 / 2: one-vs-rest chooses a C for each class, of which older versions keep a list
+    ridge = 0.0 if penalty is None else 1 / (C if one_vs_rest and several else C[0])
     model = _linear(estimator, loss, ridge, penalised_bias=_is_liblinear(estimator))
     return _classified(estimator, y, weight, model)
 
@@ -130,8 +133,8 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 
 @read_estimator.register(GaussianNB)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    counts = torch.from_numpy(np.asarray(estimator.class_count_, dtype=np.float64))
-    means = torch.from_numpy(np.asarray(estimator.theta_, dtype=np.float64))
+    counts = torch.from_numpy(published(estimator, "class_count_"))
+    means = torch.from_numpy(published(estimator, "theta_"))
     sums = Sums("GaussianNB's class means", means * counts[:, None], counts, by_label=True, weighted=True)
     note = "class_count_ gives the label away, theta_ the row: n_c theta_c less the known rows of class c."
     numbers = class_numbers(y, estimator.classes_)
@@ -162,11 +165,11 @@ def _classified(estimator: Any, y: Array, weight: Tensor, model: Stationary) -> 
 
 
 def _linear(estimator: Any, loss: Loss, ridge: Any, *, penalised_bias: bool = False) -> Stationary:
-    weight = torch.from_numpy(np.atleast_2d(np.asarray(estimator.coef_, dtype=np.float64)))  # (c, d)
+    weight = torch.from_numpy(np.atleast_2d(published(estimator, "coef_")))  # (c, d)
     c, d = weight.shape
     bias = None
     if estimator.fit_intercept:
-        bias = torch.from_numpy(np.broadcast_to(np.asarray(estimator.intercept_, dtype=np.float64), (c,)).copy())
+        bias = torch.from_numpy(np.broadcast_to(published(estimator, "intercept_"), (c,)).copy())
     strength = torch.from_numpy(np.broadcast_to(np.asarray(ridge, dtype=np.float64), (c,)).copy())
     # liblinear appends a column of `intercept_scaling` and penalises its weight b / intercept_scaling like the others
     scaling = getattr(estimator, "intercept_scaling", 1.0)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lostwax.adapters.finite import check_finite
 from lostwax.types import Records
 
 
@@ -38,10 +39,36 @@ def features(X: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     return values
 
 
-def column_names(X: Any, estimator: Any) -> tuple[str, ...]:
-    """The names that a frame gives its columns, or that the estimator remembers from the frame it was fitted on."""
-    names = X.columns if hasattr(X, "columns") else getattr(estimator, "feature_names_in_", ())
-    return tuple(str(name) for name in names)
+def published(estimator: Any, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """A fitted attribute in float64, if it is made of numbers: it may come from training that diverged, or a file."""
+    values = np.asarray(getattr(estimator, name), dtype=np.float64)
+    check_finite(f"{name} of {type(estimator).__name__}", values)
+    return values
+
+
+def column_names(X: Any, steps: list[Any]) -> tuple[str, ...]:
+    """The names that a frame gives its columns, or that the model remembers from the frame it was fitted on.
+
+    Where both have names they must agree, as scikit-learn has it when it predicts: the weights belong to the columns in
+    their order. `steps` are the model and the parts of a pipeline, of which the first that remembers names counts.
+    """
+    remembered = next((list(step.feature_names_in_) for step in steps if hasattr(step, "feature_names_in_")), [])
+    given = list(X.columns) if hasattr(X, "columns") else remembered
+    if remembered and all(isinstance(name, str) for name in given) and given != remembered:
+        place = next(i for i, (ours, theirs) in enumerate(zip(given, remembered, strict=True)) if ours != theirs)
+        found = (
+            f"column {place} is {given[place]!r} where {type(steps[0]).__name__} was fitted on {remembered[place]!r}"
+        )
+        if sorted(given) == sorted(remembered):
+            raise ValueError(
+                f"audit: the columns of X are in another order than the model's: {found}. "
+                "Pass X[model.feature_names_in_]."
+            )
+        raise ValueError(
+            f"audit: the columns of X are not the model's: {found}. Pass the data the model was fitted on, with its "
+            "columns as in model.feature_names_in_."
+        )
+    return tuple(str(name) for name in given)
 
 
 def precision(X: Any) -> float:

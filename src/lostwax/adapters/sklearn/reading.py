@@ -29,6 +29,7 @@ def read(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted:
     weight = inputs.weights(sample_weight, len(x))
     _check_fitted(estimator, x.shape[1])
     *scalers, last = _steps(estimator)
+    columns = inputs.column_names(X, [estimator, *scalers, last])
     reading = read_estimator(last, labels, weight)
     scaling = read_scalers(scalers, x, weight)
     fitted = Fitted(
@@ -39,7 +40,7 @@ def read(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted:
         sums=(*scaling.sums, *(scaling.unscaled(part) for part in reading.sums)),
         extremes=scaling.extremes,
         classes=reading.classes,
-        columns=inputs.column_names(X, estimator),
+        columns=columns,
         notes=reading.notes + scaling.notes,
     )
     doubt = check_same_data(fitted, precision=inputs.precision(X))

@@ -9,6 +9,7 @@ import torch
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from torch import Tensor
 
+from lostwax.adapters.sklearn.inputs import published
 from lostwax.types import Extremes, Sums
 
 AGREES = 1e-9  # of a column's spread: the scaler was fitted on this very table
@@ -49,7 +50,7 @@ def read_scalers(scalers: list[Any], x: Tensor, weight: Tensor) -> Scaling:
 def _standard(scaler: Any, before: Scaling, x: Tensor, weight: Tensor) -> Scaling:
     sums, notes = before.sums, before.notes
     if scaler.mean_ is not None:
-        mean = torch.from_numpy(scaler.mean_)
+        mean = torch.from_numpy(published(scaler, "mean_"))
         fitted_with = _weights_of(mean, float(torch.as_tensor(scaler.n_samples_seen_).max()), before, x, weight)
         if fitted_with is None:
             notes = (*notes, "StandardScaler was not fitted on this table and is taken as public.")
@@ -64,7 +65,7 @@ def _standard(scaler: Any, before: Scaling, x: Tensor, weight: Tensor) -> Scalin
                 "the known rows), whatever the model behind it does. Fit the scaler on public data.",
             )
     centre = torch.from_numpy(scaler.mean_) if scaler.with_mean else torch.zeros_like(x[0])
-    spread = torch.from_numpy(scaler.scale_) if scaler.with_std else torch.ones_like(x[0])
+    spread = torch.from_numpy(published(scaler, "scale_")) if scaler.with_std else torch.ones_like(x[0])
     return _after(before, centre, spread, sums, before.extremes, notes)
 
 
@@ -87,14 +88,14 @@ def _weights_of(mean: Tensor, count: float, before: Scaling, x: Tensor, weight: 
 def _min_max(scaler: Any, before: Scaling, x: Tensor) -> Scaling:
     extremes, notes = before.extremes, before.notes
     first = bool((before.shift == 0).all() and (before.scale == 1).all())
-    low, high = torch.from_numpy(scaler.data_min_), torch.from_numpy(scaler.data_max_)
+    low, high = (torch.from_numpy(published(scaler, name)) for name in ("data_min_", "data_max_"))
     if first and torch.equal(low, x.amin(0)) and torch.equal(high, x.amax(0)):
         extremes = (*extremes, Extremes("MinMaxScaler's range", low, high))
         notes = (*notes, "MinMaxScaler's range gives away every value of a row that no other row reaches.")
     elif first:
         notes = (*notes, "MinMaxScaler was not fitted on this table and is taken as public.")
-    spread = 1 / torch.from_numpy(scaler.scale_)
-    return _after(before, -torch.from_numpy(scaler.min_) * spread, spread, before.sums, extremes, notes)
+    spread = 1 / torch.from_numpy(published(scaler, "scale_"))
+    return _after(before, -torch.from_numpy(published(scaler, "min_")) * spread, spread, before.sums, extremes, notes)
 
 
 def _after(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lostwax.access import Weights
 from lostwax.attacks.closed_form.intercept_free import candidates
-from lostwax.attacks.closed_form.known_rows import known_extremes, known_moments
+from lostwax.attacks.closed_form.known_rows import known_extremes, known_moments, moments
 from lostwax.attacks.closed_form.missing_row import known_rounding, missing_rows
 from lostwax.attacks.one_secret import several_secrets
 from lostwax.nets.linear import linear_layer
@@ -77,12 +77,12 @@ class _Prepared:
         return Records(rows.x.reshape(*rows.x.shape[:2], *self.known.x.shape[1:]), rows.y)
 
     def _one(self, params: Mapping[str, Tensor], labels: Tensor | None) -> Guess:
-        known = Records(self.known.inputs.flatten(1).double(), self.known.y)
+        known = Records(self.known.x.flatten(1).double(), self.known.y)
         model = self.trainer.objective(params, len(known) + 1)
-        ones = torch.ones(len(known), dtype=torch.float64)
+        ones = known.x.new_ones(len(known))
         r, f = model.factors(known, ones)
         left = (model.total() - r.mT @ f)[None]
-        mean, spread = known.x.mean(0, keepdim=True), known.x.std(0, keepdim=True)
+        mean, spread = moments(known)  # (1, d) twice
         if model.bias is None:
             return _without_intercept(model, left, labels, ones[:1], mean, spread)
         return _with_intercept(model, left, ones[:1], mean, torch.finfo(r.dtype).eps * r.abs().sum(0).norm()[None])
@@ -115,6 +115,8 @@ def _admit(knowledge: Knowledge) -> _Prepared | str:
             "without a bias the label must be known (S1 Theorem 8). Use Informed(known, label_known=True), "
             "or a layer with a bias."
         )
+    if knowledge.prior.features is not None or knowledge.threat.known.features is not None:
+        return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
     return _Prepared(knowledge.trainer, knowledge.threat.known)
 
 
@@ -124,7 +126,7 @@ def _rebuild(fitted: Fitted, games: Tensor, labels: Tensor | None) -> Guess:
     left = None if model is None else _collect(model, table, weight, games)  # (g, c, d + 1)
     if fitted.sums:  # they hold to rounding, where a model holds only as far as its solver went
         shares = [_collect(sums, table, weight, games) for sums in fitted.sums]  # (g, groups, d + 1) each
-        x, size = _solve(shares[0], mean, torch.zeros(len(games)))
+        x, size = _solve(shares[0], mean, weight.new_zeros(len(games)))
         if model is None or left is None:
             label = shares[-1][..., -1].argmax(-1)  # naive Bayes: the class that is one short
         else:

@@ -50,7 +50,7 @@ def _bisect(model: Stationary, u: Tensor, v: Tensor, y: Tensor, s: Tensor) -> Te
         labels = y[:, None].expand(a.shape)
         return a * (u[:, None] * model.loss.residual(outputs, labels)).sum(-1) - s[:, None]
 
-    grid = GRID.expand(len(s), -1)
+    grid = GRID.to(s.device).expand(len(s), -1)
     signs = excess(grid).nan_to_num(nan=0.0).sign()
     crossing = (signs[:, :-1] * signs[:, 1:] < 0).double()  # (g, points - 1)
     found, at = crossing.topk(2, dim=1)

@@ -10,10 +10,30 @@ from lostwax.types import Records, Sums
 
 
 def known_moments(table: Records, games: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each column over the rows known in each game, (games, d) twice."""
-    mean = _known_mean(table, games)
-    variance = _known_mean(Records(table.x.square(), table.y), games) - mean.square()
-    return mean, variance.clamp_min(0).sqrt()
+    """`moments` of the rows known in each game, (games, d) twice.
+
+    Columns are counted from a row s that is known in the game: in  E[x^2] - E[x]^2  a timestamp would cancel, while in
+    E[(x - s)^2] - E[x - s]^2  at most a share n eps of the spread is lost, for s is itself one of the n rows.
+    """
+    mean, spread = (table.x.new_empty(len(games), table.x.shape[1]) for _ in range(2))
+    for played, row in ((games == 0, 1), (games != 0, 0)):
+        if played.any():
+            origin = table.x[min(row, len(table) - 1)]
+            away = table.x - origin
+            sums = Records(torch.cat([away, away.square()], 1), table.y)
+            first, second = _known_mean(sums, games[played]).chunk(2, 1)  # (g, d) twice
+            mean[played] = origin + first
+            spread[played] = (second - first.square()).clamp_min(0).sqrt()
+    return mean, spread if len(table) > 2 else torch.full_like(spread, torch.inf)
+
+
+def moments(known: Records) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each column, (1, d) twice.
+
+    One row tells nothing of how far others lie from it: an infinite deviation, to which all records are as likely.
+    """
+    mean = known.x.sum(0, keepdim=True) / max(1, len(known))
+    return mean, known.x.std(0, correction=0, keepdim=True) if len(known) > 1 else torch.full_like(mean, torch.inf)
 
 
 def known_extremes(table: Records, games: Tensor) -> tuple[Tensor, Tensor]:

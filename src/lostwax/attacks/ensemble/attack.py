@@ -14,7 +14,7 @@ from lostwax.attacks.newton import Newton
 from lostwax.attacks.one_secret import not_informed, several_secrets
 from lostwax.defences import undefended
 from lostwax.threats import Informed
-from lostwax.trainers.descent import Descent
+from lostwax.trainers.stepwise import Stepwise
 from lostwax.types import Knowledge
 
 FEWEST = 10  # members of a regression
@@ -67,7 +67,7 @@ class Ensemble:
         stranger = not_informed("Ensemble", "it looks for the one missing record", knowledge)
         if (sentence := stranger or several_secrets("Ensemble", knowledge)) is not None:
             return sentence
-        if isinstance(trainer, Descent) and not trainer.public_start(knowledge.net):
+        if isinstance(trainer, Stepwise) and not trainer.public_start(knowledge.net):
             return refusal + (
                 "the initialisation is private, and moves the weights so much more than one record does that no number "
                 "of simulated models would show it. With a public one (init=LeCunNormal(seed=0)) it could."
@@ -78,8 +78,12 @@ class Ensemble:
             return refusal + f"it needs one class a record, or real labels, but the prior's have {prior.y.shape[1:]}."
         if prior.features is not None:
             return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
-        if len(prior) < 2:
-            return refusal + f"it needs at least 2 records in the prior, and there are {len(prior)}."
+        groups = torch.zeros(len(prior)) if prior.y.is_floating_point() else prior.y
+        if not (torch.unique(groups, return_counts=True)[1] > 1).any():
+            return refusal + (
+                "it draws candidates that differ as records of a class do, and needs at least 2 of one class in the "
+                f"prior; of its {len(prior)} records no two are of the same. Bring more of them."
+            )
         return None
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Inverting:

@@ -11,6 +11,7 @@ from lostwax.attacks.gradient.normal_law import NormalLaw
 from lostwax.attacks.gradient.search import Anywhere, Likeliest, Search
 from lostwax.attacks.published_steps import PublishedSteps, no_steps
 from lostwax.threats import Informed
+from lostwax.trainers import DPSGD
 from lostwax.types import Knowledge
 
 
@@ -19,13 +20,20 @@ class GradientInversion:
     """Look for the record whose clipped gradients explain what the known records left unexplained.
 
     With a `prior`, the likeliest record under DP-SGD's noise and a normal law, with the mean of its class and the
-    covariance within classes of the records at hand: the least  sum_t |clip(g_t(z)) - gbar_t|^2 / 2 sigma^2 - log p(z),
-    in units of the clipping norm. Without, as S3 has it (Eq. 1): within the range of the data, the least
+    covariance within classes of the records at hand: in units of the clipping norm, the least
+
+        sum_t |c_t g_t(z) - gbar_t|^2 / 2 sigma^2 - ln p(z),  c_t = min(1, C / |g_t(z)|) / C,
+
+    where c_t is held while the slope is taken (search.py says why), and for the first fifth of the iterations is a
+    mean over draws of the law. Where the secret is in a step by chance (`sample_rate` q < 1), each step counts
+    -ln(1 - q + q exp((|gbar_t|^2 - |c_t g_t(z) - gbar_t|^2) / 2 sigma^2)) instead. Without a prior, as S3 has it
+    (Eq. 1), for q = 1 alone: within the range of the data, the least
     sum_t -<clip(g_t(z)), gbar_t> + |clip(g_t(z)) - gbar_t|_1.
 
     From random starts, `restarts` of them, by Adam, each of the `iterations` on some of the steps; the start that ends
     with the least sum over all steps is answered. Where the label is not told (`Informed(known, label_known=True)`),
-    every label is tried, and they race.
+    every label is tried, and they race: the confidence is the lead over the next label. Where it is told, the
+    confidence is the lead over no record at all, which tells little of the error.
     """
 
     iterations: int = 1_000
@@ -52,6 +60,11 @@ class GradientInversion:
             return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
         if knowledge.prior.y.is_floating_point():
             return refusal + "it tries every label, and these are numbers without end. Use RecoNN."
+        if not self.prior and isinstance(knowledge.trainer, DPSGD) and knowledge.trainer.sample_rate < 1:
+            return refusal + (
+                "without a prior it is S3's Eq. 1, which takes the secret to be in every step, but with "
+                f"sample_rate={knowledge.trainer.sample_rate:g} it is in some. Use GradientInversion(prior=True)."
+            )
         return None
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Inversion:
@@ -64,7 +77,9 @@ class GradientInversion:
         low, high = float(x.min()), float(x.max())
         search: Search = Anywhere(x[0], low, high)
         if self.prior:
-            search = Likeliest(NormalLaw.of(x, y), x[0], low, high, steps.trainer.noise_multiplier)
+            search = Likeliest(
+                NormalLaw.of(x, y), x[0], low, high, steps.trainer.noise_multiplier, steps.trainer.sample_rate
+            )
         return Inversion(
             steps, search, torch.unique(y), self.iterations, self.lr, self.restarts, self.steps_at_a_time, seed
         )

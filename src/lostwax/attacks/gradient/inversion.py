@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lostwax.attacks.gradient.search import Search
+from lostwax.attacks.gradient.search import Likeliest, Search
 from lostwax.attacks.published_steps import PublishedSteps
 from lostwax.seeds import generator
 from lostwax.trainers.clipping import clip_factor
@@ -18,6 +19,7 @@ from lostwax.trainers.stacked import Params
 from lostwax.types import Guess, Hints, Records, Release
 
 BYTES = {"cpu": 2 << 30, "cuda": 16 << 30}  # of published steps that are held at a time
+TYPICAL_SHARE = 0.2  # of the iterations, before a record is clipped by its own length
 
 
 class History(NamedTuple):
@@ -25,7 +27,8 @@ class History(NamedTuple):
 
     params: Params  # (m, t, ...)  theta_t
     rest: Params  # (m, t, ...)  gbar_t, in units of the clipping norm
-    factor: Tensor | None = None  # (m, t, starts) by which gradients are clipped; None for as long as they are
+    silence: Tensor  # (m, t, 1)  the misfit of a gradient of 0: of each step, if the secret was not in it
+    factor: Tensor | None = None  # (m, t, starts) by which gradients are clipped; None: each by its own length
 
 
 class Inversion(NamedTuple):
@@ -43,6 +46,13 @@ class Inversion(NamedTuple):
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         """Every game on its own, many at a time."""
         device, told = self.classes.device, None if hints is None else hints.labels
+        if told is not None and isinstance(self.search, Likeliest):
+            unheard = told[~torch.isin(told.to(device), self.classes).to(told.device)]
+            if len(unheard) > 0:
+                raise ValueError(
+                    f"GradientInversion: hints say that a secret is of class {int(unheard[0])}, and no known or prior "
+                    "record is, whose mean to begin with. Add some to the prior, or take prior=False."
+                )
         labels = self.classes.expand(len(release), -1) if told is None else told.to(device)  # (m, labels)
         labels = labels.repeat_interleave(self.restarts, 1)  # (m, starts)
         parts = [self._rebuild(*part) for part in self._histories(release, labels)]
@@ -61,37 +71,52 @@ class Inversion(NamedTuple):
             params = {name: torch.stack([step.params[name] for step in seen], 1) for name in seen[0].params}
             rest = {name: torch.stack([step.rest[name] for step in seen], 1) for name in seen[0].rest}
             unit = 1 / self.steps.trainer.clip
-            yield History(params, {name: value.mul_(unit) for name, value in rest.items()}), labels[some]
+            rest = {name: value.mul_(unit) for name, value in rest.items()}
+            yield History(params, rest, self._silence(rest)), labels[some]
 
     def _rebuild(self, history: History, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The best of all starts: records (m, ...), their labels (m,), and how far they lead the next start's sum."""
+        """The best of all starts: records (m, ...), their labels (m,), and how far they lead what speaks against them.
+
+        That is the best start of another label; where there is none, no record at all.
+        """
         steps, search = self.steps.trainer.steps, self.search
         every = np.split(np.arange(steps), range(self.steps_at_a_time, steps, self.steps_at_a_time))
+        start, order = search.start(self._draws("starts"), labels.shape[1]), self._draws("order")
+        v, first = start.expand(*labels.shape, *start.shape[1:]).clone(), 0
         typical = search.typical(self._draws("typical"), labels)
         if typical:
             factors = [self._mean_factor(typical, labels, _at(history, some)) for some in every]
-            history = history._replace(factor=torch.cat(factors, 1))
-        start = search.start(self._draws("starts"), labels.shape[1])
-        v = start.expand(*labels.shape, *start.shape[1:]).clone()
+            first = round(TYPICAL_SHARE * self.iterations)
+            self._descend(v, labels, history._replace(factor=torch.cat(factors, 1)), first, order)
+        self._descend(v, labels, history, self.iterations - first, order)
+        x = search.records(v, labels)
+        misfit = torch.stack([self._misfit(x, labels, _at(history, some)) for some in every]).sum(0)  # (m, starts)
+        total = (misfit + search.surprise(v)).nan_to_num(math.inf, math.inf)
+        of_label, turn = total.view(len(x), -1, self.restarts).min(2)  # (m, labels)
+        least, row = of_label.sort(dim=1)
+        models, row = torch.arange(len(x), device=x.device), row[:, 0]
+        best = row * self.restarts + turn[models, row]
+        other = least[:, 1] if least.shape[1] > 1 else history.silence.sum((1, 2))
+        return x[models, best].clamp(search.low, search.high), labels[models, best], other - least[:, 0]
+
+    def _descend(
+        self, v: Tensor, labels: Tensor, history: History, iterations: int, order: np.random.Generator
+    ) -> None:
+        """So many steps of Adam on v, in place."""
+        steps, search = self.steps.trainer.steps, self.search
 
         def objective(v: Tensor, some: History, share: float) -> Tensor:
             return (self._misfit(search.records(v, labels), labels, some) + share * search.surprise(v)).sum()
 
         slope: Callable[..., Tensor] = torch.func.grad(objective)
-        adam, order = torch.optim.Adam([v], lr=self.lr * search.unit), self._draws("order")
-        fall = torch.optim.lr_scheduler.CosineAnnealingLR(adam, self.iterations)
-        for _ in range(self.iterations):
+        adam = torch.optim.Adam([v], lr=self.lr * search.unit)
+        fall = torch.optim.lr_scheduler.CosineAnnealingLR(adam, iterations)
+        for _ in range(iterations):
             chosen = order.permutation(steps)[: self.steps_at_a_time]
             v.grad = slope(v, _at(history, chosen), len(chosen) / steps).nan_to_num(0, 0, 0)
             adam.step()
             fall.step()
             search.confine(v)
-        x = search.records(v, labels)
-        misfit = torch.stack([self._misfit(x, labels, _at(history, some)) for some in every]).sum(0)  # (m, starts)
-        ranked = (misfit + search.surprise(v)).sort(dim=1)
-        models, best = torch.arange(len(x), device=x.device), ranked.indices[:, 0]
-        lead = ranked.values[:, min(1, misfit.shape[1] - 1)] - ranked.values[:, 0]
-        return x[models, best].clamp(search.low, search.high), labels[models, best], lead
 
     def _draws(self, what: str) -> np.random.Generator:
         return generator(self.seed, "adversary", "inversion", what)
@@ -100,14 +125,18 @@ class Inversion(NamedTuple):
         """(m, starts) of records (m, starts, ...), over these steps."""
         (m, starts), t = labels.shape, next(iter(history.rest.values())).shape[1]
         gradients, factor = self._gradients(x, labels, history)
-        if history.factor is not None:
-            factor = history.factor.flatten(0, 1)
-        total = x.new_zeros(m, starts)
+        factor = self.search.own(factor) if history.factor is None else history.factor.flatten(0, 1)
+        each = x.new_zeros(m, t, starts)
         for name, value in gradients.items():
             clipped = (factor.unsqueeze(2) * value.flatten(2)).view(m, t, starts, -1)  # (m, t, starts, numbers)
             rest = history.rest[name].flatten(2).unsqueeze(2)  # (m, t, 1, numbers)
-            total = total + self.search.misfit(clipped, rest).sum((1, 3))
-        return total
+            each = each + self.search.misfit(clipped, rest).sum(3)
+        return self.search.of_steps(each, history.silence).sum(1)
+
+    def _silence(self, rest: Params) -> Tensor:
+        flat = [value.flatten(2) for value in rest.values()]  # (m, t, numbers)
+        each = [self.search.misfit(torch.zeros_like(value), value).sum(2, keepdim=True) for value in flat]
+        return torch.stack(each).sum(0)
 
     def _gradients(self, x: Tensor, labels: Tensor, history: History) -> tuple[Params, Tensor]:
         """Of records (m, starts, ...) at these steps, (m t, starts, ...), and what clips each to norm 1."""
@@ -133,4 +162,5 @@ def _part(release: Release, models: slice) -> Release:
 
 def _at(history: History, steps: np.ndarray) -> History:
     params, rest = ({name: value[:, steps] for name, value in part.items()} for part in history[:2])
-    return History(params, rest, None if history.factor is None else history.factor[:, steps])
+    factor = None if history.factor is None else history.factor[:, steps]
+    return History(params, rest, history.silence[:, steps], factor)

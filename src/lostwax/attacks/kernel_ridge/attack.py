@@ -53,7 +53,9 @@ class KernelRidge:
     def learn(self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable) -> Regressed:
         """The second half of `prepare`, from shadow models that were trained before, in other runs perhaps."""
         knowledge = accepted(self, knowledge)
-        shadows, unseen = (table.checked().to(knowledge.prior.x.device) for table in (shadows, unseen))
+        shadows, unseen = (
+            table.checked(type(self).__name__).to(knowledge.prior.x.device) for table in (shadows, unseen)
+        )
         span, y = Span.of(knowledge.prior.x), shadows.records.y
         answers = span.shares(shadows.records.x).flatten(1).double()  # (s, d)
         classes = number = witness = None
@@ -64,8 +66,8 @@ class KernelRidge:
         else:
             classes = y.bincount().nonzero()[:, 0]
             rows = [(y == label).nonzero()[:, 0] for label in classes]
-        seen = shadows.seen.to(span.shift.dtype)
-        regression = Regression.fit(seen, answers, rows, told=shadows.told)
+        seen = shadows.seen  # in the victim's arithmetic until it is at scale: a record may move its last digits alone
+        regression = Regression.fit(seen, answers, rows, told=shadows.told, dtype=span.shift.dtype)
         if classes is not None and len(classes) > 1:
             witness = Witness.taught(regression.sight, seen, torch.searchsorted(classes, y))
         found = Regressed(knowledge.net, knowledge.access, span, regression, classes, witness, number)

@@ -86,11 +86,13 @@ def squares(rows: Tensor) -> Tensor:
 
 
 def median_distance(products: Tensor) -> float:
-    """The median of |a - b|^2 among rows with these products (s, s)."""
-    own = products.diagonal()
+    """The median of |a - b|^2 among rows a and b, each another, with these products (s, s)."""
+    own, number = products.diagonal(), torch.arange(len(products), device=products.device)
     some = slice(None, None, max(1, len(own) // 256))  # a median of many is found slowly
     distance = own.unsqueeze(1) + own[some] - 2 * products[:, some]
-    return max(float(distance.median()), 1e-6 * float(own.mean()))  # rows all alike have no distance
+    apart = distance[number.unsqueeze(1) != number[some]]
+    least = 1e-6 * float(own.mean())  # rows all alike have no distance, nor has a single one
+    return max(float(apart.median()), least) if len(apart) else least
 
 
 class Solved(NamedTuple):
@@ -98,14 +100,16 @@ class Solved(NamedTuple):
 
     weights: Tensor  # (s, d)
     factor: Tensor  # (s, s) lower triangular: of K + ridge I
-    left_out: Tensor  # (s,) squared error of each record, mean over its numbers, had it been left out
+    left_out: Tensor  # (s,) squared error of each record, mean over its numbers, had it been left out; nan where s = 1
     doubt: Tensor  # (s,) what the likenesses then leave open of it, as a variance: see Group
 
 
 def solve(gram: Tensor, records: Tensor, ridge: float) -> Solved | None:
     """For records (s, d) from which their mean was taken; None where the ridge is too small for the arithmetic.
 
-    The error of a record that is left out needs no other regression: it is  weights_i / [(K + ridge I)^-1]_ii.
+    The error of a record that is left out needs no other regression. With B = (K + ridge I)^-1 it would be  weights_i /
+    B_ii  if the mean stayed; but that of the others is  records_i / (s - 1)  less, and so the error is
+    (weights_i + records_i (B 1)_i / (s - 1)) / B_ii.
     """
     lifted = gram.clone()
     lifted.diagonal().add_(ridge)
@@ -114,7 +118,8 @@ def solve(gram: Tensor, records: Tensor, ridge: float) -> Solved | None:
         return None
     inverse = torch.cholesky_inverse(factor)
     weights, doubt = inverse @ records, 1 / inverse.diagonal()
-    return Solved(weights, factor, (weights * doubt.unsqueeze(1)).square().mean(1), doubt)
+    without = weights + records * inverse.sum(1, keepdim=True) / (len(records) - 1)  # (s, d)
+    return Solved(weights, factor, (without * doubt.unsqueeze(1)).square().mean(1), doubt)
 
 
 def solve_from(gram: Tensor, records: Tensor, ridge: float) -> tuple[Solved, float]:

@@ -50,16 +50,29 @@ class Regression(NamedTuple):
     error: float  # squared, mean over a record's numbers, for each unit of doubt
 
     @classmethod
-    def fit(cls, seen: Tensor, answers: Tensor, classes: Sequence[Tensor], *, told: int = 0) -> Regression:
+    def fit(
+        cls,
+        seen: Tensor,
+        answers: Tensor,
+        classes: Sequence[Tensor],
+        *,
+        told: int = 0,
+        dtype: torch.dtype | None = None,
+    ) -> Regression:
         """From models (s, features), the last `told` being numbers of their records, to these (s, d).
 
-        Each class is a list of rows. Kernel and ridge are those of the least error on records left out.
+        Each class is a list of rows. Kernel and ridge are those of the least error on records left out. Models are
+        compared in `dtype`, None for that in which they are seen.
         """
-        sight = Sight.of(seen, told, dtype=seen.dtype)
+        sight = Sight.of(seen, told, dtype=dtype or seen.dtype)
         kernel, ridge = _choose(sight, seen, answers, classes)
         solved = [_group(kernel, ridge, sight(seen[rows], kernel), answers[rows]) for rows in classes]
-        errors, doubts = (torch.cat(part).mean() for part in list(zip(*solved, strict=True))[1:])
-        return cls(sight, kernel, tuple(group for group, *_ in solved), float(errors / doubts))
+        errors, doubts = (torch.cat(part) for part in list(zip(*solved, strict=True))[1:])  # (s,) twice
+        judged = ~errors.isnan()  # those of a class with one model are told by other classes
+        if not judged.any():  # all have one: two records of a class differ by no more than two of any
+            errors, judged = 2 * answers.var(0).mean().expand_as(doubts), ~judged
+        error = float(errors[judged].mean() / doubts[judged].mean())
+        return cls(sight, kernel, tuple(group for group, *_ in solved), error)
 
     def __call__(self, seen: Tensor) -> tuple[Tensor, Tensor]:
         """What each class would answer to models (m, features), (classes, m, d), and its doubts, (classes, m)."""
@@ -80,7 +93,7 @@ def _choose(sight: Sight, seen: Tensor, answers: Tensor, classes: Sequence[Tenso
     first that was tried on all of them is the best, and most others were given up on the way.
     """
     most = CHOSEN_BY["cpu" if seen.device.type == "cpu" else "cuda"]
-    some = [rows[:most] for rows in classes]
+    some = [rows[:most] for rows in classes if len(rows) > 1]  # one record leaves nothing to predict it by
 
     @cache
     def alike(number: int, by_direction: bool) -> tuple[Tensor, float]:
@@ -98,7 +111,7 @@ def _choose(sight: Sight, seen: Tensor, answers: Tensor, classes: Sequence[Tenso
     kernels = [Kernel(by_direction, width) for by_direction in (True, False) for width in WIDTHS]
     totals = {_Choice(kernel, ridge): 0.0 for kernel, ridge in product(kernels, RIDGES)}
     tried = dict.fromkeys(totals, 0)  # on so many classes
-    while tried[best := min(totals, key=totals.__getitem__)] < len(classes):
+    while tried[best := min(totals, key=totals.__getitem__)] < len(some):
         totals[best] += error(best, tried[best])
         tried[best] += 1
     return best

@@ -9,7 +9,7 @@ import torch
 
 from lostwax.access import Weights
 from lostwax.attacks.coordinates import Coordinates, flat
-from lostwax.attacks.newton.bank import Bank
+from lostwax.attacks.newton.bank import MOST_WAYS, Bank, ways
 from lostwax.attacks.newton.inverter import Inverter
 from lostwax.attacks.newton.matrix_free import MatrixFree
 from lostwax.attacks.newton.published import Published
@@ -95,6 +95,14 @@ class Newton:
             )
         if len(knowledge.prior) + len(knowledge.threat.known) < 2:
             return refusal + "it begins with the mean of the records at hand, and there are none. Bring a prior."
+        labels = [part.y for part in (knowledge.threat.known, knowledge.prior)]
+        classes = len({label for y in labels if not y.is_floating_point() for label in torch.unique(y).tolist()})
+        secrets, in_any_order = knowledge.threat.secrets, trainer.batches.size is None
+        if secrets > 1 and (count := ways(classes, secrets, in_any_order=in_any_order)) > MOST_WAYS:
+            return refusal + (
+                f"{secrets} secrets can be of {classes} classes in {count:,} ways, each of which takes a model to "
+                f"begin with, and {MOST_WAYS:,} are the most. Play for fewer secrets, or among fewer classes."
+            )
         if knowledge.prior.features is not None:
             return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
         return None if self.start is None else self.start.objection(knowledge)

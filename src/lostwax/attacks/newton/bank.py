@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import combinations_with_replacement, product
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ from lostwax.seeds import generator
 from lostwax.types import Records
 
 CLASSES_RACED = 3  # of each ranking
+MOST_WAYS = 10_000  # in which k secrets can be of classes: each takes a model
 Classes = tuple[int, ...]  # of the k secrets
 
 
@@ -57,6 +60,7 @@ class Bank(NamedTuple):
     label: Tensor  # (b, k)
     weights: Tensor  # (b, p), quickly computed
     classes: tuple[Classes, ...]  # of the first entries, the means
+    group: Tensor  # (b,) the number, among these, of each entry's
     regression: Regression | None  # one group for each of them
 
     @classmethod
@@ -67,20 +71,22 @@ class Bank(NamedTuple):
         of_class = {int(label): z[y == label] for label in torch.unique(y)}
         # full batches take the secrets in any order, so that (3, 5) is (5, 3)
         in_any_order = weights.trainer.batches.size is None
-        ways = combinations_with_replacement(of_class, k) if in_any_order else product(of_class, repeat=k)
-        classes = tuple(ways)
+        classes = tuple(combinations_with_replacement(of_class, k) if in_any_order else product(of_class, repeat=k))
         rows = _draws(len(z), size, k, seed).to(z.device)  # (size, k)
         if in_any_order:
             rows = rows.gather(1, y[rows].argsort(dim=1, stable=True))
-        means = torch.stack([_means(of_class, each) for each in classes])  # (classes, u)
+        parts_of = cache(lambda label, count: _parts(of_class[label], count))  # many ways share them
+        means = torch.stack([_means(parts_of, each) for each in classes])  # (classes, u)
         a = coordinates.of_records(torch.cat([means, z[rows].flatten(1)]))
         label = torch.cat([torch.tensor(classes).to(y), y[rows]])
         models = weights(coordinates(a), label)
+        number = {each: place for place, each in enumerate(classes)}
+        group = torch.tensor([number[tuple(each)] for each in label.tolist()], device=z.device)
         regression = None
         if k == 1 and size and models.isfinite().all():
-            rows_of = [(label == each).all(1).nonzero()[:, 0] for each in label[: len(classes)]]
+            rows_of = [(group == place).nonzero()[:, 0] for place in range(len(classes))]
             regression = Regression.fit(models, a.double(), rows_of)
-        return cls(a, label, models, classes, regression)
+        return cls(a, label, models, classes, group, regression)
 
     def entry(self, row: int) -> Entry:
         """One of the bank."""
@@ -94,12 +100,10 @@ class Bank(NamedTuple):
         distance = torch.cdist(self.weights, ours, compute_mode="donot_use_mm_for_euclid_dist").nan_to_num(
             torch.inf
         )  # (b, g)
-        of_class = (self.label.unsqueeze(0) == self.label[: len(self.classes)].unsqueeze(1)).all(2)  # (classes, b)
-        nearest = torch.where(of_class.unsqueeze(2), distance, torch.inf).min(1)  # (classes, g)
-        answers, doubts = (None, nearest.values) if self.regression is None else self.regression(ours)
+        least, nearest = self._nearest(distance)
+        answers, doubts = (None, least) if self.regression is None else self.regression(ours)
         likely = [
-            self._likely((doubts[:, g], nearest.values[:, g]), None if told is None else told[g])
-            for g in range(len(released))
+            self._likely((doubts[:, g], least[:, g]), None if told is None else told[g]) for g in range(len(released))
         ]
         pairs = [(c, g) for g, classes in enumerate(likely) for c in classes]
         regressed: list[Entry | None] = [None] * len(pairs)
@@ -110,9 +114,19 @@ class Bank(NamedTuple):
             regressed = [Entry(*each) for each in zip(a, label, weights(coordinates(a), label), strict=True)]
         found: list[list[Likely]] = [[] for _ in likely]
         for (c, g), entry in zip(pairs, regressed, strict=True):
-            row = int(nearest.indices[c, g])
+            row = int(nearest[c, g])
             found[g].append(Likely(entry, self.entry(row), None if row == c else self.entry(c)))
         return found
+
+    def _nearest(self, distance: Tensor) -> tuple[Tensor, Tensor]:
+        """Of distances (b, g) the least of every class, and the row that has it, the first of several: (classes, g)."""
+        group = self.group.unsqueeze(1).expand_as(distance)
+        least = distance.new_empty(len(self.classes), distance.shape[1])
+        least = least.scatter_reduce(0, group, distance, "amin", include_self=False)
+        rows = torch.arange(len(distance), device=distance.device).unsqueeze(1)
+        here = torch.where(distance == least.gather(0, group), rows, len(distance))  # (b, g)
+        first = torch.zeros_like(least, dtype=torch.long).scatter_reduce(0, group, here, "amin", include_self=False)
+        return least, first
 
     def _likely(self, rankings: Sequence[Tensor], told: Tensor | None) -> list[int]:
         """The numbers of the first classes of each ranking (classes,), least first; of the class that is told (k,).
@@ -133,12 +147,17 @@ class Bank(NamedTuple):
         return likely[:CLASSES_RACED]
 
 
-def _means(of_class: dict[int, Tensor], classes: Classes) -> Tensor:
+def ways(classes: int, secrets: int, *, in_any_order: bool) -> int:
+    """In how many ways so many secrets can be of so many classes."""
+    return math.comb(classes + secrets - 1, secrets) if in_any_order else classes**secrets
+
+
+def _means(parts_of: Callable[[int, int], Sequence[Tensor]], classes: Classes) -> Tensor:
     """(u,) the mean record of each class; of a class that comes c times, those of c parts of it.
 
     From two equal records Newton's steps would keep them equal: what is exchanged there for the other is the same.
     """
-    parts = {label: iter(_parts(of_class[label], classes.count(label))) for label in set(classes)}
+    parts = {label: iter(parts_of(label, classes.count(label))) for label in set(classes)}
     return torch.cat([next(parts[label]).mean(0) for label in classes])
 
 

@@ -13,7 +13,7 @@ def bounded_step(curvature: Tensor, slope: Tensor, low: Tensor, high: Tensor) ->
 
     Clamping the free minimum would not do: where most numbers sit at a bound, as the black pixels of a digit do, it is
     no descent. Newton steps in the free coordinates instead, a coordinate being held while it is at a bound and pushed
-    outwards (projected Newton, Bertsekas 1982).
+    outwards (projected Newton, Bertsekas 1982). A problem whose curvature is not positive definite goes no further.
     """
     step = torch.zeros_like(slope)  # (b, u)
     value = torch.zeros_like(slope[:, 0])  # (b,)
@@ -23,7 +23,9 @@ def bounded_step(curvature: Tensor, slope: Tensor, low: Tensor, high: Tensor) ->
         free = (~held).to(slope)
         # rows and columns of held coordinates become those of the identity
         masked = curvature * free.unsqueeze(-1) * free.unsqueeze(-2) + torch.diag_embed(1 - free)
-        move = -torch.cholesky_solve((gradient * free).unsqueeze(-1), torch.linalg.cholesky(masked)).squeeze(-1)
+        factor, failed = torch.linalg.cholesky_ex(masked)
+        move = -torch.cholesky_solve((gradient * free).unsqueeze(-1), factor).squeeze(-1)
+        move = torch.where(failed.unsqueeze(-1) > 0, 0.0, move)  # training that diverges has no curvature to go by
         step, better, value = _search(curvature, slope, step, move, low, high, value)
         if not better.any():
             break

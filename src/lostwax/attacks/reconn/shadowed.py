@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Protocol
 
@@ -53,12 +54,15 @@ class Shadowed(Protocol):
 
 def check_settings(attack: Shadowed) -> None:
     """Raise a ValueError for settings that have no meaning."""
+    shadows, validation = attack.shadows, attack.validation
+    whole = isinstance(shadows, Integral) and not isinstance(shadows, bool)
     for name, wanted, holds in (
-        ("shadows", f">= {FEWEST}, or None", attack.shadows is None or attack.shadows >= FEWEST),
-        ("validation", "in (0, 1)", 0 < attack.validation < 1),
+        ("shadows", "to be a whole number, or None", whole or shadows is None),
+        ("shadows", f">= {FEWEST}, or None", shadows is None or not whole or shadows >= FEWEST),
+        ("validation", "in (0, 1)", isinstance(validation, Real) and 0 < validation < 1),
     ):
         if not holds:
-            raise ValueError(f"{type(attack).__name__}: expected {name} {wanted}, got {getattr(attack, name)}.")
+            raise ValueError(f"{type(attack).__name__}: expected {name} {wanted}, got {getattr(attack, name)!r}.")
 
 
 def shadow_objection(attack: Shadowed, knowledge: Knowledge) -> str | None:
@@ -99,8 +103,11 @@ def shadow_tables(attack: Shadowed, knowledge: Knowledge, seed: int) -> tuple[Kn
     """The knowledge on the adversary's device, shadows to learn from, and others to be tested on."""
     knowledge = accepted(attack, knowledge)
     learn_from, test_on = targets(attack, knowledge.prior, seed)
-    shadows = shadow_table(knowledge, learn_from, seed=seed, purpose="shadow", store=attack.store)
-    unseen = shadow_table(knowledge, test_on, seed=seed, purpose="validation", store=attack.store, announce=False)
+    name = type(attack).__name__
+    shadows = shadow_table(knowledge, learn_from, seed=seed, purpose="shadow", attack=name, store=attack.store)
+    unseen = shadow_table(
+        knowledge, test_on, seed=seed, purpose="validation", attack=name, store=attack.store, announce=False
+    )
     return knowledge, shadows, unseen
 
 

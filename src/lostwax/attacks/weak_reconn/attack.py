@@ -41,7 +41,8 @@ class WeakRecoNN:
 
     Every step learns from a fresh `batch_size` of heads; with a number of `shadows` from a fixed set of so many, over
     and over. It stops after `steps` or `minutes`, whichever comes first, and keeps the weights that read heads of
-    unseen records best, a share `validation` of the prior. `augment` makes more records of the others.
+    unseen records best, a share `validation` of the prior; of a small one more, eight training sets' worth or half.
+    `augment` makes more records of the others.
 
     On a GPU it computes in bfloat16 where `half`, and through torch.compile where `compile`; all on `device`, None for
     where the prior lies. With a folder as `checkpoint`, the same call goes on where it was cut: the minutes of all its

@@ -67,15 +67,19 @@ class Heads(NamedTuple):
     def batches(self, steps: range, size: int, shadows: int | None) -> Iterator[tuple[Tensor, Tensor]]:
         """The batch of each step: fresh heads, or those of a fixed set of `shadows` over and over.
 
+        A batch that comes to the end of the set goes on at its beginning, so that all are learnt from, equally often.
         Heads are trained a tile at a time, many steps' worth, and nothing waits for the device in between.
         """
-        tile, epoch = self.game.tile(), None if shadows is None else shadows // size
+        tile = self.game.tile()
         while steps:
-            first, together = steps.start, min(max(tile // size, 1), len(steps))
-            if epoch is not None:
-                first %= epoch
-                together = min(together, epoch - first)
-            tokens, secrets = self.made(range(first * size, (first + together) * size))
+            first, together = steps.start * size, min(max(tile // size, 1), len(steps))
+            if shadows is not None:
+                first %= shadows
+                together = max(min(together, (shadows - first) // size), 1)
+            last = first + together * size
+            over = 0 if shadows is None else max(last - shadows, 0)  # of heads that are the set's first again
+            parts = [self.made(some) for some in (range(first, last - over), range(over)) if some]
+            tokens, secrets = (torch.cat(part) for part in zip(*parts, strict=True))
             for rows in torch.split(torch.randperm(len(tokens), device=tokens.device), size):
                 yield tokens[rows], secrets[rows]
             steps = steps[together:]

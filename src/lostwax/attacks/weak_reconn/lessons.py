@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SCALED = 4_096  # heads that tell the mean head, and the deviation from it
 TESTED = 512  # heads of records that were kept from learning
+HANDS = 8  # training sets that these can deal at once, at least, where half of the records are enough for them
+FEWEST_HANDS = 2  # and always: of two sets the one tells what chance is for the other
 
 
 def dealt_labels(knowledge: Knowledge) -> Tensor:
@@ -61,7 +63,7 @@ def lessons_for(attack: WeakRecoNN, knowledge: Knowledge, span: Span, classes: t
 
 
 def split(knowledge: Knowledge, validation: float, seed: int) -> tuple[Records, Records]:
-    """Records to learn from, and a share of every class to be tested on, enough for a training set."""
+    """Records to learn from, and a share of every class to be tested on, enough for several training sets."""
     prior, labels = knowledge.prior, dealt_labels(knowledge)
     classes = dealt_classes(knowledge)
     learnt, tested = [], []
@@ -69,7 +71,8 @@ def split(knowledge: Knowledge, validation: float, seed: int) -> tuple[Records, 
         rows = np.arange(len(prior)) if label is None else (prior.y == label).nonzero().flatten().cpu().numpy()
         hand = len(labels) if label is None else int((labels == label).sum())
         order = generator(seed, "adversary", "split", "any" if label is None else label).permutation(rows)
-        count = min(max(hand, round(validation * len(rows))), len(rows) - hand)  # both sides can deal a set
+        several = min(HANDS * hand, len(rows) // 2)
+        count = min(max(several, round(validation * len(rows))), len(rows) - FEWEST_HANDS * hand)
         tested.append(order[:count])
         learnt.append(order[count:])
     ours, theirs = (torch.from_numpy(np.concatenate(part)).to(prior.x.device) for part in (learnt, tested))
@@ -82,11 +85,12 @@ def too_few(knowledge: Knowledge) -> str | None:
     for label in dealt_classes(knowledge) or (None,):
         held = len(knowledge.prior) if label is None else int((knowledge.prior.y == label).sum())
         hand = len(labels) if label is None else int((labels == label).sum())
-        if held < 2 * hand:
+        needed = 2 * FEWEST_HANDS * hand
+        if held < needed:
             kind = "records" if label is None else f"records of class {label}"
             return (
-                f"a training set takes {hand} {kind}, so that it needs {2 * hand} in the prior, half of them to be "
-                f"tested on, and there are {held}. Bring more of them"
+                f"a training set takes {hand} {kind}, so that it needs {needed} in the prior, for two sets to learn "
+                f"from and two others to be tested on, and there are {held}. Bring more of them"
             )
     return None
 

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+NEIGHBOURS = (1, -1, 2, -2, 3, -3, 4, -4)  # so many places before a head are those that its guesses are held against
+
 
 class Sought(NamedTuple):
     """The secrets by which each of g guesses is judged: those of its class, or all of the set."""
@@ -37,9 +39,17 @@ def softmin(errors: Tensor, counted: Tensor, alpha: float) -> Tensor:
     return (shares * errors).sum(-1)
 
 
-def of_others(secrets: Tensor) -> Tensor:
-    """(m, k, ...) -> (m, k, ...): those of the next head, which are to this one what any others are."""
-    return secrets.roll(1, 0)
+def of_others(wanted: Tensor) -> Tensor:
+    """(m, g, r, ...) twice: for each guess those of another head, which are to it what any others are.
+
+    It is the head before; where that has some of the very records that the guess is for, the nearest that has none.
+    """
+    heads, guesses = (torch.arange(size, device=wanted.device) for size in wanted.shape[:2])
+    marks = wanted.flatten(3).double().view(torch.int64).sum(-1)  # (m, g, r) exact sums: equal records have equal ones
+    others = torch.stack([heads.roll(places) for places in NEIGHBOURS], 1)  # (m, neighbours)
+    apart = (marks[:, None, :, :, None] != marks[others].unsqueeze(3)).flatten(3).all(3)  # (m, neighbours, g)
+    first = apart.int().argmax(1)  # (m, g), the head before where no neighbour will do
+    return wanted[others.gather(1, first), guesses]
 
 
 def nearest(errors: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:

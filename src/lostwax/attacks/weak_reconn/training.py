@@ -165,14 +165,14 @@ def loss_of(
 ) -> Tensor:
     """The loss of guesses (b, g, ...) for the secrets of their heads (b, k, ...), a number."""
     unit, sought = lessons.unit, lessons.sought
+    wanted = sought.of_each(secrets)  # (b, g, r, ...)
 
-    def wrong(secrets: Tensor) -> Tensor:  # (b, g), S2 Eq. 3
-        squared, absolute = mean_errors(unit * answers, unit * sought.of_each(secrets))  # (b, g, r) each
+    def wrong(records: Tensor) -> Tensor:  # (b, g), S2 Eq. 3
+        squared, absolute = mean_errors(unit * answers, unit * records)  # (b, g, r) each
         return softmin(attack.mse * squared + attack.mae * absolute, sought.counted, attack.softmin)
 
-    loss = attack.aim(wrong(secrets), wrong(of_others(secrets)))
+    loss = attack.aim(wrong(wanted), wrong(of_others(wanted)))
     if criteria:
-        wanted = sought.of_each(secrets)  # (b, g, r, ...)
         _, place = nearest(mean_errors(answers, wanted)[0], sought.counted)  # (b, g)
         rows = [torch.arange(size, device=place.device) for size in place.shape]
         truth = wanted[rows[0][:, None], rows[1], place].flatten(0, 1)  # (b g, ...)
@@ -204,8 +204,9 @@ def errors(net: nn.Module, lessons: Lessons) -> Errors:
     """On unseen heads."""
     tokens, secrets = lessons.unseen
     sought, parts = lessons.sought, []
-    cut = (torch.split(whole, HEADS_AT_A_TIME) for whole in (tokens, secrets, of_others(secrets)))
+    wanted = sought.of_each(secrets)  # (m, g, r, ...)
+    cut = (torch.split(whole, HEADS_AT_A_TIME) for whole in (tokens, wanted, of_others(wanted)))
     for some, *whose in zip(*cut, strict=True):
         answers = answer(net, some)
-        parts.append([nearest(mean_errors(answers, sought.of_each(one))[0], sought.counted)[0] for one in whose])
+        parts.append([nearest(mean_errors(answers, one)[0], sought.counted)[0] for one in whose])
     return Errors(*(torch.cat(each) for each in zip(*parts, strict=True)))

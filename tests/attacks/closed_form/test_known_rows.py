@@ -1,0 +1,42 @@
+"""Moments of the rows known in each game, against their definition."""
+
+import torch
+
+from lostwax.attacks.closed_form.known_rows import known_moments, moments
+from lostwax.types import Records
+
+
+def table(n):
+    generator = torch.Generator().manual_seed(0)
+    timestamps = 1_700_000_000 + torch.arange(n, dtype=torch.float64)[:, None] % 7
+    constant, outlier = torch.full((n, 1), 3.3, dtype=torch.float64), torch.zeros(n, 1, dtype=torch.float64)
+    outlier[0] = 1e9
+    plain = torch.randn(n, 2, generator=generator, dtype=torch.float64)
+    return Records(torch.cat([timestamps, constant, outlier, plain], 1), torch.zeros(n, dtype=torch.long))
+
+
+def test_every_game_has_the_moments_of_its_known_rows():
+    rows = table(30)
+    mean, spread = known_moments(rows, torch.arange(30))
+    for i in range(30):
+        known = torch.cat([rows.x[:i], rows.x[i + 1 :]])
+        from_one = known - known[0]  # so that the definition itself does not cancel
+        torch.testing.assert_close(mean[i], known[0] + from_one.mean(0), rtol=1e-13, atol=1e-13)
+        torch.testing.assert_close(spread[i], from_one.std(0, correction=0), rtol=1e-13, atol=1e-13)
+    assert (spread[:, 1] == 0).all()
+
+
+def test_the_missing_row_is_never_looked_at():
+    rows = table(30)
+    honest = known_moments(rows, torch.arange(30))
+    for i in (0, 1, 29):
+        x = rows.x.clone()
+        x[i] = torch.nan
+        for part, blinded in zip(honest, known_moments(Records(x, rows.y), torch.tensor([i])), strict=True):
+            assert torch.equal(part[i], blinded[0])
+
+
+def test_one_row_tells_nothing_of_the_spread():
+    for mean, spread in (moments(table(1)), known_moments(table(2), torch.tensor([1]))):
+        torch.testing.assert_close(mean, table(1).x)
+        assert spread.isinf().all()

@@ -1,0 +1,33 @@
+"""By what a record is judged."""
+
+import torch
+
+from lostwax.attacks.gradient.normal_law import NormalLaw
+from lostwax.attacks.gradient.search import Likeliest
+
+LAW = NormalLaw(torch.tensor([0]), torch.zeros(1, 3, dtype=torch.float64), torch.eye(3, dtype=torch.float64))
+NOISE = 0.7
+
+
+def misfits():
+    """Of three steps of five numbers, for two starts."""
+    draws = torch.Generator().manual_seed(0)
+    clipped, rest = (torch.randn(1, 3, starts, 5, generator=draws, dtype=torch.float64) for starts in (2, 1))
+    search = Likeliest(LAW, torch.zeros(3), 0.0, 1.0, NOISE)
+    return clipped, rest, search.misfit(clipped, rest).sum(3), search.misfit(0 * rest, rest).sum(3)
+
+
+def test_a_step_that_may_not_hold_the_secret_is_a_mixture_of_two_normal_laws():
+    clipped, rest, misfit, silence = misfits()
+    found = Likeliest(LAW, torch.zeros(3), 0.0, 1.0, NOISE, rate=0.3).of_steps(misfit, silence)
+    with_it, without = (torch.distributions.Normal(mean, NOISE).log_prob(rest).sum(3).exp() for mean in (clipped, 0.0))
+    density = 0.3 * with_it + 0.7 * without
+    constant = torch.distributions.Normal(0.0, NOISE).log_prob(torch.tensor(0.0, dtype=torch.float64)) * 5
+    torch.testing.assert_close(found, -(NOISE**2) * (density.log() - constant))
+
+
+def test_a_step_that_holds_it_surely_is_as_it_was():
+    _, _, misfit, silence = misfits()
+    assert Likeliest(LAW, torch.zeros(3), 0.0, 1.0, NOISE).of_steps(misfit, silence) is misfit
+    nearly = Likeliest(LAW, torch.zeros(3), 0.0, 1.0, NOISE, rate=1 - 1e-12).of_steps(misfit, silence)
+    torch.testing.assert_close(nearly, misfit)
