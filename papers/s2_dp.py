@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 from s1_mnist import write
@@ -37,7 +38,7 @@ from s2_heads import (
 
 import lostwax as lw
 from lostwax.attacks.weak_reconn import TrainedOnHeads
-from lostwax.reports.results import Row
+from lostwax.reports.results import Row, read_rows
 
 SIZE = 10
 VICTIM = mnist_trainer(SIZE)
@@ -94,18 +95,24 @@ def largest_safe(points: Sequence[Point]) -> float:
     return 0.0 if before is None else before.epsilon
 
 
-def play(epsilon: int, clip: float, unprotected: TrainedOnHeads, data: Data, options: argparse.Namespace) -> Point:
+def measured(rows: Iterable[Row]) -> list[Point]:
+    """The points of the curve that have been played, in this run or before: of two reconstructors the better."""
+    rates = {row.id: float(row.value) for row in rows}
+    played = [
+        (epsilon, [rates[one] for one in (name, f"{name}_chance") if one in rates]) for name, epsilon in GAMES.items()
+    ]
+    return [Point(epsilon, max(both)) for epsilon, both in played if both]
+
+
+def play(epsilon: int, clip: float, unprotected: TrainedOnHeads, data: Data, options: argparse.Namespace) -> None:
     """The reconstructor tuned to heads of this epsilon, against them; then taught to beat chance: the better counts."""
     name, game = f"epsilon_{epsilon}", Game(data=mnist, trainer=private(NOISE[epsilon], clip))
     tuning = replace(attack(game, data, options, name), minutes=options.tuning)
     tuned = tuning.tune(unprotected, knowledge(game, data), seed=options.seed)
+    write(__file__, rows_of(name, game, score(tuned, game, data, options), data, options), options)
     further = f"{name}_chance"
-    rates = []
-    for which, trained in ((name, tuned), (further, beating_chance(tuned, further, game, data, options))):
-        rows = rows_of(which, game, score(trained, game, data, options), data, options)
-        write(__file__, rows, options)
-        rates.append(next(float(row.value) for row in rows if row.id == which))
-    return Point(epsilon, max(rates))
+    tuned = beating_chance(tuned, further, game, data, options)
+    write(__file__, rows_of(further, game, score(tuned, game, data, options), data, options), options)
 
 
 def main() -> None:
@@ -120,8 +127,13 @@ def main() -> None:
         options,
     )
     unprotected = prepared("mnist_10", game, data, options)
-    points = [play(GAMES[name], clip, unprotected, data, options) for name in options.rows]
-    what = f"largest epsilon with a TPR of at most {GAMMA} at FPR 1 %, of {', '.join(options.rows)}"
+    write(__file__, rows_of("unprotected", game, score(unprotected, game, data, options), data, options), options)
+    for name in options.rows:
+        play(GAMES[name], clip, unprotected, data, options)
+    here = Path(__file__).resolve()
+    points = measured(read_rows(here.parent / "results" / f"{here.stem}.json"))
+    epsilons = ", ".join(str(point.epsilon) for point in points)
+    what = f"largest epsilon with a TPR of at most {GAMMA} at FPR 1 %, between {epsilons}"
     write(__file__, [Row("safe", what, largest_safe(points), paper=7.2)], options)
 
 

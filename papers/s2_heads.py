@@ -226,10 +226,10 @@ def rows_of(name: str, game: Game, played: Played, data: Data, options: argparse
         rows.append(
             Row(f"{name}{suffix}.gaussian", f"{name}: the same by S2 Eq. 6, normal laws (null: {short})", fitted)
         )
-        rate = success_rate(null, data.tau)
+        rate = success_rate(null, data.tau, victims=options.games)
         what = f"{name}: FPR at tau (null: {short})"
         rows.append(Row(f"{name}{suffix}.fpr", what, *rate[:3], paper.fpr if own else None))
-    hits = success_rate(errors, data.tau)
+    hits = success_rate(errors, data.tau, victims=options.games)
     rows.append(Row(f"{name}.tpr", f"{name}: TPR at tau", *hits[:3], paper.tpr))
     rows.append(accuracy_row(name, played.accuracies, paper.accuracy))
     return rows

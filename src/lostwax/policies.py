@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from lostwax.audits import Audit, Finding
 
 EXAMPLE = "max_rebuilt_share = 0.05"
-Z = 1.959964  # of a 95 % interval
 
 
 class Breach(NamedTuple):
@@ -140,13 +139,8 @@ def _unanswered(name: str, allowed: float, audit: Audit) -> Breach | None:
     return Breach(name, allowed, None, f"this audit cannot tell. {reasons} {CURES[audit.kind]}")
 
 
-def _victims(audit: Audit) -> int:
-    """How many games are independent: guesses from one release count as one."""
-    return len(set(audit.games.tolist()))
-
-
 def _check_independent(audit: Audit) -> None:
-    victims, played = _victims(audit), len(audit.games)
+    victims, played = audit.victims, len(audit.games)
     if victims < played:
         raise CannotTellError(
             f"Its {played} guesses come from {victims} victims, and those from one release are not independent: hold "
@@ -155,14 +149,12 @@ def _check_independent(audit: Audit) -> None:
 
 
 def _rebuilt_share(audit: Audit, finding: Finding) -> Measured:
-    from lostwax.metrics.estimate import wilson
-
-    won, played, victims = int(finding.rebuilt.sum()), len(audit.games), _victims(audit)
+    won, played, victims = int(finding.rebuilt.sum()), len(audit.games), audit.victims
     what = "rebuilt" if audit.chance is None else "named among the candidates"
     words = f"{won} of {played} records are {what}"
     if audit.kind == "this model" and played == audit.population:
         return Measured(won / played, f"{words} ({won / played:.3g} of all)")  # every row was played for
-    high = wilson(won, played, Z * math.sqrt(played / victims))[1]  # that of won / played over so many victims
+    high = audit.interval(won)[1]
     if victims < played:
         words += f", from {victims} victims"
     return Measured(high, f"{words}: a share of {won / played:.3g}, and with 95 % confidence up to {high:.3g}")

@@ -9,7 +9,7 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.audits.cost import shortened
-from lostwax.metrics import Null
+from lostwax.metrics import Null, success_rate
 from lostwax.types import Guess, Records
 
 NET, TRAINER, THREAT = nn.Linear(40, 10), lw.GD(steps=5, init=lw.inits.Normal(0.002, seed=None)), lw.Weak(size=20)
@@ -61,6 +61,16 @@ def test_every_record_of_every_game_is_judged(parts):
     assert "15 victims were trained, and each counts as 20 games" in str(audit)
     assert "Weak adversary, knows 0 of 20 records" in str(audit.threat)
     assert audit.findings[0].rebuilt.mean() < 0.1
+
+
+def test_intervals_of_shares_go_by_victims(parts):
+    audit = audited(parts, ClassMeans())
+    assert (audit.victims, len(audit.games)) == (15, 300)
+    none, third = success_rate(np.ones(15), 0.5), success_rate(np.arange(15) >= 5, 0.5)  # of as many games as victims
+    assert audit.interval(0) == pytest.approx(none[1:3])
+    assert audit.interval(100) == pytest.approx(third[1:3])
+    assert audit.success(0.0)[1:3] == pytest.approx(none[1:3])
+    assert audit.fpr(0.0)[1:3] == pytest.approx(none[1:3])
 
 
 def test_guesses_are_taken_in_the_order_that_suits_them(parts):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import lostwax as lw
-from lostwax.reports.results import read_rows
+from lostwax.reports.results import Row, read_rows
 from lostwax.tensor_files import write_tensors
 from lostwax.trainers.accounting import noise_for
 
@@ -31,7 +31,7 @@ RUNS = {
     "s1_figure22": (f"{SIZES} --rows relu", 4),
     "s2_pretrain": ("--steps 2 --batch 16 --rows 10", 1),
     "s2_table1": (f"{WEAK_SIZES} --games 99 --rows mnist_10 --tuning 1", 2 * (9 + 2)),
-    "s2_dp": (f"{WEAK_SIZES} --generator mlp --rows epsilon_50", 1 + 2 * 9 + 1),
+    "s2_dp": (f"{WEAK_SIZES} --generator mlp --rows epsilon_50", 1 + 3 * 9 + 1),
     "s3_attacks": (
         "--repetitions 20 --pool 40 --test 50 --epsilons 4 100 --rows clip_1 batches priors",
         2 * 5 + 5 + 2 * 5,
@@ -202,6 +202,9 @@ def test_the_largest_epsilon_that_is_safe_is_read_off_between_points(papers):
     assert safe([point(40, 0.02), point(10, 0.01)]) == pytest.approx(20)  # half-way, in log epsilon
     assert safe([point(10, 0.01), point(40, 0.015)]) == 40
     assert safe([point(10, 0.02), point(40, 0.01)]) == 0
+    rates = {"epsilon_5": 0.01, "epsilon_5_chance": 0.03, "epsilon_20": 0.2, "clip": 8}
+    rows = [Row(name, "", rate) for name, rate in rates.items()]
+    assert script["measured"](rows) == [(5, 0.03), (20, 0.2)]  # of two reconstructors the better
 
 
 def test_every_script_is_tried(root):

@@ -89,3 +89,8 @@ def test_it_is_solved_where_the_records_lie(game):
 
 def test_one_model_a_tile(game):
     assert Optimum().tile_size(nn.Linear(3, 2), game) == 1
+
+
+def test_torchs_own_losses_are_refused():
+    with pytest.raises(TypeError, match=r"Optimum: expected loss to be .* got torch's CrossEntropyLoss"):
+        Optimum(loss=nn.CrossEntropyLoss())

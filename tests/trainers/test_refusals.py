@@ -32,6 +32,12 @@ class DrawsElsewhere(Mixes):
         return self.net(x) * random.random()
 
 
+class Overwrites(Mixes):
+    def forward(self, x):
+        x *= 2
+        return self.net(x)
+
+
 class Decides(Mixes):
     def forward(self, x):
         return self.net(x) if self.net[1].bias[0] > 0 else -self.net(x)
@@ -59,6 +65,7 @@ def images(*layers):
         (Mixes(), "it mixes records"),
         (Draws(), "it draws random numbers"),
         (DrawsElsewhere(), "it draws random numbers"),
+        (Overwrites(), "it writes over the records that it is given"),
         (Decides(), "vmap cannot run it for many models at once: vmap: It looks like you're attempting"),
         (Pair(), "expected outputs of shape .* got tuple"),
         (nn.Sequential(nn.Conv2d(1, 3, 3)), r"expected outputs of shape \(n, c\)"),

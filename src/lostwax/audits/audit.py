@@ -28,6 +28,7 @@ from lostwax.metrics import (
     true_positives,
     true_positives_by_class,
 )
+from lostwax.metrics.estimate import Z, wilson
 from lostwax.types import Guess, Records
 
 if TYPE_CHECKING:
@@ -113,6 +114,16 @@ class Audit:
         """The verdict of every game, for the model as released."""
         return self.findings[0].verdicts
 
+    @property
+    def victims(self) -> int:
+        """How many of the games are independent: guesses from one release count as one."""
+        return len(np.unique(self.games))
+
+    def interval(self, won: int) -> tuple[float, float]:
+        """The 95 % Wilson interval of the share of games that was won, counted by victims."""
+        played = len(self.games)
+        return wilson(won, played, Z * math.sqrt(played / self.victims))  # that of won / played over so many victims
+
     def beats_baselines(self, finding: Finding) -> NDArray[np.bool_]:
         """(games,) is the guess nearer than every record the adversary had anyway, and than a blind guess?
 
@@ -129,7 +140,8 @@ class Audit:
         A guess that is infinitely wrong is never a success.
         """
         limit = self.oracle_error if threshold is None else threshold
-        return success_rate(self.errors, min(limit, float_info.max), confidence=confidence)
+        limit = min(limit, float_info.max)
+        return success_rate(self.errors, limit, confidence=confidence, victims=self.victims)
 
     def fpr(
         self, threshold: float | None = None, *, null: Null = Null.OTHER_SECRETS, confidence: float = 0.95
@@ -139,7 +151,9 @@ class Audit:
         None is the same threshold as there; in games of the weak adversary it is S2's tau.
         """
         limit = self.oracle_error if threshold is None else threshold
-        return success_rate(self._chance("fpr", null), min(limit, float_info.max), confidence=confidence)
+        limit, scores = min(limit, float_info.max), self._chance("fpr", null)
+        victims = min(self.victims, len(scores))
+        return success_rate(scores, limit, confidence=confidence, victims=victims)
 
     @property
     def oracle_error(self) -> float:

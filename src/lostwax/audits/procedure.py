@@ -247,7 +247,8 @@ def _several(victims: int, each: int) -> tuple[str, ...]:
         return ()
     return (
         f"{victims} victims were trained, and each counts as {each} games, one a guess: guesses from one release are "
-        "not independent, so that intervals are too narrow.",
+        "not independent. Intervals of shares go by victims; those of true positives at a false positive rate take "
+        "guesses for independent, and are too narrow.",
     )
 
 

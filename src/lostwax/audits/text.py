@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lostwax.metrics import ByClass, Null
-from lostwax.metrics.estimate import wilson
 
 if TYPE_CHECKING:
     from lostwax.audits.audit import Audit
@@ -153,7 +152,7 @@ def _rate(share: float, audit: Audit) -> str:
     text, played = f"{100 * share:.1f} %", len(audit.games)
     if audit.kind == "this model" and played == audit.population:
         return text  # every row was played for: nothing is estimated
-    low, high = wilson(round(share * played), played)
+    low, high = audit.interval(round(share * played))
     return f"{text} ({100 * low:.1f}-{100 * high:.1f})"
 
 

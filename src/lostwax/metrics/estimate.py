@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+Z = 1.959964  # of a 95 % interval
+
 
 class Estimate(NamedTuple):
     """What was measured over a number of games, and the interval that holds the true value."""
@@ -23,7 +25,7 @@ class Estimate(NamedTuple):
         return f"{self.value:.3f} ({self.games:,} games, {interval})"
 
 
-def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
+def wilson(successes: int, trials: int, z: float = Z) -> tuple[float, float]:
     """The Wilson interval of a rate, of 95 % at this z."""
     rate = successes / trials
     centre = (rate + z * z / (2 * trials)) / (1 + z * z / trials)

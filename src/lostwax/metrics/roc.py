@@ -67,10 +67,13 @@ class Curve(NamedTuple):
         return float(np.trapezoid(self.tpr, self.fpr))
 
 
-def success_rate(errors: ArrayLike, threshold: ArrayLike, *, confidence: float = 0.95) -> Estimate:
+def success_rate(
+    errors: ArrayLike, threshold: ArrayLike, *, confidence: float = 0.95, victims: int | None = None
+) -> Estimate:
     """The share of games with an error of at most the threshold, with its Wilson interval.
 
-    One threshold (S1: the oracle's mean error; S2: tau), or one a game (each target's own nearest neighbour).
+    One threshold (S1: the oracle's mean error; S2: tau), or one a game (each target's own nearest neighbour). Guesses
+    from one release are not independent: where several are, `victims` says how many releases there were.
     """
     check_confidence("success_rate", confidence)
     numbers = as_scores("success_rate", "errors", errors)
@@ -80,7 +83,8 @@ def success_rate(errors: ArrayLike, threshold: ArrayLike, *, confidence: float =
             f"success_rate: expected one threshold, or one a game ({len(numbers)}), got shape {limits.shape}."
         )
     won = int((numbers <= limits).sum())
-    low, high = wilson(won, len(numbers), float(ndtri((1 + confidence) / 2)))
+    z = float(ndtri((1 + confidence) / 2)) * math.sqrt(len(numbers) / (victims or len(numbers)))
+    low, high = wilson(won, len(numbers), z)
     return Estimate(won / len(numbers), low, high, len(numbers), confidence)
 
 

@@ -140,10 +140,8 @@ def draw_ceiling(audit: Audit) -> Chart:
         raise ValueError(
             "draw_ceiling: this audit has no ceiling: its victim's training is not differentially private."
         )
-    from lostwax.metrics.estimate import wilson
-
     won, games = int(audit.findings[0].rebuilt.sum()), len(audit.games)
-    low, high = wilson(won, games)
+    low, high = audit.interval(won)
     with style():
         figure, axes = blank(WIDTH, 170)
         axes.axvspan(0, audit.ceiling.upper, color=COLOURS["line"], alpha=0.6, linewidth=0)

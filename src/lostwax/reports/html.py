@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lostwax.audits.text import rates_by_class
-from lostwax.metrics.estimate import wilson
 from lostwax.reports import charts
 from lostwax.reports.gallery import Pair, pair, rows
 from lostwax.reports.numerals import at_most, count, interval, number, percent, round_up
@@ -145,7 +144,7 @@ def _share(share: float, audit: Audit) -> str:
     played = len(audit.games)
     if audit.kind == "this model" and played == audit.population:
         return percent(share)
-    low, high = wilson(round(share * played), played)
+    low, high = audit.interval(round(share * played))
     return f"{percent(share)} ({interval(low, high)})"
 
 

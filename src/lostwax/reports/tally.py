@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from lostwax.metrics.estimate import wilson
 from lostwax.reports.numerals import count
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ class Tally(NamedTuple):
         """Count."""
         released, played = audit.findings[0], len(audit.games)
         rebuilt = int(released.rebuilt.sum())
-        low, high = wilson(rebuilt, played)
+        low, high = audit.interval(rebuilt)
         baselines = {
             name: int((errors[audit.criterion] <= audit.threshold).sum()) for name, errors in audit.baselines.items()
         }

@@ -8,7 +8,7 @@ import numpy as np
 
 from lostwax.audits.text import CURES, left_open
 from lostwax.metrics import true_positives
-from lostwax.metrics.estimate import median_interval, wilson
+from lostwax.metrics.estimate import median_interval
 from lostwax.reports.numerals import SIGN, at_most, count, interval, number, percent
 from lostwax.reports.tally import Tally
 
@@ -225,7 +225,7 @@ def _error_fact(audit: Audit, tally: Tally) -> Fact:
 
 def _nearer_fact(audit: Audit, tally: Tally) -> Fact:
     share = percent(tally.near / tally.played)
-    low, high = wilson(tally.near, tally.played)
+    low, high = audit.interval(tally.near)
     sure = "" if tally.every else f"; 95{SIGN} interval {interval(low, high)}"
     return Fact(share, "closer than any guess", f"than the {' and the '.join(audit.baselines)}{sure}")
 

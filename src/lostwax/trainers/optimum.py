@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lostwax.losses import CrossEntropy
 from lostwax.nets.linear import linear_layer
 from lostwax.trainers.newton_polish import polish
-from lostwax.trainers.refusals import check_data, check_outputs
+from lostwax.trainers.refusals import check_data, check_loss, check_outputs
 from lostwax.trainers.stacked import Architecture
 from lostwax.types import Cohort, Loss, Records, Release, Stationary, Step
 
@@ -32,6 +32,7 @@ class Optimum:
     penalise_bias: bool = False
 
     def __post_init__(self) -> None:
+        check_loss("Optimum", self.loss)
         if not self.ridge >= 0:
             raise ValueError(f"Optimum: expected ridge >= 0, got {self.ridge}.")
 

@@ -118,7 +118,7 @@ def check_outputs(net: Architecture, cohort: Cohort, loss: Loss) -> None:
     inputs = cohort.own.inputs
     made_up = generator(0, "probe").random((2, *inputs.shape[2:]))
     records = torch.from_numpy(made_up).to(inputs.device, inputs.dtype)
-    params = net.initial(records)
+    untouched, params = records.clone(), net.initial(records)
     with torch.no_grad():
         before = _random_state(records.device)
         try:
@@ -135,6 +135,11 @@ def check_outputs(net: Architecture, cohort: Cohort, loss: Loss) -> None:
         raise ValueError(
             f"net: expected outputs of shape (n, c), one row a record, got {got} for n = 2. "
             "Keep the last axis where there is one output, and flatten others."
+        )
+    if not torch.equal(records, untouched):
+        raise ValueError(
+            "net: it writes over the records that it is given, in place, and would over yours. Let its forward make a "
+            "new tensor first: x + 1 for x += 1, x.relu() for x.relu_()."
         )
     # The state tells of torch's own draws, which may come out alike; the outputs tell of draws from elsewhere.
     if not torch.equal(before, _random_state(records.device)) or not _close(together, again):
