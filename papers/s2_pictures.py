@@ -1,8 +1,8 @@
-"""Pictures of the S2 scripts: pairs of a guess and the record it is nearest to, and the ROC."""
+"""Pictures of the S2 scripts: pairs of a guess and the record it is nearest to, the ROC, rates against epsilon."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.metrics import Null, gaussian_roc, roc
+from lostwax.reports.results import Row
 
 COLUMNS, ROWS = 12, 2
 RATES = np.logspace(-3, 0, 200)
@@ -55,5 +56,40 @@ def draw_roc(
     axes.set(xscale="log", yscale="log", xlim=(1e-3, 1), ylim=(1e-3, 1), xlabel="FPR", ylabel="TPR")
     axes.legend(fontsize=6)
     figure.tight_layout(pad=0.4)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def draw_privacy(path: Path, rows: Sequence[Row], epsilons: Mapping[str, float], criterion: float) -> None:
+    """S2 Figure 4: true positives at 1 % false ones above, the accuracy of the head below, against epsilon."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    by_id = {row.id: row for row in rows}
+    figure = Figure(figsize=(5.2, 5.0), dpi=120)
+    FigureCanvasAgg(figure)
+    above, below = figure.subplots(2, 1, sharex=True)
+    lines = (
+        (above, "", "C1s-", "tuned"),
+        (above, "_chance", "C0o-", "then taught to beat chance"),
+        (below, ".accuracy", "k^-", ""),
+    )
+    for axes, suffix, style, label in lines:
+        held = [(epsilon, by_id[f"{name}{suffix}"]) for name, epsilon in epsilons.items() if f"{name}{suffix}" in by_id]
+        if not held:
+            continue
+        x, y = ([epsilon for epsilon, _ in held], np.array([float(row.value) for _, row in held]))
+        ends = np.array([[float(row.low or row.value), float(row.high or row.value)] for _, row in held])
+        axes.errorbar(x, y, yerr=np.abs(ends.T - y), fmt=style, capsize=3, label=label)
+    for axes, suffix in ((above, ""), (below, ".accuracy")):
+        if (free := by_id.get(f"unprotected{suffix}")) is not None:
+            axes.axhline(float(free.value), color="0.5", linestyle=":", label="without noise")
+    above.axhline(criterion, color="C3", linestyle="--", label=f"S2's criterion, {criterion}")
+    above.set(yscale="log", ylabel="TPR at FPR 1 %")
+    above.legend(fontsize=7, frameon=False)
+    below.set(xscale="log", xlabel="ε", ylabel="accuracy of the head", ylim=(0, 1))
+    below.set_xticks(list(epsilons.values()), [f"{epsilon:g}" for epsilon in epsilons.values()], minor=False)
+    below.set_xticks([], minor=True)
+    figure.tight_layout(pad=0.5)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

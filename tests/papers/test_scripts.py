@@ -31,7 +31,7 @@ RUNS = {
     "s1_figure22": (f"{SIZES} --rows relu", 4),
     "s2_pretrain": ("--steps 2 --batch 16 --rows 10", 1),
     "s2_table1": (f"{WEAK_SIZES} --games 99 --rows mnist_10 --tuning 1", 2 * (9 + 2)),
-    "s2_dp": (f"{WEAK_SIZES} --generator mlp --rows epsilon_50", 1 + 3 * 9 + 1),
+    "s2_dp": (f"{WEAK_SIZES} --generator mlp --rows epsilon_50", 1 + 3 * 9 + 2),
     "s3_attacks": (
         "--repetitions 20 --pool 40 --test 50 --epsilons 4 100 --rows clip_1 batches priors",
         2 * 5 + 5 + 2 * 5,
