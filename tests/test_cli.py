@@ -102,7 +102,14 @@ def test_json_has_words_for_what_is_no_number(capsys):
     assert plan["ceiling"]["certified"] is True
 
 
-@pytest.mark.parametrize("words", ["ball --eta 2 --dimension 5", "pixels --dimension 9 --tolerance 32 --fraction 0.6"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "ball --eta 2 --dimension 5",
+        "pixels --dimension 9 --tolerance 32 --fraction 0.6",
+        "gaussian --eta 100 --sigma 1 --dimension 5",
+    ],
+)
 def test_no_baseline_is_advised_that_bound_refuses(words, capsys):
     assert main(["kappa", *words.split()]) == 2
     assert "a blind guess always succeeds" in capsys.readouterr().err

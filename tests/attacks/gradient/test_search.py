@@ -31,3 +31,9 @@ def test_a_step_that_holds_it_surely_is_as_it_was():
     assert Likeliest(LAW, torch.zeros(3), 0.0, 1.0, NOISE).of_steps(misfit, silence) is misfit
     nearly = Likeliest(LAW, torch.zeros(3), 0.0, 1.0, NOISE, rate=1 - 1e-12).of_steps(misfit, silence)
     torch.testing.assert_close(nearly, misfit)
+
+
+def test_without_noise_a_step_holds_it_or_not():
+    _, _, misfit, silence = misfits()
+    found = Likeliest(LAW, torch.zeros(3), 0.0, 1.0, 0.0, rate=0.3).of_steps(misfit, silence)
+    assert torch.equal(found, torch.minimum(misfit, silence.expand_as(misfit)))
