@@ -107,8 +107,8 @@ def arguments(doc: str, rows: Iterable[str], **defaults: int) -> argparse.Namesp
     return made.parse_args()
 
 
-def parser(doc: str, rows: Iterable[str], sizes: Mapping[str, tuple[int, str]]) -> argparse.ArgumentParser:
-    """Options for the rows, the data and the device, and one for each size: its default, and what it is."""
+def parser(doc: str, rows: Iterable[str], sizes: Mapping[str, tuple[float, str]]) -> argparse.ArgumentParser:
+    """Options for the rows, the data and the device, and for each size: its default (whole or not), and what it is."""
     made = argparse.ArgumentParser(
         description=doc.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
@@ -117,7 +117,7 @@ def parser(doc: str, rows: Iterable[str], sizes: Mapping[str, tuple[int, str]]) 
     made.add_argument("--data", help="folder of the data sets; else LOSTWAX_DATA")
     made.add_argument("--device", default="cpu", help="where all is computed")
     for name, (size, what) in sizes.items():
-        made.add_argument(f"--{name}", type=int, default=size, help=what)
+        made.add_argument(f"--{name}", type=type(size), default=size, help=what)
     return made
 
 

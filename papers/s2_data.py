@@ -32,6 +32,7 @@ class Data(NamedTuple):
     secrets: Records
     tau: float  # mean squared error of a secret's nearest record of the prior, mean over secrets (S2 section 2)
     paper_tau: float  # S2's
+    changes: lw.Affine = lw.Affine()  # by which the adversary makes more of the prior
 
 
 def pictures(records: Records) -> Records:
@@ -68,7 +69,8 @@ def letters(options: argparse.Namespace) -> Data:
 def cifar10(options: argparse.Namespace) -> Data:
     """Through a torchvision model trained on ImageNet, which S2 goes on to train on CIFAR-100."""
     prior, secrets = (pictures(lw.records.cifar10(part, root=options.data)) for part in ("train", "test"))
-    return _through(imagenet_backbone(options), prior, secrets, 0.1284, options)
+    data = _through(imagenet_backbone(options), prior, secrets, 0.1284, options)
+    return data._replace(changes=lw.Affine(mirror=True))
 
 
 def letters_backbone(name: str, options: argparse.Namespace) -> nn.Module:
@@ -104,7 +106,7 @@ def _torchvision(path: Path) -> nn.Module:
     model = models.get_model(architecture, weights=None)
     model.load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
     model.classifier = nn.Identity()
-    return nn.Sequential(ForImageNet(), model)
+    return nn.Sequential(ForImageNet(), model).to(memory_format=torch.channels_last)  # faster
 
 
 class ForImageNet(nn.Module):

@@ -149,7 +149,7 @@ def attack(game: Game, data: Data, options: argparse.Namespace, name: str) -> lw
         steps=options.steps,
         minutes=options.minutes,
         batch_size=options.batch,
-        augment=lw.Augmented(data.backbone, copies=options.copies) if options.copies > 1 else None,
+        augment=lw.Augmented(data.backbone, data.changes, copies=options.copies) if options.copies > 1 else None,
         shadows=game.shadows,
         checkpoint=None if options.checkpoint is None else options.checkpoint / name,
     )

@@ -98,7 +98,7 @@ def losses_of(answers: Tensor, truth: Tensor) -> NDArray[np.float64]:
     return total
 
 
-def arguments(doc: str, rows: list[str], **defaults: int) -> argparse.ArgumentParser:
+def arguments(doc: str, rows: list[str], **defaults: float) -> argparse.ArgumentParser:
     """The options of every script that plays Table 3's game; `defaults` are sizes of the script's own."""
     sizes = {
         "known": (10_000, "records that the adversary knows"),
@@ -106,7 +106,7 @@ def arguments(doc: str, rows: list[str], **defaults: int) -> argparse.ArgumentPa
         "targets": (1_000, "victims, each with a secret record"),
         "epochs": (20, "of each decoder's training"),
         "masks": (500, "of each explained shadow model"),
-        "minutes": (60, "after which no row begins"),
+        "minutes": (60.0, "after which no row begins"),
         "seed": (0, "of everything drawn but the initialisations"),
     }
     options = parser(doc, GAMES, {name: (defaults.get(name, size), what) for name, (size, what) in sizes.items()})
@@ -118,7 +118,7 @@ def in_time(names: list[str], options: argparse.Namespace, *, least: int = 1) ->
     """The first, at least so many, and the others as long as the minutes since the script began are not over."""
     for number, name in enumerate(names):
         if number >= least and time.perf_counter() - BEGUN > 60 * options.minutes:
-            print(f"{options.minutes} minutes are over. Left out: {', '.join(names[number:])}.", flush=True)
+            print(f"{options.minutes:g} minutes are over. Left out: {', '.join(names[number:])}.", flush=True)
             return
         yield name
 

@@ -10,25 +10,26 @@ ranges from 0.05 to 0.29 for ReLU, and is about 0.03 for Sigmoid. By counting, a
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from s1_mnist import write
 from s4_cifar import GAMES, Split, arguments, in_time, split
 from s4_table3 import ATTACKS, play
 
-from lostwax.reports.results import Row
+from lostwax.reports.results import Row, read_rows
 
 PLAYED = ("reconn", "rows")
 RANGE = {"relu": (0.05, 0.29), "sigmoid": (0.03, 0.03), "dying": (0.05, 0.29)}  # S4's
 DEFAULT = ["relu_1", "sigmoid_1", "relu_2", "relu_3", "sigmoid_2", "relu_4", "relu_5", "sigmoid_3", "relu_6"]
 
 
-def ranges(played: dict[str, list[Row]]) -> list[Row]:
-    """The lowest and the highest mean of each kind and attack, over the initialisations that were played."""
+def ranges(measured: list[Row]) -> list[Row]:
+    """The lowest and the highest mean of each kind and attack, over all initialisations that were played, ever."""
     rows = []
     for kind, paper in RANGE.items():
         for attack in PLAYED:
-            names = [f"{name}.{attack}" for name in played if name.startswith(kind)]
-            means = [float(row.value) for found in played.values() for row in found if row.id in names]
+            names = {f"{name}.{attack}" for name in GAMES if name.startswith(kind)}
+            means = [float(row.value) for row in measured if row.id in names]
             if not means:
                 continue
             for word, value, theirs in zip(("lowest", "highest"), (min(means), max(means)), paper, strict=True):
@@ -39,11 +40,10 @@ def ranges(played: dict[str, list[Row]]) -> list[Row]:
 
 def main(options: argparse.Namespace, data: Split) -> None:
     options.attacks = list(PLAYED)
-    played = {}
     for name in in_time(options.rows, options):
-        played[name] = play(name, GAMES[name], data, options)
-        write(__file__, played[name], options)
-    write(__file__, ranges(played), options)
+        write(__file__, play(name, GAMES[name], data, options), options)
+    script = Path(__file__).resolve()
+    write(__file__, ranges(read_rows(script.parent / "results" / f"{script.stem}.json")), options)
 
 
 if __name__ == "__main__":

@@ -26,13 +26,10 @@ import numpy as np
 import torch
 from s1_mnist import mean_row, parser, rate_row, squared_errors, write
 from s4_cifar import GAMES, Game, Split, in_time, losses_of, split, timed
-from torch import Tensor
 
 import lostwax as lw
-from lostwax.attacks.ensemble.reconstructor import Inverting
-from lostwax.attacks.kernel_ridge.witness import Witness
 from lostwax.reports.results import Row
-from lostwax.types import Guess, Hints, Knowledge, Reconstructor, Records, Release
+from lostwax.types import Knowledge, Reconstructor, Records, Release
 
 DEFAULT = ["relu_1", "sigmoid_1", "relu_3"]
 SIZES = {
@@ -44,7 +41,7 @@ SIZES = {
     "products": (28, "of Newton's with the Jacobian, and as many with its transpose"),
     "models": (2_048, "of Ensemble's in a round"),
     "rounds": (6, "of Ensemble's at most, for a target"),
-    "minutes": (60, "after which no row and no further target of Ensemble's begins"),
+    "minutes": (60.0, "after which no row and no further target of Ensemble's begins"),
     "seed": (0, "of everything drawn but the initialisations"),
 }
 
@@ -62,33 +59,7 @@ def newton(knowledge: Knowledge, options: argparse.Namespace) -> Reconstructor:
 def ensemble(knowledge: Knowledge, options: argparse.Namespace) -> Reconstructor:
     """Without Newton's last steps: a Jacobian of 3,072 tangents for every target, and its singular values."""
     attack = lw.Ensemble(members=options.models, rounds=options.rounds, restarts=0)
-    return Advised.of(attack.prepare(knowledge, seed=options.seed)._replace(polish=None))
-
-
-class Advised(NamedTuple):
-    """Ensemble, told a label by KernelRidge's witness, who has seen the same models and nothing else.
-
-    Of these ReLU nets Ensemble's own doubts tell the class wrongly too often, and then all rounds are in vain.
-    """
-
-    inverting: Inverting
-    witness: Witness
-    labels: Tensor  # (classes,)
-
-    @classmethod
-    def of(cls, inverting: Inverting) -> Advised:
-        firsts = list(inverting.firsts.values())
-        seen = torch.cat([first.seen for first in firsts])
-        groups = torch.cat([torch.full((len(first.seen),), number) for number, first in enumerate(firsts)])
-        witness = Witness.taught(inverting.classes.sight, seen, groups.to(seen.device))
-        return cls(inverting, witness, torch.tensor(list(inverting.firsts), device=seen.device))
-
-    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        knowledge = self.inverting.simulator.knowledge
-        seen = knowledge.access(knowledge.net, release)
-        _, doubts = self.inverting.classes(seen)
-        place = self.witness.verdict(seen, doubts)  # (m,)
-        return self.inverting(release, Hints(labels=self.labels[place].unsqueeze(1)))
+    return attack.prepare(knowledge, seed=options.seed)._replace(polish=None)
 
 
 ATTACKS = {

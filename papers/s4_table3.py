@@ -18,7 +18,7 @@ What it costs on an H200, by counting: 40,000 models take 2e15 operations in lar
 of activations between them (12 s). A decoder of 31,060 x 4,096 weights is 2,980 steps, each of which moves 5 GB, most
 of it AdamW's (5 to 8 s), and its label head 500 readings of all models (3 s): one such decoder, and four of about half
 the size. The regression factorises about 250 matrices of 3,000 in float64 (5 s), and one of 12,700. In all some 70 s a
-row, alone on the GPU; beside two to seven other jobs, without `random`, a row took 3 to 5 minutes. The script prints
+row, alone on the GPU; beside three or four other jobs a row took 2 to 4 minutes. The script prints
 the seconds of every part, and `--minutes` ends it after the row that is being played then.
 """
 

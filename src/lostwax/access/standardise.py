@@ -29,19 +29,22 @@ class Standardise:
     reach: float  # deviations
 
     @classmethod
-    def fit(cls, seen: Tensor, beside: int = 0) -> Standardise:
+    def fit(cls, seen: Tensor, beside: int = 0, *, still: bool = False) -> Standardise:
         """The statistics of (m, features), in float64: float32 would lose small moves of large weights.
 
-        The last `beside` features are no part of the models, and move at a scale of their own.
+        The last `beside` features are no part of the models, and move at a scale of their own. Models that all look the
+        same are refused, unless they may be `still`: then each coordinate is read as its mean, as in `refit`.
         """
         mean, deviation = _moments(seen)  # (features,) twice
+        if still and not deviation.any():
+            deviation = torch.full_like(deviation, torch.inf)
         if not deviation.any():
             raise ValueError(
                 f"Standardise: all {len(seen)} models look the same, so nothing of a record can be seen in them. "
                 "Train for more than no steps, on more than one record, or give access to more of the model."
             )
         kinds = torch.split(deviation, [len(deviation) - beside, beside])
-        kept = torch.cat([kind > STILL * kind[kind > 0].median() for kind in kinds]).nonzero()[:, 0]
+        kept = torch.cat([kind >= STILL * kind[kind > 0].median() for kind in kinds]).nonzero()[:, 0]
         return cls(kept, mean[kept], deviation[kept], seen.shape[1], math.sqrt(len(seen)))
 
     def refit(self, seen: Tensor) -> Standardise:

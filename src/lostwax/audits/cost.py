@@ -34,7 +34,7 @@ from lostwax.types import Attack, Knowledge
 
 NEWTON_JACOBIANS = 2  # that a game computes of its own, about (docs/newton.md)
 PAIR = 4  # trainings that a product with Newton's Jacobian and one with its transpose are worth
-SLOPE = 50  # records trained on in a step that the slope of one record's misfit to that step is worth
+SLOPE = 75  # records trained on in a step that the slope of one record's misfit to that step is worth
 KERNEL_SOLVES = 100  # of s^3 operations each, s the shadow models of a class: eigenvectors for three kernels
 OPERATIONS = 1e10  # a second, in double precision
 LEARNING = 0.6  # of the time of an attack that goes by the clock; the rest is for getting ready and for guessing

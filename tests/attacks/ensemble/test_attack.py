@@ -171,6 +171,35 @@ def test_a_stuck_game_starts_anew(prepared, victims, monkeypatch):
     assert starts == [(int(told.labels[0, 0]), 1), (int(told.labels[0, 0]), 2)]
 
 
+def test_the_class_is_told_by_doubt_and_witness():
+    """A net of one neuron: models of several classes explain a release as well as each other."""
+    known, prior, secrets = DIGITS.split(300, 600, 100, seed=0)
+    net, trainer = lw.nets.mlp(64, 1, 10, activation=nn.ReLU), lw.GD(lr=0.2, momentum=0.9, steps=40)
+    game = Knowledge(net, trainer, lw.Informed(known), lw.Weights(), prior)
+    reconstruct = lw.Ensemble(members=60, rounds=1, restarts=0).prepare(game, seed=0)._replace(polish=None)
+    cohort = game.threat.deal(secrets, 100, seed=1)
+    release = trainer(net, cohort, seed=1)
+    labels = cohort.own.y[:, 0].tolist()
+
+    def right(attack):
+        return sum(one.label == label for one, label in zip(attack.invert(release), labels, strict=True))
+
+    assert right(reconstruct) > 97
+    assert right(reconstruct._replace(witness=None)) < 95
+
+
+def test_of_a_net_that_no_record_wakes_up_the_mean_is_all_there_is():
+    """All models of a class are the same: no error, and no better a guess than the class's mean."""
+    asleep = lw.inits.Given({name: -value.abs() for name, value in NET.state_dict().items()})
+    game = replace(GAME, trainer=replace(GD, init=asleep))
+    cohort = game.threat.deal(SECRETS, 4, seed=1)
+    guess = lw.Ensemble(members=60, rounds=3).prepare(game, seed=0)(game.trainer(NET, cohort, seed=1))
+    means = torch.stack([PRIOR.x[PRIOR.y == label].mean(0) for label in cohort.own.y[:, 0]])
+    assert torch.equal(guess.records.y, cohort.own.y)
+    assert float((guess.records.x[:, 0] - means).square().mean()) < 0.01
+    assert bool((guess.confidence < -0.01).all())
+
+
 def test_objections_and_bad_settings():
     private = replace(GAME, trainer=replace(GD, init=lw.inits.LeCunNormal(seed=None)))
     with pytest.raises(ValueError, match=r"Ensemble cannot play this game: the initialisation is private"):

@@ -99,6 +99,22 @@ def test_with_a_prior_the_error_falls_with_the_noise_to_nothing():
     assert errors(rebuild(release, lw.types.Hints(labels=cohort.own.y)), cohort).max() < 5e-4
 
 
+def test_under_moderate_noise_it_is_no_worse_than_with_gradients_clipped_as_is_typical(monkeypatch):
+    """Clipped by their own length, estimates shrank, for nothing but the clipping held their length: 12 % worse."""
+    draws = torch.Generator().manual_seed(3)
+    records = lw.types.Records(torch.randn(1_000, 60, generator=draws), torch.arange(1_000) % 3)
+    known, prior, secrets = records.split(12, 600, 60, seed=0)
+    trainer = lw.DPSGD(lr=0.1, clip=0.5, noise_multiplier=0.3, steps=20)
+    threat, net = lw.Informed(known, label_known=True), torch.nn.Linear(60, 3)
+    cohort = threat.deal(secrets, 20, seed=0)
+    attack = lw.GradientInversion(iterations=150, restarts=1, steps_at_a_time=10)
+    rebuild = attack.prepare(Knowledge(net, trainer, threat, Weights(), prior), seed=0)
+    release, hints = trainer(net, cohort, seed=0), lw.types.Hints(labels=cohort.own.y)
+    found = errors(rebuild(release, hints), cohort).mean()
+    monkeypatch.setattr(inversion, "TYPICAL_SHARE", 1.0)
+    assert found < 1.03 * errors(rebuild(release, hints), cohort).mean()
+
+
 def test_the_confidence_is_the_lead_over_another_label_not_over_another_start():
     rebuild, cohort, release = linear_game(0.5, label_known=False)  # three starts
     told = [rebuild(release, lw.types.Hints(labels=torch.full_like(cohort.own.y, label))) for label in range(3)]

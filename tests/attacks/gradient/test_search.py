@@ -1,5 +1,6 @@
 """By what a record is judged."""
 
+import numpy as np
 import torch
 
 from lostwax.attacks.gradient.normal_law import NormalLaw
@@ -37,3 +38,20 @@ def test_without_noise_a_step_holds_it_or_not():
     _, _, misfit, silence = misfits()
     found = Likeliest(LAW, torch.zeros(3), 0.0, 1.0, 0.0, rate=0.3).of_steps(misfit, silence)
     assert torch.equal(found, torch.minimum(misfit, silence.expand_as(misfit)))
+
+
+def test_steps_that_tell_all_leave_nothing_open_and_steps_that_tell_nothing_all():
+    search = Likeliest(LAW, torch.zeros(3), 0.0, 1.0, NOISE, rate=0.5)
+    spread = search.left_open(torch.tensor([[0.0, 2.0, 1e12]], dtype=torch.float64))
+    wanted = (NOISE**2 / (NOISE**2 + 1.0)) ** 0.5  # of v with information q reach |d|^2 / sigma^2 = 1 / sigma^2
+    torch.testing.assert_close(
+        spread[0, :, 0], torch.tensor([1.0, wanted, 0.0], dtype=torch.float64), atol=1e-5, rtol=0
+    )
+
+
+def test_records_around_an_estimate_are_so_far_from_it_as_is_left_open():
+    search = Likeliest(LAW, torch.zeros(3, dtype=torch.float64), 0.0, 1.0, NOISE)
+    v, spread = torch.full((1, 1, 3), 2.0, dtype=torch.float64), torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64)
+    found = torch.stack(search.around(np.random.default_rng(0), v, spread, torch.zeros(1, 1).long(), 5_000))
+    torch.testing.assert_close(found.mean((0, 1, 2)), v[0, 0])  # pairs on both sides
+    torch.testing.assert_close(found.std(0, unbiased=False)[0, 0], spread, atol=0.02, rtol=0)

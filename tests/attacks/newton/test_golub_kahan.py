@@ -17,7 +17,7 @@ MEAN = torch.zeros(M, R, dtype=torch.float64)
 def shown(count):
     forward = lambda v: (JACOBIAN @ v.unsqueeze(2)).squeeze(2)  # noqa: E731
     backward = lambda w: (JACOBIAN.mT @ w.unsqueeze(2)).squeeze(2)  # noqa: E731
-    return golub_kahan(forward, backward, RESIDUAL, count)
+    return golub_kahan(forward, backward, RESIDUAL, backward(RESIDUAL), count)
 
 
 def test_what_is_shown_is_the_matrix_on_a_small_space():
@@ -49,3 +49,16 @@ def test_noise_pulls_towards_the_priors_mean():
     curvature = JACOBIAN[0].mT @ JACOBIAN[0] + 0.1 * torch.eye(R)
     torch.testing.assert_close(steps[0], -torch.linalg.solve(curvature, JACOBIAN[0].mT @ RESIDUAL[0] + 0.1 * away[0]))
     torch.testing.assert_close(steps[1], -away[1], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 6, R])
+def test_what_no_step_takes_away_is_unexplained(count):
+    few = shown(count)
+    step = few.steps(torch.zeros(1).double(), NOTHING, MEAN)[:, 0]
+    left = RESIDUAL + (JACOBIAN @ step.unsqueeze(2)).squeeze(2)
+    torch.testing.assert_close(few.unexplained, left.square().sum(1) / RESIDUAL.square().sum(1))
+
+
+def test_a_matrix_of_zeros_explains_nothing():
+    nothing = golub_kahan(lambda v: v.new_zeros(M, P), lambda w: w.new_zeros(M, R), RESIDUAL, MEAN, 3)
+    assert torch.equal(nothing.unexplained, torch.ones(M, dtype=torch.float64))

@@ -40,6 +40,23 @@ def test_affine_keeps_to_the_range_and_to_its_seed():
     assert torch.equal(lw.Affine()(digits, 20, seed=0).x, digits.x[:20])
 
 
+def test_affine_mirrors_half_of_the_copies():
+    digits = lw.records.digits()[:50]
+    by = lw.Affine(degrees=0, scale=0, pixels=0, mirror=True)
+    more = by(digits, 450, seed=0).x
+    assert torch.equal(more[:50], digits.x)
+    copies = more[50:].view(8, 50, 1, 8, 8)
+    upright, mirrored = (
+        (copies - x).abs().flatten(2).amax(2) < 1e-6 for x in (digits.x, digits.x.flip(3))
+    )  # (copies, digits)
+    assert bool((upright | mirrored).all())
+    assert 160 < int(mirrored.sum()) < 240
+    turned = lw.Affine(mirror=True)(digits, 450, seed=0).x[50:]
+    same = lw.Affine()(digits, 450, seed=0).x[50:]
+    sides = mirrored.flatten()
+    torch.testing.assert_close(turned[~sides], same[~sides])  # the other draws are as without
+
+
 def test_affine_refuses_what_it_cannot_move():
     for field, value in {"degrees": -1.0, "scale": 1.0, "pixels": -0.5}.items():
         with pytest.raises(ValueError, match=f"Affine: expected {field} .*, got {value}"):

@@ -10,6 +10,7 @@ from lostwax.attacks.ensemble.frame import Frame
 from lostwax.attacks.ensemble.reconstructor import Inverting
 from lostwax.attacks.ensemble.simulation import First, Simulator
 from lostwax.attacks.kernel_ridge.regression import Regression
+from lostwax.attacks.kernel_ridge.witness import Witness
 from lostwax.attacks.newton import Newton
 from lostwax.attacks.one_secret import not_informed, several_secrets
 from lostwax.defences import undefended
@@ -96,7 +97,7 @@ class Ensemble:
         firsts = {int(label): simulator.first(int(label), attempt=0) for label in classes}
         newton = Newton(bank=0, jacobians=POLISH)
         polish = newton.inverter(knowledge, seed=seed) if newton.objection(knowledge) is None else None
-        return Inverting(simulator, firsts, _classes(list(firsts.values())), self, polish)
+        return Inverting(simulator, firsts, *_classes(list(firsts.values())), self, polish)
 
     @classmethod
     def examples(cls) -> tuple[Ensemble, ...]:
@@ -104,8 +105,12 @@ class Ensemble:
         return cls(members=24, rounds=2), cls(members=16, rounds=3, margin=2.0, restarts=0)
 
 
-def _classes(firsts: list[First]) -> Regression:
-    """All first ensembles, a group each."""
+def _classes(firsts: list[First]) -> tuple[Regression, Witness | None]:
+    """All first ensembles, a group each; and where there are several, who tells them apart."""
     sizes = [len(first.seen) for first in firsts]
     seen, members = torch.cat([first.seen for first in firsts]), torch.cat([first.members for first in firsts])
-    return Regression.fit(seen, members, torch.split(torch.arange(len(seen), device=seen.device), sizes))
+    regression = Regression.fit(seen, members, torch.split(torch.arange(len(seen), device=seen.device), sizes))
+    if len(firsts) == 1:
+        return regression, None
+    groups = torch.arange(len(firsts), device=seen.device).repeat_interleave(torch.tensor(sizes, device=seen.device))
+    return regression, Witness.taught(regression, seen, groups)

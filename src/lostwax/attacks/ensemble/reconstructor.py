@@ -12,6 +12,7 @@ from lostwax.attacks.coordinates import flat
 from lostwax.attacks.ensemble.cloud import Cloud, inflation
 from lostwax.attacks.ensemble.simulation import First, Simulator
 from lostwax.attacks.kernel_ridge.regression import Regression
+from lostwax.attacks.kernel_ridge.witness import Witness
 from lostwax.attacks.newton.inverter import Inverter
 from lostwax.seeds import generator
 from lostwax.types import Guess, Hints, Records, Release
@@ -57,6 +58,7 @@ class Inverting(NamedTuple):
     simulator: Simulator
     firsts: dict[int, First]  # by class
     classes: Regression  # over all of them, a group each in this order: who explains a model best
+    witness: Witness | None  # a second opinion on that, where there are several
     attack: Ensemble
     polish: Inverter | None  # Newton's last steps, where training is a function of the record alone
 
@@ -115,9 +117,10 @@ class Inverting(NamedTuple):
         return found._replace(estimate=estimate, predicted=predicted, certified=True)
 
     def _starts(self, seen: Tensor, game: int, hints: Hints | None) -> list[tuple[int, int]]:
-        """Classes and first ensembles to start from: of the class told, or else of the one that explains it best.
+        """Classes and first ensembles to start from: of the class told, or else of the likeliest.
 
-        Other classes that come near it are tried next, and then other ensembles of the likeliest.
+        Classes that explain the model about as well as the best does are tried next, the likelier first, and then
+        other ensembles of the likeliest.
         """
         if hints is not None and hints.labels is not None and not self.simulator.frame.like.y.is_floating_point():
             likely = [int(hints.labels[game, 0])]
@@ -127,12 +130,18 @@ class Inverting(NamedTuple):
                     "Add some to the prior."
                 )
         else:
-            _, doubts = self.classes(seen)  # (classes, 1)
-            doubt = dict(zip(self.firsts, doubts[:, 0].nan_to_num(math.inf).tolist(), strict=True))
-            in_order = sorted(doubt, key=lambda label: doubt[label])
-            likely = [label for label in in_order if doubt[label] <= DOUBT * doubt[in_order[0]]]
+            likely = self._likely(seen)
         attempts = range(1, self.attack.restarts + 1)
         return [*((label, 0) for label in likely), *((likely[0], turn) for turn in attempts)][: len(attempts) + 1]
+
+    def _likely(self, seen: Tensor) -> list[int]:
+        """Classes, the likeliest first, by doubt and witness; after it those alone that are in little doubt."""
+        _, doubts = self.classes(seen)  # (classes, 1)
+        doubts = doubts.nan_to_num(math.inf)
+        weighed = doubts if self.witness is None else self.witness.weighed(seen, doubts).nan_to_num(math.inf)
+        first, *others = weighed[:, 0].argsort(stable=True).tolist()
+        most, labels = DOUBT * float(doubts.min()), list(self.firsts)
+        return [labels[place] for place in (first, *(other for other in others if doubts[other, 0] <= most))]
 
     def _closed_in(self, seen: Tensor, label: int, told: Tensor, first: First, attempt: int) -> Narrowed:
         """The best of all rounds, and two models trained on it beside the release."""

@@ -47,15 +47,18 @@ class Reading(NamedTuple):
 
     @classmethod
     def fit(cls, seen: Tensor, coordinates: Tensor) -> Reading:
-        """Regress coordinates (s, q) on models (s, features); kernel and ridge are those that err least on left-out."""
-        sight, readings = Sight.of(seen, dtype=torch.float64), []
+        """Regress coordinates (s, q) on models (s, features); kernel and ridge are those that err least on left-out.
+
+        Models that all look the same, as those of a ReLU net do that no such record wakes up, say: the mean.
+        """
+        sight, readings = Sight.of(seen, dtype=torch.float64, still=True), []
         for by_direction in (False, True):
             kernel = Kernel(by_direction, None)
             rows = sight(seen, kernel)
             centre = rows.mean(0)
             features = rows - centre
             gram = features @ features.T  # (s, s)
-            scale = float(gram.diagonal().mean())
+            scale = float(gram.diagonal().mean()) or 1.0
             fits = (_Fit.of(gram, coordinates, share * scale, scale) for share in RIDGES)
             best = min(fits, key=lambda fit: fit.error)
             readings.append(cls(sight, kernel, centre, features, coordinates.mean(0), *best[:-1]))

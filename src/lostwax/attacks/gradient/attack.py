@@ -22,10 +22,11 @@ class GradientInversion:
     With a `prior`, the likeliest record under DP-SGD's noise and a normal law, with the mean of its class and the
     covariance within classes of the records at hand: in units of the clipping norm, the least
 
-        sum_t |c_t g_t(z) - gbar_t|^2 / 2 sigma^2 - ln p(z),  c_t = min(1, C / |g_t(z)|) / C,
+        sum_t |c_t g_t(z) - gbar_t|^2 / 2 sigma^2 - ln p(z),  c_t = 1 / mean of max(C, |g_t|),
 
-    where c_t is held while the slope is taken (search.py says why), and for the first fifth of the iterations is a
-    mean over draws of the law. Where the secret is in a step by chance (`sample_rate` q < 1), each step counts
+    where the mean is over records of the law for the first fifth of the iterations, and then over records around z, so
+    far from it as the steps leave open. By |g_t(z)| alone, c_t g_t(z) is of length 1 for all z, and nothing would keep
+    the prior from shrinking it. Where the secret is in a step by chance (`sample_rate` q < 1), each step counts
     -ln(1 - q + q exp((|gbar_t|^2 - |c_t g_t(z) - gbar_t|^2) / 2 sigma^2)) instead. Without a prior, as S3 has it
     (Eq. 1), for q = 1 alone: within the range of the data, the least
     sum_t -<clip(g_t(z)), gbar_t> + |clip(g_t(z)) - gbar_t|_1.

@@ -19,7 +19,8 @@ from lostwax.trainers.stacked import Params
 from lostwax.types import Guess, Hints, Records, Release
 
 BYTES = {"cpu": 2 << 30, "cuda": 16 << 30}  # of published steps that are held at a time
-TYPICAL_SHARE = 0.2  # of the iterations, before a record is clipped by its own length
+TYPICAL_SHARE = 0.2  # of the iterations, before gradients are clipped as those of records near the estimate are
+PAIRS = 8  # of records, for a mean clipping; one pair in each iteration
 
 
 class History(NamedTuple):
@@ -79,18 +80,22 @@ class Inversion(NamedTuple):
 
         That is the best start of another label; where there is none, no record at all.
         """
-        steps, search = self.steps.trainer.steps, self.search
-        every = np.split(np.arange(steps), range(self.steps_at_a_time, steps, self.steps_at_a_time))
-        start, order = search.start(self._draws("starts"), labels.shape[1]), self._draws("order")
-        v, first = start.expand(*labels.shape, *start.shape[1:]).clone(), 0
-        typical = search.typical(self._draws("typical"), labels)
-        if typical:
-            factors = [self._mean_factor(typical, labels, _at(history, some)) for some in every]
-            first = round(TYPICAL_SHARE * self.iterations)
-            self._descend(v, labels, history._replace(factor=torch.cat(factors, 1)), first, order)
-        self._descend(v, labels, history, self.iterations - first, order)
+        search, draws, order = self.search, self._draws("clipping"), self._draws("order")
+        start = search.start(self._draws("starts"), labels.shape[1])
+        v, whole = start.expand(*labels.shape, *start.shape[1:]).clone(), start.new_ones(1)
+        typical = search.around(draws, torch.zeros_like(v), whole, labels, PAIRS)
+        spread = search.left_open(self._reach(typical, labels, history)) if typical else whole
+        history = self._clipped_as(typical, labels, history)
+        first = round(TYPICAL_SHARE * self.iterations) if typical else 0
+
+        def nearby(some: History) -> History:
+            return self._clipped_as(search.around(draws, v, spread, labels, 1), labels, some)
+
+        self._descend(v, labels, history, first, order)
+        self._descend(v, labels, history, self.iterations - first, order, nearby)
         x = search.records(v, labels)
-        misfit = torch.stack([self._misfit(x, labels, _at(history, some)) for some in every]).sum(0)  # (m, starts)
+        history = self._clipped_as(search.around(draws, v, spread, labels, PAIRS), labels, history)
+        misfit = torch.stack([self._misfit(x, labels, some) for some in self._few(history)]).sum(0)  # (m, starts)
         total = (misfit + search.surprise(v)).nan_to_num(math.inf, math.inf)
         of_label, turn = total.view(len(x), -1, self.restarts).min(2)  # (m, labels)
         least, row = of_label.sort(dim=1)
@@ -100,7 +105,13 @@ class Inversion(NamedTuple):
         return x[models, best].clamp(search.low, search.high), labels[models, best], other - least[:, 0]
 
     def _descend(
-        self, v: Tensor, labels: Tensor, history: History, iterations: int, order: np.random.Generator
+        self,
+        v: Tensor,
+        labels: Tensor,
+        history: History,
+        iterations: int,
+        order: np.random.Generator,
+        clipping: Callable[[History], History] = lambda some: some,
     ) -> None:
         """So many steps of Adam on v, in place."""
         steps, search = self.steps.trainer.steps, self.search
@@ -110,28 +121,37 @@ class Inversion(NamedTuple):
 
         slope: Callable[..., Tensor] = torch.func.grad(objective)
         adam = torch.optim.Adam([v], lr=self.lr * search.unit)
-        fall = torch.optim.lr_scheduler.CosineAnnealingLR(adam, iterations)
+        fall = torch.optim.lr_scheduler.CosineAnnealingLR(adam, max(1, iterations))
         for _ in range(iterations):
             chosen = order.permutation(steps)[: self.steps_at_a_time]
-            v.grad = slope(v, _at(history, chosen), len(chosen) / steps).nan_to_num(0, 0, 0)
+            v.grad = slope(v, clipping(_at(history, chosen)), len(chosen) / steps).nan_to_num(0, 0, 0)
             adam.step()
             fall.step()
             search.confine(v)
+
+    def _few(self, history: History) -> Iterator[History]:
+        """Its steps, so many at a time."""
+        steps = history.silence.shape[1]
+        for start in range(0, steps, self.steps_at_a_time):
+            yield _at(history, np.arange(start, min(start + self.steps_at_a_time, steps)))
 
     def _draws(self, what: str) -> np.random.Generator:
         return generator(self.seed, "adversary", "inversion", what)
 
     def _misfit(self, x: Tensor, labels: Tensor, history: History) -> Tensor:
         """(m, starts) of records (m, starts, ...), over these steps."""
-        (m, starts), t = labels.shape, next(iter(history.rest.values())).shape[1]
-        gradients, factor = self._gradients(x, labels, history)
-        factor = self.search.own(factor) if history.factor is None else history.factor.flatten(0, 1)
-        each = x.new_zeros(m, t, starts)
-        for name, value in gradients.items():
-            clipped = (factor.unsqueeze(2) * value.flatten(2)).view(m, t, starts, -1)  # (m, t, starts, numbers)
+        each = history.silence.new_zeros(1)
+        for name, clipped in self._clipped(x, labels, history).items():
             rest = history.rest[name].flatten(2).unsqueeze(2)  # (m, t, 1, numbers)
-            each = each + self.search.misfit(clipped, rest).sum(3)
+            each = each + self.search.misfit(clipped, rest).sum(3)  # (m, t, starts)
         return self.search.of_steps(each, history.silence).sum(1)
+
+    def _clipped(self, x: Tensor, labels: Tensor, history: History) -> Params:
+        """(m, t, starts, numbers) gradients of records (m, starts, ...), in units of the clipping norm."""
+        gradients, own = self._gradients(x, labels, history)
+        factor = own if history.factor is None else history.factor.flatten(0, 1)
+        flat = {name: factor.unsqueeze(2) * value.flatten(2) for name, value in gradients.items()}  # (m t, starts, ...)
+        return {name: value.view(len(labels), -1, *value.shape[1:]) for name, value in flat.items()}
 
     def _silence(self, rest: Params) -> Tensor:
         flat = [value.flatten(2) for value in rest.values()]  # (m, t, numbers)
@@ -147,10 +167,28 @@ class Inversion(NamedTuple):
         squares = torch.stack([value.flatten(2).square().sum(2) for value in gradients.values()]).sum(0)
         return gradients, clip_factor((squares + 1e-24).sqrt(), trainer.clip) / trainer.clip  # smooth where g = 0
 
-    def _mean_factor(self, records: list[Tensor], labels: Tensor, history: History) -> Tensor:
-        """(m, t, starts) by which gradients of records (m, starts, ...) are clipped at these steps."""
-        factors = [self._gradients(x, labels, history)[1] for x in records]
-        return torch.stack(factors).mean(0).view(len(labels), -1, labels.shape[1])
+    def _clipped_as(self, records: list[Tensor], labels: Tensor, history: History) -> History:
+        """By the mean length of the gradients of records (m, starts, ...); of none: as before.
+
+        Not by the mean of 1 / |g|: if the steps tell nothing but g / |g|, then g = g / |g| E|g| is to be expected.
+        """
+        if not records:
+            return history
+        found = []
+        for some in self._few(history):
+            lengths = [1 / self._gradients(x, labels, some)[1] for x in records]  # max(C, |g|)
+            found.append(1 / torch.stack(lengths).mean(0).view(len(labels), -1, labels.shape[1]))
+        return history._replace(factor=torch.cat(found, 1))
+
+    def _reach(self, records: list[Tensor], labels: Tensor, history: History) -> Tensor:
+        """(m, starts) sum_t |clip(g_t(a)) - clip(g_t(b))|^2 / |a - b|^2, over pairs of records a and b."""
+        moved, apart = torch.zeros_like(labels, dtype=records[0].dtype), records[0].new_zeros(())
+        for a, b in zip(records[::2], records[1::2], strict=True):
+            apart = apart + (a - b).flatten(2).square().sum(2)
+            for some in self._few(history):
+                one, other = (self._clipped(x, labels, some) for x in (a, b))
+                moved = moved + torch.stack([(one[k] - other[k]).square().sum((1, 3)) for k in one]).sum(0)
+        return moved / apart.clamp_min(1e-24)
 
 
 def _part(release: Release, models: slice) -> Release:

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from lostwax.attacks.gradient.normal_law import NormalLaw
 
-TYPICAL = 16  # records, for a typical length of gradients
-
 
 class Search(Protocol):
     """What descent needs to know of the unknowns v (m, starts, ...) behind the records."""
@@ -47,11 +45,14 @@ class Search(Protocol):
     def surprise(self, v: Tensor) -> Tensor:
         """(m, starts) what speaks against v before any step is seen, in the units of the misfit."""
 
-    def typical(self, draws: np.random.Generator, labels: Tensor) -> list[Tensor]:
-        """Records (m, starts, ...) whose gradients say by how much those of v are clipped at first; none: as later."""
+    def left_open(self, reach: Tensor) -> Tensor:
+        """Deviations of v once all steps are seen, if clipped gradients move so far (m, starts) as a record moves by 1.
 
-    def own(self, factor: Tensor) -> Tensor:
-        """By how much a record's gradient is clipped for its own length, as descent is to see it."""
+        Squared, and summed over the steps.
+        """
+
+    def around(self, draws: np.random.Generator, v: Tensor, spread: Tensor, labels: Tensor, pairs: int) -> list[Tensor]:
+        """Records (m, starts, ...) so far from v's that say how gradients are clipped; none: each by its own length."""
 
 
 class Anywhere(NamedTuple):
@@ -90,13 +91,13 @@ class Anywhere(NamedTuple):
         """Nothing is known beforehand."""
         return v.new_zeros(v.shape[:2])
 
-    def typical(self, draws: np.random.Generator, labels: Tensor) -> list[Tensor]:
+    def left_open(self, reach: Tensor) -> Tensor:
+        """Nothing: v is taken as it is."""
+        return torch.zeros_like(reach).unsqueeze(2)
+
+    def around(self, draws: np.random.Generator, v: Tensor, spread: Tensor, labels: Tensor, pairs: int) -> list[Tensor]:
         """None."""
         return []
-
-    def own(self, factor: Tensor) -> Tensor:
-        """As it is, and changing with the record."""
-        return factor
 
 
 class Likeliest(NamedTuple):
@@ -143,16 +144,16 @@ class Likeliest(NamedTuple):
         """sigma^2 times - log p(v), v ~ N(0, I)."""
         return self.noise**2 * v.square().sum(2) / 2
 
-    def typical(self, draws: np.random.Generator, labels: Tensor) -> list[Tensor]:
-        """Some of the law: where descent begins, no record is near enough to tell its own length by."""
-        numbers = draws.standard_normal((TYPICAL, 1, 1, len(self.law.directions)))
-        found = [self.records(v.expand(*labels.shape, -1), labels) for v in torch.from_numpy(numbers).to(self.like)]
-        return [x.clamp(self.low, self.high) for x in found]
+    def left_open(self, reach: Tensor) -> Tensor:
+        """(m, starts, r) sigma / sqrt(sigma^2 + q reach |d_i|^2), as if every direction d_i moved gradients alike."""
+        seen = self.rate * reach.unsqueeze(2) * self.law.directions.square().sum(1)
+        return self.noise / (self.noise**2 + seen).sqrt()
 
-    def own(self, factor: Tensor) -> Tensor:
-        """As it is, but held while the slope is taken.
+    def around(self, draws: np.random.Generator, v: Tensor, spread: Tensor, labels: Tensor, pairs: int) -> list[Tensor]:
+        """z(v + s xi) and z(v - s xi), xi ~ N(0, I).
 
-        Were it to change with the record, the noise that a record takes on would make its gradient longer and so the
-        clipped record fainter: the likeliest record under that model is a shadow of itself.
+        Some numbers leave the range of the data, and stay out: the law has the second moments of records, so that its
+        draws are as long as records are. Brought back into the range they would be shorter.
         """
-        return factor.detach()
+        numbers = torch.from_numpy(draws.standard_normal((pairs, 1, 1, v.shape[2]))).to(v)
+        return [self.records(v + side * spread * one, labels) for one in numbers for side in (1, -1)]

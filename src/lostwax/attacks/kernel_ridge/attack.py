@@ -69,7 +69,7 @@ class KernelRidge:
         seen = shadows.seen  # in the victim's arithmetic until it is at scale: a record may move its last digits alone
         regression = Regression.fit(seen, answers, rows, told=shadows.told, dtype=span.shift.dtype)
         if classes is not None and len(classes) > 1:
-            witness = Witness.taught(regression.sight, seen, torch.searchsorted(classes, y))
+            witness = Witness.taught(regression, seen, torch.searchsorted(classes, y))
         found = Regressed(knowledge.net, knowledge.access, span, regression, classes, witness, number)
         missed = (found.read(unseen.seen)[0] - span.shares(unseen.records.x))[:, unseen.sought]
         return found._replace(validation_error=float(missed.square().mean()))

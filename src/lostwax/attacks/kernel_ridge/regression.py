@@ -48,6 +48,7 @@ class Regression(NamedTuple):
     kernel: Kernel
     groups: tuple[Group, ...]
     error: float  # squared, mean over a record's numbers, for each unit of doubt
+    left_out: Tensor  # (s,) the doubt of its own class about each model it was fitted on, had that been left out
 
     @classmethod
     def fit(
@@ -72,7 +73,9 @@ class Regression(NamedTuple):
         if not judged.any():  # all have one: two records of a class differ by no more than two of any
             errors, judged = 2 * answers.var(0).mean().expand_as(doubts), ~judged
         error = float(errors[judged].mean() / doubts[judged].mean())
-        return cls(sight, kernel, tuple(group for group, *_ in solved), error)
+        left_out = doubts.new_full((len(seen),), torch.nan)
+        left_out[torch.cat(tuple(classes))] = doubts  # in the order of `seen`
+        return cls(sight, kernel, tuple(group for group, *_ in solved), error, left_out)
 
     def __call__(self, seen: Tensor) -> tuple[Tensor, Tensor]:
         """What each class would answer to models (m, features), (classes, m, d), and its doubts, (classes, m)."""

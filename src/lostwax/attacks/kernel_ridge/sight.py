@@ -20,9 +20,12 @@ class Sight(NamedTuple):
     dtype: torch.dtype  # of the rows
 
     @classmethod
-    def of(cls, seen: Tensor, told: int = 0, *, dtype: torch.dtype) -> Sight:
-        """At the scale of models (s, features), of which the last `told` are numbers of their records."""
-        standardise = Standardise.fit(seen, told)
+    def of(cls, seen: Tensor, told: int = 0, *, dtype: torch.dtype, still: bool = False) -> Sight:
+        """At the scale of models (s, features), of which the last `told` are numbers of their records.
+
+        Models that may be `still` are not refused where they all look the same.
+        """
+        standardise = Standardise.fit(seen, told, still=still)
         kept = int((standardise.kept >= standardise.features - told).sum())
         features = standardise(seen, dtype)
         return cls(standardise, Scale.of(features[:, : features.shape[1] - kept]), kept, dtype)

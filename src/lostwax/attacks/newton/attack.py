@@ -115,7 +115,8 @@ class Newton:
         if self.products is not None:
             parts = self._parts(knowledge, seed)
             problem = Problem(parts.released_by, parts.quick, parts.coordinates)
-            return MatrixFree(problem, parts.bank, parts.published, self.products, knowledge.prior[:1])
+            prior = Coordinates.principal(parts.at_hand, self.coordinates).times(parts.quick.secrets)
+            return MatrixFree(problem, prior, parts.bank, parts.published, self.products, knowledge.prior[:1])
         inverter = self.inverter(knowledge, seed=seed)
         if inverter.problem.exact.secrets == 1:
             for classes in inverter.bank.classes:
@@ -155,7 +156,7 @@ class Newton:
         return cls(bank=10), cls(bank=0, jacobians=1, coordinates=2), cls(bank=0, products=4)
 
     def _coordinates(self, records: Records) -> Coordinates:
-        if self.coordinates is None and self.products is None:
+        if self.coordinates is None or self.products is not None:
             return Coordinates.of(records)
         return Coordinates.principal(records, self.coordinates)
 

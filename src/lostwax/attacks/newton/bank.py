@@ -41,11 +41,12 @@ class Likely(NamedTuple):
     regressed: Entry | None  # what the bank's models, regressed on their records, make of the release
     nearest: Entry  # whose model comes nearest the release
     mean: Entry | None  # unless that is the nearest
+    foretold: float  # mean squared error of the regressed, in unknowns; infinite where nothing is
 
     @property
     def entries(self) -> list[Entry]:
         """Those there are."""
-        return [entry for entry in self if entry is not None]
+        return [entry for entry in (self.regressed, self.nearest, self.mean) if entry is not None]
 
 
 class Bank(NamedTuple):
@@ -115,7 +116,8 @@ class Bank(NamedTuple):
         found: list[list[Likely]] = [[] for _ in likely]
         for (c, g), entry in zip(pairs, regressed, strict=True):
             row = int(nearest[c, g])
-            found[g].append(Likely(entry, self.entry(row), None if row == c else self.entry(c)))
+            foretold = torch.inf if self.regression is None else self.regression.error * float(doubts[c, g])
+            found[g].append(Likely(entry, self.entry(row), None if row == c else self.entry(c), foretold))
         return found
 
     def _nearest(self, distance: Tensor) -> tuple[Tensor, Tensor]:

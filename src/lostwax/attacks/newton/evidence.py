@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.attacks.coordinates import as_records
+from lostwax.attacks.coordinates import Coordinates, as_records
+from lostwax.attacks.newton.bank import Likely
 from lostwax.types import Guess, Records
 
 CERTAIN = 10  # times what rounding alone does to the weights: a residual up to that is explained
@@ -61,6 +62,28 @@ class Inversion(NamedTuple):
     def left_to_the_prior(self) -> Tensor:
         """(k, d) numbers that the release tells less of than the prior does: they are left near the prior's mean."""
         return self.variance > self.prior_variance / 2
+
+    def or_start(self, likely: Likely, coordinates: Coordinates, released: Tensor) -> Inversion:
+        """Itself, or where it began, whichever foretells the lesser error; itself where it explains the release.
+
+        Newton may find nothing: the class is wrong, or training has kinks. The bank's regression alone, which foretells
+        its error by records left out, is then the better guess; the mean of the class, where that foretells more than a
+        blind guess errs.
+        """
+        foretold = likely.foretold * float(coordinates.directions.square().sum(0).mean())  # from unknowns to numbers
+        start = likely.regressed
+        if start is None or foretold > self.blind:
+            start, foretold = likely.mean or likely.nearest, self.blind
+        # of an answer that does not explain the release and of its start, the one that foretells the lesser error
+        if self.explained or self.predicted < foretold:
+            return self
+        return self._replace(
+            record=coordinates(start.a),
+            label=start.label,
+            residual=float((start.weights - released).norm()),
+            variance=self.prior_variance * (foretold / self.blind),
+            determined=False,
+        )
 
 
 def determined(variance: Tensor, prior_variance: Tensor) -> bool:

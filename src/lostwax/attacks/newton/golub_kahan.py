@@ -22,6 +22,14 @@ class Shown(NamedTuple):
     bidiagonal: Tensor  # (m, k + 1, k) B
     length: Tensor  # (m,) |residual|
 
+    @property
+    def unexplained(self) -> Tensor:
+        """(m,) the share of the squared residual that no step within the space takes away,  min |B y + e_1|^2."""
+        left, sizes, _ = torch.linalg.svd(self.bidiagonal.nan_to_num(0.0), full_matrices=False)  # (m, k + 1, k), (m, k)
+        seen = sizes > torch.finfo(sizes.dtype).eps * sizes[:, :1] * sizes.shape[1]
+        explained: Tensor = (left[:, 0].square() * seen).sum(1)
+        return 1 - explained
+
     def steps(self, dampings: Tensor, noise: Tensor, from_mean: Tensor) -> Tensor:
         """The minima of  |J s + residual|^2 + noise |s + from_mean|^2 + damping |s|^2  within the space, (m, f, r).
 
@@ -38,8 +46,10 @@ class Shown(NamedTuple):
         return steps
 
 
-def golub_kahan(forward: Products, backward: Products, residual: Tensor, count: int) -> Shown:
+def golub_kahan(forward: Products, backward: Products, residual: Tensor, slope: Tensor, count: int) -> Shown:
     """`count` products with J and as many with J^T, beginning with residuals (m, p); every vector is kept.
+
+    The first with J^T is the slope, J^T residual (m, r): who holds unknowns at their bounds has it already.
 
     Golub and Kahan (1965), as in LSQR (Paige and Saunders 1982). A new vector is made orthogonal to all before it: in
     float32 the short recurrence would soon lose that.
@@ -49,7 +59,8 @@ def golub_kahan(forward: Products, backward: Products, residual: Tensor, count: 
     rights = residual.new_zeros(len(residual), 0, 0)
     entries: list[tuple[Tensor, Tensor]] = []
     for turn in range(count):
-        towards, onto = _apart(backward(lefts[:, -1]).double(), rights)
+        back = backward(lefts[:, -1]) if turn else slope / length.clamp_min(TINY).unsqueeze(1)
+        towards, onto = _apart(back.double(), rights)
         rights = towards.unsqueeze(1) if turn == 0 else torch.cat([rights, towards.unsqueeze(1)], 1)
         moved, beside = _apart(forward(towards).double(), lefts)
         lefts = torch.cat([lefts, moved.unsqueeze(1)], 1)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lostwax.attacks.coordinates import flat
-from lostwax.attacks.newton.bank import Bank, Classes, Entry
+from lostwax.attacks.newton.bank import Bank, Classes, Entry, Likely
 from lostwax.attacks.newton.evidence import Inversion, as_guess, determined
 from lostwax.attacks.newton.published import Published
 from lostwax.attacks.newton.solver import Ended, Linear, Point, Problem
@@ -41,18 +41,21 @@ class Inverter:
     def invert(self, release: Release, hints: Hints | None = None) -> list[Inversion]:
         """Every model of the release, with the evidence."""
         released = release.flat().double().to(self.like.x.device)  # (g, p)
-        found = self._from(released, self._starts(released, hints))
+        likeliest = self._likeliest(released, hints)
+        found = self._from(released, [[entry for likely in mine for entry in likely.entries] for mine in likeliest])
         finite = released.isfinite().all(1).tolist()  # of a model that diverged nobody has a guess
         lost = [g for g, one in enumerate(found) if finite[g] and not one.explained]
-        if self.guess is None or not lost:
-            return found
-        rest = Release({name: value[lost] for name, value in release.params.items()})
-        told = None if hints is None else hints[torch.tensor(lost)]
-        starts = self._guessed(self.guess(rest, told).records.to(self.like.x.device))
-        rescued = self._from(released[[lost[turn] for turn in starts]], [[start] for start in starts.values()])
-        for turn, one in zip(starts, rescued, strict=True):
-            found[lost[turn]] = min(found[lost[turn]], one, key=lambda each: each.residual)
-        return found
+        if self.guess is not None and lost:
+            rest = Release({name: value[lost] for name, value in release.params.items()})
+            told = None if hints is None else hints[torch.tensor(lost)]
+            starts = self._guessed(self.guess(rest, told).records.to(self.like.x.device))
+            rescued = self._from(released[[lost[turn] for turn in starts]], [[start] for start in starts.values()])
+            for turn, one in zip(starts, rescued, strict=True):
+                found[lost[turn]] = min(found[lost[turn]], one, key=lambda each: each.residual)
+        return [
+            one.or_start(mine[0], self.problem.coordinates, weights)
+            for one, mine, weights in zip(found, likeliest, released, strict=True)
+        ]
 
     def _from(self, released: Tensor, starts: list[list[Entry]]) -> list[Inversion]:
         """From these starts of each game, some games at a time."""
@@ -83,11 +86,10 @@ class Inverter:
                 best[g] = one if before is None or one.residual < before.residual else before
         return [one for one in best if one is not None]
 
-    def _starts(self, released: Tensor, hints: Hints | None) -> list[list[Entry]]:
-        """For each game records of the bank to begin with."""
+    def _likeliest(self, released: Tensor, hints: Hints | None) -> list[list[Likely]]:
+        """For each game classes, and records of the bank to begin with."""
         told = None if hints is None or self.like.y.is_floating_point() else hints.labels
-        likeliest = self.bank.likeliest(released, told, self.problem.quick, self.problem.coordinates)
-        return [[entry for likely in mine for entry in likely.entries] for mine in likeliest]
+        return self.bank.likeliest(released, told, self.problem.quick, self.problem.coordinates)
 
     def _guessed(self, answer: Records) -> dict[int, Entry]:
         """The other attack's guesses (g, k, ...) to begin with, but for classes that no record at hand has."""

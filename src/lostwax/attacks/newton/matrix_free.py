@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from lostwax.attacks.coordinates import Coordinates
 from lostwax.attacks.newton.bank import CLASSES_RACED, Bank, Entry
 from lostwax.attacks.newton.evidence import Inversion, as_guess, determined
 from lostwax.attacks.newton.golub_kahan import golub_kahan
@@ -19,6 +21,7 @@ from lostwax.types import Guess, Hints, Records, Release
 FIRST = 4  # pairs of products at the first linearisation, twice as many at each further one
 DAMPINGS = (1e-12, 1e-3, 1e-1)  # of the largest curvature, all tried at once
 STALLED = 0.99
+LEFT = 0.5  # of the squared residual, by all linearisations: where they leave more, nothing is found
 
 
 class Reached(NamedTuple):
@@ -27,29 +30,39 @@ class Reached(NamedTuple):
     point: Point
     basis: Tensor  # (j, r)
     bidiagonal: Tensor  # (j + 1, j)
-    moved: Tensor  # (r,) by the last step that led on
+    moved: Tensor  # (v,) by the last step that led on
+    unexplained: float  # share of the squared residual that the linearisations foretold to be left, all steps together
     steps: int = 1  # linearisations so far
 
     def after(self, before: Reached) -> Reached:
         """The same, with what went before."""
-        stood = bool((self.moved == 0).all())
-        return self._replace(steps=before.steps + 1, moved=before.moved if stood else self.moved)
+        unexplained, stood = before.unexplained * self.unexplained, bool((self.moved == 0).all())
+        moved = before.moved if stood else self.moved
+        return self._replace(steps=before.steps + 1, moved=moved, unexplained=unexplained)
 
 
 @dataclass(frozen=True, eq=False)
 class MatrixFree:
     """A prepared Newton that forms no Jacobian.
 
-    The unknowns are in the deviations of the prior, so that a few products find what varies most in records and moves
-    the weights most. Few are worth while far away, where training is not linear, and more with each step: 4, 8, 16, ...
-    Residuals are by the release's own arithmetic: so few products never come down to rounding.
+    Steps are made of the deviations of the prior, so that a few products find what varies most in records and moves the
+    weights most; the unknowns are a record's numbers, which have bounds, and a step bends at them. Few products are
+    worth while far away, where training is not linear, and more with each step: 4, 8, 16, ... Residuals are by the
+    release's own arithmetic: so few products never come down to rounding.
     """
 
     problem: Problem
+    prior: Coordinates  # the principal components of the records at hand, in their deviations
     bank: Bank
     published: Published
     products: int  # pairs, J v and J^T w, that a game may cost
     like: Records  # one record, for shapes, dtypes and devices
+
+    @cached_property
+    def deviations(self) -> Tensor:
+        """(r, v) the prior's, in the unknowns."""
+        directions = self.problem.coordinates.directions  # (v, u)
+        return self.prior.directions @ directions.mT / directions.square().sum(1)
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         """The records that training must have seen, as far as the products tell."""
@@ -79,7 +92,11 @@ class MatrixFree:
                 if games[g].point.distance <= STALLED * one.point.distance
             ]
             spent, count = spent + count, 2 * count
-        return [self._evidence(one, float(least)) for one, least in zip(games, floor, strict=True)]
+        found = [self._evidence(one, float(least)) for one, least in zip(games, floor, strict=True)]
+        return [
+            one.or_start(mine[0], self.problem.coordinates, weights)
+            for one, mine, weights in zip(found, likeliest, released, strict=True)
+        ]
 
     def _race(self, starts: list[list[Entry]], released: Tensor, floor: Tensor) -> list[Reached]:
         """A first step from each of a game's starts; the one that came nearest the release goes on."""
@@ -100,20 +117,26 @@ class MatrixFree:
         return [one for part in parts for one in self._stepped(points[part], released[part], floor[part], count)]
 
     def _stepped(self, points: list[Point], released: Tensor, floor: Tensor, count: int) -> list[Reached]:
-        coordinates = self.problem.coordinates
-        a, label, residual = (torch.stack(part) for part in zip(*points, strict=True))  # (g, r), (g, k), (g, p)
-        training = Unrolled.of(self.problem.quick, coordinates(a), label)
+        unknowns, deviations = self.problem.coordinates, self.deviations
+        a, label, residual = (torch.stack(part) for part in zip(*points, strict=True))  # (g, v), (g, k), (g, p)
+        training = Unrolled.of(self.problem.quick, unknowns(a), label)
+        slope = training.backward(residual).double() @ unknowns.directions.mT  # (g, v) J^T residual
+        # what is at a bound and pushed outwards is held, as in bounded_step: clamping alone would be no descent
+        free = ~(((a <= unknowns.low) & (slope > 0)) | ((a >= unknowns.high) & (slope < 0)))  # (g, v)
         shown = golub_kahan(
-            lambda v: training.forward(v @ coordinates.directions),
-            lambda w: training.backward(w).double() @ coordinates.directions.mT,
+            lambda s: training.forward((s @ deviations * free) @ unknowns.directions),
+            lambda w: (training.backward(w).double() @ unknowns.directions.mT * free) @ deviations.mT,
             residual,
+            (slope * free) @ deviations.mT,
             count,
         )
         noise = floor.square() / residual.shape[1]  # (g,) of a weight
-        tried = a.unsqueeze(1) + shown.steps(torch.tensor(DAMPINGS).to(a), noise, a)  # (g, f, r)
+        steps = shown.steps(torch.tensor(DAMPINGS).to(a), noise, self.prior.of_records(unknowns(a)))  # (g, f, r)
+        tried = unknowns.clamped(a.unsqueeze(1) + steps @ deviations * free.unsqueeze(1))  # (g, f, v)
         moved = self.problem.best(points, tried, released, self.problem.exact)
         by = torch.stack([point.a for point in moved]) - a
-        return [Reached(*each) for each in zip(moved, shown.basis, shown.bidiagonal, by, strict=True)]
+        unexplained = torch.where(by.any(1), shown.unexplained, 1.0).tolist()  # what leads nowhere explains nothing
+        return [Reached(*each) for each in zip(moved, shown.basis, shown.bidiagonal, by, unexplained, strict=True)]
 
     def _rounding(self, entries: list[Entry]) -> Tensor:
         z = self.problem.coordinates(torch.stack([entry.a for entry in entries]))
@@ -123,25 +146,29 @@ class MatrixFree:
     def _evidence(self, game: Reached, rounding: float) -> Inversion:
         """The error foretold is what the last step moved, in shares of the prior's: about what a next one would.
 
+        Where the linearisations left most of the residual unexplained, it fell by chance if at all: a kink was crossed,
+        or the class is wrong. Nothing is found then, and the prior's variance is foretold.
+
         Whether the release determines the record is told by the last products alone. What they do not show counts as
         unknown: with noise on the weights the unknowns have precision  I + V^T B^T B V / noise  and  B = U S T^T.
         """
-        point, directions, k = game.point, self.problem.coordinates.directions, self.problem.exact.secrets
+        point, directions, k = game.point, self.prior.directions, self.problem.exact.secrets
         noise = max(point.distance, rounding) ** 2 / len(point.residual)
         _, sizes, turned = torch.linalg.svd(game.bidiagonal.nan_to_num(0.0), full_matrices=False)  # (j,), (j, j)
         known = 1 - 1 / (1 + sizes.square() / noise)  # (j,) share of the prior's variance that is gone
         gone = known @ (turned @ game.basis.nan_to_num(0.0) @ directions).square()  # (u,)
         prior, gone, moved = (
             part.view(k, -1)[:, : self.problem.exact.numbers]  # (k, d)
-            for part in (directions.square().sum(0), gone, (game.moved @ directions).square())
+            for part in (directions.square().sum(0), gone, (game.moved @ self.problem.coordinates.directions).square())
         )
         share = moved.mean(1, keepdim=True) / prior.mean(1, keepdim=True)  # (k, 1)
+        share = torch.where((share > 0) & (game.unexplained <= LEFT), share, 1).clamp_max(1)
         return Inversion(
             record=self.problem.coordinates(point.a),
             label=point.label,
             residual=point.distance,
             rounding=rounding,
-            variance=prior * torch.where(share > 0, share, 1).clamp_max(1),
+            variance=prior * share,
             prior_variance=prior,
             directions=sizes,
             determined=determined(prior - gone, prior),

@@ -82,12 +82,14 @@ class Affine:
     """Images turned, scaled and moved a little, read off between pixels bilinearly, their edges drawn out.
 
     Each is turned by up to `degrees` either way, scaled by a factor within 1 - `scale` and 1 + `scale`, and moved by
-    up to `pixels`, a fraction too, along both axes; all uniformly and about the middle.
+    up to `pixels`, a fraction too, along both axes; all uniformly and about the middle. With `mirror`, half of them
+    are mirrored as well, left to right: right for pictures of things, wrong for writing.
     """
 
     degrees: float = 5.0
     scale: float = 0.05
     pixels: float = 1.0
+    mirror: bool = False
 
     def __post_init__(self) -> None:
         for name, wanted, holds in (
@@ -111,7 +113,10 @@ class Affine:
         cos, sin = angle.cos() / factor, angle.sin() / factor  # (count,)
         right, down = (self.pixels * draws[:, 2:]).T
         # From the middle, pixel p shows what was at R p / factor - move. A grid counts in halves of each side.
-        across = torch.stack([cos, -sin * height / width, -2 * right / width], 1)
+        sides = torch.ones_like(angle)
+        if self.mirror:
+            sides -= 2 * torch.from_numpy(generator(seed, "mirror").integers(0, 2, count)).to(sides)  # (count,) 1 or -1
+        across = torch.stack([cos, -sin * height / width, -2 * right / width], 1) * sides[:, None]
         along = torch.stack([sin * width / height, cos, -2 * down / height], 1)
         turns = torch.stack([across, along], 1)  # (count, 2, 3)
         grid = nn.functional.affine_grid(turns, list(repeated.x.shape), align_corners=False)  # (count, h, w, 2)
@@ -122,7 +127,7 @@ class Affine:
     @classmethod
     def examples(cls) -> tuple[Affine, ...]:
         """Instances to test."""
-        return cls(), cls(degrees=0.0, scale=0.0, pixels=0.5)
+        return cls(), cls(degrees=0.0, scale=0.0, pixels=0.5, mirror=True)
 
 
 def _immovable(augment: str, records: Records) -> str | None:

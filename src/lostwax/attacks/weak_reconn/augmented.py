@@ -12,7 +12,6 @@ from lostwax.provenance import fingerprint
 from lostwax.seeds import generator
 from lostwax.types import Records
 
-ROWS_AT_A_TIME = 4_096
 ALIKE = 1e-2  # of a feature's size, by which two devices may differ
 
 
@@ -59,7 +58,7 @@ class Augmented:
         for copy in range(1, self.copies):
             draws = int(generator(seed, "copies", copy).integers(2**63))
             made = self.by(plain, 2 * count, seed=draws)[count:]  # the first half are those given
-            parts.append(made if self.backbone is None else made.through(self.backbone, batch_size=ROWS_AT_A_TIME))
+            parts.append(made if self.backbone is None else made.through(self.backbone))
         features = [part.features for part in parts if part.features is not None]
         return Records(
             torch.cat([part.x for part in parts]),
