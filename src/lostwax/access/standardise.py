@@ -47,6 +47,11 @@ class Standardise:
         kept = torch.cat([kind >= STILL * kind[kind > 0].median() for kind in kinds]).nonzero()[:, 0]
         return cls(kept, mean[kept], deviation[kept], seen.shape[1], math.sqrt(len(seen)))
 
+    @staticmethod
+    def moves(seen: Tensor) -> bool:
+        """Does anything of models (m, features) differ by more than rounding?"""
+        return bool(_moments(seen)[1].any())
+
     def refit(self, seen: Tensor) -> Standardise:
         """The same coordinates, at the scale of other models (m, features): those of another fixed set, say.
 

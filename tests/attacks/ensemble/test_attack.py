@@ -178,11 +178,11 @@ def test_the_class_is_told_by_doubt_and_witness():
     game = Knowledge(net, trainer, lw.Informed(known), lw.Weights(), prior)
     reconstruct = lw.Ensemble(members=60, rounds=1, restarts=0).prepare(game, seed=0)._replace(polish=None)
     cohort = game.threat.deal(secrets, 100, seed=1)
-    release = trainer(net, cohort, seed=1)
-    labels = cohort.own.y[:, 0].tolist()
+    seen = game.access(net, trainer(net, cohort, seed=1))
 
     def right(attack):
-        return sum(one.label == label for one, label in zip(attack.invert(release), labels, strict=True))
+        likeliest = [attack._likely(one)[0] for one in seen.split(1)]
+        return sum(label == truth for label, truth in zip(likeliest, cohort.own.y[:, 0].tolist(), strict=True))
 
     assert right(reconstruct) > 97
     assert right(reconstruct._replace(witness=None)) < 95
@@ -198,6 +198,18 @@ def test_of_a_net_that_no_record_wakes_up_the_mean_is_all_there_is():
     assert torch.equal(guess.records.y, cohort.own.y)
     assert float((guess.records.x[:, 0] - means).square().mean()) < 0.01
     assert bool((guess.confidence < -0.01).all())
+
+
+def test_where_classes_cannot_be_told_apart_any_will_do():
+    """A prior of one class; a net that sleeps and has no biases, so that not even the label moves it."""
+    silent = nn.Sequential(nn.Flatten(), nn.Linear(64, 6, bias=False), nn.ReLU(), nn.Linear(6, 10, bias=False))
+    asleep = lw.inits.Given({name: -value.abs() for name, value in silent.state_dict().items()})
+    still = replace(GAME, net=silent, trainer=replace(GD, init=asleep))
+    for game in (replace(GAME, prior=PRIOR[PRIOR.y == 1]), still):
+        cohort = game.threat.deal(SECRETS[SECRETS.y == 1][:1], 1, seed=1)
+        reconstruct = lw.Ensemble(members=60, rounds=2, restarts=0).prepare(game, seed=0)
+        assert reconstruct.classes is None
+        assert reconstruct(game.trainer(game.net, cohort, seed=1)).records.x.isfinite().all()
 
 
 def test_objections_and_bad_settings():

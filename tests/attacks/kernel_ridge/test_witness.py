@@ -132,6 +132,8 @@ def test_held_out_models_decide_nothing():
     once = attack.learn(facts, shadows, unseen)
     again = attack.learn(facts, shadows, unseen._replace(seen=unseen.seen.flip(0)))
     assert once.witness.weight == again.witness.weight
+    assert torch.equal(once.witness.weights, again.witness.weights)
+    assert torch.equal(once.regression.left_out, again.regression.left_out)
     assert once.validation_error != again.validation_error
 
 

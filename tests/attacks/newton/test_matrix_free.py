@@ -69,20 +69,15 @@ def test_another_attack_has_no_say_where_no_jacobian_is():
         Newton(products=0)
 
 
-def test_where_it_finds_nothing_it_answers_with_its_start_and_never_leaves_the_range():
+@pytest.mark.parametrize("bank", [60, 700])
+def test_where_it_finds_nothing_it_is_better_than_blind_and_never_leaves_the_range(bank):
     """Training of a deep ReLU net jumps at kinks: most steps lead on by chance, if at all."""
     known, prior, secrets = lw.records.digits().split(100, 600, 6, seed=0)
     net, trainer = lw.nets.mlp(64, 10, 10, 10, 10, activation=nn.ReLU), lw.GD(lr=0.05, momentum=0.9, steps=40)
     threat = lw.Informed(known)
     cohort = threat.deal(secrets, 6, seed=0)
     release, truth = trainer(net, cohort, seed=0), cohort.own.x.flatten(1).double()
-    inverter = Newton(bank=60, products=12).prepare(Knowledge(net, trainer, threat, lw.Weights(), prior), seed=0)
-    likeliest = inverter.bank.likeliest(
-        release.flat().double(), None, inverter.problem.quick, inverter.problem.coordinates
-    )
-    starts = inverter.problem.coordinates(torch.stack([mine[0].entries[0].a for mine in likeliest]))
+    inverter = Newton(bank=bank, products=12).prepare(Knowledge(net, trainer, threat, lw.Weights(), prior), seed=0)
     records = torch.stack([one.record for one in inverter.invert(release)])
     assert ((records >= 0) & (records <= 1)).all()
-    wrong, at_start = ((part - truth).square().mean(1) for part in (records, starts))
-    assert (wrong <= 1.1 * at_start).all()
-    assert wrong.mean() < 0.9 * at_start.mean()  # and some are found nevertheless
+    assert (records - truth).square().mean() < 0.8 * (prior.x.mean(0).flatten() - truth).square().mean()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from lostwax.access import Standardise
 from lostwax.attacks.ensemble.frame import Frame
 from lostwax.attacks.ensemble.reconstructor import Inverting
 from lostwax.attacks.ensemble.simulation import First, Simulator
@@ -105,12 +106,12 @@ class Ensemble:
         return cls(members=24, rounds=2), cls(members=16, rounds=3, margin=2.0, restarts=0)
 
 
-def _classes(firsts: list[First]) -> tuple[Regression, Witness | None]:
-    """All first ensembles, a group each; and where there are several, who tells them apart."""
+def _classes(firsts: list[First]) -> tuple[Regression | None, Witness | None]:
+    """All first ensembles, a group each, and who tells them apart; nobody where there is one, or all look the same."""
     sizes = [len(first.seen) for first in firsts]
     seen, members = torch.cat([first.seen for first in firsts]), torch.cat([first.members for first in firsts])
+    if len(firsts) == 1 or not Standardise.moves(seen):
+        return None, None
     regression = Regression.fit(seen, members, torch.split(torch.arange(len(seen), device=seen.device), sizes))
-    if len(firsts) == 1:
-        return regression, None
     groups = torch.arange(len(firsts), device=seen.device).repeat_interleave(torch.tensor(sizes, device=seen.device))
     return regression, Witness.taught(regression, seen, groups)

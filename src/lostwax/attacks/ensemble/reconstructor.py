@@ -57,8 +57,8 @@ class Inverting(NamedTuple):
 
     simulator: Simulator
     firsts: dict[int, First]  # by class
-    classes: Regression  # over all of them, a group each in this order: who explains a model best
-    witness: Witness | None  # a second opinion on that, where there are several
+    classes: Regression | None  # over all of them, a group each in this order: who explains a model best
+    witness: Witness | None  # a second opinion on that; none of both where there is nothing to tell apart
     attack: Ensemble
     polish: Inverter | None  # Newton's last steps, where training is a function of the record alone
 
@@ -136,6 +136,8 @@ class Inverting(NamedTuple):
 
     def _likely(self, seen: Tensor) -> list[int]:
         """Classes, the likeliest first, by doubt and witness; after it those alone that are in little doubt."""
+        if self.classes is None:
+            return list(self.firsts)
         _, doubts = self.classes(seen)  # (classes, 1)
         doubts = doubts.nan_to_num(math.inf)
         weighed = doubts if self.witness is None else self.witness.weighed(seen, doubts).nan_to_num(math.inf)

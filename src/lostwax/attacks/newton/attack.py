@@ -21,6 +21,8 @@ from lostwax.threats import Informed
 from lostwax.trainers.descent import Descent
 from lostwax.types import Attack, Knowledge, Records
 
+MOST_NUMBERS = 20_000  # of the secrets: a table of so many by so many takes 3 GB
+
 
 @dataclass(frozen=True, kw_only=True)
 class Newton:
@@ -92,6 +94,11 @@ class Newton:
         if weights < (numbers := knowledge.threat.secrets * knowledge.prior.x.shape[1:].numel()):
             return refusal + (
                 f"the net has {weights} weights, too few to determine the {numbers} secret numbers. Use RecoNN."
+            )
+        if numbers > MOST_NUMBERS:
+            return refusal + (
+                f"it keeps tables of {numbers} x {numbers} secret numbers, {8 * numbers**2 / 1e9:.0f} GB each. Use "
+                "RecoNN, or smaller pictures."
             )
         if len(knowledge.prior) + len(knowledge.threat.known) < 2:
             return refusal + "it begins with the mean of the records at hand, and there are none. Bring a prior."

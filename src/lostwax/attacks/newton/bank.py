@@ -18,6 +18,7 @@ from lostwax.seeds import generator
 from lostwax.types import Records
 
 CLASSES_RACED = 3  # of each ranking
+FEWEST = 60  # models of a class, by which its regression can foretell an error
 MOST_WAYS = 10_000  # in which k secrets can be of classes: each takes a model
 Classes = tuple[int, ...]  # of the k secrets
 
@@ -41,7 +42,7 @@ class Likely(NamedTuple):
     regressed: Entry | None  # what the bank's models, regressed on their records, make of the release
     nearest: Entry  # whose model comes nearest the release
     mean: Entry | None  # unless that is the nearest
-    foretold: float  # mean squared error of the regressed, in unknowns; infinite where nothing is
+    foretold: float  # mean squared error of the regressed, in unknowns; infinite where it cannot be told
 
     @property
     def entries(self) -> list[Entry]:
@@ -116,9 +117,15 @@ class Bank(NamedTuple):
         found: list[list[Likely]] = [[] for _ in likely]
         for (c, g), entry in zip(pairs, regressed, strict=True):
             row = int(nearest[c, g])
-            foretold = torch.inf if self.regression is None else self.regression.error * float(doubts[c, g])
-            found[g].append(Likely(entry, self.entry(row), None if row == c else self.entry(c), foretold))
+            mean = None if row == c else self.entry(c)
+            found[g].append(Likely(entry, self.entry(row), mean, self._foretold(c, float(doubts[c, g]))))
         return found
+
+    def _foretold(self, c: int, doubt: float) -> float:
+        """The mean squared error of what class c answers, in unknowns; infinite where few models tell it."""
+        if self.regression is None or len(self.regression.groups[c].rows) < FEWEST:
+            return torch.inf
+        return self.regression.error * doubt
 
     def _nearest(self, distance: Tensor) -> tuple[Tensor, Tensor]:
         """Of distances (b, g) the least of every class, and the row that has it, the first of several: (classes, g)."""

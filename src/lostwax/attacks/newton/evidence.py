@@ -64,18 +64,17 @@ class Inversion(NamedTuple):
         return self.variance > self.prior_variance / 2
 
     def or_start(self, likely: Likely, coordinates: Coordinates, released: Tensor) -> Inversion:
-        """Itself, or where it began, whichever foretells the lesser error; itself where it explains the release.
+        """Itself, or where it began if that foretells the lesser error; itself where it explains the release.
 
         Newton may find nothing: the class is wrong, or training has kinks. The bank's regression alone, which foretells
-        its error by records left out, is then the better guess; the mean of the class, where that foretells more than a
-        blind guess errs.
+        its error by records left out, is then the better guess. Of a victim that diverged it is the mean of the class.
         """
         foretold = likely.foretold * float(coordinates.directions.square().sum(0).mean())  # from unknowns to numbers
         start = likely.regressed
-        if start is None or foretold > self.blind:
+        if start is None or not foretold <= self.blind:  # so also where it is NaN
             start, foretold = likely.mean or likely.nearest, self.blind
         # of an answer that does not explain the release and of its start, the one that foretells the lesser error
-        if self.explained or self.predicted < foretold:
+        if self.explained or self.predicted <= foretold:
             return self
         return self._replace(
             record=coordinates(start.a),
