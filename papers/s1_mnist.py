@@ -241,13 +241,13 @@ def rows_of(name: str, game: Game, played: Played, data: Split) -> list[Row]:
     ]
 
 
-def write(script: str, rows: Sequence[Row], options: argparse.Namespace) -> None:
-    """Print the rows and add them to the results: after every row of a table, for a long run may be cut."""
+def write(script: str, rows: Sequence[Row], options: argparse.Namespace) -> Path:
+    """Print the rows and add them to the results: after every row of a table, for a long run may be cut. The file."""
     for row in rows:
         interval = "" if row.low is None or row.high is None else f" ({row.low:.3g} to {row.high:.3g})"
         paper = "" if row.paper is None else f"; paper: {row.paper}"
         print(f"{row.value:10.4g}{interval:24s} {row.quantity}{paper}", flush=True)
-    write_rows(script, [replace(row, seed=options.seed) for row in rows], keep_others=True)
+    return write_rows(script, [replace(row, seed=options.seed) for row in rows], keep_others=True)
 
 
 def table(

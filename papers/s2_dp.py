@@ -18,7 +18,6 @@ import argparse
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from s1_mnist import write
@@ -129,12 +128,12 @@ def main() -> None:
         options,
     )
     unprotected = prepared("mnist_10", game, data, options)
-    write(__file__, rows_of("unprotected", game, score(unprotected, game, data, options), data, options), options)
+    rows = rows_of("unprotected", game, score(unprotected, game, data, options), data, options)
+    results = write(__file__, rows, options)
     for name in options.rows:
         play(GAMES[name], clip, unprotected, data, options)
-    here = Path(__file__).resolve()
-    rows = read_rows(here.parent / "results" / f"{here.stem}.json")
-    draw_privacy(here.parent.parent / "docs" / "figures" / "s2_dp.png", rows, GAMES, GAMMA)
+    rows = read_rows(results)
+    draw_privacy(results.parents[2] / "docs" / "figures" / "s2_dp.png", rows, GAMES, GAMMA)
     points = measured(rows)
     epsilons = ", ".join(str(point.epsilon) for point in points)
     what = f"largest epsilon with a TPR of at most {GAMMA} at FPR 1 %, between {epsilons}"

@@ -10,7 +10,6 @@ ranges from 0.05 to 0.29 for ReLU, and is about 0.03 for Sigmoid. By counting, a
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from s1_mnist import write
 from s4_cifar import GAMES, Split, arguments, in_time, split
@@ -41,9 +40,8 @@ def ranges(measured: list[Row]) -> list[Row]:
 def main(options: argparse.Namespace, data: Split) -> None:
     options.attacks = list(PLAYED)
     for name in in_time(options.rows, options):
-        write(__file__, play(name, GAMES[name], data, options), options)
-    script = Path(__file__).resolve()
-    write(__file__, ranges(read_rows(script.parent / "results" / f"{script.stem}.json")), options)
+        results = write(__file__, play(name, GAMES[name], data, options), options)
+    write(__file__, ranges(read_rows(results)), options)
 
 
 if __name__ == "__main__":

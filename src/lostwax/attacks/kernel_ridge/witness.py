@@ -35,7 +35,7 @@ class Witness(NamedTuple):
     median: float  # of their squared distances
     weights: Tensor  # (s, classes)
     shares: Tensor  # (classes,) of all shadow models
-    weight: float = WEIGHTS[0]  # of its score
+    weight: float  # of its score
 
     @classmethod
     def taught(cls, regression: Regression, seen: Tensor, groups: Tensor) -> Witness:
