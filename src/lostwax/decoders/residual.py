@@ -79,4 +79,5 @@ class ResidualBlock(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """(m, inputs, s, s) -> (m, outputs, 2 s, 2 s)."""
-        return self.changed(image) + self.kept(image)  # type: ignore[no-any-return]
+        drawn: Tensor = self.changed(image) + self.kept(image)
+        return drawn

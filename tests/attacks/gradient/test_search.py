@@ -34,12 +34,6 @@ def test_a_step_that_holds_it_surely_is_as_it_was():
     torch.testing.assert_close(nearly, misfit)
 
 
-def test_without_noise_a_step_holds_it_or_not():
-    _, _, misfit, silence = misfits()
-    found = Likeliest(LAW, torch.zeros(3), 0.0, 1.0, 0.0, rate=0.3).of_steps(misfit, silence)
-    assert torch.equal(found, torch.minimum(misfit, silence.expand_as(misfit)))
-
-
 def test_steps_that_tell_all_leave_nothing_open_and_steps_that_tell_nothing_all():
     search = Likeliest(LAW, torch.zeros(3), 0.0, 1.0, NOISE, rate=0.5)
     spread = search.left_open(torch.tensor([[0.0, 2.0, 1e12]], dtype=torch.float64))

@@ -134,8 +134,6 @@ class Likeliest(NamedTuple):
         """The same for a mixture: - sigma^2 ln((1 - q) exp(-silence / sigma^2) + q exp(-misfit / sigma^2))."""
         if self.rate == 1:
             return misfit
-        if self.noise == 0:
-            return torch.minimum(misfit, silence)  # the limit
         gain = (silence - misfit) / self.noise**2  # in nats, for the secret having been drawn
         missed = torch.full_like(gain, math.log1p(-self.rate))
         return silence - self.noise**2 * torch.logaddexp(missed, gain + math.log(self.rate))
