@@ -32,7 +32,7 @@ import lostwax as lw
 from lostwax.attacks.kernel_ridge import Regressed
 from lostwax.attacks.reconn import Trained
 from lostwax.metrics import correlation, nearest_neighbour
-from lostwax.metrics.estimate import wilson
+from lostwax.metrics.estimate import clopper_pearson
 from lostwax.reports.results import Row, read_rows, write_rows
 from lostwax.types import Access, Cohort, Knowledge, Records
 
@@ -212,8 +212,8 @@ def median_row(name: str, quantity: str, numbers: NDArray[np.float64]) -> Row:
 
 
 def rate_row(name: str, quantity: str, right: NDArray[np.bool_]) -> Row:
-    """A share of targets, with its 95 % interval (Wilson)."""
-    return Row(name, quantity, float(right.mean()), *wilson(int(right.sum()), len(right)))
+    """A share of targets, with its 95 % interval (Clopper-Pearson)."""
+    return Row(name, quantity, float(right.mean()), *clopper_pearson(int(right.sum()), len(right)))
 
 
 def oracle_row(data: Split) -> Row:

@@ -30,7 +30,7 @@ import lostwax as lw
 from lostwax.access import Weights
 from lostwax.attacks.prior_aware.scores import Score
 from lostwax.bounds import best_success
-from lostwax.metrics.estimate import wilson
+from lostwax.metrics.estimate import clopper_pearson
 from lostwax.reports.results import Row
 from lostwax.trainers.per_record import record_gradients
 from lostwax.trainers.stacked import Architecture
@@ -161,7 +161,7 @@ def play(name: str, setting: Setting, bench: Bench) -> Iterator[Row]:
         won = int(right.gather(1, chosen).sum())
         if ceiling.broken_by(won, games):
             raise RuntimeError(f"{name}, {score}: {won} of {games} games won, above the ceiling: {ceiling}.")
-        yield Row(f"{name}.{score}", f"{what}: success, {score}", won / games, *wilson(won, games))
+        yield Row(f"{name}.{score}", f"{what}: success, {score}", won / games, *clopper_pearson(won, games))
     if setting.rate == 1 and setting.subtract_known:
         some = max(10, min(games, GRAM_BYTES // (4 * 10 * sum(value.numel() for value in net.parameters()))))
         best = best_success(gram(trainer, net, cohort[:some], hints.candidates[:some], seed))
@@ -206,7 +206,7 @@ def play_priors(name: str, setting: Setting, bench: Bench) -> Iterator[Row]:
         if ceiling.broken_by(won, games):
             raise RuntimeError(f"{name}, prior {size}: {won} of {games} games won, above the ceiling: {ceiling}.")
         what = f"{name}, {size} candidates"
-        yield Row(f"{name}.{size}", f"{what}: success ({games:,} games)", won / games, *wilson(won, games))
+        yield Row(f"{name}.{size}", f"{what}: success ({games:,} games)", won / games, *clopper_pearson(won, games))
         yield Row(f"{name}.{size}.ceiling", f"{what}: ceiling", ceiling.upper, ceiling.lower, ceiling.upper)
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 import lostwax as lw
 from lostwax.access import Weights
-from lostwax.metrics.estimate import wilson
+from lostwax.metrics.estimate import clopper_pearson
 from lostwax.reports.results import Row
 from lostwax.types import Knowledge, Records
 
@@ -74,7 +74,7 @@ def play(name: str, bench: Bench) -> Iterator[Row]:
         for rho in RHOS:
             won = int((NEAR(found, truth) >= rho).sum())
             what = f"{name}: a share of {rho:g} of pixels within 32/255, prior: {attack}"
-            yield Row(f"{name}.pixels_{rho}.{attack}", what, won / len(truth), *wilson(won, len(truth)))
+            yield Row(f"{name}.pixels_{rho}.{attack}", what, won / len(truth), *clopper_pearson(won, len(truth)))
         draw_pictures(f"gradient_{attack}.{name}", truth[:10], found[:10], errors)
 
 

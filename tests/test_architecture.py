@@ -13,6 +13,8 @@ SOURCE = Path(lostwax.__file__).parent
 ROOMS = [
     "types",
     "provenance",
+    "numerals",
+    "grades",
     "seeds",
     "philox",
     "losses",

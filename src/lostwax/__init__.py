@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from lostwax.bounds import Plan as Plan
     from lostwax.bounds import bound as bound
     from lostwax.bounds import calibrate as calibrate
+    from lostwax.grades import Grade as Grade
     from lostwax.policies import Policy as Policy
     from lostwax.threats import Informed as Informed
     from lostwax.threats import Weak as Weak
@@ -91,6 +92,7 @@ _HOME = {
     "Plan": "bounds",
     "Audit": "audits",
     "Verdict": "audits",
+    "Grade": "grades",
     "Policy": "policies",
     "Hints": "types",
     "Knowledge": "types",

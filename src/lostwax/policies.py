@@ -10,65 +10,82 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from lostwax.grades import Grade
+
 if TYPE_CHECKING:
     from lostwax.audits import Audit, Finding
 
-EXAMPLE = "max_rebuilt_share = 0.05"
+EXAMPLE = 'max_grade = "not found"'
+THRESHOLD = 0.05  # feature standard deviations: a record within is rebuilt, even if the audit's own threshold is less
+ALLOWED = tuple(grade for grade in Grade if grade not in (Grade.UNDECIDED, Grade.EXACT))  # as a limit
 
 
 class Breach(NamedTuple):
     """A limit that an audit does not keep, or cannot be shown to keep."""
 
     limit: str  # the key in the policy file
-    allowed: float
-    found: float | None  # what was compared with it; None where this audit cannot tell
+    allowed: float | str
+    found: float | str | None  # what was compared with it; None where this audit cannot tell
     why: str
 
     def distance(self) -> float:
         """How far from the limit; least where this audit cannot tell."""
+        if isinstance(self.found, str) or isinstance(self.allowed, str):
+            return math.inf
         return -1.0 if self.found is None else abs(self.found - self.allowed)
 
     def __str__(self) -> str:
-        return f"{self.limit} = {self.allowed:g}: {self.why}"
+        allowed = f'"{self.allowed}"' if isinstance(self.allowed, str) else f"{self.allowed:g}"
+        return f"{self.limit} = {allowed}: {self.why}".replace("\N{NO-BREAK SPACE}", " ")
 
 
 class Measured(NamedTuple):
-    """A number as a gate sees it: the end of its interval that speaks against the model, and the number in words."""
+    """A number or grade as a gate sees it: the pessimistic end of its interval, and the number in words."""
 
-    worst: float
+    worst: float | str
     words: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """Limits for the lines of an audit; None sets none.
+    """Limits for an audit; None sets none.
 
-    Every number is taken at the worse end of its 95 % interval, so that an audit of too few games fails rather than
-    passes; a limit that the audit cannot judge is a breach too, and so is an attack that was stopped or failed, or an
-    optimum that was not reached. All lines are held to the limits, also the model at its optimum: a solver that stopped
-    early is no defence.
+    An undecided audit breaks every policy. The gate uses the pessimistic end of each 95 % interval, so that an audit of
+    too few games fails rather than passes; a limit that the audit cannot judge is a breach too. All lines are held to
+    the limits, also the model at its optimum: a solver that stopped early is not a defence.
     """
 
+    max_grade: str | None = None  # the worst grade allowed: "limited by proof", "not found", ...
     max_rebuilt_share: float | None = None  # of games in which the record is rebuilt, or the right candidate named
-    max_tpr_at_1pct: float | None = None  # true positive rate at a false positive rate of 1 %
+    max_nearer_share: float | None = None  # of games in which the guess is nearer than any made without the model
+    max_tpr_at_1pct: float | None = None  # true-positive rate at a false-positive rate of 1 %
     max_tpr_at_01pct: float | None = None  # and of 0.1 %
     min_median_ratio_to_oracle: float | None = None  # median error over that of the nearest record known anyway
-    max_ceiling: float | None = None  # on the success of any attack, from differential privacy
+    max_ceiling: float | None = None  # certified, on the success of any attack, from differential privacy
+    threshold: float = (
+        THRESHOLD  # an error up to this counts as rebuilt; the audit's own threshold where that is larger
+    )
 
     def __post_init__(self) -> None:
-        for name, value in self._limits():
+        for name, value in (*self._limits(), ("threshold", self.threshold)):
+            if name == "max_grade":
+                if value not in ALLOWED:
+                    expected = ", ".join(f'"{grade}"' for grade in ALLOWED)
+                    raise ValueError(f"Policy: expected max_grade to be one of {expected}, got {value!r}.")
+                continue
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TypeError(f"Policy: expected {name} to be a number, got {value!r}.")
-            most = math.inf if name.startswith("min_") else 1.0
-            if not (0 <= value <= most and math.isfinite(value)):
-                expected = "a number >= 0" if most == math.inf else "a share between 0 and 1 (5 % is 0.05)"
-                raise ValueError(f"Policy: expected {name} to be {expected}, got {value}.")
+            share = name.startswith("max_")
+            if not (math.isfinite(value) and (0 <= value < 1 if share else value > 0)):
+                expected = "a share from 0 to below 1 (5 % is 0.05)" if share else "a number > 0"
+                passes = " Such a limit would pass everything." if value == (1 if share else 0) else ""
+                raise ValueError(f"Policy: expected {name} to be {expected}, got {value}.{passes}")
         if not list(self._limits()):
             raise ValueError(f"Policy: it sets no limit, and would pass everything. Set one of {', '.join(names())}.")
 
     @classmethod
     def read(cls, path: str | Path) -> Policy:
-        """The policy in a TOML file: one `limit = number` a line."""
+        """The policy in a TOML file: one `limit = value` per line."""
         source = Path(path)
         if not source.is_file():
             raise FileNotFoundError(f"Policy.read: there is no file {source}. Write one, with lines like {EXAMPLE}.")
@@ -77,9 +94,9 @@ class Policy:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"Policy.read: {source} is not TOML: {error}. Write lines like {EXAMPLE}.") from None
         for name in limits:
-            if name not in names():
-                close = get_close_matches(name, names(), n=1)
-                cure = f"Did you mean {close[0]}?" if close else f"It knows {', '.join(names())}."
+            if name not in (known := [*names(), "threshold"]):
+                close = get_close_matches(name, known, n=1)
+                cure = f"Did you mean {close[0]}?" if close else f"It knows {', '.join(known)}."
                 raise ValueError(f"Policy.read: {source} sets {name!r}, which is no limit. {cure}")
         try:
             return cls(**limits)
@@ -90,18 +107,41 @@ class Policy:
         """Every limit that the audit does not keep, by the line that is furthest from it; empty: it passes."""
         found = []
         for name, allowed in self._limits():
-            judged = [_judge(name, allowed, line, audit, finding) for line, finding in _lines(audit, name)]
-            if name != "max_ceiling":  # which holds for all attacks, also for those without an answer
-                judged.append(_unanswered(name, allowed, audit))
+            judged = [self._judge(name, allowed, line, audit, finding) for line, finding in _lines(audit, name)]
             if breaches := [breach for breach in judged if breach is not None]:
                 found.append(max(breaches, key=Breach.distance))
+        if not found and (why := self._cannot_tell(audit)) is not None:
+            found.append(Breach(*next(self._limits()), None, f"this audit cannot tell. {why}"))
         return tuple(found)
 
-    def _limits(self) -> Iterator[tuple[str, float]]:
-        for field in fields(self):
-            value = getattr(self, field.name)
+    def _cannot_tell(self, audit: Audit) -> str | None:
+        """Why no limit is kept, though none is seen to be broken; None where that can be told."""
+        limits, grade = {name for name, _ in self._limits()}, audit.conclusion.grade
+        if grade is Grade.UNDECIDED or (audit.unanswered and grade is not Grade.LIMITED and limits != {"max_ceiling"}):
+            return str(audit.conclusion)
+        if limits == {"max_rebuilt_share"} and audit.chance is None and audit.metric != audit.criterion:
+            return (
+                f"Pictures are seldom rebuilt to within {self.threshold:g} deviations of every pixel, and can be "
+                "recognised long before: set max_grade or max_nearer_share too."
+            )
+        return None
+
+    def _judge(self, name: str, allowed: float | str, line: str, audit: Audit, finding: Finding) -> Breach | None:
+        try:
+            worst, words = MEASURES[name](self, audit, finding)
+        except CannotTellError as reason:
+            return Breach(name, allowed, None, f"{line}this audit cannot tell. {reason}")
+        if isinstance(worst, str) or isinstance(allowed, str):
+            kept = Grade(str(worst)).severity <= Grade(str(allowed)).severity
+        else:
+            kept = worst >= allowed if name.startswith("min_") else worst <= allowed
+        return None if kept else Breach(name, allowed, worst, f"{line}{words}")
+
+    def _limits(self) -> Iterator[tuple[str, float | str]]:
+        for name in names():
+            value = getattr(self, name)
             if value is not None:
-                yield field.name, value
+                yield name, value
 
 
 class CannotTellError(ValueError):
@@ -110,58 +150,60 @@ class CannotTellError(ValueError):
 
 def names() -> list[str]:
     """The limits that a policy can set."""
-    return [field.name for field in fields(Policy)]
+    return [field.name for field in fields(Policy) if field.name != "threshold"]
 
 
 def _lines(audit: Audit, name: str) -> list[tuple[str, Finding]]:
-    """What is judged: every line, but for a ceiling, which is one for all attacks."""
-    if name == "max_ceiling" or len(audit.findings) == 1:
+    """What is judged: every line, except for a grade or a ceiling, which are one for the audit."""
+    if name in ("max_ceiling", "max_grade") or len(audit.findings) == 1:
         return [("", audit.findings[0])]
     return [(f"{finding.name}: ", finding) for finding in audit.findings]
-
-
-def _judge(name: str, allowed: float, line: str, audit: Audit, finding: Finding) -> Breach | None:
-    try:
-        worst, words = MEASURES[name](audit, finding)
-    except CannotTellError as reason:
-        return Breach(name, allowed, None, f"{line}this audit cannot tell. {reason}")
-    kept = worst >= allowed if name.startswith("min_") else worst <= allowed
-    return None if kept else Breach(name, allowed, worst, f"{line}{words}.")
-
-
-def _unanswered(name: str, allowed: float, audit: Audit) -> Breach | None:
-    """What was not tried to the end might have broken the limit."""
-    from lostwax.audits.text import CURES
-
-    if not audit.unanswered:
-        return None
-    reasons = " ".join(audit.unanswered)
-    return Breach(name, allowed, None, f"this audit cannot tell. {reasons} {CURES[audit.kind]}")
 
 
 def _check_independent(audit: Audit) -> None:
     victims, played = audit.victims, len(audit.games)
     if victims < played:
         raise CannotTellError(
-            f"Its {played} guesses come from {victims} victims, and those from one release are not independent: hold "
-            "it to max_rebuilt_share, which counts victims, or audit a threat with one secret a victim."
+            f"Its {played} games come from {victims} independent victims or secrets: hold it to max_rebuilt_share, "
+            "which counts those, or audit a threat with one secret per victim, all different."
         )
 
 
-def _rebuilt_share(audit: Audit, finding: Finding) -> Measured:
-    won, played, victims = int(finding.rebuilt.sum()), len(audit.games), audit.victims
-    what = "rebuilt" if audit.chance is None else "named among the candidates"
-    words = f"{won} of {played} records are {what}"
-    if audit.kind == "this model" and played == audit.population:
-        return Measured(won / played, f"{words} ({won / played:.3g} of all)")  # every row was played for
+def _grade(policy: Policy, audit: Audit, _: Finding) -> Measured:
+    found = audit.conclusion
+    return Measured(str(found.grade), f"the grade is {found.grade}. {found.headline}")
+
+
+def _rebuilt_share(policy: Policy, audit: Audit, finding: Finding) -> Measured:
+    what, rebuilt = "named among the candidates", finding.rebuilt
+    if audit.chance is None:
+        limit = max(policy.threshold, audit.threshold)
+        rebuilt = finding.errors[audit.criterion] <= limit
+        what = f"rebuilt (error <= {limit:g})"
+    return _share(audit, int(rebuilt.sum()), f"records are {what}")
+
+
+def _nearer_share(policy: Policy, audit: Audit, finding: Finding) -> Measured:
+    if audit.chance is not None:
+        raise CannotTellError("Its adversary picks one of several candidates: hold it to max_rebuilt_share.")
+    nearer = int(audit.beats_baselines(finding).sum())
+    return _share(audit, nearer, "guesses are nearer than any made without the model")
+
+
+def _share(audit: Audit, won: int, what: str) -> Measured:
+    """A share of games, at the upper end of its interval where not all were tried."""
+    played, victims = len(audit.games), audit.victims
+    words = f"{won} of {played} {what}"
+    if audit.complete:
+        return Measured(won / played, f"{words} ({won / played:.3g} of all).")
     high = audit.interval(won)[1]
     if victims < played:
         words += f", from {victims} victims"
-    return Measured(high, f"{words}: a share of {won / played:.3g}, and with 95 % confidence up to {high:.3g}")
+    return Measured(high, f"{words}: a share of {won / played:.3g}, and with 95 % confidence up to {high:.3g}.")
 
 
-def _tpr(fpr: float) -> Callable[[Audit, Finding], Measured]:
-    def measure(audit: Audit, finding: Finding) -> Measured:
+def _tpr(fpr: float) -> Callable[[Policy, Audit, Finding], Measured]:
+    def measure(policy: Policy, audit: Audit, finding: Finding) -> Measured:
         from lostwax.metrics import true_positives
 
         if not finding.null_errors:
@@ -176,43 +218,49 @@ def _tpr(fpr: float) -> Callable[[Audit, Finding], Measured]:
         except ValueError as error:
             raise CannotTellError(str(error)) from None
         worst = max(found, key=lambda one: one.high)
-        return Measured(worst.high, f"{worst}; the upper end counts")
+        return Measured(worst.high, f"{worst}; the upper end counts.")
 
     return measure
 
 
-def _median_ratio(audit: Audit, finding: Finding) -> Measured:
+def _median_ratio(policy: Policy, audit: Audit, finding: Finding) -> Measured:
     import numpy as np
 
     from lostwax.metrics.estimate import median_interval
 
     if audit.chance is not None:
         raise CannotTellError("Its adversary picks one of several candidates: hold it to max_rebuilt_share.")
-    oracle = float(np.median(audit.baselines[audit.oracle][audit.metric]))
+    errors, nearest = finding.errors[audit.metric], audit.baselines[audit.oracle][audit.metric]
+    oracle = float(np.median(nearest))
     if not 0 < oracle < math.inf:
         raise CannotTellError(
             f"The median error of the {audit.oracle} is {oracle:g}, and nothing can be measured by it."
         )
-    errors = finding.errors[audit.metric]
     median = float(np.median(errors)) / oracle
-    if audit.kind == "this model" and len(errors) == audit.population:
-        return Measured(median, f"the median error is {median:.3g} times that of the {audit.oracle}")
+    if audit.complete:
+        return Measured(median, f"the median error is {median:.3g} times that of the {audit.oracle}.")
     _check_independent(audit)
-    if (interval := median_interval(errors)) is None:
-        raise CannotTellError(f"{len(errors)} games are too few to enclose a median: play 6 or more.")
-    low = interval[0] / oracle
+    # both medians are estimated: 97.5 % confidence in each interval is 95 % in both together
+    ours, theirs = median_interval(errors, 0.975), median_interval(nearest, 0.975)
+    if ours is None or theirs is None:
+        raise CannotTellError(f"{len(errors)} games are too few to enclose a median: run 7 or more.")
+    low = ours[0] / theirs[1]
     words = f"the median error is {median:.3g} times that of the {audit.oracle}, or, with 95 % confidence, {low:.3g}"
-    return Measured(low, f"{words} times or more")
+    return Measured(low, f"{words} times or more.")
 
 
-def _ceiling(audit: Audit, _: Finding) -> Measured:
+def _ceiling(policy: Policy, audit: Audit, _: Finding) -> Measured:
     if audit.ceiling is None:
         raise CannotTellError("Training is not differentially private, so nothing bounds every attack.")
-    return Measured(audit.ceiling.upper, f"any attack may reach {audit.ceiling}")
+    if not audit.ceiling.certified:
+        raise CannotTellError(f"The ceiling is not certified: {audit.ceiling}.")
+    return Measured(audit.ceiling.upper, f"any attack may reach {audit.ceiling}.")
 
 
-MEASURES: dict[str, Callable[[Audit, Finding], Measured]] = {
+MEASURES: dict[str, Callable[[Policy, Audit, Finding], Measured]] = {
+    "max_grade": _grade,
     "max_rebuilt_share": _rebuilt_share,
+    "max_nearer_share": _nearer_share,
     "max_tpr_at_1pct": _tpr(0.01),
     "max_tpr_at_01pct": _tpr(0.001),
     "min_median_ratio_to_oracle": _median_ratio,

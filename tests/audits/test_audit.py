@@ -28,23 +28,30 @@ def test_success_is_the_share_below_the_oracle(noisy):
     assert noisy.oracle_error == pytest.approx(float(oracle))
     won = int((noisy.errors <= float(oracle)).sum())
     assert 0 < won < 200
-    wilson = binomtest(won, 200).proportion_ci(method="wilson")
+    exact = binomtest(won, 200).proportion_ci(method="exact")
     found = noisy.success()
-    assert (found.value, found.low, found.high) == pytest.approx((won / 200, wilson.low, wilson.high), abs=1e-6)
+    assert (found.value, found.low, found.high) == pytest.approx((won / 200, exact.low, exact.high), abs=1e-6)
     assert noisy.success(noisy.errors.max()).value == 1.0
     assert noisy.success(0.0).value == 0.0
     for number, error in noisy.oracle_percentiles.items():
         assert error == pytest.approx(float(np.percentile(distance, number, axis=1).mean()))
 
 
-def test_where_every_guess_is_infinitely_wrong_none_succeeds():
-    """A column that is constant in all the adversary has, and something else in every secret."""
+def test_a_column_that_only_secrets_vary_in_is_scored_by_their_spread():
+    """It is constant in all the adversary has, and something else in every secret: the adversary may try that."""
     known, prior, secrets = (lw.Records(part.x.flatten(1).clone(), part.y) for part in (KNOWN, PRIOR, SECRETS))
     secrets.x[:, 0] = 0.5
-    audit = audited(Reads(noise=0.1), threat=lw.Informed(known), prior=prior, secrets=secrets)
-    assert audit.oracle_error == float("inf") == audit.errors.max()
+    audit = audited(Reads(noise=1e-8), threat=lw.Informed(known), prior=prior, secrets=secrets)
+    assert 0 < audit.oracle_error < float("inf")
+    assert audit.findings[0].rebuilt.all()
+    assert "200 of 200 secrets have values that the prior never shows (feature 0, 16, 24, 48)" in str(audit)
+
+
+def test_where_every_guess_is_infinitely_wrong_none_succeeds():
+    audit = audited(Reads(noise=float("inf")))
+    assert audit.errors.min() == float("inf")
     assert audit.success().value == 0.0
-    assert "share with an error up to inf" in str(audit)
+    assert not audit.grade.leaks
 
 
 def test_true_positives_by_hand(noisy):

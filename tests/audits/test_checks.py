@@ -39,15 +39,15 @@ def joined(*parts):
     ids=["prior-known", "secrets-known", "secrets-prior"],
 )
 def test_records_in_two_places_are_named(changes, words):
-    (note,) = audited(Reads(), **changes).notes
+    (note,) = (note for note in audited(Reads(), **changes).notes if "records are also in" in note)
     assert words in note
     assert f"note: {note}" in str(audited(Reads(), **changes))
 
 
 def test_disjoint_parts_have_no_notes():
-    assert audited(Reads()).notes == ()
     clean = joined(SECRETS, PRIOR[:5], KNOWN[:5]).without(KNOWN, PRIOR)
-    assert audited(Reads(), secrets=clean).notes == ()
+    for audit in (audited(Reads()), audited(Reads(), secrets=clean)):
+        assert not any("records are also in" in note for note in audit.notes)
 
 
 def test_no_secret_is_a_secret():

@@ -1,16 +1,13 @@
-"""Each guess beside the secret it is held against."""
+"""Which secret each guess is held against."""
 
 import torch
 
-from lostwax.audits.judged import in_the_best_order, nearest_of_class
-from lostwax.metrics import Null
-from lostwax.types import Guess, Records
+from lostwax.audits.judged import chosen, distinct_games, groups_of, nearest_of_class, one_to_one, strangers
+from lostwax.types import Records
 
 RANDOM = torch.Generator().manual_seed(0)
 SECRETS = Records(torch.rand(4, 6, 1, 2, 2, generator=RANDOM), torch.tensor([[0, 0, 0, 1, 1, 2]] * 4))
 FOUND = Records(torch.rand(4, 3, 1, 2, 2, generator=RANDOM), torch.tensor([[0, 1, 2]] * 4))
-GUESS = Guess(FOUND, torch.arange(12.0).view(4, 3))
-ANYWHERE = Guess(Records(torch.rand(4, 3, 1, 2, 2, generator=RANDOM), FOUND.y), torch.zeros(4, 3))
 
 
 def slow(guess, secrets, label):
@@ -20,56 +17,51 @@ def slow(guess, secrets, label):
 
 
 def test_a_guess_is_held_against_the_nearest_of_its_class():
-    judged = nearest_of_class(GUESS, SECRETS, ANYWHERE)
-    assert judged.each == 3
-    assert judged.guess.records.x.shape == (12, 1, 1, 2, 2)
-    assert torch.equal(judged.guess.confidence[:, 0], torch.arange(12.0))
-    assert torch.equal(judged.truth.y, FOUND.y.flatten())
+    pairs = nearest_of_class(FOUND, SECRETS)
+    truth, guesses = chosen(SECRETS, pairs.secret), chosen(FOUND, pairs.guess)
+    assert torch.equal(truth.y, FOUND.y.flatten())
+    assert torch.equal(guesses.x, FOUND.x.flatten(0, 1).double())
     for game in range(4):
         for label in range(3):
-            wanted = slow(FOUND.x[game, label], SECRETS[game], label)
-            assert torch.equal(judged.truth.x[3 * game + label], wanted)
-            found, truth = judged.chance[Null.OTHER_SECRETS]
-            assert torch.equal(truth[3 * game + label], slow(FOUND.x[game, label], SECRETS[(game + 1) % 4], label))
-            assert torch.equal(found[3 * game + label], FOUND.x[game, label].double())
-            found, truth = judged.chance[Null.GAUSSIAN_WEIGHTS]
-            assert torch.equal(truth[3 * game + label], slow(ANYWHERE.records.x[game, label], SECRETS[game], label))
+            assert torch.equal(truth.x[3 * game + label], slow(FOUND.x[game, label], SECRETS[game], label))
 
 
 def test_a_guess_without_a_class_is_for_all():
-    one = Guess(Records(FOUND.x[:, :1], torch.full((4, 1), -1)), torch.zeros(4, 1))
-    judged = nearest_of_class(one, SECRETS, one)
-    assert judged.each == 1
-    assert all(torch.equal(judged.truth.x[game], slow(FOUND.x[game, 0], SECRETS[game], -1)) for game in range(4))
+    one = Records(FOUND.x[:, :1], torch.full((4, 1), -1))
+    for secrets in (SECRETS, Records(SECRETS.x, SECRETS.y.double())):  # real-valued labels have no class
+        truth = chosen(secrets, nearest_of_class(one, secrets).secret)
+        assert all(torch.equal(truth.x[game], slow(FOUND.x[game, 0], SECRETS[game], -1)) for game in range(4))
 
 
-def test_real_valued_labels_have_no_class():
-    secrets = Records(SECRETS.x, SECRETS.y.double())
-    one = Guess(Records(FOUND.x[:, :1], torch.full((4, 1), -1)), torch.zeros(4, 1))
-    judged = nearest_of_class(one, secrets, one)
-    assert all(torch.equal(judged.truth.x[game], slow(FOUND.x[game, 0], SECRETS[game], -1)) for game in range(4))
+def test_a_guess_that_is_no_number_is_still_of_its_class():
+    broken = Records(torch.full_like(FOUND.x, torch.nan), FOUND.y)
+    assert torch.equal(chosen(SECRETS, nearest_of_class(broken, SECRETS).secret).y, FOUND.y.flatten())
+
+
+def test_as_many_guesses_as_secrets_are_matched_one_by_one():
+    turned = Records(SECRETS.x.flip(1), SECRETS.y.flip(1))
+    pairs = one_to_one(turned, SECRETS)
+    assert torch.equal(chosen(turned, pairs.guess).x, chosen(SECRETS, pairs.secret).x)
 
 
 def test_games_that_share_a_secret_say_nothing_of_chance():
     x = SECRETS.x.clone()
     x[2, 4] = x[1, 0]
-    judged = nearest_of_class(GUESS, Records(x, SECRETS.y), ANYWHERE)
-    _, truth = judged.chance[Null.OTHER_SECRETS]
-    for game, stranger in enumerate((1, 3, 3, 0)):
-        wanted = slow(FOUND.x[game, 1], Records(x[stranger], SECRETS.y[stranger]), 1)
-        assert torch.equal(truth[3 * game + 1], wanted)
+    assert strangers(Records(x, SECRETS.y), None).tolist() == [1, 3, 3, 0]
     alike = Records(SECRETS.x[:1].expand(4, -1, -1, -1, -1), SECRETS.y)
-    assert Null.OTHER_SECRETS not in nearest_of_class(GUESS, alike, ANYWHERE).chance
+    assert strangers(alike, None).tolist() == [-1, -1, -1, -1]
+    assert distinct_games(alike).tolist() == [0, 0, 0, 0]
 
 
-def test_a_guess_that_is_no_number_is_still_of_its_class():
-    broken = Guess(Records(torch.full_like(FOUND.x, torch.nan), FOUND.y), GUESS.confidence)
-    assert torch.equal(nearest_of_class(broken, SECRETS, ANYWHERE).truth.y, FOUND.y.flatten())
+def test_games_with_the_same_secrets_in_another_order_are_the_same():
+    x, y = SECRETS.x.clone(), SECRETS.y
+    x[3] = x[1].flip(0)
+    assert distinct_games(Records(x, y)).tolist() == [0, 1, 2, 1]
 
 
-def test_as_many_guesses_as_secrets_are_matched_one_by_one():
-    turned = Guess(Records(SECRETS.x.flip(1), SECRETS.y.flip(1)), torch.zeros(4, 6))
-    judged = in_the_best_order(turned, SECRETS)
-    assert torch.equal(judged.guess.records.x[:, 0].double(), judged.truth.x)
-    assert judged.each == 6
-    assert judged.chance is None
+def test_only_games_in_which_the_same_is_given_are_compared():
+    one = Records(SECRETS.x[:, :1], torch.tensor([[0], [1], [0], [2]]))
+    assert strangers(one, one.y).tolist() == [2, -1, 0, -1]
+    assert strangers(one, None).tolist() == [1, 2, 3, 0]
+    groups = groups_of(torch.arange(20.0).flip(0).unsqueeze(1), 20)  # real numbers: fifths
+    assert [sorted(group.tolist()) for group in groups] == [list(range(at, at + 4)) for at in (16, 12, 8, 4, 0)]

@@ -1,6 +1,7 @@
 """Which neurons hold a record, as an audit keeps it: those that were planted."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import lostwax as lw
 from attacks.mnemonist import planted
 from audits.game import Reads, audited
 from lostwax.access import Neuron, neurons
+from lostwax.audits.procedure import victims_seed
+from lostwax.audits.support import widened
 from lostwax.seeds import generator
 
 
@@ -49,8 +52,9 @@ def test_the_rows_that_move_hold_the_record(audit, game):
 
 def test_shares_are_mnemonists_coefficients_over_a_blind_guess(audit, game):
     knowledge, secrets = game
-    cohort = knowledge.threat.deal(secrets[:60], 60, seed=0)
-    release = knowledge.trainer(knowledge.net, cohort, seed=0)
+    knowledge = replace(knowledge, prior=widened(knowledge.prior, secrets[:60]).prior)
+    cohort = knowledge.threat.deal(secrets[:60], 60, seed=victims_seed(0))
+    release = knowledge.trainer(knowledge.net, cohort, seed=victims_seed(0))
     held, adversary = audit.findings[0].neurons, int(generator(0, "adversary").integers(2**62))
     reconstruct = lw.KernelRidge().prepare(knowledge, seed=adversary)
     explain = lw.Mnemonist(masks=10 * len(held.rows), erase=lw.ToMean())

@@ -76,7 +76,7 @@ def test_what_is_estimated_is_the_same(procedure, tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"schema": 1}, "has schema 1, this lostwax reads schema 3"),
+        ({"schema": 1}, "has schema 1, this lostwax reads schema 4"),
         ({"schema": 99}, "Read it with the lostwax that wrote it"),
         ({"format": "else"}, "JSON, but no audit"),
         ({"threshold": -1}, r"\$.threshold does not fit"),

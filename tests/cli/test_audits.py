@@ -28,7 +28,7 @@ def recipe(tmp_path, monkeypatch):
 
 
 def test_from_a_recipe_to_a_report_and_back(recipe, capsys):
-    (recipe.parent / "lax.toml").write_text("max_rebuilt_share = 1.0\n")
+    (recipe.parent / "lax.toml").write_text("max_rebuilt_share = 0.999\nmax_nearer_share = 0.999\n")
     assert main(["audit", "recipe.py", "--out", "audit", "--policy", "lax.toml"]) == 0
     out = capsys.readouterr().out
     assert "lostwax audit of Linear trained by GD" in out
@@ -116,7 +116,7 @@ def test_all_attacks_within_minutes(recipe, capsys):
     recipe.write_text(TRAINED.replace("attack = ", "_attack = ") + "games = 2\n")
     assert main(["audit", "recipe.py", "--out", "audit", "--max-minutes", "0.05"]) == 0
     out = capsys.readouterr().out
-    assert "not played: ClosedForm cannot play this game" in out
+    assert "not applicable: ClosedForm cannot play this game" in out
 
 
 def test_a_demo_has_a_folder(recipe, capsys):

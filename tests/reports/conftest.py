@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 import lostwax as lw
 from audits.game import KNOWN, Reads, audited
 from lostwax.access import Neuron
+from lostwax.audits.luck import Luck
 from lostwax.audits.neurons import NeuronShares
 
 NASTY = "<script>document.title='owned'</script><img src=x onerror=alert(1)>&\"'"
@@ -56,7 +57,7 @@ def diverged():
     audit = of_pictures()
     released = audit.findings[0]
     errors = {name: np.where(np.arange(120) % 2, np.inf, values) for name, values in released.errors.items()}
-    return replace(audit, findings=(replace(released, errors=errors),))
+    return replace(audit, findings=(replace(released, errors=errors),), unanswered=("60 of 120 victims diverged.",))
 
 
 def all_diverged():
@@ -64,7 +65,9 @@ def all_diverged():
     released = audit.findings[0]
     errors = {name: np.full(120, np.inf) for name in released.errors}
     nulls = {null: np.full(120, np.inf) for null in released.null_errors}
-    return replace(audit, findings=(replace(released, errors=errors, null_errors=nulls),))
+    luck = Luck(rebuilt=0.0, rebuilt_closely=0.0, nearer=0.0, farther=0.5)
+    line = replace(released, errors=errors, null_errors=nulls, luck=luck)
+    return replace(audit, findings=(line,), unanswered=("120 of 120 victims diverged.",))
 
 
 def under_a_ceiling():

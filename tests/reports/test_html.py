@@ -6,9 +6,9 @@ from html.parser import HTMLParser
 import pytest
 
 import lostwax as lw
+from lostwax.numerals import percent
 from lostwax.reports.charts import drawn
 from lostwax.reports.html import render
-from lostwax.reports.numerals import percent
 from lostwax.reports.words import answer
 from reports.conftest import NASTY
 
@@ -59,7 +59,7 @@ def test_every_kind_is_a_whole_page_that_asks_nobody(audit):
     assert found.seen.count("h1") == 1
     assert found.seen.count("link") == 0
     first = re.sub(r"<[^>]+>", " ", page[page.index("<main>") :])[:300]
-    assert answer(audit).headline in html.unescape(first)
+    assert answer(audit).conclusion.headline in html.unescape(first)
 
 
 def test_strings_of_the_user_are_text(audit_of):
@@ -149,7 +149,8 @@ def test_the_page_says_whether_it_holds_records(records, audit_of):
 def test_attacks_that_did_not_play_are_told_apart_from_the_notes(audit_of):
     told = {"notes": ("a note",), "left_out": ("It objects.",), "unanswered": ("Slow & dear would take hours.",)}
     page = page_of(replace(audit_of("of_pictures"), **told), records=False)
-    assert page.index("a note") < page.index("All numbers") < page.index("Slow &amp; dear would take hours.")
-    assert page.index("Slow &amp; dear would take hours.") < page.index("It objects.")
-    assert "1 not played</a>" in page
-    assert "1 without an answer</a>" in page
+    slow = "Slow &amp; dear would take hours."
+    assert page.index(f"Not answered: {slow}") < page.index("a note") < page.index("All numbers")
+    assert page.index("All numbers") < page.rindex(slow) < page.index("It objects.")
+    assert "1 not applicable</a>" in page
+    assert "1 not answered</a>" in page

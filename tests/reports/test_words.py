@@ -2,43 +2,60 @@ from dataclasses import replace
 
 import pytest
 
-from lostwax.metrics.estimate import median_interval, wilson
-from lostwax.reports.numerals import at_most, number
+from lostwax.grades import Grade
+from lostwax.metrics.estimate import clopper_pearson, median_interval
+from lostwax.numerals import at_most, number
 from lostwax.reports.words import answer
 
 
 @pytest.mark.parametrize(
-    ("kind", "leaks", "headline"),
+    ("kind", "grade", "tone", "headline"),
     [
-        ("of_a_table", True, "Every record tried can be rebuilt from this model."),
-        ("by_accident", True, "Records stay hidden only until the model is trained to the end."),
-        ("one_game", True, "The record tried can be rebuilt from this model."),
-        ("of_pictures", True, "No record comes back exactly, but the model gives some away."),
-        ("rebuilt_pictures", True, "Every record tried can be rebuilt from models trained this way."),
-        ("nothing", False, "This attack rebuilds no record."),
-        ("all_diverged", False, "This attack rebuilds no record."),
-        ("candidates", True, "Whose record was used can be told from the model."),
+        ("of_a_table", Grade.EXACT, "alarm", "Every record tried can be rebuilt from this model."),
+        ("by_accident", Grade.EXACT, "alarm", "Every record tried can be rebuilt from this model at its optimum."),
+        ("one_game", Grade.EXACT, "alarm", "The record tried can be rebuilt from this model."),
+        (
+            "of_pictures",
+            Grade.RECOGNISABLE,
+            "alarm",
+            "Records can be recognised in what is rebuilt from models trained this way.",
+        ),
+        ("rebuilt_pictures", Grade.EXACT, "alarm", "Every record tried can be rebuilt from models trained this way."),
+        ("nothing", Grade.NOT_FOUND, "calm", "This attack rebuilds no record."),
+        (
+            "all_diverged",
+            Grade.UNDECIDED,
+            "warning",
+            "Undecided: this audit cannot tell whether records can be rebuilt.",
+        ),
+        (
+            "candidates",
+            Grade.BETTER_THAN_CHANCE,
+            "warning",
+            "Secrets are picked out of the candidates more often than by guessing.",
+        ),
     ],
 )
-def test_the_headline_says_what_was_found(kind, leaks, headline, audit_of):
+def test_the_first_screen_says_what_was_found(kind, grade, tone, headline, audit_of):
     found = answer(audit_of(kind))
-    assert found.leaks is leaks
-    assert found.headline == headline
+    assert found.conclusion.grade is grade
+    assert found.tone == tone
+    assert found.conclusion.headline == headline
     assert found.advice
 
 
 def test_several_attacks_are_not_called_one(audit_of):
     audit = audit_of("nothing")
     twice = replace(audit, findings=(audit.findings[0], replace(audit.findings[0], name="another")))
-    found = answer(twice)
+    found = answer(twice).conclusion
     assert found.headline == "The best of 2 attacks rebuilds no record."
-    assert "That is the result of 2 attacks, no proof that none can." in found.sentences
+    assert "This is the result of 2 attacks, not a proof that no attack can." in found.sentences
 
 
 def test_no_all_clear_where_an_attack_has_no_answer(audit_of):
     found = answer(replace(audit_of("nothing"), unanswered=("Newton was stopped.",)))
-    assert found.headline == "This attack rebuilds no record, but not all was tried."
-    assert found.sentences[-1] == "One attack that can play has no answer, and might do better: this audit cannot tell."
+    assert found.conclusion.grade is Grade.UNDECIDED
+    assert found.conclusion.open == ("Not answered: Newton was stopped.",)
     assert found.advice[0].startswith("Allow more minutes (max_minutes)")
     rebuilt = audit_of("rebuilt_pictures")
     assert answer(replace(rebuilt, unanswered=("Newton was stopped.",))) == answer(rebuilt)  # there is no more to find
@@ -46,7 +63,8 @@ def test_no_all_clear_where_an_attack_has_no_answer(audit_of):
 
 def test_hidden_by_an_early_stop_or_by_other_rows_or_weights(audit_of):
     found = answer(audit_of("by_accident"))
-    assert "or that the model was fitted on other rows or weights than these" in found.sentences[0]
+    assert "or the model was fitted on other rows or weights" in found.conclusion.sentences[1]
+    assert [fact.name for fact in found.facts[:2]] == ["rebuilt at the optimum", "rebuilt as released"]
     assert any("sample weights" in one for one in found.advice)
 
 
@@ -57,22 +75,29 @@ def test_a_typical_error_has_its_interval(audit_of):
     assert "interval" not in answer(audit_of("one_game")).facts[-1].detail
 
 
+def test_each_share_has_its_own_interval(audit_of):
+    audit = audit_of("of_pictures")
+    line = audit.conclusion.line
+    assert 0 < line.nearer < 120
+    low, high = clopper_pearson(line.nearer, 120)
+    fact = next(fact for fact in answer(audit).facts if fact.name == "nearer than any guess")
+    shown = f"{100 * low:.0f}\N{NO-BREAK SPACE}% to {100 * high:.0f}\N{NO-BREAK SPACE}%"
+    assert shown in fact.detail
+    assert shown in " ".join(audit.conclusion.sentences)
+    assert "luck alone gives about" in fact.detail
+
+
 def test_counts_and_interval_are_the_audits(audit_of):
     audit = audit_of("candidates")
     won, played = int(audit.findings[0].rebuilt.sum()), len(audit.games)
     found = answer(audit)
-    assert found.sentences[0].startswith(f"In {won} of {played} games the right record is picked out of 8 candidates")
-    low, high = wilson(won, played)
+    assert found.conclusion.sentences[0].startswith(f"In {won} of {played} games")
+    low, high = clopper_pearson(won, played)
     assert f"{100 * low:.0f}\N{NO-BREAK SPACE}% to {100 * high:.0f}\N{NO-BREAK SPACE}%" in found.facts[0].detail
-
-
-def test_few_games_say_how_little_they_show(audit_of):
-    assert "With so few games" in " ".join(answer(audit_of("one_game")).sentences)
-    assert "With so few games" not in " ".join(answer(audit_of("of_a_table")).sentences)
 
 
 def test_a_ceiling_is_named_at_once(audit_of):
     found = answer(audit_of("under_a_ceiling"))
     ceiling = audit_of("under_a_ceiling").ceiling.upper
-    assert f"it succeeds in at most {at_most(ceiling)} of games" in found.sentences[-1]
-    assert found.advice[0].startswith("The ceiling holds for every attack")
+    assert f"it succeeds in at most {at_most(ceiling)} of games" in found.conclusion.sentences[-1]
+    assert found.advice[0].startswith("A ceiling holds for every attack")

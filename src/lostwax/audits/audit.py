@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from sys import float_info
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,9 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from lostwax.audits.conclusion import Conclusion, conclude
+from lostwax.audits.luck import Luck
 from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.saved import from_plain, read_plain, to_plain
 from lostwax.audits.text import as_table
+from lostwax.grades import Grade
 from lostwax.metrics import (
     ByClass,
     Correlation,
@@ -28,7 +32,7 @@ from lostwax.metrics import (
     true_positives,
     true_positives_by_class,
 )
-from lostwax.metrics.estimate import Z, wilson
+from lostwax.metrics.estimate import clopper_pearson
 from lostwax.types import Guess, Records
 
 if TYPE_CHECKING:
@@ -51,16 +55,17 @@ class Finding:
     name: str  # "as released", "as converged"
     guess: Guess
     errors: Mapping[str, NDArray[np.float64]]  # by metric, (games,) each
-    rebuilt: NDArray[np.bool_]  # (games,) error within the audit's threshold
+    rebuilt: NDArray[np.bool_]  # (games,) error within the audit's threshold; among candidates: the right one is named
     labels_right: NDArray[np.bool_]  # (games,)
     seconds: float  # wall time of the attack on all games
-    predicted: NDArray[np.float64] | None = None  # (games,) size of the error as the auditor foretells it
-    verdicts: tuple[Verdict, ...] = ()  # one a game, where the attack can give reasons
+    predicted: NDArray[np.float64] | None = None  # (games,) size of the error as the auditor predicts it
+    verdicts: tuple[Verdict, ...] = ()  # one per game, where the attack can give reasons
     stationarity: float | None = None  # |gradient| over the sum of the rows' |gradients|: 0 at the optimum
     label_errors: NDArray[np.float64] | None = None  # (games,) in deviations of the label; None where it is a class
     # the headline error of guesses that can owe nothing to the release
     null_errors: Mapping[Null, NDArray[np.float64]] = field(default_factory=dict)
     neurons: NeuronShares | None = None  # which of them hold the records of a few games, where the attack reads weights
+    luck: Luck | None = None  # what guesses reach that owe nothing to their secret; None: not known
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,7 +78,7 @@ class Audit:
     attack: str
     metric: str  # the headline metric, a key of every finding's errors
     criterion: str  # the metric that decides whether a record counts as rebuilt ...
-    threshold: float  # ... and how small its error must be
+    threshold: float  # ... and how small its error must be; 0 among candidates, of which one is named or not
     games: NDArray[np.int64]  # (games,) which rows, or which models
     population: int  # how many games there could have been
     truth: Records  # (games, ...)
@@ -92,6 +97,9 @@ class Audit:
     # deviations), mean over games; the oracle is the 0th
     oracle_percentiles: Mapping[float, float] = field(default_factory=dict)
     chance: float | None = None  # of naming the secret among candidates; None where it has to be rebuilt
+    # (games,) games with one number are not independent: guesses from one release, or equal secrets; None: `games`
+    groups: NDArray[np.int64] | None = None
+    labels_given: bool = False  # the adversary knows the labels, and no guess of them counts
     ceiling: Ceiling | None = None  # on the success of any attack, where training is differentially private
 
     @property
@@ -101,7 +109,7 @@ class Audit:
 
     @property
     def predicted(self) -> NDArray[np.float64] | None:
-        """The error foretold for every game, for the model as released."""
+        """The predicted error of every game, for the model as released."""
         return self.findings[0].predicted
 
     @property
@@ -116,13 +124,32 @@ class Audit:
 
     @property
     def victims(self) -> int:
-        """How many of the games are independent: guesses from one release count as one."""
-        return len(np.unique(self.games))
+        """How many of the games are independent: guesses from one release, or for equal secrets, count as one."""
+        return len(np.unique(self.games if self.groups is None else self.groups))
+
+    @property
+    def complete(self) -> bool:
+        """Was every record of this very model tried? Then nothing is estimated."""
+        return self.kind == "this model" and len(self.games) == self.population
 
     def interval(self, won: int) -> tuple[float, float]:
-        """The 95 % Wilson interval of the share of games that was won, counted by victims."""
-        played = len(self.games)
-        return wilson(won, played, Z * math.sqrt(played / self.victims))  # that of won / played over so many victims
+        """The 95 % Clopper-Pearson interval of the share of games that was won, counted by victims."""
+        return clopper_pearson(won * self.victims / len(self.games), self.victims)
+
+    @cached_property
+    def conclusion(self) -> Conclusion:
+        """The grade of the audit and its evidence: what print, page, file and gate all say."""
+        return conclude(self)
+
+    @property
+    def grade(self) -> Grade:
+        """How bad it is, in one word."""
+        return self.conclusion.grade
+
+    def had_anyway(self) -> NDArray[np.bool_]:
+        """(games,) is the record rebuilt without the model, by one of the baselines?"""
+        found = [errors[self.criterion] <= self.threshold for errors in self.baselines.values()]
+        return np.asarray(np.logical_or.reduce(found))
 
     def beats_baselines(self, finding: Finding) -> NDArray[np.bool_]:
         """(games,) is the guess nearer than every record the adversary had anyway, and than a blind guess?
@@ -134,7 +161,7 @@ class Audit:
         return np.asarray(finding.errors[self.metric] < best)
 
     def success(self, threshold: float | None = None, *, confidence: float = 0.95) -> Estimate:
-        """The share of games with a headline error of at most the threshold, with its Wilson interval.
+        """The share of games with a headline error of at most the threshold, with its Clopper-Pearson interval.
 
         None is S1's threshold (section V-B): the error of the nearest record that the adversary has, mean over games.
         A guess that is infinitely wrong is never a success.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lostwax.access import Weights
 from lostwax.audits import told
@@ -17,9 +17,11 @@ from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.ceiling import ceiling_of, check_under
 from lostwax.audits.checks import check_alike, check_ranges, check_trainable, overlap_notes
 from lostwax.audits.choice import Played, Tried, try_all
-from lostwax.audits.judged import Judged, in_the_best_order, nearest_of_class
+from lostwax.audits.judged import chosen, nearest_of_class, one_to_one
+from lostwax.audits.judging import Judging
 from lostwax.audits.neurons import neuron_shares
 from lostwax.audits.scoring import Scoring, all_metrics
+from lostwax.audits.support import widened
 from lostwax.defences import Defended
 from lostwax.provenance import fingerprint, machine, versions
 from lostwax.seeds import generator
@@ -55,28 +57,37 @@ def audit_procedure(
     if attack is not None and (objection := attack.objection(knowledge)) is not None:
         raise ValueError(f"audit: {objection}")
     check_alike(secrets, prior)
-    k = threat.deal(secrets, 1, seed=seed).secrets
-    cohort = threat.deal(secrets, len(secrets) // k if games is None else games, seed=seed)
-    hints = threat.hints(cohort, secrets, seed=seed)
-    known = cohort.shared
-    check_trainable(net, trainer, threat, prior, secrets, seed=seed)
+    own_seed = victims_seed(seed)
+    k = threat.deal(secrets, 1, seed=own_seed).secrets
+    cohort = threat.deal(secrets, len(secrets) // k if games is None else games, seed=own_seed)
+    hints = threat.hints(cohort, secrets, seed=own_seed)
+    known, chance, unknown = cohort.shared, told.chance(hints), told.unknown(hints)
+    check_trainable(net, trainer, threat, prior, secrets, seed=own_seed)
     check_ranges(known, prior, secrets)
     overlaps = overlap_notes(known, prior, secrets)
-    more = all_metrics(prior.x, metrics)
-    table = _Table(knowledge, cohort, hints, _victims(knowledge, secrets, games=len(cohort), seed=seed), seed)
+    support = widened(prior, secrets)
+    knowledge = replace(knowledge, prior=support.prior)
+    more = all_metrics(prior.x, metrics, whole=unknown is None)
+    table = _Table(knowledge, cohort, hints, _victims(knowledge, secrets, games=len(cohort), seed=own_seed), seed)
     tried = (
         try_all(knowledge, table.play, games=len(cohort), end=end) if attack is None else Tried((table.play(attack),))
     )
-    pool = torch.cat([prior.x, known.x]).double().cpu()  # all that the adversary has
-    scoring = Scoring.of(pool, threshold, more)
-    lines = [(one, judged := table.judged(one), _finding(one, judged, scoring, prior, hints)) for one in tried.played]
-    lines.sort(key=lambda line: (-line[2].rebuilt.mean(), np.median(line[2].errors[scoring.headline.name])))
-    played, (best, *_), findings = zip(*lines, strict=True)
+    pool = Records(torch.cat([prior.x, known.x]), torch.cat([prior.y, known.y]))  # all that the adversary has
+    threshold = threshold if chance is None else 0.0  # a candidate is named or not
+    population, hidden = (part.double().cpu() for part in (pool.x, secrets.x))
+    scoring = Scoring.of(population, threshold, more, unknown=unknown, secrets=hidden)
+    judge = one_to_one if table.untrained is None else nearest_of_class
+    judging = Judging(cohort.own, pool, prior, hints, scoring, judge)
+    lines = [(one, judging.finding(one)) for one in tried.played]
+    lines.sort(key=lambda line: (-line[1].rebuilt.mean(), np.median(line[1].errors[scoring.headline.name])))
+    played, findings = zip(*lines, strict=True)
+    pairs = judging.pairs(played[0].guess)
+    truth, each = chosen(cohort.own, pairs.secret), pairs.secret.shape[1]
     if attack is not None:
         findings = (replace(findings[0], name="as released"),)
     ceiling = ceiling_of(trainer, hints, prior, scoring, secrets=k, matched=table.untrained is None)
-    check_under(ceiling, findings, hints, scoring, secrets=best.each)
-    baselines, percentiles = _baselines(best.truth.x, pool, prior, hints, scoring)
+    check_under(ceiling, findings, hints, scoring, secrets=each)
+    baselines = judging.baselines(truth)
     return Audit(
         subject=f"{type(net).__name__} trained by {_in_words(trainer)}",
         kind="this procedure",
@@ -87,27 +98,34 @@ def audit_procedure(
         metric=scoring.headline.name,
         criterion=scoring.criterion.name,
         threshold=threshold,
-        games=cohort.index.repeat_interleave(best.each).cpu().numpy(),
+        games=cohort.index.repeat_interleave(each).cpu().numpy(),
+        groups=judging.groups(each),
         # sets of a weak game are dealt without end
-        population=len(secrets) if table.untrained is None else len(best.truth),
-        truth=best.truth,
+        population=len(secrets) if table.untrained is None else len(truth),
+        truth=truth,
         findings=findings,
         oracle=list(baselines)[-1],
-        baselines={name: scoring.errors(guesses, best.truth.x) for name, guesses in baselines.items()},
-        oracle_percentiles=percentiles,
-        chance=told.chance(hints),
+        baselines={name: scoring.errors(guesses, truth.x) for name, guesses in baselines.items()},
+        oracle_percentiles=judging.oracle_percentiles(truth),
+        chance=chance,
         ceiling=ceiling,
+        labels_given=hints is not None and hints.labels is not None,
         provenance=_provenance(knowledge, cohort, secrets, played, seed),
         notes=(
+            *support.notes,
             *told.notes(hints),
             *(f"{one.name}: {note}" for one, found in zip(played, findings, strict=True) for note in _certified(found)),
-            *_several(len(cohort), best.each),
-            *_diverged(table.release),
+            *_several(len(cohort), each),
             *overlaps,
         ),
-        unanswered=tried.unanswered,
+        unanswered=(*_diverged(table.release), *tried.unanswered),
         left_out=tried.left_out,
     )
+
+
+def victims_seed(seed: int) -> int:
+    """What victims are dealt and trained by: shadow models of `lw.simulate` with the same seed are others."""
+    return int(generator(seed, "victims").integers(2**62))
 
 
 class _Table:
@@ -133,12 +151,6 @@ class _Table:
         untrained = None if self.untrained is None else reconstruct(self.untrained, self.hints)
         return Played(attack, guess, seconds, held, untrained)
 
-    def judged(self, played: Played) -> Judged:
-        """Each guess beside the secret it is held against."""
-        if played.untrained is None:
-            return in_the_best_order(played.guess, self.secrets)
-        return nearest_of_class(played.guess, self.secrets, played.untrained)
-
 
 def _untrained(knowledge: Knowledge, games: int, seed: int) -> Release | None:
     """For games of the weak adversary, as many models that owe nothing to a training set; None for others."""
@@ -147,33 +159,6 @@ def _untrained(knowledge: Knowledge, games: int, seed: int) -> Release | None:
     own_seed = int(generator(seed, "untrained").integers(2**62))
     shadows = Game(knowledge.net, knowledge.trainer, knowledge.threat, knowledge.prior, own_seed)
     return gaussian_weights(shadows, games)
-
-
-def _finding(played: Played, judged: Judged, scoring: Scoring, prior: Records, hints: Hints | None) -> Finding:
-    """One attack's guesses, scored."""
-    guess, truth, each, chance = judged
-    found = scoring.finding(played.name, guess, truth, labels=prior.y, seconds=played.seconds, neurons=played.neurons)
-    if chance is not None:
-        return replace(found, null_errors=scoring.chance_errors(chance))
-    if told.chance(hints) is not None:  # chance is known among candidates
-        return found
-    guesses = guess.records.x[:, 0].double().cpu().reshape(truth.x.shape)
-    sought = replace(truth, x=told.sought(truth.x, hints))
-    return replace(found, null_errors=scoring.null_errors(told.sought(guesses, hints), sought, each))
-
-
-def _baselines(
-    truth: Tensor, pool: Tensor, prior: Records, hints: Hints | None, scoring: Scoring
-) -> tuple[dict[str, Tensor], dict[float, float]]:
-    """Guesses (games, ...) that need no release, by name, the oracle last; and how near other records come."""
-    any_candidate = told.any_candidate(hints)
-    if any_candidate is not None:  # it has the secret before it, among others: the nearest record is no measure then
-        return {"a candidate at random": any_candidate}, {}
-    oracle = scoring.oracle(told.sought(truth, hints), told.sought(pool, hints))
-    return {
-        "blind guess (mean of the prior)": told.filled(prior.x.double().cpu().mean(0).expand_as(truth), hints),
-        "nearest prior or known record": told.filled(pool[torch.from_numpy(oracle.nearest)], hints),
-    }, oracle.percentiles
 
 
 def _provenance(
@@ -230,14 +215,13 @@ def _certified(found: Finding) -> tuple[str, ...]:
         return ()
     sure = int(guess.certified.sum())
     notes = [
-        f"it certifies {sure} of {len(guess.certified)} guesses: training on them gives the released weights, to "
-        "rounding."
+        f"{sure} of {len(guess.certified)} guesses reproduce the released weights to rounding, which determine them."
     ]
     if guess.undetermined is not None and guess.undetermined.any():
         left = guess.undetermined.flatten(1).double()  # (games, numbers)
         notes.append(
-            f"of the {left.shape[1]} numbers of a record the release leaves {left.sum(1).mean():.3g} undetermined, "
-            f"mean over guesses, and {int(left.all(0).sum())} in all: they are near the mean of the records at hand."
+            f"The weights do not determine {left.sum(1).mean():.3g} of {left.shape[1]} features, mean over guesses "
+            f"({int(left.all(0).sum())} in every guess); these were set near the prior mean."
         )
     return tuple(notes)
 
@@ -246,12 +230,14 @@ def _several(victims: int, each: int) -> tuple[str, ...]:
     if each == 1:
         return ()
     return (
-        f"{victims} victims were trained, and each counts as {each} games, one a guess: guesses from one release are "
-        "not independent. Intervals of shares go by victims; those of true positives at a false positive rate take "
+        f"{victims} victims were trained, and each counts as {each} games, one per guess: guesses from one release are "
+        "not independent. Intervals of shares count victims; those of true positives at a false-positive rate take "
         "guesses for independent, and are too narrow.",
     )
 
 
 def _diverged(release: Release) -> tuple[str, ...]:
     broken = int((~release.flat().isfinite().all(1)).sum())
-    return (f"{broken} of {len(release)} victims diverged (NaN or infinite weights).",) if broken else ()
+    if not broken:
+        return ()
+    return (f"{broken} of {len(release)} victims diverged (NaN or infinite weights), and show nothing.",)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from lostwax.audits.luck import Luck
 from lostwax.metrics import Null
 from lostwax.types import Guess, Records
 
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
     from lostwax.bounds import Ceiling
 
 FORMAT = "lostwax audit"
-SCHEMA = 3
-HEAD = ("subject", "kind", "threat", "attack", "metric", "criterion", "threshold", "oracle", "population", "chance")
+SCHEMA = 4
+BEFORE = 3  # can be read as well: it has no grade, and says nothing of luck
+HEAD = (
+    *("subject", "kind", "threat", "attack", "metric", "criterion", "threshold", "oracle", "population", "chance"),
+    "labels_given",
+)
 
 Number = float | str  # JSON has no infinity: "inf", "-inf" and "nan" stand for themselves
 
@@ -50,6 +55,8 @@ def to_plain(audit: Audit) -> dict[str, Any]:
         "oracle_percentiles": {f"{percent:g}": _number(error) for percent, error in audit.oracle_percentiles.items()},
         "ceiling": None if audit.ceiling is None else _plain_ceiling(audit.ceiling),
         "provenance": dict(audit.provenance),
+        "conclusion": _plain_conclusion(audit),
+        "groups": None if audit.groups is None else audit.groups.tolist(),
     }
     check(plain, "Audit.to_json")
     return plain
@@ -68,6 +75,12 @@ def from_plain(plain: Mapping[str, Any], source: str) -> Audit:
                 "write it anew with Audit.to_json."
             )
     for finding in plain["findings"]:
+        errors = _array(finding["errors"].get(plain["criterion"], ()))
+        if finding["rebuilt"] != (errors <= plain["threshold"]).tolist():
+            raise ValueError(
+                f"{source}: {finding['name']} / rebuilt contradicts its errors and the threshold. The file was edited "
+                "or damaged: run the audit again."
+            )
         if finding.get("neurons") is not None and not _fits(finding["neurons"], len(games)):
             raise ValueError(
                 f"{source}: {finding['name']} / neurons does not hold a number for each neuron, in three of the games. "
@@ -87,7 +100,38 @@ def from_plain(plain: Mapping[str, Any], source: str) -> Audit:
         columns=tuple(plain.get("columns", ())),
         oracle_percentiles={float(percent): float(error) for percent, error in plain["oracle_percentiles"].items()},
         ceiling=None if plain["ceiling"] is None else _ceiling(plain["ceiling"]),
+        groups=None if plain["groups"] is None else np.array(plain["groups"], dtype=np.int64),
     )
+
+
+def _plain_conclusion(audit: Audit) -> dict[str, Any]:
+    found = audit.conclusion
+    return {
+        "grade": str(found.grade),
+        "line": found.line.name,
+        "headline": found.headline,
+        "sentences": list(found.sentences),
+        "open": list(found.open),
+    }
+
+
+def _upgraded(plain: dict[str, Any]) -> dict[str, Any]:
+    """A file of the schema before as one of today's: candidates are named or not, whatever the threshold was."""
+    if plain["schema"] != BEFORE:
+        return plain
+    new = {**plain, "schema": SCHEMA, "groups": None, "labels_given": False}
+    new["conclusion"] = {"grade": "undecided", "line": "", "headline": "", "sentences": [], "open": []}
+    if isinstance(plain.get("chance"), int | float) and isinstance(plain.get("findings"), list):
+        new["threshold"] = 0
+        new["findings"] = [_named_or_not(finding, plain.get("criterion")) for finding in plain["findings"]]
+    return new
+
+
+def _named_or_not(finding: Any, criterion: Any) -> Any:
+    errors = finding.get("errors", {}) if isinstance(finding, dict) else {}
+    if not isinstance(errors, dict) or not isinstance(errors.get(criterion), list):
+        return finding  # the schema refuses it
+    return {**finding, "rebuilt": [error == 0 for error in errors[criterion]]}
 
 
 def read_plain(path: Path) -> dict[str, Any]:
@@ -102,6 +146,7 @@ def read_plain(path: Path) -> dict[str, Any]:
         ) from None
     if not isinstance(plain, dict) or plain.get("format", FORMAT) != FORMAT or "schema" not in plain:
         raise ValueError(f"Audit.from_json: {path} is JSON, but no audit: expected what Audit.to_json writes.")
+    plain = _upgraded(plain)
     if plain["schema"] != SCHEMA:
         raise ValueError(
             f"Audit.from_json: {path} has schema {plain['schema']!r:.20}, this lostwax reads schema {SCHEMA}. "
@@ -143,6 +188,7 @@ def _plain_finding(finding: Finding) -> dict[str, Any]:
         "confidence": _numbers(guess.confidence.double().cpu()[:, 0].numpy()),
         "certified": None if guess.certified is None else guess.certified.cpu()[:, 0].tolist(),
         "neurons": None if finding.neurons is None else _plain_neurons(finding.neurons),
+        "luck": None if finding.luck is None else finding.luck._asdict(),
     }
 
 
@@ -167,6 +213,7 @@ def _finding(plain: Mapping[str, Any]) -> Finding:
         label_errors=None if plain["label_errors"] is None else _array(plain["label_errors"]),
         null_errors={Null[name]: _array(errors) for name, errors in plain["null_errors"].items()},
         neurons=None if plain.get("neurons") is None else _neurons(plain["neurons"]),
+        luck=None if plain.get("luck") is None else Luck(**plain["luck"]),
     )
 
 
@@ -200,8 +247,9 @@ def _neurons(plain: Mapping[str, Any]) -> NeuronShares:
 
 
 def _columns(plain: Mapping[str, Any]) -> list[tuple[str, Sequence[Any]]]:
-    """Everything that has one number a game, by name."""
-    columns = [(f"{line} / {metric}", c) for line, by in plain["baselines"].items() for metric, c in by.items()]
+    """Everything that has one number per game, by name."""
+    columns = [] if plain["groups"] is None else [("groups", plain["groups"])]
+    columns += [(f"{line} / {metric}", c) for line, by in plain["baselines"].items() for metric, c in by.items()]
     for finding in plain["findings"]:
         columns += [(f"{finding['name']} / {metric}", column) for metric, column in finding["errors"].items()]
         for name in ("rebuilt", "labels_right", "confidence", "predicted", "label_errors", "certified"):

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.audits.audit import Finding
-from lostwax.audits.matching import best_order
+from lostwax.audits.judged import one_to_one
+from lostwax.audits.luck import Luck, Rules, Scores, luck
 from lostwax.audits.pixels import pixel_metrics
-from lostwax.metrics import MAE, MSE, Null, Oracle, SpreadRMSE, nearest_neighbour, other_secrets
+from lostwax.metrics import MAE, MSE, Oracle, SpreadRMSE, nearest_neighbour
 from lostwax.types import Guess, Metric, Records
 
 LABEL_AGREES = 1e-3  # a real-valued label is right within this many of its standard deviations
@@ -29,18 +30,34 @@ class Scoring:
     headline: MSE | SpreadRMSE
     threshold: float
     more: tuple[Metric, ...] = ()
+    unknown: Tensor | None = None  # (d,) the numbers of a record that the adversary is not given; None: all of them
 
     @classmethod
     def of(
-        cls, population: Tensor, threshold: float, more: tuple[Metric, ...] = (), *, with_secrets: bool = False
+        cls,
+        population: Tensor,
+        threshold: float,
+        more: tuple[Metric, ...] = (),
+        *,
+        with_secrets: bool = False,
+        unknown: Tensor | None = None,
+        secrets: Tensor | None = None,
     ) -> Scoring:
         """Tables are scored in deviations of each feature, images (and other shapes) per pixel.
 
         A population `with_secrets` in it tells which features are the same for all: everybody can write those down,
-        and a guess that is off there hides nothing.
+        and a guess that is off there hides nothing; of another, features that are constant have the spread that
+        `secrets` give them. Numbers that the adversary is given count in no error. A threshold of 0 asks for the very
+        record, in constant features too.
         """
-        criterion = SpreadRMSE(_deviation(population.flatten(1)), exact=math.inf if with_secrets else SpreadRMSE.exact)
-        return cls(criterion, criterion if population.ndim == 2 else MSE(), threshold, more)
+        exact = math.inf if with_secrets else 0.0 if threshold == 0 else SpreadRMSE.exact
+        mask = None if unknown is None else unknown.flatten()
+        deviation = _deviation(population.flatten(1))
+        if secrets is not None:
+            all_records = torch.cat([population.flatten(1), secrets.flatten(1)])
+            deviation = torch.where(deviation > 0, deviation, _deviation(all_records))
+        criterion = SpreadRMSE(deviation if mask is None else deviation[mask], exact=exact)
+        return cls(criterion, criterion if population.ndim == 2 else MSE(), threshold, more, mask)
 
     def finding(
         self, name: str, guess: Guess, truth: Records, *, labels: Tensor, seconds: float, **more: Any
@@ -64,34 +81,43 @@ class Scoring:
 
     def errors(self, guess: Tensor, truth: Tensor) -> dict[str, NDArray[np.float64]]:
         """Every metric of every game, by name; of two with one name the later."""
-        metrics: tuple[Metric, ...] = (self.criterion, MSE(), *self.more)
-        return {metric.name: _numbers(metric, metric(guess, truth)) for metric in metrics}
+        ours, theirs = self._sought(guess), self._sought(truth)
+        errors = {metric.name: _numbers(metric, metric(ours, theirs)) for metric in (self.criterion, MSE())}
+        for metric in self.more:
+            pair = (ours, theirs) if isinstance(metric, MAE) else (guess, truth)
+            errors[metric.name] = _numbers(metric, metric(*pair))
+        return errors
 
-    def null_errors(self, guess: Tensor, truth: Records, secrets: int = 1) -> dict[Null, NDArray[np.float64]]:
-        """The headline error of each guess against a secret of the next game: what chance alone gives.
+    def scores(self, guess: Tensor, truth: Tensor) -> Scores:
+        """The two errors that decide, of pairs (n, ...)."""
+        ours, theirs = self._sought(guess), self._sought(truth)
+        criterion = _numbers(self.criterion, self.criterion(ours, theirs))
+        if self.headline is self.criterion:
+            return Scores(criterion, criterion)
+        return Scores(_numbers(self.headline, self.headline(ours, theirs)), criterion)
 
-        One other secret a guess, not all of them: scores that share a guess or a secret would pass for more evidence
-        than they are. Of games for the same secret the first counts alone. Where a game has several, its guesses are
-        matched to the next game's in the order that suits them best, as they were to their own.
-        """
-        first = (truth.matches(truth) == torch.arange(len(truth))).reshape(-1, secrets).all(1)  # (games,)
-        if int(first.sum()) < 2:
-            return {}
-        guesses, truths = (
-            part.reshape(-1, secrets, *part.shape[1:])[first] for part in (guess, truth.x)
-        )  # (games, k, ...)
-        if secrets > 1:
-            order = best_order(guesses, truths.roll(-1, 0))
-            guesses = guesses[torch.arange(len(order)).unsqueeze(1), order]
-        scores = other_secrets(self.headline, guesses.flatten(0, 1), truths.flatten(0, 1), shift=secrets)
-        return {Null.OTHER_SECRETS: _numbers(self.headline, scores)}
+    def _sought(self, x: Tensor) -> Tensor:
+        """(n, ...) -> what the adversary is not given."""
+        return x if self.unknown is None else x.flatten(1)[:, self.unknown]
 
-    def chance_errors(self, pairs: Mapping[Null, tuple[Tensor, Tensor]]) -> dict[Null, NDArray[np.float64]]:
-        """The headline error of guesses and secrets that owe nothing to each other, by null."""
-        return {null: _numbers(self.headline, self.headline(*pair)) for null, pair in pairs.items()}
+    def leave_one_out_luck(
+        self, guess: Guess, truth: Records, baselines: Mapping[str, Mapping[str, NDArray[np.float64]]], pool: Records
+    ) -> Luck | None:
+        """What luck gives where each game is about one record of a training set, and the adversary has the others."""
+
+        def of(games: Tensor) -> list[Scores]:
+            rows = games.numpy()
+            names = self.headline.name, self.criterion.name
+            return [Scores(*(errors[name][rows] for name in names)) for errors in baselines.values()]
+
+        rules = Rules(one_to_one, self.scores, of, self.threshold)
+        x = guess.records.x[:, :1].double().cpu().reshape(len(truth), 1, *truth.x.shape[1:])
+        secrets = Records(truth.x.unsqueeze(1), truth.y.unsqueeze(1))
+        return luck(rules, Records(x, guess.records.y[:, :1]), secrets, pool=pool)
 
     def oracle(self, truth: Tensor, pool: Tensor, not_row: Tensor | None = None) -> Oracle:
         """The records of the pool as guesses, in units of the headline: per pixel, or in deviations of a feature."""
+        truth, pool = self._sought(truth), self._sought(pool)
         percentiles = (1, 10, 50) if not_row is None else ()
         if self.headline is not self.criterion:
             return nearest_neighbour(truth, pool, percentiles, not_row=not_row)
@@ -103,8 +129,9 @@ class Scoring:
         return errors[self.criterion.name] <= self.threshold
 
 
-def all_metrics(prior: Tensor, asked: Sequence[Metric]) -> tuple[Metric, ...]:
-    """The cheap metrics that suit the records, and those the user asked for.
+def all_metrics(prior: Tensor, asked: Sequence[Metric], *, whole: bool = True) -> tuple[Metric, ...]:
+    """The cheap metrics that suit the records, and those the user asked for; only the latter look at whole pictures
+    where a part of each is given.
 
     Each of these is tried on a record of the prior: one that cannot judge such records says so now, not at the end.
     """
@@ -118,7 +145,7 @@ def all_metrics(prior: Tensor, asked: Sequence[Metric]) -> tuple[Metric, ...]:
                 f'audit: {names.count(name)} of metrics are called "{name}". Give them names of their own: '
                 'dataclasses.replace(metric, name="...").'
             )
-    return (MAE(), *pixel_metrics(prior), *asked)
+    return (MAE(), *(pixel_metrics(prior) if whole else ()), *asked)
 
 
 def label_errors(guess: Tensor, truth: Tensor, population: Tensor) -> NDArray[np.float64] | None:

@@ -1,35 +1,38 @@
-"""What a game told the adversary besides the release, and what it makes of the numbers."""
+"""What the adversary is given besides the release, and what follows for baselines and errors."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from lostwax.types import Hints
+from lostwax.types import Hints, Records
+
+RIDGE = 1e-3  # of the given numbers' variance, where the others are predicted from them
+MOST_ROWS = 10_000  # of the prior for that
 
 
 def in_words(hints: Hints | None) -> str:
     """The end of the sentence "Informed adversary, knows 300 of 301 records"."""
-    told = []
+    given = []
     if hints is not None and hints.labels is not None:
-        told.append("the labels of the secrets")
+        given.append("the labels of the secrets")
     if hints is not None and hints.parts is not None:
-        told.append(_share(hints.parts))
+        given.append(_share(hints.parts))
     if hints is not None and hints.candidates is not None:
-        told.append(f"{hints.candidates.x.shape[1]} candidates for each")
-    return "".join(f", and {what}" for what in told)
+        given.append(f"{hints.candidates.x.shape[1]} candidates for each")
+    return "".join(f", and {what}" for what in given)
 
 
 def notes(hints: Hints | None) -> tuple[str, ...]:
     """How the numbers are to be read."""
-    told = []
+    given = []
     if hints is not None and hints.parts is not None:
-        told.append(f"{_share(hints.parts)} are told: errors are over all, and the baselines have those right too.")
+        given.append(f"{_share(hints.parts)} are given to the adversary: errors are over the others.")
     right = chance(hints)
     if hints is not None and hints.candidates is not None and right is not None:
         count = hints.candidates.x.shape[1]
-        told.append(f"guessing among the {count} candidates is right in {100 * right:.3g} % of games.")
-    return tuple(told)
+        given.append(f"guessing among the {count} candidates is right in {100 * right:.3g} % of games.")
+    return tuple(given)
 
 
 def chance(hints: Hints | None) -> float | None:
@@ -38,32 +41,55 @@ def chance(hints: Hints | None) -> float | None:
         return None
     if hints.chances is None and hints.labels is None:
         return 1 / hints.candidates.x.shape[1]
-    y = hints.candidates.y
-    chances = torch.ones(y.shape[:2]) if hints.chances is None else hints.chances  # (m, c)
-    chances = chances.double().cpu()
-    if hints.labels is not None:  # a candidate of another label is out
-        chances = chances * (y == hints.labels).cpu()
+    chances = _chances(hints, hints.candidates)
     return float((chances.amax(1) / chances.sum(1)).mean())  # of those who name the likeliest
 
 
-def any_candidate(hints: Hints | None) -> Tensor | None:
-    """(games, ...) a candidate each, at random: the first, for they are dealt in no order."""
-    return None if hints is None or hints.candidates is None else hints.candidates.x[:, 0].double().cpu()
+def likeliest_candidate(hints: Hints | None) -> Tensor | None:
+    """(games, ...) the best guess among the candidates without a release; they are dealt in no order."""
+    if hints is None or hints.candidates is None:
+        return None
+    best = _chances(hints, hints.candidates).argmax(1)
+    return hints.candidates.x.double().cpu()[torch.arange(len(best)), best]
 
 
-def filled(guesses: Tensor, hints: Hints | None) -> Tensor:
-    """(games, ...) guesses by somebody who knows what the adversary was told: those numbers in their place."""
-    if hints is None or hints.parts is None:
-        return guesses
-    told = hints.parts[:, 0].to(guesses)  # k = 1
-    return torch.where(told.isnan(), guesses, told)
+def _chances(hints: Hints, candidates: Records) -> Tensor:
+    """(m, c) how likely each candidate is, up to a factor per game, to somebody who knows what is given."""
+    y = candidates.y
+    chances = torch.ones(y.shape[:2]) if hints.chances is None else hints.chances  # (m, c)
+    chances = chances.double().cpu()
+    if hints.labels is not None:  # a candidate of another label is out
+        chances = chances * (y == hints.labels).view(*y.shape[:2], -1).all(2).cpu()
+    return chances
 
 
-def sought(records: Tensor, hints: Hints | None) -> Tensor:
-    """(n, ...) records with zeros for all that was told, so that only the rest tells them apart."""
-    if hints is None or hints.parts is None:
-        return records
-    return torch.where(hints.parts[0, 0].to(records).isnan(), records, 0.0)
+def unknown(hints: Hints | None) -> Tensor | None:
+    """(...) of a record's shape: which numbers the adversary is not given; None: all."""
+    return None if hints is None or hints.parts is None else hints.parts[0, 0].isnan().cpu()
+
+
+def class_means(prior: Records, labels: Tensor) -> Tensor:
+    """(n, ...) for each label the mean of the prior's records with it; of all where it has none."""
+    x, y = prior.x.double().cpu(), prior.y.cpu()
+    mean = x.mean(0)
+    of = {label: x[y == label].mean(0) if bool((y == label).any()) else mean for label in torch.unique(labels).tolist()}
+    return torch.stack([of[label] for label in labels.tolist()])
+
+
+def predicted_from_parts(truth: Tensor, prior: Tensor, unknown: Tensor) -> Tensor:
+    """(n, ...) the given numbers of the secrets, and the others as ridge regression on the prior predicts them."""
+    mask, rows = unknown.flatten(), prior.flatten(1)[:MOST_ROWS].double()
+    wanted = truth.flatten(1).double()
+    given, sought = rows[:, ~mask], rows[:, mask]
+    centre, target = given.mean(0), sought.mean(0)
+    scale = (given - centre).square().mean(0).sqrt()
+    scale = torch.where(scale > 0, scale, 1.0)
+    features = (given - centre) / scale  # (n, u)
+    gram = features.mT @ features / len(rows) + RIDGE * torch.eye(features.shape[1], dtype=features.dtype)
+    weights = torch.linalg.solve(gram, features.mT @ (sought - target) / len(rows))  # (u, v)
+    filled = wanted.clone()
+    filled[:, mask] = target + ((wanted[:, ~mask] - centre) / scale) @ weights
+    return filled.reshape(truth.shape)
 
 
 def _share(parts: Tensor) -> str:

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-Z = 1.959964  # of a 95 % interval
+from scipy.special import betaincinv
 
 
 class Estimate(NamedTuple):
@@ -25,22 +24,27 @@ class Estimate(NamedTuple):
         return f"{self.value:.3f} ({self.games:,} games, {interval})"
 
 
-def wilson(successes: int, trials: int, z: float = Z) -> tuple[float, float]:
-    """The Wilson interval of a rate, of 95 % at this z."""
-    rate = successes / trials
-    centre = (rate + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials)) / (1 + z * z / trials)
-    return max(0.0, min(rate, centre - half)), min(1.0, max(rate, centre + half))  # it holds the rate, rounding or not
+def clopper_pearson(won: float, trials: float, confidence: float = 0.95) -> tuple[float, float]:
+    """The interval of a rate that holds with at least this confidence, however small the rate or the sample.
+
+    Counts need not be whole: 40 of 100 guesses from 20 independent releases are 8 of 20.
+    """
+    tail = (1 - confidence) / 2
+    low = float(betaincinv(won, trials - won + 1, tail)) if won > 0 else 0.0
+    high = float(betaincinv(won + 1, trials - won, 1 - tail)) if won < trials else 1.0
+    return low, high
 
 
-def median_interval(scores: NDArray[np.float64]) -> tuple[float, float] | None:
-    """Two of the scores between which the median lies with 95 % confidence, whatever their law; None below 6 of them.
+def median_interval(scores: NDArray[np.float64], confidence: float = 0.95) -> tuple[float, float] | None:
+    """Two of the scores between which the median lies with this confidence, whatever their law; None for too few.
+
+    At 95 % it takes 6 of them.
 
     Infinite scores are no obstacle: only their order counts.
     """
     from scipy.stats import quantile_test
 
-    ranks = quantile_test(np.arange(len(scores)), p=0.5).confidence_interval(0.95)
+    ranks = quantile_test(np.arange(len(scores)), p=0.5).confidence_interval(confidence)
     if math.isnan(ranks.low) or math.isnan(ranks.high):
         return None
     ordered = np.sort(scores)

@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import bdtr, betaincinv, ndtri
+from scipy.special import bdtr, betaincinv
 from torch import Tensor
 
-from lostwax.metrics.estimate import Estimate, as_scores, check_confidence, wilson
+from lostwax.metrics.estimate import Estimate, as_scores, check_confidence, clopper_pearson
 from lostwax.types import Metric
 
 Better = Literal["lower", "higher"]
@@ -70,7 +70,7 @@ class Curve(NamedTuple):
 def success_rate(
     errors: ArrayLike, threshold: ArrayLike, *, confidence: float = 0.95, victims: int | None = None
 ) -> Estimate:
-    """The share of games with an error of at most the threshold, with its Wilson interval.
+    """The share of games with an error of at most the threshold, with its Clopper-Pearson interval.
 
     One threshold (S1: the oracle's mean error; S2: tau), or one a game (each target's own nearest neighbour). Guesses
     from one release are not independent: where several are, `victims` says how many releases there were.
@@ -83,8 +83,8 @@ def success_rate(
             f"success_rate: expected one threshold, or one a game ({len(numbers)}), got shape {limits.shape}."
         )
     won = int((numbers <= limits).sum())
-    z = float(ndtri((1 + confidence) / 2)) * math.sqrt(len(numbers) / (victims or len(numbers)))
-    low, high = wilson(won, len(numbers), z)
+    independent = victims or len(numbers)
+    low, high = clopper_pearson(won / len(numbers) * independent, independent, confidence)
     return Estimate(won / len(numbers), low, high, len(numbers), confidence)
 
 

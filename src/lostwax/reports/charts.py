@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lostwax.metrics import TruePositives, roc, true_positives
-from lostwax.reports.numerals import number, percent, power
+from lostwax.numerals import number, percent, power
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

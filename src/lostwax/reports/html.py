@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lostwax.audits.text import rates_by_class
+from lostwax.numerals import at_most, count, interval, number, percent, round_up
 from lostwax.reports import charts
 from lostwax.reports.gallery import Pair, pair, rows
-from lostwax.reports.numerals import at_most, count, interval, number, percent, round_up
 from lostwax.reports.protection import protection
 from lostwax.reports.words import answer
 
@@ -123,13 +123,14 @@ def _lines(audit: Audit) -> list[Line]:
 def _line(audit: Audit, finding: Finding) -> Line:
     numbers = audit.summary()[finding.name]
     off = finding.label_errors
+    labels = (
+        f"{_share(numbers['labels_right'], audit)} right" if off is None else f"off by {number(float(off.mean()))} dev."
+    )
     return Line(
         name=finding.name,
         rebuilt=_share(numbers["rebuilt"], audit),
-        nearer="" if audit.chance else _share(numbers["beats_baselines"], audit),
-        labels=_share(numbers["labels_right"], audit) + " right"
-        if off is None
-        else f"off by {number(float(off.mean()))} dev.",
+        nearer="" if audit.chance is not None else _share(numbers["beats_baselines"], audit),
+        labels="given" if audit.labels_given else labels,
         milliseconds=number(numbers["milliseconds_per_record"]),
         reasons=", ".join(f"{percent(numbers[str(kind)])} {kind}" for kind in dict.fromkeys(finding.verdicts)),
         medians=_medians(finding.errors),
@@ -141,10 +142,9 @@ def _medians(errors: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _share(share: float, audit: Audit) -> str:
-    played = len(audit.games)
-    if audit.kind == "this model" and played == audit.population:
+    if audit.complete:
         return percent(share)
-    low, high = audit.interval(round(share * played))
+    low, high = audit.interval(round(share * len(audit.games)))
     return f"{percent(share)} ({interval(low, high)})"
 
 

@@ -6,8 +6,8 @@ from itertools import groupby
 from textwrap import shorten
 from typing import TYPE_CHECKING, NamedTuple
 
+from lostwax.numerals import percent
 from lostwax.reports.charts import COLOURS, Chart, blank, style
-from lostwax.reports.numerals import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,8 @@ import torch
 import lostwax as lw
 from lostwax.attacks.newton import Newton
 from lostwax.attacks.newton.bank import Bank, ways
-from lostwax.audits.matching import one_by_one
+from lostwax.audits.judged import one_to_one
+from lostwax.audits.judging import one_by_one
 from lostwax.types import Hints, Knowledge
 
 DIGITS = lw.records.digits().to(torch.float64)
@@ -21,7 +22,7 @@ def play(secrets, games, pool, *, attack, trainer, net, known=40, prior=100):
     inverter = attack.prepare(Knowledge(net, trainer, threat, lw.Weights(), prior), seed=0)
     cohort = threat.deal(rest, games, seed=0)
     guess = inverter(trainer(net, cohort, seed=0))
-    matched = one_by_one(guess, cohort.own).records.x[:, 0]
+    matched = one_by_one(guess, one_to_one(guess.records, cohort.own).guess).records.x[:, 0]
     return (matched - cohort.own.x.flatten(0, 1)).square().flatten(1).mean(1).view(games, secrets), guess, cohort
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lostwax.reports.numerals import RAISED, at_most, number, percent, power
+from lostwax.numerals import RAISED, at_most, number, percent, power
 
 
 @pytest.mark.parametrize(

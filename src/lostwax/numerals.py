@@ -42,6 +42,7 @@ def round_up(value: float) -> str:
     """Three digits, for a limit or for noise that must be enough: never less than the value."""
     if value == 0:
         return "0"
+    value = max(value, 1e-300)  # below, steps of a three-digit number are no longer numbers
     step = 10.0 ** (math.floor(math.log10(value)) - 2)
     return f"{math.ceil(value / step - 1e-9) * step:.3g}"
 

@@ -1,0 +1,288 @@
+"""The conclusion of an audit: one grade, decided here and nowhere else, with the evidence for it.
+
+Print, page, file and gate read it and decide nothing themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.special import bdtrc, ndtr
+
+from lostwax.audits.luck import SMALLER
+from lostwax.grades import Grade
+from lostwax.numerals import SIGN, at_most, count, interval, percent
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lostwax.audits.audit import Audit, Finding
+    from lostwax.bounds import Ceiling
+
+LEVEL = 0.01  # at most this share of audits of pure noise is graded above chance, over all their lines and tests
+FEW = 30  # independent games: fewer that find nothing leave the question open
+LARGE = 0.5  # of what guessing leaves to win: more is the picture of a leak, a ceiling below it is a limit
+
+
+class Line(NamedTuple):
+    """What one line of an audit shows."""
+
+    name: str
+    grade: Grade  # a leak only where chance is ruled out, else NOT_FOUND
+    rebuilt: int  # games won
+    gained: int  # ... in which no guess made without the release is as good
+    nearer: int  # games with a guess nearer than every baseline, rebuilt or not
+
+
+class Conclusion(NamedTuple):
+    """One grade for the whole audit: that of its worst line."""
+
+    grade: Grade
+    line: Line
+    headline: str
+    sentences: tuple[str, ...]  # the evidence: each share beside what chance gives, with its interval
+    open: tuple[str, ...] = ()  # why it is undecided, or what else might be found
+
+    def __str__(self) -> str:
+        return " ".join((self.headline, *self.sentences, *self.open))
+
+
+def conclude(audit: Audit) -> Conclusion:
+    """The grade of the worst line, limited by a certified ceiling, or open where it cannot be told."""
+    lines = _lines(audit)
+    worst = max(lines, key=lambda line: (line.grade.severity, line.gained, line.nearer))
+    reasons = _open(audit, worst)
+    grade = worst.grade
+    if grade is Grade.RECOGNISABLE and audit.chance is not None and _limits(audit.ceiling):
+        grade = Grade.BETTER_THAN_CHANCE
+    if not grade.leaks:
+        grade = Grade.LIMITED if _limits(audit.ceiling) else Grade.UNDECIDED if reasons else Grade.NOT_FOUND
+    words = _Words(audit, worst, lines)
+    return Conclusion(grade, worst, words.headline(grade), words.sentences(grade), reasons)
+
+
+def _lines(audit: Audit) -> list[Line]:
+    """Every line with its grade, by Holm's method: all tests of all lines together alarm on noise in a share LEVEL."""
+    tests = [(number, *test) for number, finding in enumerate(audit.findings) for test in _tests(audit, finding)]
+    tests.sort(key=lambda test: test[2])
+    grades = [Grade.NOT_FOUND] * len(audit.findings)
+    for place, (number, grade, chance) in enumerate(tests):
+        if chance > LEVEL / (len(tests) - place):
+            break
+        grades[number] = max(grades[number], grade, key=lambda one: one.severity)
+    had = audit.had_anyway()
+    return [
+        Line(
+            finding.name,
+            grade,
+            int(finding.rebuilt.sum()),
+            int((finding.rebuilt & ~had).sum()),
+            int(audit.beats_baselines(finding).sum()),
+        )
+        for finding, grade in zip(audit.findings, grades, strict=True)
+    ]
+
+
+def _tests(audit: Audit, finding: Finding) -> list[tuple[Grade, float]]:
+    """What would be a leak, and the probability of seeing as much by chance."""
+    victims, games = audit.victims, len(audit.games)
+    if audit.chance is not None:
+        won = math.floor(int(finding.rebuilt.sum()) * victims / games + 1e-9)
+        low = audit.interval(int(finding.rebuilt.sum()))[0]
+        grade = Grade.RECOGNISABLE if low - audit.chance > LARGE * (1 - audit.chance) else Grade.BETTER_THAN_CHANCE
+        return [(grade, _at_least(won, victims, audit.chance))]
+    gained = finding.rebuilt & ~audit.had_anyway()
+    if finding.luck is None:  # nothing to compare with: a record rebuilt is taken at face value
+        return [(Grade.EXACT, 0.0 if gained.any() else 1.0)]
+    closely = gained & (finding.errors[audit.criterion] <= audit.threshold / SMALLER)
+    each = games / victims  # guesses per victim: one of them is right by chance with each times the probability
+    exact = [
+        _at_least(_victims_in(audit, won), victims, each * luck)
+        for won, luck in ((gained, finding.luck.rebuilt), (closely, finding.luck.rebuilt_closely))
+    ]
+    nearer = math.floor(int(audit.beats_baselines(finding).sum()) / each + 1e-9)
+    return [
+        (Grade.EXACT, min(1.0, 2 * min(exact))),
+        (Grade.RECOGNISABLE, _at_least(nearer, victims, finding.luck.nearer)),
+        # the mean of `victims` shares that are 1/2 on average by chance, whose variance is at most 1/4
+        (Grade.BETTER_THAN_CHANCE, float(ndtr((0.5 - finding.luck.farther) * 2 * math.sqrt(victims)))),
+    ]
+
+
+def _at_least(won: int, trials: int, chance: float) -> float:
+    """P[a binomial number of trials is at least `won`]."""
+    return 1.0 if won == 0 else float(bdtrc(won - 1, trials, min(1.0, chance)))
+
+
+def _victims_in(audit: Audit, won: NDArray[np.bool_]) -> int:
+    """How many independent victims are among the games won."""
+    return len(np.unique((audit.games if audit.groups is None else audit.groups)[won]))
+
+
+def _limits(ceiling: Ceiling | None) -> bool:
+    """Is it certified, and does it leave any attack less than half of what guessing leaves to win?"""
+    if ceiling is None or not ceiling.certified:
+        return False
+    return ceiling.upper - ceiling.baseline <= LARGE * (1 - ceiling.baseline)
+
+
+def _open(audit: Audit, worst: Line) -> tuple[str, ...]:
+    """What stands in the way of an all-clear, each as a sentence; nothing once all records are rebuilt."""
+    if worst.rebuilt == len(audit.games):
+        return ()
+    reasons = [f"Not answered: {why}" for why in audit.unanswered]
+    if not worst.grade.leaks and not audit.complete and audit.victims < FEW:
+        games = "1 game is" if audit.victims == 1 else f"{audit.victims} independent games are"
+        reasons.append(f"{games} too few to find nothing: run {FEW} or more.")
+    if (
+        not worst.grade.leaks
+        and audit.chance is None
+        and worst.nearer
+        and all(one.luck is None for one in audit.findings)
+    ):
+        reasons.append("There are no other secrets to compare with chance: run more games with different secrets.")
+    return tuple(reasons)
+
+
+class _Words(NamedTuple):
+    """The conclusion in plain words."""
+
+    audit: Audit
+    worst: Line
+    lines: list[Line]
+
+    def headline(self, grade: Grade) -> str:
+        """What a manager reads."""
+        audit, played = self.audit, len(self.audit.games)
+        if grade is Grade.UNDECIDED:
+            return "Undecided: this audit cannot tell whether records can be rebuilt."
+        if grade is Grade.LIMITED:
+            return f"No attack can succeed in more than {at_most(_upper(audit))} of games; nothing was found."
+        if audit.chance is not None:
+            return {
+                Grade.RECOGNISABLE: "Most secret records are picked out of the candidates.",
+                Grade.BETTER_THAN_CHANCE: "Secrets are picked out of the candidates more often than by guessing.",
+                Grade.NOT_FOUND: f"{self._tried()} picks the secret record no more often than guessing.",
+            }[grade]
+        if grade is Grade.EXACT:
+            share = self.worst.rebuilt / played
+            which = "Every record tried" if share == 1 else "Most records" if share >= 0.5 else "Some records"
+            which = "The record tried" if played == 1 else "One record" if self.worst.rebuilt == 1 else which
+            return f"{which} can be rebuilt from {self._what()}{self._where()}."
+        return {
+            Grade.RECOGNISABLE: f"Records can be recognised in what is rebuilt from {self._what()}{self._where()}.",
+            Grade.BETTER_THAN_CHANCE: f"No record is rebuilt, but {self._what()} give something of them away."
+            if self.audit.kind == "this procedure"
+            else "No record is rebuilt, but this model gives something of them away.",
+            Grade.NOT_FOUND: f"{self._tried()} rebuilds {self._nothing()}.",
+        }[grade]
+
+    def sentences(self, grade: Grade) -> tuple[str, ...]:
+        """The evidence."""
+        parts = [self._named()] if self.audit.chance is not None else [self._rebuilt(), *self._early(), *self._nearer()]
+        if not grade.leaks and grade is not Grade.LIMITED:
+            parts.append(f"This is the result of {self._attacks()}, not a proof that no attack can.")
+        if self.audit.ceiling is not None:
+            parts.append(_under(self.audit.ceiling))
+        return tuple(parts)
+
+    def _rebuilt(self) -> str:
+        won, played, worst = self.worst.rebuilt, len(self.audit.games), self.worst
+        if played == 1:
+            said = f"The one record tried {'comes' if won else 'does not come'} back{self._where()}"
+        else:
+            said = f"{_of(won, played)} records come back{self._where()}{self._share(won)}"
+        had = int(self.audit.had_anyway().sum())
+        without = f"a guess made without the model gets {count(had) if had else 'none'}"
+        if won and had:
+            without += (
+                f", so that {count(worst.gained)} of them {'is' if worst.gained == 1 else 'are'} owed to the model"
+            )
+        luck = self._finding().luck
+        chance = "" if luck is None or not won else f"; luck alone gives about {percent(luck.rebuilt)}"
+        return f"{said}; {without}{chance}."
+
+    def _early(self) -> tuple[str, ...]:
+        """That the model as it is hides records which its optimum gives away."""
+        released = self.lines[0]
+        if (
+            self.audit.kind != "this model"
+            or released.name == self.worst.name
+            or self.worst.rebuilt <= released.rebuilt
+        ):
+            return ()
+        played = len(self.audit.games)
+        return (
+            f"As released, {_of(released.rebuilt, played).lower()} do{self._share(released.rebuilt)}: the solver "
+            "stopped early, which is luck, not a defence (or the model was fitted on other rows or weights).",
+        )
+
+    def _nearer(self) -> tuple[str, ...]:
+        """How many guesses are nearer than all that can be had without the model, and what luck gives."""
+        finding, played = self._finding(), len(self.audit.games)
+        if self.worst.rebuilt == played:
+            return ()
+        said = (
+            f"In {count(self.worst.nearer)} of {count(played)} games{self._share(self.worst.nearer)} the guess is "
+            "nearer to the secret than any guess made without the model"
+        )
+        if finding.luck is None:
+            return (f"{said}.",)
+        sentence = f"{said}; luck alone gives about {percent(finding.luck.nearer)}."
+        if self.worst.grade is not Grade.BETTER_THAN_CHANCE:
+            return (sentence,)
+        farther = f"{percent(finding.luck.farther)} of other secrets are farther from a guess than its own"
+        return sentence, f"{farther}; by chance half of them are."
+
+    def _named(self) -> str:
+        won, played, chance = self.worst.rebuilt, len(self.audit.games), self.audit.chance or 0.0
+        return (
+            f"In {count(won)} of {count(played)} games{self._share(won)} the right candidate is named; guessing names "
+            f"it in {100 * chance:.3g}{SIGN}."
+        )
+
+    def _share(self, won: int) -> str:
+        share = percent(won / len(self.audit.games))
+        if self.audit.complete:
+            return f" ({share})"
+        return f" ({share}; 95{SIGN} interval {interval(*self.audit.interval(won))})"
+
+    def _finding(self) -> Finding:
+        return self.audit.finding(self.worst.name)
+
+    def _what(self) -> str:
+        return "this model" if self.audit.kind == "this model" else "models trained this way"
+
+    def _where(self) -> str:
+        """Which line is meant, where it is not the model as released."""
+        return " at its optimum" if self.audit.kind == "this model" and self.worst.name != self.lines[0].name else ""
+
+    def _nothing(self) -> str:
+        return "no more than guesses and luck do" if self.worst.rebuilt else "no record"
+
+    def _attacks(self) -> str:
+        one = self.audit.kind == "this model" or len(self.lines) == 1
+        return "one attack" if one else f"{len(self.lines)} attacks"
+
+    def _tried(self) -> str:
+        return "This attack" if self._attacks() == "one attack" else f"The best of {self._attacks()}"
+
+
+def _under(ceiling: Ceiling) -> str:
+    blind = "at most " if ceiling.blind_at_most else ""
+    proof = "certified" if ceiling.certified else "not certified"
+    return (
+        f"Whatever the attack, it succeeds in at most {at_most(ceiling.upper)} of games ({proof}), where a blind guess "
+        f"succeeds in {blind}{percent(ceiling.baseline)}."
+    )
+
+
+def _upper(audit: Audit) -> float:
+    return 1.0 if audit.ceiling is None else audit.ceiling.upper
+
+
+def _of(won: int, played: int) -> str:
+    """5 of 178; All 178; None of 178."""
+    return f"All {count(played)}" if won == played else f"{count(won) if won else 'None'} of {count(played)}"
