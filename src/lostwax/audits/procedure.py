@@ -16,7 +16,8 @@ from lostwax.audits import told
 from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.ceiling import ceiling_of, check_under
 from lostwax.audits.checks import check_alike, check_ranges, check_trainable, overlap_notes
-from lostwax.audits.choice import Played, Tried, try_all
+from lostwax.audits.choice import Played, Tried, before_attacks, try_all
+from lostwax.audits.clock import Clock
 from lostwax.audits.judged import Judged, in_the_best_order, nearest_of_class
 from lostwax.audits.neurons import neuron_shares
 from lostwax.audits.scoring import Scoring, all_metrics
@@ -50,7 +51,7 @@ def audit_procedure(
     Without an attack, all that can play do (`choice`), against the same victims, within `max_minutes`.
     All that can be refused is refused before an attack is prepared, which may take hours.
     """
-    end = None if max_minutes is None else time.monotonic() + 60 * max_minutes
+    clock = Clock.started(max_minutes)
     knowledge = Knowledge(net, trainer, threat, access or Weights(), prior)
     if attack is not None and (objection := attack.objection(knowledge)) is not None:
         raise ValueError(f"audit: {objection}")
@@ -63,9 +64,16 @@ def audit_procedure(
     check_ranges(known, prior, secrets)
     overlaps = overlap_notes(known, prior, secrets)
     more = all_metrics(prior.x, metrics)
-    table = _Table(knowledge, cohort, hints, _victims(knowledge, secrets, games=len(cohort), seed=seed), seed)
+    table, rate = before_attacks(
+        lambda: _Table(knowledge, cohort, hints, _victims(knowledge, secrets, games=len(cohort), seed=seed), seed),
+        knowledge,
+        games=len(cohort),
+        clock=clock,
+    )
     tried = (
-        try_all(knowledge, table.play, games=len(cohort), end=end) if attack is None else Tried((table.play(attack),))
+        try_all(knowledge, table.play, games=len(cohort), clock=clock, rate=rate)
+        if attack is None
+        else Tried((table.play(attack),))
     )
     pool = torch.cat([prior.x, known.x]).double().cpu()  # all that the adversary has
     scoring = Scoring.of(pool, threshold, more)
