@@ -40,7 +40,7 @@ STRONGEST_FIRST = (  # those that can be exact, then those that learn from simul
     WeakRecoNN,
     RecoNN,
 )
-DOUBT = 6  # a prediction may be too high by this factor: on a busy machine the probe is slow
+DOUBT = 6  # a prediction may be off by this factor: a machine with other work is slow at times
 PROBING = 0.05  # of the time, for measuring the rate again after the first try
 KEPT = 0.2  # of the time left, for attacks that wait and need little
 Made = TypeVar("Made")
@@ -97,10 +97,11 @@ def before_attacks(
     if clock.end is None:
         return make(), None
     limit, rate = clock.left, None
+    doubt = DOUBT if clock.can_stop else 1
     try:
         with clock.alarm():
             rate = Rate.measured(knowledge, seconds=min(1.0, PROBING * limit))
-            if models_before_attacks(knowledge, games, rate) * rate.training > DOUBT * clock.left:
+            if models_before_attacks(knowledge, games, rate) * rate.training > doubt * clock.left:
                 raise TimeUp
             return make(), rate
     except TimeUp:
@@ -123,6 +124,7 @@ def try_all(
     if not waiting:
         raise ValueError(f"audit: no attack can play this game. {' '.join(refused)}")
     costs = dict(zip(map(id, waiting), _costs(waiting, knowledge, games, clock, rate), strict=True))
+    doubt = DOUBT if clock.can_stop else 1  # without an alarm predictions alone keep the limit
     played: list[Played] = []
     unanswered: list[str] = []
     while waiting:
@@ -130,11 +132,11 @@ def try_all(
         attack = next((one for one in waiting if _fits(one, costs[id(one)], left)), waiting[0])
         waiting.remove(attack)
         seconds = costs[id(attack)]
-        if left == 0 or (not _fits(attack, seconds / DOUBT, left) and seconds < math.inf):
+        if left == 0 or (not _fits(attack, seconds / doubt, left) and seconds < math.inf):
             unanswered.append(f"{_name(attack)} would take {in_words(seconds)}, and {in_words(left)} were left.")
             continue
         log.info("%s plays ...", _name(attack))
-        kept = _kept([costs[id(one)] for one in waiting], left)
+        kept = _kept(seconds, [costs[id(one)] for one in waiting], left)
         start, asked, attack = time.monotonic(), attack, shortened(attack, left - kept)
         try:
             with clock.alarm(early=kept):
@@ -169,14 +171,17 @@ def _costs(willing: Sequence[Attack], knowledge: Knowledge, games: int, clock: C
         return [math.inf] * len(willing)
 
 
-def _kept(costs: Sequence[float], left: float) -> float:
-    """Seconds of the time left that are kept for waiting attacks of these costs: the cheapest, up to a share."""
-    kept = 0.0
-    for seconds in sorted(costs):
-        if kept + seconds > KEPT * left:
+def _kept(seconds: float, waiting: Sequence[float], left: float) -> float:
+    """Seconds of the time left that an attack must leave to the cheapest of those that wait, all by their costs.
+
+    At most a share, and nothing that it needs itself; up to there DOUBT times what the others need.
+    """
+    cheap = 0.0
+    for cost in sorted(waiting):
+        if cheap + cost > KEPT * left:
             break
-        kept += seconds
-    return kept
+        cheap += cost
+    return min(DOUBT * cheap, KEPT * left, max(left - seconds, 0.0)) if cheap else 0.0
 
 
 def _fits(attack: Attack, seconds: float, left: float) -> bool:

@@ -31,19 +31,27 @@ class Clock:
         """Seconds until the end, infinite without a limit; not below zero."""
         return math.inf if self.end is None else max(self.end - time.monotonic(), 0.0)
 
+    @property
+    def can_stop(self) -> bool:
+        """Is there an alarm? Not without a limit, in another thread than the main one, or on a system that has none."""
+        in_main = threading.current_thread() is threading.main_thread()
+        return self.end is not None and hasattr(signal, "SIGALRM") and in_main
+
     @contextmanager
     def alarm(self, *, early: float = 0.0) -> Iterator[None]:
-        """Raise TimeUp at the end, or some seconds `early`.
+        """Raise TimeUp at the end, or some seconds `early`, where it `can_stop`.
 
-        It cannot in another thread than the main one, nor on a system without alarms. A call into compiled code is
-        stopped when it returns.
+        A call into compiled code is stopped when it returns. Code that catches even TimeUp goes on, but what it gives
+        is not taken: part of its work was cut.
         """
-        alarms = hasattr(signal, "SIGALRM") and threading.current_thread() is threading.main_thread()
-        if self.end is None or not alarms:
+        if not self.can_stop:
             yield
             return
+        rang = False
 
         def stop(*_: object) -> None:
+            nonlocal rang
+            rang = True
             raise TimeUp
 
         before = signal.signal(signal.SIGALRM, stop)
@@ -55,6 +63,8 @@ class Clock:
                 signal.setitimer(signal.ITIMER_REAL, 0)
             finally:  # it may ring just now
                 signal.signal(signal.SIGALRM, before)
+        if rang:
+            raise TimeUp
 
 
 def in_words(seconds: float) -> str:
