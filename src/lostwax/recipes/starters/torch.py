@@ -2,8 +2,8 @@
 
     lostwax audit recipe.py --out audit/
 
-It runs as it is, on handwritten zeros, ones and twos: a minute or two on two cores. The lines marked <- are for your own
-net and data.
+It runs as it is, on handwritten zeros, ones and twos: a minute or two on two cores. The lines marked <- are for your
+own net and data.
 """
 
 import lostwax as lw
