@@ -67,9 +67,9 @@ def audit(
       played for; `games` picks some of them by `seed`. Likewise a torch linear layer, with `trainer=Optimum(...)` for
       the objective it minimises, or any net with its released weights and the trainer that made them, `GD(...)`.
     - *this way of training*: a torch module with `trainer`, `threat`, `prior` and `secrets`. Victims are trained on
-      secrets that the attack never sees. Without an `attack` every one that can play does, the cheapest first, within
-      `max_minutes`, and the one that rebuilds most comes first. `metrics` are further metrics to judge the guesses by,
-      besides the mean errors, and for images PSNR, SSIM and (where its weights are at hand) LPIPS.
+      secrets that the attack never sees. Without an `attack` every one that can play does, the strongest first; the one
+      that rebuilds most leads the table. `max_minutes` limits the whole audit. `metrics` are further metrics to judge
+      the guesses by, besides the mean errors, and for images PSNR, SSIM and (where its weights are at hand) LPIPS.
 
     A record counts as rebuilt when its error is within `threshold` feature standard deviations.
     """

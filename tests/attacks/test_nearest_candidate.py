@@ -61,6 +61,15 @@ def test_the_nearest_is_answered_and_the_lead_is_the_confidence(parts, metric):
     torch.testing.assert_close(guess.confidence, (near - far).abs().view(1, 1))
 
 
+def test_between_equally_near_candidates_the_likelier_is_answered(parts):
+    known, prior, _ = parts
+    x = torch.tensor([[[0.0] * 4, [2.0] * 4, [3.0] * 4]])  # (1, 3, 4)
+    knowledge = Knowledge(nn.Linear(4, 3), lw.Optimum(), lw.Informed(known, candidates=3), Weights(), prior)
+    reconstruct = lw.NearestCandidate(Answers(torch.ones(1, 1, 4))).prepare(knowledge, seed=0)
+    hints = Hints(candidates=Records(x, torch.tensor([[5, 6, 7]])), chances=torch.tensor([[0.2, 0.3, 0.5]]))
+    assert reconstruct(None, hints).alternatives.y.tolist() == [[6, 5, 7]]
+
+
 def test_passes_on_what_the_attack_inside_objects_to(parts):
     known, prior, _ = parts
     knowledge = Knowledge(nn.Linear(4, 3), lw.GD(), lw.Informed(known, candidates=2), Weights(), prior)

@@ -51,6 +51,26 @@ def test_repeats_see_through_a_private_batch_order():
     assert right(cohort, guess).float().mean() > 0.6
 
 
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_chances_never_outweigh_an_exact_match(repeats):
+    """Where training is deterministic, a secret of small chance is named all the same."""
+    cohort, _, hints = played(lw.Refit(), GD)
+    secret = (hints.candidates.x == cohort.own.x).flatten(2).all(2)
+    unlikely = Hints(candidates=hints.candidates, chances=torch.where(secret, 1e-6, 0.5).double())
+    reconstruct = lw.Refit(repeats=repeats).prepare(Knowledge(NET, GD, THREAT, Weights(), PRIOR), seed=0)
+    assert right(cohort, reconstruct(GD(NET, cohort, seed=3), unlikely)).all()
+
+
+def test_where_a_private_start_hides_the_secret_the_chances_count():
+    """Repeats give log-likelihoods, so that chances of 1 to 1e60 decide between models that scatter alike."""
+    trainer = lw.GD(lr=0.2, steps=5, init=lw.inits.LeCunNormal(seed=None))
+    cohort, _, hints = played(lw.Refit(), trainer, games=8)
+    chances = torch.tensor([1e-60, 1.0, 1e-60], dtype=torch.float64).expand(8, 3)
+    reconstruct = lw.Refit(repeats=4).prepare(Knowledge(NET, trainer, THREAT, Weights(), PRIOR), seed=0)
+    guess = reconstruct(trainer(NET, cohort, seed=3), Hints(candidates=hints.candidates, chances=chances))
+    assert torch.equal(guess.records.x[:, 0], hints.candidates.x[:, 1])
+
+
 def test_the_answer_does_not_depend_on_the_chunk(monkeypatch):
     _, whole, _ = played(lw.Refit(), GD, games=6)
     monkeypatch.setattr(refit, "Local", lambda: Local(chunk=1))

@@ -9,6 +9,7 @@ from torch import nn
 
 import lostwax as lw
 from audits.game import KNOWN, PRIOR, SECRETS, Reads
+from lostwax.attacks.candidates import choose
 from lostwax.audits.ceiling import ceiling_of, check_under
 from lostwax.audits.scoring import Scoring
 from lostwax.defences import Defended, Rounded
@@ -183,6 +184,45 @@ def test_unequal_chances_raise_the_blind_guess():
 
     result = audit(threat=Weighted(lw.Informed(KNOWN[:20], candidates=4)), attack=Blind(), games=5)
     assert result.ceiling.baseline == pytest.approx(0.7)
+
+
+@dataclass(frozen=True)
+class MostFrequent:
+    """A blind rule: name the candidate that occurs most often among `secrets`, whatever was released."""
+
+    secrets: lw.Records
+
+    def objection(self, knowledge):
+        return None
+
+    def prepare(self, knowledge, *, seed):
+        def name(release, hints):
+            copies = (hints.candidates.x.unsqueeze(2) == self.secrets.x).flatten(3).all(3).sum(2)  # (m, c)
+            return choose(hints, copies.double())
+
+        return name
+
+
+@pytest.mark.parametrize("label_known", [False, True])
+def test_copies_among_the_secrets_raise_the_stated_chance_and_the_ceiling(label_known):
+    """One record stands there 60 times of 100. Noise hides everything: what is left is the blind rule."""
+    rows = torch.tensor([0] * 60 + list(range(1, 41)))
+    copied = lw.Records(SECRETS.x[rows], torch.where(rows == 0, torch.arange(100) % 3, SECRETS.y[rows] % 3))
+    threat = lw.Informed(KNOWN[:20], candidates=4, label_known=label_known)
+    game = {"threat": threat, "secrets": copied, "games": 60, "trainer": replace(TRAINER, noise_multiplier=1e6)}
+    won, aware, stated, ceilings = [], [], [], []
+    for seed in range(6):
+        blind, best = (audit(**game, attack=one, seed=seed) for one in (MostFrequent(copied), lw.PriorAware()))
+        won.append(blind.errors == 0)
+        aware.append(best.errors == 0)
+        stated.append(blind.chance)
+        ceilings.append(blind.ceiling)
+    error = 3 * (0.25 / (6 * 60)) ** 0.5
+    assert np.mean(won) > 0.55  # far above one in four
+    assert np.mean(won) < np.mean(stated) + error
+    assert np.mean(won) < np.mean([ceiling.upper for ceiling in ceilings]) + error
+    assert all(ceiling.certified for ceiling in ceilings)
+    assert abs(np.mean(aware) - np.mean(stated)) < error  # who weighs by the chances reaches them
 
 
 def test_a_known_label_leaves_fewer_candidates():

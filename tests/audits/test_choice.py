@@ -1,5 +1,7 @@
 import threading
 import time
+from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -12,9 +14,10 @@ from lostwax.access import Weights
 from lostwax.attacks import NearestCandidate
 from lostwax.audits import choice
 from lostwax.audits.choice import all_attacks, try_all
+from lostwax.audits.clock import Clock
 from lostwax.audits.cost import Rate, predicted_seconds
 from lostwax.trainers import GD, Optimum
-from lostwax.types import Guess, Knowledge, Records
+from lostwax.types import Guess, Knowledge, Records, Release
 
 
 @pytest.fixture(scope="module")
@@ -69,25 +72,172 @@ def test_the_best_comes_first_and_the_others_say_why_not(parts, small):
     )  # the same victims, the same adversary
 
 
-def test_a_dear_attack_is_left_out_and_a_slow_one_stopped(parts):
-    told = knowledge(parts)
-    cheap, slow = lw.Newton(bank=0), lw.RecoNN(epochs=1)
+def instead(attacks, slow=()):
+    """Replace the attacks of the room, and `play`: at once, except for the slow ones, which take a minute."""
+    order = []
 
     def play(attack):
-        if attack is slow:
+        order.append(type(attack).__name__)
+        if attack in slow:
             time.sleep(60)
         records = Records(torch.zeros(1, 1, 4), torch.zeros(1, 1, dtype=torch.long))
         return choice.Played(attack, Guess(records, torch.zeros(1, 1)), 0.0)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "all_attacks", lambda knowledge: (lw.Ensemble(members=10**9), slow, cheap))
-        start = time.monotonic()
-        tried = try_all(told, play, games=1, end=start + 2)
+    def tried(told, *, seconds=None, rate=None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(choice, "all_attacks", lambda knowledge: attacks)
+            clock = Clock.started(None if seconds is None else seconds / 60)
+            return try_all(told, play, games=1, clock=clock, rate=rate), order
+
+    return tried
+
+
+def test_a_dear_attack_is_left_out_and_a_slow_one_stopped(parts):
+    cheap, slow, dear = lw.Newton(bank=0), lw.RecoNN(epochs=1), lw.Ensemble(members=10**9)
+    told, start = knowledge(parts), time.monotonic()
+    tried, _ = instead((dear, slow, cheap), slow=(slow,))(told, seconds=2, rate=Rate.measured(told))
     assert time.monotonic() - start < 20
     assert [one.attack for one in tried.played] == [cheap]
     assert tried.unanswered[0].startswith("RecoNN was stopped: it was not done after")
     assert tried.unanswered[1].startswith("Ensemble would take about")
     assert tried.left_out == ()
+
+
+def test_the_stronger_attack_that_fits_goes_first_and_what_does_not_fit_last(parts):
+    """At 0.1 s a model KernelRidge takes 4 s, RecoNN some more, Newton 12 s and Ensemble 100 s."""
+    newton, ensemble = lw.Newton(bank=100), lw.Ensemble(members=100, rounds=8)
+    room = (lw.RecoNN(epochs=1), lw.KernelRidge(), ensemble, newton)
+    told, rate = knowledge(parts), Rate(0.1, 15, 15)
+    _, order = instead(room)(told)
+    assert order == ["Newton", "Ensemble", "KernelRidge", "RecoNN"]
+    _, order = instead(room)(told, seconds=1_000, rate=rate)
+    assert order == ["Newton", "Ensemble", "KernelRidge", "RecoNN"]
+    assert 90 < predicted_seconds(ensemble, told, 1, rate) < 200
+    _, order = instead(room)(told, seconds=50, rate=rate)
+    assert order == ["Newton", "KernelRidge", "RecoNN", "Ensemble"]
+
+
+def test_candidates_are_named_by_the_stronger_attack_first(parts):
+    room = (lw.NearestCandidate(lw.RecoNN()), lw.NearestCandidate(lw.Newton()), lw.Refit())
+    _, order = instead(room)(knowledge(parts, candidates=2))
+    assert order == ["Refit", "NearestCandidate", "NearestCandidate"]
+    ranks = [choice._strength(attack) for attack in room]
+    assert ranks == sorted(ranks, reverse=True)
+
+
+def test_a_strong_attack_that_is_too_slow_leaves_time_for_quick_ones(parts):
+    newton, quick = lw.Newton(bank=100), lw.KernelRidge()
+    told, rate = knowledge(parts), Rate(1e-2, 15, 15)
+    tried, order = instead((newton, quick), slow=(newton,))(told, seconds=4, rate=rate)
+    assert order == ["Newton", "KernelRidge"]
+    assert [one.attack for one in tried.played] == [quick]
+    assert tried.unanswered[0].startswith("Newton was stopped: it was not done after")
+
+
+def test_a_rate_that_is_six_times_too_slow_cuts_no_newton(parts, monkeypatch):
+    """As on a busy machine: the prediction is above the limit, and Newton rebuilds every record within it."""
+    measured = Rate.measured
+    monkeypatch.setattr(choice, "all_attacks", lambda knowledge: (lw.KernelRidge(), lw.Newton(bank=10)))
+
+    def slow(told, **_):
+        rate = measured(told)
+        seconds = predicted_seconds(lw.Newton(bank=10), told, 4, rate)
+        return rate._replace(training=rate.training * 5 * 60 / seconds)  # predicted: five times the limit
+
+    monkeypatch.setattr(Rate, "measured", slow)
+    monkeypatch.setattr(choice, "models_before_attacks", lambda *_: 0)
+    trainer = GD(lr=0.5, steps=20, dtype=torch.float64)
+    audit = audited(parts, trainer=trainer, max_minutes=1)
+    assert audit.finding("Newton").rebuilt.all()
+    assert not any(why.startswith("Newton") for why in audit.unanswered)
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A trainer that takes `seconds` for every call with more than `quick` models, and catches what interrupts it."""
+
+    seconds: float
+    quick: int = 0
+    catches: type[BaseException] = Exception
+
+    def __call__(self, net, cohort, *, seed):
+        for _ in range(3):
+            try:
+                time.sleep(self.seconds if len(cohort) > self.quick else 0.0)
+                break
+            except self.catches:
+                continue
+        return Release({"x": cohort.own.x[:, 0]})
+
+    def tile_size(self, net, cohort):
+        return 2
+
+
+@pytest.mark.parametrize("quick", [0, 2], ids=["the probe", "the victims"])
+def test_slow_victims_are_stopped_and_named(parts, quick):
+    start = time.monotonic()
+    with pytest.raises(ValueError, match=r"audit: max_minutes is too short: .*Allow more minutes"):
+        audited(parts, trainer=Slow(60, quick), games=20, max_minutes=0.02)
+    assert time.monotonic() - start < 20
+
+
+def test_victims_whose_training_was_cut_are_not_taken(parts):
+    """Code with a bare except catches even the alarm, and goes on with half of its work done."""
+    with pytest.raises(ValueError, match=r"audit: max_minutes is too short"):
+        audited(parts, trainer=Slow(1, 2, BaseException), games=20, max_minutes=0.01)
+
+
+def test_an_answer_that_was_cut_is_not_taken(parts):
+    newton, quick = lw.Newton(bank=0), lw.KernelRidge()
+    told = knowledge(parts)
+
+    def play(attack):
+        with suppress(BaseException):
+            time.sleep(60 if attack is newton else 0)
+        return choice.Played(attack, Guess(told.prior[:1], torch.zeros(1, 1)), 0.0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choice, "all_attacks", lambda knowledge: (newton, quick))
+        tried = try_all(told, play, games=1, clock=Clock.started(4 / 60), rate=Rate(1e-2, 15, 15))
+    assert [one.attack for one in tried.played] == [quick]
+    assert tried.unanswered[0].startswith("Newton was stopped")
+
+
+def test_without_an_alarm_predictions_keep_the_limit(parts):
+    """In another thread nothing can be stopped, so that nothing is tried that may take too long."""
+    room = (lw.KernelRidge(), lw.Newton(bank=1_000))  # predicted: 4 s and 100 s
+    told, found = knowledge(parts), []
+
+    def run():
+        found.append(instead(room)(told, seconds=50, rate=Rate(0.1, 15, 15)))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    ((tried, order),) = found
+    assert order == ["KernelRidge"]
+    assert tried.unanswered[0].startswith("Newton would take about 1.7 minutes")
+    run()
+    assert found[1][1] == ["KernelRidge", "Newton"]
+
+
+def test_victims_that_would_take_far_too_long_are_not_begun(parts):
+    """0.1 s for two victims, so 2 s for forty, and 0.3 s are allowed: about a tenth of the games might do."""
+    start = time.monotonic()
+    known, prior, _ = parts
+    with pytest.raises(ValueError, match=r"training 40 victims takes about 2.* about [1-3] of 40 might do"):
+        audited((known, known, prior), trainer=Slow(0.1), games=40, max_minutes=0.005)
+    assert time.monotonic() - start < 20
+
+
+def test_a_slow_null_of_a_weak_game_is_stopped_and_named(parts, monkeypatch):
+    """Gaussian weights take thousands of shadow models."""
+    monkeypatch.setattr("lostwax.audits.procedure.gaussian_weights", lambda *_: time.sleep(60))
+    monkeypatch.setattr(choice, "all_attacks", lambda knowledge: (lw.WeakRecoNN(),))
+    start = time.monotonic()
+    with pytest.raises(ValueError, match=r"training 4 victims and 4,096 models for the null takes about"):
+        audited(parts, threat=lw.Weak(size=3), trainer=GD(lr=0.5, steps=1), games=4, max_minutes=0.05)
+    assert time.monotonic() - start < 30
 
 
 def test_no_time_for_any(parts, monkeypatch):
@@ -180,7 +330,7 @@ def test_a_limit_beside_one_attack_means_nothing(parts):
     ids=lambda attack: type(attack).__name__,
 )
 def test_predictions_are_finite_and_grow_with_the_work(attack, parts):
-    told, rate = knowledge(parts, candidates=2), Rate(0.01, 15)
+    told, rate = knowledge(parts, candidates=2), Rate(0.01, 15, 15)
     few, many = (predicted_seconds(attack, told, games, rate) for games in (1, 1_000))
     assert 0 < few <= 2 * many
     assert many < 1e6
@@ -189,7 +339,7 @@ def test_predictions_are_finite_and_grow_with_the_work(attack, parts):
 
 
 def test_gradient_inversion_costs_by_starts_and_steps(parts):
-    rate, steps = Rate(0.01, 15), lw.DPSGD(steps=20)
+    rate, steps = Rate(0.01, 15, 15), lw.DPSGD(steps=20)
     told, guessed = (knowledge(parts, steps, label_known=label) for label in (True, False))
     attack = lw.GradientInversion(iterations=100)
     assert 0 < 2 * predicted_seconds(attack, told, 1, rate) < predicted_seconds(attack, guessed, 1, rate) < 1e6

@@ -114,6 +114,8 @@ def test_an_attack_that_goes_by_the_clock_takes_the_time_there_is(parts, monkeyp
     audit = audited(parts, None, max_minutes=1.5)
     (finding,) = audit.findings
     assert finding.name == "WeakRecoNN"
+    (why,) = audit.unanswered  # ten minutes are what it asks for
+    assert why.startswith("WeakRecoNN was cut short: it learned for 0.0")
 
 
 def test_it_is_shortened_and_others_are_left_alone():

@@ -7,6 +7,8 @@ import pytest
 import torch
 
 import lostwax as lw
+from lostwax.attacks.candidates import side_by_side
+from lostwax.audits.told import chance
 from lostwax.types import Records
 
 DIGITS = lw.records.digits()
@@ -78,3 +80,78 @@ def test_what_the_net_trains_on_comes_along():
 def test_one_candidate_is_no_choice():
     with pytest.raises(ValueError, match="expected candidates >= 2, or None for none, got 1"):
         lw.Informed(KNOWN, candidates=1)
+
+
+# Records that occur 12, 4, 2 and 1 times (the last eight times over); some copies have another label.
+COPIES = [12, 4, 2, *[1] * 8]
+ROWS = [value for value, copies in enumerate(COPIES) for _ in range(copies)]
+COPIED = Records(POOL.x[ROWS], torch.tensor([value % 2 if row % 3 else 2 for row, value in enumerate(ROWS)]))
+
+
+def most_frequent(pool, hints):
+    """(m,) name the candidate whose x occurs most often in the pool."""
+    m, c = hints.candidates.x.shape[:2]
+    times = (hints.candidates.x.flatten(0, 1).unsqueeze(1) == pool.x).flatten(2).all(2).sum(1)
+    return times.view(m, c).argmax(1)
+
+
+def odd_label(pool, hints):
+    """(m,) name the candidate whose label is not that of the first row of the pool with its x; else the first."""
+    m, c = hints.candidates.x.shape[:2]
+    flat = Records(hints.candidates.x.flatten(0, 1), hints.candidates.y.flatten())
+    return (flat.y != pool.y[flat.matches(pool)]).view(m, c).int().argmax(1)
+
+
+def likeliest(pool, hints):
+    """(m,) by the chances that the game states, of the known label where it is known."""
+    allowed = 1 if hints.labels is None else hints.candidates.y == hints.labels
+    return (hints.chances * allowed).argmax(1)
+
+
+@pytest.mark.parametrize("label_known", [False, True])
+@pytest.mark.parametrize("rule", [most_frequent, odd_label, likeliest], ids=lambda rule: rule.__name__)
+def test_no_blind_rule_wins_more_often_than_the_stated_chance(rule, label_known):
+    """Copies in the pool make some candidates likelier; one game a seed, so that games are independent."""
+    threat = lw.Informed(KNOWN, candidates=4, label_known=label_known)
+    won, stated = [], []
+    for seed in range(600):
+        cohort = threat.deal(COPIED, 1, seed=seed)
+        hints = threat.hints(cohort, COPIED, seed=seed)
+        named = rule(COPIED, hints)
+        won.append(bool(places(cohort, hints)[0, named[0]]))
+        stated.append(chance(hints))
+    gain = torch.tensor(won).double() - torch.tensor(stated)
+    error = float(gain.std()) / len(gain) ** 0.5
+    assert float(gain.mean()) < 3 * error
+    if rule is likeliest:  # and the stated chance is what the best of them reaches
+        assert float(gain.mean()) > -3 * error
+        assert sum(won) > 0.35 * len(won)
+
+
+def test_a_candidate_is_as_likely_as_it_is_frequent():
+    """In line-ups of the values 0 and 1, with 12 and 4 copies, the secret is value 0 in 12 of 16."""
+    won = []
+    for seed in range(40):
+        cohort, hints = dealt(len(COPIED), candidates=2, seed=seed, pool=COPIED)
+        value = torch.tensor(ROWS)[side_by_side(hints.candidates).matches(COPIED)].view(-1, 2)
+        game = (value < 2).all(1)
+        first = value[game] == 0  # (games, 2)
+        assert torch.allclose(hints.chances[game][first], torch.tensor(12 / 16).double())
+        won.append(places(cohort, hints)[game][first])
+    share = torch.cat(won).double()
+    assert len(share) > 60
+    assert abs(float(share.mean()) - 12 / 16) < 3 * (3 / 16 / len(share)) ** 0.5
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_equal_frequencies_need_no_chances(copies):
+    pool = Records(POOL.x[:8].repeat(copies, 1, 1, 1), torch.arange(8 * copies))
+    assert dealt(10, pool=pool)[1].chances is None
+
+
+def test_chances_belong_to_the_model_and_not_to_the_chunk():
+    _, whole = dealt(20, pool=COPIED)
+    _, part = dealt(5, start=9, pool=COPIED)
+    assert torch.equal(whole.chances[9:14], part.chances)
+    assert torch.equal(whole.candidates.y[9:14], part.candidates.y)
+    torch.testing.assert_close(whole.chances.sum(1), torch.ones(20, dtype=torch.float64))

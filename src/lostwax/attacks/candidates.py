@@ -37,15 +37,26 @@ def side_by_side(candidates: Records) -> Records:
 def choose(hints: Hints | None, scores: Tensor) -> Guess:
     """The candidate of the highest score (m, c), as sure as it leads the second; all of them, ranked.
 
-    Where the game tells the label, candidates of others come last.
+    Where the game tells the label, candidates of others come last. Among equal scores the likelier candidate comes
+    first (`Hints.chances`). An attack whose scores are log-likelihoods adds the log of the chances itself (`weighed`).
     """
     candidates, (m, c) = candidates_in(hints), scores.shape
     scores = torch.where(scores.isnan(), -torch.inf, scores)  # a candidate whose model diverged
+    chances = torch.ones_like(scores) if hints is None or hints.chances is None else hints.chances.to(scores)
     if hints is not None and hints.labels is not None:
         of_another = (candidates.y != hints.labels.to(candidates.y)).view(m, c, -1).any(2)  # labels (m, 1, ...)
         scores = torch.where(of_another.to(scores.device), -torch.inf, scores)
-    order = scores.argsort(dim=1, descending=True, stable=True)  # (m, c)
+        chances = torch.where(of_another.to(scores.device), 0.0, chances)
+    order = chances.argsort(dim=1, descending=True, stable=True)  # (m, c)
+    order = order.gather(1, scores.gather(1, order).argsort(dim=1, descending=True, stable=True))
     best, second = scores.gather(1, order[:, :2]).unbind(1)  # (m,) twice
     lead = torch.where(best == second, 0.0, best - second)  # equal infinities have no difference
     ranked = side_by_side(candidates)[c * torch.arange(m, device=order.device).unsqueeze(1) + order]  # (m, c, ...)
     return Guess(Records(ranked.x[:, :1], ranked.y[:, :1]), lead.unsqueeze(1), alternatives=ranked)
+
+
+def weighed(hints: Hints | None, likelihoods: Tensor) -> Tensor:
+    """(m, c) log-likelihoods of the candidates plus the log of their chances: what they are given the release."""
+    if hints is None or hints.chances is None:
+        return likelihoods
+    return likelihoods + hints.chances.to(likelihoods).log()

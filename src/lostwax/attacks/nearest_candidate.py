@@ -19,7 +19,8 @@ class NearestCandidate:
     """Rebuild the record by another attack, and answer the candidate nearest to what came out.
 
     For a metric with the triangle inequality it is right wherever the reconstruction errs by less than half the
-    distance between the candidates: accurate reconstruction implies informed membership inference.
+    distance between the candidates: accurate reconstruction implies informed membership inference. A distance is no
+    likelihood, so chances of the candidates (`Hints.chances`) only decide between equally near ones.
     """
 
     attack: Attack

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.attacks.candidates import candidates_in, choose, no_candidates, side_by_side
+from lostwax.attacks.candidates import candidates_in, choose, no_candidates, side_by_side, weighed
 from lostwax.seeds import generator
 from lostwax.shadows import Local
 from lostwax.threats import Informed
@@ -26,6 +26,9 @@ class Refit:
     and answer the candidate under which the release is likeliest, what is seen of it being taken for independent
     Gaussians. Their variances are pooled over the candidates of a game: training sets that differ in one record
     scatter alike, and a few repeats would not tell a variance each.
+
+    Candidates that are not equally likely (`Hints.chances`) are weighed by their chances. One repeat tells no variance
+    to weigh a distance with, so there chances only decide between models equally far from the release.
     """
 
     repeats: int = 1
@@ -63,7 +66,8 @@ class _Refitting(NamedTuple):
         mean, variance = self._moments(side_by_side(candidates), seen)  # (m c, features), (m, features)
         of_candidates = mean.view(len(seen), -1, seen.shape[1]).unbind(1)  # c times (m, features)
         wrong = [((seen - one).square() / variance).sum(1) for one in of_candidates]  # (m,) each
-        return choose(hints, -torch.stack(wrong, 1) / 2)  # log N(seen; mean, variance), but for a constant
+        scores = -torch.stack(wrong, 1) / 2  # log N(seen; mean, variance), except for a constant
+        return choose(hints, scores if self.repeats == 1 else weighed(hints, scores))
 
     def _moments(self, candidates: Records, like: Tensor) -> tuple[Tensor, Tensor]:
         """Each candidate's mean over its repeats, and the variance of the release around such a mean, in float64.

@@ -51,6 +51,8 @@ def ceiling_of(
         return None
     chance = told.chance(hints)
     if chance is not None:
+        # The mean over games of the likeliest candidate's chance. In game i no attack is right more often than
+        # gamma(kappa_i), and gamma is concave: the mean of gamma(kappa_i) is at most gamma(mean of kappa_i).
         return bound(**trainer.mechanism(), baseline=chance) if chance < 1 else None
     known_class = hints is not None and hints.labels is not None and not prior.y.is_floating_point()
     groups = [prior[prior.y == y] for y in torch.unique(prior.y)] if known_class else [prior]

@@ -1,24 +1,49 @@
-"""Which attacks play when the user names none: all that have no objection, the cheapest first, while there is time."""
+"""Which attacks play when the user names none: all that have no objection, the strongest first, while there is time."""
 
 from __future__ import annotations
 
 import logging
 import math
-import signal
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from lostwax import attacks
-from lostwax.attacks import NearestCandidate
-from lostwax.audits.cost import Rate, predicted_seconds, shortened
+from lostwax.attacks import (
+    ClosedForm,
+    Ensemble,
+    GradientInversion,
+    KernelRidge,
+    NearestCandidate,
+    Newton,
+    PriorAware,
+    RecoNN,
+    Refit,
+    WeakRecoNN,
+)
+from lostwax.audits.clock import Clock, TimeUp, in_words
+from lostwax.audits.cost import Rate, goes_by_the_clock, models_before_attacks, predicted_seconds, shortened
 from lostwax.audits.neurons import NeuronShares
 from lostwax.threats import Informed
 from lostwax.types import Attack, Guess, Knowledge
+
+STRONGEST_FIRST = (  # those that can be exact, then those that learn from simulated models; others come last
+    ClosedForm,
+    Refit,
+    PriorAware,
+    Newton,
+    Ensemble,
+    GradientInversion,
+    KernelRidge,
+    WeakRecoNN,
+    RecoNN,
+)
+DOUBT = 6  # a prediction may be off by this factor: a machine with other work is slow at times
+PROBING = 0.05  # of the time, for measuring the rate again after the first try
+KEPT = 0.2  # of the time left, for attacks that wait and need little
+Made = TypeVar("Made")
 
 log = logging.getLogger(__name__)
 
@@ -46,10 +71,6 @@ class Tried(NamedTuple):
     left_out: tuple[str, ...] = ()  # those that object to the game, each with the reason
 
 
-class TimeUp(Exception):  # noqa: N818  # no error: it ends an attack as Ctrl-C would
-    """The time of an attack is over."""
-
-
 def all_attacks(knowledge: Knowledge) -> tuple[Attack, ...]:
     """Every attack of the room that needs no argument, with its default settings.
 
@@ -65,35 +86,63 @@ def all_attacks(knowledge: Knowledge) -> tuple[Attack, ...]:
     return tuple(NearestCandidate(one) if plain else one for one, plain in zip(found, rebuilds, strict=True))
 
 
-def try_all(knowledge: Knowledge, play: Callable[[Attack], Played], *, games: int, end: float | None) -> Tried:
-    """Play every attack without an objection, the cheapest first, until the clock (`time.monotonic`) says `end`.
+def before_attacks(
+    make: Callable[[], Made], knowledge: Knowledge, *, games: int, clock: Clock
+) -> tuple[Made, Rate | None]:
+    """What all attacks play against (the victims, and models for the null), and how fast models are trained.
 
-    One that is predicted to take longer than the time left is not begun; one that takes longer after all is stopped;
-    one that fails, for want of memory perhaps, leaves the field to the others. An attack of unknown cost comes last.
+    The clock runs for the probe that measures the rate and for the victims as it does for attacks. Without victims
+    there is no audit, so that a limit which is too short for them is an error. Without a limit nothing is measured.
+    """
+    if clock.end is None:
+        return make(), None
+    limit, rate = clock.left, None
+    doubt = DOUBT if clock.can_stop else 1
+    try:
+        with clock.alarm():
+            rate = Rate.measured(knowledge, seconds=min(1.0, PROBING * limit))
+            if models_before_attacks(knowledge, games, rate) * rate.training > doubt * clock.left:
+                raise TimeUp
+            return make(), rate
+    except TimeUp:
+        raise ValueError(_too_short(limit, knowledge, games, rate)) from None
+
+
+def try_all(
+    knowledge: Knowledge, play: Callable[[Attack], Played], *, games: int, clock: Clock, rate: Rate | None
+) -> Tried:
+    """Play every attack without an objection, while there is time.
+
+    The strongest that is predicted to fit into the time left goes next. Where none fits, predictions may still be too
+    high by a factor of DOUBT: the strongest of the rest is tried, unless it would take longer even so. The alarm stops
+    an attack that takes too long after all; a share of the time is kept for weaker ones that need little. One that
+    fails, for want of memory perhaps, leaves the field to the others.
     """
     entrants = [(attack, attack.objection(knowledge)) for attack in all_attacks(knowledge)]
     refused = [objection for _, objection in entrants if objection is not None]
-    willing = [attack for attack, objection in entrants if objection is None]
-    if not willing:
+    waiting = sorted((attack for attack, objection in entrants if objection is None), key=_strength)
+    if not waiting:
         raise ValueError(f"audit: no attack can play this game. {' '.join(refused)}")
-    rate = Rate.measured(knowledge)
-    costs = sorted((predicted_seconds(one, knowledge, games, rate), number) for number, one in enumerate(willing))
+    costs = dict(zip(map(id, waiting), _costs(waiting, knowledge, games, clock, rate), strict=True))
+    doubt = DOUBT if clock.can_stop else 1  # without an alarm predictions alone keep the limit
     played: list[Played] = []
     unanswered: list[str] = []
-    for seconds, number in costs:
-        attack, left = willing[number], None if end is None else end - time.monotonic()
-        if left is not None and left > 0 and (sooner := shortened(attack, left)) is not attack:
-            attack, seconds = sooner, min(seconds, left)
-        if left is not None and left < (0 if seconds == math.inf else seconds):
-            unanswered.append(f"{_name(attack)} would take {_words(seconds)}, and {_words(max(left, 0))} were left.")
+    while waiting:
+        left = clock.left
+        attack = next((one for one in waiting if _fits(one, costs[id(one)], left)), waiting[0])
+        waiting.remove(attack)
+        seconds = costs[id(attack)]
+        if left == 0 or (not _fits(attack, seconds / doubt, left) and seconds < math.inf):
+            unanswered.append(f"{_name(attack)} would take {in_words(seconds)}, and {in_words(left)} were left.")
             continue
-        log.info("%s plays (%s) ...", _name(attack), _words(seconds))
-        start = time.monotonic()
+        log.info("%s plays ...", _name(attack))
+        kept = _kept(seconds, [costs[id(one)] for one in waiting], left)
+        start, asked, attack = time.monotonic(), attack, shortened(attack, left - kept)
         try:
-            with _stopped_after(left):
+            with clock.alarm(early=kept):
                 answer = play(attack)
         except TimeUp:
-            spent = _words(time.monotonic() - start)
+            spent = in_words(time.monotonic() - start)
             unanswered.append(f"{_name(attack)} was stopped: it was not done after {spent}.")
         except ValueError as error:  # it found out too late that it cannot play
             unanswered.append(f"{_name(attack)} failed: {error}")
@@ -102,33 +151,74 @@ def try_all(knowledge: Knowledge, play: Callable[[Attack], Played], *, games: in
             unanswered.append(f"{_name(attack)} failed: {_one_line(error)}")
         else:
             played.append(answer)
-            log.info("%s has played, in %s.", _name(attack), _words(time.monotonic() - start))
+            log.info("%s has played, in %s.", _name(attack), in_words(time.monotonic() - start))
+            unanswered += _cut_short(asked, attack, time.monotonic() - start)
     if not played:
-        cure = "" if end is None else " Allow more minutes (max_minutes), or name a quicker attack."
-        in_time = "" if end is None else " in time"
+        cure = "" if clock.end is None else " Allow more minutes (max_minutes), or name a quicker attack."
+        in_time = "" if clock.end is None else " in time"
         raise ValueError(f"audit: no attack has an answer{in_time}. {' '.join(unanswered)}{cure}")
     return Tried(tuple(played), tuple(unanswered), tuple(refused))
 
 
-@contextmanager
-def _stopped_after(seconds: float | None) -> Iterator[None]:
-    """TimeUp after so many seconds; None, another thread than the main one, or a system without alarms: never."""
-    if seconds is None or not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise TimeUp
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3))
+def _costs(willing: Sequence[Attack], knowledge: Knowledge, games: int, clock: Clock, rate: Rate | None) -> list[float]:
+    """Predicted seconds of each attack; zero where there is no limit, and so no rate."""
+    if rate is None:
+        return [0.0] * len(willing)
     try:
-        yield
-    finally:
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        finally:  # it may ring just now
-            signal.signal(signal.SIGALRM, before)
+        with clock.alarm():
+            return [predicted_seconds(one, knowledge, games, rate) for one in willing]
+    except TimeUp:
+        return [math.inf] * len(willing)
+
+
+def _kept(seconds: float, waiting: Sequence[float], left: float) -> float:
+    """Seconds of the time left that an attack must leave to the cheapest of those that wait, all by their costs.
+
+    At most a share, and nothing that it needs itself; up to there DOUBT times what the others need.
+    """
+    cheap = 0.0
+    for cost in sorted(waiting):
+        if cheap + cost > KEPT * left:
+            break
+        cheap += cost
+    return min(DOUBT * cheap, KEPT * left, max(left - seconds, 0.0)) if cheap else 0.0
+
+
+def _fits(attack: Attack, seconds: float, left: float) -> bool:
+    """Is it done in the time left, if it takes these seconds? One that goes by the clock takes less."""
+    return seconds <= left or goes_by_the_clock(attack)
+
+
+def _cut_short(asked: Attack, played: Attack, seconds: float) -> list[str]:
+    """A sentence if the attack goes by the clock and was given less time than it asks for, and took all of it."""
+    given, wanted = getattr(played, "minutes", None), getattr(asked, "minutes", None)
+    if given is None or given == wanted or seconds < 60 * given:
+        return []
+    return [f"{_name(played)} was cut short: it learned for {given:.2g} minutes only, and might do better with more."]
+
+
+def _strength(attack: Attack) -> int:
+    """Its place in STRONGEST_FIRST, by the attack inside where there is one."""
+    kind = type(attack.attack) if isinstance(attack, NearestCandidate) else type(attack)
+    return STRONGEST_FIRST.index(kind) if kind in STRONGEST_FIRST else len(STRONGEST_FIRST)
+
+
+def _too_short(limit: float, knowledge: Knowledge, games: int, rate: Rate | None) -> str:
+    """The limit does not even suffice for the victims: how long they take, and how many would fit."""
+    if rate is None:
+        return (
+            f"audit: max_minutes is too short: training a few models, to measure how long it takes, was not done after "
+            f"{in_words(limit)}. Allow more minutes."
+        )
+    null = models_before_attacks(knowledge, 0, rate)
+    needed = max((games + null) * rate.training, limit)
+    fit = min(int(limit / rate.training / 2) - null, games // 2)  # half the time is for attacks
+    also = f" and {null:,} models for the null" if null else ""
+    fewer = f", or play fewer games: about {fit:,} of {games:,} might do" if fit > 0 else ""
+    return (
+        f"audit: max_minutes is too short: before any attack begins, training {games:,} victims{also} takes "
+        f"{in_words(needed)} or more, and {in_words(limit)} were left. Allow more minutes{fewer}."
+    )
 
 
 def _needs_no_argument(kind: Any) -> bool:
@@ -145,12 +235,3 @@ def _name(attack: Attack) -> str:
 def _one_line(error: Exception) -> str:
     """Its type and what it says."""
     return " ".join("".join(traceback.format_exception_only(error)).split())
-
-
-def _words(seconds: float) -> str:
-    if seconds == math.inf:
-        return "for an unknown time"
-    for unit, size in (("hours", 3_600), ("minutes", 60)):
-        if seconds >= 1.5 * size:
-            return f"about {seconds / size:,.1f} {unit}"
-    return f"about {seconds:.2g} s"

@@ -1,6 +1,7 @@
 """What an attack will cost: the trainings it runs, at the rate that a short probe measures.
 
-Right to a factor of about two. A choice between attacks needs no more, and a limit on time is kept by the clock.
+Right to a factor of about two on an idle machine. A choice between attacks needs no more, and a limit on time is kept
+by the clock.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from lostwax.attacks import (
     WeakRecoNN,
 )
 from lostwax.decoders import Span
-from lostwax.threats import Informed
+from lostwax.shadows.gaussian_weights import covariance_models
+from lostwax.threats import Informed, Weak
 from lostwax.trainers import DPSGD
 from lostwax.types import Attack, Knowledge
 
@@ -37,6 +39,7 @@ PAIR = 4  # trainings that a product with Newton's Jacobian and one with its tra
 SLOPE = 75  # records trained on in a step that the slope of one record's misfit to that step is worth
 KERNEL_SOLVES = 100  # of s^3 operations each, s the shadow models of a class: eigenvectors for three kernels
 OPERATIONS = 1e10  # a second, in double precision
+PROBES = 5  # tries to measure the rate, at most
 LEARNING = 0.6  # of the time of an attack that goes by the clock; the rest is for getting ready and for guessing
 
 
@@ -45,19 +48,31 @@ class Rate(NamedTuple):
 
     training: float  # seconds a model, a tile at a time
     features: int  # what is seen of a model
+    parameters: int  # of a model
 
     @classmethod
-    def measured(cls, knowledge: Knowledge) -> Rate:
-        """From one tile of models."""
+    def measured(cls, knowledge: Knowledge, *, seconds: float = 1.0) -> Rate:
+        """From one tile of models, the best of a few tries where those take no more than about so many seconds.
+
+        The first try is slow (it loads what training needs), and others may be, on a machine with other work.
+        """
         net, trainer, threat, prior = knowledge.net, knowledge.trainer, knowledge.threat, knowledge.prior
         tile = trainer.tile_size(net, threat.deal(prior, 1, seed=0))
         cohort = threat.deal(prior, tile, seed=0)
-        start = time.perf_counter()
-        release = trainer(net, cohort, seed=0)
-        if release.flat().is_cuda:
-            torch.cuda.synchronize()
-        seconds = (time.perf_counter() - start) / tile
-        return cls(seconds, knowledge.access(net, release).shape[1])
+        times: list[float] = []
+        while not times or (len(times) < PROBES and sum(times) < seconds):
+            start = time.perf_counter()
+            release = trainer(net, cohort, seed=0)
+            flat = release.flat()
+            if flat.is_cuda:
+                torch.cuda.synchronize()
+            times.append(time.perf_counter() - start)
+        return cls(min(times) / tile, knowledge.access(net, release).shape[1], flat.shape[1])
+
+
+def models_before_attacks(knowledge: Knowledge, games: int, rate: Rate) -> int:
+    """How many models are trained before any attack begins: victims, and shadow models for a weak game's null."""
+    return games + (covariance_models(rate.parameters) if isinstance(knowledge.threat, Weak) else 0)
 
 
 @singledispatch
@@ -129,9 +144,14 @@ def _(attack: WeakRecoNN, knowledge: Knowledge, games: int, rate: Rate) -> float
     return math.inf if attack.minutes is None else 60 * attack.minutes  # it goes by the clock
 
 
+def goes_by_the_clock(attack: Attack) -> bool:
+    """Does it learn for as long as it may?"""
+    return isinstance(attack, WeakRecoNN)
+
+
 def shortened(attack: Attack, seconds: float) -> Attack:
     """The attack, if it goes by the clock, so that it is done within these seconds; any other as it is."""
-    if not isinstance(attack, WeakRecoNN):
+    if not isinstance(attack, WeakRecoNN) or seconds == math.inf:
         return attack
     minutes = LEARNING * seconds / 60
     return replace(attack, minutes=minutes if attack.minutes is None else min(attack.minutes, minutes))

@@ -16,7 +16,8 @@ from lostwax.audits import told
 from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.ceiling import ceiling_of, check_under
 from lostwax.audits.checks import check_alike, check_ranges, check_trainable, overlap_notes
-from lostwax.audits.choice import Played, Tried, try_all
+from lostwax.audits.choice import Played, Tried, before_attacks, try_all
+from lostwax.audits.clock import Clock
 from lostwax.audits.judged import chosen, nearest_of_class, one_to_one
 from lostwax.audits.judging import Judging
 from lostwax.audits.neurons import neuron_shares
@@ -52,7 +53,7 @@ def audit_procedure(
     Without an attack, all that can play do (`choice`), against the same victims, within `max_minutes`.
     All that can be refused is refused before an attack is prepared, which may take hours.
     """
-    end = None if max_minutes is None else time.monotonic() + 60 * max_minutes
+    clock = Clock.started(max_minutes)
     knowledge = Knowledge(net, trainer, threat, access or Weights(), prior)
     if attack is not None and (objection := attack.objection(knowledge)) is not None:
         raise ValueError(f"audit: {objection}")
@@ -68,9 +69,16 @@ def audit_procedure(
     support = widened(prior, secrets)
     knowledge = replace(knowledge, prior=support.prior)
     more = all_metrics(prior.x, metrics, whole=unknown is None)
-    table = _Table(knowledge, cohort, hints, _victims(knowledge, secrets, games=len(cohort), seed=own_seed), seed)
+    table, rate = before_attacks(
+        lambda: _Table(knowledge, cohort, hints, _victims(knowledge, secrets, games=len(cohort), seed=own_seed), seed),
+        knowledge,
+        games=len(cohort),
+        clock=clock,
+    )
     tried = (
-        try_all(knowledge, table.play, games=len(cohort), end=end) if attack is None else Tried((table.play(attack),))
+        try_all(knowledge, table.play, games=len(cohort), clock=clock, rate=rate)
+        if attack is None
+        else Tried((table.play(attack),))
     )
     pool = Records(torch.cat([prior.x, known.x]), torch.cat([prior.y, known.y]))  # all that the adversary has
     threshold = threshold if chance is None else 0.0  # a candidate is named or not

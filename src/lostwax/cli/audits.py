@@ -55,7 +55,7 @@ def audit(
         recipe: A Python file that names a model and its data, or a net and how it is trained (lostwax init).
         out: The folder for the report; an earlier report in it is replaced, nothing else ever is.
         policy: Limits that the audit must keep (TOML); where it does not, the exit code is 1.
-        max_minutes: Where the recipe names no attack, how long to go on trying.
+        max_minutes: Where the recipe names no attack, the limit for the whole audit.
         records: Put original and rebuilt records into the report; they are personal data.
     """
     from lostwax.policies import Policy

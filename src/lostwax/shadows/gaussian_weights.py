@@ -16,6 +16,11 @@ A_NUMBER = 2  # ... or so many for each number of a model, ...
 MOST = 2**31  # ... as long as they come to no more numbers than this
 
 
+def covariance_models(p: int) -> int:
+    """How many shadow models of p numbers each are trained for their covariance."""
+    return max(FEWEST, min(A_NUMBER * p, MOST // p))
+
+
 def gaussian_weights(game: Game, models: int) -> Release:
     """Normal weights with the mean and the covariance of the game's shadow models (S2, Algorithms 2 and 3).
 
@@ -27,7 +32,7 @@ def gaussian_weights(game: Game, models: int) -> Release:
     one = game.trainer(game.net, game.deal(range(1)), seed=game.seed)
     origin = one.flat()  # (1, p) from which sums are taken, for their rounding
     p, tile = origin.shape[1], game.tile()
-    shadows = max(FEWEST, min(A_NUMBER * p, MOST // p))
+    shadows = covariance_models(p)
     random = generator(game.seed, "gaussian weights")
     total, drawn_total, mixed = (origin.new_zeros(shape) for shape in ((1, p), (models, 1), (models, p)))
     for start in range(0, shadows, tile):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -64,11 +64,14 @@ class Informed:
         if not self.label_known and self.parts is None and self.candidates is None:
             return None
         x, parts = cohort.own.x, self.parts
-        return Hints(
+        hints = Hints(
             labels=cohort.own.y if self.label_known else None,
             parts=None if parts is None else torch.where(parts.to(x.device), x, torch.nan),
-            candidates=None if self.candidates is None else line_up(cohort, pool, self.candidates, seed=seed),
         )
+        if self.candidates is None:
+            return hints
+        candidates, chances = line_up(cohort, pool, self.candidates, seed=seed)
+        return replace(hints, candidates=candidates, chances=chances)
 
     @classmethod
     def examples(cls) -> tuple[Informed, ...]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lostwax.attacks.candidates import candidates_in, choose, no_candidates
+from lostwax.attacks.candidates import candidates_in, choose, no_candidates, weighed
 from lostwax.attacks.prior_aware.scores import InnerProducts, LargestProducts, LogLikelihood, Observed, Score
 from lostwax.attacks.published_steps import PublishedSteps, models_at_a_time, no_steps
 from lostwax.trainers.clipping import clip_factor, slopes_along
@@ -58,10 +58,7 @@ class Chooser(NamedTuple):
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         """The candidate that the steps speak for most."""
         candidates = candidates_in(hints)  # (m, c, ...)
-        scores = self.scores(release, candidates)
-        if hints is not None and hints.chances is not None:
-            scores = scores + hints.chances.to(scores).log()
-        return choose(hints, scores)
+        return choose(hints, weighed(hints, self.scores(release, candidates)))
 
     def scores(self, release: Release, candidates: Records) -> Tensor:
         """(m, c) how the steps speak for each candidate, in nats."""
