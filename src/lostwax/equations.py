@@ -25,8 +25,10 @@ def rounding(equation: Stationary | Sums, table: Records, weight: Tensor, centre
     uncertain = r.abs()
     if isinstance(equation, Stationary):
         uncertain = uncertain + weight[:, None] * _sensitivity(equation, table)
-    away = f if centre is None else f - centre
-    return torch.finfo(f.dtype).eps * (uncertain.mT @ away.abs() + equation.total().abs())
+    away, total = f, equation.total().abs()
+    if centre is not None:
+        away, total = f - centre, total + total[:, -1:] * centre.abs()
+    return torch.finfo(f.dtype).eps * (uncertain.mT @ away.abs() + total)
 
 
 def _sensitivity(model: Stationary, table: Records) -> Tensor:
