@@ -43,23 +43,29 @@ def polish(model: Stationary, table: Records, weight: Tensor) -> Polished:
     theta = problem.start
     value, gradient = problem.value(theta), problem.gradient(theta)
     for iteration in range(ITERATIONS):
-        excess = problem.excess(theta, gradient)
+        noise = problem.rounding(theta)
+        excess = _excess(gradient, noise)
         if excess <= 1:
             return Polished(problem.model(theta), True, iteration)
-        step = problem.newton_step(theta, gradient)
+        step = problem.newton_step(theta, gradient, noise)
         slope, size = (gradient * step).sum(), 1.0
-        seen = -slope > TELLING * torch.finfo(value.dtype).eps * value.abs()  # else the value is rounding error itself
+        seen = -slope > TELLING * torch.finfo(value.dtype).eps * value.abs()  # else values no longer tell
         while size > 1e-9:
             candidate = theta + size * problem.uncentred(step)
             candidate_value, candidate_gradient = problem.value(candidate), problem.gradient(candidate)
-            descends = seen and candidate_value <= value + 1e-4 * size * slope
-            if descends or problem.excess(candidate, candidate_gradient) < excess / 2:
+            descends = candidate_value <= value + 1e-4 * size * slope
+            if descends if seen else _excess(candidate_gradient, noise) < excess / 2:
                 break
             size /= 2
         else:  # no step helps any more: at the optimum up to rounding, or stuck on a flat direction
             return Polished(problem.model(theta), excess <= NEARLY, iteration)
         theta, value, gradient = candidate, candidate_value, candidate_gradient
-    return Polished(problem.model(theta), problem.excess(theta, gradient) <= NEARLY, ITERATIONS)
+    return Polished(problem.model(theta), _excess(gradient, problem.rounding(theta)) <= NEARLY, ITERATIONS)
+
+
+def _excess(gradient: Tensor, rounding: Tensor) -> float:
+    """The largest coordinate of the gradient in units of its own rounding error; infinite where it is no number."""
+    return float((gradient.abs() / rounding).nan_to_num(nan=torch.inf).max())
 
 
 @dataclass(frozen=True)
@@ -129,10 +135,6 @@ class _Problem:
             total = total - total[:, -1:] * self.centre
         return r.mT @ (f - self.centre) - total
 
-    def excess(self, theta: Tensor, gradient: Tensor) -> float:
-        """The largest coordinate of the gradient in units of its own rounding error; infinite where it is no number."""
-        return float((gradient.abs() / self.rounding(theta)).nan_to_num(nan=torch.inf).max())
-
     def rounding(self, theta: Tensor) -> Tensor:
         """For each coordinate the size of a gradient that is nothing but rounding error, (c, D).
 
@@ -142,7 +144,7 @@ class _Problem:
         own = rounding(self.model(theta), self.table, self.weight, self.centre)
         return own + finfo.eps * self.penalties() * self.start.abs() + finfo.tiny
 
-    def newton_step(self, theta: Tensor, gradient: Tensor) -> Tensor:
+    def newton_step(self, theta: Tensor, gradient: Tensor, noise: Tensor) -> Tensor:
         """Minus the inverse Hessian times the gradient, in centred coordinates."""
         model = self.model(theta)
         outputs = model.outputs(self.table.x)
@@ -155,7 +157,7 @@ class _Problem:
         f = f - self.centre
         if theta.numel() <= DENSE_LIMIT:
             return self._dense_step(curvature, f, gradient)
-        return self._matrix_free_step(curvature, f, gradient, self.rounding(theta))
+        return self._matrix_free_step(curvature, f, gradient, noise)
 
     def _dense_step(self, curvature: Tensor, f: Tensor, gradient: Tensor) -> Tensor:
         c, width = gradient.shape
@@ -182,13 +184,13 @@ class _Problem:
         hessians[:, -1, -1] = 0
         return hessians + self.template.bias_ridge[:, None, None] * torch.outer(k, k)
 
-    def _matrix_free_step(self, curvature: Tensor, f: Tensor, gradient: Tensor, rounding: Tensor) -> Tensor:
+    def _matrix_free_step(self, curvature: Tensor, f: Tensor, gradient: Tensor, noise: Tensor) -> Tensor:
         """Conjugate gradients on the Newton equation, preconditioned by the Hessian's diagonal."""
         penalties = self.penalties()
         if self.template.bias is not None:
             penalties = penalties + self.template.bias_ridge[:, None] * self.centre.square()
         diagonal = (curvature.diagonal(dim1=1, dim2=2).mT @ f.square() + penalties).clamp_min(_tiny(f))
-        enough = 1e-2 * (gradient.abs() / rounding).max()
+        enough = 1e-2 * _excess(gradient, noise)
 
         def multiply(v: Tensor) -> Tensor:
             pushed = torch.einsum("nij,nj->ni", curvature, f @ v.mT)
@@ -201,7 +203,7 @@ class _Problem:
             image = multiply(direction)
             length = power / (direction * image).sum()
             step, rest = step + length * direction, rest - length * image
-            if (rest.abs() / rounding).max() <= enough:
+            if _excess(rest, noise) <= enough:
                 break
             scaled = rest / diagonal
             power, previous = (rest * scaled).sum(), power
