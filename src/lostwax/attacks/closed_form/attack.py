@@ -50,8 +50,7 @@ class ClosedForm:
     def leave_one_out(self, fitted: Fitted, games: Tensor, hints: Hints | None = None) -> Guess:
         """One released model, one adversary a row: rebuild each row of `games` from the model and all other rows."""
         labels = None if hints is None else hints.labels
-        equation = fitted.model if fitted.model is not None else fitted.sums[0]
-        size = max(1, GAMES_NUMBERS // equation.total().numel())
+        size = max(1, GAMES_NUMBERS // _numbers(fitted))
         parts = [
             _rebuild(fitted, games[start : start + size], None if labels is None else labels[start : start + size])
             for start in range(0, len(games), size)
@@ -128,6 +127,12 @@ def _admit(knowledge: Knowledge) -> _Prepared | str:
     if knowledge.prior.features is not None or knowledge.threat.known.features is not None:
         return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
     return _Prepared(knowledge.trainer, knowledge.threat.known)
+
+
+def _numbers(fitted: Fitted) -> int:
+    """How many a game takes."""
+    equations = [*fitted.sums, *([] if fitted.model is None else [fitted.model])]
+    return max([fitted.table.x.shape[1], *(equation.total().numel() for equation in equations)])
 
 
 def _rebuild(fitted: Fitted, games: Tensor, labels: Tensor | None) -> Guess:
