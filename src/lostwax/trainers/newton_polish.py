@@ -2,7 +2,7 @@
 
 Columns may differ in scale by many orders of magnitude, and each has its own rounding error. Steps are taken in
 coordinates that do not depend on units: features are counted from their mean, and the Hessian has a unit diagonal. The
-search ends when every coordinate of the gradient is at its own rounding error; one norm of all would hide small columns.
+search ends when every coordinate of the gradient is at its own rounding error: one norm of all would hide small ones.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class _Problem:
         return ridge if self.template.bias is None else torch.cat([ridge, self.template.bias_ridge[:, None]], 1)
 
     def penalised(self, v: Tensor) -> Tensor:
-        """The penalty's Hessian times v, in centred coordinates: that of ridge |W|^2 / 2 + bias_ridge (b' - W m)^2 / 2."""
+        """The Hessian of ridge |W|^2 / 2 + bias_ridge (b' - W m)^2 / 2 times v, in centred coordinates."""
         image = self.penalties() * self.uncentred(v)
         return image if self.template.bias is None else image - image[:, -1:] * self.centre
 
@@ -166,12 +166,15 @@ class _Problem:
         if (curvature == diagonal.diag_embed()).all():  # one problem per output, each with its own (D, D) Hessian
             hessians = torch.stack([f.mT @ (diagonal[:, i, None] * f) for i in range(c)])
             return _damped_solve(hessians + penalties, gradient)
-        hessian = torch.block_diag(*penalties)
+        hessian = f.new_zeros(c * width, c * width)
         size = max(1, BLOCK_NUMBERS // (c * width))
         for rows in (slice(start, start + size) for start in range(0, len(f), size)):  # (b, c D) numbers at a time
             for i in range(c):
                 weighted = (curvature[rows, i, :, None] * f[rows, None, :]).flatten(1)
                 hessian[i * width : (i + 1) * width] += f[rows].mT @ weighted  # (D, c D)
+        for i in range(c):
+            own = slice(i * width, (i + 1) * width)
+            hessian[own, own] += penalties[i]
         return _damped_solve(hessian[None], gradient.reshape(1, -1)).reshape(c, width)
 
     def _penalty_hessians(self) -> Tensor:

@@ -32,7 +32,8 @@ class ClosedForm:
     subtracted, one term of rank one is left: its last column is the residual r of the missing row, its other columns
     G = r f(x)^T, so  f(x) = r^T G / |r|^2,  and the residual gives the label (whose formula in Theorem 1 is misprinted:
     docs/closed_form.md). Without an intercept the last column is missing and the label must be known: Theorem 8, and
-    its like for other losses.
+    its like for other losses. With more features than rows the direction of the weights gives two more candidates, also
+    where no residual is left (`outside_span`).
     """
 
     def objection(self, knowledge: Knowledge) -> str | None:
@@ -131,8 +132,8 @@ def _admit(knowledge: Knowledge) -> _Prepared | str:
 
 def _numbers(fitted: Fitted) -> int:
     """How many a game takes."""
-    equations = [*fitted.sums, *([] if fitted.model is None else [fitted.model])]
-    return max([fitted.table.x.shape[1], *(equation.total().numel() for equation in equations)])
+    widths = [fitted.table.x.shape[1], *(sums.total().numel() for sums in fitted.sums)]
+    return max(widths if fitted.model is None else [*widths, fitted.model.total().numel()])
 
 
 def _rebuild(fitted: Fitted, games: Tensor, labels: Tensor | None) -> Guess:

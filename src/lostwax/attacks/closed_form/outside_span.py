@@ -130,7 +130,7 @@ class _Half:
             yield _Left(rows[0], outside, self._length(factor, noise), len(order) / (len(order) + noise))
 
     def _noise(self, square: Tensor, mean: Tensor, k: int) -> Tensor:
-        """Variance of a row over |expected row|^2, from k rows' mean squared length and the squared length of their mean.
+        """Variance of a row over |expected row|^2, from k rows: their mean square, and the square of their mean.
 
         Zero where the hull is meant: it has no origin, and the expected row may be as far from it as one likes.
         """
