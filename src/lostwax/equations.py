@@ -21,12 +21,22 @@ def unexplained(equation: Stationary | Sums, table: Records, weight: Tensor) -> 
 
 def rounding(equation: Stationary | Sums, table: Records, weight: Tensor, centre: Tensor | None = None) -> Tensor:
     """The size of what rounding alone can leave unexplained, (c, d + 1), with features counted from `centre`."""
-    r, f = equation.factors(table, weight)
-    uncertain = r.abs()
+    _, f = equation.factors(table, weight)
+    away, total = f, equation.total().abs()
+    if centre is not None:
+        away, total = f - centre, total + total[:, -1:] * centre.abs()
+    return torch.finfo(f.dtype).eps * (uncertain(equation, table, weight).mT @ away.abs() + total)
+
+
+def uncertain(equation: Stationary | Sums, table: Records, weight: Tensor) -> Tensor:
+    """How much a relative error of one in all that it is computed from would move each row's r, (n, c).
+
+    A residual is a difference of numbers that may be far larger: where a model fits its rows, it is rounding error.
+    """
+    r, _ = equation.factors(table, weight)
     if isinstance(equation, Stationary):
-        uncertain = uncertain + weight[:, None] * _sensitivity(equation, table)
-    away = f if centre is None else f - centre
-    return torch.finfo(f.dtype).eps * (uncertain.mT @ away.abs() + equation.total().abs())
+        return r.abs() + weight[:, None] * _sensitivity(equation, table)
+    return r.abs()
 
 
 def _sensitivity(model: Stationary, table: Records) -> Tensor:

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
-from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from lostwax.adapters.sklearn import read
 from lostwax.trainers import newton_polish
 from lostwax.trainers.newton_polish import polish
+from lostwax.types import Records
 
 TIGHT = {"tol": 1e-12, "max_iter": 100_000}
 MODELS = [
@@ -59,6 +60,26 @@ def test_collinear_columns_do_not_stop_it():
     assert polish(fitted.model, fitted.table, fitted.weight).converged
 
 
+@pytest.mark.parametrize("limit", [3_000, 1], ids=["dense", "matrix-free"])
+@pytest.mark.parametrize("loss", [LogisticRegression(C=np.inf), LinearRegression()], ids=["logistic", "squares"])
+def test_units_and_origins_of_columns_change_nothing(loss, limit, monkeypatch):
+    """Without a penalty the optimum in other units is the same one; each column to its own relative precision."""
+    monkeypatch.setattr(newton_polish, "DENSE_LIMIT", limit)
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(200, 7))
+    signal = Z @ rng.normal(size=7) / 2 + rng.normal(size=200)
+    y = signal if isinstance(loss, LinearRegression) else (signal > 0).astype(int)
+    scale, offset = 10.0 ** np.arange(-9, 10, 3), np.array([0, 1e3, 30, 1, 0, 1e4, 5])
+    fitted = read(loss.fit(Z, y), (Z, y))
+    plain = polish(fitted.model, fitted.table, fitted.weight)
+    table = Records(torch.from_numpy((Z + offset) * scale), fitted.table.y)
+    start = replace(fitted.model, weight=torch.zeros(1, 7).double(), bias=torch.zeros(1).double())
+    other = polish(start, table, fitted.weight)
+    assert plain.converged
+    assert other.converged
+    torch.testing.assert_close(other.model.weight * scale, plain.model.weight, rtol=1e-9, atol=0)
+
+
 def test_separable_classes_have_no_optimum():
     X = np.array([[-2.0], [-1.0], [1.0], [2.0]])
     y = np.array([0, 0, 1, 1])
@@ -69,6 +90,6 @@ def test_separable_classes_have_no_optimum():
 @pytest.mark.parametrize("scale", [float("inf"), float("nan"), 1e308])
 def test_a_curvature_beyond_all_numbers_ends_the_search(scale):
     hessians = scale * torch.tensor([[[1.0, 2.0], [2.0, 1.0]]], dtype=torch.float64)
-    step = newton_polish._damped_solve(hessians, torch.zeros(1, 2).double(), torch.ones(1, 2).double())
+    step = newton_polish._damped_solve(hessians, torch.ones(1, 2).double())
     assert step.shape == (1, 2)
     assert step.eq(0).all()

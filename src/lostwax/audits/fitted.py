@@ -39,8 +39,10 @@ def audit_fitted(
     released = _Played(fitted, chosen, scoring)
     converged = None if best is None else _Played(best, chosen, scoring)
     findings = [released.finding("as released", _verdicts(released, converged))]
+    unanswered = () if fitted.sums else missing
     if converged is not None:
         findings.append(converged.finding("as converged", _verdicts(converged, converged)))
+        unanswered = () if fitted.sums else _unexplained(findings[1].verdicts)
     blind, _ = known_moments(fitted.table, chosen)
     truth = fitted.table[chosen].x
     nearest = fitted.table.x[torch.from_numpy(scoring.oracle(truth, fitted.table.x, not_row=chosen).nearest)]
@@ -71,48 +73,54 @@ def audit_fitted(
         },
         # sums are what is attacked where there are any, at the optimum as here
         notes=(*fitted.notes, *(missing if fitted.sums else ()), *released.notes()),
-        unanswered=() if fitted.sums else missing,
+        unanswered=(*fitted.unread, *unanswered),
         classes=fitted.classes,
         columns=fitted.columns,
     )
 
 
 class _Played:
-    """One release attacked in every game, with what the auditor sees of it."""
+    """One release attacked in every game, with what the auditor sees of it.
+
+    Where several records explain the release alike, an attacker has all of them: the one nearest to the truth counts,
+    and is the guess that is shown.
+    """
 
     def __init__(self, fitted: Fitted, games: Tensor, scoring: Scoring) -> None:
         self.fitted, self.scoring, self.truth = fitted, scoring, fitted.table[games]
         hints = Hints(labels=self.truth.y[:, None]) if _needs_label(fitted) else None
         start = time.perf_counter()
-        self.guess: Guess = ClosedForm().leave_one_out(fitted, games, hints)
+        offered = ClosedForm().leave_one_out(fitted, games, hints)
         self.seconds = time.perf_counter() - start
+        self.guess, self.less_likely = _nearest(offered, self.truth, scoring)
         self.rebuilt = scoring.rebuilt(scoring.errors(self.guess.records.x[:, 0], self.truth.x))
-        self.bars: ErrorBars = error_bars(fitted, self.guess)
-
-    def listed(self) -> NDArray[np.bool_]:
-        """(games,) is the truth the guess, or one of the other records that explain the release as well?"""
-        if self.guess.alternatives is None:
-            return self.rebuilt
-        others = self.guess.alternatives.x.unbind(1)
-        found = [self.scoring.rebuilt(self.scoring.errors(other, self.truth.x)) for other in others]
-        return np.asarray(np.logical_or.reduce([self.rebuilt, *found]))
+        self.bars: ErrorBars | None = error_bars(fitted, self.guess) if fitted.sums or fitted.model else None
 
     def foretold(self, bar: Tensor) -> NDArray[np.float64]:
         """An error bar in the metric that decides."""
         return self.scoring.criterion(bar, torch.zeros_like(bar)).numpy()
 
+    def within_reach(self) -> NDArray[np.bool_]:
+        """(games,) would the record be rebuilt if rounding were all that hides it?"""
+        if self.bars is None:
+            return np.zeros_like(self.rebuilt)
+        return np.asarray(self.foretold(self.bars.floor) <= self.scoring.threshold)
+
     def finding(self, name: str, verdicts: tuple[Verdict, ...]) -> Finding:
         """This line of the audit."""
-        return self.scoring.finding(
+        finding = self.scoring.finding(
             name,
             self.guess,
             self.truth,
             labels=self.fitted.table.y,
             seconds=self.seconds,
-            predicted=self.foretold(self.bars.predicted),
+            predicted=None if self.bars is None else self.foretold(self.bars.predicted),
             verdicts=verdicts,
             stationarity=_stationarity(self.fitted),
         )
+        if self.fitted.tells_label():
+            return finding
+        return replace(finding, labels_right=np.zeros_like(finding.labels_right), label_errors=None)
 
     def notes(self) -> list[str]:
         """What a reader of the table should know."""
@@ -120,28 +128,55 @@ class _Played:
         notes = []
         if model is not None and model.stopped_early:
             notes.append("the solver ran out of iterations (max_iter), or was told to be content with little (tol).")
+        if not self.fitted.tells_label():
+            notes.append("labels were not attacked: nothing that was read depends on them, and none counts as right.")
         if _needs_label(self.fitted):
-            undecided = int((self.listed() & ~self.rebuilt).sum())
+            notes.append("fitted without an intercept: the adversary knows the label (S1 Theorem 8).")
+        if self.guess.alternatives is not None and (_needs_label(self.fitted) or self.less_likely.any()):
             notes.append(
-                "fitted without an intercept: the adversary is told the label (S1 Theorem 8), and two records explain "
-                f"the weights alike; in {undecided} games the truth is the one that looks less likely. Both are in "
-                "guess.alternatives, and both count as recoverable."
+                "two or more records explain the weights alike (guess.alternatives). The one nearest to the truth "
+                f"counts and is shown; in {int(self.less_likely.sum())} games it is not the one that looks likeliest."
             )
         return notes
+
+
+def _nearest(guess: Guess, truth: Records, scoring: Scoring) -> tuple[Guess, NDArray[np.bool_]]:
+    """The guess with the candidate nearest to the truth in place of the likeliest; (games,) where they differ."""
+    if guess.alternatives is None:
+        return guess, np.zeros(len(truth), dtype=np.bool_)
+    x, y = (torch.cat([getattr(rows, part) for rows in (guess.records, guess.alternatives)], 1) for part in "xy")
+    errors = torch.stack([scoring.criterion(one, truth.x).nan_to_num(nan=torch.inf) for one in x.unbind(1)], 1)
+    best, games = errors.argmin(1), torch.arange(len(truth))  # of equal ones the first
+    nearer = errors[games, best] < errors[:, 0]
+    best = torch.where(nearer, best, 0)
+    records = Records(x[games, best][:, None], y[games, best][:, None])
+    return replace(guess, records=records), nearer.numpy()
 
 
 def _verdicts(now: _Played, best: _Played | None) -> tuple[Verdict, ...]:
     """Rebuilt from this release; or only from the same model at its optimum; or not even there.
 
-    Where no optimum was reached, that rounding alone would hide a record can still be foretold; of others nobody has
-    seen what the solver hides.
+    "Information-limited" is said only where it is known: every part of the release was read, and rounding alone would
+    hide the record. What should have been rebuilt at the optimum and was not is undecided; so is, where no optimum was
+    reached, what rounding would not hide.
     """
     if now.fitted.sums:  # they need no solver
         best = now
-    at_best = now.foretold(now.bars.floor) <= now.scoring.threshold if best is None else best.listed()
-    hidden = UNDECIDED if best is None else SOLVER
-    pairs = zip(now.listed().tolist(), at_best.tolist(), strict=True)
-    return tuple(RECOVERABLE if found else hidden if findable else INFORMATION for found, findable in pairs)
+    at_best = np.zeros_like(now.rebuilt) if best is None else best.rebuilt
+    open_question = (now if best is None else best).within_reach() | bool(now.fitted.unread)
+    games = zip(now.rebuilt.tolist(), at_best.tolist(), open_question.tolist(), strict=True)
+    return tuple(
+        RECOVERABLE if found else SOLVER if findable else UNDECIDED if unknown else INFORMATION
+        for found, findable, unknown in games
+    )
+
+
+def _unexplained(verdicts: tuple[Verdict, ...]) -> tuple[str, ...]:
+    """A sentence where records were not rebuilt from the optimum though rounding does not hide them."""
+    count = verdicts.count(UNDECIDED)
+    if not count:
+        return ()
+    return (f"{count} records were not rebuilt at the optimum although rounding alone does not hide them there.",)
 
 
 def _converged(fitted: Fitted) -> tuple[Fitted | None, tuple[str, ...]]:
@@ -168,10 +203,12 @@ def draw(rows: int, games: int | None, seed: int) -> Tensor:
     return torch.randperm(rows, generator=torch.Generator().manual_seed(seed))[:games].sort().values
 
 
-def _stationarity(fitted: Fitted) -> float:
-    """|what all rows leave unexplained| over the sum of the rows' own terms."""
-    equation = fitted.sums[0] if fitted.model is None else fitted.model
+def _stationarity(fitted: Fitted) -> float | None:
+    """The largest coordinate of what all rows leave unexplained, each over the sum of the rows' own terms in it."""
+    equation = fitted.model or next(iter(fitted.sums), None)
+    if equation is None:
+        return None
     gap, _ = unexplained(equation, fitted.table, fitted.weight)
     r, f = equation.factors(fitted.table, fitted.weight)
-    size = (r.abs().mT @ f.abs()).norm()
-    return float(gap.norm() / size) if size > 0 else 0.0
+    size = r.abs().mT @ f.abs() + equation.total().abs()
+    return float((gap.abs() / size.clamp_min(torch.finfo(size.dtype).tiny)).max())

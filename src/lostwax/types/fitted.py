@@ -100,12 +100,17 @@ class Fitted:
     name: str
     table: Records  # x (n, d), y (n,) class numbers or targets, or (n, targets)
     weight: Tensor  # (n,) sample weights, ones by default; an adversary is taken to know them
-    model: Stationary | None  # the linear model; None for naive Bayes, whose sums say it all
+    model: Stationary | None  # the linear model; None where there is none (naive Bayes has sums), or it was not read
     sums: tuple[Sums, ...] = ()
     extremes: tuple[Extremes, ...] = ()
     classes: tuple[object, ...] = ()  # the user's own names of class numbers 0, 1, ...
     columns: tuple[str, ...] = ()  # ... and of the features; empty where the data brings none
     notes: tuple[str, ...] = ()  # what a report should say about how the model was read
+    unread: tuple[str, ...] = ()  # parts of the release that were not audited, each with the reason, as sentences
+
+    def tells_label(self) -> bool:
+        """Whether anything that was read depends on the label."""
+        return self.model is not None or any(sums.by_label for sums in self.sums)
 
 
 def _with_ones(features: Tensor) -> Tensor:

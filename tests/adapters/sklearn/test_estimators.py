@@ -1,10 +1,15 @@
 """Every covered estimator, on real data, at its optimum: the equation we read must be the one scikit-learn solves."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
+from sklearn.decomposition import PCA
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_selection import SelectKBest
 from sklearn.linear_model import (
     GammaRegressor,
     LinearRegression,
@@ -20,7 +25,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 
 import lostwax as lw
 from lostwax.adapters.sklearn import read
@@ -278,3 +283,65 @@ def test_two_rows_and_one_game():
     X, y = np.array([[0.0, 1.0], [2.0, 5.0]]), np.array([0.0, 1.0])
     assert lw.audit(Ridge().fit(X, y), (X, y)).findings[0].rebuilt.all()
     assert len(lw.audit(Ridge().fit(X, y), (X, y), games=1).games) == 1
+
+
+UNREAD = [
+    (make_pipeline(StandardScaler(), PCA(5), LogisticRegression()), r"PCA .*and LogisticRegression were not audited"),
+    (make_pipeline(StandardScaler(), RandomForestClassifier(5)), "RandomForestClassifier was not audited"),
+    (make_pipeline(StandardScaler(), SVC()), r"SVC was not audited.*stores its support vectors"),
+    (make_pipeline(PCA(5), LogisticRegression()), r"PCA \(but for its mean\) and LogisticRegression were not audited"),
+    (make_pipeline(StandardScaler(), SelectKBest(k=5), GaussianNB()), "SelectKBest and GaussianNB were not audited"),
+    (make_pipeline(StandardScaler(), LinearSVC(loss="hinge")), "LinearSVC was not audited.*loss='hinge'"),
+    (GridSearchCV(make_pipeline(StandardScaler(), SVC()), {"svc__C": [1.0]}, cv=2), "SVC was not audited"),
+]
+
+
+@pytest.mark.parametrize(("model", "words"), UNREAD, ids=lambda value: type(value).__name__)
+@pytest.mark.filterwarnings("ignore")
+def test_what_can_be_read_of_a_pipeline_is_judged_and_the_rest_is_listed(model, words):
+    X, y = load_breast_cancer(return_X_y=True)
+    names = np.array(["malignant", "benign"])[y]
+    audit = lw.audit(clone(model).fit(X, names), (X, names))
+    assert audit.findings[0].rebuilt.all()
+    assert audit.errors.max() < 1e-9
+    (unanswered,) = audit.unanswered
+    assert re.search(words, unanswered)
+    assert not audit.findings[0].labels_right.any()  # a blind guess, right for most, is not presented as recovered
+    assert any("labels were not attacked" in note for note in audit.notes)
+    assert audit.classes == ("benign", "malignant")
+
+
+def test_extremes_in_front_of_a_model_that_was_not_read():
+    X, y = load_wine(return_X_y=True)
+    audit = lw.audit(make_pipeline(MinMaxScaler(), RandomForestClassifier(5)).fit(X, y), (X, y))
+    blind = audit.baselines["blind guess (mean of the known)"][audit.metric]
+    assert (audit.errors <= blind + 1e-12).all()
+    assert (audit.errors < blind).sum() > 10
+    assert {str(verdict) for verdict in audit.verdicts} == {"undecided"}
+    assert "RandomForestClassifier was not audited" in audit.unanswered[0]
+
+
+def test_a_scaler_alone():
+    X, y = load_wine(return_X_y=True)
+    for model in (StandardScaler(), make_pipeline(StandardScaler(), "passthrough"), PCA(2)):
+        audit = lw.audit(clone(model).fit(X), (X, y.astype(float)))
+        assert audit.findings[0].rebuilt.all()
+        assert audit.findings[0].label_errors is None
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_scaler_with_sample_weights_in_front_of_what_is_not_read(weighted):
+    X, y = load_wine(return_X_y=True)
+    weight = np.random.default_rng(0).uniform(0.1, 5.0, len(y))
+    scaler = StandardScaler().fit(X, sample_weight=weight if weighted else None)
+    model = RandomForestClassifier(5).fit(scaler.transform(X), y, weight)
+    audit = lw.audit(make_pipeline(scaler, model), (X, y), sample_weight=weight)
+    assert audit.errors.max() < 1e-6
+
+
+def test_a_public_scaler_in_front_of_what_is_not_read_is_refused():
+    X, y = load_wine(return_X_y=True)
+    scaler = StandardScaler().fit(np.random.default_rng(0).normal(X.mean(0), 2 * X.std(0), (1_000, 13)))
+    model = RandomForestClassifier(5).fit(scaler.transform(X), y)
+    with pytest.raises(TypeError, match="does not apply to RandomForestClassifier"):
+        lw.audit(make_pipeline(scaler, model), (X, y))

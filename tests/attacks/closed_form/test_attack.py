@@ -116,7 +116,8 @@ def test_the_likelier_candidate_is_chosen_by_volume_too():
     model = Stationary(weight, None, SquaredError(), torch.zeros(1), torch.zeros(1), zero, one)
     missing = model.loss.residual(model.outputs(x), y)[:, :, None] * x[:, None, :]
     prior = zero.expand(2_000, 4), one.expand(2_000, 4)
-    guess = attack._without_intercept(model, missing, y[:, None], torch.ones(2_000).double(), *prior)
+    noise = torch.zeros(2_000, dtype=torch.float64)
+    guess = attack._without_intercept(model, missing, y[:, None], noise + 1, *prior, noise).guess()
     right = (guess.records.x[:, 0] - x).abs().amax(1) < 1e-6
     smaller = guess.alternatives.x.norm(dim=-1).argmin(1)
     blind = (guess.alternatives.x[torch.arange(2_000), smaller] - x).abs().amax(1) < 1e-6

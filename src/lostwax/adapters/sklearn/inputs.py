@@ -121,6 +121,17 @@ def class_numbers(y: np.ndarray[Any, np.dtype[Any]], classes: np.ndarray[Any, np
     return torch.from_numpy(np.searchsorted(classes, y)).long()
 
 
+def any_labels(y: np.ndarray[Any, np.dtype[Any]]) -> tuple[Tensor, tuple[object, ...]]:
+    """Labels of a model that was not read: numbers as they are, everything else as classes with their names."""
+    if y.dtype.kind == "f" or (y.ndim > 1 and y.dtype.kind in "iub"):
+        return torch.from_numpy(_numbers(y, "y")), ()
+    if y.ndim > 1:
+        raise ValueError(f"audit: expected y with one class label a record, got shape {y.shape}.")
+    names = sorted(set(y.tolist()), key=str) if y.dtype.kind == "O" else np.unique(y).tolist()
+    numbers = {name: number for number, name in enumerate(names)}
+    return torch.tensor([numbers[name] for name in y.tolist()]), tuple(names)
+
+
 def regression_targets(y: np.ndarray[Any, np.dtype[Any]], outputs: int) -> Tensor:
     """Targets as float64, one column an output where there are several."""
     values = torch.from_numpy(_numbers(y, "y"))

@@ -1,4 +1,4 @@
-"""Scalers in front of a model: the affine map they apply, and what they publish about the rows they were fitted on."""
+"""Steps in front of a model: the affine map of a scaler, and what a step publishes about the rows it was fitted on."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from sklearn.decomposition import PCA, IncrementalPCA
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from torch import Tensor
 
 from lostwax.adapters.sklearn.inputs import published
 from lostwax.types import Extremes, Sums
 
+CENTRED = (PCA, IncrementalPCA)  # steps that publish the mean of their inputs
 AGREES = 1e-9  # of a column's spread: the scaler was fitted on this very table
 NEARLY = 0.05  # of the difference that another sample of the same size would show: fitted on almost this table
 
@@ -31,46 +33,58 @@ class Scaling:
         return replace(sums, totals=sums.totals * self.scale + sums.counts[:, None] * self.shift)
 
 
-def read_scalers(scalers: list[Any], x: Tensor, weight: Tensor) -> Scaling:
-    """Compose the scalers. One that was not fitted on this table is public knowledge and gives nothing away."""
+def read_scalers(steps: list[Any], x: Tensor, weight: Tensor) -> tuple[Scaling, list[Any]]:
+    """Compose the leading scalers; and the steps from the first one on that is none.
+
+    A scaler that was not fitted on this table is public knowledge and gives nothing away. Of the first step that is no
+    scaler, a mean of its inputs is read all the same, where it publishes one.
+    """
     scaling = Scaling(torch.zeros_like(x[0]), torch.ones_like(x[0]))
-    for scaler in scalers:
-        if isinstance(scaler, StandardScaler):
-            scaling = _standard(scaler, scaling, x, weight)
-        elif isinstance(scaler, MinMaxScaler):
-            scaling = _min_max(scaler, scaling, x)
+    for place, step in enumerate(steps):
+        if isinstance(step, StandardScaler):
+            scaling = _standard(step, scaling, x, weight)
+        elif isinstance(step, MinMaxScaler):
+            scaling = _min_max(step, scaling, x)
         else:
-            raise ValueError(
-                f"audit: the closed form cannot look behind {type(scaler).__name__} in a Pipeline; it can behind "
-                "StandardScaler and MinMaxScaler. Audit the steps after it: transform X first, and pass the last step."
-            )
-    return scaling
+            return _with_mean(step, scaling, x, weight) if isinstance(step, CENTRED) else scaling, steps[place:]
+    return scaling, []
+
+
+def _with_mean(step: Any, before: Scaling, x: Tensor, weight: Tensor) -> Scaling:
+    """The mean that PCA takes of its inputs."""
+    sums, notes = _mean_of(step, before, x, weight)
+    return replace(before, sums=sums, notes=notes)
 
 
 def _standard(scaler: Any, before: Scaling, x: Tensor, weight: Tensor) -> Scaling:
     sums, notes = before.sums, before.notes
     if scaler.mean_ is not None:
-        mean = torch.from_numpy(published(scaler, "mean_"))
-        fitted_with = _weights_of(mean, float(torch.as_tensor(scaler.n_samples_seen_).max()), before, x, weight)
-        if fitted_with is None:
-            notes = (*notes, "StandardScaler was not fitted on this table and is taken as public.")
-        else:
-            count = fitted_with.sum()[None]
-            weighted = not bool((fitted_with == 1).all())
-            own = Sums("StandardScaler's mean", mean[None] * count, count, by_label=False, weighted=weighted)
-            sums = (*sums, before.unscaled(own))
-            notes = (
-                *notes,
-                "StandardScaler's mean was taken with the secret row and gives it away by itself (n * mean - sum of "
-                "the known rows), whatever the model behind it does. Fit the scaler on public data.",
-            )
+        sums, notes = _mean_of(scaler, before, x, weight)
     centre = torch.from_numpy(scaler.mean_) if scaler.with_mean else torch.zeros_like(x[0])
     spread = torch.from_numpy(published(scaler, "scale_")) if scaler.with_std else torch.ones_like(x[0])
     return _after(before, centre, spread, sums, before.extremes, notes)
 
 
-def _weights_of(mean: Tensor, count: float, before: Scaling, x: Tensor, weight: Tensor) -> Tensor | None:
-    """The weights under which the scaler's mean is this table's mean: ones, the sample weights, or none at all."""
+def _mean_of(step: Any, before: Scaling, x: Tensor, weight: Tensor) -> tuple[tuple[Sums, ...], tuple[str, ...]]:
+    """The sums and notes so far, and what the step's `mean_` adds to them."""
+    name = type(step).__name__
+    mean = torch.from_numpy(published(step, "mean_"))
+    seen = getattr(step, "n_samples_seen_", getattr(step, "n_samples_", len(x)))
+    fitted_with = _weights_of(name, mean, float(torch.as_tensor(seen).max()), before, x, weight)
+    if fitted_with is None:
+        return before.sums, (*before.notes, f"{name} was not fitted on this table and is taken as public.")
+    count = fitted_with.sum()[None]
+    weighted = not bool((fitted_with == 1).all())
+    own = Sums(f"{name}'s mean", mean[None] * count, count, by_label=False, weighted=weighted)
+    note = (
+        f"{name}'s mean was taken with the secret row and gives it away by itself (n * mean - sum of the known rows), "
+        "whatever the model behind it does. Fit it on public data."
+    )
+    return (*before.sums, before.unscaled(own)), (*before.notes, note)
+
+
+def _weights_of(name: str, mean: Tensor, count: float, before: Scaling, x: Tensor, weight: Tensor) -> Tensor | None:
+    """The weights under which a step's mean is this table's mean: ones, the sample weights, or none at all."""
     rows = (x - before.shift) / before.scale
     spread = rows.std(0, correction=0) + 1e-6 * rows.abs().amax(0) + 1e-300
     for candidate in (torch.ones_like(weight), weight):
@@ -79,7 +93,7 @@ def _weights_of(mean: Tensor, count: float, before: Scaling, x: Tensor, weight: 
             return candidate
         if count == len(x) and gap < NEARLY * (2 / len(x)) ** 0.5:
             raise ValueError(
-                "audit: StandardScaler was fitted on almost this data (X), but not on it: some rows differ. "
+                f"audit: {name} was fitted on almost this data (X), but not on it: some rows differ. "
                 "Pass the very rows, and the sample_weight, that it was fitted on."
             )
     return None

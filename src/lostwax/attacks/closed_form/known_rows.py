@@ -36,6 +36,16 @@ def moments(known: Records) -> tuple[Tensor, Tensor]:
     return mean, known.x.std(0, correction=0, keepdim=True) if len(known) > 1 else torch.full_like(mean, torch.inf)
 
 
+def known_label(table: Records, games: Tensor) -> Tensor:
+    """A blind guess at the label: the most frequent class of the known rows, or their mean target, (games, ...)."""
+    y = table.y
+    if y.is_floating_point():
+        rows = Records(y.reshape(len(y), -1), y)
+        return known_moments(rows, games)[0].reshape(len(games), *y.shape[1:])
+    counts = torch.bincount(y) - torch.nn.functional.one_hot(y[games], int(y.max()) + 1)  # (games, classes)
+    return counts.argmax(1)
+
+
 def known_extremes(table: Records, games: Tensor) -> tuple[Tensor, Tensor]:
     """Smallest and largest value of each column over the rows known in each game, (games, d) twice."""
     low = _exclusive_minimum(table.x)[games]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
+from lostwax.equations import uncertain
 from lostwax.types import Records, Stationary, Sums
 
 BLOCK_NUMBERS = 4_000_000  # numbers held at a time: 32 MB in float64
@@ -45,10 +46,10 @@ def missing_rows(
 
 
 def known_rounding(equation: Stationary | Sums, table: Records, weight: Tensor, games: Tensor) -> Tensor:
-    """The rounding error in the missing residual r of each game: eps times the sum of the known |r|, (games,)."""
-    r, _ = equation.factors(table, weight)
-    size: Tensor = vector_norm(_exclusive(r.abs())[games], dim=-1)
-    return torch.finfo(r.dtype).eps * size
+    """The rounding error in the missing residual r of each game: that of the known rows' residuals, (games,)."""
+    known = _exclusive(uncertain(equation, table, weight))[games]  # (games, c)
+    size: Tensor = vector_norm(known, dim=-1)
+    return torch.finfo(known.dtype).eps * size
 
 
 def _exclusive(terms: Tensor) -> Tensor:
