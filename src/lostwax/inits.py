@@ -237,7 +237,10 @@ class FromNet:
                 f"net: training starts from the net's own weights, and {wrong[0]} holds NaN or infinite numbers. Load "
                 "finite weights, or name a start, init=lw.inits.LeCunNormal()."
             )
-        return {name: _for_all(value.double(), torch.as_tensor(numbers)) for name, value in start.items()}
+        return {
+            name: _for_all(value.to(torch.float64, copy=True), torch.as_tensor(numbers))
+            for name, value in start.items()
+        }
 
 
 @final

@@ -104,7 +104,9 @@ class DPSGD(Stepwise):
                 added, scale = next(noise), self.clip * self.noise_multiplier
                 slope = {name: torch.add(value, added[name], alpha=scale) for name, value in slope.items()}
             slope = {name: value.div_(expected) for name, value in slope.items()}
-            published = Step(number, state.params, slope, None if drawn is None else drawn[:, : len(cohort.shared)])
+            # a copy: a slice would lead back to whether the secrets were drawn
+            known = None if drawn is None else drawn[:, : len(cohort.shared)].clone()
+            published = Step(number, state.params, slope, known)
             lr = self.lr * self.schedule(number, self.steps)
             state = descend(state, slope, lr, self.momentum, self.weight_decay)
             yield published, state
