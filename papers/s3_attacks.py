@@ -123,7 +123,13 @@ def noise_like(pool: Records) -> Records:
 def victim(setting: Setting, bench: Bench) -> tuple[lw.DPSGD, float]:
     """The trainer, at the learning rate with the best mean accuracy of a few models, and that accuracy."""
     private = lw.DPSGD.for_epsilon(
-        setting.epsilon, DELTA, steps=setting.steps, sample_rate=setting.rate, clip=setting.clip, tf32=True
+        setting.epsilon,
+        DELTA,
+        steps=setting.steps,
+        sample_rate=setting.rate,
+        clip=setting.clip,
+        init=lw.inits.LeCunNormal(),
+        tf32=True,
     )
     net, known = lw.nets.mlp(784, setting.width, 10), bench.known[: setting.known]
     cohort = lw.Informed(known).deal(bench.pool, 4, seed=0)

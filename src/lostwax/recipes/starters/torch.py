@@ -5,6 +5,8 @@
 It runs as it is, on handwritten digits: less than a minute. The lines marked <- are for your own net and data.
 """
 
+import torch
+
 import lostwax as lw
 
 # Records are tensors x (n, ...) and y (n,): lw.Records(x, y), lw.records.folder("images/"), lw.records.npz(...), ...
@@ -14,11 +16,13 @@ everything = lw.records.digits()  # <- your records
 # prior: records like the secret ones, that the attack may learn from. secrets: one a game, never shown to the attack.
 known, prior, secrets = everything.split(100, 250, 200, seed=0)  # <- your sizes
 
-# The net, untrained: for every game a victim is trained anew, on the known records and a secret one.
+# The net as training starts: for every game a victim is trained anew from its weights, on the known records and a secret
+# one. Load pretrained weights here: lw.load_weights(net, "weights.safetensors"). Fresh ones are random, hence the seed.
+torch.manual_seed(0)
 net = lw.nets.mlp(64, 8, 10)  # <- any nn.Module with one output a class
 
 # How it is trained: lw.GD, lw.SGD, lw.Adam, lw.AdamW, or a training function of your own, lw.OwnTraining(train).
-# To start from published weights: init=lw.inits.Given(lw.load_weights(net, "weights.safetensors").state_dict())
+# Where each training draws a start of its own: init=lw.inits.TorchDefault(seed=None)
 trainer = lw.GD(lr=0.2, momentum=0.9, steps=30)  # <- your way of training
 
 threat = lw.Informed(known)
