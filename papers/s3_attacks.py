@@ -180,7 +180,7 @@ def gram(
     trainer: lw.DPSGD, net: torch.nn.Module, cohort: Cohort, candidates: Records, seed: int
 ) -> NDArray[np.float64]:
     """(m, c, c) sum_t <g_i, g_j> / (C sigma)^2 of the candidates' clipped gradients."""
-    ours = Architecture.of(net, candidates.x.device, trainer.dtype)
+    ours = Architecture.of(net, candidates.x.device, trainer.computes_in(net))
     total: Tensor = torch.zeros(1, device=candidates.x.device)
     for step in trainer.transcript(net, cohort, seed=seed):
         gradients = record_gradients(ours, trainer.loss, dict(step.params), (candidates.x, candidates.y))

@@ -136,7 +136,9 @@ def reachable(thing):
     Attributes, closures, defaults, bound objects, partial arguments, frames of generators, callbacks of weak
     references.
     """
-    modules = {id(part) for module in list(sys.modules.values()) for part in (module, getattr(module, "__dict__", None))}
+    modules = {
+        id(part) for module in list(sys.modules.values()) for part in (module, getattr(module, "__dict__", None))
+    }
     seen, ahead = {}, [thing]
     while ahead:
         one = ahead.pop()
@@ -178,9 +180,7 @@ class Cheats:
         self.bound = records.matches
 
 
-@pytest.mark.parametrize(
-    "way", ["in_a_closure", "in_a_default", "in_a_partial", "in_a_frame", "in_a_view", "bound"]
-)
+@pytest.mark.parametrize("way", ["in_a_closure", "in_a_default", "in_a_partial", "in_a_frame", "in_a_view", "bound"])
 def test_the_walk_finds_what_leads_to_a_record(way, parts):
     _, _, secrets = parts
     cheats = Cheats(secrets)

@@ -94,7 +94,7 @@ def test_a_forgotten_weight_decay_is_refused(small):
     """A miss of 1e-3 of the way is small beside the way, and not beside what one of 76 records changes."""
     net, made, table = small
     assert audited(net, made, table).findings[0].rebuilt.all()
-    with pytest.raises(ValueError, match="of what one record changes in the weights, and 0.02 is allowed"):
+    with pytest.raises(ValueError, match="of what one record changes in the weights, and"):
         audited(net, replace(made, weight_decay=0.0), table)
 
 
@@ -111,7 +111,7 @@ def test_a_miss_that_hides_records_leaves_the_audit_undecided(small):
 
 def test_the_released_weights_are_not_the_start(released):
     net, _, table = released
-    with pytest.raises(ValueError, match="GD starts from the released weights themselves. Name the weights"):
+    with pytest.raises(ValueError, match="GD starts from the released weights themselves"):
         lw.audit(net, table, trainer=GD(lr=LR, momentum=0.9, steps=STEPS), games=1)
 
 

@@ -112,7 +112,7 @@ WILD = {torch.float32: [1e-40, 1e-25, 1e10, 1e20, 1e30, 3e38], torch.float64: [1
 def test_a_wild_record_counts_for_no_more_than_the_clip(make, dtype, clip, loss):
     """Records whose squares overflow, or whose gradient does: the sum stays finite, and each share within C."""
     module = make()
-    net, exact, batch, one = game(module)
+    _, exact, batch, one = game(module)
     params = {name: value.to(dtype) for name, value in exact.items()}
     for size in WILD[dtype]:
         ((x, y),) = batch.shared

@@ -276,7 +276,10 @@ def test_numbers_that_overflow_do_not_tell_the_record(module, size):
     ours = Cohort(games.shared.to(torch.float32), Records(x, games.own.y), games.index)
     trainer = DPSGD(lr=1.0, clip=1.0, noise_multiplier=50.0, steps=3)
     release = trainer(module, ours, seed=0)
-    for weights in (release.flat(), *(torch.cat([g.flatten(1) for g in s.gradient.values()], 1) for s in release.steps())):
+    for weights in (
+        release.flat(),
+        *(torch.cat([g.flatten(1) for g in s.gradient.values()], 1) for s in release.steps()),
+    ):
         right = (weights.isnan().any(1) == wild).float().mean()
         ceiling = bound(**trainer.mechanism(), baseline=0.5).upper
         assert right <= ceiling + 3 * 0.5 / 200**0.5

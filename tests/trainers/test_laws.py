@@ -158,7 +158,9 @@ def test_training_starts_from_the_nets_own_weights_in_their_dtype(kind):
 def test_a_half_precision_net_is_refused_unless_a_dtype_is_named(kind, dtype):
     half = net().to(dtype)
     for call in (lambda t: t(half, cohort(2), seed=0), lambda t: t.tile_size(half, cohort(2))):
-        with pytest.raises(ValueError, match=f"the parameters of the net are {str(dtype)[6:]}, and many models at once"):
+        with pytest.raises(
+            ValueError, match=f"the parameters of the net are {str(dtype)[6:]}, and many models at once"
+        ):
             call(kind(steps=2))
     release = kind(steps=2, dtype=torch.float32)(half, cohort(2), seed=0)
     assert all(value.dtype == torch.float32 for value in release.params.values())

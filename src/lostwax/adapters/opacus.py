@@ -59,7 +59,7 @@ def _poisson_rate(data_loader: Any, *, full_batches: bool) -> float:
         return 1.0  # every record once in every batch
     kind = type(data_loader if sampler is None else sampler).__name__
     raise ValueError(
-        f"opacus.mechanism: the data loader draws its batches by {kind}, not as Poisson samples. No ceiling of lw.bound "
-        "holds for shuffled batches. Train with make_private(..., poisson_sampling=True) and pass the loader that it "
-        "returns."
+        f"opacus.mechanism: the data loader draws its batches by {kind}, not as Poisson samples, and no ceiling of "
+        "lw.bound holds for shuffled batches. Train with make_private(..., poisson_sampling=True) and pass the loader "
+        "that it returns."
     )

@@ -34,9 +34,7 @@ class _Retrained(NamedTuple):
     of_effect: float  # the same, over how far the weights move when one record is replaced
 
     def __str__(self) -> str:
-        return (
-            f"a relative error of {self.miss:.1g}, or {self.of_effect:.1g} of what one record changes in the weights"
-        )
+        return f"a relative error of {self.miss:.1g}, or {self.of_effect:.1g} of what one record changes in the weights"
 
 
 def audit_released(

@@ -16,8 +16,8 @@ everything = lw.records.digits()  # <- your records
 # prior: records like the secret ones, that the attack may learn from. secrets: one a game, never shown to the attack.
 known, prior, secrets = everything.split(100, 250, 200, seed=0)  # <- your sizes
 
-# The net as training starts: for every game a victim is trained anew from its weights, on the known records and a secret
-# one. Load pretrained weights here: lw.load_weights(net, "weights.safetensors"). Fresh ones are random, hence the seed.
+# The net as training starts: for every game a victim is trained anew from its weights, on the known records and a
+# secret one. For pretrained weights: net = lw.load_weights(net, "weights.safetensors"). Fresh ones need a seed.
 torch.manual_seed(0)
 net = lw.nets.mlp(64, 8, 10)  # <- any nn.Module with one output a class
 
