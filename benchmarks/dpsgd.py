@@ -112,7 +112,9 @@ def main():
     net, rows = mlp(784, 10, 10), []
     for setting, (known, rate, goal) in SETTINGS.items():
         core, pool = records.split(known, 500, seed=0)
-        trainer = lw.DPSGD(lr=1.0, clip=CLIP, noise_multiplier=NOISE, steps=options.steps, sample_rate=rate)
+        start = lw.inits.LeCunNormal()
+        fields = {"noise_multiplier": NOISE, "steps": options.steps, "sample_rate": rate, "init": start}
+        trainer = lw.DPSGD(lr=1.0, clip=CLIP, **fields)
         threat = lw.Informed(core)
         models = trainer.tile_size(net, threat.deal(pool, 1, seed=0))
         cohort = threat.deal(pool, models, seed=0)

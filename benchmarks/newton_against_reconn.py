@@ -27,7 +27,7 @@ from lostwax.reports.results import Row, write_rows
 from lostwax.types import Knowledge
 
 KNOWN, PRIOR, GAMES = 500, 1_000, 1_000
-VICTIM = lw.GD(lr=0.2, momentum=0.9, steps=100)
+VICTIM = lw.GD(lr=0.2, momentum=0.9, steps=100, init=lw.inits.LeCunNormal())
 NEWTONS = {  # with how many Jacobians of a game's own, from each start
     "Newton, no Jacobian": lw.Newton(bank=100, jacobians=0),
     "Newton, 1 Jacobian": lw.Newton(bank=100, jacobians=1),

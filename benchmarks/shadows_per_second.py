@@ -117,7 +117,7 @@ def main():
     records = records.to(options.device)
     n = 10_000 if on_gpu else 1_000
     known, pool = records.split(n, len(records) - n, seed=0)
-    victim = {"lr": 0.2, "momentum": 0.9, "steps": STEPS}
+    victim = {"lr": 0.2, "momentum": 0.9, "steps": STEPS, "init": lw.inits.LeCunNormal()}
     trainers = {"stacked": GD(**victim, tf32=on_gpu)} | ({"stacked, float32": GD(**victim)} if on_gpu else {})
     net, threat, few = mlp(784, HIDDEN, 10), Informed(known), 2
     tile = trainers["stacked"].tile_size(net, threat.deal(pool, 1, seed=0))

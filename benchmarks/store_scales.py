@@ -59,7 +59,7 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     known, prior = (through_squares(part) for part in lw.records.digits().split(9, 1_500, seed=0))
-    trainer = lw.GD(lr=0.5, steps=16, tile=TILE)
+    trainer = lw.GD(lr=0.5, steps=16, init=lw.inits.LeCunNormal(), tile=TILE)
     game = Game(nn.Linear(FEATURES, CLASSES), trainer, lw.Informed(known), prior, 0)
     list(Local().parts(game, [range(TILE)]))  # to warm up
     if options.ray:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from s1_mnist import (
+    START,
     Game,
     Split,
     cohort,
@@ -36,7 +37,7 @@ from lostwax.reports.results import Row
 
 GAMES = {"relu": Game(paper=0.0182, activation=nn.ReLU)} | {
     f"private_{lr}_{size}": Game(
-        trainer=lw.SGD(lr=lr, batch_size=size, epochs=100, order_seed=None, tf32=True),
+        trainer=lw.SGD(lr=lr, batch_size=size, epochs=100, order_seed=None, init=START, tf32=True),
         known=1_000,
         prior=5_000,
         copies=1,

@@ -44,8 +44,9 @@ from lostwax.tensor_files import read_tensors, write_tensors
 from lostwax.types import Knowledge, Records, Release
 
 NET = lw.nets.cnn()
-GD = lw.GD(lr=0.007, momentum=0.9, steps=100, tf32=True)
-ADAM = lw.Adam(lr=0.002, epochs=100, tf32=True)
+START = lw.inits.LeCunNormal()  # S1 Table V
+GD = lw.GD(lr=0.007, momentum=0.9, steps=100, init=START, tf32=True)
+ADAM = lw.Adam(lr=0.002, epochs=100, init=START, tf32=True)
 PART = 256  # shadow models in a file
 VALIDATION = 0.05  # of the shadow models
 JUDGED = 10  # victims whose accuracy is taken, on as many new records as there are known ones

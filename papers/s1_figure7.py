@@ -7,7 +7,7 @@ batches go up to 512 where S1's go up to 1,024, and there are 5,000 shadow model
 attacks succeed; with an unknown one they get harder, the more so the larger the learning rate.
 """
 
-from s1_mnist import Game, arguments, split, table
+from s1_mnist import START, Game, arguments, split, table
 
 import lostwax as lw
 
@@ -15,9 +15,9 @@ GAMES = {}
 for lr in (0.01, 0.2):
     for size in (64, 128, 256, 512):
         for order, seed in (("public", 0), ("private", None)):
-            trainer = lw.SGD(lr=lr, batch_size=size, epochs=100, order_seed=seed, tf32=True)
+            trainer = lw.SGD(lr=lr, batch_size=size, epochs=100, order_seed=seed, init=START, tf32=True)
             GAMES[f"{lr}_{size}_{order}"] = Game(trainer=trainer, copies=1)
-    GAMES[f"{lr}_full"] = Game(trainer=lw.GD(lr=lr, steps=100, tf32=True), copies=1)
+    GAMES[f"{lr}_full"] = Game(trainer=lw.GD(lr=lr, steps=100, init=START, tf32=True), copies=1)
 
 if __name__ == "__main__":
     options = arguments(__doc__, GAMES, known=1_000, shadows=5_000)

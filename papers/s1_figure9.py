@@ -21,8 +21,8 @@ EPSILONS = (1, 10, 100, 1_000, 10_000)
 
 
 def private(epsilon: float) -> lw.DPSGD:
-    fields = {"lr": VICTIM.lr, "momentum": VICTIM.momentum, "clip": 1.0, "tf32": True, "publish_steps": False}
-    return lw.DPSGD.for_epsilon(epsilon, DELTA, steps=STEPS, **fields)
+    fields = {"lr": VICTIM.lr, "momentum": VICTIM.momentum, "init": VICTIM.init, "clip": 1.0, "tf32": True}
+    return lw.DPSGD.for_epsilon(epsilon, DELTA, steps=STEPS, publish_steps=False, **fields)
 
 
 GAMES = {f"epsilon_{epsilon}": Game(trainer=private(epsilon), copies=1) for epsilon in EPSILONS}

@@ -36,7 +36,8 @@ from lostwax.metrics.estimate import clopper_pearson
 from lostwax.reports.results import Row, read_rows, write_rows
 from lostwax.types import Access, Cohort, Knowledge, Records
 
-VICTIM = lw.GD(lr=0.2, momentum=0.9, steps=100, tf32=True)
+START = lw.inits.LeCunNormal()  # S1 Table V
+VICTIM = lw.GD(lr=0.2, momentum=0.9, steps=100, init=START, tf32=True)
 PRIVATE_START = lw.inits.LeCunNormal(seed=None)
 VALIDATION = 1 / 30  # of the prior's records
 TIMES = {1: "", 2: " twice"}

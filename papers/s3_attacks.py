@@ -123,7 +123,13 @@ def noise_like(pool: Records) -> Records:
 def victim(setting: Setting, bench: Bench) -> tuple[lw.DPSGD, float]:
     """The trainer, at the learning rate with the best mean accuracy of a few models, and that accuracy."""
     private = lw.DPSGD.for_epsilon(
-        setting.epsilon, DELTA, steps=setting.steps, sample_rate=setting.rate, clip=setting.clip, tf32=True
+        setting.epsilon,
+        DELTA,
+        steps=setting.steps,
+        sample_rate=setting.rate,
+        clip=setting.clip,
+        init=lw.inits.LeCunNormal(),
+        tf32=True,
     )
     net, known = lw.nets.mlp(784, setting.width, 10), bench.known[: setting.known]
     cohort = lw.Informed(known).deal(bench.pool, 4, seed=0)
@@ -174,7 +180,7 @@ def gram(
     trainer: lw.DPSGD, net: torch.nn.Module, cohort: Cohort, candidates: Records, seed: int
 ) -> NDArray[np.float64]:
     """(m, c, c) sum_t <g_i, g_j> / (C sigma)^2 of the candidates' clipped gradients."""
-    ours = Architecture.of(net, candidates.x.device, trainer.dtype)
+    ours = Architecture.of(net, candidates.x.device, trainer.computes_in(net))
     total: Tensor = torch.zeros(1, device=candidates.x.device)
     for step in trainer.transcript(net, cohort, seed=seed):
         gradients = record_gradients(ours, trainer.loss, dict(step.params), (candidates.x, candidates.y))

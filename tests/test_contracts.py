@@ -1,11 +1,19 @@
 """Every class found in a room keeps the room's laws: one file adds one thing, and is tested for it here."""
 
+import copy
 import dataclasses
+import functools
+import gc
 import importlib
 import inspect
 import math
+import pickle
 import pkgutil
+import sys
+import types
+import weakref
 
+import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_iris
@@ -120,6 +128,114 @@ def test_threat_deals_by_number_alone(threat, parts):
 def test_knowledge_holds_neither_secret_nor_release():
     assert [field.name for field in dataclasses.fields(Knowledge)] == ["net", "trainer", "threat", "access", "prior"]
     assert {field.name for field in dataclasses.fields(Release)} == {"params", "steps"}
+
+
+def reachable(thing):
+    """Every object that can be reached from a thing without going through a module, tensors' bases included.
+
+    Attributes, closures, defaults, bound objects, partial arguments, frames of generators, callbacks of weak
+    references.
+    """
+    modules = {
+        id(part) for module in list(sys.modules.values()) for part in (module, getattr(module, "__dict__", None))
+    }
+    seen, ahead = {}, [thing]
+    while ahead:
+        one = ahead.pop()
+        if id(one) in seen or id(one) in modules or isinstance(one, types.ModuleType):
+            continue
+        seen[id(one)] = one
+        ahead += gc.get_referents(one)
+        if isinstance(one, torch.Tensor):
+            ahead += [one._base, one.grad_fn, one.grad]
+        if isinstance(one, types.GeneratorType) and one.gi_frame is not None:
+            ahead += [one.gi_frame.f_locals]
+        if type(one).__weakrefoffset__ and not isinstance(one, type):
+            ahead += [reference.__callback__ for reference in weakref.getweakrefs(one)]
+    return list(seen.values())
+
+
+def leads_to(thing, secrets):
+    """Whether a record among the secrets (n, d) can be reached from a thing: in a tensor, its storage, an array."""
+    for one in reachable(thing):
+        if isinstance(one, np.ndarray) and one.dtype.kind == "f":
+            one = torch.from_numpy(one.copy())
+        if not isinstance(one, torch.Tensor) or not one.is_floating_point() or one.is_meta:
+            continue
+        whole = torch.empty(0, dtype=one.dtype).set_(one.untyped_storage()).double()  # all that it is a view of
+        if any(torch.isin(row.to(one.dtype).double(), whole).all() for row in secrets):  # in its rounding
+            return True
+    return False
+
+
+class Cheats:
+    """What the test below must notice, each a way to hold records."""
+
+    def __init__(self, records):
+        self.in_a_closure = lambda: records
+        self.in_a_default = lambda given=records: given
+        self.in_a_partial = functools.partial(print, records)
+        self.in_a_frame = (row for row in records.x)
+        self.in_a_view = records.x[:0]
+        self.bound = records.matches
+
+
+@pytest.mark.parametrize("way", ["in_a_closure", "in_a_default", "in_a_partial", "in_a_frame", "in_a_view", "bound"])
+def test_the_walk_finds_what_leads_to_a_record(way, parts):
+    _, _, secrets = parts
+    cheats = Cheats(secrets)
+    assert leads_to(getattr(cheats, way), secrets.x)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_release_leads_to_no_secret(trainer, parts):
+    """The cheat that is tried: go from a release, its steps and an iterator over them to whatever they refer to."""
+    known, _, secrets = parts
+    cohort = Informed(known).deal(secrets, 3, seed=1)
+    targets = cohort.own.x.flatten(0, 1)
+    release = trainer(nn.Linear(4, 3), cohort, seed=7)
+    held = [release]
+    if release.steps is not None:
+        together = Release.together([release, release])
+        telling = together.steps()
+        held += [telling, next(telling), together, release.steps(), copy.deepcopy(release)]
+    assert not leads_to(held, targets)
+    assert held[0].steps is None or len(list(release.steps())) == len(list(together.steps()))
+
+
+def test_sampled_records_do_not_tell_whether_the_secret_was(parts):
+    known, _, secrets = parts
+    release = DPSGD(steps=2, sample_rate=0.5)(nn.Linear(4, 3), Informed(known).deal(secrets, 3, seed=1), seed=7)
+    for step in release.steps():
+        assert step.sampled.shape == (3, len(known))
+        assert step.sampled.untyped_storage().nbytes() == step.sampled.numel() * step.sampled.element_size()
+
+
+def test_what_a_release_keeps_is_freed_with_it(parts):
+    known, _, secrets = parts
+    cohort = Informed(known).deal(secrets, 3, seed=1)
+    alive = weakref.ref(cohort)
+    release = DPSGD(steps=2)(nn.Linear(4, 3), cohort, seed=7)
+    telling = release.steps()
+    next(telling)
+    del cohort
+    assert alive() is not None
+    with pytest.raises(TypeError, match="computed from the training set, which cannot leave this process"):
+        pickle.dumps(release)
+    del release, telling
+    gc.collect()
+    assert alive() is None
+
+
+def test_knowledge_leads_to_no_secret(parts):
+    """The cheat that is tried: known and prior records are slices of a tensor that holds the secrets too."""
+    everything = Records(torch.rand(60, 4), torch.arange(60) % 3)
+    known, prior, secrets = everything[:20], everything[20:40], everything[40:]
+    assert leads_to(known, secrets.x)
+    for trainer in (GD(steps=2), DPSGD(steps=2), Optimum()):
+        knowledge = Knowledge(nn.Linear(4, 3), trainer, Informed(known), Weights(), prior)
+        assert not leads_to(knowledge, secrets.x)
+        assert torch.equal(knowledge.threat.known.x, known.x)
 
 
 def flipped(params):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from lostwax.inits import Given, Glorot, He, LeCunNormal, Normal, TorchDefault
+from lostwax.inits import FromNet, Given, Glorot, He, LeCunNormal, Normal, TorchDefault
 
 NET = nn.Sequential(nn.Conv2d(4, 64, 5), nn.GroupNorm(4, 64), nn.Flatten(), nn.Linear(64, 200))
 SPREADS = [
@@ -95,3 +95,22 @@ def test_a_given_state_must_fit():
 def test_normal_refuses_a_negative_spread():
     with pytest.raises(ValueError, match=r"Normal: expected sigma >= 0, got -1.0\."):
         Normal(-1.0)
+
+
+def test_the_nets_own_weights_are_a_start_for_all():
+    start = FromNet()(NET, [3, 8], seed=0)
+    assert set(start) == {name for name, _ in NET.named_parameters()}
+    for name, value in NET.named_parameters():
+        assert torch.equal(start[name], value.detach().double().expand(2, *value.shape))
+        assert start[name].data_ptr() != value.data_ptr()
+    frozen = nn.Sequential(nn.Linear(2, 2).requires_grad_(False), nn.Linear(2, 1)).double()
+    assert set(FromNet()(frozen, [0], seed=0)) == {"1.weight", "1.bias"}
+
+
+def test_a_net_without_weights_is_no_start():
+    with pytest.raises(ValueError, match="it lies on the meta device and holds no weights to start from"):
+        FromNet()(nn.Linear(2, 2, device="meta"), [0], seed=0)
+    broken = nn.Linear(2, 2)
+    nn.init.constant_(broken.bias, math.nan)
+    with pytest.raises(ValueError, match="starts from the net's own weights, and bias holds NaN"):
+        FromNet()(broken, [0], seed=0)

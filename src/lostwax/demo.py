@@ -63,7 +63,7 @@ def neural_net(attack: Attack, *, games: int | None = None) -> Audit:
     known, prior, secrets = lw.records.digits().split(100, 1_000, 400, seed=2)
     return lw.audit(
         lw.nets.mlp(64, 10, 10),
-        trainer=lw.GD(lr=0.2, momentum=0.9, steps=50),
+        trainer=lw.GD(lr=0.2, momentum=0.9, steps=50, init=lw.inits.LeCunNormal()),
         threat=lw.Informed(known),
         attack=attack,
         prior=prior,

@@ -216,6 +216,34 @@ class TorchDefault(_Seeded):
 
 
 @final
+@dataclass(frozen=True)
+class FromNet:
+    """The weights that the net comes with: the default. Everybody knows them, and every model starts there.
+
+    So a pretrained net is trained on from where it is. A fresh torch layer has random weights: call `torch.manual_seed`
+    before it is made, or name another start, if two runs are to be the same.
+    """
+
+    def __call__(self, net: nn.Module, numbers: Numbers, *, seed: int) -> Params:
+        """The net's trainable parameters, the same for every model."""
+        start = trainable(net)
+        if any(value.is_meta for value in start.values()):
+            raise ValueError(
+                "net: it lies on the meta device and holds no weights to start from. Load them, or name a start, "
+                "init=lw.inits.LeCunNormal()."
+            )
+        if wrong := [name for name, value in start.items() if not value.isfinite().all()]:
+            raise ValueError(
+                f"net: training starts from the net's own weights, and {wrong[0]} holds NaN or infinite numbers. Load "
+                "finite weights, or name a start, init=lw.inits.LeCunNormal()."
+            )
+        return {
+            name: _for_all(value.to(torch.float64, copy=True), torch.as_tensor(numbers))
+            for name, value in start.items()
+        }
+
+
+@final
 @dataclass(frozen=True, repr=False)
 class Given:
     """A state that everybody knows, such as a published checkpoint: `Given(net.state_dict())`."""

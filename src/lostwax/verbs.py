@@ -150,7 +150,7 @@ def _audit_model(
         raise TypeError(f"audit: {', '.join(unused)} has no meaning for {kind} with data=(X, y). Leave it out.")
     if isinstance(trainer, Descent):
         check_finite_net(model)
-        table, attack = read_table(data, trainer.dtype), game["attack"]
+        table, attack = read_table(data, trainer.computes_in(model)), game["attack"]
         _check_games(games, len(table), "the records of the training set")
         return audit_released(model, table, trainer=trainer, attack=attack, games=games, seed=seed, threshold=threshold)
     fitted = torch_linear.read(model, data, trainer) if is_torch else sklearn.read(model, data, sample_weight)

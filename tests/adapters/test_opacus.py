@@ -3,7 +3,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 import lostwax as lw
 
@@ -13,6 +13,10 @@ opacus = pytest.importorskip("opacus")
 @pytest.fixture
 def trained():
     """A net that Opacus trained for two epochs."""
+    return _trained()
+
+
+def _trained(*, batch_size=10, **settings):
     torch.manual_seed(0)
     net, data = nn.Linear(4, 2), TensorDataset(torch.randn(40, 4), torch.randint(2, (40,)))
     with warnings.catch_warnings():
@@ -21,9 +25,10 @@ def trained():
         net, optimiser, loader = engine.make_private(
             module=net,
             optimizer=torch.optim.SGD(net.parameters(), lr=0.1),
-            data_loader=DataLoader(data, batch_size=10),
+            data_loader=DataLoader(data, batch_size=batch_size, shuffle=True),
             noise_multiplier=1.5,
             max_grad_norm=1.0,
+            **settings,
         )
         _epochs(net, optimiser, loader, 2)
     return engine, net, optimiser, loader
@@ -38,10 +43,10 @@ def _epochs(net, optimiser, loader, count):
 
 
 def test_the_mechanism_goes_into_bound(trained):
-    engine, *_ = trained
-    mechanism = lw.adapters.opacus.mechanism(engine)
+    engine, _, _, loader = trained
+    mechanism = lw.adapters.opacus.mechanism(engine, loader)
     assert mechanism == {"noise_multiplier": 1.5, "sample_rate": 0.25, "steps": 8}
-    assert lw.adapters.opacus.mechanism(engine.accountant) == mechanism
+    assert lw.adapters.opacus.mechanism(engine.accountant, poisson=True) == mechanism
     ceiling = lw.bound(**mechanism, baseline=0.1)
     assert ceiling == lw.bound(noise_multiplier=1.5, sample_rate=0.25, steps=8, baseline=0.1)
 
@@ -53,7 +58,7 @@ def test_changed_noise_is_taken_on_the_safe_side(trained):
         warnings.simplefilter("ignore")
         _epochs(net, optimiser, loader, 1)
     with pytest.warns(UserWarning, match="noise or rate changed"):
-        mechanism = lw.adapters.opacus.mechanism(engine)
+        mechanism = lw.adapters.opacus.mechanism(engine, loader)
     assert mechanism == {"noise_multiplier": 1.0, "sample_rate": 0.25, "steps": 12}
 
 
@@ -62,3 +67,30 @@ def test_what_is_no_trained_engine(trained):
         lw.adapters.opacus.mechanism(opacus.PrivacyEngine())
     with pytest.raises(TypeError, match="expected a PrivacyEngine of Opacus, or its accountant, got Linear"):
         lw.adapters.opacus.mechanism(nn.Linear(1, 1))
+
+
+def test_shuffled_batches_are_not_poisson_samples():
+    """The accountant's words are the same as for Poisson samples, and the ceiling for those would be too low."""
+    engine, _, _, loader = _trained(poisson_sampling=False)
+    for said in ({}, {"poisson": True}):
+        with pytest.raises(ValueError, match="draws its batches by BatchSampler, not as Poisson samples"):
+            lw.adapters.opacus.mechanism(engine, loader, **said)
+    with pytest.raises(ValueError, match="the accountant does not know how batches were drawn"):
+        lw.adapters.opacus.mechanism(engine)
+    with pytest.raises(ValueError, match="draws its batches by list, not as Poisson samples"):
+        lw.adapters.opacus.mechanism(engine, [])
+
+
+def test_full_batches_need_no_sampling():
+    engine, _, _, loader = _trained(poisson_sampling=False, batch_size=40)
+    full = {"noise_multiplier": 1.5, "sample_rate": 1.0, "steps": 2}
+    assert lw.adapters.opacus.mechanism(engine, loader) == full
+    again = DataLoader(loader.dataset, sampler=RandomSampler(loader.dataset, replacement=True), batch_size=40)
+    with pytest.raises(ValueError, match="not as Poisson samples"):  # a record may stand in a batch twice
+        lw.adapters.opacus.mechanism(engine, again)
+
+
+def test_a_loader_that_draws_more_than_was_accounted_for_counts(trained):
+    engine, _, _, _ = trained
+    _, _, _, larger = _trained(batch_size=20)
+    assert lw.adapters.opacus.mechanism(engine, larger)["sample_rate"] == 0.5

@@ -12,8 +12,8 @@ CHUNK = 64
 
 
 def game(**settings):
-    """Fresh each time, the random weights of its net too."""
-    trainer = lw.GD(**{"lr": 0.1, "steps": 3, "tile": CHUNK} | settings)
+    """Fresh each time, the random weights of its net too, from which training does not start."""
+    trainer = lw.GD(**{"lr": 0.1, "steps": 3, "tile": CHUNK, "init": lw.inits.LeCunNormal()} | settings)
     return Game(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), trainer, lw.Informed(KNOWN), PRIOR, 0)
 
 

@@ -13,7 +13,7 @@ from torch import nn
 import lostwax as lw
 from lostwax import philox
 from lostwax.defences import Defended, Rounded
-from lostwax.inits import Given, LeCunNormal
+from lostwax.inits import FromNet, Given, LeCunNormal
 from lostwax.shadows import Game
 from lostwax.shadows.identity import identity, key, words
 from shadows.game import KNOWN, PRIOR, game
@@ -28,6 +28,20 @@ def test_the_same_game_has_the_same_words():
     """Though the weights of its net, which training never sees, are drawn afresh."""
     assert identity(game()) == identity(game())
     assert key(identity(game())) == key(identity(game()))
+
+
+def test_a_start_from_the_net_counts_number_by_number_and_so_does_its_dtype():
+    one = game(init=FromNet())
+    state = one.net.state_dict()
+    same, moved, double = game(init=FromNet()), game(init=FromNet()), game(init=FromNet())
+    for other in (same, moved, double):
+        other.net.load_state_dict(state)
+    assert differing(one, same) == set()
+    with torch.no_grad():
+        moved.net[1].bias[3] += 1e-6
+    assert differing(one, moved) == {"net.start"}
+    double.net.double()
+    assert differing(one, double) == {"net.dtype"}
 
 
 SHIFTED = replace(PRIOR, x=PRIOR.x + 1e-3)

@@ -42,10 +42,10 @@ def batches(trainer, n, number, seed):
 def train_alone(trainer, net, cohort, row, *, seed):
     """The parameters after training, and those before each step with the gradient there."""
     number = int(cohort.index[row])
-    model = deepcopy(net).to(trainer.dtype)
+    model = deepcopy(net).to(trainer.computes_in(net))
     start = trainer.init(net, [number], seed=seed)
     model.load_state_dict({name: value[0] for name, value in start.items()}, strict=False)
-    x = torch.cat([cohort.shared.inputs, cohort.own.inputs[row]]).to(trainer.dtype)
+    x = torch.cat([cohort.shared.inputs, cohort.own.inputs[row]]).to(trainer.computes_in(net))
     y = torch.cat([cohort.shared.y, cohort.own.y[row]])
     plan = list(batches(trainer, len(x), number, seed))
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}

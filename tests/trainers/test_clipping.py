@@ -102,6 +102,48 @@ def test_no_record_counts_for_more_than_the_clip(clip):
             assert torch.cat([value.flatten(1) for value in total.values()], 1).norm(dim=1).max() <= clip * (1 + 1e-12)
 
 
+WILD = {torch.float32: [1e-40, 1e-25, 1e10, 1e20, 1e30, 3e38], torch.float64: [1e-200, 1e20, 1e160, 1e250, 1.7e308]}
+
+
+@pytest.mark.parametrize("loss", [CrossEntropy(), SquaredHinge()], ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("clip", [1e-3, 1.0])
+@pytest.mark.parametrize("dtype", WILD)
+@pytest.mark.parametrize("make", [*CHAINS.values(), convolutions], ids=[*CHAINS, "convolutions"])
+def test_a_wild_record_counts_for_no_more_than_the_clip(make, dtype, clip, loss):
+    """Records whose squares overflow, or whose gradient does: the sum stays finite, and each share within C."""
+    module = make()
+    _, exact, batch, one = game(module)
+    params = {name: value.to(dtype) for name, value in exact.items()}
+    for size in WILD[dtype]:
+        ((x, y),) = batch.shared
+        unit = x / x.flatten(1).amax(1).view(-1, *(1,) * (x.ndim - 1))
+        wild = Batch((((unit * size).to(dtype), y),), ())
+        ours = Architecture.of(module, torch.device("cpu"), dtype)
+        for way in filter(None, (PerRecord(), Ghost.of(ours, one.to(dtype)))):
+            for record in range(3):
+                alone = (torch.zeros(3, 9, dtype=dtype).index_fill(1, torch.tensor(record), 1.0),)
+                total = way.total(ours, loss, params, Sample(wild, alone), clip)
+                share = torch.cat([value.double().flatten(1) for value in total.values()], 1)
+                assert share.isfinite().all()
+                assert share.norm(dim=1).max() <= clip * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("size", [1e10, 1e20, 1e30])
+def test_a_large_gradient_is_clipped_and_not_dropped(size):
+    """In the direction that float64 gives, where float32 would overflow."""
+    net, params, batch, one = game(mlp(16, 5, 3))
+    ((x, y),) = batch.shared
+    lone = {name: value.float() for name, value in params.items()}
+    for way in (PerRecord(), Ghost.of(net, one)):
+        for chosen in range(3):
+            exact = Batch(((size * x[chosen : chosen + 1], y[chosen : chosen + 1]),), ())
+            rough = Batch(tuple((part.float(), label) for part, label in exact.shared), ())
+            wanted = way.total(net, CrossEntropy(), params, Sample.whole(exact, 3), 0.5)
+            got = way.total(net, CrossEntropy(), lone, Sample.whole(rough, 3), 0.5)
+            for name, value in wanted.items():
+                torch.testing.assert_close(got[name].double(), value, rtol=0, atol=1e-4)
+
+
 def test_a_record_without_a_gradient_is_left_as_it_is():
     net = Architecture.of(nn.Sequential(nn.Linear(2, 3, bias=False)), torch.device("cpu"), torch.float64)
     batch = Batch(((torch.zeros(1, 2).double(), torch.tensor([0])),), ())

@@ -14,7 +14,7 @@ from scipy.stats import kstest
 
 from lostwax.bounds import bound
 from lostwax.bounds.epsilon import epsilon_of
-from lostwax.inits import LeCunNormal
+from lostwax.inits import FromNet, LeCunNormal
 from lostwax.losses import CrossEntropy
 from lostwax.nets import mlp
 from lostwax.schedules import Cosine
@@ -22,6 +22,7 @@ from lostwax.trainers import DPSGD, GD
 from lostwax.trainers.noise import gaussian_noise
 from lostwax.trainers.poisson import draws, sample
 from lostwax.trainers.stacked import Architecture
+from lostwax.types import Cohort, Records
 from trainers.game import EXACT, cohort, convolutions, given, net
 
 EXAMPLES = pytest.mark.parametrize("trainer", DPSGD.examples(), ids=["full", "gathered", "masked"])
@@ -260,5 +261,26 @@ def test_a_delta_that_needs_no_noise_is_refused():
 
 
 def test_its_start_is_public_by_default():
-    assert DPSGD().init == LeCunNormal(seed=0)
+    assert DPSGD().init == FromNet()
     assert DPSGD().public_start(net())
+    assert DPSGD().public_start(net())
+
+
+@pytest.mark.parametrize("module", [net(), convolutions()], ids=["ghost", "per record"])
+@pytest.mark.parametrize("size", [1e20, 1e38])
+def test_numbers_that_overflow_do_not_tell_the_record(module, size):
+    """The rule that used to win: NaN in the weights names the candidate with large numbers. One of two, by a coin."""
+    games, wild = cohort(200, secrets=1), torch.arange(200) % 2 == 0
+    x = games.own.x.float()
+    x[wild] *= size
+    ours = Cohort(games.shared.to(torch.float32), Records(x, games.own.y), games.index)
+    trainer = DPSGD(lr=1.0, clip=1.0, noise_multiplier=50.0, steps=3)
+    release = trainer(module, ours, seed=0)
+    for weights in (
+        release.flat(),
+        *(torch.cat([g.flatten(1) for g in s.gradient.values()], 1) for s in release.steps()),
+    ):
+        right = (weights.isnan().any(1) == wild).float().mean()
+        ceiling = bound(**trainer.mechanism(), baseline=0.5).upper
+        assert right <= ceiling + 3 * 0.5 / 200**0.5
+        assert weights.isfinite().all()

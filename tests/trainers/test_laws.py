@@ -6,6 +6,7 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 import torch
 
+import lostwax as lw
 from lostwax.inits import LeCunNormal
 from lostwax.trainers import DPSGD, GD, SGD, Adam, AdamW
 from lostwax.types import Cohort, Records
@@ -121,7 +122,7 @@ def test_a_release_has_the_trainers_dtype_and_the_net_stays_as_it_was(trainer):
     before = deepcopy(module.state_dict())
     first, second = (trainer(module, cohort(3), seed=0) for _ in range(2))
     assert_same_bytes(first.params, second.params)
-    assert {value.dtype for value in first.params.values()} == {trainer.dtype}
+    assert {value.dtype for value in first.params.values()} == {trainer.computes_in(module)}
     assert {len(value) for value in first.params.values()} == {3}
     assert_same_bytes(module.state_dict(), before)
     assert not module.training
@@ -133,3 +134,44 @@ def test_a_trainer_is_a_frozen_value(trainer):
     assert trainer == replace(trainer)
     with pytest.raises(FrozenInstanceError):
         trainer.lr = 1.0
+
+
+@pytest.mark.parametrize("kind", [GD, SGD, Adam, AdamW, DPSGD])
+def test_training_starts_from_the_nets_own_weights_in_their_dtype(kind):
+    """A pretrained net is audited from where it is, and not from a fresh start."""
+    pretrained = net().double()
+    with torch.no_grad():
+        for value in pretrained.parameters():
+            value += torch.randn_like(value)
+    trainer = kind()
+    assert trainer.public_start(pretrained)
+    step = next(trainer.transcript(pretrained, cohort(3), seed=0))
+    for name, value in pretrained.named_parameters():
+        assert step.params[name].dtype == torch.float64
+        assert torch.equal(step.params[name], value.detach().expand(3, *value.shape))
+    single = trainer(net().float(), cohort(3), seed=0)
+    assert all(value.dtype == torch.float32 for value in single.params.values())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", [GD, DPSGD])
+def test_a_half_precision_net_is_refused_unless_a_dtype_is_named(kind, dtype):
+    half = net().to(dtype)
+    for call in (lambda t: t(half, cohort(2), seed=0), lambda t: t.tile_size(half, cohort(2))):
+        with pytest.raises(
+            ValueError, match=f"the parameters of the net are {str(dtype)[6:]}, and many models at once"
+        ):
+            call(kind(steps=2))
+    release = kind(steps=2, dtype=torch.float32)(half, cohort(2), seed=0)
+    assert all(value.dtype == torch.float32 for value in release.params.values())
+    mixed = net()
+    mixed[1].to(dtype)
+    with pytest.raises(ValueError, match=f"{str(dtype)[6:]} and float32"):
+        kind(steps=2)(mixed, cohort(2), seed=0)
+
+
+def test_a_half_precision_net_is_not_audited_in_float32():
+    known, prior, secrets = lw.records.digits().split(20, 20, 5, seed=0)
+    game = {"threat": lw.Informed(known, candidates=2), "prior": prior, "secrets": secrets}
+    with pytest.raises(ValueError, match="the parameters of the net are float16"):
+        lw.audit(lw.nets.mlp(64, 5, 10).half(), trainer=DPSGD(steps=2), **game)

@@ -24,7 +24,7 @@ def cohort():
 def slow(trainer, net, cohort, row, seed):
     """Norm and share of zeros at each step, by autograd of the secret's loss alone."""
     _, history = train_alone(trainer, net, cohort, row, seed=seed)
-    x, y = cohort.own.x[row].to(trainer.dtype), cohort.own.y[row]
+    x, y = cohort.own.x[row].to(trainer.computes_in(net)), cohort.own.y[row]
     norms, zeros = [], []
     for params, _ in history:
         leaves = {name: value.requires_grad_() for name, value in params.items()}

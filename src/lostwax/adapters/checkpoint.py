@@ -22,8 +22,8 @@ def load_weights(net: nn.Module, path: str | Path, *, entry: str | None = None) 
     `entry` names the state_dict inside a checkpoint that holds more: `entry="model"`. Files that would have to run code
     to be read, such as a whole pickled net, are refused.
 
-    To train victims from published weights on, make them the start of training:
-    `lw.GD(init=lw.inits.Given(lw.load_weights(net, path).state_dict()), ...)`.
+    To train victims on from published weights, pass the net that holds them:
+    `lw.audit(lw.load_weights(net, path), trainer=lw.GD(...), ...)`.
     """
     if not isinstance(net, nn.Module):
         raise TypeError(

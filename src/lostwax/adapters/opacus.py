@@ -6,12 +6,14 @@ import warnings
 from typing import Any
 
 
-def mechanism(privacy_engine: Any) -> dict[str, Any]:
-    """The noise, rate and steps so far: `lw.bound(**lw.adapters.opacus.mechanism(privacy_engine), baseline=0.1)`.
+def mechanism(privacy_engine: Any, data_loader: Any = None, *, poisson: bool = False) -> dict[str, Any]:
+    """The noise, rate and steps so far: `lw.bound(**lw.adapters.opacus.mechanism(engine, loader), baseline=0.1)`.
 
-    Takes a PrivacyEngine or its accountant. Where noise or rate changed on the way, the least noise and the largest
-    rate stand for all steps: less noise and more sampling only ever tell more, so the ceiling holds, if loosely.
-    The accountant does not know how batches were drawn: it takes them for Poisson samples, Opacus' default.
+    Takes a PrivacyEngine or its accountant, and the data loader that `make_private` returned. The accountant does not
+    know how batches were drawn, and the ceiling holds for Poisson samples only, or for full batches. So the loader has
+    to show it; where the loader is gone, `poisson=True` states it. Where noise or rate changed on the way, the least
+    noise and the largest rate stand for all steps: less noise and more sampling only ever tell more, so the ceiling
+    holds, if loosely.
     """
     accountant = getattr(privacy_engine, "accountant", privacy_engine)
     history = getattr(accountant, "history", None)
@@ -26,6 +28,14 @@ def mechanism(privacy_engine: Any) -> dict[str, Any]:
         )
     noises, rates, steps = zip(*history, strict=True)
     least, most = float(min(noises)), float(max(rates))
+    if data_loader is not None:
+        most = max(most, _poisson_rate(data_loader, full_batches=most >= 1))
+    elif not poisson:
+        raise ValueError(
+            "opacus.mechanism: the accountant does not know how batches were drawn, and the ceiling holds for Poisson "
+            "samples only. Pass the data loader that make_private returned, mechanism(engine, data_loader), or say "
+            "poisson=True if make_private was called with poisson_sampling=True, its default."
+        )
     if len(set(noises)) > 1 or len(set(rates)) > 1:
         warnings.warn(
             f"opacus.mechanism: noise or rate changed while training ({len(history)} settings). The least noise "
@@ -34,3 +44,22 @@ def mechanism(privacy_engine: Any) -> dict[str, Any]:
             stacklevel=2,
         )
     return {"noise_multiplier": least, "sample_rate": most, "steps": int(sum(steps))}
+
+
+def _poisson_rate(data_loader: Any, *, full_batches: bool) -> float:
+    """The rate at which a loader draws every record; other than Poisson samples and full batches are refused."""
+    from opacus.utils.uniform_sampler import DistributedUniformWithReplacementSampler, UniformWithReplacementSampler
+    from torch.utils.data import SequentialSampler
+
+    sampler = getattr(data_loader, "batch_sampler", None)
+    if isinstance(sampler, UniformWithReplacementSampler | DistributedUniformWithReplacementSampler):
+        return float(sampler.sample_rate)
+    order = getattr(sampler, "sampler", None)
+    if full_batches and (isinstance(order, SequentialSampler) or getattr(order, "replacement", True) is False):
+        return 1.0  # every record once in every batch
+    kind = type(data_loader if sampler is None else sampler).__name__
+    raise ValueError(
+        f"opacus.mechanism: the data loader draws its batches by {kind}, not as Poisson samples, and no ceiling of "
+        "lw.bound holds for shuffled batches. Train with make_private(..., poisson_sampling=True) and pass the loader "
+        "that it returns."
+    )

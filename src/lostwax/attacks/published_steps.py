@@ -47,8 +47,8 @@ class PublishedSteps:
         trainer, threat = knowledge.trainer, knowledge.threat
         if not isinstance(trainer, DPSGD) or not isinstance(threat, Informed):
             raise TypeError(f"PublishedSteps: expected DPSGD and Informed, got {trainer!r} and {threat!r}.")
-        known = threat.known.to(trainer.dtype)
-        net = Architecture.of(knowledge.net, known.inputs.device, trainer.dtype)
+        known = threat.known.to(trainer.computes_in(knowledge.net))
+        net = Architecture.of(knowledge.net, known.inputs.device, known.x.dtype)
         clipping = trainer.clipping(net, known.inputs.new_zeros(known.inputs.shape[1:]))
         return cls(net, trainer, known, clipping, subtract_known)
 

@@ -36,6 +36,7 @@ def identity(game: Game) -> dict[str, str]:
         "net": _ADDRESS.sub("", " ".join(repr(game.net).split())),
         "net.code": ", ".join(sorted({kind(type(module)) for module in game.net.modules()})),
         **_settings(game.net),
+        "net.dtype": ", ".join(sorted({str(value.dtype) for value in game.net.parameters()})),
         "net.start": _start(game.net, game.trainer, game.seed),
         **{name: value for name, value in trainer.items() if not name.endswith(".tile")},  # see "tile"
         **words("threat", game.threat),

@@ -1,4 +1,9 @@
-"""Clipped gradients of single records, of m stacked models at once."""
+"""Clipped gradients of single records, of m stacked models at once.
+
+No record contributes more than C to a sum, whatever its numbers. A gradient is divided by a power of two near its
+largest entry before its norm is computed, so that no square overflows, and a gradient that is not finite counts as
+zero: both are functions of that record alone, which is what the privacy proof asks for.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +35,23 @@ class Clipping(Protocol):
     """A way to clip the gradient of every record on its own."""
 
     def total(self, net: Architecture, loss: Loss, params: Params, sample: Sample, clip: float) -> Params:
-        """(m, ...) the sum over a model's records of  g min(1, C / |g|)."""
+        """(m, ...) the sum over a model's records of  g min(1, C / |g|); of g that is not finite, 0."""
         ...
 
     def norms(self, net: Architecture, loss: Loss, params: Params, batch: Batch) -> tuple[Tensor, ...]:
-        """(m, b) for each part of the batch: |g| of every record, before clipping."""
+        """(m, b) for each part of the batch: |g| of every record, before clipping; inf where g is not finite."""
         ...
 
 
 def clip_factor(norm: Tensor, clip: float) -> Tensor:
     """min(1, C / |g|)."""
     return (clip / norm).clamp_max(1)
+
+
+def binary_scale(largest: Tensor) -> Tensor:
+    """The largest power of two up to `largest` > 0, to divide by without rounding; 1 for 0."""
+    mantissa, _ = torch.frexp(largest)  # in [1/2, 1)
+    return torch.where(largest > 0, largest / (2 * mantissa), 1.0)
 
 
 def slopes_along(net: Architecture, loss: Loss, params: Params, direction: Params, records: Part) -> Tensor:

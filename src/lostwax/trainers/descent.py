@@ -51,7 +51,7 @@ class Descent(Stepwise, ABC):
 
     @final
     def _trajectory(self, net: Architecture, cohort: Cohort, seed: int) -> Trajectory:
-        quickest = fused(net, self.loss, self.dtype, cohort.own.inputs.device) or gradient
+        quickest = fused(net, self.loss, cohort.own.inputs.dtype, cohort.own.inputs.device) or gradient
         return self._walk(net, cohort, seed, quickest)
 
     def _walk(self, net: Architecture, cohort: Cohort, seed: int, slope_of: Gradient) -> Trajectory:

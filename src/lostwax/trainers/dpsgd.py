@@ -39,7 +39,8 @@ class DPSGD(Stepwise):
         g_t = (sum over the records drawn of  g min(1, C / |g|)  +  C sigma N(0, I)) / (sample_rate n)
 
     with C = `clip`, sigma = `noise_multiplier`: divided by the *expected* size of a batch, for the size itself tells
-    something of who is in it (Abadi et al., arXiv 1607.00133). A rate of 1 is full-batch DP-GD.
+    something of who is in it (Abadi et al., arXiv 1607.00133). A rate of 1 is full-batch DP-GD. A gradient g that is
+    not finite counts as 0, so that no record, whatever its numbers, moves the sum by more than C.
 
     With `publish_steps` a release holds what the accountant takes the adversary to see: its `steps` tell the weights
     before every step, g_t, and which of the shared records were drawn. They are computed again whenever they are asked
@@ -103,7 +104,9 @@ class DPSGD(Stepwise):
                 added, scale = next(noise), self.clip * self.noise_multiplier
                 slope = {name: torch.add(value, added[name], alpha=scale) for name, value in slope.items()}
             slope = {name: value.div_(expected) for name, value in slope.items()}
-            published = Step(number, state.params, slope, None if drawn is None else drawn[:, : len(cohort.shared)])
+            # a copy: a slice would lead back to whether the secrets were drawn
+            known = None if drawn is None else drawn[:, : len(cohort.shared)].clone()
+            published = Step(number, state.params, slope, known)
             lr = self.lr * self.schedule(number, self.steps)
             state = descend(state, slope, lr, self.momentum, self.weight_decay)
             yield published, state

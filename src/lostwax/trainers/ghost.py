@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lostwax.trainers.clipping import Sample, clip_factor
+from lostwax.trainers.clipping import Sample, binary_scale
 from lostwax.trainers.fused.layers import plain
 from lostwax.trainers.stacked import Architecture, Batch, Params, Part, linear
 from lostwax.types import Loss
@@ -28,6 +28,43 @@ class Outer(NamedTuple):
     name: str  # what its parameters' names begin with
     inputs: Tensor  # (b, d)  a
     slope: Tensor  # (b, h)  delta = d loss / d outputs
+
+
+class Scaled(NamedTuple):
+    """The gradients of one linear layer without their size: (scale) slope (inputs, ones)^T."""
+
+    name: str
+    inputs: Tensor  # (b, d) a, and ...
+    ones: Tensor | None  # (b,) ... the input of the bias, the larger of them in [1, 2); None without a bias
+    slope: Tensor  # (b, h) delta, its largest entry in [1, 2), or 0
+    scale: Tensor  # (b,) in float64, for the product of two numbers may overflow: 0 where the gradient is 0
+
+    @classmethod
+    def of(cls, layer: Outer, *, bias: bool) -> Scaled:
+        """Numbers that are not finite are 0; that the gradient is not is left in the scale.
+
+        What belongs to the inputs depends on them alone: records that all models share are scaled once.
+        """
+        name, inputs, slope = layer
+        most_in, most_out = inputs.abs().amax(-1), slope.abs().amax(-1)  # (b,)
+        if bias:
+            most_in = most_in.clamp_min(1)
+        scale_in, scale_out = binary_scale(most_in), binary_scale(most_out)
+        finite_in, finite_out = most_in.isfinite(), most_out.isfinite()
+        size = torch.where((most_in == 0) | (most_out == 0), 0.0, scale_in.double() * scale_out.double())
+        scale = torch.where(finite_in & finite_out, size, torch.inf)
+        return cls(
+            name,
+            torch.where(finite_in.unsqueeze(-1), inputs / scale_in.unsqueeze(-1), 0.0),
+            torch.where(finite_in, 1 / scale_in, 0.0) if bias else None,
+            torch.where(finite_out.unsqueeze(-1), slope / scale_out.unsqueeze(-1), 0.0),
+            scale,
+        )
+
+    def square(self) -> Tensor:
+        """(b,) (|a|^2 + 1) |delta|^2, scaled."""
+        inputs = self.inputs.square().sum(-1)
+        return (inputs if self.ones is None else inputs + self.ones.square()) * self.slope.square().sum(-1)
 
 
 @dataclass(frozen=True)
@@ -56,7 +93,7 @@ class Ghost:
         return cls(chain) if linears else None
 
     def total(self, net: Architecture, loss: Loss, params: Params, sample: Sample, clip: float) -> Params:
-        """(m, ...) the sum over a model's records of  g min(1, C / |g|)."""
+        """(m, ...) the sum over a model's records of  g min(1, C / |g|); of g that is not finite, 0."""
 
         def of_one_model(
             params: Params, shared: tuple[Part, ...], own: tuple[Part, ...], included: tuple[Tensor, ...]
@@ -64,27 +101,31 @@ class Ghost:
             total: Params = {}
             for (x, y), counted in zip(shared + own, included, strict=True):
                 layers = self._backward(loss, params, x, y)
-                factor = counted * clip_factor(_norm(layers, params), clip)  # (b,)
-                for name, inputs, slope in layers:
-                    clipped = (slope * factor.unsqueeze(-1)).mT  # (h, b)
-                    _add(total, f"{name}weight", clipped @ inputs)  # (h, d)
-                    if f"{name}bias" in params:
-                        _add(total, f"{name}bias", clipped.sum(-1))  # (h,)
+                most, length = _norm(layers)
+                for layer in layers:
+                    # g = scale slope inputs^T and |g| = most length, so  g min(1, C / |g|)  has the factor
+                    size = torch.minimum(layer.scale, layer.scale / most * (clip / length))  # (b,)
+                    factor = counted * torch.where(size.isfinite(), size, 0.0).to(counted)
+                    clipped = (layer.slope * factor.unsqueeze(-1)).mT  # (h, b)
+                    _add(total, f"{layer.name}weight", clipped @ layer.inputs)  # (h, d)
+                    if layer.ones is not None:
+                        _add(total, f"{layer.name}bias", (clipped * layer.ones).sum(-1))  # (h,)
             return {name: total[name] for name in params}
 
         stacked: Callable[..., Params] = torch.func.vmap(of_one_model, in_dims=(0, None, 0, 0))
         return stacked(params, sample.batch.shared, sample.batch.own, sample.included)
 
     def norms(self, net: Architecture, loss: Loss, params: Params, batch: Batch) -> tuple[Tensor, ...]:
-        """(m, b) for each part of the batch: |g| of every record, before clipping."""
+        """(m, b) for each part of the batch: |g| of every record, before clipping; inf where g is not finite."""
 
         def of_one_model(params: Params, shared: tuple[Part, ...], own: tuple[Part, ...]) -> tuple[Tensor, ...]:
-            return tuple(_norm(self._backward(loss, params, x, y), params) for x, y in shared + own)
+            sizes = [(x, _norm(self._backward(loss, params, x, y))) for x, y in shared + own]
+            return tuple((most * length).to(x.dtype) for x, (most, length) in sizes)
 
         stacked: Callable[..., tuple[Tensor, ...]] = torch.func.vmap(of_one_model, in_dims=(0, None, 0))
         return stacked(params, batch.shared, batch.own)
 
-    def _backward(self, loss: Loss, params: Params, x: Tensor, y: Tensor) -> list[Outer]:
+    def _backward(self, loss: Loss, params: Params, x: Tensor, y: Tensor) -> list[Scaled]:
         """One model forward and back, down to the first linear layer's outputs and no further."""
         h = x
         seen: list[tuple[str, Tensor, Callable[[Tensor], tuple[Tensor]] | None]] = []
@@ -106,16 +147,15 @@ class Ghost:
             layers.append(Outer(name, inputs, slope))
             if number > 0:
                 slope = (params[f"{name}weight"].mT @ slope.mT).mT  # (b, d)
-        return layers
+        return [Scaled.of(layer, bias=f"{layer.name}bias" in params) for layer in layers]
 
 
-def _norm(layers: list[Outer], params: Params) -> Tensor:
-    """(b,) |g| over all layers."""
-    squares = [
-        (inputs.square().sum(-1) + float(f"{name}bias" in params)) * slope.square().sum(-1)
-        for name, inputs, slope in layers
-    ]
-    return torch.stack(squares).sum(0).sqrt()
+def _norm(layers: list[Scaled]) -> tuple[Tensor, Tensor]:
+    """(b,) twice, in float64: the largest scale of a layer, inf where g is not finite, and |g| over it, never 0."""
+    tiny = torch.finfo(torch.float64).tiny
+    most = torch.stack([layer.scale for layer in layers]).amax(0).clamp_min(tiny)
+    squares = [(layer.scale / most).square() * layer.square().double() for layer in layers]
+    return most, torch.stack(squares).sum(0).nan_to_num(nan=1.0).sqrt().clamp_min(tiny)
 
 
 def _add(total: Params, name: str, more: Tensor) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple, final
 import torch
 from torch import nn
 
-from lostwax.inits import Init, LeCunNormal
+from lostwax.inits import FromNet, Init
 from lostwax.losses import CrossEntropy
 from lostwax.schedules import Constant, Schedule
 from lostwax.trainers.refusals import check_data, check_loss, check_net, check_outputs, check_takes
@@ -29,6 +29,7 @@ class State(NamedTuple):
     buffers: tuple[Params, ...]  # what the optimiser remembers: a velocity, moments
 
 
+COMPUTED = (torch.float32, torch.float64)  # dtypes that training can be computed in
 Trajectory = Iterator[tuple[Step, State]]  # each step, and the state after it
 
 
@@ -43,15 +44,16 @@ class Stepwise(ABC):
       the same to the last byte on one kind of device;
     - otherwise, and on another kind of device, it is equal to rounding.
 
-    `tile` models are computed at a time; None takes a power of two from the sizes of net and data.
+    Every model starts from the net's own weights, and is computed in their dtype, unless `init` and `dtype` say
+    otherwise. `tile` models are computed at a time; None takes a power of two from the sizes of net and data.
     """
 
     lr: float
     weight_decay: float = 0.0
     schedule: Schedule = Constant()
     loss: Loss = CrossEntropy()
-    init: Init = LeCunNormal(seed=0)
-    dtype: torch.dtype = torch.float32
+    init: Init = FromNet()
+    dtype: torch.dtype | None = None
     tf32: bool = False
     tile: int | None = None
 
@@ -66,7 +68,7 @@ class Stepwise(ABC):
         check_loss(name, self.loss)
         check_takes(name, "init", self.init, "a start, such as lw.inits.LeCunNormal()", None, [0], seed=0)
         check_takes(name, "schedule", self.schedule, "a schedule, such as lw.schedules.Cosine()", 0, 1)
-        self._expect("dtype", "torch.float32 or torch.float64", self.dtype in (torch.float32, torch.float64))
+        self._expect("dtype", "torch.float32 or torch.float64, or None", self.dtype in (None, *COMPUTED))
         self._expect("tile", ">= 1, or None", self.tile is None or self.tile >= 1)
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
@@ -102,6 +104,21 @@ class Stepwise(ABC):
         ours, theirs = (self.init(net, [number], seed=number) for number in (0, 1))
         return all(torch.equal(ours[name], theirs[name]) for name in ours)
 
+    @final
+    def computes_in(self, net: nn.Module) -> torch.dtype:
+        """The dtype of training: the one that was named, else that of the net's parameters."""
+        if self.dtype is not None:
+            return self.dtype
+        held = {value.dtype for value in net.parameters() if value.is_floating_point()}
+        if len(held) != 1 or not held <= set(COMPUTED):
+            names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in held))
+            raise ValueError(
+                f"{type(self).__name__}: the parameters of the net are {names}, and many models at once are trained in "
+                "float32 or float64. Say dtype=torch.float32 to audit training in float32, which is another way of "
+                "training, or train as you do by lw.OwnTraining(train)."
+            )
+        return held.pop()
+
     @abstractmethod
     def buffers(self, params: Params) -> tuple[Params, ...]:
         """What the optimiser remembers before the first step."""
@@ -131,7 +148,7 @@ class Stepwise(ABC):
     @final
     def _start(self, net: Architecture, cohort: Cohort, seed: int) -> State:
         start = self.init(net.net, cohort.index, seed=seed)
-        params = {name: value.to(cohort.own.inputs.device, self.dtype).contiguous() for name, value in start.items()}
+        params = {name: value.to(cohort.own.inputs).contiguous() for name, value in start.items()}
         return State(params, self.buffers(params))
 
     @final
@@ -140,8 +157,9 @@ class Stepwise(ABC):
         check_net(net)
         check_data(cohort)
         device = cohort.own.inputs.device
-        ours = Architecture.of(net, device, self.dtype)
-        shared, own = (Records(part.inputs, part.y).to(self.dtype) for part in (cohort.shared, cohort.own))
+        dtype = self.computes_in(net)
+        ours = Architecture.of(net, device, dtype)
+        shared, own = (Records(part.inputs, part.y).to(dtype) for part in (cohort.shared, cohort.own))
         cast = Cohort(shared, own, cohort.index.to(device))  # of records with features, x has no part in training
         check_outputs(ours, cast, self.loss)
         if device.type == "cpu":

@@ -22,8 +22,9 @@ def quick_tangents(trainer: Descent, net: nn.Module, cohort: Cohort, directions:
     The same as `torch.func.jvp` of `trainer.differentiable` along each direction, to rounding.
     """
     device = cohort.own.inputs.device
-    ours = Architecture.of(net, device, trainer.dtype)
-    push = MLPTangent.of(ours, trainer.loss, trainer.dtype)
+    dtype = trainer.computes_in(net)
+    ours = Architecture.of(net, device, dtype)
+    push = MLPTangent.of(ours, trainer.loss, dtype)
     if push is None or device.type != "cuda" or find_spec("triton") is None:
         return None
     return pushed(trainer, ours, push, cohort, directions)

@@ -28,7 +28,7 @@ def own_gradients(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int
         lengths = [torch.linalg.vector_norm(slope.flatten(1), dim=1) for slope in slopes.values()]  # (m,) each
         norms.append(torch.linalg.vector_norm(torch.stack(lengths), dim=0))  # (m,)
         for name, slope in slopes.items():
-            still = (slope == 0).flatten(1).to(trainer.dtype).mean(1)  # (m,)
+            still = (slope == 0).flatten(1).to(slope.dtype).mean(1)  # (m,)
             zeros.setdefault(name, []).append(still)
     return OwnGradients(torch.stack(norms, 1), {name: torch.stack(shares, 1) for name, shares in zeros.items()})
 
@@ -39,8 +39,8 @@ def own_slopes(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int) -
     A step sees the mean over all its records; this is the secret's share of it, whether or not the step's batch
     holds the secret. With several secrets a model, it is the gradient of their mean loss.
     """
-    own = cohort.own.to(trainer.dtype)
-    ours = Architecture.of(net, own.inputs.device, trainer.dtype)
+    own = cohort.own.to(trainer.computes_in(net))
+    ours = Architecture.of(net, own.inputs.device, trainer.computes_in(net))
     secrets = Batch(shared=(), own=((own.inputs, own.y),))  # (m, k, ...)
     for step in trainer.transcript(net, cohort, seed=seed):
         yield gradient(ours, trainer.loss, dict(step.params), secrets)

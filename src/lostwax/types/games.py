@@ -6,14 +6,16 @@ Axes, everywhere: m models (games), n records of a training set, k secret record
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING
+
+from lostwax.types.records import Records
+from lostwax.types.sealed import SealedSteps
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from lostwax.types.protocols import Access, Threat, Trainer
-    from lostwax.types.records import Records
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Release:
-    """What was published, m models stacked. Nothing secret inside."""
+    """What was published, m models stacked. Nothing secret inside: steps are sealed (`sealed.py`)."""
 
     params: Mapping[str, Tensor]  # every value has a leading m axis
     steps: Callable[[], Iterator[Step]] | None = None  # where intermediate values are published too (DP-SGD)
+
+    def __post_init__(self) -> None:
+        if self.steps is not None and not isinstance(self.steps, SealedSteps):
+            object.__setattr__(self, "steps", SealedSteps(self.steps))
 
     @classmethod
     def together(cls, parts: Sequence[Release]) -> Release:
@@ -111,13 +117,26 @@ class Release:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """Everything an attack may prepare with. It holds no secret and no release: honesty by type."""
+    """Everything an attack may prepare with. It holds no secret and no release: honesty by type.
+
+    A slice of a tensor leads back to the whole of it (`x._base`). Known and prior records that were cut from a larger
+    tensor, which may hold the secrets too, are therefore copied.
+    """
 
     net: nn.Module
     trainer: Trainer
     threat: Threat
     access: Access
     prior: Records
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prior", self.prior.apart())
+        if is_dataclass(self.threat) and not isinstance(self.threat, type):
+            held = {field.name: getattr(self.threat, field.name) for field in fields(self.threat) if field.init}
+            cut = {name: value for name, value in held.items() if isinstance(value, Records) and value.is_cut()}
+            if cut:
+                ours = {name: value.apart() for name, value in cut.items()}
+                object.__setattr__(self, "threat", replace(self.threat, **ours))
 
 
 @dataclass(frozen=True)

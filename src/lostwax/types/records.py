@@ -84,6 +84,15 @@ class Records:
         order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
         return tuple(self[part] for part in torch.split_with_sizes(order[: sum(sizes)], list(sizes)))
 
+    def is_cut(self) -> bool:
+        """Whether a part is a piece of a larger tensor, which can be reached from it (`x._base`, its storage)."""
+        held = [part for part in (self.x, self.y, self.features) if part is not None]
+        return any(part.untyped_storage().nbytes() > part.numel() * part.element_size() for part in held)
+
+    def apart(self) -> Records:
+        """The same records in memory of their own, where they were cut from a larger tensor."""
+        return self._each(lambda part: part.clone()) if self.is_cut() else self
+
     def matches(self, other: Records) -> Tensor:
         """(n,) for each record the first row of `other` that has exactly its x, whatever the label; -1 for none."""
         import torch

@@ -151,7 +151,7 @@ class Newton:
             raise ValueError(objection)
         at_hand = _together(threat.known, knowledge.prior)
         coordinates = self._coordinates(at_hand).times(threat.secrets)
-        known = threat.known.to(trainer.dtype)
+        known = threat.known.to(trainer.computes_in(knowledge.net))
         released_by = TrainingMap(knowledge.net, trainer, known, threat.secrets)
         quick = released_by.computed_in(torch.float32, tf32=True)
         bank = Bank.of(quick, coordinates, at_hand, self.bank, seed=seed)

@@ -64,7 +64,7 @@ class TrainingMap:
         All tangents share the base trajectory and the known records, so they stack into the same large products as
         shadow models do, each at the cost of about one more training.
         """
-        at = z.to(self.trainer.dtype)
+        at = z.to(self.known.x.dtype)
         with quiet():
             quick = self._quick_tangents(z, label, directions.to(at))
         if quick is not None:
@@ -99,7 +99,7 @@ class TrainingMap:
     def cohort(self, z: Tensor, label: Tensor) -> Cohort:
         """Each row of z as the secrets of a model. All models are number 0: nothing of their training is private."""
         m, k, d = len(z), self.secrets, self.numbers
-        numbers = z.to(self.trainer.dtype).reshape(m, k, -1)
+        numbers = z.to(self.known.x.dtype).reshape(m, k, -1)
         y = numbers[..., d:].reshape(m, k, *self.known.y.shape[1:]) if self.known.y.is_floating_point() else label
         own = Records(numbers[..., :d].reshape(m, k, *self.known.x.shape[1:]), y)
         return Cohort(self.known, own, torch.zeros(m, dtype=torch.long, device=z.device))

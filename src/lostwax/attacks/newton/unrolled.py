@@ -34,8 +34,8 @@ class Unrolled(NamedTuple):
     @classmethod
     def of(cls, weights: TrainingMap, z: Tensor, label: Tensor) -> Unrolled:
         """Train on each row of z."""
-        trainer, z = weights.trainer, z.to(weights.trainer.dtype)
-        net = Architecture.of(weights.net, z.device, trainer.dtype)
+        trainer, z = weights.trainer, z.to(weights.known.x.dtype)
+        net = Architecture.of(weights.net, z.device, z.dtype)
         start = trainer.init(weights.net, [0] * len(z), seed=0)
         params = {name: value.to(z).contiguous() for name, value in start.items()}
         batches = _batches(weights, z, label)

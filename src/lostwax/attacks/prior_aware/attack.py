@@ -67,7 +67,7 @@ class Chooser(NamedTuple):
     def observed(self, release: Release, candidates: Records) -> Iterator[Observed]:
         """What every step says of every candidate."""
         trainer, clip = self.steps.trainer, self.steps.trainer.clip
-        own = candidates.to(trainer.dtype)
+        own = candidates.to(self.steps.known.x.dtype)
         at_a_time = models_at_a_time(self.steps, self.net, own)
         parts: list[Observed] = []
         for models, params, rest in self.steps(release, at_a_time):

@@ -6,6 +6,8 @@ It runs as it is, on handwritten zeros, ones and twos: a minute or two on two co
 own net and data.
 """
 
+import torch
+
 import lostwax as lw
 
 # Records are tensors x (n, ...) and y (n,): lw.Records(x, y), lw.records.folder("images/"), lw.records.npz(...), ...
@@ -13,14 +15,16 @@ digits = lw.records.digits()
 everything = digits[digits.y < 3]  # <- your records
 
 # Three parts that share no record. known: what the adversary knows of the training set, all of it but one record.
-# prior: records like the secret ones, that the attack may learn from. secrets: one a game, never shown to the attack.
+# prior: records like the secret ones, that the attack may learn from. secrets: one per game, never shown to the attack.
 known, prior, secrets = everything.split(50, 250, 200, seed=0)  # <- your sizes
 
-# The net, untrained: for every game a victim is trained anew, on the known records and a secret one.
-net = lw.nets.mlp(64, 8, 3)  # <- any nn.Module with one output a class
+# The net as training starts: for every game a victim is trained anew from its weights, on the known records and a
+# secret one. For pretrained weights: net = lw.load_weights(net, "weights.safetensors"). Fresh ones need a seed.
+torch.manual_seed(0)
+net = lw.nets.mlp(64, 8, 3)  # <- any nn.Module with one output per class
 
 # How it is trained: lw.GD, lw.SGD, lw.Adam, lw.AdamW, or a training function of your own, lw.OwnTraining(train).
-# To start from published weights: init=lw.inits.Given(lw.load_weights(net, "weights.safetensors").state_dict())
+# Where each training draws a start of its own: init=lw.inits.TorchDefault(seed=None)
 trainer = lw.GD(lr=0.2, momentum=0.9, steps=20)  # <- your way of training
 
 threat = lw.Informed(known)
