@@ -84,7 +84,7 @@ def test_each_share_has_its_own_interval(audit_of):
     shown = f"{100 * low:.0f}\N{NO-BREAK SPACE}% to {100 * high:.0f}\N{NO-BREAK SPACE}%"
     assert shown in fact.detail
     assert shown in " ".join(audit.conclusion.sentences)
-    assert "luck alone gives about" in fact.detail
+    assert "luck alone gives at most about" in fact.detail
 
 
 def test_counts_and_interval_are_the_audits(audit_of):

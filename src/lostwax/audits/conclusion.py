@@ -201,7 +201,7 @@ class _Words(NamedTuple):
                 f", so that {count(worst.gained)} of them {'is' if worst.gained == 1 else 'are'} owed to the model"
             )
         luck = self._finding().luck
-        chance = "" if luck is None or not won else f"; luck alone gives about {percent(luck.rebuilt)}"
+        chance = "" if luck is None or not won else f"; luck alone gives at most about {percent(luck.rebuilt)}"
         return f"{said}; {without}{chance}."
 
     def _early(self) -> tuple[str, ...]:
@@ -230,7 +230,7 @@ class _Words(NamedTuple):
         )
         if finding.luck is None:
             return (f"{said}.",)
-        sentence = f"{said}; luck alone gives about {percent(finding.luck.nearer)}."
+        sentence = f"{said}; luck alone gives at most about {percent(finding.luck.nearer)}."
         if self.worst.grade is not Grade.BETTER_THAN_CHANCE:
             return (sentence,)
         farther = f"{percent(finding.luck.farther)} of other secrets are farther from a guess than its own"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +25,8 @@ from lostwax.types import Fitted, Guess, Hints, Records
 RECOVERABLE, SOLVER, INFORMATION = Verdict.RECOVERABLE, Verdict.SOLVER_LIMITED, Verdict.INFORMATION_LIMITED
 UNDECIDED = Verdict.UNDECIDED
 
+Baselines = Mapping[str, Mapping[str, NDArray[np.float64]]]  # name -> metric -> (games,)
+
 
 def audit_fitted(
     fitted: Fitted, *, games: int | None, seed: int, threshold: float, shape: tuple[int, ...] | None = None
@@ -38,14 +41,18 @@ def audit_fitted(
     best, missing = _converged(fitted)
     released = _Played(fitted, chosen, scoring)
     converged = None if best is None else _Played(best, chosen, scoring)
-    findings = [released.finding("as released", _verdicts(released, converged))]
-    unanswered = () if fitted.sums else missing
-    if converged is not None:
-        findings.append(converged.finding("as converged", _verdicts(converged, converged)))
-        unanswered = () if fitted.sums else _unexplained(findings[1].verdicts)
     blind, _ = known_moments(fitted.table, chosen)
     truth = fitted.table[chosen].x
     nearest = fitted.table.x[torch.from_numpy(scoring.oracle(truth, fitted.table.x, not_row=chosen).nearest)]
+    baselines = {
+        "blind guess (mean of the known)": scoring.errors(blind, truth),
+        "nearest known row": scoring.errors(nearest, truth),
+    }
+    findings = [released.finding("as released", _verdicts(released, converged), baselines)]
+    unanswered = () if fitted.sums else missing
+    if converged is not None:
+        findings.append(converged.finding("as converged", _verdicts(converged, converged), baselines))
+        unanswered = () if fitted.sums else _unexplained(findings[1].verdicts)
     return Audit(
         subject=fitted.name,
         kind="this model",
@@ -59,10 +66,8 @@ def audit_fitted(
         truth=Records(x[chosen], fitted.table.y[chosen]),
         findings=tuple(findings),
         oracle="nearest known row",
-        baselines={
-            "blind guess (mean of the known)": scoring.errors(blind, truth),
-            "nearest known row": scoring.errors(nearest, truth),
-        },
+        baselines=baselines,
+        labels_given=_needs_label(fitted),
         provenance={
             "versions": versions(),
             "machine": machine(),
@@ -106,7 +111,7 @@ class _Played:
             return np.zeros_like(self.rebuilt)
         return np.asarray(self.foretold(self.bars.floor) <= self.scoring.threshold)
 
-    def finding(self, name: str, verdicts: tuple[Verdict, ...]) -> Finding:
+    def finding(self, name: str, verdicts: tuple[Verdict, ...], baselines: Baselines) -> Finding:
         """This line of the audit."""
         finding = self.scoring.finding(
             name,
@@ -117,6 +122,9 @@ class _Played:
             predicted=None if self.bars is None else self.foretold(self.bars.predicted),
             verdicts=verdicts,
             stationarity=_stationarity(self.fitted),
+            luck=self.scoring.leave_one_out_luck(
+                self.guess, self.truth, baselines, self.fitted.table, label_given=_needs_label(self.fitted)
+            ),
         )
         if self.fitted.tells_label():
             return finding

@@ -15,6 +15,7 @@ from lostwax.attacks import Newton
 from lostwax.audits.audit import Audit
 from lostwax.audits.fitted import draw
 from lostwax.audits.scoring import Scoring
+from lostwax.audits.support import widened
 from lostwax.inits import trainable
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint, machine, versions
@@ -78,6 +79,12 @@ def audit_released(
     blind = (x.sum(0) - truth.x) / (len(x) - 1)  # (games, ...) mean of the known
     nearest = x[torch.from_numpy(scoring.oracle(truth.x, x, not_row=rows).nearest)]
     certified = 0 if guess.certified is None else int(guess.certified.sum())
+    baselines = {
+        "blind guess (mean of the known)": scoring.errors(blind, truth.x),
+        "nearest known record": scoring.errors(nearest, truth.x),
+    }
+    pool = Records(x, table.y.cpu())
+    luck = scoring.leave_one_out_luck(guess, truth, baselines, pool)
     return Audit(
         subject=f"{type(net).__name__} with these weights, trained by {type(trainer).__name__}",
         kind="this model",
@@ -89,12 +96,9 @@ def audit_released(
         games=rows.numpy(),
         population=len(table),
         truth=truth,
-        findings=(scoring.finding("as released", guess, truth, labels=table.y, seconds=seconds),),
+        findings=(scoring.finding("as released", guess, truth, labels=table.y, seconds=seconds, luck=luck),),
         oracle="nearest known record",
-        baselines={
-            "blind guess (mean of the known)": scoring.errors(blind, truth.x),
-            "nearest known record": scoring.errors(nearest, truth.x),
-        },
+        baselines=baselines,
         provenance={
             "versions": versions(),
             "machine": machine(),
@@ -132,7 +136,7 @@ def _without(net: nn.Module, table: Records, trainer: Descent, row: Tensor) -> K
     """What the adversary of one game knows."""
     others = torch.arange(len(table)) != row
     known = table[others.to(table.x.device)]
-    return Knowledge(net, trainer, Informed(known), Weights(), known)
+    return Knowledge(net, trainer, Informed(known), Weights(), widened(known, table).prior)
 
 
 def _retrained(net: nn.Module, table: Records, trainer: Descent, rows: Tensor) -> _Retrained:

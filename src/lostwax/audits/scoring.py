@@ -101,7 +101,13 @@ class Scoring:
         return x if self.unknown is None else x.flatten(1)[:, self.unknown]
 
     def leave_one_out_luck(
-        self, guess: Guess, truth: Records, baselines: Mapping[str, Mapping[str, NDArray[np.float64]]], pool: Records
+        self,
+        guess: Guess,
+        truth: Records,
+        baselines: Mapping[str, Mapping[str, NDArray[np.float64]]],
+        pool: Records,
+        *,
+        label_given: bool = False,
     ) -> Luck | None:
         """What luck gives where each game is about one record of a training set, and the adversary has the others."""
 
@@ -113,7 +119,8 @@ class Scoring:
         rules = Rules(one_to_one, self.scores, of, self.threshold)
         x = guess.records.x[:, :1].double().cpu().reshape(len(truth), 1, *truth.x.shape[1:])
         secrets = Records(truth.x.unsqueeze(1), truth.y.unsqueeze(1))
-        return luck(rules, Records(x, guess.records.y[:, :1]), secrets, pool=pool)
+        given = secrets.y if label_given else None
+        return luck(rules, Records(x, guess.records.y[:, :1]), secrets, pool=pool.without(truth), given=given)
 
     def oracle(self, truth: Tensor, pool: Tensor, not_row: Tensor | None = None) -> Oracle:
         """The records of the pool as guesses, in units of the headline: per pixel, or in deviations of a feature."""

@@ -115,7 +115,7 @@ def _rebuilt(audit: Audit, line: Line) -> tuple[Fact, ...]:
 
 def _nearer(audit: Audit, line: Line) -> Fact:
     luck = audit.finding(line.name).luck
-    chance = "" if luck is None else f"; luck alone gives about {percent(luck.nearer)}"
+    chance = "" if luck is None else f"; luck alone gives at most about {percent(luck.nearer)}"
     detail = f"than the {' and the '.join(audit.baselines)}{_sure(audit, line.nearer)}{chance}"
     return Fact(_share(audit, line.nearer), "nearer than any guess", detail)
 
