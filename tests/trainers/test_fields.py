@@ -37,7 +37,11 @@ from trainers.reference import train_alone
         (GD, {"momentum": 1.0}, "GD: expected momentum in [0, 1), got 1.0."),
         (GD, {"weight_decay": -1.0}, "GD: expected weight_decay >= 0, got -1.0."),
         (GD, {"tile": 0}, "GD: expected tile >= 1, or None, got 0."),
-        (GD, {"dtype": torch.float16}, "GD: expected dtype torch.float32 or torch.float64, or None, got torch.float16."),
+        (
+            GD,
+            {"dtype": torch.float16},
+            "GD: expected dtype torch.float32 or torch.float64, or None, got torch.float16.",
+        ),
         (SGD, {"batch_size": 0}, "SGD: expected batch_size >= 1, got 0."),
         (SGD, {"epochs": 0}, "SGD: expected epochs >= 1, got 0."),
         (SGD, {"momentum": -0.1}, "SGD: expected momentum in [0, 1), got -0.1."),
