@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import NamedTuple
 
 import torch
@@ -59,7 +60,8 @@ def audit_released(
     attack = Newton(bank=100) if attack is None else attack
     rows = draw(len(table), games, seed)
     retrained = _retrained(net, table, trainer, rows)
-    if (objection := attack.objection(_without(net, table, trainer, rows[0]))) is not None:
+    at_start = _at_start(net, trainer)
+    if (objection := attack.objection(_without(at_start, table, trainer, rows[0]))) is not None:
         raise ValueError(f"audit: {objection}")
     release = Release({name: value.to(table.x).unsqueeze(0) for name, value in trainable(net).items()})
     x = table.x.double().cpu()
@@ -68,7 +70,7 @@ def audit_released(
     guesses, hidden = [], 0
     with progress("games", len(rows)) as advance:
         for row in rows:
-            played = attack.prepare(_without(net, table, trainer, row), seed=seed)
+            played = attack.prepare(_without(at_start, table, trainer, row), seed=seed)
             guesses.append(played(release))
             if retrained.miss > 0 and not _rebuilt(scoring, guesses[-1], x[row]):
                 hidden += _rebuilt(scoring, played(retrained.release), x[row])
@@ -130,6 +132,13 @@ def _rebuilt(scoring: Scoring, guess: Guess, truth: Tensor) -> bool:
     """Is the one guess within the threshold of the record?"""
     x = guess.records.x[:, 0].double().cpu().reshape(1, *truth.shape)
     return bool(scoring.rebuilt(scoring.errors(x, truth.unsqueeze(0)))[0])
+
+
+def _at_start(net: nn.Module, trainer: Descent) -> nn.Module:
+    """A copy of the net before training: what an attack prepares with holds no release."""
+    copy, start = deepcopy(net), trainer.init(net, [0], seed=0)
+    copy.load_state_dict({name: value[0] for name, value in start.items()}, strict=False)
+    return copy
 
 
 def _without(net: nn.Module, table: Records, trainer: Descent, row: Tensor) -> Knowledge:
