@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.attacks.closed_form import ClosedForm
-from lostwax.attacks.closed_form.error_bars import ErrorBars, error_bars
+from lostwax.attacks.closed_form.error_bars import ErrorBars, error_bars, leading_equation
 from lostwax.attacks.closed_form.known_rows import known_moments
 from lostwax.audits.audit import Audit, Finding, Verdict
 from lostwax.audits.scoring import Scoring
@@ -92,7 +92,7 @@ class _Played:
     """
 
     def __init__(self, fitted: Fitted, games: Tensor, scoring: Scoring) -> None:
-        self.fitted, self.scoring, self.truth = fitted, scoring, fitted.table[games]
+        self.fitted, self.games, self.scoring, self.truth = fitted, games, scoring, fitted.table[games]
         hints = Hints(labels=self.truth.y[:, None]) if _needs_label(fitted) else None
         start = time.perf_counter()
         offered = ClosedForm().leave_one_out(fitted, games, hints)
@@ -106,10 +106,12 @@ class _Played:
         return self.scoring.criterion(bar, torch.zeros_like(bar)).numpy()
 
     def within_reach(self) -> NDArray[np.bool_]:
-        """(games,) would the record be rebuilt if rounding were all that hides it?"""
+        """(games,) would the record be rebuilt if rounding were all that hides it? Told by its own residual."""
         if self.bars is None:
             return np.zeros_like(self.rebuilt)
-        return np.asarray(self.foretold(self.bars.floor) <= self.scoring.threshold)
+        r, _ = leading_equation(self.fitted).factors(self.fitted.table, self.fitted.weight)
+        own = replace(self.guess, confidence=r[self.games].norm(dim=1, keepdim=True))
+        return np.asarray(self.foretold(error_bars(self.fitted, own).floor) <= self.scoring.threshold)
 
     def finding(self, name: str, verdicts: tuple[Verdict, ...], baselines: Baselines) -> Finding:
         """This line of the audit."""
@@ -164,14 +166,14 @@ def _nearest(guess: Guess, truth: Records, scoring: Scoring) -> tuple[Guess, NDA
 def _verdicts(now: _Played, best: _Played | None) -> tuple[Verdict, ...]:
     """Rebuilt from this release; or only from the same model at its optimum; or not even there.
 
-    "Information-limited" is said only where it is known: every part of the release was read, and rounding alone would
-    hide the record. What should have been rebuilt at the optimum and was not is undecided; so is, where no optimum was
-    reached, what rounding would not hide.
+    "Information-limited" is said only where it is known: every part of the release was read, the optimum was reached,
+    and rounding alone would hide the record there. All else that was not rebuilt is undecided.
     """
     if now.fitted.sums:  # they need no solver
         best = now
     at_best = np.zeros_like(now.rebuilt) if best is None else best.rebuilt
-    open_question = (now if best is None else best).within_reach() | bool(now.fitted.unread)
+    not_seen = bool(now.fitted.unread) or (best is None and now.fitted.model is not None)
+    open_question = (now if best is None else best).within_reach() | not_seen
     games = zip(now.rebuilt.tolist(), at_best.tolist(), open_question.tolist(), strict=True)
     return tuple(
         RECOVERABLE if found else SOLVER if findable else UNDECIDED if unknown else INFORMATION

@@ -50,7 +50,7 @@ def polish(model: Stationary, table: Records, weight: Tensor) -> Polished:
         step = problem.newton_step(theta, gradient, noise)
         slope, size = (gradient * step).sum(), 1.0
         seen = -slope > TELLING * torch.finfo(value.dtype).eps * value.abs()  # else values no longer tell
-        while size > 1e-9:
+        while size > (1e-9 if seen else 0.2):  # so near the optimum a step that is too long is not what is wrong
             candidate = theta + size * problem.uncentred(step)
             candidate_value, candidate_gradient = problem.value(candidate), problem.gradient(candidate)
             descends = candidate_value <= value + 1e-4 * size * slope

@@ -18,7 +18,8 @@ from lostwax.access import Weights
 from lostwax.adapters.sklearn import read
 from lostwax.attacks import ClosedForm
 from lostwax.attacks.closed_form import attack, missing_row
-from lostwax.losses import CrossEntropy, SquaredError
+from lostwax.attacks.closed_form.explained import without_intercept
+from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError
 from lostwax.threats import Informed
 from lostwax.trainers import GD
 from lostwax.trainers.newton_polish import polish
@@ -117,7 +118,7 @@ def test_the_likelier_candidate_is_chosen_by_volume_too():
     missing = model.loss.residual(model.outputs(x), y)[:, :, None] * x[:, None, :]
     prior = zero.expand(2_000, 4), one.expand(2_000, 4)
     noise = torch.zeros(2_000, dtype=torch.float64)
-    guess = attack._without_intercept(model, missing, y[:, None], noise + 1, *prior, noise).guess()
+    guess = without_intercept(model, missing, y[:, None], noise + 1, *prior, noise).guess()
     right = (guess.records.x[:, 0] - x).abs().amax(1) < 1e-6
     smaller = guess.alternatives.x.norm(dim=-1).argmin(1)
     blind = (guess.alternatives.x[torch.arange(2_000), smaller] - x).abs().amax(1) < 1e-6
@@ -131,6 +132,20 @@ def test_logistic_regression_without_an_intercept():
         guess = ClosedForm().leave_one_out(fitted, everyone(fitted), Hints(labels=fitted.table.y[:, None]))
         nearest = (guess.alternatives.x - fitted.table.x[:, None]).abs().amax(-1).nan_to_num(torch.inf).amin(1)
         assert (nearest < 1e-6).double().mean() > 0.99
+
+
+def test_two_roots_that_lie_close_together_are_found():
+    """a sigmoid(a) is least at a = -1.278: near it the two outputs that explain a gradient are almost one."""
+    outputs = -1.2784645 + torch.linspace(-0.05, 0.05, 101, dtype=torch.float64)
+    x = torch.stack([outputs, torch.full_like(outputs, 3.0)], 1)
+    weight, zero, one = torch.tensor([[1.0, 0.0]]).double(), torch.zeros(2).double(), torch.ones(2).double()
+    model = Stationary(weight, None, BinaryCrossEntropy(), torch.zeros(1), torch.zeros(1), zero, one)
+    y = torch.zeros(101, dtype=torch.long)
+    missing = model.loss.residual(model.outputs(x), y)[:, :, None] * x[:, None, :]
+    noise = torch.zeros(101, dtype=torch.float64)
+    found = without_intercept(model, missing, y[:, None], noise + 1, zero.expand(101, 2), one.expand(101, 2), noise)
+    nearest = (found.candidates.x - x[:, None]).abs().amax(-1).nan_to_num(nan=torch.inf).amin(1)
+    assert nearest.max() < 1e-6
 
 
 def test_without_an_intercept_the_label_is_needed():

@@ -2,7 +2,7 @@
 
 import torch
 
-from lostwax.attacks.closed_form.known_rows import known_moments, moments
+from lostwax.attacks.closed_form.known_rows import known_label, known_moments, moments
 from lostwax.types import Records
 
 
@@ -40,3 +40,15 @@ def test_one_row_tells_nothing_of_the_spread():
     for mean, spread in (moments(table(1)), known_moments(table(2), torch.tensor([1]))):
         torch.testing.assert_close(mean, table(1).x)
         assert spread.isinf().all()
+
+
+def test_a_blind_label_is_made_of_the_known_rows():
+    y = torch.tensor([0, 1, 1, 2, 0, 1])
+    x = torch.zeros(6, 1, dtype=torch.float64)
+    games = torch.arange(6)
+    expected = torch.stack([torch.cat([y[:i], y[i + 1 :]]).mode().values for i in range(6)])
+    assert torch.equal(known_label(Records(x, y), games), expected)
+    means = torch.stack([torch.cat([y[:i], y[i + 1 :]]).double().mean() for i in range(6)])
+    torch.testing.assert_close(known_label(Records(x, y.double()), games), means)
+    pairs = torch.stack([y.double(), 2 * y], 1)
+    torch.testing.assert_close(known_label(Records(x, pairs), games), torch.stack([means, 2 * means], 1))
