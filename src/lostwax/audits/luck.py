@@ -102,7 +102,7 @@ def _of_one(
         farther = float(((total[1:] > total[0]) + (total[1:] == total[0]) / 2).mean())
     else:
         farther = 0.5
-    hits, close_hits = _accidents(guesses.x[number], pool, rules)
+    hits, close_hits = _accidents(Records(guesses.x[number], guesses.y[number]), pool, rules)
     compared = len(held) + len(pool)
     if compared == 1:
         return None
@@ -115,14 +115,18 @@ def _of_one(
     )
 
 
-def _accidents(guesses: Tensor, pool: Records, rules: Rules) -> tuple[float, float]:
-    """How many records of the pool a guess (g, ...) of one game matches, mean over guesses, and how many closely."""
-    hits = close_hits = 0.0
-    for guess in guesses if len(pool) else ():
-        criterion = rules.score(guess.expand_as(pool.x), pool.x).criterion
-        hits += float((criterion <= rules.threshold).sum())
-        close_hits += float((criterion <= rules.threshold / SMALLER).sum())
-    return hits / len(guesses), close_hits / len(guesses)
+def _accidents(guesses: Records, pool: Records, rules: Rules) -> tuple[float, float]:
+    """How many records of the pool the guesses (g, ...) of one game match, and how many closely, mean over guesses."""
+    if len(pool) == 0:
+        return 0.0, 0.0
+    ours = Records(*(part.expand(len(pool), *part.shape) for part in (guesses.x, guesses.y)))
+    pairs = rules.judge(ours, Records(pool.x.unsqueeze(1), pool.y.unsqueeze(1)))  # (n, e)
+    line = torch.arange(len(pool)).unsqueeze(1)
+    theirs = pool.x.unsqueeze(1).expand(-1, pairs.guess.shape[1], *pool.x.shape[1:])
+    scores = rules.score(ours.x[line, pairs.guess].flatten(0, 1), theirs.flatten(0, 1))
+    criterion = scores.criterion.reshape(pairs.guess.shape)
+    hits, close_hits = (criterion <= limit for limit in (rules.threshold, rules.threshold / SMALLER))
+    return float(hits.mean(1).sum()), float(close_hits.mean(1).sum())
 
 
 def _some(pool: Records, seed: int) -> Records:

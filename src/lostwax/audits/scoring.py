@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.audits.audit import Finding
-from lostwax.audits.judged import one_to_one
+from lostwax.audits.judged import Pairs
 from lostwax.audits.luck import Luck, Rules, Scores, luck
 from lostwax.audits.pixels import pixel_metrics
 from lostwax.metrics import MAE, MSE, Oracle, SpreadRMSE, nearest_neighbour
@@ -116,11 +116,18 @@ class Scoring:
             names = self.headline.name, self.criterion.name
             return [Scores(*(errors[name][rows] for name in names)) for errors in baselines.values()]
 
-        rules = Rules(one_to_one, self.scores, of, self.threshold)
-        x = guess.records.x[:, :1].double().cpu().reshape(len(truth), 1, *truth.x.shape[1:])
+        rules = Rules(self._nearest_candidate, self.scores, of, self.threshold)
+        offered = guess.records if guess.alternatives is None else guess.alternatives
+        x = offered.x.double().cpu().reshape(len(truth), -1, *truth.x.shape[1:])  # (games, candidates, ...)
         secrets = Records(truth.x.unsqueeze(1), truth.y.unsqueeze(1))
         given = secrets.y if label_given else None
-        return luck(rules, Records(x, guess.records.y[:, :1]), secrets, pool=pool.without(truth), given=given)
+        return luck(rules, Records(x, offered.y), secrets, pool=pool.without(truth), given=given)
+
+    def _nearest_candidate(self, guesses: Records, secrets: Records) -> Pairs:
+        """Of several records that explain a release alike, the one nearest to the secret (m, 1, ...) counts."""
+        found = [self.scores(one, secrets.x[:, 0]).criterion for one in guesses.x.unbind(1)]
+        best = torch.from_numpy(np.stack(found, 1)).argmin(1, keepdim=True)  # (m, 1)
+        return Pairs(best, torch.zeros_like(best))
 
     def oracle(self, truth: Tensor, pool: Tensor, not_row: Tensor | None = None) -> Oracle:
         """The records of the pool as guesses, in units of the headline: per pixel, or in deviations of a feature."""
