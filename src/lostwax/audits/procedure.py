@@ -24,6 +24,7 @@ from lostwax.audits.neurons import neuron_shares
 from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.audits.support import widened
 from lostwax.defences import Defended
+from lostwax.inits import trainable
 from lostwax.provenance import fingerprint, machine, versions
 from lostwax.seeds import generator
 from lostwax.shadows import Game, Local, gaussian_weights
@@ -186,6 +187,7 @@ def _provenance(
             name: fingerprint(*(part for part in (records.x, records.y, records.features) if part is not None))
             for name, records in (("known", cohort.shared), ("prior", knowledge.prior), ("secrets", secrets))
         },
+        "weights of the net": fingerprint(*trainable(knowledge.net).values()),
     }
 
 

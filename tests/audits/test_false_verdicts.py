@@ -1,0 +1,182 @@
+"""Cases that once passed a leak, or alarmed on noise: each as it was reported."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_wine
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+
+import lostwax as lw
+from audits.game import KNOWN, PRIOR, SECRETS, Publishes, Reads, audited
+from audits.test_luck import Noise
+from lostwax.grades import Grade
+from lostwax.metrics.estimate import clopper_pearson
+from lostwax.policies import MEASURES, Policy
+from lostwax.types import Guess, Records
+
+TUTORIAL = Policy(max_grade="not found", max_rebuilt_share=0.05)
+HIDDEN = lw.DPSGD(lr=0.1, noise_multiplier=1e6, steps=2)  # nothing is left of any record
+
+
+def flat(records):
+    return Records(records.x.flatten(1), records.y)
+
+
+def test_the_optimum_leads_in_print_and_on_the_page():
+    """README's ten lines: the print said 178 at the optimum, the first screen 2.8 %."""
+    X, y = load_wine(return_X_y=True)
+    audit = lw.audit(LogisticRegression(max_iter=10_000).fit(X, y), (X, y))
+    assert audit.grade is Grade.EXACT
+    assert audit.conclusion.headline == "Every record tried can be rebuilt from this model at its optimum."
+    assert "As released, 5 of 178 do" in " ".join(audit.conclusion.sentences)
+
+
+@pytest.mark.parametrize("games", [29, 30, 60, 91, 100])
+def test_the_number_of_games_does_not_change_the_grade(games):
+    """KernelRidge on digits at a threshold of 0.01: "no record" at 30, 60 and 91 games, "some" at 29 and 100."""
+    audit = audited(Reads(noise=0.12), games=games, threshold=0.01)
+    assert audit.conclusion.line.nearer > 0
+    assert audit.grade is Grade.RECOGNISABLE
+
+
+def test_diverged_victims_are_not_safe():
+    x = torch.randn(60, 3)
+    records = Records(x, (x[:, 0] > 0).long())
+    known, prior, secrets = records.split(15, 15, 30, seed=0)
+    audit = lw.audit(
+        lw.nets.mlp(3, 4, 2),
+        trainer=lw.GD(lr=1e30, steps=10),
+        threat=lw.Informed(known),
+        attack=Noise("mean", 0),
+        prior=prior,
+        secrets=secrets,
+    )
+    assert audit.grade is Grade.UNDECIDED
+    assert "30 of 30 victims diverged" in str(audit.conclusion)
+    assert TUTORIAL.breaches(audit)
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_values_and_classes_that_only_secrets_have_are_tried(classes):
+    """A column that is 0 in all the adversary has and 1 in the secrets; a class of which it has no record."""
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(80, 4, generator=random, dtype=torch.float64)
+    y = (x[:, 1] > 0).long()
+    x[:, 0] = 0
+    secrets = Records(x[:6].clone(), torch.full((6,), 2) if classes else y[:6])
+    secrets.x[:, 0] = 0.0 if classes else 1.0
+    torch.manual_seed(0)
+    audit = lw.audit(
+        lw.nets.mlp(4, 6, 3).double(),
+        trainer=lw.GD(lr=0.3, momentum=0.9, steps=20),
+        threat=lw.Informed(Records(x[6:30], y[6:30])),
+        attack=lw.Newton(bank=30),
+        prior=Records(x[30:], y[30:]),
+        secrets=secrets,
+    )
+    assert audit.findings[0].rebuilt.all()
+    assert audit.findings[0].labels_right.all()
+    words = "a class of which the prior has no record: [2]" if classes else "values that the prior never shows"
+    assert f"6 of 6 secrets have {words}" in " ".join(audit.notes)
+
+
+def test_a_candidate_that_looks_alike_is_another_one():
+    """Noise of 1e6, candidates nearer together than the threshold: "98 of 100 named", truly 11."""
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(140, 3, generator=random)
+    x[40:] = x[40:41] + 1e-4 * torch.randn(100, 3, generator=random)
+    records = Records(x, torch.zeros(140, dtype=torch.long))
+    audit = lw.audit(
+        nn.Linear(3, 2),
+        trainer=HIDDEN,
+        threat=lw.Informed(records[:20], candidates=10),
+        attack=lw.PriorAware(),
+        prior=records[20:40],
+        secrets=records[40:],
+    )
+    named = (audit.guess.records.x[:, 0] == audit.truth.x.float()).all(1).numpy()
+    assert np.array_equal(audit.findings[0].rebuilt, named)
+    assert audit.findings[0].rebuilt.mean() < 0.25
+    assert audit.grade is Grade.LIMITED
+
+
+def test_what_the_label_alone_tells_is_no_leak():
+    """Noise of 1e6 and the label given: guesses by class were closer than those of other classes, TPR 1 at 10 %."""
+    game = {"threat": lw.Informed(flat(KNOWN), label_known=True), "prior": flat(PRIOR), "secrets": flat(SECRETS)}
+    audit = lw.audit(nn.Identity(), trainer=Publishes(), attack=Noise("class", 0), **game)
+    assert "blind guess (mean of its class)" in audit.baselines
+    assert audit.tpr(0.1).rate < 0.3
+    assert not audit.grade.leaks
+    assert audit.labels_given
+    assert "given" in str(audit)
+
+
+def test_numbers_that_are_given_count_in_no_error():
+    """All but one number given: "70 of 100 rebuilt" for a guess that has the last one wrong."""
+    known, prior, secrets = flat(KNOWN), flat(PRIOR), flat(SECRETS)
+    parts = torch.ones(64, dtype=torch.bool)
+    parts[20] = False
+    audit = lw.audit(
+        nn.Identity(),
+        trainer=Publishes(),
+        threat=lw.Informed(known, parts=parts),
+        attack=Noise("mean", 0),
+        prior=prior,
+        secrets=secrets,
+    )
+    off = (audit.guess.records.x[:, 0, 20].double() - audit.truth.x[:, 20]).abs() / prior.x[:, 20].std()
+    np.testing.assert_allclose(audit.errors, off, rtol=0.01)
+    assert audit.findings[0].rebuilt.mean() < 0.2
+    assert "predicted from the given numbers" in audit.baselines
+    assert not audit.grade.leaks
+
+
+def test_equal_secrets_are_not_independent_games():
+    thrice = Records(SECRETS.x[:40].repeat(3, 1, 1, 1), SECRETS.y[:40].repeat(3))
+    audit = audited(Reads(noise=0.1), secrets=thrice)
+    assert (len(audit.games), audit.victims) == (120, 40)
+    assert audit.interval(60) == pytest.approx(clopper_pearson(20, 40))
+
+
+@dataclass
+class Looks:
+    """Keeps the releases that it is shown."""
+
+    seen: list
+
+    def objection(self, knowledge):
+        return None
+
+    def prepare(self, knowledge, *, seed):
+        def reconstruct(release, hints=None):
+            self.seen.append(release.flat())
+            x, y = (part[:1].expand(len(release), 1, *part.shape[1:]) for part in (PRIOR.x, PRIOR.y))
+            return Guess(Records(x, y), torch.zeros(len(release), 1))
+
+        return reconstruct
+
+
+def test_a_shadow_model_never_has_a_victims_private_start():
+    """`lw.simulate` and `lw.audit` by one seed: model i of each began at the same weights."""
+    seen = []
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    trainer = lw.GD(lr=1e-30, steps=1, init=lw.inits.LeCunNormal(seed=None))
+    game = {"trainer": trainer, "threat": lw.Informed(KNOWN), "prior": PRIOR}
+    lw.audit(net, attack=Looks(seen), secrets=SECRETS, games=8, seed=0, **game)
+    shadows = torch.cat([release.flat() for _, release in lw.simulate(net, models=8, seed=0, **game)])
+    assert (torch.cdist(seen[0], shadows) > 0.1).all()
+
+
+def test_the_ratio_of_medians_holds_with_its_confidence():
+    """The oracle's median was taken as exact: the limit was missed in 7 to 26 % of audits where 2.5 % is promised."""
+    policy, audit, missed = Policy(min_median_ratio_to_oracle=0.5), audited(Reads(noise=0.1), games=40), 0
+    for seed in range(400):
+        random = np.random.default_rng(seed)
+        line = replace(audit.findings[0], errors={audit.metric: random.lognormal(-0.1, 1.0, 40)})
+        nearest = {audit.oracle: {audit.metric: random.lognormal(0.0, 1.0, 40)}}
+        drawn = replace(audit, findings=(line,), baselines=nearest)
+        missed += MEASURES["min_median_ratio_to_oracle"](policy, drawn, line).worst > np.exp(-0.1)
+    assert missed <= 10  # 2.5 % of 400
