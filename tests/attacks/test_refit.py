@@ -12,7 +12,7 @@ from lostwax.types import Hints, Knowledge, Records, Release
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(60, 20, 24, seed=0)
 NET = lw.nets.mlp(64, 6, 10)
 THREAT = lw.Informed(KNOWN, candidates=3)
-GD = lw.GD(lr=0.2, momentum=0.9, steps=20)
+GD = lw.GD(lr=0.2, momentum=0.9, steps=20, init=lw.inits.LeCunNormal())
 
 
 def played(attack, trainer, access=None, games=24):
@@ -46,7 +46,7 @@ def test_a_private_start_hides_the_secret():
 
 def test_repeats_see_through_a_private_batch_order():
     """One secret pulls its model less than the order of batches does; the mean over orders shows it again."""
-    sgd = lw.SGD(lr=0.02, batch_size=16, epochs=3, order_seed=None)
+    sgd = lw.SGD(lr=0.02, batch_size=16, epochs=3, order_seed=None, init=lw.inits.LeCunNormal())
     cohort, guess, _ = played(lw.Refit(repeats=6), sgd)
     assert right(cohort, guess).float().mean() > 0.6
 
@@ -74,13 +74,15 @@ def test_where_a_private_start_hides_the_secret_the_chances_count():
 def test_the_answer_does_not_depend_on_the_chunk(monkeypatch):
     _, whole, _ = played(lw.Refit(), GD, games=6)
     monkeypatch.setattr(refit, "Local", lambda: Local(chunk=1))
-    _, cut, _ = played(lw.Refit(), lw.GD(lr=0.2, momentum=0.9, steps=20, tile=4), games=6)
+    _, cut, _ = played(lw.Refit(), lw.GD(lr=0.2, momentum=0.9, steps=20, tile=4, init=lw.inits.LeCunNormal()), games=6)
     assert torch.equal(whole.alternatives.x, cut.alternatives.x)
 
 
 def test_scores_are_the_pooled_gaussians():
     """Against the slow definition: all repeats kept, variances by torch.var, two games of three candidates."""
-    trainer = lw.SGD(lr=0.05, batch_size=16, epochs=1, order_seed=None, dtype=torch.float64)
+    trainer = lw.SGD(
+        lr=0.05, batch_size=16, epochs=1, order_seed=None, dtype=torch.float64, init=lw.inits.LeCunNormal()
+    )
     knowledge = Knowledge(NET, trainer, THREAT, Weights(), PRIOR)
     reconstruct = lw.Refit(repeats=3).prepare(knowledge, seed=0)
     candidates = SECRETS[:6]
@@ -93,7 +95,7 @@ def test_scores_are_the_pooled_gaussians():
 
 
 def test_a_game_is_the_same_alone_and_among_others():
-    trainer = lw.SGD(lr=0.05, batch_size=16, epochs=1, order_seed=None)
+    trainer = lw.SGD(lr=0.05, batch_size=16, epochs=1, order_seed=None, init=lw.inits.LeCunNormal())
     knowledge = Knowledge(NET, trainer, THREAT, Weights(), PRIOR)
     cohort = THREAT.deal(SECRETS, 4, seed=0)
     release, hints = trainer(NET, cohort, seed=0), THREAT.hints(cohort, SECRETS, seed=0)

@@ -13,7 +13,7 @@ from lostwax.attacks.candidates import choose
 from lostwax.audits.ceiling import ceiling_of, check_under
 from lostwax.audits.scoring import Scoring
 from lostwax.defences import Defended, Rounded
-from lostwax.types import Guess, Release
+from lostwax.types import Guess, Release, sealed
 
 TRAINER = lw.DPSGD(lr=0.5, clip=0.1, noise_multiplier=4.0, steps=5)
 
@@ -156,9 +156,8 @@ class Cheats:
 
     def prepare(self, knowledge, *, seed):
         def look(release, hints=None):
-            own = next(
-                cell for cell in release.steps.__closure__ if hasattr(cell.cell_contents, "own")
-            ).cell_contents.own
+            cells = sealed._histories[release.steps._number].__closure__  # in a module, which nothing can hide
+            own = next(cell for cell in cells if hasattr(cell.cell_contents, "own")).cell_contents.own
             return Reads(noise=0.0)._guess(Release({"x": own.x[:, 0], "y": own.y.float()}), knowledge.prior)
 
         return look

@@ -20,7 +20,7 @@ class Cramped:
     def __call__(self, net, cohort, *, seed):
         if len(cohort) > 20:
             raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
-        return GD(steps=20, tile=4)(net, cohort, seed=seed)
+        return GD(steps=20, tile=4, init=lw.inits.LeCunNormal())(net, cohort, seed=seed)
 
     def tile_size(self, net, cohort):
         return 4
@@ -135,6 +135,6 @@ def test_victims_that_do_not_fit_the_gpu_are_trained_in_parts(parts):
     attack = lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=8), epochs=2)
     with pytest.warns(RuntimeWarning, match="out of GPU memory with 30 models"):
         cramped = audited(parts, trainer=Cramped(), attack=attack)
-    roomy = audited(parts, trainer=GD(steps=20, tile=4), attack=attack)
+    roomy = audited(parts, trainer=GD(steps=20, tile=4, init=lw.inits.LeCunNormal()), attack=attack)
     assert np.array_equal(cramped.errors, roomy.errors)
     assert np.array_equal(cramped.games, roomy.games)

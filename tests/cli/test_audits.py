@@ -12,6 +12,7 @@ import torch
 import lostwax as lw
 x = torch.rand(60, 4, generator=torch.Generator().manual_seed(0))
 known, prior, secrets = lw.Records(x, torch.arange(60) % 2).split(20, 20, 20, seed=0)
+torch.manual_seed(0)
 net = torch.nn.Linear(4, 2)
 trainer = lw.GD(lr=0.1, steps=3)
 threat = lw.Informed(known)

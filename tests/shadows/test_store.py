@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
+from lostwax.inits import FromNet
 from lostwax.shadows import Local, Store
 from lostwax.shadows.layout import Layout
 from lostwax.types import Cohort, Records, Release
@@ -258,3 +259,12 @@ def test_reconn_takes_its_shadows_from_the_store(tmp_path, capsys):
     assert first.errors == pytest.approx(without.errors, rel=1e-3)  # the last tiles are whole in a store
     lw.audit(net, **asked | {"trainer": replace(trainer, lr=0.3)}, attack=attack)
     assert "trainer.lr: store has 0.1, this run has 0.3" in capsys.readouterr().err
+
+
+def test_a_fresh_random_start_is_another_game_and_the_cure_is_said(tmp_path, capsys):
+    fill(tmp_path, 4, init=FromNet())
+    assert "torch.manual_seed" not in capsys.readouterr().err
+    fill(tmp_path, 4, init=FromNet())
+    told = capsys.readouterr().err
+    assert "net.start: store has" in told
+    assert "call torch.manual_seed before the net is made, or name a start" in told

@@ -115,7 +115,10 @@ def test_who_looks_for_the_one_missing_record_objects(attack):
 
 
 def test_shadows_of_a_weak_game_are_kept_and_found_again(tmp_path):
-    games = [Game(nn.Linear(2, 3), lw.GD(steps=3, tile=4), Weak(size=3), POOL, 0) for _ in range(2)]
+    games = [
+        Game(nn.Linear(2, 3), lw.GD(steps=3, tile=4, init=lw.inits.LeCunNormal()), Weak(size=3), POOL, 0)
+        for _ in range(2)
+    ]
     (ours, stored), (again, found) = (next(Store(tmp_path).simulate(game, models=4, engine=Local())) for game in games)
     assert torch.equal(ours.own.x, again.own.x)
     assert torch.equal(stored.flat(), found.flat())

@@ -67,6 +67,11 @@ def _announcement(shelf: Shelf, models: int) -> str:
         return f"{name}: {there:,} shadow models of this game are there, training {missing}."
     reasons = _differences(shelf)
     nearest = "." if not reasons else ". The nearest game differs in\n  " + "\n  ".join(reasons)
+    if len(reasons) == 1 and reasons[0].startswith("net.start:"):
+        nearest += (
+            "\nFresh torch layers are random: to find these models again, call torch.manual_seed before the net is "
+            "made, or name a start, init=lw.inits.LeCunNormal()."
+        )
     return f"{name}: no shadow models of this game yet, training {missing}{nearest}"
 
 

@@ -18,7 +18,7 @@ from lostwax.types import Hints, Knowledge, Records, Release
 DIGITS = lw.records.digits()
 KNOWN, PRIOR, SECRETS = DIGITS[DIGITS.y < 3].split(40, 480, 4, seed=1)
 NET = lw.nets.mlp(64, 6, 10, activation=nn.ReLU)
-GD = lw.GD(lr=0.2, momentum=0.9, steps=60)
+GD = lw.GD(lr=0.2, momentum=0.9, steps=60, init=lw.inits.LeCunNormal())
 GAME = Knowledge(NET, GD, lw.Informed(KNOWN), lw.Weights(), PRIOR)
 ATTACK = lw.Ensemble(members=120, rounds=6)
 
@@ -174,7 +174,10 @@ def test_a_stuck_game_starts_anew(prepared, victims, monkeypatch):
 def test_the_class_is_told_by_doubt_and_witness():
     """A net of one neuron: models of several classes explain a release as well as each other."""
     known, prior, secrets = DIGITS.split(300, 600, 100, seed=0)
-    net, trainer = lw.nets.mlp(64, 1, 10, activation=nn.ReLU), lw.GD(lr=0.2, momentum=0.9, steps=40)
+    net, trainer = (
+        lw.nets.mlp(64, 1, 10, activation=nn.ReLU),
+        lw.GD(lr=0.2, momentum=0.9, steps=40, init=lw.inits.LeCunNormal()),
+    )
     game = Knowledge(net, trainer, lw.Informed(known), lw.Weights(), prior)
     reconstruct = lw.Ensemble(members=60, rounds=1, restarts=0).prepare(game, seed=0)._replace(polish=None)
     cohort = game.threat.deal(secrets, 100, seed=1)

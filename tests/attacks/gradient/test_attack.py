@@ -13,7 +13,7 @@ from lostwax.types import Knowledge
 
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(20, 50, 4, seed=0)
 NET = mlp(64, 10, 10)
-TRAINER = lw.DPSGD(lr=5.0, clip=0.1, noise_multiplier=0.02, steps=20)
+TRAINER = lw.DPSGD(lr=5.0, clip=0.1, noise_multiplier=0.02, steps=20, init=lw.inits.LeCunNormal())
 ATTACK = lw.GradientInversion(iterations=100, restarts=1, steps_at_a_time=10, prior=False)  # S3's
 
 

@@ -140,7 +140,7 @@ def test_held_out_models_decide_nothing():
 @pytest.mark.parametrize(("neurons", "gained"), [(1, 0.02), (10, -0.01)])
 def test_a_net_of_one_neuron_needs_it_and_no_other_suffers(neurons, gained):
     known, prior, secrets = lw.records.digits().split(200, 500, 200, seed=0)
-    net, trainer = lw.nets.mlp(64, neurons, 10), lw.GD(lr=0.2, momentum=0.9, steps=50)
+    net, trainer = lw.nets.mlp(64, neurons, 10), lw.GD(lr=0.2, momentum=0.9, steps=50, init=lw.inits.LeCunNormal())
     facts = lw.Knowledge(net, trainer, lw.Informed(known), lw.Weights(), prior)
     reconstruct = lw.KernelRidge().prepare(facts, seed=0)
     cohort = lw.Informed(known).deal(secrets, 200, seed=0)

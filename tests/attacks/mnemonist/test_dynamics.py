@@ -14,7 +14,7 @@ def test_a_step_stores_the_record_times_its_scale():
     """S4 Eq. 2: d loss / d row = scale * x in the first layer."""
     known, secrets = lw.records.digits().split(30, 4, seed=0)
     net = lw.nets.mlp(64, 6, 5, 10, activation=nn.ReLU)
-    trainer = lw.GD(lr=0.2, steps=5, dtype=torch.float64)
+    trainer = lw.GD(lr=0.2, steps=5, dtype=torch.float64, init=lw.inits.LeCunNormal())
     cohort = lw.Informed(known).deal(secrets, 4, seed=0)
     scales = lw.row_scales(trainer, net, cohort, seed=0)
     assert scales.scale.shape == (4, 5, 6 + 5 + 10)
@@ -30,7 +30,7 @@ def test_relu_leaves_rows_out_and_sigmoid_does_not():
     """S4 Fig. 5."""
     known, secrets = lw.records.digits().split(50, 10, seed=0)
     cohort = lw.Informed(known).deal(secrets, 10, seed=0)
-    trainer = lw.GD(lr=0.2, momentum=0.9, steps=20)
+    trainer = lw.GD(lr=0.2, momentum=0.9, steps=20, init=lw.inits.LeCunNormal())
     relu, sigmoid = (
         lw.row_scales(trainer, lw.nets.mlp(64, 10, 10, activation=kind), cohort, seed=0).of("1").stored.double().mean()
         for kind in (nn.ReLU, nn.Sigmoid)

@@ -18,7 +18,7 @@ LINEAR = "3"
 def game():
     known, prior, secrets = lw.records.digits().split(100, 400, 100, seed=0)
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 8), nn.ReLU(), nn.Linear(8, 10))
-    trainer = lw.GD(lr=0.1, momentum=0.9, steps=20)
+    trainer = lw.GD(lr=0.1, momentum=0.9, steps=20, init=lw.inits.LeCunNormal())
     knowledge = lw.Knowledge(net, trainer, lw.Informed(known), lw.Weights(), prior)
     cohort = knowledge.threat.deal(secrets, len(secrets), seed=1)
     return knowledge, cohort, trainer(net, cohort, seed=1)

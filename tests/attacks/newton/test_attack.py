@@ -36,13 +36,13 @@ def errors(found, cohort):
     return torch.stack([one.record[: truth.shape[1]] for one in found]).sub(truth).square().mean(1)
 
 
-SMALL = GD(lr=0.3, momentum=0.9, steps=20, dtype=DTYPE)
+SMALL = GD(lr=0.3, momentum=0.9, steps=20, dtype=DTYPE, init=LeCunNormal())
 
 
 def test_twenty_of_twenty_digits_to_the_last_digits():
     """No shadow model, no prior but the digits at hand, the label not told."""
     parts = [part.to(DTYPE) for part in lw.records.digits().split(500, 200, 20, seed=0)]
-    trainer = GD(lr=0.2, momentum=0.9, steps=30, dtype=DTYPE)
+    trainer = GD(lr=0.2, momentum=0.9, steps=30, dtype=DTYPE, init=LeCunNormal())
     knowledge, cohort, release = game(trainer, parts, mlp(64, 10, 10))
     guess = Newton(bank=100).prepare(knowledge, seed=0)(release)
     assert guess.certified.all()

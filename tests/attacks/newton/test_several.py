@@ -26,7 +26,7 @@ def play(secrets, games, pool, *, attack, trainer, net, known=40, prior=100):
     return (matched - cohort.own.x.flatten(0, 1)).square().flatten(1).mean(1).view(games, secrets), guess, cohort
 
 
-SHORT = lw.GD(lr=0.3, momentum=0.9, steps=10, dtype=torch.float64)
+SHORT = lw.GD(lr=0.3, momentum=0.9, steps=10, dtype=torch.float64, init=lw.inits.LeCunNormal())
 
 
 @pytest.mark.parametrize("classes", [(0, 1, 2), (1,)])

@@ -17,8 +17,8 @@ from lostwax.types import Hints, Knowledge, Records
 
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(20, 5, 400, seed=0)
 NET = mlp(64, 5, 10)
-FULL = lw.DPSGD(lr=0.5, clip=0.1, noise_multiplier=4.0, steps=10)
-SAMPLED = lw.DPSGD(lr=0.5, clip=0.1, noise_multiplier=1.0, steps=10, sample_rate=0.15)
+FULL = lw.DPSGD(lr=0.5, clip=0.1, noise_multiplier=4.0, steps=10, init=lw.inits.LeCunNormal())
+SAMPLED = lw.DPSGD(lr=0.5, clip=0.1, noise_multiplier=1.0, steps=10, sample_rate=0.15, init=lw.inits.LeCunNormal())
 MASKED = replace(SAMPLED, sample_rate=0.6)
 
 

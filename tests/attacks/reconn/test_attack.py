@@ -105,7 +105,7 @@ def test_a_bar_only_where_a_person_watches(monkeypatch, capsys):
 @pytest.fixture(scope="module")
 def digits():
     known, prior, secrets = lw.records.digits().split(300, 1_000, 200, seed=0)
-    trainer = lw.GD(lr=0.2, momentum=0.9, steps=100)
+    trainer = lw.GD(lr=0.2, momentum=0.9, steps=100, init=lw.inits.LeCunNormal())
     threat = Informed(known)
     cohort = threat.deal(secrets, 200, seed=0)
     net = lw.nets.mlp(64, 10, 10)

@@ -10,7 +10,7 @@ from lostwax.access import Weights
 from lostwax.types import Knowledge
 
 HERE, THERE, PRIOR, SECRETS = lw.records.digits().split(200, 200, 700, 100, seed=0)
-NET, TRAINER = lw.nets.mlp(64, 10, 10), lw.GD(lr=0.2, momentum=0.9, steps=30)
+NET, TRAINER = lw.nets.mlp(64, 10, 10), lw.GD(lr=0.2, momentum=0.9, steps=30, init=lw.inits.LeCunNormal())
 MANY = lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=128), epochs=25)
 FEW = replace(MANY, shadows=50)
 
