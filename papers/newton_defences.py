@@ -24,7 +24,6 @@ from s1_mnist import VICTIM, Game, Split, cohort, knowledge, mean_row, median_ro
 from torch import nn
 
 import lostwax as lw
-from lostwax.attacks.newton.published import Published
 from lostwax.defences import Defence, Defended, Quantised, Rounded, WeightNoise
 from lostwax.metrics import nearest_neighbour
 from lostwax.reports.results import Row, read_rows, write_rows
@@ -108,7 +107,7 @@ def main() -> None:
     options = parser(__doc__, DEFENCES, SIZES).parse_args()
     data, test = split(options)
     facts, dealt = knowledge(GAME, data), cohort(data)
-    attack = lw.Newton(bank=len(data.prior), jacobians=options.jacobians).inverter(facts, seed=options.seed)
+    attack = lw.Newton(bank=len(data.prior), jacobians=options.jacobians)
     before, hints = accuracy(facts.net, GAME.trainer(facts.net, dealt, seed=0), test), Hints(labels=dealt.own.y)
     sizes = f"{len(data.known):,} known, {len(data.secrets):,} targets"
     rows = [
@@ -121,8 +120,8 @@ def main() -> None:
         defence = DEFENCES[name]
         trainer = GAME.trainer if defence is None else Defended(GAME.trainer, by=defence)
         release = trainer(facts.net, dealt, seed=options.seed)
-        told = replace(attack, published=Published(trainer, options.seed + 1))  # the bank and its Jacobians are shared
-        errors = squared_errors(told(release, hints).records.x[:, 0], data.secrets.x)
+        prepared = attack.inverter(replace(facts, trainer=trainer), seed=options.seed + 1)
+        errors = squared_errors(prepared(release, hints).records.x[:, 0], data.secrets.x)
         lost = before - accuracy(facts.net, release, test)
         beats = errors < np.minimum(data.nearest, data.blind)
         rows = [

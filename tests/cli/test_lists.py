@@ -38,3 +38,14 @@ def test_names_with_a_line_each(what, some, capsys):
     assert all(len(line.split()) > 3 for line in lines)
     if what == "bounds":
         assert all(hasattr(lostwax.bounds, name) for name in names)
+
+
+def test_reasons_are_about_the_attack_and_never_about_the_example(capsys):
+    """WeakRecoNN applies to Weak; an example that its training sets cannot be drawn from would say otherwise."""
+    text = listed("attacks", capsys)
+    assert "Weak.deal" not in text
+    first = text.split("\n\n")[0].splitlines()
+    row = next(line for line in first if line.startswith("WeakRecoNN "))
+    columns = re.split(r"\s{2,}", first[1].strip())
+    assert dict(zip(columns, row.split()[1:], strict=True))["Weak, Weak(per_class)"] == "yes"
+    assert " yes" in next(line for line in text.split("How the net")[1].splitlines() if line.startswith("WeakRecoNN "))

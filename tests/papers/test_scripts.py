@@ -173,6 +173,19 @@ def test_a_plain_base_model_has_rows_of_its_own(papers, data, tmp_path, monkeypa
     assert {row.id.split(".")[0] for row in rows} == {"plain_10"}  # there is no other model in the folder
 
 
+def test_a_base_model_is_judged_on_nobodys_secrets(papers, data, tmp_path, monkeypatch):
+    """The secrets of S2's games are MNIST's test digits: the script never reads them."""
+    asked, mnist = [], lw.records.mnist
+
+    def watched(part, **fields):
+        asked.append(part)
+        return mnist(part, **fields)
+
+    monkeypatch.setattr(lw.records, "mnist", watched)
+    run(papers / "s2_pretrain.py", f"--steps 2 --batch 16 --rows 10 --data {data} --models {tmp_path}", monkeypatch)
+    assert asked == ["train"]
+
+
 def test_a_reconstructor_is_trained_once(papers, data, tmp_path, monkeypatch):
     words = f"{WEAK_SIZES} --data {data} --trained {tmp_path}"
     run(papers / "s2_table1.py", f"{words} --rows mnist_10", monkeypatch)

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+import lostwax
 from lostwax.reports.results import Row, page, read_rows, write_rows
 
 
@@ -15,6 +16,7 @@ def test_rows_are_written_with_command_and_machine_and_read_back(tmp_path, monke
     (row,) = read_rows(path)
     assert row.command == "python papers/table.py --quick"
     assert "cores" in row.machine
+    assert row.version == lostwax.__version__
     assert (row.value, row.low, row.high, row.paper, row.seed) == (0.25, 0.2, 0.3, 0.26, 1)
 
 
@@ -28,8 +30,8 @@ def test_the_page_shows_every_row(tmp_path):
         str(tmp_path / "benchmarks" / "two.py"), [Row("c", "ratio", 3.25, low=3.0, high=3.5), Row("d", "none", 0.0)]
     )
     text = page(tmp_path)
-    assert "| tiny | 1.50e-09 |  | <= 1e-8 |  |" in text
-    assert "| ratio | 3.25 | 3 to 3.5 |  |  |" in text
+    assert f"| tiny | 1.50e-09 |  | <= 1e-8 |  | {lostwax.__version__} |" in text
+    assert f"| ratio | 3.25 | 3 to 3.5 |  |  | {lostwax.__version__} |" in text
     assert "| none | 0 |" in text
     assert text.index("papers/one") < text.index("benchmarks/two")
 
@@ -44,7 +46,7 @@ def test_the_contents_go_by_paper_and_name_what_was_not_run(tmp_path):
     write_rows(str(tmp_path / "papers" / "s1_table2.py"), [Row("a", "x", 1.0, paper=2.0), Row("b", "y", 1.0)])
     text = page(tmp_path)
     contents = text.split("## papers/s1_table2")[0]
-    assert "| [S1 Table II: factors.](#paperss1_table2) | 2 | 1 |\n\nNot run at scale: `papers/s1_a.py`." in contents
+    assert "| [S1 Table II: factors.](#paperss1_table2) | 2 | 1 |\n\nNo results here: `papers/s1_a.py`." in contents
     assert contents.index("## S1") < contents.index("## Beyond the papers") < contents.index("`papers/own.py`")
     assert "share" not in text
 
@@ -67,6 +69,18 @@ def test_a_row_of_another_shape_is_named(tmp_path):
     path.write_text(json.dumps([{"id": "a"}]))
     with pytest.raises(ValueError, match=r"odd\.json, row 0: expected the fields"):
         read_rows(path)
+
+
+def test_a_row_that_was_written_before_versions_were_says_so(tmp_path):
+    (tmp_path / "papers").mkdir()
+    path = write_rows(str(tmp_path / "papers" / "old.py"), [Row("a", "error", 0.5, seed=3)])
+    (row,) = json.loads(path.read_text())
+    del row["version"]
+    path.write_text(json.dumps([row]))
+    assert read_rows(path)[0].version is None
+    assert "| error | 0.5 |  |  | 3 | not recorded |" in page(tmp_path)
+    write_rows(str(tmp_path / "papers" / "old.py"), [Row("b", "new", 1.0)], keep_others=True)
+    assert [one.version for one in read_rows(path)] == [None, lostwax.__version__]  # the old row is as old as it was
 
 
 def test_the_results_page_of_this_repository_is_up_to_date(root):

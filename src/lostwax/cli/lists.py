@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 if TYPE_CHECKING:
-    from lostwax.types import Attack, Knowledge, Threat
+    from lostwax.types import Attack, Knowledge, Threat, Trainer
 
 What = Literal["attacks", "trainers", "metrics", "bounds"]
+CLASSES = (3, 5, 2, 1)  # of an example's records: the first that a threat can deal from
 
 
 def show(what: Positional[Annotated[What, arg(metavar="attacks|trainers|metrics|bounds")]]) -> None:
-    """Attacks and the games they can play, trainers, metrics, or bounds.
+    """Attacks and the games they apply to, trainers, metrics, or bounds.
 
     Args:
         what: Which list.
@@ -30,14 +31,10 @@ def show(what: Positional[Annotated[What, arg(metavar="attacks|trainers|metrics|
 
 
 def attacks() -> str:
-    """Which attack plays against which adversary and which training, and why not."""
-    from torch import nn
-
+    """Which attacks apply to which adversary and which training, and why others do not."""
     from lostwax import attacks as room
     from lostwax import threats, trainers
-    from lostwax.access import Weights
     from lostwax.inits import LeCunNormal
-    from lostwax.types import Knowledge
 
     players = {kind.__name__: kind.examples()[0] for kind in _kinds(room, "prepare")}
     told = {_in_words(one): one for kind in _kinds(threats, "deal") for one in kind.examples()}
@@ -45,17 +42,44 @@ def attacks() -> str:
     trained["private start"] = trainers.GD(lr=0.1, steps=5, init=LeCunNormal(seed=None))
 
     def games(some: Iterable[Any], ways: Iterable[Any]) -> list[Knowledge]:
-        net, prior = nn.Linear(4, 3), threats.Informed.examples()[0].known
-        return [Knowledge(net, way, threat, Weights(), prior) for way, threat in product(ways, some)]
+        return [_game(way, threat) for way, threat in product(ways, some)]
 
     by_threat = {name: games([threat], trained.values()) for name, threat in told.items()}
     by_trainer = {name: games(told.values(), [way]) for name, way in trained.items()}
     return "\n\n".join(
         [
-            _matrix("What the adversary knows (with some training):", players, by_threat),
-            _matrix("How the net is trained (for some adversary):", players, by_trainer),
+            _matrix(
+                "What the adversary knows (yes: applicable, with some way of training; [n]: not applicable):",
+                players,
+                by_threat,
+            ),
+            _matrix(
+                "How the net is trained (yes: applicable, to some adversary; [n]: not applicable):", players, by_trainer
+            ),
         ]
     )
+
+
+def _game(trainer: Trainer, threat: Threat) -> Knowledge:
+    """A small game of this threat: a linear net and a prior of as many classes as its training sets can be drawn from.
+
+    What a threat cannot deal from the prior would be an objection to our example, not to the attack.
+    """
+    import torch
+    from torch import nn
+
+    from lostwax.access import Weights
+    from lostwax.types import Knowledge, Records
+
+    for classes in CLASSES:
+        y = torch.arange(60) % classes
+        prior = Records(torch.rand(60, 4, generator=torch.Generator().manual_seed(0)), y)
+        try:
+            threat.deal(prior, 1, seed=0)
+        except ValueError:
+            continue
+        return Knowledge(nn.Linear(4, classes), trainer, threat, Weights(), prior)
+    raise ValueError(f"lostwax list: {threat!r} deals no training set from 60 records of {CLASSES} classes.")
 
 
 def trainers() -> str:
@@ -100,10 +124,10 @@ def _first_sentence(text: str) -> str:
 
 
 def _matrix(title: str, rows: Mapping[str, Attack], columns: Mapping[str, list[Knowledge]]) -> str:
-    """One row an attack; a cell is a yes where it plays any of the column's games, or the number of its objection.
+    """One row per attack; a cell is a yes where it applies to any of the column's games, or the number of the reason.
 
-    Columns in which the same attacks play are drawn as one, with the objections of the first. An objection that
-    several attacks share is told once.
+    Columns to which the same attacks apply are drawn as one, with the reasons of the first. A reason that several
+    attacks share is listed once.
     """
     every = [game for games in columns.values() for game in games]
     heard = {name: [_objection(attack, games, every) for attack in rows.values()] for name, games in columns.items()}
@@ -133,7 +157,7 @@ def _note(number: int, players: list[str], why: str) -> str:
 
 
 def _objection(attack: Attack, games: list[Knowledge], every: list[Knowledge]) -> str | None:
-    """Why it plays none of the games; of several reasons one where it would play but for what the games share."""
+    """Why it applies to none of the games; of several reasons the one that rests on what these games share."""
     heard = [(_reason(attack, game), game) for game in games]
     if any(why is None for why, _ in heard):
         return None

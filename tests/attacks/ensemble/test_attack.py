@@ -13,6 +13,7 @@ from attacks.reconn.game import NET as SMALL_NET
 from attacks.reconn.game import SECRETS as SMALL_SECRETS
 from attacks.reconn.game import Leaks
 from attacks.reconn.game import knowledge as small_game
+from lostwax.attacks.ensemble.reconstructor import checked
 from lostwax.types import Hints, Knowledge, Records, Release
 
 DIGITS = lw.records.digits()
@@ -72,7 +73,7 @@ def test_it_knows_how_far_off_it_is(found, victims):
     ]
     assert 0.2 < np.median(ratios) < 5
     assert np.mean(np.log10(ratios) < 1) > 0.9
-    assert all(one.certified or one.predicted == min(turn.predicted for turn in one.rounds) for one in found)
+    assert all(one.certified or one.predicted >= min(turn.predicted for turn in one.rounds) for one in found)
 
 
 def test_the_evidence_is_that_of_models_trained_on_the_guess(found):
@@ -241,3 +242,41 @@ def test_objections_and_bad_settings():
         lw.Ensemble(members=3)
     with pytest.raises(ValueError, match="simulated models hold NaN or infinite numbers"):
         ATTACK.prepare(replace(GAME, trainer=replace(GD, lr=1e30)), seed=0)
+
+
+HARDER = {  # nets, training, members: with few members, or many kinks, clouds often close beside the record
+    "few members": ((6,), 40, GD, 40, 1),
+    "small": ((6,), 40, GD, 120, 1),
+    "deep": ((10, 10), 100, replace(GD, steps=100), 120, 3),
+}
+
+
+def test_errors_are_seldom_beyond_three_times_the_expected_one():
+    """On fresh problems with kinks, and victims of records that are in no ensemble: at most one in five, none far."""
+    ratios = []
+    for widths, known, trainer, members, seed in HARDER.values():
+        ours, prior, secrets = DIGITS[DIGITS.y < 3].split(known, 400, 6, seed=seed)
+        net, threat = lw.nets.mlp(64, *widths, 10, activation=nn.ReLU), lw.Informed(ours)
+        attack = lw.Ensemble(members=members, rounds=6, restarts=0)
+        reconstruct = attack.prepare(Knowledge(net, trainer, threat, lw.Weights(), prior), seed=0)
+        cohort = threat.deal(secrets, len(secrets), seed=5)
+        found = reconstruct.invert(trainer(net, cohort, seed=5), Hints(labels=cohort.own.y))
+        truth = cohort.own.x[:, 0].flatten(1).double()
+        for one, record in zip(found, truth, strict=True):
+            ratios.append(float((one.estimate - record).square().mean()) / one.predicted)
+    assert np.mean(np.array(ratios) > 3) <= 0.2
+    assert max(ratios) < 10
+    assert 0.3 < np.median(ratios) < 3
+
+
+@pytest.mark.parametrize(
+    ("reached", "expected"),
+    [
+        (lambda predicted: 16, 0.01),  # as far as the release: as expected
+        (lambda predicted: 16 if predicted > 0.1 else 0, 0.16),
+        (lambda predicted: 0, 1.0),  # nothing explains the release: the prior's
+    ],
+)
+def test_an_expected_error_is_made_larger_until_it_explains_the_release(reached, expected):
+    assert checked(0.01, 1.0, reached) == pytest.approx(expected)
+    assert checked(2.0, 1.0, reached) == 2.0  # worse than the prior already

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 PATIENCE = 2  # rounds without a smaller expected error end a game
 STUCK = 0.03  # an expected error above this share of the first one: the cloud did not close in
 DOUBT = 3.0  # classes whose doubt is within this factor of the least may be the right one
+PROBES = 16  # records that are as far from the guess as it is expected to be from the truth
+FEW, ENOUGH = 3, 4  # of them: models as far from the guess's as the release is. Fewer than the one: expect more
+WIDER = 4.0  # times the expected squared error, until there are as many as the other
 STILL = 1e-3  # two simulations of a record that differ by less, in squared deviations of the ensemble, are the same
 
 
@@ -34,6 +38,7 @@ class Round(NamedTuple):
     left_out: float  # the same for members left out
     novelty: float  # the one over the other: 1 for a release like the members, more outside of the cloud
     variance: float  # of a coordinate of the members, on average
+    errors: Tensor  # (s, q) those of members left out
 
 
 class Narrowed(NamedTuple):
@@ -41,7 +46,7 @@ class Narrowed(NamedTuple):
 
     estimate: Tensor  # (q,) coordinates of the record
     label: int
-    predicted: float  # expected mean squared error of a coordinate
+    predicted: float  # expected mean squared error of a coordinate, checked by models trained around the guess
     residual: float  # mean squared distance of the release from models trained on the guess, in ensemble deviations
     floor: float  # the same between two such models: 0 where training is deterministic
     rounds: tuple[Round, ...]  # none where the victim diverged: the guess is then the mean
@@ -51,8 +56,9 @@ class Narrowed(NamedTuple):
 class Inverting(NamedTuple):
     """A prepared Ensemble.
 
-    Confidence is minus the expected mean squared error, in the units of `Span`. The residual decides nothing: beside a
-    kink a record that is right to three digits can give a model as far from the release as a wrong one does.
+    Confidence is minus the expected mean squared error, in the units of `Span`. The residual does not choose the guess:
+    beside a kink a record that is right to three digits can give a model as far from the release as a wrong one does.
+    It only checks the expected error, against models of other records that are as wrong as that.
     """
 
     simulator: Simulator
@@ -151,10 +157,22 @@ class Inverting(NamedTuple):
         best = min(rounds, key=lambda one: one.predicted)
         twice = best.estimate.expand(2, -1)
         models = self.simulator.seen(twice, torch.full((2,), label), "answer", attempt)
-        scaled = first.reading.sight.standardise(torch.cat([seen.to(models), models]))  # (3, kept)
-        residual = float((scaled[1:] - scaled[0]).square().mean())
+        standardise = first.reading.sight.standardise
+        scaled = standardise(torch.cat([seen.to(models), models]))  # (3, kept)
+        apart = (scaled[1:] - scaled[0]).square().mean(1)  # (2,)
         floor = float((scaled[1] - scaled[2]).square().mean())
-        return Narrowed(best.estimate, label, best.predicted, residual, floor, tuple(rounds))
+
+        def reach(predicted: float) -> int:
+            """How many models of records that are wrong by this lie as far from the guess's as the release does."""
+            cloud = Cloud(best.estimate, best.errors * math.sqrt(predicted / max(best.left_out, 1e-300)))
+            random = generator(self.simulator.seed, "adversary", "probes", attempt)
+            probes = self.simulator.frame.within(cloud.draw(PROBES, random), told)
+            moved = self.simulator.seen(probes, torch.full((PROBES,), label), "probes", attempt)
+            far = (standardise(moved) - scaled[1]).square().mean(1) >= apart[0]
+            return int(far.sum())
+
+        predicted = checked(best.predicted, first.variance, reach)
+        return Narrowed(best.estimate, label, predicted, float(apart.mean()), floor, tuple(rounds))
 
     def _rounds(self, seen: Tensor, label: int, told: Tensor, first: First, attempt: int) -> list[Round]:
         frame, rounds = self.simulator.frame, list[Round]()
@@ -165,7 +183,7 @@ class Inverting(NamedTuple):
             errors = torch.where(told.isnan(), reading.left_out, 0.0)  # (s, q)
             left_out = float(errors.square().mean())
             predicted = read.novelty * left_out * (_counted_once(left_out, variance) if rounds else 1.0)
-            rounds.append(Round(centre, predicted, left_out, read.novelty, variance))
+            rounds.append(Round(centre, predicted, left_out, read.novelty, variance, errors))
             if self._ended(rounds):
                 return rounds
             wider = math.sqrt(inflation(read.novelty, self.attack.margin))
@@ -184,6 +202,22 @@ class Inverting(NamedTuple):
             or predicted[-1] <= self.attack.tolerance
             or (len(rounds) > best + PATIENCE)
         )
+
+
+def checked(predicted: float, most: float, reach: Callable[[float], int]) -> float:
+    """An expected squared error, made larger where records that are as wrong do not give models like the release.
+
+    Errors on members left out are those of records inside of the cloud. Where the cloud closed beside the record they
+    say too little. So `PROBES` records are drawn that are wrong by the expected error, and models trained on them. If
+    hardly any of these (`reach`) lies as far from the guess's model as the release does, the guess is not as good as
+    expected: the error is that of records which do reach as far, and `most`, the prior's, where none do.
+    """
+    if not 0 < predicted < most or reach(predicted) >= FEW:
+        return predicted
+    while (predicted := WIDER * predicted) < most:
+        if reach(predicted) >= ENOUGH:
+            return predicted
+    return most
 
 
 def _counted_once(left_out: float, variance: float) -> float:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 
 from lostwax.access import Weights
 from lostwax.attacks.coordinates import Coordinates, flat
-from lostwax.attacks.newton.bank import MOST_WAYS, Bank, ways
+from lostwax.attacks.newton.bank import MOST_WAYS, Bank, draws, ways
 from lostwax.attacks.newton.inverter import Inverter
 from lostwax.attacks.newton.matrix_free import MatrixFree
 from lostwax.attacks.newton.published import Published
@@ -21,6 +21,7 @@ from lostwax.threats import Informed
 from lostwax.trainers.descent import Descent
 from lostwax.types import Attack, Knowledge, Records
 
+NOISES = 16  # models, by which the size of a defence's noise is measured
 MOST_NUMBERS = 20_000  # of the secrets: a table of so many by so many takes 3 GB
 
 
@@ -153,9 +154,14 @@ class Newton:
         coordinates = self._coordinates(at_hand).times(threat.secrets)
         known = threat.known.to(trainer.computes_in(knowledge.net))
         released_by = TrainingMap(knowledge.net, trainer, known, threat.secrets)
+        published = Published(knowledge.trainer, seed)
+        if published.defended:
+            z, rows = flat(at_hand), draws(len(at_hand), NOISES, threat.secrets, seed).to(at_hand.x.device)
+            units = published.units(released_by.computed_in(torch.float64), z[rows].flatten(1), at_hand.y[rows])
+            released_by = replace(released_by, units=units)
         quick = released_by.computed_in(torch.float32, tf32=True)
         bank = Bank.of(quick, coordinates, at_hand, self.bank, seed=seed)
-        return _Parts(at_hand, coordinates, released_by, quick, bank, Published(knowledge.trainer, seed))
+        return _Parts(at_hand, coordinates, released_by, quick, bank, published)
 
     @classmethod
     def examples(cls) -> tuple[Newton, ...]:

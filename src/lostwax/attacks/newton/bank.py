@@ -74,7 +74,7 @@ class Bank(NamedTuple):
         # full batches take the secrets in any order, so that (3, 5) is (5, 3)
         in_any_order = weights.trainer.batches.size is None
         classes = tuple(combinations_with_replacement(of_class, k) if in_any_order else product(of_class, repeat=k))
-        rows = _draws(len(z), size, k, seed).to(z.device)  # (size, k)
+        rows = draws(len(z), size, k, seed).to(z.device)  # (size, k)
         if in_any_order:
             rows = rows.gather(1, y[rows].argsort(dim=1, stable=True))
         parts_of = cache(lambda label, count: _parts(of_class[label], count))  # many ways share them
@@ -178,7 +178,7 @@ def _parts(records: Tensor, count: int) -> Sequence[Tensor]:
     return records[along.argsort()].tensor_split(count)
 
 
-def _draws(count: int, size: int, k: int, seed: int) -> Tensor:
+def draws(count: int, size: int, k: int, seed: int) -> Tensor:
     """(size, k) rows, none twice in a draw; a single secret's are none twice at all."""
     random = generator(seed, "adversary", "bank")
     if k == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ class Inversion(NamedTuple):
     directions: Tensor  # (r,) how far one deviation of the prior moves the weights: singular values of the Jacobian
     determined: bool  # does rounding leave less than a hundredth of a blind guess's error?
     jacobians: int  # how many were computed for this game alone; without any, how often training was linearised
+    explained_up_to: float = CERTAIN  # times the rounding: what of the residual is explained by it
 
     @property
     def predicted(self) -> float:
@@ -42,7 +44,7 @@ class Inversion(NamedTuple):
     @property
     def explained(self) -> bool:
         """Do the records explain the release to rounding? There is then nothing more to be had from it."""
-        return self.residual <= CERTAIN * self.rounding
+        return self.residual <= self.explained_up_to * self.rounding
 
     @property
     def certified(self) -> bool:
@@ -83,6 +85,14 @@ class Inversion(NamedTuple):
             variance=self.prior_variance * (foretold / self.blind),
             determined=False,
         )
+
+
+def explained_up_to(weights: int) -> float:
+    """Times the noise of a defence on so many weights p: a residual that it explains.
+
+    The square of noise drawn again differs from that of the victim's by about 2 / sqrt(p) of it.
+    """
+    return math.sqrt(1 + 6 / math.sqrt(weights))
 
 
 def determined(variance: Tensor, prior_variance: Tensor) -> bool:

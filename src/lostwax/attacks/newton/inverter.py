@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from lostwax.attacks.coordinates import flat
 from lostwax.attacks.newton.bank import Bank, Classes, Entry, Likely
-from lostwax.attacks.newton.evidence import Inversion, as_guess, determined
+from lostwax.attacks.newton.evidence import CERTAIN, Inversion, as_guess, determined, explained_up_to
 from lostwax.attacks.newton.published import Published
 from lostwax.attacks.newton.solver import Ended, Linear, Point, Problem
 from lostwax.types import Guess, Hints, Reconstructor, Records, Release
@@ -17,7 +18,24 @@ from lostwax.types import Guess, Hints, Reconstructor, Records, Release
 GAMES = 128  # inverted together
 NEARBY = 0.01  # deviations of the prior: training that is smooth so far around is smooth enough to be polished
 
+SETTLING = 6  # steps of a defended release's game towards what is likeliest, before the last: at most
+SETTLED = 0.1  # of the predicted squared error: what the last of them may move the record by
+
 Begun = tuple[Point, Linear]
+
+
+class Posterior(NamedTuple):
+    """The unknowns of a game, by its release and the prior."""
+
+    a: Tensor  # (r,) the likeliest
+    variance: Tensor  # (r,)
+    directions: Tensor  # (r,) how far one deviation of the prior moves the weights: singular values of the Jacobian
+    moved: Tensor  # (r,) from the point where training was linearised
+
+    @property
+    def settled(self) -> bool:
+        """Is it so near that point that the linear model of training, by which errors are predicted, holds there?"""
+        return bool(self.moved.square().sum() <= SETTLED * self.variance.sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +58,7 @@ class Inverter:
 
     def invert(self, release: Release, hints: Hints | None = None) -> list[Inversion]:
         """Every model of the release, with the evidence."""
-        released = release.flat().double().to(self.like.x.device)  # (g, p)
+        released = self.problem.exact.in_units(release.flat().double().to(self.like.x.device))  # (g, p)
         likeliest = self._likeliest(released, hints)
         found = self._from(released, [[entry for likely in mine for entry in likely.entries] for mine in likeliest])
         finite = released.isfinite().all(1).tolist()  # of a model that diverged nobody has a guess
@@ -68,8 +86,9 @@ class Inverter:
         around = self.problem.coordinates(a + NEARBY * self.prior_variance.sqrt()) - self.problem.coordinates(a)
         if not self.problem.exact.smooth(self.problem.coordinates(a), label, around):
             return None
-        (point,) = self.problem.points(a[None], label[None], released[None])
-        (found,) = self._finish([(point, self.problem.linear(a, label))], released[None])
+        released = self.problem.exact.in_units(released[None])  # (1, p)
+        (point,) = self.problem.points(a[None], label[None], released)
+        (found,) = self._finish([(point, self.problem.linear(a, label))], released)
         return found
 
     def _inverted(self, released: Tensor, starts: list[list[Entry]]) -> list[Inversion]:
@@ -129,20 +148,42 @@ class Inverter:
         linears = [linear for _, linear in raced]
         ended = self.problem.descend(points, linears, released, self._rounding(points), self.jacobians)
         if self.published.defended:  # the last step, towards what noise and prior make likeliest, is a large one
-            ended = [game._replace(linear=self.problem.linear(game.point.a, game.point.label)) for game in ended]
+            ended = self._settled([self._afresh(game) for game in ended], released)
         rounding = self._rounding([game.point for game in ended])
         return [self._evidence(game, float(floor)) for game, floor in zip(ended, rounding, strict=True)]
+
+    def _afresh(self, game: Ended) -> Ended:
+        """The same game, linearised where it is."""
+        return game._replace(linear=self.problem.linear(game.point.a, game.point.label))
+
+    def _settled(self, ended: list[Ended], released: Tensor) -> list[Ended]:
+        """The games (g,) that are near, moved to what noise and prior make likeliest.
+
+        Training is not linear over the length of such a step. So steps are taken until one moves the record by less
+        than a share of the error that is predicted: only there the prediction holds.
+        """
+        games, rounding = list(ended), self._rounding([game.point for game in ended]).tolist()
+        moving = [g for g, game in enumerate(games) if game.point.distance <= CERTAIN * rounding[g]]
+        for _ in range(SETTLING):
+            likeliest = {g: self._likeliest_record(games[g], rounding[g]) for g in moving}
+            moving = [g for g in moving if not likeliest[g].settled]
+            if not moving:
+                break
+            a = torch.stack([likeliest[g].a for g in moving])
+            points = self.problem.points(a, torch.stack([games[g].point.label for g in moving]), released[moving])
+            for g, point in zip(moving, points, strict=True):
+                games[g] = self._afresh(games[g]._replace(point=point))
+        return games
 
     def _rounding(self, points: list[Point]) -> Tensor:
         z = self.problem.coordinates(torch.stack([point.a for point in points]))
         return self.published.rounding(self.problem.exact, z, torch.stack([point.label for point in points]))
 
-    def _evidence(self, game: Ended, rounding: float) -> Inversion:
-        """Errors are foretold as if what is left of the residual were noise, alike on all weights.
+    def _likeliest_record(self, game: Ended, rounding: float) -> Posterior:
+        """The likeliest record if what is left of the residual is noise, alike on all weights, and by the prior.
 
-        In deviations of the prior the unknowns have precision  I + J^T J / noise,  and J = U S V^T. The answer is the
-        likeliest record under that noise and the prior: one more step, towards the mean in what is not determined. In
-        what is, it moves by no more than the noise does.
+        In deviations of the prior the unknowns have precision  I + J^T J / noise,  and J = U S V^T. It is one more step
+        away, towards the mean in what is not determined. In what is, it moves by no more than the noise does.
         """
         point, deviation = game.point, self.prior_variance.sqrt()
         noise = max(point.distance, rounding) ** 2 / len(point.residual)
@@ -154,19 +195,31 @@ class Inverter:
         spread = (turned.square() / precision.unsqueeze(1)).sum(0) * self.prior_variance  # (r,)
         pull = directions * (left.mT @ (wide.mT @ point.residual)) / noise  # (r,)
         step = turned.mT @ ((turned @ ((self.prior_mean - point.a) / deviation) - pull) / precision)
-        coordinates = self.problem.coordinates
-        a = coordinates.clamped(point.a + deviation * step)
+        a = self.problem.coordinates.clamped(point.a + deviation * step)
+        return Posterior(a, spread, directions, a - point.a)
+
+    def _evidence(self, game: Ended, rounding: float) -> Inversion:
+        """The likeliest record, and the error predicted for it.
+
+        A record that the last step still moved far is not certified: the linear model of training, by which errors are
+        predicted, may not hold there.
+        """
+        point, coordinates = game.point, self.problem.coordinates
+        likeliest = self._likeliest_record(game, rounding)
         k, d = self.problem.exact.secrets, self.problem.exact.numbers
-        squared = coordinates.directions.square()
-        variance, prior = ((part @ squared).view(k, -1)[:, :d] for part in (spread, self.prior_variance))
+        variance, prior, moved = (
+            (part @ coordinates.directions.square()).view(k, -1)[:, :d]
+            for part in (likeliest.variance, self.prior_variance, likeliest.moved.square())
+        )
         return Inversion(
-            record=coordinates(a),
+            record=coordinates(likeliest.a),
             label=point.label,
             residual=point.distance,
             rounding=rounding,
             variance=variance,
             prior_variance=prior,
-            directions=directions,
-            determined=determined(variance, prior),
+            directions=likeliest.directions,
+            determined=determined(variance + moved, prior) and (likeliest.settled or not self.published.defended),
             jacobians=game.jacobians,
+            explained_up_to=explained_up_to(len(point.residual)) if self.published.defended else CERTAIN,
         )

@@ -70,7 +70,7 @@ class MatrixFree:
 
     def invert(self, release: Release, hints: Hints | None = None) -> list[Inversion]:
         """Every model of the release, with the evidence."""
-        released = release.flat().double().to(self.like.x.device)  # (g, p)
+        released = self.problem.exact.in_units(release.flat().double().to(self.like.x.device))  # (g, p)
         told = None if hints is None or self.like.y.is_floating_point() else hints.labels
         likeliest = self.bank.likeliest(released, told, self.problem.quick, self.problem.coordinates)
         starts = [[likely.entries[0] for likely in mine[:CLASSES_RACED]] for mine in likeliest]

@@ -24,12 +24,17 @@ class TrainingMap:
 
     z are the numbers of the k records, one record after the other, and behind each record's its label where that is a
     number too; a class is given. They are u in all.
+
+    With `units` the parameters are divided by them. Where these are the sizes of the noise that a defence adds to each
+    parameter, residuals and Jacobians are in deviations of the noise, alike for all parameters: least squares then
+    weights each parameter by what it says.
     """
 
     net: nn.Module
     trainer: Descent
     known: Records
     secrets: int = 1  # k
+    units: Tensor | None = None  # (p,) of the parameters; None for their own
 
     @property
     def numbers(self) -> int:
@@ -56,7 +61,11 @@ class TrainingMap:
 
     def __call__(self, z: Tensor, label: Tensor) -> Tensor:
         """(m, u) and classes (m, k) -> (m, p), m models trained at once."""
-        return self.trainer(self.net, self.cohort(z, label), seed=0).flat()
+        return self.in_units(self.trainer(self.net, self.cohort(z, label), seed=0).flat())
+
+    def in_units(self, parameters: Tensor) -> Tensor:
+        """Parameters of models (..., p), or differences of them, divided by the units."""
+        return parameters if self.units is None else parameters / self.units.to(parameters)
 
     def tangents(self, z: Tensor, label: Tensor, directions: Tensor) -> Tensor:
         """dA / dz at one z (u,) of classes (k,), along directions (r, u), pushed through training: (p, r).
@@ -68,7 +77,7 @@ class TrainingMap:
         with quiet():
             quick = self._quick_tangents(z, label, directions.to(at))
         if quick is not None:
-            return quick.mT
+            return self.in_units(quick).mT
 
         def along(direction: Tensor) -> Tensor:
             moved: Tensor = torch.func.jvp(partial(self._weights, label=label), (at,), (direction,))[1]
@@ -76,7 +85,7 @@ class TrainingMap:
 
         with quiet():
             tangents: Tensor = torch.func.vmap(along, chunk_size=self.together)(directions.to(at))  # (r, p)
-        return tangents.mT
+        return self.in_units(tangents).mT
 
     def _quick_tangents(self, z: Tensor, label: Tensor, directions: Tensor) -> Tensor | None:
         if self.known.y.is_floating_point():

@@ -52,14 +52,14 @@ class Unrolled(NamedTuple):
             for number, state in enumerate(self.states[:-1]):
                 at, by = (state, unknown[number]), (moved, towards[number])
                 _, moved, *_ = torch.func.jvp(self._step(number), at, by)
-        return torch.cat([value.flatten(1) for value in moved.params.values()], 1)
+        return self.weights.in_units(torch.cat([value.flatten(1) for value in moved.params.values()], 1))
 
     def backward(self, cotangents: Tensor) -> Tensor:
         """J^T w of each game, (m, p) -> (m, u)."""
         unknown, pull, *_ = torch.func.vjp(self._unknown, self.z)
         params, buffers = _zeros(self.states[-1])
         sizes = [value[0].numel() for value in params.values()]
-        parts = torch.split(cotangents.to(self.z), sizes, 1)
+        parts = torch.split(self.weights.in_units(cotangents.to(self.z)), sizes, 1)  # units are a diagonal matrix
         params = {name: part.view_as(params[name]) for name, part in zip(params, parts, strict=True)}
         back, slopes = State(params, buffers), list(unknown)
         for number in reversed(range(len(self.batches))):
