@@ -19,7 +19,7 @@ from lostwax.audits.checks import check_alike, check_ranges, check_trainable, ov
 from lostwax.audits.choice import Played, Tried, before_attacks, try_all
 from lostwax.audits.clock import Clock
 from lostwax.audits.judged import chosen, nearest_of_class, one_to_one
-from lostwax.audits.judging import Judging
+from lostwax.audits.judging import Judging, needs_strangers, strangers_for
 from lostwax.audits.neurons import neuron_shares
 from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.audits.support import widened
@@ -95,7 +95,7 @@ def audit_procedure(
     if attack is not None:
         findings = (replace(findings[0], name="as released"),)
     ceiling = ceiling_of(trainer, hints, prior, scoring, secrets=k, matched=table.untrained is None)
-    check_under(ceiling, findings, hints, scoring, secrets=each)
+    check_under(ceiling, findings, secrets=each)
     baselines = judging.baselines(truth)
     return Audit(
         subject=f"{type(net).__name__} trained by {_in_words(trainer)}",
@@ -127,7 +127,7 @@ def audit_procedure(
             *_several(len(cohort), each),
             *overlaps,
         ),
-        unanswered=(*_diverged(table.release), *tried.unanswered),
+        unanswered=(*_diverged(table.release), *support.unanswered, *tried.unanswered),
         left_out=tried.left_out,
     )
 
@@ -158,7 +158,12 @@ class _Table:
             attack, reconstruct, self.knowledge, self.release, guess, self.secrets, self.hints, seed=self.seed
         )
         untrained = None if self.untrained is None else reconstruct(self.untrained, self.hints)
-        return Played(attack, guess, seconds, held, untrained)
+        strangers = None
+        if self.hints is not None and needs_strangers(self.hints):
+            games, others = strangers_for(self.secrets)
+            if len(games):
+                strangers = reconstruct(self.release.chosen(others), self.hints[games])
+        return Played(attack, guess, seconds, held, untrained, strangers)
 
 
 def _untrained(knowledge: Knowledge, games: int, seed: int) -> Release | None:
