@@ -172,36 +172,32 @@ def _closest(table: _Table, games: Tensor, own: _Won, pool: Tensor) -> float | N
 
     If a guess owes nothing to its secret, that one is the nearest of N + 1 with probability 1 / (N + 1); and closer by
     a factor r than the nearest other with r / (N + 1) at most, for the chance of a match shrinks with the radius, or
-    faster, where at least one number of a record is continuous. Where all are discrete, equal records count.
+    faster. That does not hold for guesses made of values that other records have: those match exactly or not at all.
     """
-    rebuilt = np.flatnonzero(own.rebuilt)
-    secrets = table.secrets.x[:, 0] if table.secrets.x.shape[1] == 1 else table.secrets.x.flatten(0, 1)
-    records = torch.cat([secrets, pool.to(secrets)])
-    if len(records) < 2:
+    k = table.secrets.x.shape[1]
+    secrets, pool = table.secrets.x.flatten(0, 1), pool.to(table.secrets.x)
+    if len(secrets) // k + len(pool) < 2:
         return None
+    rebuilt = np.flatnonzero(own.rebuilt)
     if not len(rebuilt):
         return 1.0
     place = rebuilt[own.closest[rebuilt].argmin()]
     game, error = int(games[place]), float(own.closest[place])
-    k = table.secrets.x.shape[1]
-    others = torch.cat([secrets[: game * k], secrets[(game + 1) * k :], pool.to(secrets)])
+    others = torch.cat([secrets[: game * k], secrets[(game + 1) * k :], pool])
     distances = table.distances(game, others)
     within = int((distances <= error).sum())
-    ratio = 1.0 if within or not _continuous(records) else error / max(float(distances.min()), 1e-300)
-    chance = (1 + within) * ratio / (1 + len(others))
-    if not _continuous(records):
-        chance = max(min(chance, 1.0), 0.0) if _repeats(records) else 2 / (len(records) * (len(records) - 1))
-    return min(1.0, len(games) * chance)
+    ratio = 1.0 if within else error / max(float(distances.min()), 1e-300)
+    if _made_of_values(table.guesses.x[game], others):
+        ratio = 1.0
+        if not within and len(torch.unique(others.flatten(1), dim=0)) == len(others):  # no two records are alike
+            ratio = 2 / len(others)
+    return min(1.0, len(games) * (1 + within) * ratio / (1 + len(others)))
 
 
-def _continuous(records: Tensor) -> bool:
-    """Does some number of a record hardly ever take one value twice?"""
-    flat = records.flatten(1)
-    return any(len(torch.unique(column)) > len(flat) / 2 for column in flat.unbind(1))
-
-
-def _repeats(records: Tensor) -> bool:
-    return len(torch.unique(records.flatten(1), dim=0)) < len(records)
+def _made_of_values(guesses: Tensor, records: Tensor) -> bool:
+    """Does a guess (g, ...) hold nothing but values that its numbers have in other records (n, ...), bit for bit?"""
+    known = (guesses.flatten(1).unsqueeze(1) == records.flatten(1)).any(1)  # (g, d)
+    return bool(known.all(1).any())
 
 
 def _first(secrets: Records) -> Tensor:
