@@ -14,6 +14,7 @@ from lostwax.trainers.descent import Descent
 from lostwax.trainers.momentum import descend, velocity
 from lostwax.trainers.stacked import Params
 from lostwax.trainers.stepwise import State
+from lostwax.types.fields import at_least, between, check_fields
 
 
 @final
@@ -33,9 +34,7 @@ class SGD(Descent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._expect("momentum", "in [0, 1)", 0 <= self.momentum < 1)
-        self._expect_count("batch_size")
-        self._expect_count("epochs")
+        check_fields(self, momentum=between(0, 1, "[)"), batch_size=at_least(1), epochs=at_least(1))
 
     @property
     def batches(self) -> Batches:
