@@ -25,7 +25,7 @@ class SpreadRMSE:
     name: str = "RMSE in feature standard deviations"
 
     def __post_init__(self) -> None:
-        check_fields(self, exact=at_least(0))
+        check_fields(self, exact=at_least(0, infinite=True))
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, d) twice -> (games,)."""

@@ -34,6 +34,8 @@ class Informed:
 
     def __post_init__(self) -> None:
         check_fields(self, candidates=at_least(2), secrets=at_least(1))
+        if self.known.x.is_leaf:
+            object.__setattr__(self, "known", self.known.detached())
         if self.secrets > 1 and (self.parts is not None or self.candidates is not None):
             raise ValueError(
                 f"Informed: parts and candidates tell about one secret record, but there are secrets={self.secrets}. "

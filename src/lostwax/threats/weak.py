@@ -67,11 +67,12 @@ class Weak:
         if self.per_class is not None:
             return {label: hand for label, hand in enumerate(self.per_class) if hand}
         present = torch.unique(pool.y).tolist()
-        missing = sorted(set(range(max(present, default=0) + 1)) - set(present))
-        if missing:
+        if present != list(range(len(present))):
+            missing = next(number for number in range(len(present)) if present[number] != number)
             raise ValueError(
-                f"Weak.deal: the pool has no record of class {', '.join(map(str, missing))}, but of {max(present)}. "
-                "Bring some, number the classes from 0, or say with per_class how many of each class a set holds."
+                f"Weak.deal: the pool has no record of class {missing}, and labels that are not 0 to "
+                f"{len(present) - 1}. Bring some, number the classes from 0, or say with per_class how many of each "
+                "class a set holds."
             )
         if self.size % len(present):
             raise ValueError(

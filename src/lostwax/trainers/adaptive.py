@@ -13,7 +13,7 @@ from lostwax.trainers.batches import Batches
 from lostwax.trainers.descent import Descent
 from lostwax.trainers.stacked import Params
 from lostwax.trainers.stepwise import State
-from lostwax.types.fields import above, at_least, between, check_fields
+from lostwax.types.fields import Range, above, at_least, between
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +31,8 @@ class Adaptive(Descent, ABC):
     epochs: int = 100
     order_seed: int | None = 0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, betas=between(0, 1, "[)"), eps=above(0), batch_size=at_least(1), epochs=at_least(1))
+    def _ranges(self) -> dict[str, Range]:
+        return {"betas": between(0, 1, "[)"), "eps": above(0), "batch_size": at_least(1), "epochs": at_least(1)}
 
     @property
     def batches(self) -> Batches:

@@ -19,7 +19,7 @@ from lostwax.trainers.poisson import computed, draws, sample
 from lostwax.trainers.stacked import Architecture, Params
 from lostwax.trainers.stepwise import Stepwise, Trajectory, float32_products
 from lostwax.types import Cohort, Release, Step
-from lostwax.types.fields import above, at_least, between, check_fields, expect
+from lostwax.types.fields import Range, above, at_least, between, expect
 
 
 class Mechanism(TypedDict):
@@ -56,16 +56,17 @@ class DPSGD(Stepwise):
     momentum: float = 0.0
     publish_steps: bool = True
 
+    def _ranges(self) -> dict[str, Range]:
+        return {
+            "clip": above(0, infinite=True),
+            "noise_multiplier": at_least(0),
+            "steps": at_least(1),
+            "sample_rate": between(0, 1, "(]"),
+            "momentum": between(0, 1, "[)"),
+        }
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(
-            self,
-            clip=above(0, infinite=True),
-            noise_multiplier=at_least(0),
-            steps=at_least(1),
-            sample_rate=between(0, 1, "(]"),
-            momentum=between(0, 1, "[)"),
-        )
         expect(self, "clip", "finite, where there is noise", self.noise_multiplier == 0 or self.clip < math.inf)
 
     @classmethod

@@ -17,7 +17,7 @@ from lostwax.trainers.momentum import descend, velocity
 from lostwax.trainers.stacked import Architecture, Params
 from lostwax.trainers.stepwise import State, float32_products
 from lostwax.types import Cohort
-from lostwax.types.fields import at_least, between, check_fields
+from lostwax.types.fields import Range, at_least, between
 
 
 @final
@@ -29,9 +29,8 @@ class GD(Descent):
     momentum: float = 0.0
     steps: int = 100
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, momentum=between(0, 1, "[)"), steps=at_least(1))
+    def _ranges(self) -> dict[str, Range]:
+        return {"momentum": between(0, 1, "[)"), "steps": at_least(1)}
 
     @property
     def batches(self) -> Batches:

@@ -18,7 +18,7 @@ from lostwax.trainers.refusals import check_data, check_loss, check_net, check_o
 from lostwax.trainers.stacked import Architecture, Params
 from lostwax.trainers.tiles import Tile, default_size, gather, tiles
 from lostwax.types import Cohort, Loss, Records, Release, Step
-from lostwax.types.fields import above, at_least, check_fields, expect
+from lostwax.types.fields import Range, above, at_least, check_fields, expect
 
 
 class State(NamedTuple):
@@ -57,12 +57,16 @@ class Stepwise(ABC):
     tile: int | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, lr=above(0), weight_decay=at_least(0), tile=at_least(1))
+        check_fields(self, lr=above(0), weight_decay=at_least(0), tile=at_least(1), **self._ranges())
         expect(self, "dtype", "torch.float32 or torch.float64, or None", self.dtype in (None, *COMPUTED))
         name = type(self).__name__
         check_loss(name, self.loss)
         check_takes(name, "init", self.init, "a start, such as lw.inits.LeCunNormal()", None, [0], seed=0)
         check_takes(name, "schedule", self.schedule, "a schedule, such as lw.schedules.Cosine()", 0, 1)
+
+    def _ranges(self) -> dict[str, Range]:
+        """Of the fields that a subclass adds."""
+        return {}
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """Train one model for each set of the cohort."""

@@ -41,9 +41,9 @@ class Range(NamedTuple):
     infinite: bool = False  # whether infinity is one of them
 
 
-def at_least(low: float) -> Range:
+def at_least(low: float, *, infinite: bool = False) -> Range:
     """Numbers of `low` or more."""
-    return Range(f">= {low}", lambda number: number >= low)
+    return Range(f">= {low}", lambda number: number >= low, infinite)
 
 
 def above(low: float, *, infinite: bool = False) -> Range:
