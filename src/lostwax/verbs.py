@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+SEED_BITS = 128  # of a seed
 MOST_DEVIATIONS = 1_000_000  # of a threshold: far beyond it every guess counts as rebuilt, and squares overflow
 
 
@@ -81,6 +82,8 @@ def audit(
         raise ValueError(f"audit: expected threshold > 0, and at most {MOST_DEVIATIONS:,}, got {shown(threshold)}.")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"audit: expected seed to be a whole number, got {shown(seed)}.")
+    if seed.bit_length() > SEED_BITS:
+        raise ValueError(f"audit: expected seed to have at most {SEED_BITS} bits, got {shown(seed)}.")
     game = {"threat": threat, "attack": attack, "access": access, "prior": prior, "secrets": secrets}
     no_metrics = isinstance(metrics, tuple | list) and not metrics
     asked = {**game, "metrics": None if no_metrics else metrics, "max_minutes": max_minutes}
@@ -205,6 +208,8 @@ def simulate(
     for name, value in (("models", models), ("seed", seed)):
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"simulate: expected {name} to be a whole number, got {type(value).__name__}.")
+    if seed.bit_length() > SEED_BITS:
+        raise ValueError(f"simulate: expected seed to have at most {SEED_BITS} bits, got {shown(seed)}.")
     if not 1 <= models < 2**63:
         raise ValueError(f"simulate: expected models >= 1, and below 2**63, got {shown(models)}.")
     engine, prior = engine or Local(), prior.detached()

@@ -10,13 +10,11 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from torch import nn
 
 import lostwax as lw
-from fuzz.outcomes import Case
+from fuzz.outcomes import MARK, NUMBER, Case
 from lostwax.types import Cohort
 
 TRAINER = lw.GD(lr=0.1, steps=2, init=lw.inits.LeCunNormal())
 QUICK = lw.WeakRecoNN(reader=lw.SetReader(width=8, layers=1, heads=1), steps=2, minutes=0.05, batch_size=2)
-MARK = "Zzyzx"  # a cell that no message may quote
-NUMBER = 918273.5  # likewise
 
 
 def same(x):

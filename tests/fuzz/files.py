@@ -17,15 +17,37 @@ from torch import nn
 
 import lostwax as lw
 from audits.game import Reads, audited
-from fuzz.arrays import CLASSES, MARK, X, fitted
-from fuzz.outcomes import Case
+from fuzz.arrays import CLASSES, X, fitted
+from fuzz.outcomes import MARK, NUMBER, Case
 from lostwax.reports.folder import read as read_report
 
-FOLDER = Path(tempfile.mkdtemp(prefix="lostwax-fuzz-"))
+_SPACE = tempfile.TemporaryDirectory(prefix="lostwax-fuzz-")
+FOLDER = Path(_SPACE.name)
 NET = nn.Linear(3, 2)
 JSON = ("3", "", "nan", "inf", "x" * 3000, "\ud800", 0, -1, 10**30, 10**400, 1e308, -1e308, 2.5, True, False, None, [])
 JSON += ([[]], {}, {"a": 1}, float("nan"), float("inf"), [1] * 50, ["a"], 1e-320)
-TEXT = ("=1+1", "", '"', "\n", ",", "nan", "inf", "1e999", "-", MARK, "\0", "é", "9" * 400, "0x10", " ", "\r", "'", "#")
+TEXT = (
+    "=1+1",
+    "",
+    '"',
+    "\n",
+    ",",
+    "nan",
+    "inf",
+    "1e999",
+    "-",
+    MARK,
+    str(NUMBER),
+    f"{NUMBER}x",
+    "\0",
+    "é",
+    "9" * 400,
+    "0x10",
+    " ",
+    "\r",
+    "'",
+    "#",
+)
 DECLARED = ((10**12,), (2**40, 8, 8), (10**6, 10**6), (2**62,), (-1, 8, 8), (0,), (3, -8, 8), (2**70,), ())
 
 

@@ -6,7 +6,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -24,9 +24,11 @@ class Outcome(StrEnum):
     RAW = "raw traceback"
     SLOW = "too slow"
     WRONG = "silently wrong"
+    QUOTES = "quotes data"
 
 
-BUGS = (Outcome.RAW, Outcome.SLOW, Outcome.WRONG)
+BUGS = (Outcome.RAW, Outcome.SLOW, Outcome.WRONG, Outcome.QUOTES)
+MARK, NUMBER = "Zzyzx", 918273.5  # a cell of text and one of numbers that no message may quote
 
 
 class Case(NamedTuple):
@@ -57,6 +59,9 @@ def play(case: Case, limit: int = LIMIT) -> Found:
     except TooSlowError:
         return Found(case, Outcome.SLOW, f"more than {limit} s")
     except (ValueError, TypeError, OSError, KeyError) as error:
+        said = "\n".join(_chain(error))
+        if MARK in said or str(int(NUMBER)) in said:
+            return Found(case, Outcome.QUOTES, said)
         if is_ours(error):
             return Found(case, Outcome.REFUSED, str(error))
         return Found(case, Outcome.RAW, "".join(traceback.format_exception(error)[-6:]))
@@ -70,6 +75,13 @@ def is_ours(error: Exception) -> bool:
     frames = traceback.extract_tb(error.__traceback__)
     line = linecache.getline(frames[-1].filename, frames[-1].lineno or 0).strip()
     return frames[-1].filename.startswith(SOURCE) and line.startswith("raise") and len(str(error).split()) > 3
+
+
+def _chain(error: BaseException | None) -> Iterator[str]:
+    """What a traceback prints: the error, and those that it came from."""
+    while error is not None:
+        yield str(error)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def counts(found: list[Found]) -> str:

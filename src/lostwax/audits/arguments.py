@@ -16,13 +16,14 @@ class Kind(NamedTuple):
 
     methods: tuple[str, ...]
     example: str
+    arguments: int | None = None  # that it is called with, where nothing but a call is asked of it
 
 
 KINDS = {
     "trainer": Kind(("__call__", "tile_size"), "a trainer, such as lw.GD(lr=0.2, steps=100)"),
     "threat": Kind(("deal", "hints"), "a threat, such as lw.Informed(known)"),
     "attack": Kind(("objection", "prepare"), "an attack, such as lw.RecoNN()"),
-    "access": Kind(("__call__",), "an access, such as lw.Weights()"),
+    "access": Kind(("__call__",), "an access, such as lw.Weights()", 2),
     "engine": Kind(("__call__", "parts"), "an engine, such as lw.shadows.Local()"),
 }
 OPTIONAL = ("attack", "access", "engine")
@@ -43,13 +44,26 @@ def check_arguments(verb: str, net: Any, records: Mapping[str, Any], metrics: An
         if not isinstance(each, Records):
             raise TypeError(f"{verb}: expected {name} to be lw.Records(x, y), got {_named(each)}.")
     for name, value in others.items():
-        methods, example = KINDS[name]
-        if not (value is None and name in OPTIONAL) and (
-            inspect.isclass(value) or not all(callable(getattr(value, method, None)) for method in methods)
-        ):
+        if not (value is None and name in OPTIONAL) and not _is_one(value, KINDS[name]):
+            example = KINDS[name].example
             raise TypeError(f"{verb}: expected {name} to be {example}, got {_named(value)}.{_cure(name, value)}")
     if not isinstance(metrics, Sequence) or not all(isinstance(one, Metric) for one in metrics):
         raise TypeError("audit: expected metrics to be a list of metrics, such as [lw.metrics.SSIM()].")
+
+
+def _is_one(value: Any, kind: Kind) -> bool:
+    """Can it do what is asked of it? A class and a net cannot, whatever their methods."""
+    if isinstance(value, type | nn.Module) or not all(callable(getattr(value, each, None)) for each in kind.methods):
+        return False
+    if kind.arguments is None:
+        return True
+    try:
+        inspect.signature(value).bind(*[None] * kind.arguments)
+    except TypeError:
+        return False
+    except ValueError:  # written in C: it says nothing of its arguments
+        return True
+    return True
 
 
 def _named(value: Any) -> str:

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from lostwax.audits.audit import Audit
 
 ROUNDING = 1e-9
@@ -63,6 +65,24 @@ def other_summary(audit: Audit, stored: Mapping[str, Mapping[str, Number]]) -> I
             [*line.values()], [numbers[key] for key in line], rtol=ROUNDING, atol=0, equal_nan=True
         ):
             yield f"the summary of {name} contradicts its errors"
+
+
+def other_records(audit: Audit, tensors: Mapping[str, Tensor]) -> Iterator[str]:
+    """Why these are not the records of this audit: `truth.x`, `truth.y`, and `0.x`, `0.y` of the first finding."""
+    games, names = len(audit.games), ("truth", *(str(number) for number in range(len(audit.findings))))
+    for part in (f"{name}.{part}" for name in names for part in "xy"):
+        if part not in tensors or tensors[part].shape[:1] != (games,):
+            yield f"does not hold {part!r} for the {games} games"
+    for name in names:
+        x = tensors[f"{name}.x"]
+        if (
+            not x.is_floating_point()
+            or x.element_size() < 2
+            or x.shape[1 if name == "truth" else 2 :] != (tensors["truth.x"].shape[1:])
+        ):
+            yield f"holds {name + '.x'!r} of another shape or dtype than the records"
+    if not tensors["truth.x"].isfinite().all():
+        yield "holds NaN or infinite numbers in the records"
 
 
 def _columns(plain: Mapping[str, Any]) -> list[tuple[str, Sequence[Any]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Hashable
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,13 @@ def table(data: Any, target: Any = None, *, classes: bool | None = None) -> Reco
                 f"got {type(data).__name__}."
             )
         columns = list(frame.columns)
+        if not isinstance(target, Hashable):
+            raise TypeError(f"{SOURCE}: target names a column, got {type(target).__name__}.")
+        if target not in columns and columns and all(_reads_as_number(name) for name in columns):
+            raise ValueError(
+                f"{SOURCE}: the {len(columns)} columns are named by numbers, as where the first line of a file is a "
+                "record: give it a line of names, and name the label's as target."
+            )
         check_choice(f"{SOURCE}: target", target, columns)
         if columns.count(target) > 1:
             raise ValueError(f"{SOURCE}: target must name one column, got {columns.count(target)} named {target!r}.")
@@ -62,6 +70,14 @@ def _read(path: Path) -> Any:
     except (OSError, ValueError) as error:
         raise ValueError(f"{SOURCE}: {path} cannot be read as a table ({error}).") from error
     raise ValueError(f"{SOURCE}: expected a .csv or .parquet file, got {path}: read it with pandas and pass the frame.")
+
+
+def _reads_as_number(name: Any) -> bool:
+    try:
+        float(str(name))
+    except ValueError:
+        return False
+    return True
 
 
 def _is_frame(data: Any) -> bool:

@@ -166,11 +166,13 @@ def check_labels(name: str, y: Tensor, outputs: int, loss: Loss) -> None:
     if isinstance(loss, CrossEntropy | BinaryCrossEntropy | SquaredHinge):
         if outputs > 1 and (y.is_floating_point() or y.ndim != 1):
             raise TypeError(f"{name}: {kind} expects one whole class number a record, got {y.dtype} {tuple(y.shape)}.")
-        low, high, most = float(y.min()), float(y.max()), max(outputs, 2) - 1
-        if low < 0 or high > most:
+        most = max(outputs, 2) - 1
+        outside = ((y < 0) | (y > most)).flatten()
+        if outside.any():
             raise ValueError(
-                f"{name}: {kind} on a net of {outputs} outputs expects labels from 0 to {most}, "
-                f"got {low:g} to {high:g}. Give the net one output a class, or number the classes from 0."
+                f"{name}: {kind} on a net of {outputs} outputs expects labels from 0 to {most}, and "
+                f"{int(outside.sum())} of {len(outside)} are not, the first in row {int(outside.int().argmax())}. Give "
+                "the net one output a class, or number the classes from 0."
             )
     elif y.numel() != len(y) * outputs:
         raise ValueError(

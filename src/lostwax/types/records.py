@@ -86,7 +86,7 @@ class Records:
             )
         if not -(2**63) <= seed < 2**63:
             raise ValueError("Records.split: expected a seed of at most 64 bits.")
-        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
+        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(int(seed)))
         return tuple(self[part] for part in torch.split_with_sizes(order[: sum(sizes)], list(sizes)))
 
     def is_cut(self) -> bool:

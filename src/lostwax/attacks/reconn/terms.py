@@ -50,8 +50,8 @@ class Perceptual:
             return f"its loss has a perceptual term, and {error}"
         if not Span.of(records).bounded:
             return (
-                "its loss has a perceptual term, which needs pixels in [0, 1] or [-1, 1], but the prior's reach from "
-                f"{float(records.min()):g} to {float(records.max()):g}. Rescale all records."
+                "its loss has a perceptual term, which needs pixels in [0, 1] or [-1, 1], but the prior's reach "
+                "further. Rescale all records."
             )
         return None
 
