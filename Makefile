@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test chromium test-slow test-gpu check bare results clean
+.PHONY: demo test chromium test-slow test-gpu fuzz check bare results clean
 
 demo: $(STAMP)
 	$(BIN)/lostwax demo --out demo
@@ -17,6 +17,10 @@ test-slow: $(STAMP)
 
 test-gpu: $(STAMP)
 	TRITON_INTERPRET=0 $(BIN)/pytest -m gpu
+
+# Ten thousand hostile inputs, seeded: counts by kind of input and outcome; it fails where one is a bug.
+fuzz: $(STAMP)
+	PYTHONPATH=tests $(BIN)/python -W ignore -m fuzz --cases 10000 --seed 0
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from lostwax import philox
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator, key
+from lostwax.types.fields import at_least, check_fields
 
 Params = dict[str, Tensor]
 Numbers = Tensor | Sequence[int]  # (m,) of models; a tensor lies where their starts are wanted
@@ -94,6 +95,9 @@ def _for_all(value: Tensor, numbers: Tensor) -> Tensor:
 @dataclass(frozen=True)
 class _Seeded(ABC):
     seed: int | None = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @final
     def __call__(self, net: nn.Module, numbers: Numbers, *, seed: int) -> Params:
@@ -185,8 +189,7 @@ class Normal(_Weights):
     sigma: float
 
     def __post_init__(self) -> None:
-        if not self.sigma >= 0:
-            raise ValueError(f"Normal: expected sigma >= 0, got {self.sigma}.")
+        check_fields(self, sigma=at_least(0))
 
     def _weight(self, name: str, shape: tuple[int, ...], draws: _Draws) -> Tensor:
         return draws.normal(name, shape) * self.sigma
@@ -249,6 +252,9 @@ class Given:
     """A state that everybody knows, such as a published checkpoint: `Given(net.state_dict())`."""
 
     state: Mapping[str, Tensor]
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def __call__(self, net: nn.Module, numbers: Numbers, *, seed: int) -> Params:
         """The given values, the same for every model."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lostwax.grades import Grade
+from lostwax.types.fields import shown
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit, Finding
@@ -70,17 +71,17 @@ class Policy:
     def __post_init__(self) -> None:
         for name, value in (*self._limits(), ("threshold", self.threshold)):
             if name == "max_grade":
-                if value not in ALLOWED:
+                if not isinstance(value, str) or value not in ALLOWED:
                     expected = ", ".join(f'"{grade}"' for grade in ALLOWED)
-                    raise ValueError(f"Policy: expected max_grade to be one of {expected}, got {value!r}.")
+                    raise ValueError(f"Policy: expected max_grade to be one of {expected}, got {shown(value)}.")
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise TypeError(f"Policy: expected {name} to be a number, got {value!r}.")
+                raise TypeError(f"Policy: expected {name} to be a number, got {shown(value)}.")
             share = name.startswith("max_")
-            if not (math.isfinite(value) and (0 <= value < 1 if share else value >= LEAST)):
+            if not (abs(value) < 1e300 and (0 <= value < 1 if share else value >= LEAST)):
                 expected = "a share from 0 to below 1 (5 % is 0.05)" if share else f"a number >= {LEAST:g}"
                 passes = " Such a limit would pass everything." if (value == 1 if share else value < LEAST) else ""
-                raise ValueError(f"Policy: expected {name} to be {expected}, got {value}.{passes}")
+                raise ValueError(f"Policy: expected {name} to be {expected}, got {shown(value)}.{passes}")
         if not list(self._limits()):
             raise ValueError(f"Policy: it sets no limit, and would pass everything. Set one of {', '.join(names())}.")
 

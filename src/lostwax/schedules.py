@@ -9,6 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+from lostwax.types.fields import above, at_least, between, check_fields
+
 
 class Schedule(Protocol):
     """A factor on the learning rate."""
@@ -38,10 +40,7 @@ class Cosine:
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.warmup < 0:
-            raise ValueError(f"Cosine: expected warmup >= 0, got {self.warmup}.")
-        if not 0 <= self.floor <= 1:
-            raise ValueError(f"Cosine: expected floor in [0, 1], got {self.floor}.")
+        check_fields(self, warmup=at_least(0), floor=between(0, 1, "[]"))
 
     def __call__(self, step: int, steps: int) -> float:
         """floor + (1 - floor) (1 + cos(pi t)) / 2, with t from 0 to 1 after the warm-up."""
@@ -59,10 +58,7 @@ class StepDecay:
     factor: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.every < 1:
-            raise ValueError(f"StepDecay: expected every >= 1, got {self.every}.")
-        if not self.factor > 0:
-            raise ValueError(f"StepDecay: expected factor > 0, got {self.factor}.")
+        check_fields(self, every=at_least(1), factor=above(0))
 
     def __call__(self, step: int, steps: int) -> float:
         """factor^floor(step / every)."""
@@ -77,9 +73,7 @@ class Linear:
     end: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("start", "end"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"Linear: expected {name} >= 0, got {getattr(self, name)}.")
+        check_fields(self, start=at_least(0), end=at_least(0))
 
     def __call__(self, step: int, steps: int) -> float:
         """start + (end - start) step / steps."""

@@ -6,6 +6,8 @@ import sys
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from lostwax.types.fields import shown
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+SEED_BITS = 128  # of a seed
 MOST_DEVIATIONS = 1_000_000  # of a threshold: far beyond it every guess counts as rebuilt, and squares overflow
 
 
@@ -74,13 +77,16 @@ def audit(
     A record counts as rebuilt when its error is within `threshold` feature standard deviations.
     """
     if isinstance(threshold, bool) or not isinstance(threshold, int | float):
-        raise TypeError(f"audit: expected threshold to be an int or a float, got {threshold!r}.")
+        raise TypeError(f"audit: expected threshold to be an int or a float, got {shown(threshold)}.")
     if not 0 < threshold <= MOST_DEVIATIONS:
-        raise ValueError(f"audit: expected threshold > 0, and at most {MOST_DEVIATIONS:,}, got {threshold}.")
+        raise ValueError(f"audit: expected threshold > 0, and at most {MOST_DEVIATIONS:,}, got {shown(threshold)}.")
     if isinstance(seed, bool) or not isinstance(seed, int):
-        raise TypeError(f"audit: expected seed to be a whole number, got {seed!r}.")
+        raise TypeError(f"audit: expected seed to be a whole number, got {shown(seed)}.")
+    if seed.bit_length() > SEED_BITS:
+        raise ValueError(f"audit: expected seed to have at most {SEED_BITS} bits, got {shown(seed)}.")
     game = {"threat": threat, "attack": attack, "access": access, "prior": prior, "secrets": secrets}
-    asked = {**game, "metrics": metrics or None, "max_minutes": max_minutes}
+    no_metrics = isinstance(metrics, tuple | list) and not metrics
+    asked = {**game, "metrics": None if no_metrics else metrics, "max_minutes": max_minutes}
     if data is not None:
         return _audit_model(model, data, sample_weight, trainer, asked, games, seed, threshold)
     if sample_weight is not None:
@@ -96,16 +102,9 @@ def audit(
         )
     from lostwax.audits import audit_procedure, check_arguments
 
-    check_arguments(
-        model,
-        prior=prior,
-        secrets=secrets,
-        metrics=metrics,
-        trainer=trainer,
-        threat=threat,
-        attack=attack,
-        access=access,
-    )
+    parts = {"trainer": trainer, "threat": threat, "attack": attack, "access": access}
+    check_arguments("audit", model, {"prior": prior, "secrets": secrets}, metrics, **parts)
+    prior, secrets = prior.detached(), secrets.detached()
     if len(secrets):  # none at all is refused by itself
         _check_games(games, len(secrets), "one secret a game")
     _check_minutes(max_minutes, attack)
@@ -164,9 +163,9 @@ def _check_games(games: int | None, most: int, why: str) -> None:
     if games is None:
         return
     if isinstance(games, bool) or not isinstance(games, int):
-        raise TypeError(f"audit: expected games to be a whole number, or None for all, got {games!r}.")
+        raise TypeError(f"audit: expected games to be a whole number, or None for all, got {shown(games)}.")
     if not 1 <= games <= most:
-        raise ValueError(f"audit: expected 1 <= games <= {most} ({why}), got {games}.")
+        raise ValueError(f"audit: expected 1 <= games <= {most} ({why}), got {shown(games)}.")
 
 
 def _check_minutes(minutes: float | None, attack: Attack | None) -> None:
@@ -178,9 +177,9 @@ def _check_minutes(minutes: float | None, attack: Attack | None) -> None:
             "Leave one of them out."
         )
     if isinstance(minutes, bool) or not isinstance(minutes, int | float):
-        raise TypeError(f"audit: expected max_minutes to be a number, or None for no limit, got {minutes!r}.")
+        raise TypeError(f"audit: expected max_minutes to be a number, or None for no limit, got {shown(minutes)}.")
     if not 0 < minutes < float("inf"):
-        raise ValueError(f"audit: expected max_minutes > 0, or None for no limit, got {minutes}.")
+        raise ValueError(f"audit: expected max_minutes > 0, or None for no limit, got {shown(minutes)}.")
 
 
 def simulate(
@@ -202,9 +201,18 @@ def simulate(
     Without a `store` they are trained as they are asked for. With one, a folder or any fsspec URL, what it lacks is
     trained and written before this returns, and all are then read from there: after a crash, call it again.
     """
+    from lostwax.audits import check_arguments
     from lostwax.shadows import Game, Local, Store
 
-    engine = engine or Local()
+    check_arguments("simulate", net, {"prior": prior}, trainer=trainer, threat=threat, engine=engine)
+    for name, value in (("models", models), ("seed", seed)):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"simulate: expected {name} to be a whole number, got {type(value).__name__}.")
+    if seed.bit_length() > SEED_BITS:
+        raise ValueError(f"simulate: expected seed to have at most {SEED_BITS} bits, got {shown(seed)}.")
+    if not 1 <= models < 2**63:
+        raise ValueError(f"simulate: expected models >= 1, and below 2**63, got {shown(models)}.")
+    engine, prior = engine or Local(), prior.detached()
     if store is None:
         return engine(trainer, net, threat, prior, models=models, seed=seed)
     return Store(store).simulate(Game(net, trainer, threat, prior, seed), models=models, engine=engine)

@@ -43,7 +43,7 @@ def test_settings_are_checked():
     for field, value in {"width": 0, "depth": -1, "input_noise": -0.1, "dropout": 1.0}.items():
         with pytest.raises(ValueError, match=f"MLPDecoder: expected {field} .*, got {value}"):
             MLPDecoder(**{field: value})
-    with pytest.raises(ValueError, match="ConvDecoder: expected one number of channels or more"):
+    with pytest.raises(ValueError, match="ConvDecoder: expected channels to hold at least one number"):
         ConvDecoder(channels=())
     with pytest.raises(ValueError, match="ConvDecoder: expected input_noise >= 0"):
         ConvDecoder(input_noise=-1)

@@ -27,7 +27,7 @@ def test_no_image_is_too_small(discriminator, shape, scores):
 
 
 def test_bad_settings_and_records_are_named():
-    with pytest.raises(ValueError, match=r"one number of channels or more, each >= 1, got \(\)"):
+    with pytest.raises(ValueError, match=r"expected channels to hold at least one number, got \(\)"):
         PatchDiscriminator(channels=())
     with pytest.raises(ValueError, match=r"records of shape \(784,\)\. Reshape"):
         PatchDiscriminator().build((784,))

@@ -132,10 +132,10 @@ def test_refusals():
     with pytest.raises(ValueError, match=r"Rounded: expected dtype torch\.float16 or torch\.bfloat16"):
         Rounded(torch.float32)
     for bits in (1, 17):
-        with pytest.raises(ValueError, match="Quantised: expected bits from 2 to 16"):
+        with pytest.raises(ValueError, match=r"Quantised: expected bits in \[2, 16\]"):
             Quantised(bits)
     for sigma in (0.0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match="WeightNoise: expected sigma > 0 and finite"):
+        with pytest.raises(ValueError, match=r"WeightNoise: expected sigma (> 0|to be finite)"):
             WeightNoise(sigma)
     with pytest.raises(ValueError, match="WeightNoise: expected the number of each of 4 models, got 1"):
         WeightNoise(0.1)(release(), [0], seed=0)

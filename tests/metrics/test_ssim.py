@@ -65,5 +65,5 @@ def test_tables_are_refused():
         SSIM()(torch.zeros(2, 784), torch.zeros(2, 784))
     with pytest.raises(ValueError, match="one guess of the truth's shape"):
         SSIM()(torch.zeros(2, 1, 8, 8), torch.zeros(1, 1, 8, 8))
-    with pytest.raises(ValueError, match="odd window"):
+    with pytest.raises(ValueError, match="expected window to be odd"):
         SSIM(window=8)

@@ -1,4 +1,5 @@
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ IMAGES = np.ones((6, 5, 4), dtype=np.uint8)
         ({"labels": LABELS}, "all", "images"),
         ({"images": IMAGES, "labels": LABELS[:5]}, "all", r"one an image: expected shape \(6,\)"),
         ({"images": IMAGES, "labels": LABELS / 2}, "all", "whole numbers.*float64"),
-        ({"images": IMAGES, "labels": LABELS.astype(int) - 1}, "all", "0 or more, got -1"),
+        ({"images": IMAGES, "labels": LABELS.astype(int) - 1}, "all", "0 or more, and that of image 0 is not"),
         ({"images": IMAGES / np.nan, "labels": LABELS}, "all", "must be uint8.*got float64"),
         ({"images": IMAGES[0], "labels": LABELS}, "all", r"shape \(5, 4\)"),
         ({"images": IMAGES[:0], "labels": LABELS[:0]}, "all", "at least one image"),
@@ -97,3 +98,12 @@ def test_real_archives_load_whole(real_data, name, count, classes):
     assert found.x.shape == (count, 1, 28, 28)
     assert torch.equal(found.y.unique(), torch.arange(classes))
     assert found.y.bincount().unique().tolist() == [count // classes]
+
+
+@pytest.mark.parametrize("shape", ["(1000000000000,)", "(1099511627776, 8, 8)", "(4611686018427387904,)", "(-1, 8, 8)"])
+def test_an_array_that_declares_more_than_the_file_holds(shape, tmp_path):
+    header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}}}".ljust(117).encode() + b"\n"
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("images.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    with pytest.raises(ValueError, match=r"images.npy declares uint8 of shape .*, more than its 128 bytes"):
+        records.npz(tmp_path / "a.npz")

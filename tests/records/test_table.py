@@ -95,10 +95,10 @@ HOLES = np.where(X == 20, np.inf, np.where(X == 0, np.nan, X))
         (
             _with("risk", [np.nan, 1, 2, 3]),
             "risk",
-            r"target 'risk' has 1 of 4 labels missing.*first nan in row 0",
+            r"target 'risk' has 1 of 4 labels missing.*the first in row 0",
         ),
         (_with("risk", ["a", "b", None, "c"]), "risk", "target 'risk' has 1 of 4.* in row 2"),
-        (_with("risk", ["a", 1, "b", "c"]), "risk", "has 1 of 4 labels.*another type.*first 1 in row 1"),
+        (_with("risk", ["a", 1, "b", "c"]), "risk", "has 1 of 4 labels.*another type.*the first in row 1"),
         (_with("risk", pd.Timestamp(0)), "risk", "target 'risk' must be numbers or text.*datetime64"),
         (FRAME[["risk"]], "risk", r"at least one row and one feature, got shape \(4, 0\)"),
         (FRAME.iloc[:0].drop(columns="city"), "risk", "at least one row"),

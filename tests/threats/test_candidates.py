@@ -78,7 +78,7 @@ def test_what_the_net_trains_on_comes_along():
 
 
 def test_one_candidate_is_no_choice():
-    with pytest.raises(ValueError, match="expected candidates >= 2, or None for none, got 1"):
+    with pytest.raises(ValueError, match="expected candidates >= 2, or None, got 1"):
         lw.Informed(KNOWN, candidates=1)
 
 

@@ -49,7 +49,7 @@ def test_bad_deals_are_refused(pool, m, start, message):
 
 
 def test_known_is_a_set_of_records():
-    with pytest.raises(TypeError, match=r"Informed: expected known to be lw.Records\(x, y\), got tuple"):
+    with pytest.raises(TypeError, match=r"Informed: expected known to be lw.Records\(x, y\), got a tuple"):
         Informed((POOL.x, POOL.y))
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.types import Release
+from lostwax.types.fields import check_fields
 
 
 @dataclass(frozen=True, init=False)
@@ -23,6 +24,7 @@ class Layers:
         if not names:
             raise ValueError("Layers: expected at least one module's name. Use Weights() to see all of the model.")
         object.__setattr__(self, "names", names)
+        check_fields(self)
 
     def __call__(self, net: nn.Module, release: Release) -> Tensor:
         """(m, features), in the order of the release whatever the order of the names."""

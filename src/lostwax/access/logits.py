@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from lostwax.provenance import fingerprint
 from lostwax.trainers.stacked import Architecture
 from lostwax.types import Release
+from lostwax.types.fields import check_fields
 
 MODELS_AT_A_TIME = 256
 
@@ -24,6 +25,7 @@ class Logits:
     queries: Tensor  # (q, ...) what the net takes
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.queries.ndim < 2 or len(self.queries) == 0 or not self.queries.is_floating_point():
             raise ValueError(
                 "Logits: expected queries of shape (q, ...), one floating-point input of the net a row, "

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lostwax.inits import trainable
 from lostwax.types import Release
+from lostwax.types.fields import check_fields
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -58,6 +59,7 @@ class Superparameters:
     rows: tuple[Neuron, ...]
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not self.rows:
             raise ValueError("Superparameters: expected rows of at least one neuron, got none.")
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.tensor_files import read_tensors
+from lostwax.types.fields import shown
 
 SHOWN = 5  # names in a message
 
@@ -27,7 +28,7 @@ def load_weights(net: nn.Module, path: str | Path, *, entry: str | None = None) 
     """
     if not isinstance(net, nn.Module):
         raise TypeError(
-            f"load_weights: expected a torch nn.Module, the net that the weights were saved from, got {net!r:.60}. "
+            f"load_weights: expected a torch nn.Module, the net that the weights were saved from, got {shown(net)}. "
             "Build it first: a file of weights does not tell how they are used."
         )
     source = Path(path)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from lostwax.seeds import generator
 from lostwax.types import Cohort, Release, Step
+from lostwax.types.fields import shown
 
 Function = Callable[[nn.Module, Tensor, Tensor, int], nn.Module | Mapping[str, Tensor]]
 
@@ -37,7 +38,7 @@ class OwnTraining:
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise TypeError(
-                f"OwnTraining: expected a function(net, x, y, seed) that trains a net, got {self.function!r}."
+                f"OwnTraining: expected a function(net, x, y, seed) that trains a net, got {shown(self.function)}."
             )
         try:
             signature = inspect.signature(self.function)

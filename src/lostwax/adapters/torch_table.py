@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ from lostwax.types import Records
 def read_table(data: Any, dtype: torch.dtype) -> Records:
     """(X, y) in the trainer's dtype; whole numbers in y are classes."""
     if isinstance(data, Records):
-        return data.to(dtype)
+        plain = data.detached().to(dtype)
+        return replace(plain, x=plain.x.to(dtype)) if not plain.x.is_floating_point() else plain
     X, y = inputs.unpack(data)
     x = torch.from_numpy(inputs.features(X)).to(dtype)
     labels = inputs.targets(y, len(x))

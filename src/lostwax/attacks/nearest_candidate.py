@@ -12,6 +12,7 @@ from lostwax.attacks.reconn import RecoNN
 from lostwax.decoders import MLPDecoder
 from lostwax.metrics import MSE
 from lostwax.types import Attack, Guess, Hints, Knowledge, Metric, Reconstructor, Release
+from lostwax.types.fields import check_fields
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,9 @@ class NearestCandidate:
 
     attack: Attack
     metric: Metric = field(default_factory=MSE)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it cannot play this game: for its own reason, or for those of the attack inside."""

@@ -15,6 +15,7 @@ from lostwax.shadows import Local
 from lostwax.threats import Informed
 from lostwax.threats.in_order import InOrder
 from lostwax.types import Guess, Hints, Knowledge, Reconstructor, Records, Release
+from lostwax.types.fields import at_least, check_fields
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,7 @@ class Refit:
     repeats: int = 1
 
     def __post_init__(self) -> None:
-        if self.repeats < 1:
-            raise ValueError(f"Refit: expected repeats >= 1, got {self.repeats}.")
+        check_fields(self, repeats=at_least(1))
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it cannot play this game."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import nn
 
-from lostwax.types import Records
+from lostwax.types import Metric, Records
 
 
 class Kind(NamedTuple):
@@ -16,34 +16,54 @@ class Kind(NamedTuple):
 
     methods: tuple[str, ...]
     example: str
+    arguments: int | None = None  # that it is called with, where nothing but a call is asked of it
 
 
 KINDS = {
     "trainer": Kind(("__call__", "tile_size"), "a trainer, such as lw.GD(lr=0.2, steps=100)"),
     "threat": Kind(("deal", "hints"), "a threat, such as lw.Informed(known)"),
     "attack": Kind(("objection", "prepare"), "an attack, such as lw.RecoNN()"),
-    "access": Kind(("__call__",), "an access, such as lw.Weights()"),
+    "access": Kind(("__call__",), "an access, such as lw.Weights()", 2),
+    "engine": Kind(("__call__", "parts"), "an engine, such as lw.shadows.Local()"),
 }
+OPTIONAL = ("attack", "access", "engine")
 
 
-def check_arguments(net: Any, *, prior: Any, secrets: Any, metrics: Any, **others: Any) -> None:
+def check_arguments(verb: str, net: Any, records: Mapping[str, Any], metrics: Any = (), **others: Any) -> None:
     """Refuse what would fail later with an error that says nothing to the user."""
     if not isinstance(net, nn.Module):
         raise TypeError(
-            f"audit: expected the net to be a torch nn.Module, got {_named(net)}. For a fitted scikit-learn model pass "
-            "data=(X, y), the table it was fitted on."
+            f"{verb}: expected the net to be a torch nn.Module, got {_named(net)}."
+            + (
+                " For a fitted scikit-learn model pass data=(X, y), the table it was fitted on."
+                if verb == "audit"
+                else ""
+            )
         )
-    for name, records in (("prior", prior), ("secrets", secrets)):
-        if not isinstance(records, Records):
-            raise TypeError(f"audit: expected {name} to be lw.Records(x, y), got {_named(records)}.")
+    for name, each in records.items():
+        if not isinstance(each, Records):
+            raise TypeError(f"{verb}: expected {name} to be lw.Records(x, y), got {_named(each)}.")
     for name, value in others.items():
-        methods, example = KINDS[name]
-        if value is not None and (
-            inspect.isclass(value) or not all(callable(getattr(value, method, None)) for method in methods)
-        ):
-            raise TypeError(f"audit: expected {name} to be {example}, got {_named(value)}.{_cure(name, value)}")
-    if not isinstance(metrics, Sequence) or any(not hasattr(one, "better") for one in metrics):
+        if not (value is None and name in OPTIONAL) and not _is_one(value, KINDS[name]):
+            example = KINDS[name].example
+            raise TypeError(f"{verb}: expected {name} to be {example}, got {_named(value)}.{_cure(name, value)}")
+    if not isinstance(metrics, Sequence) or not all(isinstance(one, Metric) for one in metrics):
         raise TypeError("audit: expected metrics to be a list of metrics, such as [lw.metrics.SSIM()].")
+
+
+def _is_one(value: Any, kind: Kind) -> bool:
+    """Can it do what is asked of it? A class and a net cannot, whatever their methods."""
+    if isinstance(value, type | nn.Module) or not all(callable(getattr(value, each, None)) for each in kind.methods):
+        return False
+    if kind.arguments is None:
+        return True
+    try:
+        inspect.signature(value).bind(*[None] * kind.arguments)
+    except TypeError:
+        return False
+    except ValueError:  # written in C: it says nothing of its arguments
+        return True
+    return True
 
 
 def _named(value: Any) -> str:

@@ -42,7 +42,7 @@ def check_ranges(known: Records, prior: Records, secrets: Records) -> None:
         if len(x) and (not stated.holds(x) or (stated.high > 1 and 0 < float(x.max()) <= 1)):
             raise ValueError(
                 f"audit: the images of {name} and of prior are not scaled alike: those of {name} have pixels "
-                f"{_span(x)}, those of prior {_span(prior.x)}, so in {stated}. Scale all to one range, best [0, 1]."
+                f"{_span(x)}, those of prior {_span(prior.x)}. Scale all to one range, best [0, 1]."
             )
 
 
@@ -98,4 +98,6 @@ def _overlap(name: str, rows: Tensor, place: str) -> list[str]:
 
 
 def _span(x: Tensor) -> str:
-    return f"from {float(x.min()):.4g} to {float(x.max()):.4g}"
+    """The customary range of the pixels: no pixel is quoted."""
+    limits = pixel_range(x)
+    return "outside of [-1, 1] and [0, 255]" if limits is None else f"in {limits}"

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from lostwax.audits.contradictions import Number, as_array, contradictions, other_summary
 from lostwax.audits.luck import Luck
 from lostwax.metrics import Null
 from lostwax.types import Guess, Records
@@ -31,7 +32,7 @@ HEAD = (
     "labels_given",
 )
 
-Number = float | str  # JSON has no infinity: "inf", "-inf" and "nan" stand for themselves
+EDITED = "The file was edited or damaged: run the audit again, or write the file anew with Audit.to_json."
 
 
 def to_plain(audit: Audit) -> dict[str, Any]:
@@ -64,34 +65,26 @@ def to_plain(audit: Audit) -> dict[str, Any]:
 
 def from_plain(plain: Mapping[str, Any], source: str) -> Audit:
     """The audit, with records that have no numbers: (games, 0). `source` is named where it does not fit."""
+    check(plain, source)
+    try:
+        contradiction = next(contradictions(plain), None)
+        audit = None if contradiction else _audit(plain)
+        if audit is not None and plain["conclusion"] is not None:  # files of the schema before have none
+            contradiction = next(other_summary(audit, plain["summary"]), None)
+            if plain["conclusion"] != _plain_conclusion(audit):
+                contradiction = contradiction or "the conclusion does not follow from the numbers"
+    except (OverflowError, KeyError) as error:
+        raise ValueError(f"{source}: a number or a name does not fit ({type(error).__name__}). {EDITED}") from None
+    if audit is None or contradiction is not None:
+        raise ValueError(f"{source}: {contradiction}. {EDITED}")
+    return audit
+
+
+def _audit(plain: Mapping[str, Any]) -> Audit:
     from lostwax.audits.audit import Audit
 
-    check(plain, source)
     games = np.array(plain["games"], dtype=np.int64)
-    for name, column in _columns(plain):
-        if len(column) != len(games):
-            raise ValueError(
-                f"{source}: {name} holds {len(column)} numbers for {len(games)} games. The file was edited or damaged: "
-                "write it anew with Audit.to_json."
-            )
-    for metric in (plain["metric"], plain["criterion"]):
-        if any(metric not in errors for errors in (*_all_errors(plain), *plain["baselines"].values())):
-            raise ValueError(f"{source}: not every line has errors by {metric!r:.60}. The file was edited or damaged.")
-    if plain["oracle"] not in plain["baselines"]:
-        raise ValueError(f"{source}: the oracle is none of the baselines. The file was edited or damaged.")
-    for finding in plain["findings"]:
-        errors = _array(finding["errors"].get(plain["criterion"], ()))
-        if finding["rebuilt"] != (errors <= plain["threshold"]).tolist():
-            raise ValueError(
-                f"{source}: {finding['name']} / rebuilt contradicts its errors and the threshold. The file was edited "
-                "or damaged: run the audit again."
-            )
-        if finding.get("neurons") is not None and not _fits(finding["neurons"], len(games)):
-            raise ValueError(
-                f"{source}: {finding['name']} / neurons does not hold a number for each neuron, in three of the games. "
-                "The file was edited or damaged: write it anew with Audit.to_json."
-            )
-    audit = Audit(
+    return Audit(
         **{name: plain[name] for name in HEAD},
         games=games,
         truth=_no_records(len(games)),
@@ -107,12 +100,6 @@ def from_plain(plain: Mapping[str, Any], source: str) -> Audit:
         ceiling=None if plain["ceiling"] is None else _ceiling(plain["ceiling"]),
         groups=None if plain["groups"] is None else np.array(plain["groups"], dtype=np.int64),
     )
-    if plain["conclusion"] is not None and plain["conclusion"] != _plain_conclusion(audit):
-        raise ValueError(
-            f"{source}: the conclusion does not follow from the numbers. The file was edited, or written by another "
-            "version of lostwax: run the audit again."
-        )
-    return audit
 
 
 def _plain_conclusion(audit: Audit) -> dict[str, Any]:
@@ -124,10 +111,6 @@ def _plain_conclusion(audit: Audit) -> dict[str, Any]:
         "sentences": list(found.sentences),
         "open": list(found.open),
     }
-
-
-def _all_errors(plain: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [finding["errors"] for finding in plain["findings"]]
 
 
 def _upgraded(plain: dict[str, Any]) -> dict[str, Any]:
@@ -154,8 +137,8 @@ def read_plain(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"Audit.from_json: there is no file {path}. Audit.to_json and lw.report write one.")
     try:
-        plain = json.loads(path.read_bytes())
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        plain = json.loads(path.read_bytes(), parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
         raise ValueError(
             f"Audit.from_json: {path} is no JSON ({error}). It was cut short or is another file."
         ) from None
@@ -176,7 +159,8 @@ def check(plain: Mapping[str, Any], source: str) -> None:
 
     error = best_match(_validator().iter_errors(plain))
     if error is not None:
-        raise ValueError(f"{source}: {error.json_path} does not fit the schema of audits: {error.message:.200}.")
+        rule = f"{error.validator} {error.validator_value!s:.150}"  # the message would quote what the file holds
+        raise ValueError(f"{source}: {error.json_path:.200} does not fit the schema of audits: {rule}.")
 
 
 @cache
@@ -212,7 +196,7 @@ def _finding(plain: Mapping[str, Any]) -> Finding:
 
     guess = Guess(
         records=_no_records(len(plain["rebuilt"]), 1),
-        confidence=torch.from_numpy(_array(plain["confidence"]))[:, None],
+        confidence=torch.from_numpy(as_array(plain["confidence"]))[:, None],
         certified=None if plain["certified"] is None else torch.tensor(plain["certified"], dtype=torch.bool)[:, None],
     )
     return Finding(
@@ -222,11 +206,11 @@ def _finding(plain: Mapping[str, Any]) -> Finding:
         rebuilt=np.array(plain["rebuilt"], dtype=bool),
         labels_right=np.array(plain["labels_right"], dtype=bool),
         seconds=plain["seconds"],
-        predicted=None if plain["predicted"] is None else _array(plain["predicted"]),
+        predicted=None if plain["predicted"] is None else as_array(plain["predicted"]),
         verdicts=tuple(Verdict(name) for name in plain["verdicts"]),
         stationarity=plain["stationarity"],
-        label_errors=None if plain["label_errors"] is None else _array(plain["label_errors"]),
-        null_errors={Null[name]: _array(errors) for name, errors in plain["null_errors"].items()},
+        label_errors=None if plain["label_errors"] is None else as_array(plain["label_errors"]),
+        null_errors={Null[name]: as_array(errors) for name, errors in plain["null_errors"].items()},
         neurons=None if plain.get("neurons") is None else _neurons(plain["neurons"]),
         luck=None if plain.get("luck") is None else Luck(**plain["luck"]),
     )
@@ -241,13 +225,6 @@ def _plain_neurons(held: NeuronShares) -> dict[str, Any]:
     }
 
 
-def _fits(plain: Mapping[str, Any], games: int) -> bool:
-    """Is there a list per place, and a number per row in each?"""
-    tables, rows = (plain["shares"], plain["standard_errors"]), len(plain["rows"])
-    whole = all(len(table) == len(plain["places"]) and {rows} == {len(row) for row in table} for table in tables)
-    return whole and max(plain["places"]) < games
-
-
 def _neurons(plain: Mapping[str, Any]) -> NeuronShares:
     from lostwax.access import Neuron
     from lostwax.audits.neurons import NeuronShares
@@ -256,23 +233,9 @@ def _neurons(plain: Mapping[str, Any]) -> NeuronShares:
     return NeuronShares(
         (best, median, worst),
         tuple(Neuron(*row) for row in plain["rows"]),
-        np.stack([_array(game) for game in plain["shares"]]),
-        np.stack([_array(game) for game in plain["standard_errors"]]),
+        np.stack([as_array(game) for game in plain["shares"]]),
+        np.stack([as_array(game) for game in plain["standard_errors"]]),
     )
-
-
-def _columns(plain: Mapping[str, Any]) -> list[tuple[str, Sequence[Any]]]:
-    """Everything that has one number per game, by name."""
-    columns = [] if plain["groups"] is None else [("groups", plain["groups"])]
-    columns += [(f"{line} / {metric}", c) for line, by in plain["baselines"].items() for metric, c in by.items()]
-    for finding in plain["findings"]:
-        columns += [(f"{finding['name']} / {metric}", column) for metric, column in finding["errors"].items()]
-        for name in ("rebuilt", "labels_right", "confidence", "predicted", "label_errors", "certified"):
-            if finding[name] is not None:
-                columns.append((f"{finding['name']} / {name}", finding[name]))
-        if finding["verdicts"]:
-            columns.append((f"{finding['name']} / verdicts", finding["verdicts"]))
-    return columns
 
 
 def _plain_ceiling(ceiling: Ceiling) -> dict[str, Any]:
@@ -297,6 +260,11 @@ def _no_records(*games: int) -> Records:
     return Records(torch.empty(*games, 0), torch.empty(*games, 0))
 
 
+def _no_number(name: str) -> float:
+    """Refuse what Python's JSON knows beyond the standard: they are written as text here."""
+    raise ValueError(f"{name} is no number of JSON")
+
+
 def _number(value: float) -> Number:
     return value if math.isfinite(value) else str(float(value))
 
@@ -305,9 +273,5 @@ def _numbers(values: NDArray[np.float64]) -> list[Number]:
     return [_number(value) for value in values.tolist()]
 
 
-def _array(values: Sequence[Number]) -> NDArray[np.float64]:
-    return np.array([float(value) for value in values], dtype=np.float64)
-
-
 def _errors(by_metric: Mapping[str, Sequence[Number]]) -> dict[str, NDArray[np.float64]]:
-    return {metric: _array(errors) for metric, errors in by_metric.items()}
+    return {metric: as_array(errors) for metric, errors in by_metric.items()}

@@ -7,6 +7,7 @@ from numbers import Real
 
 HIGHEST_STEPS = 10**9
 MOST_RECORDS = 1000
+LARGEST = 1e300  # larger whole numbers are no floats
 
 
 def log_baseline(value: float) -> float:
@@ -112,6 +113,8 @@ def _number(name: str, value: float) -> float:
     """The value as a float, NaN and foreign types refused by name."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"Expected {name} to be a number, got {type(value).__name__}. Pass a plain int or float.")
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise ValueError(f"Expected {name} to be a number of at most {LARGEST:g}, got a larger one.")
     number = float(value)
     if math.isnan(number):
         raise ValueError(f"Expected {name} to be a number, got NaN. Look for an undefined value upstream.")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from lostwax.decoders.noise import InputNoise
+from lostwax.types.fields import at_least, check_fields
 
 STRIDE = 2
 KERNEL = 5
@@ -25,10 +26,7 @@ class ConvDecoder:
     input_noise: float = 0.1
 
     def __post_init__(self) -> None:
-        if len(self.channels) < 1 or min(self.channels) < 1:
-            raise ValueError(f"ConvDecoder: expected one number of channels or more, each >= 1, got {self.channels}.")
-        if not self.input_noise >= 0:
-            raise ValueError(f"ConvDecoder: expected input_noise >= 0, got {self.input_noise}.")
+        check_fields(self, channels=at_least(1), input_noise=at_least(0))
 
     def build(self, features: int, shape: tuple[int, ...], *, bounded: bool = True) -> nn.Module:
         """(m, features) -> (m, channels, height, width); within [0, 1] where `bounded`."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import nn
 
 
+@runtime_checkable
 class Decoder(Protocol):
     """An architecture, as a value."""
 

@@ -7,6 +7,8 @@ from itertools import pairwise
 
 from torch import nn
 
+from lostwax.types.fields import at_least, check_fields
+
 KERNEL = 4
 SLOPE = 0.2
 
@@ -23,10 +25,7 @@ class PatchDiscriminator:
     channels: tuple[int, ...] = (64, 128, 256, 512)
 
     def __post_init__(self) -> None:
-        if len(self.channels) < 1 or min(self.channels) < 1:
-            raise ValueError(
-                f"PatchDiscriminator: expected one number of channels or more, each >= 1, got {self.channels}."
-            )
+        check_fields(self, channels=at_least(1))
 
     def build(self, shape: tuple[int, ...]) -> nn.Module:
         """(m, channels, height, width) -> (m, 1, rows, columns), near 1 where it takes a patch for a record's."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from lostwax.decoders.noise import InputNoise
+from lostwax.types.fields import at_least, between, check_fields
 
 
 @dataclass(frozen=True)
@@ -23,14 +24,7 @@ class MLPDecoder:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, wanted, holds in (
-            ("width", ">= 1", self.width >= 1),
-            ("depth", ">= 0", self.depth >= 0),
-            ("input_noise", ">= 0", self.input_noise >= 0),
-            ("dropout", "in [0, 1)", 0 <= self.dropout < 1),
-        ):
-            if not holds:
-                raise ValueError(f"MLPDecoder: expected {name} {wanted}, got {getattr(self, name)}.")
+        check_fields(self, width=at_least(1), depth=at_least(0), input_noise=at_least(0), dropout=between(0, 1, "[)"))
 
     def build(self, features: int, shape: tuple[int, ...], *, bounded: bool = True) -> nn.Module:
         """(m, features) -> (m, *shape); within [0, 1] where `bounded`."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from lostwax.types.fields import at_least, check_fields
+
 SMALL = 4  # the side of the first image
 
 
@@ -20,8 +22,7 @@ class ResidualDecoder:
     width: int = 256
 
     def __post_init__(self) -> None:
-        if self.width < 1:
-            raise ValueError(f"ResidualDecoder: expected width >= 1, got {self.width}.")
+        check_fields(self, width=at_least(1))
 
     def build(self, features: int, shape: tuple[int, ...], *, bounded: bool = True) -> nn.Module:
         """(m, features) -> (m, channels, height, width); within [0, 1] where `bounded`."""

@@ -12,6 +12,7 @@ from lostwax.access.seen_rows import SeenLayer, SeenRows
 from lostwax.decoders.decoder import Decoder
 from lostwax.decoders.mlp import MLPDecoder
 from lostwax.decoders.noise import InputNoise
+from lostwax.types.fields import at_least, check_fields
 
 SMALLEST, LARGEST = -5.0, 3.0  # of a row's size and its logarithm: beyond, all are alike
 BESIDE = 3  # the numbers that gates are told of a row beside its summary: log size, size, bias
@@ -36,14 +37,7 @@ class RowDecoder:
     picture: Decoder = field(default_factory=lambda: MLPDecoder(depth=0, input_noise=0.0))
 
     def __post_init__(self) -> None:
-        for name, wanted, holds in (
-            ("sums", ">= 1", self.sums >= 1),
-            ("summary", ">= 1", self.summary >= 1),
-            ("width", ">= 1", self.width >= 1),
-            ("input_noise", ">= 0", self.input_noise >= 0),
-        ):
-            if not holds:
-                raise ValueError(f"RowDecoder: expected {name} {wanted}, got {getattr(self, name)}.")
+        check_fields(self, sums=at_least(1), summary=at_least(1), width=at_least(1), input_noise=at_least(0))
 
     def build(self, rows: SeenRows, shape: tuple[int, ...], *, bounded: bool = True) -> nn.Module:
         """(m, features) -> (m, *shape), where these rows lie among the features; within [0, 1] where `bounded`."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from lostwax.types import Release
 
 
+@runtime_checkable
 class Defence(Protocol):
     """A change to a model between training and release, as a value.
 

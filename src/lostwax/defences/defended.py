@@ -16,6 +16,7 @@ from lostwax.defences.weight_noise import WeightNoise
 from lostwax.seeds import generator
 from lostwax.trainers import GD, Optimum
 from lostwax.types import Cohort, Release, Step, Trainer
+from lostwax.types.fields import check_fields
 
 
 @final
@@ -30,6 +31,9 @@ class Defended:
 
     trainer: Trainer
     by: Defence
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def defences(self) -> int:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lostwax.defences.defence import final_weights
 from lostwax.types import Release
+from lostwax.types.fields import between, check_fields
 
 
 @final
@@ -24,8 +25,7 @@ class Quantised:
     bits: int = 8
 
     def __post_init__(self) -> None:
-        if not 2 <= self.bits <= 16:
-            raise ValueError(f"Quantised: expected bits from 2 to 16, got {self.bits}.")
+        check_fields(self, bits=between(2, 16, "[]"))
 
     def __call__(self, release: Release, numbers: Sequence[int], *, seed: int) -> Release:
         """Nothing is drawn."""

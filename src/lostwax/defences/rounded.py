@@ -10,6 +10,7 @@ import torch
 
 from lostwax.defences.defence import final_weights
 from lostwax.types import Release
+from lostwax.types.fields import check_fields, expect
 
 
 @final
@@ -23,8 +24,8 @@ class Rounded:
     dtype: torch.dtype = torch.float16
 
     def __post_init__(self) -> None:
-        if self.dtype not in (torch.float16, torch.bfloat16):
-            raise ValueError(f"Rounded: expected dtype torch.float16 or torch.bfloat16, got {self.dtype}.")
+        check_fields(self)
+        expect(self, "dtype", "torch.float16 or torch.bfloat16", self.dtype in (torch.float16, torch.bfloat16))
 
     def __call__(self, release: Release, numbers: Sequence[int], *, seed: int) -> Release:
         """Nothing is drawn."""

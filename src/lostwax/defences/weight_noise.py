@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -14,6 +13,7 @@ from torch import Tensor
 from lostwax.defences.defence import final_weights
 from lostwax.seeds import generator
 from lostwax.types import Release
+from lostwax.types.fields import above, check_fields
 
 
 @final
@@ -28,8 +28,7 @@ class WeightNoise:
     sigma: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.sigma < math.inf:
-            raise ValueError(f"WeightNoise: expected sigma > 0 and finite, got {self.sigma}.")
+        check_fields(self, sigma=above(0))
 
     def __call__(self, release: Release, numbers: Sequence[int], *, seed: int) -> Release:
         """A draw for each model, by the seed and its number."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from lostwax.losses.targets import indicators
+from lostwax.types.fields import above, check_fields
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,7 @@ class BinaryCrossEntropy:
     positive_weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.positive_weight > 0:
-            raise ValueError(f"BinaryCrossEntropy: expected positive_weight > 0, got {self.positive_weight}.")
+        check_fields(self, positive_weight=above(0))
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
         """The loss of each record."""

@@ -8,6 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from lostwax.types.fields import check_fields
+
 
 @dataclass(frozen=True)
 class Tweedie:
@@ -19,6 +21,9 @@ class Tweedie:
 
     power: float
     link: Literal["log", "identity"] = "log"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
         """The loss of each record: the integral of (mu - y) / mu^power over mu."""

@@ -15,6 +15,7 @@ from lostwax.metrics.lenet import SMALLEST, lenet, train_lenet
 from lostwax.provenance import fingerprint
 from lostwax.tensor_files import read_tensors, write_tensors
 from lostwax.types import Records
+from lostwax.types.fields import between, check_fields
 
 RECIPE = 1  # changes with the net or its training, so that no cache outlives them
 HELD_OUT = 0.1
@@ -33,6 +34,7 @@ class Judge:
     accuracy: float | None = None  # on records that it was not trained on, where that is known
 
     def __post_init__(self) -> None:
+        check_fields(self, accuracy=between(0, 1, "[]"))
         object.__setattr__(self, "net", deepcopy(self.net).eval().requires_grad_(False))
 
     def __call__(self, x: Tensor) -> Tensor:

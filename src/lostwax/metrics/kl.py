@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.metrics.judge import Judge
+from lostwax.types.fields import check_fields
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +23,9 @@ class KL:
     judge: Judge
     better: Literal["lower", "higher"] = "lower"
     name: str = "KL under a judge (nats)"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, ...) twice -> (games,)."""

@@ -18,6 +18,7 @@ from torch.nn.functional import conv2d, interpolate, max_pool2d
 
 from lostwax.metrics.images import as_images
 from lostwax.tensor_files import read_tensors
+from lostwax.types.fields import check_fields
 
 ARCHIVE = "lpips_alex.safetensors"
 SMALLEST = 32  # pixels: below this AlexNet's second pooling has nothing left to pool
@@ -42,6 +43,9 @@ class LPIPS:
     weights: str | PathLike[str] | None = None
     better: Literal["lower", "higher"] = "lower"
     name: str = "LPIPS (AlexNet)"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, channels, height, width) twice -> (games,)."""

@@ -7,6 +7,8 @@ from typing import Literal
 
 from torch import Tensor
 
+from lostwax.types.fields import check_fields
+
 
 @dataclass(frozen=True)
 class MAE:
@@ -14,6 +16,9 @@ class MAE:
 
     better: Literal["lower", "higher"] = "lower"
     name: str = "mean absolute error"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, ...) twice -> (games,)."""

@@ -7,6 +7,8 @@ from typing import Literal
 
 from torch import Tensor
 
+from lostwax.types.fields import above, check_fields
+
 
 @dataclass(frozen=True)
 class NearPixels:
@@ -21,8 +23,7 @@ class NearPixels:
     name: str = "share of pixels nearly right"
 
     def __post_init__(self) -> None:
-        if not self.tolerance > 0:
-            raise ValueError(f"NearPixels: expected tolerance > 0, got {self.tolerance}.")
+        check_fields(self, tolerance=above(0))
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, ...) twice -> (games,)."""

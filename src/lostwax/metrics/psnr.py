@@ -7,6 +7,8 @@ from typing import Literal
 
 from torch import Tensor
 
+from lostwax.types.fields import above, check_fields
+
 
 @dataclass(frozen=True)
 class PSNR:
@@ -17,8 +19,7 @@ class PSNR:
     name: str = "peak signal-to-noise ratio (dB)"
 
     def __post_init__(self) -> None:
-        if not self.peak > 0:
-            raise ValueError(f"PSNR: expected peak > 0, the range of a pixel, got {self.peak}.")
+        check_fields(self, peak=above(0))
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, ...) twice -> (games,)."""

@@ -8,6 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from lostwax.types.fields import at_least, check_fields
+
 
 @dataclass(frozen=True, eq=False)
 class SpreadRMSE:
@@ -21,6 +23,9 @@ class SpreadRMSE:
     exact: float = 1e-6
     better: Literal["lower", "higher"] = "lower"
     name: str = "RMSE in feature standard deviations"
+
+    def __post_init__(self) -> None:
+        check_fields(self, exact=at_least(0, infinite=True))
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, d) twice -> (games,)."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d
 
 from lostwax.metrics.images import as_images
+from lostwax.types.fields import above, at_least, check_fields, expect
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,8 @@ class SSIM:
     name: str = "structural similarity"
 
     def __post_init__(self) -> None:
-        if self.window < 1 or self.window % 2 == 0:
-            raise ValueError(f"SSIM: expected an odd window of at least 1, got {self.window}.")
-        for field in ("sigma", "peak"):
-            if not getattr(self, field) > 0:
-                raise ValueError(f"SSIM: expected {field} > 0, got {getattr(self, field)}.")
+        check_fields(self, window=at_least(1), sigma=above(0), peak=above(0))
+        expect(self, "window", "to be odd", self.window % 2 == 1)
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, channels, height, width) twice -> (games,)."""

@@ -29,7 +29,7 @@ def from_pixels(source: str, images: NDArray[Any], labels: NDArray[Any]) -> Reco
     if images.size == 0:
         raise ValueError(f"{source}: expected at least one image, got shape {images.shape}.")
     if labels.min() < 0:
-        raise ValueError(f"{source}: labels must be 0 or more, got {labels.min()}.")
+        raise ValueError(f"{source}: labels must be 0 or more, and that of image {int((labels < 0).argmax())} is not.")
     pixels = np.moveaxis(images.reshape(*images.shape[:3], -1), -1, 1)  # (n, channels, h, w)
     x = torch.from_numpy(np.ascontiguousarray(pixels)).float().div_(255)
     return Records(x=x, y=torch.from_numpy(labels.astype(np.int64)))

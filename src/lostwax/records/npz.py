@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
-from zipfile import BadZipFile, is_zipfile
+from zipfile import ZipFile, is_zipfile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from lostwax.records.optional import optional
 from lostwax.types import Records
 
 Part = Literal["train", "test", "all"]
+DEFLATED = 1032  # bytes that one byte of a zip file holds at most
 PARTS = ("train", "test", "all")
 
 
@@ -35,11 +37,14 @@ def npz(path: str | PathLike[str], part: Part = "all") -> Records:
     if not is_zipfile(path):
         raise ValueError(f"{source} is not an .npz archive: write it with numpy.savez_compressed.")
     try:
+        _check_sizes(path)
         with np.load(path) as archive:
             images, labels = _images(archive), archive["labels"]
             split = archive.get("split")
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
-        raise ValueError(f"{source} cannot be read as an archive of images ({error}).") from error
+    except ImportError:
+        raise
+    except Exception as error:  # a damaged archive makes zipfile, numpy and Pillow fail in any way
+        raise ValueError(f"{source} cannot be read as an archive of images ({error!s:.150}).") from error
     if part == "all":
         return from_pixels(source, images, labels)
     if split is None:
@@ -53,6 +58,23 @@ def npz(path: str | PathLike[str], part: Part = "all") -> Records:
     if not chosen.any():
         raise ValueError(f"{source} holds no {part!r} images: pass part='all' to take what there is.")
     return from_pixels(source, images[chosen], labels[chosen])
+
+
+def _check_sizes(path: str | PathLike[str]) -> None:
+    """Raise a ValueError where an array declares more numbers than the file holds: numpy would make room for them."""
+    with ZipFile(path) as archive:
+        for info in archive.infolist():
+            with archive.open(info) as member:
+                version = np.lib.format.read_magic(member)
+                read = (
+                    np.lib.format.read_array_header_1_0 if version == (1, 0) else (np.lib.format.read_array_header_2_0)
+                )
+                shape, _, dtype = read(member)
+            packed = info.file_size > DEFLATED * (info.compress_size + 1)
+            if packed or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > info.file_size:
+                raise ValueError(
+                    f"{info.filename} declares {dtype} of shape {shape}, more than its {info.compress_size} bytes hold"
+                )
 
 
 def _images(archive: Mapping[str, NDArray[Any]]) -> NDArray[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Hashable
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from lostwax.records.arrays import plain_array
 from lostwax.records.choice import check_choice, listing
 from lostwax.records.optional import optional
 from lostwax.types import Records
@@ -38,6 +40,13 @@ def table(data: Any, target: Any = None, *, classes: bool | None = None) -> Reco
                 f"got {type(data).__name__}."
             )
         columns = list(frame.columns)
+        if not isinstance(target, Hashable):
+            raise TypeError(f"{SOURCE}: target names a column, got {type(target).__name__}.")
+        if target not in columns and columns and all(_reads_as_number(name) for name in columns):
+            raise ValueError(
+                f"{SOURCE}: the {len(columns)} columns are named by numbers, as where the first line of a file is a "
+                "record: give it a line of names, and name the label's as target."
+            )
         check_choice(f"{SOURCE}: target", target, columns)
         if columns.count(target) > 1:
             raise ValueError(f"{SOURCE}: target must name one column, got {columns.count(target)} named {target!r}.")
@@ -63,6 +72,14 @@ def _read(path: Path) -> Any:
     raise ValueError(f"{SOURCE}: expected a .csv or .parquet file, got {path}: read it with pandas and pass the frame.")
 
 
+def _reads_as_number(name: Any) -> bool:
+    try:
+        float(str(name))
+    except ValueError:
+        return False
+    return True
+
+
 def _is_frame(data: Any) -> bool:
     pandas = sys.modules.get("pandas")  # whoever holds a frame has imported pandas
     return pandas is not None and isinstance(data, pandas.DataFrame)
@@ -79,7 +96,7 @@ def _features(features: Any) -> NDArray[np.float64]:
             )
         x = features.to_numpy(dtype=np.float64, na_value=np.nan)
     else:
-        raw = np.asarray(features)
+        raw = plain_array(SOURCE, "X", features)
         if raw.dtype.kind not in "biuf" or raw.ndim != 2:
             raise ValueError(
                 f"{SOURCE}: X must be an array of numbers of shape (n, d), got {raw.dtype} of shape "
@@ -103,7 +120,7 @@ def _is_numeric(column: Any) -> bool:
 
 
 def _labels(labels: Any, what: str, classes: bool | None) -> NDArray[Any]:
-    y = np.asarray(labels)
+    y = plain_array(SOURCE, what, labels)
     if y.ndim != 1 or y.dtype.kind not in "biufUSO":
         raise ValueError(f"{SOURCE}: {what} must be numbers or text of shape (n,), got {y.dtype} of shape {y.shape}.")
     wrong = np.zeros(len(y), dtype=bool)
@@ -113,10 +130,9 @@ def _labels(labels: Any, what: str, classes: bool | None) -> NDArray[Any]:
         kind: Any = str if any(isinstance(value, str) for value in y) else (int, np.integer, np.bool_)
         wrong = np.array([not isinstance(value, kind) for value in y], dtype=bool)
     if wrong.any():
-        first = y[wrong].tolist()[0]
         raise ValueError(
             f"{SOURCE}: {what} has {wrong.sum()} of {len(y)} labels missing, infinite or of another type "
-            f"than the rest (first {first!r} in row {wrong.argmax()}): drop these rows or fill them first."
+            f"than the rest, the first in row {wrong.argmax()}: drop these rows or fill them first."
         )
     if classes or (classes is None and y.dtype.kind != "f"):
         return np.unique(y, return_inverse=True)[1].astype(np.int64)

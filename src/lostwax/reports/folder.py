@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from lostwax.audits import Audit
     from lostwax.reports.charts import Chart
 
@@ -127,21 +125,19 @@ def _write_records(audit: Audit, path: Path) -> None:
 
 
 def _with_records(audit: Audit, path: Path) -> Audit:
+    from lostwax.audits.contradictions import other_records
     from lostwax.tensor_files import read_tensors
     from lostwax.types import Records
 
     tensors = read_tensors("reports.read", path)
+    for contradiction in other_records(audit, tensors):
+        raise ValueError(
+            f"reports.read: {path} {contradiction} of {NUMBERS} beside it. The two are not of one report: run the "
+            "audit again, or delete the file to do without records."
+        )
 
     def records(name: str) -> Records:
-        parts: list[Tensor] = []
-        for part in (f"{name}.x", f"{name}.y"):
-            if part not in tensors or len(tensors[part]) != len(audit.games):
-                raise ValueError(
-                    f"reports.read: {path} does not hold {part!r} for the {len(audit.games)} games of {NUMBERS} beside "
-                    "it. The two are not of one report: run the audit again, or delete the file to do without records."
-                )
-            parts.append(tensors[part])
-        return Records(*parts)
+        return Records(tensors[f"{name}.x"], tensors[f"{name}.y"])
 
     findings = tuple(
         replace(finding, guess=replace(finding.guess, records=records(str(number))))

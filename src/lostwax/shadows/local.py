@@ -13,6 +13,7 @@ from torch import nn
 
 from lostwax.shadows.game import Game, together
 from lostwax.types import Cohort, Records, Release, Threat, Trainer
+from lostwax.types.fields import at_least, check_fields
 
 
 @final
@@ -28,8 +29,7 @@ class Local:
     chunk: int | None = None
 
     def __post_init__(self) -> None:
-        if self.chunk is not None and self.chunk < 1:
-            raise ValueError(f"Local: expected chunk >= 1, or None, got {self.chunk}.")
+        check_fields(self, chunk=at_least(1))
 
     def __call__(
         self, trainer: Trainer, net: nn.Module, threat: Threat, pool: Records, *, models: int, seed: int

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from lostwax.shadows.game import Game
 from lostwax.shadows.local import Local
 from lostwax.types import Cohort, Hints, Records, Release, Threat, Trainer
+from lostwax.types.fields import at_least, check_fields
 
 RETRIES = 5  # of a chunk whose worker was lost
 
@@ -34,8 +35,7 @@ class Ray:
     workers: int | None = None
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"Ray: expected workers >= 1, or None, got {self.workers}.")
+        check_fields(self, workers=at_least(1))
         _import_ray()
 
     def __call__(

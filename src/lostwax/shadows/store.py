@@ -15,6 +15,7 @@ from lostwax.shadows.place import Place
 from lostwax.shadows.shelf import Shelf
 from lostwax.shadows.sign import SIGN, check
 from lostwax.types import Cohort, Release
+from lostwax.types.fields import check_fields
 
 FEWEST_MODELS, MOST_BYTES = 16, 32 << 20  # in a chunk, where the trainer's tiles allow
 
@@ -30,6 +31,9 @@ class Store:
     """
 
     where: str | Path
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def shelf(self, game: Game) -> Shelf:
         """The shelf of a game, be it empty; a place that holds something else is refused."""

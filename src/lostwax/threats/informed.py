@@ -12,6 +12,7 @@ from torch import Tensor
 from lostwax.seeds import generator
 from lostwax.threats.candidates import line_up
 from lostwax.types import Cohort, Hints, Records
+from lostwax.types.fields import at_least, check_fields
 
 
 @final
@@ -32,10 +33,9 @@ class Informed:
     secrets: int = 1
 
     def __post_init__(self) -> None:
-        if not isinstance(self.known, Records):
-            raise TypeError(f"Informed: expected known to be lw.Records(x, y), got {type(self.known).__name__}.")
-        if self.secrets < 1:
-            raise ValueError(f"Informed: expected secrets >= 1, got {self.secrets}.")
+        check_fields(self, candidates=at_least(2), secrets=at_least(1))
+        if self.known.x.is_leaf:
+            object.__setattr__(self, "known", self.known.detached())
         if self.secrets > 1 and (self.parts is not None or self.candidates is not None):
             raise ValueError(
                 f"Informed: parts and candidates tell about one secret record, but there are secrets={self.secrets}. "
@@ -43,8 +43,6 @@ class Informed:
             )
         if self.parts is not None:
             _check_parts(self.parts, self.known.x)
-        if self.candidates is not None and self.candidates < 2:
-            raise ValueError(f"Informed: expected candidates >= 2, or None for none, got {self.candidates}.")
 
     def deal(self, pool: Records, m: int, *, seed: int, start: int = 0) -> Cohort:
         """Models start .. start + m - 1, each with its secrets from the pool; each pass over it has its own order."""

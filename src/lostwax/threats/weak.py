@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral
 from typing import final
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 from lostwax.seeds import key
 from lostwax.threats.passes import passes
 from lostwax.types import Cohort, Hints, Records
+from lostwax.types.fields import at_least, check_fields, expect
 
 
 @final
@@ -28,13 +28,9 @@ class Weak:
     per_class: tuple[int, ...] | None = None  # how many of class 0, 1, ...; None: as many of each
 
     def __post_init__(self) -> None:
-        if not isinstance(self.size, Integral) or self.size < 1:
-            raise ValueError(f"Weak: expected size to be a whole number >= 1, got {self.size}.")
-        if self.per_class is not None and (min(self.per_class, default=-1) < 0 or sum(self.per_class) != self.size):
-            raise ValueError(
-                f"Weak: expected per_class to be numbers of at least 0 that sum to size={self.size}, "
-                f"got {self.per_class}."
-            )
+        check_fields(self, size=at_least(1), per_class=at_least(0))
+        summed = self.per_class is None or sum(self.per_class) == self.size
+        expect(self, "per_class", f"to be numbers that sum to size={self.size}", summed)
 
     def deal(self, pool: Records, m: int, *, seed: int, start: int = 0) -> Cohort:
         """Models start .. start + m - 1, the records of each in the order of their classes, where the pool lies."""
@@ -71,11 +67,12 @@ class Weak:
         if self.per_class is not None:
             return {label: hand for label, hand in enumerate(self.per_class) if hand}
         present = torch.unique(pool.y).tolist()
-        missing = sorted(set(range(max(present, default=0) + 1)) - set(present))
-        if missing:
+        if present != list(range(len(present))):
+            missing = next(number for number in range(len(present)) if present[number] != number)
             raise ValueError(
-                f"Weak.deal: the pool has no record of class {', '.join(map(str, missing))}, but of {max(present)}. "
-                "Bring some, number the classes from 0, or say with per_class how many of each class a set holds."
+                f"Weak.deal: the pool has no record of class {missing}, and labels that are not 0 to "
+                f"{len(present) - 1}. Bring some, number the classes from 0, or say with per_class how many of each "
+                "class a set holds."
             )
         if self.size % len(present):
             raise ValueError(

@@ -13,6 +13,7 @@ from lostwax.trainers.batches import Batches
 from lostwax.trainers.descent import Descent
 from lostwax.trainers.stacked import Params
 from lostwax.trainers.stepwise import State
+from lostwax.types.fields import Range, above, at_least, between
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +31,8 @@ class Adaptive(Descent, ABC):
     epochs: int = 100
     order_seed: int | None = 0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._expect("betas", "two numbers in [0, 1)", len(self.betas) == 2 and all(0 <= b < 1 for b in self.betas))
-        self._expect("eps", "> 0", self.eps > 0)
-        self._expect("batch_size", ">= 1, or None", self.batch_size is None or self.batch_size >= 1)
-        self._expect_count("epochs")
+    def _ranges(self) -> dict[str, Range]:
+        return {"betas": between(0, 1, "[)"), "eps": above(0), "batch_size": at_least(1), "epochs": at_least(1)}
 
     @property
     def batches(self) -> Batches:

@@ -19,6 +19,7 @@ from lostwax.trainers.poisson import computed, draws, sample
 from lostwax.trainers.stacked import Architecture, Params
 from lostwax.trainers.stepwise import Stepwise, Trajectory, float32_products
 from lostwax.types import Cohort, Release, Step
+from lostwax.types.fields import Range, above, at_least, between, expect
 
 
 class Mechanism(TypedDict):
@@ -55,14 +56,18 @@ class DPSGD(Stepwise):
     momentum: float = 0.0
     publish_steps: bool = True
 
+    def _ranges(self) -> dict[str, Range]:
+        return {
+            "clip": above(0, infinite=True),
+            "noise_multiplier": at_least(0),
+            "steps": at_least(1),
+            "sample_rate": between(0, 1, "(]"),
+            "momentum": between(0, 1, "[)"),
+        }
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._expect("clip", "> 0", self.clip > 0)
-        self._expect("noise_multiplier", "finite and >= 0", 0 <= self.noise_multiplier < math.inf)
-        self._expect("clip", "finite, where there is noise", self.noise_multiplier == 0 or self.clip < math.inf)
-        self._expect_count("steps")
-        self._expect("sample_rate", "in (0, 1]", 0 < self.sample_rate <= 1)
-        self._expect("momentum", "in [0, 1)", 0 <= self.momentum < 1)
+        expect(self, "clip", "finite, where there is noise", self.noise_multiplier == 0 or self.clip < math.inf)
 
     @classmethod
     def for_epsilon(

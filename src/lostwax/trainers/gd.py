@@ -17,6 +17,7 @@ from lostwax.trainers.momentum import descend, velocity
 from lostwax.trainers.stacked import Architecture, Params
 from lostwax.trainers.stepwise import State, float32_products
 from lostwax.types import Cohort
+from lostwax.types.fields import Range, at_least, between
 
 
 @final
@@ -28,10 +29,8 @@ class GD(Descent):
     momentum: float = 0.0
     steps: int = 100
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._expect("momentum", "in [0, 1)", 0 <= self.momentum < 1)
-        self._expect_count("steps")
+    def _ranges(self) -> dict[str, Range]:
+        return {"momentum": between(0, 1, "[)"), "steps": at_least(1)}
 
     @property
     def batches(self) -> Batches:

@@ -14,6 +14,7 @@ from lostwax.trainers.newton_polish import polish
 from lostwax.trainers.refusals import check_data, check_loss, check_outputs
 from lostwax.trainers.stacked import Architecture
 from lostwax.types import Cohort, Loss, Records, Release, Stationary, Step
+from lostwax.types.fields import at_least, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +33,8 @@ class Optimum:
     penalise_bias: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self, ridge=at_least(0))
         check_loss("Optimum", self.loss)
-        if not self.ridge >= 0:
-            raise ValueError(f"Optimum: expected ridge >= 0, got {self.ridge}.")
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """One convex problem a model; `seed` is not used."""

@@ -13,6 +13,7 @@ from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredHinge
 from lostwax.seeds import generator
 from lostwax.trainers.stacked import Architecture
 from lostwax.types import Cohort, Loss, Records
+from lostwax.types.fields import shown
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
@@ -22,7 +23,7 @@ def check_loss(trainer: str, loss: Any) -> None:
     """Refuse what does not tell the derivative of its loss: torch's own losses, names, classes."""
     if inspect.isclass(loss) or not callable(loss) or not callable(getattr(loss, "residual", None)):
         raise TypeError(
-            f"{trainer}: expected loss to be a lostwax loss, such as lw.losses.CrossEntropy(), got {_named(loss)}. One "
+            f"{trainer}: expected loss to be a lostwax loss, such as lw.losses.CrossEntropy(), got {shown(loss)}. One "
             "of your own needs a loss of each record, __call__(outputs, y), and its derivative, residual(outputs, y)."
         )
 
@@ -38,17 +39,7 @@ def check_takes(trainer: str, field: str, value: Any, example: str, *arguments: 
             return
         else:
             return
-    raise TypeError(f"{trainer}: expected {field} to be {example}, got {_named(value)}.")
-
-
-def _named(value: Any) -> str:
-    """What was passed, in words: a class, a thing of torch's, or the value itself."""
-    if inspect.isclass(value):
-        return f"the class {value.__name__} (make one: {value.__name__}(...))"
-    kind = value if inspect.isfunction(value) else type(value)
-    if kind.__module__.partition(".")[0] == "torch":
-        return f"torch's {kind.__name__}"
-    return f"{value!r:.60}"
+    raise TypeError(f"{trainer}: expected {field} to be {example}, got {shown(value)}.")
 
 
 def check_net(net: nn.Module) -> None:
@@ -175,11 +166,13 @@ def check_labels(name: str, y: Tensor, outputs: int, loss: Loss) -> None:
     if isinstance(loss, CrossEntropy | BinaryCrossEntropy | SquaredHinge):
         if outputs > 1 and (y.is_floating_point() or y.ndim != 1):
             raise TypeError(f"{name}: {kind} expects one whole class number a record, got {y.dtype} {tuple(y.shape)}.")
-        low, high, most = float(y.min()), float(y.max()), max(outputs, 2) - 1
-        if low < 0 or high > most:
+        most = max(outputs, 2) - 1
+        outside = ((y < 0) | (y > most)).flatten()
+        if outside.any():
             raise ValueError(
-                f"{name}: {kind} on a net of {outputs} outputs expects labels from 0 to {most}, "
-                f"got {low:g} to {high:g}. Give the net one output a class, or number the classes from 0."
+                f"{name}: {kind} on a net of {outputs} outputs expects labels from 0 to {most}, and "
+                f"{int(outside.sum())} of {len(outside)} are not, the first in row {int(outside.int().argmax())}. Give "
+                "the net one output a class, or number the classes from 0."
             )
     elif y.numel() != len(y) * outputs:
         raise ValueError(

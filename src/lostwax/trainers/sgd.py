@@ -14,6 +14,7 @@ from lostwax.trainers.descent import Descent
 from lostwax.trainers.momentum import descend, velocity
 from lostwax.trainers.stacked import Params
 from lostwax.trainers.stepwise import State
+from lostwax.types.fields import Range, at_least, between
 
 
 @final
@@ -31,11 +32,8 @@ class SGD(Descent):
     epochs: int = 10
     order_seed: int | None = 0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._expect("momentum", "in [0, 1)", 0 <= self.momentum < 1)
-        self._expect_count("batch_size")
-        self._expect_count("epochs")
+    def _ranges(self) -> dict[str, Range]:
+        return {"momentum": between(0, 1, "[)"), "batch_size": at_least(1), "epochs": at_least(1)}
 
     @property
     def batches(self) -> Batches:

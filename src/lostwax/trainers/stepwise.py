@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from numbers import Integral, Real
+from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import torch
@@ -20,6 +18,7 @@ from lostwax.trainers.refusals import check_data, check_loss, check_net, check_o
 from lostwax.trainers.stacked import Architecture, Params
 from lostwax.trainers.tiles import Tile, default_size, gather, tiles
 from lostwax.types import Cohort, Loss, Records, Release, Step
+from lostwax.types.fields import Range, above, at_least, check_fields, expect
 
 
 class State(NamedTuple):
@@ -58,18 +57,16 @@ class Stepwise(ABC):
     tile: int | None = None
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            self._expect_number(field.name, str(field.type))
-        self._expect("lr", "> 0", self.lr > 0)
-        self._expect("lr", "to be finite", self.lr < math.inf)
-        self._expect("weight_decay", ">= 0", self.weight_decay >= 0)
-        self._expect("weight_decay", "to be finite", self.weight_decay < math.inf)
+        check_fields(self, lr=above(0), weight_decay=at_least(0), tile=at_least(1), **self._ranges())
+        expect(self, "dtype", "torch.float32 or torch.float64, or None", self.dtype in (None, *COMPUTED))
         name = type(self).__name__
         check_loss(name, self.loss)
         check_takes(name, "init", self.init, "a start, such as lw.inits.LeCunNormal()", None, [0], seed=0)
         check_takes(name, "schedule", self.schedule, "a schedule, such as lw.schedules.Cosine()", 0, 1)
-        self._expect("dtype", "torch.float32 or torch.float64, or None", self.dtype in (None, *COMPUTED))
-        self._expect("tile", ">= 1, or None", self.tile is None or self.tile >= 1)
+
+    def _ranges(self) -> dict[str, Range]:
+        """Of the fields that a subclass adds."""
+        return {}
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """Train one model for each set of the cohort."""
@@ -170,27 +167,6 @@ class Stepwise(ABC):
         record = cohort.own.inputs.new_zeros(cohort.own.inputs.shape[2:])
         seen, own = self._seen(cohort)
         return self.tile or default_size(net, record, records=seen, own=own)
-
-    @final
-    def _expect_count(self, name: str) -> None:
-        self._expect_number(name, "int")
-        self._expect(name, ">= 1", getattr(self, name) >= 1)
-
-    @final
-    def _expect_number(self, name: str, declared: str) -> None:
-        """Where a field is declared as a number, it is one, and neither a word nor a tensor."""
-        value = getattr(self, name)
-        whole, real = (isinstance(value, kind) and not isinstance(value, bool) for kind in (Integral, Real))
-        if declared == "float":
-            self._expect(name, "to be a number", real)
-        elif declared == "int":
-            self._expect(name, "to be a whole number", whole)
-        elif declared == "int | None":
-            self._expect(name, "to be a whole number, or None", whole or value is None)
-
-    def _expect(self, name: str, wanted: str, holds: bool) -> None:
-        if not holds:
-            raise ValueError(f"{type(self).__name__}: expected {name} {wanted}, got {getattr(self, name)!r}.")
 
 
 def _last(trajectory: Trajectory) -> Params:

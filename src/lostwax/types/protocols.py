@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -28,6 +28,7 @@ class Loss(Protocol):
         ...
 
 
+@runtime_checkable
 class Trainer(Protocol):
     """The victim's algorithm as a value: m = 1 is the victim, m = 59_000 are its shadows.
 
@@ -47,6 +48,7 @@ class Trainer(Protocol):
         ...
 
 
+@runtime_checkable
 class Threat(Protocol):
     """What the adversary knows. The auditor deals from the secret pool, the adversary from its prior."""
 
@@ -62,6 +64,7 @@ class Threat(Protocol):
         ...
 
 
+@runtime_checkable
 class Access(Protocol):
     """What of a release the adversary sees, as one row of numbers a model."""
 
@@ -78,6 +81,7 @@ class Reconstructor(Protocol):
         ...
 
 
+@runtime_checkable
 class Attack(Protocol):
     """A way to rebuild records. Fields are its settings."""
 
@@ -90,6 +94,7 @@ class Attack(Protocol):
         ...
 
 
+@runtime_checkable
 class Metric(Protocol):
     """A distance between guess and truth."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,17 +30,17 @@ class Records:
     features: Tensor | None = None  # (n, ...)
 
     def __post_init__(self) -> None:
-        for name, part in (("x", self.x), ("y", self.y), ("features", self.features)):
-            if part is not None and not hasattr(part, "is_floating_point"):  # no tensor; torch need not be loaded
-                kind = type(part).__name__
-                raise TypeError(f"Records: expected {name} to be a tensor, got {kind}. Pass torch.as_tensor({name}).")
+        _check_tensor("x", self.x)
+        _check_tensor("y", self.y)
+        if self.features is not None:
+            _check_tensor("features", self.features)
         for name, part in (("y", self.y), ("features", self.features)):
             if part is not None and (part.ndim == 0 or part.shape[0] != self.x.shape[0]):
                 raise ValueError(
                     f"Records: {name} must have one row a record, as x has: "
                     f"expected {self.x.shape[0]} rows, got shape {tuple(part.shape)}."
                 )
-        if not self.y.is_floating_point() and not self.y.is_complex():
+        if not self.y.is_floating_point():
             object.__setattr__(self, "y", self.y.long())  # frozen: this once
 
     def __len__(self) -> int:
@@ -77,11 +78,15 @@ class Records:
         """Disjoint random parts: `known, prior, secrets = records.split(500, 1_000, 100, seed=0)`."""
         import torch
 
+        if any(isinstance(number, bool) or not isinstance(number, Integral) for number in (*sizes, seed)):
+            raise TypeError("Records.split: expected whole numbers, known, prior = records.split(500, 1_000, seed=0).")
         if min(sizes, default=0) < 1 or sum(sizes) > len(self):
             raise ValueError(
-                f"Records.split: expected sizes of at least 1 that sum to at most {len(self)}, got {sizes}."
+                f"Records.split: expected sizes of at least 1 that sum to at most {len(self)}, got {sizes!s:.200}."
             )
-        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
+        if not -(2**63) <= seed < 2**63:
+            raise ValueError("Records.split: expected a seed of at most 64 bits.")
+        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(int(seed)))
         return tuple(self[part] for part in torch.split_with_sizes(order[: sum(sizes)], list(sizes)))
 
     def is_cut(self) -> bool:
@@ -92,6 +97,12 @@ class Records:
     def apart(self) -> Records:
         """The same records in memory of their own, where they were cut from a larger tensor."""
         return self._each(lambda part: part.clone()) if self.is_cut() else self
+
+    def detached(self) -> Records:
+        """The same records as plain numbers, where gradients or a lazy minus sign hang on them."""
+        held = [part for part in (self.x, self.y, self.features) if part is not None]
+        plain = not any(part.requires_grad or part.is_neg() for part in held)
+        return self if plain else self._each(lambda part: part.detach().resolve_neg())
 
     def matches(self, other: Records) -> Tensor:
         """(n,) for each record the first row of `other` that has exactly its x, whatever the label; -1 for none."""
@@ -116,10 +127,36 @@ class Records:
         return replace(self, x=change(self.x), y=change(self.y), features=features)
 
 
+def _check_tensor(name: str, part: Tensor) -> None:
+    """Refuse what is no tensor, or one without a number in each cell."""
+    if not hasattr(part, "is_floating_point"):  # no tensor; torch need not be loaded
+        kind = type(part).__name__
+        raise TypeError(f"Records: expected {name} to be a tensor, got {kind}. Pass torch.as_tensor({name}).")
+    if part.is_nested or str(part.layout) != "torch.strided":
+        raise TypeError(
+            f"Records: expected {name} to hold a number in each cell, got a sparse or nested tensor. Pass "
+            f"{name}.to_dense()."
+        )
+    if part.is_meta:
+        raise ValueError(f"Records: {name} lies on the meta device and holds no numbers. Pass the tensor itself.")
+    if part.is_quantized or part.is_complex():
+        raise TypeError(
+            f"Records: expected {name} to hold real numbers, got {part.dtype}. Pass {name}.dequantize() or "
+            "its real part."
+        )
+    if part.ndim == 0:
+        raise ValueError(f"Records: expected {name} with one row per record, got a single number. Pass {name}[None].")
+
+
 def _check_device(device: torch.device | str) -> None:
     """Refuse one that torch does not know or does not have here."""
     import torch
 
+    if not isinstance(device, str | torch.device):
+        raise TypeError(
+            "Records.to: expected a device such as 'cuda', or a dtype such as torch.float32, got "
+            f"{type(device).__name__}."
+        )
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -134,6 +171,6 @@ def _keys(x: Tensor) -> Iterator[bytes]:
     """A hash of each row's numbers; equal numbers have equal hashes, whatever their dtype and device."""
     for start in range(0, len(x), ROWS_AT_A_TIME):
         block = x[start : start + ROWS_AT_A_TIME].flatten(1)
-        numbers = (block.cpu().double() + 0.0).numpy()  # -0 + 0 = 0
+        numbers = (block.detach().cpu().double() + 0.0).numpy()  # -0 + 0 = 0
         for row in numbers:
             yield hashlib.blake2b(row.tobytes(), digest_size=16).digest()

@@ -54,9 +54,9 @@ def broken(value, row=3, column=2):
         (
             (X, np.array(["a", None] * 75, dtype=object)),
             ValueError,
-            "labels that the model was not fitted on: 'a', None",
+            "the label in y at row 1 is missing",
         ),
-        ((X, Y + 1), ValueError, "labels that the model was not fitted on: 3;"),
+        ((X, Y + 1), ValueError, "labels that the model was not fitted on, in 50 of 150 rows, the first in row 100"),
         ((X, np.where(Y == 0, np.nan, Y)), ValueError, "y holds 50 values"),
         ((X.astype(str) + "a", Y), TypeError, "expected numbers in X"),
         ((X.astype(complex), Y), TypeError, "complex"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lostwax.adapters.finite import check_finite
+from lostwax.records.arrays import numbers, plain_array, position
 from lostwax.types import Records
 
 
@@ -26,9 +29,7 @@ def unpack(data: Any) -> tuple[Any, Any]:
 
 def features(X: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     """X as float64, (n, ...)."""
-    if hasattr(X, "toarray"):
-        raise TypeError("audit: X is a sparse matrix; the closed form needs the numbers themselves: pass X.toarray().")
-    values = _numbers(X, "X")
+    values = numbers("audit", "X", X)
     if values.ndim < 2:
         raise ValueError(f"audit: expected X with one row a record and one column a feature, got shape {values.shape}.")
     if values.size == 0:
@@ -73,34 +74,54 @@ def column_names(X: Any, steps: list[Any]) -> tuple[str, ...]:
 
 def precision(X: Any) -> float:
     """The rounding error of the numbers in X as they came: coarser for float32 than for float64."""
-    kind = np.asarray(X.detach().cpu() if isinstance(X, Tensor) else X).dtype
+    if isinstance(X, Tensor):
+        return torch.finfo(X.dtype if X.is_floating_point() else torch.float64).eps
+    kind = np.asarray(X).dtype
     return float(np.finfo(kind).eps) if kind.kind == "f" else float(np.finfo(np.float64).eps)
 
 
 def targets(y: Any, rows: int) -> np.ndarray[Any, np.dtype[Any]]:
     """y as an array with one row a record: numbers or class names."""
-    values = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
+    values = plain_array("audit", "y", y)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim == 0 or len(values) != rows:
         raise ValueError(
             f"audit: y must have one row a record, as X has: expected {rows} rows, got shape {values.shape}."
         )
+    if values.ndim > 2 or values.dtype.kind in "cV":
+        raise ValueError(
+            f"audit: expected y with one label or one row of targets per record, got {values.dtype} of shape "
+            f"{values.shape}."
+        )
     if np.issubdtype(values.dtype, np.floating):
         _finite(values.reshape(rows, -1), "y")
+    if values.dtype.kind == "O":
+        _check_labels(values)
     return values
+
+
+def _check_labels(values: np.ndarray[Any, np.dtype[Any]]) -> None:
+    """Refuse labels among objects that cannot be compared: missing ones, lists."""
+    for index, label in np.ndenumerate(values):
+        if label is None or label != label or not isinstance(label, Hashable):
+            what = "missing" if label is None or isinstance(label, Real) else f"of type {type(label).__name__}"
+            raise ValueError(
+                f"audit: the label in y at {position(index)} is {what}. Drop that row, or pass a number or text."
+            )
 
 
 def weights(sample_weight: Any, rows: int) -> Tensor:
     """Sample weights, ones where none are given."""
     if sample_weight is None:
         return torch.ones(rows, dtype=torch.float64)
-    values = _numbers(sample_weight, "sample_weight")
+    values = numbers("audit", "sample_weight", sample_weight)
     if values.shape != (rows,):
         raise ValueError(f"audit: expected sample_weight of shape ({rows},), got {values.shape}.")
     _finite(values[:, None], "sample_weight")
     if (values < 0).any():
-        raise ValueError(f"audit: expected sample_weight >= 0, got {values.min()}.")
+        row, many = int((values < 0).argmax()), int((values < 0).sum())
+        raise ValueError(f"audit: expected sample_weight >= 0, got {many} below, the first at row {row}.")
     return torch.from_numpy(values)
 
 
@@ -109,14 +130,13 @@ def class_numbers(y: np.ndarray[Any, np.dtype[Any]], classes: np.ndarray[Any, np
     if y.ndim != 1 or classes.ndim != 1:
         raise ValueError(f"audit: expected y with one class label a record, got shape {y.shape}.")
     if len(classes) < 2:
-        raise ValueError(f"audit: the model knows one class only ({classes.tolist()}); expected two or more.")
+        raise ValueError("audit: the model knows one class only; expected two or more.")
     known = set(classes.tolist())
-    unknown = sorted({repr(label) for label in y.tolist() if label not in known})
+    unknown = [row for row, label in enumerate(y.tolist()) if label not in known]
     if unknown:
         raise ValueError(
-            f"audit: y holds labels that the model was not fitted on: {', '.join(unknown[:5])}; "
-            f"it knows {classes.tolist()[:10]}. "
-            "Pass the data the model was fitted on."
+            f"audit: y holds labels that the model was not fitted on, in {len(unknown)} of {len(y)} rows, the first in "
+            f"row {unknown[0]}: none of its {len(classes)} classes. Pass the data the model was fitted on."
         )
     return torch.from_numpy(np.searchsorted(classes, y)).long()
 
@@ -124,30 +144,20 @@ def class_numbers(y: np.ndarray[Any, np.dtype[Any]], classes: np.ndarray[Any, np
 def any_labels(y: np.ndarray[Any, np.dtype[Any]]) -> tuple[Tensor, tuple[object, ...]]:
     """Labels of a model that was not read: numbers as they are, everything else as classes with their names."""
     if y.dtype.kind == "f" or (y.ndim > 1 and y.dtype.kind in "iub"):
-        return torch.from_numpy(_numbers(y, "y")), ()
+        return torch.from_numpy(numbers("audit", "y", y)), ()
     if y.ndim > 1:
         raise ValueError(f"audit: expected y with one class label a record, got shape {y.shape}.")
     names = sorted(set(y.tolist()), key=str) if y.dtype.kind == "O" else np.unique(y).tolist()
-    numbers = {name: number for number, name in enumerate(names)}
-    return torch.tensor([numbers[name] for name in y.tolist()]), tuple(names)
+    place = {name: number for number, name in enumerate(names)}
+    return torch.tensor([place[name] for name in y.tolist()]), tuple(names)
 
 
 def regression_targets(y: np.ndarray[Any, np.dtype[Any]], outputs: int) -> Tensor:
     """Targets as float64, one column an output where there are several."""
-    values = torch.from_numpy(_numbers(y, "y"))
+    values = torch.from_numpy(numbers("audit", "y", y))
     if values.numel() != len(values) * outputs:
         raise ValueError(f"audit: expected y with {outputs} targets a record, got shape {tuple(values.shape)}.")
     return values
-
-
-def _numbers(values: Any, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-    if array.dtype.kind == "c":
-        raise TypeError(f"audit: {name} holds complex numbers; expected real ones.")
-    try:
-        return np.require(array, dtype=np.float64, requirements=["C", "W"])  # torch wants to be able to write
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"audit: expected numbers in {name}, got {array.dtype}: {error}. Encode it first.") from error
 
 
 def _finite(values: np.ndarray[Any, np.dtype[Any]], name: str) -> None:

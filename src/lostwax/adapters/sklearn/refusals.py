@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lostwax.types.fields import shown
+
 COVERED = (
     "LinearRegression, Ridge, RidgeCV, LogisticRegression, LogisticRegressionCV, PoissonRegressor, GammaRegressor, "
     "TweedieRegressor, LinearSVC, OneVsRestClassifier of LogisticRegression or LinearSVC, and GaussianNB, alone or "
@@ -60,7 +62,7 @@ def refusal(estimator: Any) -> TypeError:
     if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
         return TypeError(
             "audit: expected a fitted scikit-learn estimator (or a torch module with trainer=...), "
-            f"got {estimator!r:.60}."
+            f"got {shown(estimator)}."
         )
     for home, attribute, reason, more in REASONS:
         if kind.__module__.startswith(home) and hasattr(estimator, attribute):

@@ -18,6 +18,7 @@ from lostwax.defences import undefended
 from lostwax.threats import Informed
 from lostwax.trainers.stepwise import Stepwise
 from lostwax.types import Knowledge
+from lostwax.types.fields import above, at_least, check_fields
 
 FEWEST = 10  # members of a regression
 POLISH = 4  # Jacobians of Newton's last steps, at most
@@ -53,15 +54,14 @@ class Ensemble:
     restarts: int = 2
 
     def __post_init__(self) -> None:
-        for name, wanted, holds in (
-            ("members", f">= {FEWEST}", self.members >= FEWEST),
-            ("rounds", ">= 1", self.rounds >= 1),
-            ("margin", "> 0", self.margin > 0),
-            ("tolerance", "> 0", self.tolerance > 0),
-            ("restarts", ">= 0", self.restarts >= 0),
-        ):
-            if not holds:
-                raise ValueError(f"Ensemble: expected {name} {wanted}, got {getattr(self, name)}.")
+        check_fields(
+            self,
+            members=at_least(FEWEST),
+            rounds=at_least(1),
+            margin=above(0),
+            tolerance=above(0),
+            restarts=at_least(0),
+        )
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it cannot play this game."""

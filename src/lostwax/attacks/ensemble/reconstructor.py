@@ -132,8 +132,7 @@ class Inverting(NamedTuple):
             likely = [int(hints.labels[game, 0])]
             if likely[0] not in self.firsts:
                 raise ValueError(
-                    f"Ensemble: hints say that a secret is of class {likely[0]}, and the prior holds no record of it. "
-                    "Add some to the prior."
+                    f"Ensemble: the hints give game {game} a label that no record of the prior has. Add some that do."
                 )
         else:
             likely = self._likely(seen)

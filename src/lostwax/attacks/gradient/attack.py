@@ -13,6 +13,7 @@ from lostwax.attacks.published_steps import PublishedSteps, no_steps
 from lostwax.threats import Informed
 from lostwax.trainers import DPSGD
 from lostwax.types import Knowledge
+from lostwax.types.fields import above, at_least, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +45,7 @@ class GradientInversion:
     prior: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "restarts", "steps_at_a_time"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"GradientInversion: expected {name} >= 1, got {getattr(self, name)}.")
-        if not self.lr > 0:
-            raise ValueError(f"GradientInversion: expected lr > 0, got {self.lr}.")
+        check_fields(self, iterations=at_least(1), lr=above(0), restarts=at_least(1), steps_at_a_time=at_least(1))
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it cannot play this game."""

@@ -48,11 +48,11 @@ class Inversion(NamedTuple):
         """Every game on its own, many at a time."""
         device, told = self.classes.device, None if hints is None else hints.labels
         if told is not None and isinstance(self.search, Likeliest):
-            unheard = told[~torch.isin(told.to(device), self.classes).to(told.device)]
-            if len(unheard) > 0:
+            unheard = ~torch.isin(told.to(device), self.classes).flatten(1).all(1)  # (m,)
+            if unheard.any():
                 raise ValueError(
-                    f"GradientInversion: hints say that a secret is of class {int(unheard[0])}, and no known or prior "
-                    "record is, whose mean to begin with. Add some to the prior, or take prior=False."
+                    f"GradientInversion: the hints give game {int(unheard.int().argmax())} a label that no known or "
+                    "prior record has, whose mean to begin with. Add some to the prior, or take prior=False."
                 )
         labels = self.classes.expand(len(release), -1) if told is None else told.to(device)  # (m, labels)
         labels = labels.repeat_interleave(self.restarts, 1)  # (m, starts)

@@ -12,9 +12,10 @@ from lostwax.attacks.kernel_ridge.regression import Regression
 from lostwax.attacks.kernel_ridge.witness import Witness
 from lostwax.attacks.reconn.augment import Augment
 from lostwax.attacks.reconn.shadow_table import ShadowTable
-from lostwax.attacks.reconn.shadowed import accepted, check_settings, shadow_objection, shadow_tables
+from lostwax.attacks.reconn.shadowed import FEWEST, accepted, shadow_objection, shadow_tables
 from lostwax.decoders import Span
 from lostwax.types import Knowledge
+from lostwax.types.fields import at_least, between, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ class KernelRidge:
     store: str | Path | None = None
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        check_fields(self, shadows=at_least(FEWEST), validation=between(0, 1, "()"))
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it cannot play this game."""

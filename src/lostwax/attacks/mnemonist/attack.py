@@ -13,6 +13,7 @@ from lostwax.attacks.reconn.shadow_table import adversary_seed
 from lostwax.attacks.reconn.shadowed import accepted, shadow_tables
 from lostwax.decoders import MLPDecoder
 from lostwax.types import Guess, Hints, Knowledge, Records, Release
+from lostwax.types.fields import at_least, check_fields
 
 
 class Focused(NamedTuple):
@@ -42,8 +43,7 @@ class MnemonistRecoNN:
     models: int = 200
 
     def __post_init__(self) -> None:
-        if self.models < 2:
-            raise ValueError(f"MnemonistRecoNN: expected models >= 2, got {self.models}.")
+        check_fields(self, models=at_least(2))
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it cannot play this game: for its own reason, or for RecoNN's."""

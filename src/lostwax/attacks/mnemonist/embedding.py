@@ -19,6 +19,7 @@ from lostwax.inits import trainable
 from lostwax.threats import Informed
 from lostwax.trainers.stacked import Architecture
 from lostwax.types import Guess, Hints, Knowledge, Records, Release
+from lostwax.types.fields import check_fields
 
 ROWS = 1024  # records shown to a net at a time
 
@@ -63,6 +64,9 @@ class EmbeddingRecoNN:
 
     attack: RecoNN
     picture: RecoNN
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it cannot play this game: for its own reason, or for that of one of its parts."""

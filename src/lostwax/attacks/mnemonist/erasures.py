@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, final
+from typing import Protocol, final, runtime_checkable
 
 from torch import Tensor
 
@@ -12,6 +12,7 @@ from lostwax.trainers.stepwise import Stepwise
 from lostwax.types import Knowledge, Release
 
 
+@runtime_checkable
 class Erasure(Protocol):
     """A model that holds none of the secrets."""
 

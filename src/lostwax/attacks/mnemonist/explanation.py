@@ -18,6 +18,7 @@ from lostwax.metrics import Correlation, correlation
 from lostwax.metrics.correlation import spearman
 from lostwax.seeds import generator
 from lostwax.types import Hints, Knowledge, Reconstructor, Records, Release
+from lostwax.types.fields import at_least, check_fields
 
 MASKS_A_ROW = 2  # at least: a regression of fewer errors says next to nothing
 NUMBERS = 2**26  # of masked models in memory at a time
@@ -85,8 +86,7 @@ class Mnemonist:
     erase: Erasure = field(default_factory=ToStart)
 
     def __post_init__(self) -> None:
-        if self.masks < 4:
-            raise ValueError(f"Mnemonist: expected masks >= 4, got {self.masks}.")
+        check_fields(self, masks=at_least(4))
 
     def objection(self, knowledge: Knowledge, models: int) -> str | None:
         """Why so many models of this game cannot be explained, as a sentence."""

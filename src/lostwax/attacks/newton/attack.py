@@ -20,6 +20,7 @@ from lostwax.inits import trainable
 from lostwax.threats import Informed
 from lostwax.trainers.descent import Descent
 from lostwax.types import Attack, Knowledge, Records
+from lostwax.types.fields import at_least, check_fields, expect
 
 NOISES = 16  # models, by which the size of a defence's noise is measured
 MOST_NUMBERS = 20_000  # of the secrets: a table of so many by so many takes 3 GB
@@ -51,15 +52,8 @@ class Newton:
     start: Attack | None = None
 
     def __post_init__(self) -> None:
-        for name, wanted, holds in (
-            ("bank", ">= 0", self.bank >= 0),
-            ("jacobians", ">= 0", self.jacobians >= 0),
-            ("coordinates", ">= 1, or None", self.coordinates is None or self.coordinates >= 1),
-            ("products", ">= 1, or None", self.products is None or self.products >= 1),
-            ("start", "None where products are given", self.products is None or self.start is None),
-        ):
-            if not holds:
-                raise ValueError(f"Newton: expected {name} {wanted}, got {getattr(self, name)}.")
+        check_fields(self, bank=at_least(0), jacobians=at_least(0), coordinates=at_least(1), products=at_least(1))
+        expect(self, "start", "None where products are given", self.products is None or self.start is None)
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it cannot play this game."""

@@ -150,8 +150,7 @@ class Bank(NamedTuple):
         likely = [int(c) for c in order if sorted(self.classes[c]) == sorted(told.tolist())]
         if not likely:
             raise ValueError(
-                f"Newton: the secret's label is told to be {', '.join(map(str, told.tolist()))}, but no known or prior "
-                "record has it. Bring one."
+                "Newton: the hints give a secret a label that no known or prior record has. Bring one that does."
             )
         return likely[:CLASSES_RACED]
 

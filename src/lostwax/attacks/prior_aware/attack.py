@@ -16,6 +16,7 @@ from lostwax.trainers.clipping import clip_factor, slopes_along
 from lostwax.trainers.stacked import Batch
 from lostwax.trainers.stepwise import float32_products
 from lostwax.types import Guess, Hints, Knowledge, Records, Release
+from lostwax.types.fields import check_fields
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,9 @@ class PriorAware:
 
     score: Score = field(default_factory=LogLikelihood)
     subtract_known: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it cannot play this game."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ class Observed(NamedTuple):
     squares: Tensor  # (m, c)  |clip(g_z)|^2 / C^2: 1 where it was clipped
 
 
+@runtime_checkable
 class Score(Protocol):
     """A rule to add up what is observed."""
 

@@ -14,12 +14,13 @@ from lostwax.attacks.reconn.augment import Augment
 from lostwax.attacks.reconn.labels import LabelHead, label_head, solve
 from lostwax.attacks.reconn.reconstructor import ErrorLine, Trained, read
 from lostwax.attacks.reconn.shadow_table import ShadowTable, adversary_seed
-from lostwax.attacks.reconn.shadowed import accepted, check_settings, shadow_objection, shadow_tables
+from lostwax.attacks.reconn.shadowed import FEWEST, accepted, shadow_objection, shadow_tables
 from lostwax.attacks.reconn.terms import Term
 from lostwax.attacks.reconn.training import Examples, errors, torch_seed, train
 from lostwax.decoders import Committee, Decoder, MLPDecoder, RowDecoder, Span
 from lostwax.threats import Informed
 from lostwax.types import Knowledge
+from lostwax.types.fields import above, at_least, between, check_fields, expect
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,19 +54,20 @@ class RecoNN:
     store: str | Path | None = None
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        for name, wanted, holds in (
-            ("mae", ">= 0", self.mae >= 0),
-            ("mse", ">= 0, and above 0 where mae is 0", self.mse >= 0 and self.mae + self.mse > 0),
-            ("members", ">= 1", self.members >= 1),
-            ("epochs", ">= 1", self.epochs >= 1),
-            ("batch_size", ">= 1", self.batch_size >= 1),
-            ("lr", "> 0", self.lr > 0),
-            ("weight_decay", ">= 0", self.weight_decay >= 0),
-            ("patience", ">= 1, or None", self.patience is None or self.patience >= 1),
-        ):
-            if not holds:
-                raise ValueError(f"RecoNN: expected {name} {wanted}, got {getattr(self, name)}.")
+        check_fields(
+            self,
+            shadows=at_least(FEWEST),
+            mae=at_least(0),
+            mse=at_least(0),
+            members=at_least(1),
+            epochs=at_least(1),
+            batch_size=at_least(1),
+            lr=above(0),
+            weight_decay=at_least(0),
+            validation=between(0, 1, "()"),
+            patience=at_least(1),
+        )
+        expect(self, "mse", "above 0 where mae is 0", self.mae + self.mse > 0)
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it cannot play this game."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import nn
 
 from lostwax.seeds import generator
 from lostwax.types import Records
+from lostwax.types.fields import at_least, between, check_fields
 
 
+@runtime_checkable
 class Augment(Protocol):
     """A way to make more records of a few."""
 
@@ -50,8 +52,7 @@ class Shifts:
     pixels: int = 1
 
     def __post_init__(self) -> None:
-        if self.pixels < 1:
-            raise ValueError(f"Shifts: expected pixels >= 1, got {self.pixels}.")
+        check_fields(self, pixels=at_least(1))
 
     def objection(self, records: Records) -> str | None:
         """Only images can be shifted, and only where the net trains on them."""
@@ -92,13 +93,7 @@ class Affine:
     mirror: bool = False
 
     def __post_init__(self) -> None:
-        for name, wanted, holds in (
-            ("degrees", ">= 0", self.degrees >= 0),
-            ("scale", "in [0, 1)", 0 <= self.scale < 1),
-            ("pixels", ">= 0", self.pixels >= 0),
-        ):
-            if not holds:
-                raise ValueError(f"Affine: expected {name} {wanted}, got {getattr(self, name)}.")
+        check_fields(self, degrees=at_least(0), scale=between(0, 1, "[)"), pixels=at_least(0))
 
     def objection(self, records: Records) -> str | None:
         """Only images can be moved, and only where the net trains on them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Protocol
 
@@ -50,19 +49,6 @@ class Shadowed(Protocol):
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it cannot play this game."""
         ...
-
-
-def check_settings(attack: Shadowed) -> None:
-    """Raise a ValueError for settings that have no meaning."""
-    shadows, validation = attack.shadows, attack.validation
-    whole = isinstance(shadows, Integral) and not isinstance(shadows, bool)
-    for name, wanted, holds in (
-        ("shadows", "to be a whole number, or None", whole or shadows is None),
-        ("shadows", f">= {FEWEST}, or None", shadows is None or not whole or shadows >= FEWEST),
-        ("validation", "in (0, 1)", isinstance(validation, Real) and 0 < validation < 1),
-    ):
-        if not holds:
-            raise ValueError(f"{type(attack).__name__}: expected {name} {wanted}, got {getattr(attack, name)!r}.")
 
 
 def shadow_objection(attack: Shadowed, knowledge: Knowledge) -> str | None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from lostwax.decoders import PatchDiscriminator, Span
 from lostwax.metrics import LPIPS
+from lostwax.types.fields import above, check_fields
 
 Criterion = Callable[[Tensor, Tensor], Tensor]  # answers (b, ...), the truth (b, ...) -> a number to be lowered
 
 
+@runtime_checkable
 class Term(Protocol):
     """A further term of the decoder's loss."""
 
@@ -38,7 +40,7 @@ class Perceptual:
     metric: LPIPS = field(default_factory=LPIPS)
 
     def __post_init__(self) -> None:
-        _check_positive(self, "weight")
+        check_fields(self, weight=above(0))
 
     def objection(self, records: Tensor) -> str | None:
         """It needs images of one or three channels in a known range, and AlexNet's weights."""
@@ -48,8 +50,8 @@ class Perceptual:
             return f"its loss has a perceptual term, and {error}"
         if not Span.of(records).bounded:
             return (
-                "its loss has a perceptual term, which needs pixels in [0, 1] or [-1, 1], but the prior's reach from "
-                f"{float(records.min()):g} to {float(records.max()):g}. Rescale all records."
+                "its loss has a perceptual term, which needs pixels in [0, 1] or [-1, 1], but the prior's reach "
+                "further. Rescale all records."
             )
         return None
 
@@ -77,7 +79,7 @@ class Adversarial:
     discriminator: PatchDiscriminator = field(default_factory=PatchDiscriminator)
 
     def __post_init__(self) -> None:
-        _check_positive(self, "weight", "lr")
+        check_fields(self, weight=above(0), lr=above(0))
 
     def objection(self, records: Tensor) -> str | None:
         """It needs images."""
@@ -110,9 +112,3 @@ class Adversarial:
     def examples(cls) -> tuple[Adversarial, ...]:
         """Instances to test."""
         return cls(), cls(weight=0.1, discriminator=PatchDiscriminator(channels=(8, 16)))
-
-
-def _check_positive(term: Perceptual | Adversarial, *names: str) -> None:
-    for name in names:
-        if not getattr(term, name) > 0:
-            raise ValueError(f"{type(term).__name__}: expected {name} > 0, got {getattr(term, name)}.")

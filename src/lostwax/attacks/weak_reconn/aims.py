@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
+
+from lostwax.types.fields import above, check_fields
 
 FLOOR = 1e-4  # below it an error is as good as none, for images in [-1, 1]
 EDGE = 0.3  # how soft a bar is, as a share of it
 GAIN, PULL = 3.0, 0.3  # weights of what is beyond a bar, and of the logarithm, which draws in guesses far from it
 
 
+@runtime_checkable
 class Aim(Protocol):
     """From the errors of guesses, squared and in [-1, 1] where pixels have bounds, to a number."""
 
@@ -63,9 +66,7 @@ class BeatChance:
     price: float = 4.0
 
     def __post_init__(self) -> None:
-        for name in ("within", "price"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"BeatChance: expected {name} > 0, got {getattr(self, name)}.")
+        check_fields(self, within=above(0), price=above(0))
 
     def __call__(self, error: Tensor, chance: Tensor) -> Tensor:
         """A number."""

@@ -25,6 +25,7 @@ from lostwax.shadows import Game
 from lostwax.shadows.identity import identity, words
 from lostwax.threats import Weak
 from lostwax.types import Knowledge
+from lostwax.types.fields import above, at_least, between, check_fields, expect
 
 UNTAUGHT = ErrorLine(torch.inf, 0.0), torch.inf  # what is known of its errors before it is taught
 
@@ -70,23 +71,21 @@ class WeakRecoNN:
     device: str | None = None
 
     def __post_init__(self) -> None:
-        for name, wanted, holds in (
-            ("softmin", "> 0", self.softmin > 0),
-            ("mse", ">= 0", self.mse >= 0),
-            ("mae", ">= 0, and above 0 where mse is 0", self.mae >= 0 and self.mae + self.mse > 0),
-            ("steps", ">= 1", self.steps >= 1),
-            ("minutes", "> 0, or None", self.minutes is None or self.minutes > 0),
-            ("batch_size", ">= 2", self.batch_size >= 2),
-            ("lr", "> 0", self.lr > 0),
-            (
-                "shadows",
-                f">= batch_size={self.batch_size}, or None",
-                self.shadows is None or self.shadows >= self.batch_size,
-            ),
-            ("validation", "in (0, 1)", 0 < self.validation < 1),
-        ):
-            if not holds:
-                raise ValueError(f"WeakRecoNN: expected {name} {wanted}, got {getattr(self, name)}.")
+        check_fields(
+            self,
+            classes=at_least(0),
+            softmin=above(0),
+            mse=at_least(0),
+            mae=at_least(0),
+            steps=at_least(1),
+            minutes=above(0),
+            batch_size=at_least(2),
+            lr=above(0),
+            validation=between(0, 1, "()"),
+        )
+        expect(self, "mae", "above 0 where mse is 0", self.mae + self.mse > 0)
+        enough = self.shadows is None or self.shadows >= self.batch_size
+        expect(self, "shadows", f">= batch_size={self.batch_size}, or None", enough)
         if self.checkpoint is not None and any(isinstance(term, Adversarial) for term in self.terms):
             raise ValueError(
                 "WeakRecoNN: a checkpoint does not hold what the discriminator of terms=(Adversarial(), ...) has "

@@ -11,6 +11,7 @@ from lostwax.attacks.reconn.augment import Affine, Augment
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator
 from lostwax.types import Records
+from lostwax.types.fields import at_least, check_fields
 
 ALIKE = 1e-2  # of a feature's size, by which two devices may differ
 
@@ -28,8 +29,7 @@ class Augmented:
     copies: int = 8
 
     def __post_init__(self) -> None:
-        if self.copies < 2:
-            raise ValueError(f"Augmented: expected copies >= 2, got {self.copies}. For none, leave augment out.")
+        check_fields(self, copies=at_least(2))
 
     def objection(self, records: Records) -> str | None:
         """Why it cannot be done with such records, as a clause; None when it can."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,10 @@ from lostwax.access import Weights
 from lostwax.attacks.weak_reconn.neurons import Neurons
 from lostwax.decoders.equivariant import Equivariant
 from lostwax.types import Access, Knowledge, Release
+from lostwax.types.fields import at_least, check_fields, expect
 
 
+@runtime_checkable
 class Reader(Protocol):
     """An architecture, as a value."""
 
@@ -51,11 +53,8 @@ class SetReader:
     heads: int = 8
 
     def __post_init__(self) -> None:
-        for name in ("width", "layers", "heads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"SetReader: expected {name} >= 1, got {getattr(self, name)}.")
-        if self.width % self.heads:
-            raise ValueError(f"SetReader: expected width to be a multiple of heads={self.heads}, got {self.width}.")
+        check_fields(self, width=at_least(1), layers=at_least(1), heads=at_least(1))
+        expect(self, "width", f"to be a multiple of heads={self.heads}", self.width % self.heads == 0)
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """It needs to see the rows, and classes to ask for."""

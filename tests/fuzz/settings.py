@@ -1,0 +1,80 @@
+"""Every field of every public value, given what it does not expect."""
+
+import dataclasses
+import importlib
+import inspect
+import math
+import pkgutil
+
+import torch
+from torch import nn
+
+import lostwax as lw
+from fuzz.outcomes import Case
+from fuzz.values import HOSTILE, fits, words
+from lostwax.inits import FromNet, Given, Glorot, He, LeCunNormal, Normal, TorchDefault
+from lostwax.metrics.judge import Judge
+from lostwax.metrics.kl import KL
+from lostwax.schedules import Cosine, Linear, StepDecay
+
+ROOMS = ("trainers", "defences", "threats", "access", "decoders", "metrics", "attacks", "losses")
+
+
+def examples():
+    """One value or more of every public class with fields."""
+    seen = [FromNet(), Given({"a": torch.ones(2)}), Glorot(), He(), LeCunNormal(), Normal(0.1), TorchDefault()]
+    seen += [Cosine(), Linear(), StepDecay(3), lw.shadows.Local(), lw.shadows.Store("x"), lw.metrics.LPIPS()]
+    seen += [Judge(nn.Linear(2, 2)), KL(Judge(nn.Linear(2, 2))), lw.RecoNN(), lw.WeakRecoNN(), lw.Ensemble()]
+    seen += [
+        lw.losses.Tweedie(1.5),
+        lw.losses.BinaryCrossEntropy(),
+        lw.decoders.RowDecoder(),
+        lw.decoders.ConvDecoder(),
+        lw.decoders.ResidualDecoder(),
+        lw.Adam(),
+        lw.SGD(),
+    ]
+    for room in ROOMS:
+        package = importlib.import_module(f"lostwax.{room}")
+        for entry in pkgutil.walk_packages(package.__path__, f"lostwax.{room}."):
+            if entry.name.endswith("_kernel"):
+                continue
+            for kind in vars(importlib.import_module(entry.name)).values():
+                ours = inspect.isclass(kind) and kind.__module__ == entry.name and dataclasses.is_dataclass(kind)
+                if ours and not inspect.isabstract(kind) and hasattr(kind, "examples"):
+                    seen += kind.examples()
+    return [value for value in seen if dataclasses.is_dataclass(value) and dataclasses.fields(value)]
+
+
+EXAMPLES = examples()
+
+
+def cases(random):
+    """One field of one value at a time."""
+    while True:
+        value = EXAMPLES[random.integers(len(EXAMPLES))]
+        fields = [field for field in dataclasses.fields(value) if field.init]
+        field = fields[random.integers(len(fields))]
+        yield case(value, field, HOSTILE[random.integers(len(HOSTILE))])
+
+
+def case(value, field, hostile):
+    """Make the value anew with one field replaced."""
+    name = f"{type(value).__name__}({field.name}={words(hostile)})"
+    right = fits(str(field.type), hostile) and not _infinite(value, field.name, hostile)
+
+    def make():
+        if isinstance(value, lw.Layers):
+            return lw.Layers(*hostile) if isinstance(hostile, tuple) else lw.Layers(hostile)
+        return dataclasses.replace(value, **{field.name: hostile})
+
+    if isinstance(value, lw.Layers):
+        right = isinstance(hostile, str) or (
+            isinstance(hostile, tuple) and all(isinstance(one, str) for one in hostile)
+        )
+    return Case("field", name, make, lambda made: right)
+
+
+def _infinite(value, name, hostile):
+    """Infinity is a setting of one field alone: no clipping."""
+    return isinstance(hostile, float) and math.isinf(hostile) and not (isinstance(value, lw.DPSGD) and name == "clip")
