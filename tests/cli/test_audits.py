@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from lostwax.cli import audits, main
+from lostwax import files
+from lostwax.cli import main
 
 TRAINED = """
 import torch
@@ -104,7 +105,7 @@ def test_a_folder_that_only_looks_writable_is_refused_before_anything_is_run(rec
         raise FileNotFoundError(2, "No such file or directory")
 
     recipe.write_text("raise SystemExit('it ran')")
-    monkeypatch.setattr(audits, "TemporaryDirectory", refuse)
+    monkeypatch.setattr(files, "check_writable", refuse)
     assert main(["audit", "recipe.py", "--out", "audit"]) == 2
     assert main(["demo", "--out", "audit"]) == 2
     error = capsys.readouterr().err
