@@ -54,7 +54,7 @@ def make_folder(source: str, path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise failed(error, f"{source}: the folder {path} could not be made ({_why(error)}). {CURE}") from error
+        raise failed(error, f"{source}: the folder {path} could not be made ({why(error)}). {CURE}") from error
 
 
 def write(path: Path, content: bytes | str, *, source: str, private: bool = False, new: bool = False) -> Path:
@@ -70,7 +70,7 @@ def remove(source: str, path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise failed(error, f"{source}: {path} could not be deleted ({_why(error)}). Delete it yourself.") from error
+        raise failed(error, f"{source}: {path} could not be deleted ({why(error)}). Delete it yourself.") from error
 
 
 @final
@@ -142,7 +142,7 @@ class Draft:
     def _failed(self, error: OSError) -> OSError:
         return failed(
             error,
-            f"{self.source}: {self.path} could not be written ({_why(error)}). What was there before stays. {CURE}",
+            f"{self.source}: {self.path} could not be written ({why(error)}). What was there before stays. {CURE}",
         )
 
 
@@ -232,5 +232,6 @@ def _link(draft: Path, path: Path) -> None:
         draft.replace(path)
 
 
-def _why(error: OSError) -> str:
+def why(error: OSError) -> str:
+    """What the system says of it, without the number."""
     return error.strerror or str(error)

@@ -99,7 +99,8 @@ def _is_same(path: Path, content: bytes | str) -> bool:
 
 def _incomplete(errors: list[OSError], missing: list[str], target: Path) -> OSError:
     """One error for all files that could not be written."""
-    why = errors[0].strerror or str(errors[0].__cause__ or errors[0])
+    cause = errors[0].__cause__
+    why = files.why(cause if isinstance(cause, OSError) else errors[0])
     stays = "What was there before stays" if NUMBERS in missing else "The other files of the report are there"
     return files.failed(
         errors[0],

@@ -83,7 +83,10 @@ def _differences(shelf: Shelf) -> list[str]:
     found = []
     for folder in sorted(shelf.place.names() - {SIGN}):
         sign = f"{folder}/{SIGN}"
-        with suppress(Exception), shelf.place.reading(sign, sign):  # another game's shelf: whatever is wrong with it is said when it is asked for
+        with (
+            suppress(Exception),
+            shelf.place.reading(sign, sign),
+        ):  # another game's shelf: whatever is wrong with it is said when it is asked for
             held: dict[str, Any] = zarr.open_group(shelf.place.arrays, path=folder, mode="r").attrs.asdict()
             found.append(_unlike(held["words"], shelf.words))
     return min(found, key=len, default=[])
