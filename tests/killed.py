@@ -7,6 +7,7 @@ forked from one in which everything is imported and prepared.
 import os
 import sys
 import traceback
+from pathlib import Path
 
 DEAD = 77  # the exit code of a process that was killed here
 CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
@@ -57,9 +58,8 @@ def _until(number, operation, folder, tally):
             counting = True
 
     def inside(path):
-        return isinstance(path, str | bytes | os.PathLike) and os.path.abspath(os.fsdecode(path)).startswith(
-            str(folder)
-        )
+        named = isinstance(path, str | bytes | os.PathLike)
+        return named and str(Path(os.fsdecode(path)).absolute()).startswith(str(folder))
 
     def hook(event, arguments):
         if counting and (event in CHANGES or (event == "open" and arguments[2] & WRITING)) and inside(arguments[0]):

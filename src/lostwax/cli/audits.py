@@ -132,8 +132,10 @@ def _print(text: str) -> OSError | None:
     """Print now; the error of a pipe that is closed, or of a log on a full disk."""
     try:
         print(files.escaped(text).encode("utf-8", "backslashreplace").decode(), flush=True)
-    except OSError as error:
+    except BrokenPipeError as error:
         return error
+    except OSError as error:
+        return files.failed(error, f"audit: the result could not be printed ({files.why(error)}). The report is there.")
     return None
 
 
