@@ -21,6 +21,7 @@ ROOMS = [
     "equations",
     "inits",
     "schedules",
+    "files",
     "tensor_files",
     "progress",
     "records",

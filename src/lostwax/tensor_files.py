@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor
+
+from lostwax import files
 
 
 def read_tensors(source: str, path: Path, device: str = "cpu") -> dict[str, Tensor]:
@@ -22,11 +23,15 @@ def read_tensors(source: str, path: Path, device: str = "cpu") -> dict[str, Tens
         ) from error
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write all or nothing: a reader never meets half a file."""
-    from safetensors.torch import save_file
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, source: str = "write_tensors") -> None:
+    """Write all or nothing, for the owner alone to read: a reader never meets half a file."""
+    content = as_bytes(tensors)
+    files.make_folder(source, path.parent)
+    files.write(path, content, source=source, private=True)
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, partial)
-    partial.replace(path)
+
+def as_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    """A safetensors file."""
+    from safetensors.torch import save
+
+    return save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})

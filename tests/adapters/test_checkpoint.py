@@ -68,14 +68,35 @@ def test_a_state_dict_inside_a_checkpoint_is_named(tmp_path, state):
         (lambda s: s.update({"0.bias": torch.ones(7)}), r"0.bias has shape \(7,\) where the net has \(3,\)"),
         (lambda s: s.update({"0.bias": torch.full((3,), torch.nan)}), "NaN or infinite numbers in 0.bias"),
         (lambda s: s.clear(), "got nothing"),
+        (
+            lambda s: s.update({"0.bias": torch.full((3,), 1e300, dtype=torch.float64)}),
+            "0.bias .* too large for float32",
+        ),
+        (lambda s: s.update({"0.bias": torch.ones(3, dtype=torch.complex64)}), "0.bias is complex64 where .* float32"),
+        (lambda s: s.update({"0.bias": torch.ones(3).to_sparse()}), "0.bias of .* are not dense tensors"),
     ],
-    ids=["missing", "unexpected", "misshapen", "nan", "empty"],
+    ids=["missing", "unexpected", "misshapen", "nan", "empty", "overflow", "complex", "sparse"],
 )
 def test_weights_of_another_net(tmp_path, state, change, words):
     change(state)
     torch.save(dict(state), tmp_path / "w.pt")
     with pytest.raises(ValueError, match=words):
         lw.load_weights(net(), tmp_path / "w.pt")
+
+
+def test_a_cast_that_loses_nothing_but_digits_is_fine(tmp_path, state):
+    torch.save({name: value.double() for name, value in state.items()}, tmp_path / "w.pt")
+    assert torch.equal(lw.load_weights(net(), tmp_path / "w.pt")[0].weight, state["0.weight"])
+    large = {**state, "0.bias": torch.full((3,), 1e300, dtype=torch.float64)}
+    torch.save(large, tmp_path / "large.pt")
+    assert float(lw.load_weights(net().double(), tmp_path / "large.pt")[0].bias[0]) == 1e300
+
+
+def test_a_fraction_is_no_count(tmp_path):
+    counting = nn.Sequential(nn.BatchNorm1d(3))
+    torch.save({**counting.state_dict(), "0.num_batches_tracked": torch.tensor(1.5)}, tmp_path / "w.pt")
+    with pytest.raises(ValueError, match=r"0\.num_batches_tracked is float32 where the net has int64"):
+        lw.load_weights(counting, tmp_path / "w.pt")
 
 
 class Bomb:

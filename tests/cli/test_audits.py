@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
-from lostwax.cli import audits, main
+from full_disk import no_file_over
+from lostwax import files
+from lostwax.cli import main
 
 TRAINED = """
 import torch
@@ -104,13 +106,66 @@ def test_a_folder_that_only_looks_writable_is_refused_before_anything_is_run(rec
         raise FileNotFoundError(2, "No such file or directory")
 
     recipe.write_text("raise SystemExit('it ran')")
-    monkeypatch.setattr(audits, "TemporaryDirectory", refuse)
+    monkeypatch.setattr(files, "check_writable", refuse)
     assert main(["audit", "recipe.py", "--out", "audit"]) == 2
     assert main(["demo", "--out", "audit"]) == 2
     error = capsys.readouterr().err
     assert "audit: --out audit cannot be written to" in error
     assert "demo: --out audit cannot be written to" in error
     assert "it ran" not in error
+
+
+def test_a_full_disk_loses_no_result(recipe, capsys):
+    """The table and the policy are printed before anything is written; the files that are not there are named."""
+    (recipe.parent / "strict.toml").write_text("max_rebuilt_share = 0.0\n")
+    with no_file_over(1_000):
+        assert main(["audit", "recipe.py", "--out", "audit", "--policy", "strict.toml"]) == 2
+    printed = capsys.readouterr()
+    assert "lostwax audit of Linear trained by GD" in printed.out
+    assert "policy strict.toml: broken" in printed.out
+    assert "report:" not in printed.out
+    assert re.search(r"^lostwax: report: .*audit\.json, .*report\.html could not be written", printed.err, re.MULTILINE)
+    assert "Traceback" not in printed.err
+    assert main(["audit", "recipe.py", "--out", "audit"]) == 0
+    assert not list((recipe.parent / "audit").rglob(".lostwax*"))
+
+
+def test_a_closed_pipe_loses_no_report(recipe):
+    command = f"{sys.executable} -m lostwax.cli audit recipe.py --out audit | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.stdout, "Traceback" in done.stderr) == ("141\n", False)
+    assert (recipe.parent / "audit" / "report.html").exists()
+
+
+@pytest.mark.parametrize("left", [".lostwax1a_b2c3d", ".lostwax-" + 32 * "0" + ".part"])
+def test_no_kill_locks_the_folder(recipe, left):
+    """What a kill leaves while it is tried whether the folder can be written to is no file of the user's."""
+    out = recipe.parent / "audit"
+    out.mkdir()
+    (out / left).write_text("") if left.endswith(".part") else (out / left).mkdir()
+    assert main(["audit", "recipe.py", "--out", "audit"]) == 0
+    assert not (out / left).exists()
+
+
+@pytest.mark.parametrize("name", ["a\ud800b", 300 * "a"], ids=["surrogate", "long"])
+def test_a_name_that_no_folder_can_have(recipe, capsys, name):
+    recipe.write_text("raise SystemExit('it ran')")
+    assert main(["audit", "recipe.py", "--out", name]) == 2
+    assert main(["demo", "--out", name]) == 2
+    assert main(["init", "torch", "--out", name]) == 2
+    error = capsys.readouterr().err
+    assert error.count("Name a") == 3
+    assert "it ran" not in error
+    assert "Traceback" not in error
+
+
+def test_init_on_a_full_disk_leaves_no_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with no_file_over(100):
+        assert main(["init", "sklearn"]) == 2
+    assert "init: recipe.py could not be written" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    assert main(["init", "sklearn"]) == 0
 
 
 def test_all_attacks_within_minutes(recipe, capsys):

@@ -1,12 +1,17 @@
+import csv
+import io
+import os
 import re
+import shutil
 
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_iris
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import LogisticRegression, Ridge
 
 import lostwax as lw
+from full_disk import no_file_over
 from lostwax import reports
 from lostwax.reports.charts import drawn
 from lostwax.reports.html import render
@@ -146,3 +151,124 @@ def test_reading_what_is_no_report(audit_of, tmp_path):
     (tmp_path / "one" / "records.safetensors").write_bytes(b"short")
     with pytest.raises(ValueError, match="cannot be read as a safetensors file"):
         reports.read(tmp_path / "one")
+
+
+def private(folder):
+    """The files that only their owner may read."""
+    return {name for name in names(folder) if (folder / name).is_file() and (folder / name).stat().st_mode & 0o077 == 0}
+
+
+def test_what_shows_records_is_for_the_owner_alone(audit_of, tmp_path):
+    shown = {"report.html", "records.csv", "records.safetensors", "figures/rebuilt.png"}
+    before = os.umask(0o022)
+    try:
+        lw.report(audit_of("of_pictures"), tmp_path)
+        assert private(tmp_path) == shown
+        lw.report(audit_of("of_pictures"), tmp_path, records=False)
+        assert private(tmp_path) == set()
+    finally:
+        os.umask(before)
+
+
+LEFT = ".lostwax-" + 32 * "0" + ".part"
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        LEFT,
+        f"figures/{LEFT}",
+        "records.safetensors.4711.part",
+        "figures/rebuilt.part.png",
+        "figures/errors.png.part",
+        "report.html.part",
+    ],
+)
+@pytest.mark.parametrize("first", [False, True], ids=["before any report", "after a report"])
+def test_leftovers_that_may_hold_records_are_swept_up(first, left, audit_of, tmp_path):
+    """What a killed report left, of this version and of 0.1, does not survive the next one."""
+    if first:
+        lw.report(audit_of("one_game"), tmp_path)
+    (tmp_path / "figures").mkdir(exist_ok=True)
+    (tmp_path / left).write_bytes(b"a record")
+    lw.report(audit_of("one_game"), tmp_path, records=False)
+    assert left not in names(tmp_path)
+    assert b"a record" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("name", ["report.html.part", "report.html", "audit.json", "figures/errors.png", LEFT])
+def test_a_link_in_the_folder_is_refused_and_not_followed(name, audit_of, tmp_path):
+    (tmp_path / "bashrc").write_text("mine")
+    lw.report(audit_of("one_game"), tmp_path / "report")
+    (tmp_path / "report" / name).unlink(missing_ok=True)
+    (tmp_path / "report" / name).symlink_to(tmp_path / "bashrc")
+    with pytest.raises(FileExistsError, match=rf"holds '{re.escape(name)}', which is no part of"):
+        lw.report(audit_of("one_game"), tmp_path / "report")
+    assert (tmp_path / "bashrc").read_text() == "mine"
+
+
+def test_a_folder_of_figures_that_is_a_link_is_not_emptied(audit_of, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "errors.png").write_text("mine")
+    lw.report(audit_of("one_game"), tmp_path / "report")
+    for path in (tmp_path / "report" / "figures").iterdir():
+        path.unlink()
+    (tmp_path / "report" / "figures").rmdir()
+    (tmp_path / "report" / "figures").symlink_to(tmp_path / "mine")
+    with pytest.raises(FileExistsError, match=r"holds 'figures', which is no part of"):
+        lw.report(audit_of("one_game"), tmp_path / "report")
+    assert (tmp_path / "mine" / "errors.png").read_text() == "mine"
+
+
+def test_a_full_disk_names_each_file_and_keeps_what_fits(audit_of, tmp_path):
+    """The numbers fit, so they are there; no file of the earlier audit stands beside them."""
+    lw.report(audit_of("of_pictures"), tmp_path)
+    smaller = lw.report(audit_of("one_game"), tmp_path / "size").parent
+    room = 1 + max((smaller / name).stat().st_size for name in ("audit.json", "records.csv"))
+    shutil.rmtree(smaller)
+    with no_file_over(room), pytest.raises(OSError, match=r"could not be written .File too large") as caught:
+        lw.report(audit_of("one_game"), tmp_path)
+    assert f"report: {tmp_path / 'figures' / 'errors.png'}, " in str(caught.value)
+    assert f"{tmp_path / 'report.html'} could not be written" in str(caught.value)
+    assert "audit.json" not in str(caught.value)
+    assert repr(reports.read(tmp_path)) == repr(audit_of("one_game"))
+    assert names(tmp_path) == {"audit.json", "records.csv", "records.safetensors", "figures"}
+    lw.report(audit_of("one_game"), tmp_path)
+    assert names(tmp_path) >= ALWAYS
+
+
+def test_where_the_numbers_do_not_fit_the_earlier_report_stays(audit_of, tmp_path):
+    lw.report(audit_of("one_game"), tmp_path)
+    before = {name: (tmp_path / name).read_bytes() for name in names(tmp_path) if (tmp_path / name).is_file()}
+    with no_file_over(100), pytest.raises(OSError, match=r"audit\.json, .*What was there before stays"):
+        lw.report(audit_of("of_pictures"), tmp_path)
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+    assert names(tmp_path) == {*before, "figures"}
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b", 300 * "a"], ids=["nul", "surrogate", "long"])
+def test_a_folder_that_cannot_be_named(name, audit_of, tmp_path):
+    with pytest.raises(ValueError, match=r"^report: .*Name a"):
+        lw.report(audit_of("one_game"), tmp_path / name)
+    with pytest.raises(ValueError, match=r"^Audit.to_json: .*Name a"):
+        audit_of("one_game").to_json(tmp_path / name)
+
+
+NAMES = ["two\nrows", "two\r=1+1", "\r\n=1+1", "half \ud800", "zero \0", 300 * "long "]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_any_class_name_makes_a_whole_report(name, tmp_path):
+    """The page, the table and the numbers are text that can be read back, and say as many rows as there are games."""
+    X, y = load_iris(return_X_y=True)
+    names = np.array([name, "b", "c"], dtype=object)[y]
+    audit = lw.audit(LogisticRegression(max_iter=1_000).fit(X, names), (X, names), games=9)
+    page = lw.report(audit, tmp_path)
+    assert "\0" not in page.read_text(encoding="utf-8")
+    text = (tmp_path / "records.csv").read_bytes().decode("utf-8")
+    assert "\0" not in text
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert len(rows) == 9 * len(audit.findings)
+    assert {row["game"] for row in rows} == {str(game) for game in audit.games.tolist()}
+    assert not any(row["label"].startswith(("=", "\r", "\n")) for row in rows)
+    assert reports.read(tmp_path).classes == tuple(audit.classes)

@@ -1,6 +1,9 @@
 """Stores cut short, bit-flipped, foreign, newer: an error that names the file and the cure, and nothing overwritten."""
 
 import json
+import os
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -72,9 +75,9 @@ def test_the_cure_works(part, tmp_path):
     models = read(tmp_path)
     ((file,),) = [list(tmp_path.glob(f"*/{part}/1.0"))]
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=r"weights/1\.0 is damaged.*delete (\S*weights/1\.0) and run again"):
+    with pytest.raises(ValueError, match=rf"{part}/1\.0 is damaged.*delete (\S*{part}/1\.0) and run again"):
         read(tmp_path)
-    (file.parent.parent / "weights" / "1.0").unlink()
+    file.unlink()
     assert torch.equal(read(tmp_path), models)
 
 
@@ -100,8 +103,8 @@ def test_a_lost_connection_is_no_damage(tmp_path):
 
 def test_a_newer_store(tmp_path):
     read(tmp_path)
-    edited(tmp_path, lambda held: held.update(version=2))
-    refused(tmp_path, "is of version 2, and this lostwax reads 1.*Upgrade lostwax")
+    edited(tmp_path, lambda held: held.update(version=3))
+    refused(tmp_path, "is of version 3, and this lostwax reads 1 and 2.*Upgrade lostwax")
 
 
 def test_zarr_data_of_another_kind(tmp_path):
@@ -141,6 +144,87 @@ def test_a_chunk_that_vanishes_while_it_is_read(tmp_path):
     (shelf / "weights" / "1.0").unlink()
     with pytest.raises(ValueError, match=r"weights/1.0 is damaged .it is not there"):
         next(chunks)
+
+
+def chunks_of(folder, part):
+    """The files of the two chunks, by number."""
+    return [next(folder.glob(f"*/{part}/{number}.0")) for number in (0, 1)]
+
+
+def replaced_by_a_folder(file):
+    file.unlink()
+    file.mkdir()
+
+
+def replaced_by_a_pipe(file):
+    file.unlink()
+    os.mkfifo(file)
+
+
+@pytest.mark.parametrize("change", [replaced_by_a_folder, replaced_by_a_pipe])
+@pytest.mark.parametrize("part", ["weights", "rows"])
+def test_a_chunk_that_is_no_file(part, change, tmp_path):
+    """A folder used to be read as NaN weights, and a pipe was waited for without end."""
+    read(tmp_path)
+    change(chunks_of(tmp_path, part)[1])
+    with pytest.raises(ValueError, match=rf"{part}/1\.0 is damaged \(it is no regular file\)"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("change", [replaced_by_a_folder, replaced_by_a_pipe])
+def test_a_declaration_that_is_no_file(change, tmp_path):
+    read(tmp_path)
+    for file in sorted(tmp_path.rglob("zarr.json")):
+        original = file.read_bytes()
+        change(file)
+        with pytest.raises(ValueError, match=rf"{file.relative_to(tmp_path)} is damaged \(it is no regular file\)"):
+            read(tmp_path)
+        file.rmdir() if file.is_dir() else file.unlink()
+        file.write_bytes(original)
+
+
+@pytest.mark.parametrize("parts", [("weights",), ("rows",), ("weights", "rows")], ids=" and ".join)
+def test_chunks_that_changed_places(parts, tmp_path):
+    """Each is whole by its checksum, but not in its place; deleting what is named cures it, file by file."""
+    models = read(tmp_path)
+    for part in parts:
+        one, other = chunks_of(tmp_path, part)
+        one.rename(one.with_name("aside"))
+        other.rename(one)
+        one.with_name("aside").rename(other)
+    for _ in range(2):  # one file of each chunk is named
+        with pytest.raises(ValueError, match="it is not the chunk that was written here") as caught:
+            read(tmp_path)
+        Path(re.search(r"delete (\S+) and run again", str(caught.value))[1]).unlink()
+    assert torch.equal(read(tmp_path), models)
+
+
+def test_a_chunk_of_another_game_is_noticed(tmp_path):
+    read(tmp_path)
+    (ours,) = tmp_path.glob("*/weights/0.0")
+    fill(tmp_path, 100, lr=0.3)
+    (theirs,) = [path for path in tmp_path.glob("*/weights/0.0") if path != ours]
+    ours.write_bytes(theirs.read_bytes())
+    refused(tmp_path, r"weights/0\.0 is damaged .it is not the chunk that was written here")
+
+
+def test_a_store_of_version_1_is_read_and_filled_as_before(tmp_path):
+    """Its rows have no marks beside them, and what is added has none either."""
+    models = read(tmp_path / "new")
+    Place.at(tmp_path / "old").files.mkdirs(tmp_path / "old")
+    sign = json.loads((tmp_path / "new" / "zarr.json").read_text())
+    sign["attributes"]["version"] = 1
+    (tmp_path / "old" / "zarr.json").write_text(json.dumps(sign))
+    assert torch.equal(read(tmp_path / "old"), models)
+    for name, content in tree(tmp_path / "old").items():
+        if name.endswith(("weights/0.0", "weights/1.0")):
+            assert content == (tmp_path / "new" / name).read_bytes()
+        if "/rows/" in name and name.endswith(".0"):
+            assert len(content) == 64 * 8 + 4  # a row number per model, and the checksum
+        assert b'"marks"' not in content
+    file = next((tmp_path / "old").glob("*/rows/1.0"))
+    file.unlink()
+    assert torch.equal(read(tmp_path / "old"), models)
 
 
 @pytest.mark.parametrize("url", ["nosuch://bucket/shadows", "s4://bucket"])

@@ -1,6 +1,7 @@
 """Child processes that start at once: forked from a server in which all is imported, and torch has trained before."""
 
 import multiprocessing
+import os
 from functools import cache
 from multiprocessing import forkserver
 from pathlib import Path
@@ -22,6 +23,6 @@ def children():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["shadows.warm"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))  # the server must find this file
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent.parent), prepend=os.pathsep)  # it must find this file
         forkserver.ensure_running()
     return context

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lostwax import files
 from lostwax.tensor_files import read_tensors
 from lostwax.types.fields import shown
 
@@ -31,7 +32,7 @@ def load_weights(net: nn.Module, path: str | Path, *, entry: str | None = None) 
             f"load_weights: expected a torch nn.Module, the net that the weights were saved from, got {shown(net)}. "
             "Build it first: a file of weights does not tell how they are used."
         )
-    source = Path(path)
+    source = files.named("load_weights", path)
     if not source.is_file():
         what = "is a folder" if source.is_dir() else "does not exist"
         raise FileNotFoundError(f"load_weights: {source} {what}. Name a file of weights.")
@@ -39,6 +40,7 @@ def load_weights(net: nn.Module, path: str | Path, *, entry: str | None = None) 
     _check_fits(net, state, source)
     loaded = deepcopy(net)
     loaded.load_state_dict(state)
+    _check_finite(loaded, state, source)
     return loaded
 
 
@@ -84,6 +86,18 @@ def _tensors(path: Path, content: Any, entry: str | None) -> dict[str, Tensor]:
 
 def _check_fits(net: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
     wanted = net.state_dict()
+    odd = [
+        name
+        for name, value in state.items()
+        if value.layout is not torch.strided or value.is_meta or value.is_quantized
+    ]
+    if odd:
+        raise ValueError(f"load_weights: {_listed(odd)} of {path} are not dense tensors with values. Save them dense.")
+    kinds = [
+        f"{name} is {_kind(state[name])} where the net has {_kind(value)}"
+        for name, value in wanted.items()
+        if name in state and not torch.can_cast(state[name].dtype, value.dtype)
+    ]
     wrong = [
         f"{name} has shape {tuple(state[name].shape)} where the net has {tuple(value.shape)}"
         for name, value in wanted.items()
@@ -93,15 +107,32 @@ def _check_fits(net: nn.Module, state: Mapping[str, Tensor], path: Path) -> None
         *([f"missing {_listed(missing)}"] if (missing := [name for name in wanted if name not in state]) else []),
         *([f"unexpected {_listed(extra)}"] if (extra := [name for name in state if name not in wanted]) else []),
         *([_listed(wrong)] if wrong else []),
+        *([_listed(kinds)] if kinds else []),
     ]
     if problems:
         raise ValueError(
             f"load_weights: the weights in {path} are not those of this net: {'; '.join(problems)}. Build the net that "
             "they were saved from."
         )
-    broken = [name for name, value in state.items() if value.is_floating_point() and not value.isfinite().all()]
-    if broken:
+
+
+def _check_finite(loaded: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse numbers that are none in the net's own dtype, be it the cast that made them so."""
+    broken = {
+        name: value for name, value in loaded.state_dict().items() if name in state and not value.isfinite().all()
+    }
+    if not broken:
+        return
+    if any(not state[name].double().isfinite().all() for name in broken if not state[name].is_complex()):
         raise ValueError(f"load_weights: NaN or infinite numbers in {_listed(broken)} of {path}. Training diverged.")
+    raise ValueError(
+        f"load_weights: numbers in {_listed(broken)} of {path} are too large for {_kind(next(iter(broken.values())))}, "
+        "the dtype of the net. Load them into net.double()."
+    )
+
+
+def _kind(value: Tensor) -> str:
+    return str(value.dtype).removeprefix("torch.")
 
 
 def _listed(names: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from lostwax import files
 from lostwax.audits.conclusion import Conclusion, conclude
 from lostwax.audits.luck import Luck
 from lostwax.audits.neurons import NeuronShares
-from lostwax.audits.saved import from_plain, read_plain, to_plain
-from lostwax.audits.text import as_table
+from lostwax.audits.saved import from_plain, read_plain
+from lostwax.audits.text import as_json, as_table
 from lostwax.grades import Grade
 from lostwax.metrics import (
     ByClass,
@@ -277,7 +277,7 @@ class Audit:
 
     def to_json(self, path: str | Path) -> Path:
         """Write everything but the records themselves: an audit that is passed around must not leak them."""
-        target = Path(path)
+        target = files.named("Audit.to_json", path)
         if not target.parent.is_dir():
             raise FileNotFoundError(
                 f"Audit.to_json: the folder {target.parent} of path={path} does not exist. Create it first."
@@ -286,11 +286,7 @@ class Audit:
             raise IsADirectoryError(
                 f"Audit.to_json: path={path} is a folder. Name a file in it: {target / 'audit.json'}."
             )
-        text = json.dumps(to_plain(self), indent=1, allow_nan=False) + "\n"
-        partial = target.with_name(target.name + ".part")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(target)
-        return target
+        return files.write(target, as_json(self), source="Audit.to_json")
 
     @classmethod
     def from_json(cls, path: str | Path) -> Audit:

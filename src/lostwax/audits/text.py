@@ -1,12 +1,14 @@
-"""An audit as a table a person can read."""
+"""An audit as a table a person can read, and as the text of its file."""
 
 from __future__ import annotations
 
+import json
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lostwax.audits.saved import to_plain
 from lostwax.metrics import ByClass, Null
 
 if TYPE_CHECKING:
@@ -14,6 +16,11 @@ if TYPE_CHECKING:
 
 FEWEST_NULLS = 99  # to tell a false-positive rate of 1 %
 WIDTH = 120  # columns
+
+
+def as_json(audit: Audit) -> str:
+    """What `Audit.to_json` writes."""
+    return json.dumps(to_plain(audit), indent=1, allow_nan=False) + "\n"
 
 
 def as_table(audit: Audit) -> str:

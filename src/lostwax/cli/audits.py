@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from lostwax import files
 from lostwax.cli.options import File, Folder, Number, RecipeFile, ReportFolder, Text, WholeNumber
 from lostwax.recipes import Recipe, start
 
@@ -66,14 +66,15 @@ def audit(
     _check_writable("audit", out)
     limits = None if policy is None else Policy.read(policy)
     result = Recipe.read(recipe).audit(max_minutes=max_minutes)
-    page = write(result, out, records=records)  # first: nothing is lost to a closed pipe
-    print(f"{result}\n\nreport: {page}", flush=True)
-    if limits is None:
-        return 0
-    breaches = limits.breaches(result)
+    breaches = [] if limits is None else limits.breaches(result)
     for breach in breaches:
         print(f"policy {policy}: {breach}", file=sys.stderr)
-    print(f"policy {policy}: {'broken' if breaches else 'kept'}")
+    verdict = "" if limits is None else f"\n\npolicy {policy}: {'broken' if breaches else 'kept'}"
+    unheard = _print(f"{result}{verdict}")  # before anything is written: a full disk loses no result
+    page = write(result, out, records=records)  # even if nobody listens: a closed pipe loses no report
+    if unheard is not None:
+        raise unheard
+    print(f"\nreport: {page}", flush=True)
     return 1 if breaches else 0
 
 
@@ -127,14 +128,25 @@ def simulate(
     print(f"{store} holds {held:,} models of {recipe}{asked}.")
 
 
+def _print(text: str) -> OSError | None:
+    """Print now; the error of a pipe that is closed, or of a log on a full disk."""
+    try:
+        print(files.escaped(text).encode("utf-8", "backslashreplace").decode(), flush=True)
+    except BrokenPipeError as error:
+        return error
+    except OSError as error:
+        return files.failed(error, f"audit: the result could not be printed ({files.why(error)}). The report is there.")
+    return None
+
+
 def _check_writable(command: str, out: Path) -> None:
-    """Make a folder where the report will be, and take it away again: permissions alone do not tell."""
+    """Make a file where the report will be, and take it away again."""
+    out = files.named(command, out)
     nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
     if not nearest.is_dir():
         return  # refused by the command itself
     try:
-        with TemporaryDirectory(dir=nearest, prefix=".lostwax"):
-            pass
+        files.check_writable(nearest)
     except OSError as error:
         why = error.strerror or str(error)
         raise OSError(

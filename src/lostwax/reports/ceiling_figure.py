@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from lostwax import files
 from lostwax.bounds import bound, from_dp, from_rdp
 from lostwax.bounds.epsilon import ADJACENCY, epsilon_of
 from lostwax.bounds.rdp import renyi_epsilons
@@ -55,8 +57,9 @@ def draw_ceilings(
     axes.legend(frameon=False, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    figure.savefig(path)
-    return Path(path)
+    target, content = files.named("draw_ceilings", path), io.BytesIO()
+    figure.savefig(content, format=target.suffix.removeprefix(".") or "png")
+    return files.write(target, content.getvalue(), source="draw_ceilings")
 
 
 def _noises(sample_rate: float, steps: int) -> np.ndarray:

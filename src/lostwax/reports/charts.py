@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import cycle
-from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -177,12 +176,12 @@ def as_svg(chart: Chart, name: str) -> str:
     return svg.replace("'DejaVu Sans'", "inherit")
 
 
-def save_png(chart: Chart, path: Path) -> None:
-    """The figure for a document or a slide, all of the file or nothing."""
-    partial = path.with_name(path.name + ".part")
+def as_png(chart: Chart) -> bytes:
+    """The figure for a document or a slide."""
+    content = io.BytesIO()
     with style():
-        chart.figure.savefig(partial, format="png", dpi=144, facecolor=COLOURS["paper"])
-    partial.replace(path)
+        chart.figure.savefig(content, format="png", dpi=144, facecolor=COLOURS["paper"])
+    return content.getvalue()
 
 
 @contextmanager

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+from lostwax import files
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit
@@ -16,6 +19,13 @@ Picture = NDArray[np.float64]
 
 
 def draw_rebuilt(audit: Audit, path: str | Path, games: Sequence[int]) -> Path:
+    """Write `rebuilt_picture` to a file, for the owner alone to read; its ending names the format."""
+    target = files.named("draw_rebuilt", path)
+    content = rebuilt_picture(audit, games, ending=target.suffix.removeprefix(".") or "png")
+    return files.write(target, content, source="draw_rebuilt", private=True)
+
+
+def rebuilt_picture(audit: Audit, games: Sequence[int], *, ending: str = "png") -> bytes:
     """Originals in the first row, then one row a line of the audit: what was rebuilt, with its error below.
 
     `games` are places in the audit's list of games. For records that are images.
@@ -43,8 +53,9 @@ def draw_rebuilt(audit: Audit, path: str | Path, games: Sequence[int]) -> Path:
                 axis.set_xlabel(f"{errors[game]:.0e}", fontsize=7, labelpad=2)
         axes[row][0].set_ylabel(title, rotation=0, ha="right", va="center", fontsize=8, labelpad=8)
     figure.tight_layout(pad=0.4)
-    figure.savefig(path)
-    return Path(path)
+    content = io.BytesIO()
+    figure.savefig(content, format=ending)
+    return content.getvalue()
 
 
 def _picture(image: Picture) -> Picture:

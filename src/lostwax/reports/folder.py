@@ -3,44 +3,108 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from lostwax import files
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit
-    from lostwax.reports.charts import Chart
 
 PAGE, NUMBERS, TABLE, RECORDS, FIGURES = "report.html", "audit.json", "records.csv", "records.safetensors", "figures"
 DRAWINGS = ("errors", "roc", "ceiling", "neurons_best", "neurons_median", "neurons_worst", "rebuilt")
+OURS = (PAGE, NUMBERS, TABLE, RECORDS, *(f"{FIGURES}/{name}.png" for name in DRAWINGS))
+OLD_DRAFT = re.compile(rf"({'|'.join(map(re.escape, OURS))})(\.\d+)?\.part|{FIGURES}/rebuilt\.part\.png")  # of 0.1
 MARK = b"lostwax audit"  # near the beginning of our audit.json
 
 
+class _File(NamedTuple):
+    content: bytes | str
+    private: bool  # it shows records: for the owner alone to read
+
+
 def write(audit: Audit, folder: str | Path, *, records: bool = True) -> Path:
-    """Write the report, file by file, each whole or not at all; an earlier report in the folder is replaced."""
+    """Write the report, each file whole or not at all; an earlier report in the folder is replaced.
+
+    All files are on the disk before the first gets its name, so that an error leaves an earlier report as it was.
+    """
     from lostwax.audits import Audit
-    from lostwax.reports.charts import drawn
     from lostwax.reports.gallery import has_records
-    from lostwax.reports.html import render
-    from lostwax.reports.records_csv import as_csv
 
     if not isinstance(audit, Audit):
         raise TypeError(f"report: expected what lw.audit(...) gives, got {type(audit).__name__}.")
-    target = Path(folder)
+    target = files.named("report", folder)
     check_folder(target)
-    records = records and has_records(audit)
+    contents = _contents(audit, records=records and has_records(audit))  # what fails, fails before anything is written
+    files.make_folder("report", target / FIGURES)
+    _sweep(target)
+    with ExitStack() as drafts:
+        whole: dict[str, files.Draft] = {}
+        errors: list[OSError] = []
+        for name, (content, private) in contents.items():
+            try:
+                draft = files.Draft(target / name, content, source="report", private=private)
+            except OSError as error:
+                errors.append(error)
+            else:
+                whole[name] = drafts.enter_context(draft)
+        if NUMBERS in whole:
+            _replace(target, whole, same=_is_same(target / NUMBERS, contents[NUMBERS].content))
+        if errors:
+            raise _incomplete(errors, [name for name in contents if name not in whole], target)
+    return target / PAGE
+
+
+def _contents(audit: Audit, *, records: bool) -> dict[str, _File]:
+    """Every file of the report by its name, the numbers first and the page last."""
+    from lostwax.audits.text import as_json
+    from lostwax.reports.charts import as_png, drawn
+    from lostwax.reports.figures import rebuilt_picture
+    from lostwax.reports.gallery import are_pictures, rows
+    from lostwax.reports.html import render
+    from lostwax.reports.records_csv import as_csv
+
     drawings = drawn(audit)
-    page = render(audit, drawings, records=records)  # what fails, fails before anything is written
-    table = as_csv(audit, records=records)
-    (target / FIGURES).mkdir(parents=True, exist_ok=True)
-    (target / RECORDS).unlink(missing_ok=True)  # those of an earlier report first: never beside another's numbers
-    audit.to_json(target / NUMBERS)
+    contents = {NUMBERS: _File(as_json(audit), private=False)}
     if records:
-        _write_records(audit, target / RECORDS)
-    _write_figures(audit, drawings, target / FIGURES, records)
-    _write_text(target / TABLE, table)
-    return _write_text(target / PAGE, page)
+        contents[RECORDS] = _File(_record_tensors(audit), private=True)
+    contents |= {f"{FIGURES}/{name}.png": _File(as_png(chart), private=False) for name, chart in drawings.items()}
+    if records and are_pictures(audit):
+        shown = [pair.place for row in rows(audit) for pair in row.pairs[:3]]
+        contents[f"{FIGURES}/rebuilt.png"] = _File(rebuilt_picture(audit, shown), private=True)
+    contents[TABLE] = _File(as_csv(audit, records=records), private=records)
+    contents[PAGE] = _File(files.escaped(render(audit, drawings, records=records)), private=records)
+    return contents
+
+
+def _replace(target: Path, whole: Mapping[str, files.Draft], *, same: bool) -> None:
+    """Give the files their names; those of another audit go first, so that none is ever beside another's numbers."""
+    for name in OURS:
+        if name != NUMBERS and not (same and name in whole):
+            files.remove("report", target / name)
+    for draft in whole.values():
+        draft.publish()
+
+
+def _is_same(path: Path, content: bytes | str) -> bool:
+    """Whether the numbers are there already: then the files beside them are of this audit too."""
+    return path.is_file() and path.read_bytes() == (content if isinstance(content, bytes) else content.encode())
+
+
+def _incomplete(errors: list[OSError], missing: list[str], target: Path) -> OSError:
+    """One error for all files that could not be written."""
+    cause = errors[0].__cause__
+    why = files.why(cause if isinstance(cause, OSError) else errors[0])
+    stays = "What was there before stays" if NUMBERS in missing else "The other files of the report are there"
+    return files.failed(
+        errors[0],
+        f"report: {', '.join(str(target / name) for name in missing)} could not be written ({why}). {stays}. Make room "
+        "there or get the right to write, or name another folder, and write the report again.",
+    )
 
 
 def read(folder: str | Path) -> Audit:
@@ -59,7 +123,7 @@ def read(folder: str | Path) -> Audit:
 
 def check_folder(folder: str | Path) -> None:
     """Raise where a report must not be written: nothing of the user's is ever overwritten."""
-    target = Path(folder)
+    target = files.named("report", folder)
     if target.exists() and not target.is_dir():
         raise NotADirectoryError(f"report: folder={target} is a file. Name a new folder.")
     nearest = next(path for path in (target, *target.absolute().parents) if path.exists())
@@ -69,10 +133,9 @@ def check_folder(folder: str | Path) -> None:
         raise PermissionError(f"report: folder={target} cannot be written to. Name a folder of your own.")
     if not target.is_dir() or not (found := _files(target)):
         return
-    ours = {PAGE, NUMBERS, TABLE, RECORDS, *(f"{FIGURES}/{name}.png" for name in DRAWINGS)}
-    strange = sorted(name for name in found if name not in ours and ".part" not in name)
+    strange = sorted(name for name in found if name not in OURS or not _is_regular(target / name))
     if not strange and not _is_audit(target / NUMBERS):
-        strange = sorted(name for name in found if ".part" not in name)
+        strange = sorted(found)
     if strange:
         raise FileExistsError(
             f"report: folder={target} holds {strange[0]!r}, which is no part of an earlier lostwax report. Nothing was "
@@ -81,9 +144,36 @@ def check_folder(folder: str | Path) -> None:
 
 
 def _files(folder: Path) -> list[str]:
-    """The paths of everything inside but our own folder of figures."""
-    inside = (path.relative_to(folder).as_posix() for path in folder.rglob("*"))
-    return [path for path in inside if path != FIGURES]
+    """The paths of everything inside but our own folder of figures and what killed processes of ours left."""
+    inside = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    if _is_own_folder(folder / FIGURES):
+        del inside[FIGURES]
+    return [name for name, path in inside.items() if not _is_leftover(name, path)]
+
+
+def _is_own_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _is_regular(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _is_leftover(name: str, path: Path) -> bool:
+    return files.is_leftover(path) or (OLD_DRAFT.fullmatch(name) is not None and _is_regular(path))
+
+
+def _sweep(target: Path) -> None:
+    """Delete what killed processes left here: it may hold records, and nobody has been told of it."""
+    remaining = [*files.sweep(target), *files.sweep(target / FIGURES)]
+    if remaining:
+        raise PermissionError(
+            f"report: {remaining[0]}, left by an earlier run, may hold records and cannot be deleted. Delete it."
+        )
+    for folder in (target, target / FIGURES):
+        for path in folder.iterdir():
+            if _is_leftover(path.relative_to(target).as_posix(), path) and not files.is_leftover(path):
+                files.remove("report", path)
 
 
 def _is_audit(path: Path) -> bool:
@@ -93,35 +183,13 @@ def _is_audit(path: Path) -> bool:
         return MARK in file.read(200)
 
 
-def _write_text(path: Path, text: str) -> Path:
-    partial = path.with_name(path.name + ".part")
-    partial.write_text(text, encoding="utf-8", newline="\n")
-    partial.replace(path)
-    return path
-
-
-def _write_figures(audit: Audit, drawings: Mapping[str, Chart], folder: Path, records: bool) -> None:
-    from lostwax.reports.charts import save_png
-    from lostwax.reports.figures import draw_rebuilt
-    from lostwax.reports.gallery import are_pictures, rows
-
-    for name in DRAWINGS:
-        if name in drawings:
-            save_png(drawings[name], folder / f"{name}.png")
-        else:
-            (folder / f"{name}.png").unlink(missing_ok=True)
-    if records and are_pictures(audit):
-        shown = [pair.place for row in rows(audit) for pair in row.pairs[:3]]
-        draw_rebuilt(audit, folder / "rebuilt.part.png", shown).replace(folder / "rebuilt.png")
-
-
-def _write_records(audit: Audit, path: Path) -> None:
-    from lostwax.tensor_files import write_tensors
+def _record_tensors(audit: Audit) -> bytes:
+    from lostwax.tensor_files import as_bytes
 
     tensors = {"truth.x": audit.truth.x, "truth.y": audit.truth.y}
     for number, finding in enumerate(audit.findings):
         tensors |= {f"{number}.x": finding.guess.records.x, f"{number}.y": finding.guess.records.y}
-    write_tensors(path, {name: value.clone() for name, value in tensors.items()})
+    return as_bytes({name: value.clone() for name, value in tensors.items()})
 
 
 def _with_records(audit: Audit, path: Path) -> Audit:

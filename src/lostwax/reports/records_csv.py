@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from lostwax.files import escaped
 from lostwax.reports.gallery import labels
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a cell of text that begins so is computed by spreadsheets
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # a cell of text that begins so is computed by spreadsheets
 
 
 def as_csv(audit: Audit, *, records: bool) -> str:
@@ -29,11 +30,7 @@ def as_csv(audit: Audit, *, records: bool) -> str:
         "predicted error",
     ]
     header += ["label", "guessed label"] if records else []
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow([_text(name) for name in header])
-    table.writerows(_rows(audit, metrics, records))
-    return text.getvalue()
+    return "".join([_line([_text(name) for name in header]), *map(_line, _rows(audit, metrics, records))])
 
 
 def _rows(audit: Audit, metrics: list[str], records: bool) -> Iterator[list[object]]:
@@ -58,12 +55,20 @@ def _rows(audit: Audit, metrics: list[str], records: bool) -> Iterator[list[obje
             ]
 
 
+def _line(cells: Sequence[object]) -> str:
+    """One row. A cell with a line end of any kind is quoted: csv quotes what its own line ends are made of."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\r\n").writerow(cells)
+    return text.getvalue().removesuffix("\r\n") + "\n"
+
+
 def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
 def _text(value: str) -> str:
-    """Text that no spreadsheet takes for a formula; numbers may begin with a sign."""
+    """Text that no spreadsheet takes for a formula, without control characters; numbers may begin with a sign."""
+    value = escaped(value)
     try:
         float(value)
     except ValueError:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from lostwax import __version__
+from lostwax import __version__, files
 from lostwax.provenance import machine
 
 HEAD = """# Results
@@ -86,11 +86,8 @@ def write_rows(script: str, rows: Sequence[Row], *, keep_others: bool = False) -
     if keep_others and target.exists():
         written = {row["id"] for row in filled}
         filled = [asdict(row) for row in read_rows(target) if row.id not in written] + filled
-    target.parent.mkdir(exist_ok=True)
-    partial = target.with_suffix(".part")
-    partial.write_text(json.dumps(filled, indent=1, allow_nan=False) + "\n")
-    partial.replace(target)  # nothing is lost when the run is interrupted
-    return target
+    files.make_folder("write_rows", target.parent)
+    return files.write(target, json.dumps(filled, indent=1, allow_nan=False) + "\n", source="write_rows")
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -80,6 +80,7 @@ class Place(NamedTuple):
     def reading(self, path: str, cure: str) -> Iterator[None]:
         """Whatever is raised over damaged bytes, said in one way: which file, and what to delete to be rid of it."""
         try:
+            self._check_regular(path)
             yield
         except PermissionError as error:
             raise _unreadable(self.path(path)) from error
@@ -103,9 +104,15 @@ class Place(NamedTuple):
             if isinstance(error, FileNotFoundError) and self.holds(*parts):
                 return
             raise OSError(
-                f"Store: cannot write to {self.name} ({error.strerror or error}). What was written before stays. Make "
-                "room there or get the right to write, or name another store."
+                f"Store: cannot write to {self.name}: {self.path(*parts)} ({error.strerror or error}). What was "
+                "written before stays. Make room there or get the right to write, or name another store."
             ) from error
+
+    def _check_regular(self, path: str) -> None:
+        """A folder has no bytes, and a pipe would be waited for without end."""
+        found = Path(self.path(path))
+        if self.files.protocol[0] == "file" and found.exists() and not found.is_file():
+            raise ValueError("it is no regular file")
 
 
 def _unreadable(path: str) -> PermissionError:

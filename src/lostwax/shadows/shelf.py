@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.progress import progress
@@ -17,7 +18,7 @@ from lostwax.provenance import versions
 from lostwax.seeds import generator
 from lostwax.shadows.game import Engine, Game, together
 from lostwax.shadows.identity import key
-from lostwax.shadows.layout import Layout
+from lostwax.shadows.layout import Layout, mark
 from lostwax.shadows.place import Place
 from lostwax.shadows.sign import put_up
 from lostwax.types import Cohort, Records, Release
@@ -38,6 +39,7 @@ class Shelf:
     game: Game
     words: dict[str, str]  # all that decides the models
     chunk: int
+    marks: int  # columns beside the rows, in a shelf that is begun here
 
     @property
     def folder(self) -> str:
@@ -46,7 +48,8 @@ class Shelf:
 
     def present(self) -> set[int]:
         """The chunks that are there."""
-        names = (name.removesuffix(".0") for name in self.place.names(self.folder, "weights"))
+        weights, rows = (self.place.names(self.folder, part) for part in ("weights", "rows"))
+        names = (name.removesuffix(".0") for name in weights & rows)
         return {int(name) for name in names if name.isdecimal()}
 
     def chunks(self, models: int) -> int:
@@ -74,7 +77,7 @@ class Shelf:
         arrays: _Arrays | None = None
         with progress("shadow models", len(missing) * self.chunk) as advance:
             for cohort, release in engine.parts(self.game, spans()):
-                arrays = arrays or self._begin(Layout.of(release, cohort.secrets))
+                arrays = arrays or self._begin(Layout.of(release, cohort.secrets, self.marks))
                 crowded |= not self._write(arrays, cohort, release)
                 advance(len(cohort))
         for parts in ((), (self.folder,), (self.folder, "weights"), (self.folder, "rows")):
@@ -101,11 +104,11 @@ class Shelf:
                 yield cohort[rows], Release({name: value[rows] for name, value in release.params.items()})
 
     def _holds(self, number: int) -> bool:
-        return self.place.holds(self.folder, "weights", f"{number}.0")
+        return all(self.place.holds(self.folder, part, f"{number}.0") for part in ("weights", "rows"))
 
     def _write(self, arrays: _Arrays, cohort: Cohort, release: Release) -> bool:
         """One chunk, its weights last, for they tell that it is whole; False where another writer was faster."""
-        layout = Layout.of(release, cohort.secrets)
+        layout = Layout.of(release, cohort.secrets, arrays.layout.marks)
         if layout != arrays.layout:
             raise ValueError(
                 f"Store: {self.place.path(self.folder)} holds models of {arrays.layout}, but the trainer released "
@@ -115,10 +118,11 @@ class Shelf:
         if self._holds(number):
             return False
         span = slice(number * self.chunk, (number + 1) * self.chunk)
+        rows, weights = self._rows(cohort).cpu().numpy(), release.flat().detach().cpu().numpy()
         with self.place.writing(self.folder, "rows", f"{number}.0"):
-            arrays.rows[span] = self._rows(cohort).cpu().numpy()
+            arrays.rows[span] = self._marked(rows, weights, number, layout.marks)
         with self.place.writing(self.folder, "weights", f"{number}.0"):
-            arrays.weights[span] = release.flat().detach().cpu().numpy()
+            arrays.weights[span] = weights
         return True
 
     def _rows(self, cohort: Cohort) -> Tensor:
@@ -133,12 +137,17 @@ class Shelf:
             )
         return dealt[..., 0]
 
+    def _marked(self, rows: NDArray[Any], weights: NDArray[Any], number: int, marks: int) -> NDArray[Any]:
+        """(m, k + marks) the rows, and beside each the marks of its chunk."""
+        found = [mark(self.folder, part, number, held) for part, held in (("weights", weights), ("rows", rows))][:marks]
+        return np.concatenate([rows, np.full((len(rows), marks), found, dtype=np.int64)], 1)
+
     def _begin(self, layout: Layout) -> _Arrays:
         """The arrays to write to; where nothing has been stored, the shelf is declared first."""
         import zarr
 
         if self._layout() is None:
-            held = {"words": self.words, "layout": layout._asdict(), "made_with": versions()}
+            held = {"words": self.words, "layout": layout.words(), "made_with": versions()}
             with self.place.writing(self.folder, "zarr.json"), suppress(zarr.errors.ContainsGroupError):
                 zarr.create_group(self.place.arrays, path=self.folder, attributes={**held, "checksum": key(held)})
         return self._open()
@@ -185,14 +194,34 @@ class Shelf:
         """The chunks with these numbers, as far as they belong to the first `models`."""
         arrays, pool, shared = self._open(), self.game.pool, self.game.deal(range(1)).shared
         for number in numbers:
-            span = slice(number * self.chunk, min((number + 1) * self.chunk, models))
-            file = f"{self.folder}/weights/{number}.0"
-            with self.place.reading(file, file):
-                flat, rows = (torch.from_numpy(np.asarray(part[span])) for part in (arrays.weights, arrays.rows))
-                if not self.place.holds(file) or not ((rows >= 0) & (rows < len(pool))).all():
-                    raise ValueError("it is not there, or the rows beside it are not")
-            own, index = pool[rows.to(pool.x.device)], torch.arange(span.start, span.stop)  # (m, k, ...), (m,)
-            yield Cohort(shared, own, index.to(pool.x.device)), arrays.layout.split(flat.to(pool.x.device))
+            weights, rows = self._chunk(arrays, number)
+            index = torch.arange(number * self.chunk, min((number + 1) * self.chunk, models))  # (m,)
+            flat, places = (torch.from_numpy(part[: len(index)]).to(pool.x.device) for part in (weights, rows))
+            yield Cohort(shared, pool[places], index.to(pool.x.device)), arrays.layout.split(flat)
+
+    def _chunk(self, arrays: _Arrays, number: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """(m, p) weights and (m, k) rows of one whole chunk, each known to be the one of this place."""
+        span, k = slice(number * self.chunk, (number + 1) * self.chunk), arrays.layout.secrets
+        files = {part: f"{self.folder}/{part}/{number}.0" for part in ("weights", "rows")}
+        held = {}
+        for part, array in (("weights", arrays.weights), ("rows", arrays.rows)):
+            with self.place.reading(files[part], files[part]):
+                held[part] = np.asarray(array[span])
+                if not self.place.holds(files[part]):
+                    raise ValueError("it is not there")
+        weights, rows = held["weights"], np.ascontiguousarray(held["rows"][:, :k])
+        with self.place.reading(files["rows"], files["rows"]):
+            if not ((rows >= 0) & (rows < len(self.game.pool))).all():
+                raise ValueError("it names rows that the prior does not have")
+            self._check_marks(held["rows"][:, k + 1 :], "rows", number, rows)
+        with self.place.reading(files["weights"], files["weights"]):
+            self._check_marks(held["rows"][:, k : k + 1][:, : arrays.layout.marks], "weights", number, weights)
+        return weights, rows
+
+    def _check_marks(self, marks: NDArray[Any], part: str, number: int, content: NDArray[Any]) -> None:
+        """Raise where a chunk is not the one that was written here; without marks there is nothing to compare."""
+        if marks.size and (marks != mark(self.folder, part, number, content)).any():
+            raise ValueError("it is not the chunk that was written here")
 
 
 def _same(one: Records, other: Records) -> bool:

@@ -8,12 +8,13 @@ from contextlib import suppress
 from lostwax.shadows.place import Place
 
 FORMAT = "lostwax shadow store"
-VERSION = 1  # raised when the layout changes, or when the same words come to mean other models
+VERSION = 2  # raised when the layout changes, or when the same words come to mean other models
+UNMARKED = 1  # is read and filled as well: its chunks do not know their place
 SIGN = "zarr.json"
 
 
-def check(place: Place) -> None:
-    """Refuse a place that is neither a store nor empty."""
+def check(place: Place) -> int:
+    """The version of the store; a place that is neither a store nor empty is refused."""
     import zarr
 
     names = place.names()
@@ -24,18 +25,20 @@ def check(place: Place) -> None:
                 f"Store: {place.name} is not a shadow store: it holds {', '.join(foreign[:3])}. Nothing was changed. "
                 "Name a store, or a folder that is new or empty."
             )
-        return
+        return VERSION
     with place.reading(SIGN, SIGN):
         held = zarr.open_group(place.arrays, mode="r").attrs.asdict()
     if held.get("format") != FORMAT:
         raise ValueError(
             f"Store: {place.name} holds zarr data of another kind. Nothing was changed. Name a store, or a new folder."
         )
-    if held.get("version") != VERSION:
+    version = held.get("version")
+    if version != VERSION and version != UNMARKED:
         raise ValueError(
-            f"Store: {place.name} is of version {held.get('version')}, and this lostwax reads {VERSION}. Nothing was "
-            "changed. Upgrade lostwax, or name a new folder."
+            f"Store: {place.name} is of version {version}, and this lostwax reads {UNMARKED} and {VERSION}. Nothing "
+            "was changed. Upgrade lostwax, or name a new folder."
         )
+    return int(version)
 
 
 def put_up(place: Place) -> None:

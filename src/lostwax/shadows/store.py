@@ -11,9 +11,10 @@ from typing import Any, final
 
 from lostwax.shadows.game import Engine, Game
 from lostwax.shadows.identity import identity
+from lostwax.shadows.layout import MARKS
 from lostwax.shadows.place import Place
 from lostwax.shadows.shelf import Shelf
-from lostwax.shadows.sign import SIGN, check
+from lostwax.shadows.sign import SIGN, UNMARKED, check
 from lostwax.types import Cohort, Release
 from lostwax.types.fields import check_fields
 
@@ -38,8 +39,8 @@ class Store:
     def shelf(self, game: Game) -> Shelf:
         """The shelf of a game, be it empty; a place that holds something else is refused."""
         place = Place.at(self.where)
-        check(place)
-        return Shelf(place, game, identity(game), _chunk(game))
+        marks = MARKS if check(place) > UNMARKED else 0
+        return Shelf(place, game, identity(game), _chunk(game), marks)
 
     def simulate(
         self, game: Game, *, models: int, engine: Engine, announce: bool = True
@@ -85,7 +86,11 @@ def _differences(shelf: Shelf) -> list[str]:
 
     found = []
     for folder in sorted(shelf.place.names() - {SIGN}):
-        with suppress(Exception):  # another game's shelf: whatever is wrong with it is said when it is asked for
+        sign = f"{folder}/{SIGN}"
+        with (
+            suppress(Exception),
+            shelf.place.reading(sign, sign),
+        ):  # another game's shelf: whatever is wrong with it is said when it is asked for
             held: dict[str, Any] = zarr.open_group(shelf.place.arrays, path=folder, mode="r").attrs.asdict()
             found.append(_unlike(held["words"], shelf.words))
     return min(found, key=len, default=[])

@@ -8,6 +8,7 @@ import torch
 
 import lostwax as lw
 from attacks.weak_reconn.game import NET, QUICK, TRAINER, knowledge, victims
+from full_disk import no_file_over
 from lostwax.attacks.weak_reconn import training
 
 _, RELEASE = victims(5)
@@ -78,6 +79,47 @@ def test_a_training_that_was_cut_goes_on_as_if_it_had_not_been(tmp_path, monkeyp
     assert legs == [0, 3, 6, 9, 12, 12, 15, 18, 21, 24, 27]
     assert same(kept.prepare(knowledge(), seed=0), whole)  # it is over, and nothing is trained again
     assert len(legs) == 11
+
+
+def test_a_checkpoint_that_cannot_be_written_is_a_warning(tmp_path):
+    whole = QUICK.prepare(knowledge(), seed=0)
+    kept = replace(QUICK, checkpoint=tmp_path)
+    with no_file_over(20_000), pytest.warns(RuntimeWarning, match=r"state\.safetensors could not be.*Training goes on"):
+        trained = kept.prepare(knowledge(), seed=0)
+    assert same(trained, whole)
+    assert [path.name for path in tmp_path.iterdir()] == ["belongs_to.json"]
+    assert same(kept.prepare(knowledge(), seed=0), whole)
+
+
+def test_a_damaged_owner_is_named(tmp_path):
+    kept = replace(QUICK, checkpoint=tmp_path)
+    kept.prepare(knowledge(), seed=0)
+    (tmp_path / "belongs_to.json").write_text("{")
+    with pytest.raises(ValueError, match=r"belongs_to\.json is damaged .*Delete its folder"):
+        kept.prepare(knowledge(), seed=0)
+
+
+def test_a_save_on_a_full_disk_leaves_the_earlier_one(tmp_path):
+    trained = QUICK.prepare(knowledge(), seed=0)
+    with no_file_over(5_000), pytest.raises(OSError, match=r"save: .*reconstructor\.safetensors could not be written"):
+        trained.save(tmp_path / "none")
+    assert list((tmp_path / "none").iterdir()) == []
+    trained.save(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    with no_file_over(5_000), pytest.raises(OSError, match="could not be written"):
+        QUICK.prepare(knowledge(), seed=1).save(tmp_path)
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+
+
+def test_tensors_and_words_of_two_saves_are_noticed(tmp_path):
+    for seed in (0, 1):
+        QUICK.prepare(knowledge(), seed=seed).save(tmp_path / str(seed))
+    (tmp_path / "0" / "reconstructor.json").replace(tmp_path / "1" / "reconstructor.json")
+    with pytest.raises(ValueError, match=r"does not belong to the reconstructor\.safetensors beside it.*Save it again"):
+        QUICK.load(tmp_path / "1", knowledge())
+    (tmp_path / "1" / "reconstructor.json").write_text("{")
+    with pytest.raises(ValueError, match=r"WeakRecoNN.load: .*reconstructor\.json is damaged"):
+        QUICK.load(tmp_path / "1", knowledge())
 
 
 def test_a_checkpoint_of_another_training_is_left_alone(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lostwax import files
 from lostwax.tensor_files import read_tensors, write_tensors
 
 STATE, OWNER = "state.safetensors", "belongs_to.json"
@@ -23,9 +25,9 @@ class Checkpoint(NamedTuple):
     @classmethod
     def of(cls, folder: str | Path, owner: Mapping[str, str]) -> Checkpoint:
         """The checkpoint of this training, begun where the folder has none; an error where it is another's."""
-        ours = Path(folder)
+        ours = files.named("WeakRecoNN", folder)
         if (ours / OWNER).is_file():
-            theirs = json.loads((ours / OWNER).read_text(encoding="utf-8"))
+            theirs = _owner(ours / OWNER)
             differ = [name for name in {**theirs, **owner} if theirs.get(name) != owner.get(name)]
             if differ:
                 name = differ[0]
@@ -36,8 +38,8 @@ class Checkpoint(NamedTuple):
                     "delete that one."
                 )
         else:
-            ours.mkdir(parents=True, exist_ok=True)
-            (ours / OWNER).write_text(json.dumps(dict(owner), indent=1) + "\n", encoding="utf-8")
+            files.make_folder("WeakRecoNN", ours)
+            files.write(ours / OWNER, json.dumps(dict(owner), indent=1) + "\n", source="WeakRecoNN")
         return cls(ours)
 
     def read(self, device: torch.device) -> dict[str, Tensor] | None:
@@ -46,8 +48,26 @@ class Checkpoint(NamedTuple):
         return read_tensors("WeakRecoNN", path, str(device)) if path.is_file() else None
 
     def write(self, tensors: Mapping[str, Tensor]) -> None:
-        """All or nothing: a kill leaves what was there before."""
-        write_tensors(self.folder / STATE, tensors)
+        """All or nothing: a kill leaves what was there before; what cannot be written is a warning, and no more."""
+        try:
+            write_tensors(self.folder / STATE, tensors, source="WeakRecoNN")
+        except OSError as error:
+            warnings.warn(
+                f"{error} Training goes on without this checkpoint; the next one is tried in time.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+def _owner(path: Path) -> dict[str, str]:
+    """Whose checkpoint it is."""
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(
+            f"WeakRecoNN: {path} is damaged ({error}): whose checkpoint this is cannot be told. Delete its folder."
+        ) from error
+    return {str(name): str(value) for name, value in held.items()} if isinstance(held, dict) else {}
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
