@@ -18,6 +18,7 @@ from lostwax.audits.ceiling import ceiling_of, check_under
 from lostwax.audits.checks import check_alike, check_ranges, check_trainable, overlap_notes
 from lostwax.audits.choice import Played, Tried, before_attacks, try_all
 from lostwax.audits.clock import Clock
+from lostwax.audits.cost import Rate
 from lostwax.audits.judged import chosen, nearest_of_class, one_to_one
 from lostwax.audits.judging import Judging
 from lostwax.audits.neurons import neuron_shares
@@ -77,7 +78,13 @@ def audit_procedure(
         clock=clock,
     )
     tried = (
-        try_all(knowledge, table.play, games=len(cohort), clock=clock, rate=rate)
+        try_all(
+            knowledge,
+            table.play,
+            games=len(cohort),
+            clock=clock,
+            rate=rate or Rate.unknown(knowledge, table.release),
+        )
         if attack is None
         else Tried((table.play(attack),))
     )
