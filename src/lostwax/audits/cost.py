@@ -118,8 +118,8 @@ def _(attack: GradientInversion, knowledge: Knowledge, games: int, rate: Rate) -
 
 @predicted_seconds.register
 def _(attack: KernelRidge, knowledge: Knowledge, games: int, rate: Rate) -> float:
-    shadows, classes = attack.shadows or len(knowledge.prior), classes(knowledge)
-    return shadows * rate.training + classes * KERNEL_SOLVES * (shadows / classes) ** 3 / OPERATIONS
+    shadows, groups = attack.shadows or len(knowledge.prior), classes(knowledge)
+    return shadows * rate.training + groups * KERNEL_SOLVES * (shadows / groups) ** 3 / OPERATIONS
 
 
 @predicted_seconds.register
