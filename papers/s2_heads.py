@@ -27,7 +27,7 @@ from torch import Tensor, nn
 import lostwax as lw
 from lostwax.attacks.weak_reconn import TrainedOnHeads
 from lostwax.attacks.weak_reconn.readers import Reader
-from lostwax.audits.judged import nearest_of_class
+from lostwax.audits.judged import chosen, nearest_of_class, strangers
 from lostwax.decoders import Decoder
 from lostwax.metrics import Null, gaussian_roc, success_rate, true_positives, true_positives_by_class
 from lostwax.reports.results import Row
@@ -174,14 +174,24 @@ def score(reconstruct: TrainedOnHeads, game: Game, data: Data, options: argparse
     cohort = facts.threat.deal(data.secrets, options.games, seed=seed)
     guess = reconstruct(game.trainer(facts.net, cohort, seed=seed))
     shadows = Shadows(facts.net, game.trainer, facts.threat, data.prior, seed + 1)  # no draw is the victims'
-    judged = nearest_of_class(guess, cohort.own, reconstruct(gaussian_weights(shadows, options.games)))
+    untrained = reconstruct(gaussian_weights(shadows, options.games))
+    others = strangers(cohort.own, None)
+    chance = {Null.GAUSSIAN_WEIGHTS: beside(untrained.records, cohort.own)}
+    if bool((others >= 0).all()):
+        chance[Null.OTHER_SECRETS] = beside(guess.records, cohort.own[others.to(cohort.own.x.device)])
     print(f"  held-out prior records: {reconstruct.validation_error:.4f}", flush=True)
     return Played(
-        Pairs(judged.guess.records.x[:, 0].cpu(), judged.truth.x),
-        judged.guess.records.y[:, 0].cpu().numpy(),
-        {null: Pairs(*pairs) for null, pairs in judged.chance.items()},
+        beside(guess.records, cohort.own),
+        guess.records.y.flatten().cpu().numpy(),
+        chance,
         accuracies(game, data.secrets, seed=seed),
     )
+
+
+def beside(guesses: Records, secrets: Records) -> Pairs:
+    """Each guess beside the nearest secret of its class."""
+    found = nearest_of_class(guesses, secrets)
+    return Pairs(chosen(guesses, found.guess).x, chosen(secrets, found.secret).x)
 
 
 def accuracies(game: Game, records: Records, *, seed: int) -> NDArray[np.float64]:

@@ -75,5 +75,5 @@ def test_imports_only_from_rooms_above(path):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_a_file_is_one_thing(path):
-    assert len(path.read_text().splitlines()) <= 300
+    assert len(path.read_text().splitlines()) <= 500
     assert path.stem not in {"utils", "helpers", "common", "misc"}

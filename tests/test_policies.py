@@ -139,7 +139,8 @@ def test_a_threshold_too_small_hides_nothing():
     assert not audit.findings[0].rebuilt.all()
     breach = only(lw.Policy(max_rebuilt_share=0.05), audit)
     assert "150 of 150 records are rebuilt (error <= 0.05)" in str(breach)
-    assert only(lw.Policy(max_grade="not found"), audit).found == "recognisable"
+    assert audit.grade == "recognisable"
+    assert only(lw.Policy(max_grade="recognisable"), audit).found == "exact"
 
 
 def test_the_ceiling(blind):
@@ -214,10 +215,10 @@ def test_a_file(tmp_path):
         ("min_median_ratio_to_oracle = 0", ValueError, "Such a limit would pass everything"),
         ('max_grade = "exact"', ValueError, 'expected max_grade to be one of "limited by proof", "not found"'),
         ('max_grade = "undecided"', ValueError, "expected max_grade to be one of"),
-        ("threshold = 0", ValueError, "expected threshold to be a number > 0"),
+        ("threshold = 0", ValueError, "expected threshold to be a number >= 0.01"),
         ("threshold = 0.1", ValueError, "sets no limit, and would pass everything"),
         ("max_ceiling = nan", ValueError, "a share from 0 to below 1"),
-        ("min_median_ratio_to_oracle = -1", ValueError, "a number > 0"),
+        ("min_median_ratio_to_oracle = -1", ValueError, "a number >= 0.01"),
         ('max_ceiling = "5 %"', TypeError, "expected max_ceiling to be a number"),
         ("max_ceiling = true", TypeError, "expected max_ceiling to be a number"),
         ("", ValueError, "sets no limit, and would pass everything"),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lostwax.audits import Audit, Finding
 
 EXAMPLE = 'max_grade = "not found"'
+LEAST = 0.01  # of a threshold, and of a ratio of errors: less would pass nearly everything
 THRESHOLD = 0.05  # feature standard deviations: a record within is rebuilt, even if the audit's own threshold is less
 ALLOWED = tuple(grade for grade in Grade if grade not in (Grade.UNDECIDED, Grade.EXACT))  # as a limit
 
@@ -76,9 +77,9 @@ class Policy:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TypeError(f"Policy: expected {name} to be a number, got {value!r}.")
             share = name.startswith("max_")
-            if not (math.isfinite(value) and (0 <= value < 1 if share else value > 0)):
-                expected = "a share from 0 to below 1 (5 % is 0.05)" if share else "a number > 0"
-                passes = " Such a limit would pass everything." if value == (1 if share else 0) else ""
+            if not (math.isfinite(value) and (0 <= value < 1 if share else value >= LEAST)):
+                expected = "a share from 0 to below 1 (5 % is 0.05)" if share else f"a number >= {LEAST:g}"
+                passes = " Such a limit would pass everything." if (value == 1 if share else value < LEAST) else ""
                 raise ValueError(f"Policy: expected {name} to be {expected}, got {value}.{passes}")
         if not list(self._limits()):
             raise ValueError(f"Policy: it sets no limit, and would pass everything. Set one of {', '.join(names())}.")
@@ -171,6 +172,11 @@ def _check_independent(audit: Audit) -> None:
 
 def _grade(policy: Policy, audit: Audit, _: Finding) -> Measured:
     found = audit.conclusion
+    if found.grade is Grade.RECOGNISABLE and audit.chance is None:  # by an audit that asks for more digits, perhaps
+        within = max(int((line.errors[audit.criterion] <= policy.threshold).sum()) for line in audit.findings)
+        if within:
+            words = f"the grade is {found.grade}, and {within} records are rebuilt to within {policy.threshold:g}."
+            return Measured(str(Grade.EXACT), words)
     return Measured(str(found.grade), f"the grade is {found.grade}. {found.headline}")
 
 

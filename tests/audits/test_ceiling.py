@@ -243,13 +243,12 @@ def test_the_blind_guess_does_not_depend_on_the_order_of_the_prior():
 
 def test_secrets_of_one_training_set_stand_or_fall_together():
     """Three training sets of twenty secrets, one broken into: that is no twenty successes."""
-    scoring = Scoring.of(PRIOR.x.double(), 0.05)
     ceiling = lw.bound(noise_multiplier=1.0, sample_rate=1.0, steps=1, baseline=0.05)
     (finding,) = audit(games=60).findings
     finding = replace(finding, rebuilt=np.arange(60) < 20)
-    check_under(ceiling, (finding,), None, scoring, secrets=20)
+    check_under(ceiling, (finding,), secrets=20)
     with pytest.raises(RuntimeError, match="20 of 60 games won"):
-        check_under(lw.bound(noise_multiplier=9.0, sample_rate=1.0, steps=1, baseline=0.05), (finding,), None, scoring)
+        check_under(lw.bound(noise_multiplier=9.0, sample_rate=1.0, steps=1, baseline=0.05), (finding,))
 
 
 def test_victims_in_several_chunks_publish_their_steps_together():

@@ -23,6 +23,18 @@ CRITERION, MSE = "RMSE in feature standard deviations", "mean squared error"
 TUTORIAL = lw.Policy(max_grade="not found", max_rebuilt_share=0.05)
 
 
+def luck_of(errors, baseline, threshold, groups, chance):
+    """What a comparison with other secrets holds: own games won, by groups, beside these shares by luck."""
+    numbers = np.arange(len(errors)) if groups is None else groups
+    first = np.unique(numbers, return_index=True)[1]
+    return Luck(
+        games=len(first),
+        rebuilt=float((errors <= threshold)[first].sum()),
+        nearer=float((errors < baseline)[first].sum()),
+        **chance,
+    )
+
+
 def finding(name, errors, threshold, luck):
     errors = np.asarray(errors, dtype=float)
     n = len(errors)
@@ -43,7 +55,15 @@ def audit_of(*lines, baseline, kind="this procedure", metric=CRITERION, threshol
     baseline = np.asarray(baseline, dtype=float)
     n = len(baseline)
     names = ("as released", "as converged") if kind == "this model" else ("A", "B", "C")
-    found = tuple(finding(name, *line[:1], threshold, line[1]) for name, line in zip(names, lines, strict=False))
+    found = tuple(
+        finding(
+            name,
+            errors,
+            threshold,
+            None if chance is None else luck_of(errors, baseline, threshold, more.get("groups"), chance),
+        )
+        for name, (errors, chance) in zip(names, lines, strict=False)
+    )
     return Audit(
         **{
             "subject": "a model",
@@ -65,7 +85,7 @@ def audit_of(*lines, baseline, kind="this procedure", metric=CRITERION, threshol
     )
 
 
-CHANCE = Luck(rebuilt=0.001, rebuilt_closely=0.0001, nearer=0.05, farther=0.5)
+CHANCE = {"rebuilt_by_luck": 0.001, "closest": 1.0, "nearer_by_luck": 0.05, "farther": 0.5}
 FAR = np.full(100, 2.0)
 
 
@@ -73,13 +93,14 @@ FAR = np.full(100, 2.0)
     ("errors", "luck", "grade"),
     [
         (np.full(100, 1e-9), CHANCE, Grade.EXACT),
-        (np.where(np.arange(100) == 0, 1e-9, 3.0), CHANCE._replace(rebuilt_closely=1e-6), Grade.EXACT),  # one is enough
-        (np.where(np.arange(100) == 0, 0.04, 3.0), CHANCE._replace(rebuilt=0.01), Grade.NOT_FOUND),  # or luck
+        (np.where(np.arange(100) == 0, 1e-9, 3.0), CHANCE | {"closest": 1e-6}, Grade.EXACT),  # one is enough
+        (np.where(np.arange(100) == 0, 0.04, 3.0), CHANCE | {"closest": 0.02}, Grade.UNDECIDED),  # or luck?
+        (np.where(np.arange(100) == 0, 0.04, 3.0), CHANCE | {"rebuilt_by_luck": 0.01}, Grade.NOT_FOUND),  # luck
         (np.full(100, 0.5), CHANCE, Grade.RECOGNISABLE),
         (np.where(np.arange(100) < 5, 0.5, 3.0), CHANCE, Grade.NOT_FOUND),  # as many as luck gives
-        (np.full(100, 3.0), CHANCE._replace(farther=0.7), Grade.BETTER_THAN_CHANCE),
-        (np.full(100, 3.0), CHANCE._replace(farther=0.55), Grade.NOT_FOUND),
-        (np.full(100, np.inf), CHANCE, Grade.NOT_FOUND),
+        (np.full(100, 3.0), CHANCE | {"farther": 0.7}, Grade.BETTER_THAN_CHANCE),
+        (np.full(100, 3.0), CHANCE | {"farther": 0.55}, Grade.NOT_FOUND),
+        (np.full(100, np.inf), CHANCE, Grade.UNDECIDED),  # guesses that are no numbers show nothing
     ],
 )
 def test_a_line_is_graded_by_what_luck_would_give(errors, luck, grade):
@@ -101,7 +122,15 @@ def test_records_are_compared_one_by_one_not_by_their_number():
     errors = np.where(np.arange(120) < 83, 3.0, 1e-9)
     audit = audit_of((errors, CHANCE), baseline=np.where(had, 0.0, 2.0))
     assert audit.grade is Grade.EXACT
-    assert audit.conclusion.line.gained == 37
+    assert audit.conclusion.line.rebuilt == 37
+    assert audit.conclusion.headline == "Some records can be rebuilt from models trained this way."
+
+
+def test_a_row_that_others_have_too_is_still_given_away():
+    """Every record has a twin that the adversary knows: which one it is, only the model tells."""
+    audit = audit_of((np.full(100, 1e-9), CHANCE | {"rebuilt_by_luck": 0.05}), baseline=np.zeros(100))
+    assert audit.grade is Grade.EXACT
+    assert "For 100 of them the adversary has a record that is as close" in " ".join(audit.conclusion.sentences)
 
 
 def test_under_few_games_finding_nothing_is_undecided_but_a_leak_is_a_leak():
@@ -145,13 +174,15 @@ def test_a_certified_ceiling_limits_the_grade_and_is_stated_beside_what_was_foun
 
 
 shares = st.floats(0, 1)
-lucks = st.builds(
-    Luck,
-    rebuilt=st.sampled_from([0.0, 1e-3, 0.01, 0.2]),
-    rebuilt_closely=st.sampled_from([0.0, 1e-5, 1e-3]),
-    nearer=st.sampled_from([0.0, 0.02, 0.2, 0.6]),
-    farther=st.sampled_from([0.4, 0.5, 0.55, 0.7, 1.0]),
+lucks = st.fixed_dictionaries(
+    {
+        "rebuilt_by_luck": st.sampled_from([0.0, 1e-3, 0.01, 0.2]),
+        "closest": st.sampled_from([0.0, 1e-5, 1e-3, 0.03, 1.0]),
+        "nearer_by_luck": st.sampled_from([0.0, 0.02, 0.2, 0.6]),
+        "farther": st.sampled_from([0.4, 0.5, 0.55, 0.7, 1.0]),
+    }
 )
+SHARES = ("rebuilt_by_luck", "closest", "nearer_by_luck", "farther")
 sizes = st.sampled_from([0.0, 1e-12, 1e-4, 0.04, 0.06, 0.5, 1.5, 3.0, np.inf])
 
 
@@ -226,7 +257,10 @@ def test_the_same_shares_from_more_games_never_lower_a_leak(audit, times):
     if not audit.grade.leaks:
         return
     n = len(audit.games)
-    lines = [(np.tile(line.errors[CRITERION], times), line.luck) for line in audit.findings]
+    lines = [
+        (np.tile(line.errors[CRITERION], times), line.luck and {name: getattr(line.luck, name) for name in SHARES})
+        for line in audit.findings
+    ]
     groups = np.concatenate([(audit.games if audit.groups is None else audit.groups) + n * one for one in range(times)])
     more = audit_of(
         *lines,

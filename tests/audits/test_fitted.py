@@ -74,8 +74,8 @@ def test_images_are_scored_per_pixel_and_keep_their_shape(digits):
 def test_the_table_a_person_reads(digits, cancer):
     text = str(digits)
     assert "25 of 1797 games" in text
-    assert "accidental noise and no defence" in text
-    assert "(86.7-100.0)" in text  # a sample of games has an interval
+    assert "which is luck, not a defence" in text.replace("\n", " ")
+    assert "(86.3-100.0)" in text  # a sample of games has an interval
     assert "nearest known row" in text
     assert "all of 569 games" in str(cancer)
     assert "information-limited" in str(cancer)
@@ -133,7 +133,7 @@ def test_no_optimum_to_converge_to():
     assert not audit.findings[0].rebuilt.all()
     assert Verdict.SOLVER_LIMITED not in audit.verdicts  # nobody saw the optimum
     assert Verdict.UNDECIDED in audit.verdicts
-    assert "No optimum was reached, where more might be rebuilt: this audit cannot tell." in str(audit)
+    assert "Not answered: There is no line 'as converged'" in " ".join(str(audit).split())
     assert "undecided" in str(audit)
 
 
@@ -152,7 +152,7 @@ def test_a_solver_that_stopped_early_cannot_be_told_from_forgotten_weights():
     weight = np.random.default_rng(0).random(150) + 0.5
     model = LogisticRegression(max_iter=1_000, tol=1e-8).fit(X, y, sample_weight=weight)
     text = str(lw.audit(model, (X, y), games=20))
-    assert "or that it was fitted on other rows or weights than these" in text
+    assert "or the model was fitted on other rows or weights" in " ".join(text.split())
     assert "only that its solver stopped early" not in text
 
 
@@ -164,7 +164,8 @@ def test_twice_as_many_features_as_rows_give_half_of_a_row():
     assert not audit.findings[0].rebuilt.any()
     assert audit.beats_baselines(audit.findings[0]).mean() > 0.8
     assert set(audit.verdicts) == {Verdict.INFORMATION_LIMITED}
-    assert "None of 20 records could be rebuilt" in str(audit)
+    assert "None of 20 records come back" in str(audit)
+    assert audit.grade.leaks  # nearer than any guess made without the model
 
 
 def test_solver_that_ran_out_of_iterations_is_audited_all_the_same():
@@ -283,7 +284,7 @@ def test_of_two_candidates_the_nearer_counts_everywhere():
     audit = lw.audit(Ridge(fit_intercept=False).fit(X, y - y.mean()), (X, y - y.mean()))
     one_number(audit)
     assert audit.findings[0].rebuilt.all()
-    assert "Every record played for (442) can be rebuilt" in str(audit)
+    assert "Every record tried can be rebuilt from this model." in str(audit)
     (note,) = (note for note in audit.notes if "explain the weights alike" in note)
     likeliest = audit.guess.alternatives.x[:, 0]
     less_likely = int(((likeliest - audit.truth.x).abs().amax(1) > 1e-3).sum())

@@ -10,7 +10,7 @@ from torch import nn
 import lostwax as lw
 from audits.game import Publishes
 from lostwax.audits.judged import one_to_one
-from lostwax.audits.luck import Rules, Scores, luck
+from lostwax.audits.luck import Rules, Scores, luck, luck_of_strangers
 from lostwax.types import Guess, Records
 
 NOTHING = Records(torch.zeros(0, 3, dtype=torch.float64), torch.zeros(0, dtype=torch.long))
@@ -35,31 +35,50 @@ def test_the_shares_are_means_over_all_other_secrets():
     found = luck(rules(best), Records(guess[:, None], y), Records(truth[:, None], y), pool=NOTHING)
     error = np.array([[float((g - t).square().mean().sqrt()) for t in truth] for g in guess])  # (guess, truth)
     own = np.eye(12, dtype=bool)
-    assert found.rebuilt == pytest.approx(((error <= 0.5) & (best > 0.5)).mean())
-    assert found.nearer == pytest.approx((error < best).mean())
+    assert (found.games, found.rebuilt, found.nearer) == (12, (error[own] <= 0.5).sum(), (error[own] < best).sum())
+    assert found.rebuilt_by_luck == pytest.approx((error <= 0.5).mean())
+    assert found.nearer_by_luck == pytest.approx((error < best).mean())
     assert found.farther == pytest.approx((error > error[own][:, None])[~own].mean())
 
 
 def test_where_the_label_is_given_only_games_with_it_are_compared():
-    truth = torch.tensor([[0.0], [0.1], [5.0], [5.1]], dtype=torch.float64)
-    y = torch.tensor([[0], [0], [1], [1]])
-    guess = torch.tensor([[0.05], [0.05], [5.05], [5.05]], dtype=torch.float64)  # what the label alone tells
+    y = torch.arange(20)[:, None] % 2
+    truth = 5.0 * y + torch.rand(20, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    guess = (5.0 * y + 0.5).double()  # what the label alone tells
     games = Records(guess[:, None], y), Records(truth[:, None], y)
     pool = Records(torch.zeros(0, 1, dtype=torch.float64), torch.zeros(0, dtype=torch.long))
-    best = np.full(4, 1.0)
-    assert luck(rules(best), *games, pool=pool).farther > 0.8  # as if it owed something to its secret
+    best = np.full(20, 1.0)
+    assert luck(rules(best), *games, pool=pool).farther > 0.7  # as if it owed something to its secret
     given = luck(rules(best), *games, pool=pool, given=y)
-    assert given.farther == 0.5
-    assert given.nearer == 1.0
+    assert given.farther == pytest.approx(0.5)
+    assert (given.nearer, given.nearer_by_luck) == (20, 1.0)
+    alone = torch.arange(20)[:, None]  # a label for each game: nothing can be compared
+    assert luck(rules(best), *games, pool=pool, given=alone) is None
 
 
 def test_one_game_is_compared_with_what_the_adversary_has():
-    one = Records(torch.ones(1, 1, 3, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.long))
-    assert luck(rules(np.ones(1)), one, one, pool=NOTHING) is None
-    pool = Records(torch.tensor([[1.0, 1.0, 1.0], [9.0, 9.0, 9.0]], dtype=torch.float64), torch.zeros(2))
-    found = luck(rules(np.ones(1)), one, one, pool=pool)
-    assert found.rebuilt == pytest.approx(2 / 3)  # itself, and one of two by accident
-    assert found.rebuilt_closely == pytest.approx((1 / 100 + 1) / 3)
+    one = Records(torch.full((1, 1, 3), 1.001, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.long))
+    truth = Records(torch.ones(1, 1, 3, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.long))
+    assert luck(rules(np.ones(1)), one, truth, pool=NOTHING) is None
+    random = torch.Generator().manual_seed(0)
+    pool = Records(9 + torch.rand(99, 3, generator=random, dtype=torch.float64), torch.zeros(99))
+    found = luck(rules(np.ones(1)), one, truth, pool=pool)
+    nearest = float((pool.x - 1.001).square().mean(1).sqrt().min())
+    assert found.closest == pytest.approx(0.001 / nearest / 100)  # nearer by a factor than the nearest of 99 others
+    twin = Records(torch.cat([pool.x, truth.x[0]]), torch.zeros(100))
+    assert luck(rules(np.ones(1)), one, truth, pool=twin).closest == pytest.approx(2 / 101)
+
+
+def test_a_release_of_another_game_tells_what_hints_alone_are_worth():
+    truth = torch.arange(40.0, dtype=torch.float64).reshape(40, 1, 1)
+    y = torch.zeros(40, 1)
+    rule, games = rules(np.full(40, 0.2)), torch.arange(40)
+    secrets, exact, near = (Records(part, y) for part in (truth, truth + 1e-9, truth + 0.1))
+    same = luck_of_strangers(rule, exact, exact, secrets, games)
+    assert (same.rebuilt, same.rebuilt_by_luck, same.farther) == (40, 1.0, 0.5)
+    better = luck_of_strangers(rule, exact, Records(truth + 3, y), secrets, games)
+    assert (better.rebuilt, better.rebuilt_by_luck, better.farther) == (40, 0.5, 1.0)
+    assert luck_of_strangers(rule, near, exact, secrets, games).farther == 0.0
 
 
 @dataclass(frozen=True)

@@ -213,7 +213,7 @@ def alarms(problem, seeds):
 
 @pytest.mark.parametrize("problem", LEAKS, ids=lambda one: one.__name__)
 def test_no_leak_is_graded_not_found(problem):
-    grades = [check_leak(problem, seed) for seed in range(3)]
+    grades = [check_leak(problem, seed) for seed in range(1 if problem is rare_values else 3)]  # it trains nets
     assert any(leaks and grade is Grade.EXACT for leaks, grade in grades)
 
 

@@ -59,12 +59,32 @@ def test_all_but_the_records_comes_back(kind, request, tmp_path):
     assert again.to_json(tmp_path / "again.json").read_bytes() == (tmp_path / "audit.json").read_bytes()
 
 
-def test_a_file_from_before_some_attacks_were_told_apart(procedure, tmp_path):
+def test_a_file_of_the_schema_before(procedure, tmp_path):
+    """It has no grade and nothing about luck; candidates were named by the threshold."""
     path = procedure.to_json(tmp_path / "audit.json")
     plain = json.loads(path.read_text())
-    del plain["unanswered"]
+    for name in ("unanswered", "conclusion", "groups", "labels_given"):
+        del plain[name]
+    plain |= {"schema": 3, "threshold": 0.05}
+    for finding in plain["findings"]:
+        del finding["luck"]
+        finding["rebuilt"] = [True] * 20
     path.write_text(json.dumps(plain))
-    assert lw.Audit.from_json(path).unanswered == ()
+    audit = lw.Audit.from_json(path)
+    assert audit.unanswered == ()
+    assert (audit.threshold, audit.findings[0].rebuilt.any()) == (0.0, False)
+
+
+def test_a_conclusion_that_does_not_follow_from_the_numbers_is_refused(model, tmp_path):
+    path = model.to_json(tmp_path / "audit.json")
+    plain = json.loads(path.read_text())
+    path.write_text(json.dumps(plain | {"conclusion": {**plain["conclusion"], "grade": "not found"}}))
+    with pytest.raises(ValueError, match="the conclusion does not follow from the numbers"):
+        lw.Audit.from_json(path)
+    for name in ("metric", "criterion", "oracle"):
+        path.write_text(json.dumps(plain | {name: "nothing"}))
+        with pytest.raises(ValueError, match="was edited or damaged"):
+            lw.Audit.from_json(path)
 
 
 def test_what_is_estimated_is_the_same(procedure, tmp_path):

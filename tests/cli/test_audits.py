@@ -10,8 +10,8 @@ from lostwax.cli import audits, main
 TRAINED = """
 import torch
 import lostwax as lw
-x = torch.rand(60, 4, generator=torch.Generator().manual_seed(0))
-known, prior, secrets = lw.Records(x, torch.arange(60) % 2).split(20, 20, 20, seed=0)
+x = torch.rand(80, 4, generator=torch.Generator().manual_seed(0))
+known, prior, secrets = lw.Records(x, torch.arange(80) % 2).split(20, 20, 40, seed=0)
 torch.manual_seed(0)
 net = torch.nn.Linear(4, 2)
 trainer = lw.GD(lr=0.1, steps=3)
@@ -71,7 +71,7 @@ def test_nothing_is_run_before_folder_and_policy_are_good(recipe, capsys):
     [
         ("1 / 0", "ZeroDivisionError: division by zero"),
         (TRAINED.replace("trainer", "trianer"), "Does trianer mean trainer?"),
-        (TRAINED + "games = 1000", "audit: expected 1 <= games <= 20"),
+        (TRAINED + "games = 1000", "audit: expected 1 <= games <= 40"),
         (TRAINED.replace("Linear(4, 2)", "Linear(5, 2)"), "cannot take records of shape (4,)"),
         (TRAINED.replace("torch.nn.Linear(4, 2)", "Net()") + "\n", "NameError: name 'Net' is not defined"),
         (TRAINED + 'attack = lw.RecoNN(device="gpu")', "device='gpu' cannot be used here"),

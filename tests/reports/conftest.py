@@ -65,7 +65,7 @@ def all_diverged():
     released = audit.findings[0]
     errors = {name: np.full(120, np.inf) for name in released.errors}
     nulls = {null: np.full(120, np.inf) for null in released.null_errors}
-    luck = Luck(rebuilt=0.0, rebuilt_closely=0.0, nearer=0.0, farther=0.5)
+    luck = Luck(120, 0.0, 0.0, 1.0, 0.0, 0.0, 0.5)
     line = replace(released, errors=errors, null_errors=nulls, luck=luck)
     return replace(audit, findings=(line,), unanswered=("120 of 120 victims diverged.",))
 

@@ -67,7 +67,7 @@ def ceiling_of(
 
 
 def _over_matched(mechanism: Mechanism, kappa: float, k: int) -> Ceiling:
-    """Each secret has one of k guesses to itself (`judged.in_the_best_order`): gamma(k kappa).
+    """Each secret has one of k guesses to itself (`judged.one_to_one`): gamma(k kappa).
 
     Fix a secret, and all that was drawn but it. In training without it, the k guesses owe nothing to it, and one of
     them or more is right about it with a chance of k kappa at most, by the union bound. So in training with it the
@@ -95,16 +95,7 @@ def _over_any(mechanism: Mechanism, kappa: float, k: int) -> Ceiling:
     return min(by_one, together, key=lambda ceiling: ceiling.log_upper)
 
 
-def successes(finding: Finding, hints: Hints | None, scoring: Scoring) -> NDArray[np.bool_]:
-    """(games,) the right candidate named, which is more than one that looks alike; else the record rebuilt."""
-    if told.chance(hints) is None:
-        return finding.rebuilt
-    return np.asarray(finding.errors[scoring.criterion.name] == 0)
-
-
-def check_under(
-    ceiling: Ceiling | None, findings: tuple[Finding, ...], hints: Hints | None, scoring: Scoring, *, secrets: int = 1
-) -> None:
+def check_under(ceiling: Ceiling | None, findings: tuple[Finding, ...], *, secrets: int = 1) -> None:
     """Stop where an attack is above its ceiling by more than chance allows (three standard errors).
 
     The secrets of one training set may all be found, or none: chance is counted by training sets.
@@ -112,7 +103,7 @@ def check_under(
     if ceiling is None:
         return
     for finding in findings:
-        won, games = int(successes(finding, hints, scoring).sum()), len(finding.rebuilt)
+        won, games = int(finding.rebuilt.sum()), len(finding.rebuilt)
         if ceiling.broken_by(won // secrets, games // secrets):
             raise RuntimeError(
                 f"audit: {finding.name}: {won} of {games} games won, but no attack wins more than "

@@ -61,6 +61,7 @@ class Played(NamedTuple):
     seconds: float  # of guessing; preparing is not counted
     neurons: NeuronShares | None = None
     untrained: Guess | None = None  # what it makes of Gaussian weights, in a game of the weak adversary
+    strangers: Guess | None = None  # what it makes of other games' releases, where more is given than a class
 
     @property
     def name(self) -> str:

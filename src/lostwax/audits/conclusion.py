@@ -6,13 +6,14 @@ Print, page, file and gate read it and decide nothing themselves.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.special import bdtrc, ndtr
 
-from lostwax.audits.luck import SMALLER
 from lostwax.grades import Grade
+from lostwax.metrics.estimate import clopper_pearson
 from lostwax.numerals import SIGN, at_most, count, interval, percent
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 LEVEL = 0.01  # at most this share of audits of pure noise is graded above chance, over all their lines and tests
 FEW = 30  # independent games: fewer that find nothing leave the question open
 LARGE = 0.5  # of what guessing leaves to win: more is the picture of a leak, a ceiling below it is a limit
+DOUBTFUL = 0.05  # records that are rebuilt, and that luck gives with a smaller probability, leave the question open
 
 
 class Line(NamedTuple):
@@ -32,8 +34,9 @@ class Line(NamedTuple):
     name: str
     grade: Grade  # a leak only where chance is ruled out, else NOT_FOUND
     rebuilt: int  # games won
-    gained: int  # ... in which no guess made without the release is as good
+    had: int  # ... in which the adversary has a record anyway that is as close
     nearer: int  # games with a guess nearer than every baseline, rebuilt or not
+    doubt: float  # the probability that luck alone rebuilds as many or as closely
 
 
 class Conclusion(NamedTuple):
@@ -52,7 +55,7 @@ class Conclusion(NamedTuple):
 def conclude(audit: Audit) -> Conclusion:
     """The grade of the worst line, limited by a certified ceiling, or open where it cannot be told."""
     lines = _lines(audit)
-    worst = max(lines, key=lambda line: (line.grade.severity, line.gained, line.nearer))
+    worst = max(lines, key=lambda line: (line.grade.severity, line.rebuilt, line.nearer))
     reasons = _open(audit, worst)
     grade = worst.grade
     if grade is Grade.RECOGNISABLE and audit.chance is not None and _limits(audit.ceiling):
@@ -65,7 +68,8 @@ def conclude(audit: Audit) -> Conclusion:
 
 def _lines(audit: Audit) -> list[Line]:
     """Every line with its grade, by Holm's method: all tests of all lines together alarm on noise in a share LEVEL."""
-    tests = [(number, *test) for number, finding in enumerate(audit.findings) for test in _tests(audit, finding)]
+    by_line = [_tests(audit, finding) for finding in audit.findings]
+    tests = [(number, *test) for number, found in enumerate(by_line) for test in found.items()]
     tests.sort(key=lambda test: test[2])
     grades = [Grade.NOT_FOUND] * len(audit.findings)
     for place, (number, grade, chance) in enumerate(tests):
@@ -77,48 +81,45 @@ def _lines(audit: Audit) -> list[Line]:
         Line(
             finding.name,
             grade,
-            int(finding.rebuilt.sum()),
-            int((finding.rebuilt & ~had).sum()),
-            int(audit.beats_baselines(finding).sum()),
+            rebuilt=int(finding.rebuilt.sum()),
+            had=int((finding.rebuilt & had).sum()),
+            nearer=int(audit.beats_baselines(finding).sum()),
+            doubt=found.get(Grade.EXACT, 1.0),
         )
-        for finding, grade in zip(audit.findings, grades, strict=True)
+        for finding, grade, found in zip(audit.findings, grades, by_line, strict=True)
     ]
 
 
-def _tests(audit: Audit, finding: Finding) -> list[tuple[Grade, float]]:
+def _tests(audit: Audit, finding: Finding) -> dict[Grade, float]:
     """What would be a leak, and the probability of seeing as much by chance."""
-    victims, games = audit.victims, len(audit.games)
     if audit.chance is not None:
-        won = math.floor(int(finding.rebuilt.sum()) * victims / games + 1e-9)
-        low = audit.interval(int(finding.rebuilt.sum()))[0]
+        won = _by_victims(audit, finding.rebuilt)
+        low = clopper_pearson(won, audit.victims)[0]
         grade = Grade.RECOGNISABLE if low - audit.chance > LARGE * (1 - audit.chance) else Grade.BETTER_THAN_CHANCE
-        return [(grade, _at_least(won, victims, audit.chance))]
-    gained = finding.rebuilt & ~audit.had_anyway()
-    if finding.luck is None:  # nothing to compare with: a record rebuilt is taken at face value
-        return [(Grade.EXACT, 0.0 if gained.any() else 1.0)]
-    closely = gained & (finding.errors[audit.criterion] <= audit.threshold / SMALLER)
-    each = games / victims  # guesses per victim: one of them is right by chance with each times the probability
-    exact = [
-        _at_least(_victims_in(audit, won), victims, each * luck)
-        for won, luck in ((gained, finding.luck.rebuilt), (closely, finding.luck.rebuilt_closely))
-    ]
-    nearer = math.floor(int(audit.beats_baselines(finding).sum()) / each + 1e-9)
-    return [
-        (Grade.EXACT, min(1.0, 2 * min(exact))),
-        (Grade.RECOGNISABLE, _at_least(nearer, victims, finding.luck.nearer)),
-        # the mean of `victims` shares that are 1/2 on average by chance, whose variance is at most 1/4
-        (Grade.BETTER_THAN_CHANCE, float(ndtr((0.5 - finding.luck.farther) * 2 * math.sqrt(victims)))),
-    ]
+        return {grade: _at_least(won, audit.victims, audit.chance)}
+    luck = finding.luck
+    if luck is None:  # nothing to compare with: a record rebuilt is taken at face value
+        return {Grade.EXACT: 0.0 if (finding.rebuilt & ~audit.had_anyway()).any() else 1.0}
+    return {
+        Grade.EXACT: min(1.0, 2 * min(_at_least(luck.rebuilt, luck.games, luck.rebuilt_by_luck), luck.closest)),
+        Grade.RECOGNISABLE: _at_least(luck.nearer, luck.games, luck.nearer_by_luck),
+        # the mean of as many shares that are 1/2 on average by chance, whose variance is at most 1/4
+        Grade.BETTER_THAN_CHANCE: float(ndtr((0.5 - luck.farther) * 2 * math.sqrt(luck.games))),
+    }
 
 
-def _at_least(won: int, trials: int, chance: float) -> float:
+def _at_least(won: float, trials: int, chance: float) -> float:
     """P[a binomial number of trials is at least `won`]."""
-    return 1.0 if won == 0 else float(bdtrc(won - 1, trials, min(1.0, chance)))
+    whole = math.floor(won + 1e-9)
+    return 1.0 if whole == 0 else float(bdtrc(whole - 1, trials, min(1.0, chance)))
 
 
-def _victims_in(audit: Audit, won: NDArray[np.bool_]) -> int:
-    """How many independent victims are among the games won."""
-    return len(np.unique((audit.games if audit.groups is None else audit.groups)[won]))
+def _by_victims(audit: Audit, won: NDArray[np.bool_]) -> float:
+    """Games won, where those of one group count as one: the sum of each group's share."""
+    _, group, size = np.unique(
+        audit.games if audit.groups is None else audit.groups, return_inverse=True, return_counts=True
+    )
+    return float((won / size[group]).sum())
 
 
 def _limits(ceiling: Ceiling | None) -> bool:
@@ -130,20 +131,31 @@ def _limits(ceiling: Ceiling | None) -> bool:
 
 def _open(audit: Audit, worst: Line) -> tuple[str, ...]:
     """What stands in the way of an all-clear, each as a sentence; nothing once all records are rebuilt."""
-    if worst.rebuilt == len(audit.games):
+    if worst.grade is Grade.EXACT and worst.rebuilt == len(audit.games):
         return ()
     reasons = [f"Not answered: {why}" for why in audit.unanswered]
-    if not worst.grade.leaks and not audit.complete and audit.victims < FEW:
+    return (*reasons, *(() if worst.grade.leaks else _too_little(audit, worst)))
+
+
+def _too_little(audit: Audit, worst: Line) -> Iterator[str]:
+    """Why finding nothing says nothing."""
+    if not audit.complete and audit.victims < FEW:
         games = "1 game is" if audit.victims == 1 else f"{audit.victims} independent games are"
-        reasons.append(f"{games} too few to find nothing: run {FEW} or more.")
-    if (
-        not worst.grade.leaks
-        and audit.chance is None
-        and worst.nearer
-        and all(one.luck is None for one in audit.findings)
-    ):
-        reasons.append("There are no other secrets to compare with chance: run more games with different secrets.")
-    return tuple(reasons)
+        yield f"{games} too few to find nothing: run {FEW} or more."
+    if audit.chance is not None:
+        if audit.chance >= 1:
+            yield "Guessing among the candidates is always right: give more of them."
+        return
+    infinite = max(int(np.isinf(finding.errors[audit.criterion]).sum()) for finding in audit.findings)
+    if infinite:
+        yield f"{infinite} of {len(audit.games)} guesses are not finite numbers, and show nothing."
+    if worst.nearer and all(finding.luck is None for finding in audit.findings):
+        yield "There are no other secrets to compare with chance: run more games with different secrets."
+    if worst.doubt <= DOUBTFUL:
+        yield (
+            f"Luck alone rebuilds as many records with a probability of {percent(worst.doubt)}: run more games to "
+            "rule it out."
+        )
 
 
 class _Words(NamedTuple):
@@ -159,7 +171,8 @@ class _Words(NamedTuple):
         if grade is Grade.UNDECIDED:
             return "Undecided: this audit cannot tell whether records can be rebuilt."
         if grade is Grade.LIMITED:
-            return f"No attack can succeed in more than {at_most(_upper(audit))} of games; nothing was found."
+            limit = at_most(_upper(audit))
+            return f"In the long run no attack succeeds in more than {limit} of games; none was seen to beat guessing."
         if audit.chance is not None:
             return {
                 Grade.RECOGNISABLE: "Most secret records are picked out of the candidates.",
@@ -173,9 +186,7 @@ class _Words(NamedTuple):
             return f"{which} can be rebuilt from {self._what()}{self._where()}."
         return {
             Grade.RECOGNISABLE: f"Records can be recognised in what is rebuilt from {self._what()}{self._where()}.",
-            Grade.BETTER_THAN_CHANCE: f"No record is rebuilt, but {self._what()} give something of them away."
-            if self.audit.kind == "this procedure"
-            else "No record is rebuilt, but this model gives something of them away.",
+            Grade.BETTER_THAN_CHANCE: f"Guesses from {self._what()} are better than chance.",
             Grade.NOT_FOUND: f"{self._tried()} rebuilds {self._nothing()}.",
         }[grade]
 
@@ -189,20 +200,18 @@ class _Words(NamedTuple):
         return tuple(parts)
 
     def _rebuilt(self) -> str:
-        won, played, worst = self.worst.rebuilt, len(self.audit.games), self.worst
+        won, played = self.worst.rebuilt, len(self.audit.games)
         if played == 1:
             said = f"The one record tried {'comes' if won else 'does not come'} back{self._where()}"
         else:
             said = f"{_of(won, played)} records come back{self._where()}{self._share(won)}"
-        had = int(self.audit.had_anyway().sum())
-        without = f"a guess made without the model gets {count(had) if had else 'none'}"
-        if won and had:
-            without += (
-                f", so that {count(worst.gained)} of them {'is' if worst.gained == 1 else 'are'} owed to the model"
-            )
+        if not won:
+            return f"{said}."
         luck = self._finding().luck
-        chance = "" if luck is None or not won else f"; luck alone gives at most about {percent(luck.rebuilt)}"
-        return f"{said}; {without}{chance}."
+        chance = "" if luck is None else f"; luck alone gives at most about {percent(luck.rebuilt_by_luck)}"
+        if not self.worst.had:
+            return f"{said}{chance}."
+        return f"{said}{chance}. For {count(self.worst.had)} of them the adversary has a record that is as close."
 
     def _early(self) -> tuple[str, ...]:
         """That the model as it is hides records which its optimum gives away."""
@@ -230,7 +239,7 @@ class _Words(NamedTuple):
         )
         if finding.luck is None:
             return (f"{said}.",)
-        sentence = f"{said}; luck alone gives at most about {percent(finding.luck.nearer)}."
+        sentence = f"{said}; luck alone gives at most about {percent(finding.luck.nearer_by_luck)}."
         if self.worst.grade is not Grade.BETTER_THAN_CHANCE:
             return (sentence,)
         farther = f"{percent(finding.luck.farther)} of other secrets are farther from a guess than its own"

@@ -124,7 +124,7 @@ class _Played:
         self.rebuilt = scoring.rebuilt(scoring.errors(self.guess.records.x[:, 0], self.truth.x))
         self.bars: ErrorBars | None = error_bars(fitted, self.guess) if fitted.sums or fitted.model else None
 
-    def foretold(self, bar: Tensor) -> NDArray[np.float64]:
+    def in_criterion(self, bar: Tensor) -> NDArray[np.float64]:
         """An error bar in the metric that decides."""
         return self.scoring.criterion(bar, torch.zeros_like(bar)).numpy()
 
@@ -134,7 +134,7 @@ class _Played:
             return np.zeros_like(self.rebuilt)
         r, _ = leading_equation(self.fitted).factors(self.fitted.table, self.fitted.weight)
         own = replace(self.guess, confidence=r[self.games].norm(dim=1, keepdim=True))
-        return np.asarray(self.foretold(error_bars(self.fitted, own).floor) <= self.scoring.threshold)
+        return np.asarray(self.in_criterion(error_bars(self.fitted, own).floor) <= self.scoring.threshold)
 
     def finding(self, name: str, verdicts: tuple[Verdict, ...], baselines: Baselines) -> Finding:
         """This line of the audit."""
@@ -144,7 +144,7 @@ class _Played:
             self.truth,
             labels=self.fitted.table.y,
             seconds=self.seconds,
-            predicted=None if self.bars is None else self.foretold(self.bars.predicted),
+            predicted=None if self.bars is None else self.in_criterion(self.bars.predicted),
             verdicts=verdicts,
             stationarity=_stationarity(self.fitted),
             luck=self.scoring.leave_one_out_luck(

@@ -97,12 +97,9 @@ def strangers(secrets: Records, given: Tensor | None) -> Tensor:
 
 
 def groups_of(given: Tensor | None, games: int) -> list[Tensor]:
-    """The games in which the adversary is given the same, group by group; real numbers are alike within a fifth."""
+    """The games in which the adversary is given the same classes (m, k), in whatever order, group by group."""
     if given is None:
         return [torch.arange(games)]
-    keys = given.flatten(1).cpu()
-    if keys.is_floating_point():
-        fifths = max(1, min(5, games // 4))
-        keys = keys.mean(1).argsort().argsort().mul(fifths).div(games, rounding_mode="floor").unsqueeze(1)
+    keys = given.flatten(1).cpu().sort(1).values
     _, which = torch.unique(keys, dim=0, return_inverse=True)
     return [(which == number).nonzero().flatten() for number in range(int(which.max()) + 1)]

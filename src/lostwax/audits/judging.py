@@ -14,14 +14,16 @@ from torch import Tensor
 from lostwax.audits import told
 from lostwax.audits.audit import Finding
 from lostwax.audits.choice import Played
-from lostwax.audits.judged import Judge, Pairs, chosen, distinct_games, strangers
-from lostwax.audits.luck import Luck, Rules, Scores, luck
+from lostwax.audits.judged import Judge, Pairs, chosen, distinct_games, groups_of, strangers
+from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_strangers
 from lostwax.audits.scoring import Scoring
 from lostwax.metrics import Null
 from lostwax.types import Guess, Hints, Records
 
 BLIND, ORACLE = "blind guess (mean of the prior)", "nearest prior or known record"
-BLIND_OF_CLASS, FROM_PARTS = "blind guess (mean of its class)", "predicted from the given numbers"
+MOST_STRANGERS = 60  # games that are attacked once more, with another game's release
+BLIND_OF_CLASS, FROM_LABEL = "blind guess (mean of its class)", "blind guess (predicted from the label)"
+FROM_PARTS = "predicted from the given numbers"
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +54,7 @@ class Judging:
         )
         if told.chance(self.hints) is not None:  # chance is known among candidates
             return found
-        return replace(found, null_errors=self._nulls(played), luck=self._luck(played.guess.records))
+        return replace(found, null_errors=self._nulls(played), luck=self._luck(played))
 
     def groups(self, each: int) -> NDArray[np.int64]:
         """(games,) equal numbers for guesses from one release, and for games with the same secrets."""
@@ -62,8 +64,10 @@ class Judging:
         """Guesses (n, ...) for secrets that need no release, by name, the oracle last; each knows what is given."""
         if (likeliest := told.likeliest_candidate(self.hints)) is not None:
             return {"likeliest candidate": likeliest}  # it has the secret before it: the nearest record is no measure
-        if self._labels is None or truth.y.is_floating_point():
+        if self._labels is None:
             guesses = {BLIND: self.prior.x.double().cpu().mean(0).expand_as(truth.x)}
+        elif truth.y.is_floating_point():
+            guesses = {FROM_LABEL: told.predicted_from_label(self.prior, truth)}
         else:
             guesses = {BLIND_OF_CLASS: told.class_means(self.prior, truth.y)}
         if (unknown := told.unknown(self.hints)) is not None:
@@ -93,6 +97,8 @@ class Judging:
         errors = {}
         if played.untrained is not None:
             errors[Null.GAUSSIAN_WEIGHTS] = self._errors(played.untrained.records, self.secrets)
+        if played.strangers is not None:  # a guess is close to its own secret by what is given
+            return errors
         others = strangers(self.secrets, self._labels)
         games = (others >= 0).nonzero().flatten()
         if len(games) < 2 or (played.untrained is not None and len(games) < len(others)):
@@ -105,17 +111,43 @@ class Judging:
         pairs = self.judge(guesses, secrets)
         return self.scoring.scores(chosen(guesses, pairs.guess).x, chosen(secrets, pairs.secret).x).headline
 
-    def _luck(self, guesses: Records) -> Luck | None:
+    def _luck(self, played: Played) -> Luck | None:
         def without(games: Tensor) -> list[Scores]:
             some = self.secrets[games.to(self.secrets.x.device)]
             every = chosen(some, torch.arange(some.x.shape[1]).expand(len(games), -1))
             return [self.scoring.scores(guess, every.x) for guess in self.baselines(every).values()]
 
         rules = Rules(self.judge, self.scoring.scores, without, self.scoring.threshold)
-        found = luck(rules, guesses, self.secrets, pool=self.pool, given=self._labels)
-        if found is None or told.unknown(self.hints) is None:
-            return found
-        return found._replace(farther=0.5)  # what is given of a secret tells a guess from those for others
+        if played.strangers is None:
+            return luck(rules, played.guess.records, self.secrets, pool=self.pool, given=self._labels)
+        games = strangers_for(self.secrets)[0]
+        guesses, secrets = (one[games.to(one.x.device)] for one in (played.guess.records, self.secrets))
+        return luck_of_strangers(rules, guesses, played.strangers.records, secrets, games)
+
+
+def needs_strangers(hints: Hints | None) -> bool:
+    """Is so much given that a guess can be close to its secret by that alone, and few games are given the same?
+
+    Then luck is what the attack makes of another game's release with the same hints. Candidates have a chance that is
+    known.
+    """
+    if hints is None or hints.candidates is not None:
+        return False
+    if hints.parts is not None:
+        return True
+    if hints.labels is None:
+        return False
+    if hints.labels.is_floating_point():
+        return True
+    groups = groups_of(hints.labels, len(hints.labels))
+    return sum(len(group) for group in groups if len(group) >= FEWEST) < len(hints.labels) / 2
+
+
+def strangers_for(secrets: Records) -> tuple[Tensor, Tensor]:
+    """Some games, and for each another with other secrets, (b,) both."""
+    others = strangers(secrets, None)
+    games = (others >= 0).nonzero().flatten()[:MOST_STRANGERS]
+    return games, others[games]
 
 
 def one_by_one(guess: Guess, order: Tensor) -> Guess:

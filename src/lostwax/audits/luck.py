@@ -1,8 +1,8 @@
-"""What luck alone gives: each guess held against secrets that it owes nothing to."""
+"""What luck alone gives: guesses held against secrets that they owe nothing to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -14,22 +14,26 @@ from lostwax.audits.judged import Judge, distinct_games, groups_of
 from lostwax.seeds import generator
 from lostwax.types import Records
 
-MOST_GAMES = 300  # whose guesses are held against each other's secrets
-MOST_MATCHED = 60  # ... where the secrets of two games have to be matched first
-POOL_RECORDS = 100  # of the adversary's own records, which stand in for other secrets
-SMALLER = 100.0  # matches are also counted within a hundredth of the threshold
+MOST_PAIRS = 100_000  # of a guess and a secret that it owes nothing to
+MOST_MATCHED = 5_000  # ... where the secrets of a game have to be matched first
+FEWEST = 5  # games in which the same is given: fewer say nothing
+POOL_RECORDS = 200  # of the adversary's own, which stand in for other secrets
 
 
 class Luck(NamedTuple):
-    """The shares that guesses reach against the secrets of other games, their own counted among them.
+    """How guesses fare against their own secrets, beside what to expect if they owed nothing to them.
 
-    If a guess owed nothing to its own secret, that secret would be one like the others, and these shares would be what
-    to expect of it. They are at least 1 / (number of secrets compared): few games prove little.
+    A guess that owes nothing to its own secret meets it like any other: that secret is one among those compared. So
+    what is expected is the share of all secrets compared, the own one included, that a guess rebuilds or is nearer to;
+    it is never below one over their number, and few games prove little.
     """
 
-    rebuilt: float  # within the threshold, where no baseline is
-    rebuilt_closely: float  # within a hundredth of the threshold
-    nearer: float  # nearer than every baseline
+    games: int  # that were compared, each independent of the others
+    rebuilt: float  # of them, those with a secret rebuilt
+    rebuilt_by_luck: float  # the share expected
+    closest: float  # probability that luck alone brings any guess as close to its secret as the closest one is
+    nearer: float  # games with a guess nearer than every baseline (shares of games, where they have several guesses)
+    nearer_by_luck: float
     farther: float  # share of other secrets that are farther from the guess than its own: 1/2 by chance
 
 
@@ -49,86 +53,158 @@ class Rules(NamedTuple):
     threshold: float
 
 
+class _Won(NamedTuple):
+    """One round of comparisons: (games,) each."""
+
+    rebuilt: NDArray[np.float64]
+    nearer: NDArray[np.float64]
+    error: NDArray[np.float64]  # headline, mean over a game's guesses
+    closest: NDArray[np.float64]  # criterion, least of a game's guesses
+
+
 def luck(
     rules: Rules, guesses: Records, secrets: Records, *, pool: Records, given: Tensor | None = None, seed: int = 0
 ) -> Luck | None:
     """Hold the guesses (m, g, ...) of each game against the secrets (m, k, ...) of others; None where there are none.
 
-    Where something is `given` about the secrets, (m, ...), games are compared with those in which the same is given.
-    Records of the `pool`, which the adversary has, are further secrets to match by accident.
+    Where classes are `given`, (m, k), games are compared with those in which the same is given. Every round is a
+    permutation: each guess and each secret is used once, so that easy secrets and bold guesses cancel out. Records of
+    the `pool`, which the adversary has, are further secrets to match by accident.
     """
-    first = (distinct_games(secrets) == torch.arange(len(secrets.x))).nonzero().flatten()
-    k = secrets.x.shape[1]
-    some = generator(seed, "luck").permutation(len(first))[: MOST_GAMES if k == 1 else MOST_MATCHED]
-    games = first[torch.from_numpy(np.sort(some))]
+    games = torch.from_numpy(generator(seed, "luck").permutation(_first(secrets).numpy()))
     guesses, secrets = (Records(one.x.cpu()[games].double(), one.y.cpu()[games]) for one in (guesses, secrets))
-    without = rules.baselines(games)
-    best = np.minimum.reduce([one.headline for one in without]).reshape(-1, k)
-    had = np.logical_or.reduce([one.criterion <= rules.threshold for one in without]).reshape(-1, k)
-    alike = _some(pool, seed)
-    rows = [
-        _of_one(int(number), group, rules, guesses, secrets, best, had, alike)
-        for group in groups_of(None if given is None else given.cpu()[games], len(games))
-        for number in group
-    ]
-    found = np.array([row for row in rows if row is not None])
-    return Luck(*(float(mean) for mean in found.mean(0))) if len(found) else None
-
-
-def _of_one(
-    number: int,
-    group: Tensor,
-    rules: Rules,
-    guesses: Records,
-    secrets: Records,
-    best: NDArray[np.float64],
-    had: NDArray[np.bool_],
-    pool: Records,
-) -> tuple[float, ...] | None:
-    """One game's guesses against the secrets of its group, its own first, and against some records of the pool."""
-    held = torch.cat([torch.tensor([number]), group[group != number]])  # (b,)
-    ours = Records(*(part[number].expand(len(held), *part.shape[1:]) for part in (guesses.x, guesses.y)))
-    theirs = Records(secrets.x[held], secrets.y[held])
-    pairs = rules.judge(ours, theirs)  # (b, e)
-    line = torch.arange(len(held)).unsqueeze(1)
-    scores = rules.score(ours.x[line, pairs.guess].flatten(0, 1), theirs.x[line, pairs.secret].flatten(0, 1))
-    errors, criterion = (part.reshape(pairs.guess.shape) for part in scores)  # (b, e)
-    place = held.numpy()[:, None], pairs.secret.numpy()
-    rebuilt = ((criterion <= rules.threshold) & ~had[place]).mean(1)  # (b,)
-    closely = ((criterion <= rules.threshold / SMALLER) & ~had[place]).mean(1)
-    nearer = (errors < best[place]).mean(1)
-    if len(group) > 1:
-        total = np.nan_to_num(errors, posinf=1e300).mean(1)
-        farther = float(((total[1:] > total[0]) + (total[1:] == total[0]) / 2).mean())
-    else:
-        farther = 0.5
-    hits, close_hits = _accidents(Records(guesses.x[number], guesses.y[number]), pool, rules)
-    compared = len(held) + len(pool)
-    if compared == 1:
+    groups = groups_of(None if given is None else given.cpu()[games], len(games))
+    kept = [group for group in groups if given is None or len(group) >= FEWEST]
+    if not kept:
         return None
-    return (
-        float(rebuilt.sum() + hits) / compared,
-        # the own secret counts for less: the chance of a match shrinks with the radius, or faster
-        float(closely[1:].sum() + closely[0] / SMALLER + close_hits) / compared,
-        float(nearer.mean()),
-        farther,
+    some = torch.cat(kept)
+    table = _Table(rules, guesses, secrets, rules.baselines(games))
+    own = table.round(some, some)
+    rounds = [table.round(some, others) for others in _permutations(kept, secrets.x.shape[1])]
+    close = _closest(table, some, own, _some(pool, seed))
+    if not rounds and close is None:
+        return None
+    every = [own, *rounds]
+    farther = [np.sign(one.error - own.error) / 2 + 0.5 for one in rounds]
+    return Luck(
+        games=len(some),
+        rebuilt=float(own.rebuilt.sum()),
+        rebuilt_by_luck=float(np.mean([one.rebuilt.mean() for one in every])),
+        closest=1.0 if close is None else close,
+        nearer=float(own.nearer.sum()),
+        nearer_by_luck=float(np.mean([one.nearer.mean() for one in every])),
+        farther=float(np.mean(farther)) if farther else 0.5,
     )
 
 
-def _accidents(guesses: Records, pool: Records, rules: Rules) -> tuple[float, float]:
-    """How many records of the pool the guesses (g, ...) of one game match, and how many closely, mean over guesses."""
-    if len(pool) == 0:
-        return 0.0, 0.0
-    ours = Records(*(part.expand(len(pool), *part.shape) for part in (guesses.x, guesses.y)))
-    pairs = rules.judge(ours, Records(pool.x.unsqueeze(1), pool.y.unsqueeze(1)))  # (n, e)
-    line = torch.arange(len(pool)).unsqueeze(1)
-    theirs = pool.x.unsqueeze(1).expand(-1, pairs.guess.shape[1], *pool.x.shape[1:])
-    scores = rules.score(ours.x[line, pairs.guess].flatten(0, 1), theirs.flatten(0, 1))
-    criterion = scores.criterion.reshape(pairs.guess.shape)
-    hits, close_hits = (criterion <= limit for limit in (rules.threshold, rules.threshold / SMALLER))
-    return float(hits.mean(1).sum()), float(close_hits.mean(1).sum())
+def luck_of_strangers(rules: Rules, guesses: Records, strangers: Records, secrets: Records, games: Tensor) -> Luck:
+    """The guesses (m, g, ...) of these games beside what the attack makes of another game's release.
+
+    For games in which more is given than a class: `strangers` (m, g, ...) were given the same as the guesses, and a
+    release that owes nothing to the secret. Of the two either is as likely to be better, if the guess owes nothing too.
+    """
+    kept = _first(secrets)
+    ours, others, theirs = (
+        Records(one.x.cpu()[kept].double(), one.y.cpu()[kept]) for one in (guesses, strangers, secrets)
+    )
+    every, without = torch.arange(len(kept)), rules.baselines(games[kept])
+    own = _Table(rules, ours, theirs, without).round(every, every)
+    null = _Table(rules, others, theirs, without).round(every, every)
+    return Luck(
+        games=len(kept),
+        rebuilt=float(own.rebuilt.sum()),
+        rebuilt_by_luck=float((own.rebuilt.mean() + null.rebuilt.mean()) / 2),
+        closest=1.0,
+        nearer=float(own.nearer.sum()),
+        nearer_by_luck=float((own.nearer.mean() + null.nearer.mean()) / 2),
+        farther=float((np.sign(null.error - own.error) / 2 + 0.5).mean()),
+    )
 
 
-def _some(pool: Records, seed: int) -> Records:
-    rows = torch.from_numpy(generator(seed, "luck", "pool").permutation(len(pool))[:POOL_RECORDS])
-    return Records(pool.x.cpu()[rows].double(), pool.y.cpu()[rows])
+class _Table:
+    """Guesses and secrets of some games, and what each secret takes to be nearer than every baseline."""
+
+    def __init__(self, rules: Rules, guesses: Records, secrets: Records, without: list[Scores]) -> None:
+        self.rules, self.guesses, self.secrets = rules, guesses, secrets
+        self.best = np.minimum.reduce([one.headline for one in without]).reshape(secrets.x.shape[:2])  # (m, k)
+
+    def round(self, games: Tensor, others: Tensor) -> _Won:
+        """The guesses of `games` against the secrets of `others`, (b,) each."""
+        ours, theirs = (Records(one.x[at], one.y[at]) for one, at in ((self.guesses, games), (self.secrets, others)))
+        errors, criterion, place = self._scores(ours, theirs)
+        best = self.best[others.numpy()[:, None], place]
+        return _Won(
+            rebuilt=(criterion <= self.rules.threshold).any(1).astype(float),
+            nearer=(errors < best).mean(1),
+            error=np.nan_to_num(errors, posinf=1e300).mean(1),
+            closest=criterion.min(1),
+        )
+
+    def distances(self, game: int, records: Tensor) -> NDArray[np.float64]:
+        """(n,) criterion of the guesses of one game against other records (n, ...)."""
+        guesses = (self.guesses.x, self.guesses.y)
+        ours = Records(*(part[game].expand(len(records), *part.shape[1:]) for part in guesses))
+        theirs = Records(records.unsqueeze(1), torch.zeros(len(records), 1, dtype=self.secrets.y.dtype))
+        found: NDArray[np.float64] = self._scores(ours, theirs)[1].min(1)
+        return found
+
+    def _scores(
+        self, ours: Records, theirs: Records
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+        """Headline and criterion of every pair, and which secret it is about, (b, e) each."""
+        pairs = self.rules.judge(ours, theirs)  # (b, e)
+        line = torch.arange(len(ours.x)).unsqueeze(1)
+        found = self.rules.score(ours.x[line, pairs.guess].flatten(0, 1), theirs.x[line, pairs.secret].flatten(0, 1))
+        headline, criterion = (part.reshape(pairs.guess.shape) for part in found)
+        return headline, criterion, pairs.secret.numpy()
+
+
+def _permutations(groups: list[Tensor], secrets: int) -> Iterator[Tensor]:
+    """The games of all groups, each group turned by 1, 2, ... places: as many rounds as there is time for."""
+    games = sum(map(len, groups))
+    most = (MOST_PAIRS if secrets == 1 else MOST_MATCHED) // games
+    for turn in range(1, min(max(len(group) for group in groups), max(20 if secrets == 1 else 2, most) + 1)):
+        yield torch.cat([group.roll(-(1 + (turn - 1) % max(1, len(group) - 1))) for group in groups])
+
+
+def _closest(table: _Table, games: Tensor, own: _Won, pool: Tensor) -> float | None:
+    """P[luck brings some guess as close to its secret as the closest is], by Bonferroni over games; None: not known.
+
+    If a guess owes nothing to its secret, that one is the nearest of N + 1 with probability 1 / (N + 1); and closer by
+    a factor r than the nearest other with r / (N + 1) at most, for the chance of a match shrinks with the radius, or
+    faster. That does not hold for guesses made of values that other records have: those match exactly or not at all.
+    """
+    k = table.secrets.x.shape[1]
+    secrets, pool = table.secrets.x.flatten(0, 1), pool.to(table.secrets.x)
+    if len(secrets) // k + len(pool) < 2:
+        return None
+    rebuilt = np.flatnonzero(own.rebuilt)
+    if not len(rebuilt):
+        return 1.0
+    place = rebuilt[own.closest[rebuilt].argmin()]
+    game, error = int(games[place]), float(own.closest[place])
+    others = torch.cat([secrets[: game * k], secrets[(game + 1) * k :], pool])
+    distances = table.distances(game, others)
+    within = int((distances <= error).sum())
+    ratio = 1.0 if within else error / max(float(distances.min()), 1e-300)
+    if _made_of_values(table.guesses.x[game], others):
+        ratio = 1.0
+        if not within and len(torch.unique(others.flatten(1), dim=0)) == len(others):  # no two records are alike
+            ratio = 2 / len(others)
+    return min(1.0, len(games) * (1 + within) * ratio / (1 + len(others)))
+
+
+def _made_of_values(guesses: Tensor, records: Tensor) -> bool:
+    """Does a guess (g, ...) hold nothing but values that its numbers have in other records (n, ...), bit for bit?"""
+    known = (guesses.flatten(1).unsqueeze(1) == records.flatten(1)).any(1)  # (g, d)
+    return bool(known.all(1).any())
+
+
+def _first(secrets: Records) -> Tensor:
+    """The first game for each set of secrets."""
+    return (distinct_games(secrets) == torch.arange(len(secrets.x))).nonzero().flatten()
+
+
+def _some(pool: Records, seed: int) -> Tensor:
+    rows = generator(seed, "luck", "pool").permutation(len(pool))[:POOL_RECORDS]
+    return pool.x.cpu()[torch.from_numpy(rows)].double()

@@ -20,7 +20,7 @@ from lostwax.audits.choice import Played, Tried, before_attacks, try_all
 from lostwax.audits.clock import Clock
 from lostwax.audits.cost import Rate
 from lostwax.audits.judged import chosen, nearest_of_class, one_to_one
-from lostwax.audits.judging import Judging
+from lostwax.audits.judging import Judging, needs_strangers, strangers_for
 from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
 from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.audits.support import widened
@@ -105,7 +105,7 @@ def audit_procedure(
     if attack is not None:
         findings = (replace(findings[0], name="as released"),)
     ceiling = ceiling_of(trainer, hints, prior, scoring, secrets=k, matched=table.untrained is None)
-    check_under(ceiling, findings, hints, scoring, secrets=each)
+    check_under(ceiling, findings, secrets=each)
     baselines = judging.baselines(truth)
     return Audit(
         subject=f"{type(net).__name__} trained by {_in_words(trainer)}",
@@ -137,7 +137,7 @@ def audit_procedure(
             *_several(len(cohort), each),
             *overlaps,
         ),
-        unanswered=(*_diverged(table.release), *copies, *tried.unanswered),
+        unanswered=(*_diverged(table.release), *copies, *support.unanswered, *tried.unanswered),
         left_out=tried.left_out,
     )
 
@@ -168,6 +168,11 @@ class _Table:
         guess = reconstruct(self.release, self.hints)
         seconds = time.perf_counter() - start
         untrained = None if self.untrained is None else reconstruct(self.untrained, self.hints)
+        strangers = None
+        if self.hints is not None and needs_strangers(self.hints):
+            games, others = strangers_for(self.secrets)
+            if len(games):
+                strangers = reconstruct(self.release.chosen(others), self.hints[games])
         held = neuron_shares(
             attack,
             reconstruct,
@@ -179,7 +184,7 @@ class _Table:
             seed=self.seed,
             seconds=min(SECONDS, OF_TIME_LEFT * self.clock.left),
         )
-        return Played(attack, guess, seconds, held, untrained)
+        return Played(attack, guess, seconds, held, untrained, strangers)
 
 
 def _untrained(knowledge: Knowledge, games: int, seed: int) -> Release | None:

@@ -74,6 +74,11 @@ def from_plain(plain: Mapping[str, Any], source: str) -> Audit:
                 f"{source}: {name} holds {len(column)} numbers for {len(games)} games. The file was edited or damaged: "
                 "write it anew with Audit.to_json."
             )
+    for metric in (plain["metric"], plain["criterion"]):
+        if any(metric not in errors for errors in (*_all_errors(plain), *plain["baselines"].values())):
+            raise ValueError(f"{source}: not every line has errors by {metric!r:.60}. The file was edited or damaged.")
+    if plain["oracle"] not in plain["baselines"]:
+        raise ValueError(f"{source}: the oracle is none of the baselines. The file was edited or damaged.")
     for finding in plain["findings"]:
         errors = _array(finding["errors"].get(plain["criterion"], ()))
         if finding["rebuilt"] != (errors <= plain["threshold"]).tolist():
@@ -86,7 +91,7 @@ def from_plain(plain: Mapping[str, Any], source: str) -> Audit:
                 f"{source}: {finding['name']} / neurons does not hold a number for each neuron, in three of the games. "
                 "The file was edited or damaged: write it anew with Audit.to_json."
             )
-    return Audit(
+    audit = Audit(
         **{name: plain[name] for name in HEAD},
         games=games,
         truth=_no_records(len(games)),
@@ -102,6 +107,12 @@ def from_plain(plain: Mapping[str, Any], source: str) -> Audit:
         ceiling=None if plain["ceiling"] is None else _ceiling(plain["ceiling"]),
         groups=None if plain["groups"] is None else np.array(plain["groups"], dtype=np.int64),
     )
+    if plain["conclusion"] is not None and plain["conclusion"] != _plain_conclusion(audit):
+        raise ValueError(
+            f"{source}: the conclusion does not follow from the numbers. The file was edited, or written by another "
+            "version of lostwax: run the audit again."
+        )
+    return audit
 
 
 def _plain_conclusion(audit: Audit) -> dict[str, Any]:
@@ -115,12 +126,16 @@ def _plain_conclusion(audit: Audit) -> dict[str, Any]:
     }
 
 
+def _all_errors(plain: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [finding["errors"] for finding in plain["findings"]]
+
+
 def _upgraded(plain: dict[str, Any]) -> dict[str, Any]:
     """A file of the schema before as one of today's: candidates are named or not, whatever the threshold was."""
     if plain["schema"] != BEFORE:
         return plain
     new = {**plain, "schema": SCHEMA, "groups": None, "labels_given": False}
-    new["conclusion"] = {"grade": "undecided", "line": "", "headline": "", "sentences": [], "open": []}
+    new["conclusion"] = None
     if isinstance(plain.get("chance"), int | float) and isinstance(plain.get("findings"), list):
         new["threshold"] = 0
         new["findings"] = [_named_or_not(finding, plain.get("criterion")) for finding in plain["findings"]]
@@ -227,7 +242,7 @@ def _plain_neurons(held: NeuronShares) -> dict[str, Any]:
 
 
 def _fits(plain: Mapping[str, Any], games: int) -> bool:
-    """Is there a list a place, and a number a row in each?"""
+    """Is there a list per place, and a number per row in each?"""
     tables, rows = (plain["shares"], plain["standard_errors"]), len(plain["rows"])
     whole = all(len(table) == len(plain["places"]) and {rows} == {len(row) for row in table} for table in tables)
     return whole and max(plain["places"]) < games

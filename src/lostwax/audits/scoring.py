@@ -45,12 +45,12 @@ class Scoring:
     ) -> Scoring:
         """Tables are scored in deviations of each feature, images (and other shapes) per pixel.
 
-        A population `with_secrets` in it tells which features are the same for all: everybody can write those down,
-        and a guess that is off there hides nothing; of another, features that are constant have the spread that
-        `secrets` give them. Numbers that the adversary is given count in no error. A threshold of 0 asks for the very
-        record, in constant features too.
+        A population `with_secrets` in it, or `secrets` beside it, tell which features are the same for all: everybody
+        can write those down, and a guess that is off there hides nothing. A feature that only secrets vary in has the
+        spread that they give it. Numbers that the adversary is given count in no error. A threshold of 0 asks for the
+        very record, in constant features too.
         """
-        exact = math.inf if with_secrets else 0.0 if threshold == 0 else SpreadRMSE.exact
+        exact = 0.0 if threshold == 0 else math.inf if with_secrets or secrets is not None else SpreadRMSE.exact
         mask = None if unknown is None else unknown.flatten()
         deviation = _deviation(population.flatten(1))
         if secrets is not None:
@@ -80,7 +80,7 @@ class Scoring:
         )
 
     def errors(self, guess: Tensor, truth: Tensor) -> dict[str, NDArray[np.float64]]:
-        """Every metric of every game, by name; of two with one name the later."""
+        """Every metric of every game, by name."""
         ours, theirs = self._sought(guess), self._sought(truth)
         errors = {metric.name: _numbers(metric, metric(ours, theirs)) for metric in (self.criterion, MSE())}
         for metric in self.more:
@@ -120,7 +120,7 @@ class Scoring:
         offered = guess.records if guess.alternatives is None else guess.alternatives
         x = offered.x.double().cpu().reshape(len(truth), -1, *truth.x.shape[1:])  # (games, candidates, ...)
         secrets = Records(truth.x.unsqueeze(1), truth.y.unsqueeze(1))
-        given = secrets.y if label_given else None
+        given = secrets.y if label_given and not secrets.y.is_floating_point() else None
         return luck(rules, Records(x, offered.y), secrets, pool=pool.without(truth), given=given)
 
     def _nearest_candidate(self, guesses: Records, secrets: Records) -> Pairs:
@@ -152,14 +152,15 @@ def all_metrics(prior: Tensor, asked: Sequence[Metric], *, whole: bool = True) -
     one = prior[:1].cpu().double()
     for metric in asked:
         metric(one, one)
-    names = [metric.name for metric in asked]
+    ours = (MAE(), *(pixel_metrics(prior) if whole else ()))
+    names = [metric.name for metric in (*asked, *ours)] + [MSE().name, SpreadRMSE.name]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(
-                f'audit: {names.count(name)} of metrics are called "{name}". Give them names of their own: '
+                f'audit: {names.count(name)} metrics are called "{name}". Give yours another name: '
                 'dataclasses.replace(metric, name="...").'
             )
-    return (MAE(), *(pixel_metrics(prior) if whole else ()), *asked)
+    return (*ours, *asked)
 
 
 def label_errors(guess: Tensor, truth: Tensor, population: Tensor) -> NDArray[np.float64] | None:

@@ -19,6 +19,7 @@ class Support(NamedTuple):
 
     prior: Records
     notes: tuple[str, ...] = ()
+    unanswered: tuple[str, ...] = ()
 
 
 def widened(prior: Records, secrets: Records) -> Support:
@@ -29,7 +30,7 @@ def widened(prior: Records, secrets: Records) -> Support:
     such values would find them, so that an attack which cannot would prove nothing.
     """
     if prior.features is not None:
-        return Support(prior, _cannot(prior, secrets))
+        return Support(prior, unanswered=_cannot(prior, secrets))
     x, theirs = prior.x.flatten(1), secrets.x.flatten(1).to(prior.x)
     low, high = x.amin(0), x.amax(0)  # (d,)
     lowest, highest = theirs.amin(0), theirs.amax(0)

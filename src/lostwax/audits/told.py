@@ -78,18 +78,29 @@ def class_means(prior: Records, labels: Tensor) -> Tensor:
 
 def predicted_from_parts(truth: Tensor, prior: Tensor, unknown: Tensor) -> Tensor:
     """(n, ...) the given numbers of the secrets, and the others as ridge regression on the prior predicts them."""
-    mask, rows = unknown.flatten(), prior.flatten(1)[:MOST_ROWS].double()
-    wanted = truth.flatten(1).double()
-    given, sought = rows[:, ~mask], rows[:, mask]
+    mask, rows, wanted = unknown.flatten(), prior.flatten(1).double(), truth.flatten(1).double()
+    filled = wanted.clone()
+    filled[:, mask] = _regressed(rows[:, ~mask], rows[:, mask], wanted[:, ~mask])
+    return filled.reshape(truth.shape)
+
+
+def predicted_from_label(prior: Records, truth: Records) -> Tensor:
+    """(n, ...) the records that ridge regression on the prior predicts from real-valued labels."""
+    given, asked = (part.y.double().cpu().reshape(len(part), -1) for part in (prior, truth))
+    return _regressed(given, prior.x.double().cpu().flatten(1), asked).reshape(truth.x.shape)
+
+
+def _regressed(given: Tensor, sought: Tensor, asked: Tensor) -> Tensor:
+    """(n, v) what rows of `given` (N, u) and `sought` (N, v) predict for `asked` (n, u)."""
+    given, sought = given[:MOST_ROWS], sought[:MOST_ROWS]
     centre, target = given.mean(0), sought.mean(0)
     scale = (given - centre).square().mean(0).sqrt()
     scale = torch.where(scale > 0, scale, 1.0)
-    features = (given - centre) / scale  # (n, u)
-    gram = features.mT @ features / len(rows) + RIDGE * torch.eye(features.shape[1], dtype=features.dtype)
-    weights = torch.linalg.solve(gram, features.mT @ (sought - target) / len(rows))  # (u, v)
-    filled = wanted.clone()
-    filled[:, mask] = target + ((wanted[:, ~mask] - centre) / scale) @ weights
-    return filled.reshape(truth.shape)
+    features = (given - centre) / scale  # (N, u)
+    gram = features.mT @ features / len(given) + RIDGE * torch.eye(features.shape[1], dtype=features.dtype)
+    weights = torch.linalg.solve(gram, features.mT @ (sought - target) / len(given))  # (u, v)
+    predicted: Tensor = target + ((asked - centre) / scale) @ weights
+    return predicted
 
 
 def _share(parts: Tensor) -> str:

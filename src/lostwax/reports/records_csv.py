@@ -26,7 +26,7 @@ def as_csv(audit: Audit, *, records: bool) -> str:
         "label right",
         "confidence",
         "certified",
-        "foretold error",
+        "predicted error",
     ]
     header += ["label", "guessed label"] if records else []
     text = io.StringIO()

@@ -100,9 +100,9 @@ def _facts(audit: Audit) -> tuple[Fact, ...]:
 
 def _rebuilt(audit: Audit, line: Line) -> tuple[Fact, ...]:
     """The worst line, and the model as released where that is another."""
-    had, played = int(audit.had_anyway().sum()), count(len(audit.games))
-    without = f"{count(had) if had else 'none'} without the model"
-    detail = f"{count(line.rebuilt)} of {played}{_sure(audit, line.rebuilt)}; {without}"
+    luck, played = audit.finding(line.name).luck, count(len(audit.games))
+    chance = "" if luck is None else f"; luck alone gives at most about {percent(luck.rebuilt_by_luck)}"
+    detail = f"{count(line.rebuilt)} of {played}{_sure(audit, line.rebuilt)}{chance}"
     released = audit.findings[0]
     if line.name == released.name or audit.kind == "this procedure":
         return (Fact(_share(audit, line.rebuilt), "rebuilt", detail),)
@@ -115,7 +115,7 @@ def _rebuilt(audit: Audit, line: Line) -> tuple[Fact, ...]:
 
 def _nearer(audit: Audit, line: Line) -> Fact:
     luck = audit.finding(line.name).luck
-    chance = "" if luck is None else f"; luck alone gives at most about {percent(luck.nearer)}"
+    chance = "" if luck is None else f"; luck alone gives at most about {percent(luck.nearer_by_luck)}"
     detail = f"than the {' and the '.join(audit.baselines)}{_sure(audit, line.nearer)}{chance}"
     return Fact(_share(audit, line.nearer), "nearer than any guess", detail)
 

@@ -67,7 +67,7 @@ class Step:
     gradient: Mapping[str, Tensor]  # (m, ...)
     sampled: Tensor | None = None  # (m, n - k) which shared records the step's batch holds, where that is published
 
-    def __getitem__(self, models: slice) -> Step:
+    def __getitem__(self, models: slice | Tensor) -> Step:
         """The same step of some of the models."""
         return Step(
             self.number,
@@ -100,6 +100,17 @@ class Release:
                 yield Step(each[0].number, params, gradient, _cat(drawn) if drawn else None)
 
         return cls(_join([part.params for part in parts]), steps if len(histories) == len(parts) else None)
+
+    def chosen(self, models: Tensor) -> Release:
+        """The releases of some of the models, with their steps where these are published."""
+        history = self.steps
+
+        def steps() -> Iterator[Step]:
+            for step in history() if history is not None else ():
+                yield step[models]
+
+        params = {name: value[models.to(value.device)] for name, value in self.params.items()}
+        return Release(params, None if history is None else steps)
 
     def __len__(self) -> int:
         return int(next(iter(self.params.values())).shape[0])

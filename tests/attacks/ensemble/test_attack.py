@@ -244,21 +244,22 @@ def test_objections_and_bad_settings():
         ATTACK.prepare(replace(GAME, trainer=replace(GD, lr=1e30)), seed=0)
 
 
-HARDER = {  # nets, training, members: with few members, or many kinks, clouds often close beside the record
-    "few members": ((6,), 40, GD, 40, 1),
-    "small": ((6,), 40, GD, 120, 1),
-    "deep": ((10, 10), 100, replace(GD, steps=100), 120, 3),
-}
+HARDER = (  # widths, known, training, members, seed: with few members or many kinks, clouds close beside the record
+    ((6,), 40, GD, 40, 21),
+    ((8, 8), 80, replace(GD, steps=80), 120, 23),
+    ((10, 10), 100, replace(GD, steps=100), 90, 24),
+)
 
 
-def test_errors_are_seldom_beyond_three_times_the_expected_one():
-    """On fresh problems with kinks, and victims of records that are in no ensemble: at most one in five, none far."""
+@pytest.mark.parametrize("problems", [HARDER[:1], pytest.param(HARDER, marks=pytest.mark.slow)], ids=["one", "all"])
+def test_errors_are_seldom_beyond_three_times_the_expected_one(problems):
+    """At most one in five, and none far: on problems with kinks that no constant of the attack was chosen on."""
     ratios = []
-    for widths, known, trainer, members, seed in HARDER.values():
-        ours, prior, secrets = DIGITS[DIGITS.y < 3].split(known, 400, 6, seed=seed)
+    for widths, known, trainer, members, seed in problems:
+        ours, prior, secrets = DIGITS[DIGITS.y >= 6].split(known, 400, 8, seed=seed)
         net, threat = lw.nets.mlp(64, *widths, 10, activation=nn.ReLU), lw.Informed(ours)
         attack = lw.Ensemble(members=members, rounds=6, restarts=0)
-        reconstruct = attack.prepare(Knowledge(net, trainer, threat, lw.Weights(), prior), seed=0)
+        reconstruct = attack.prepare(Knowledge(net, trainer, threat, lw.Weights(), prior), seed=11)
         cohort = threat.deal(secrets, len(secrets), seed=5)
         found = reconstruct.invert(trainer(net, cohort, seed=5), Hints(labels=cohort.own.y))
         truth = cohort.own.x[:, 0].flatten(1).double()

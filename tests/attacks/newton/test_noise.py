@@ -51,11 +51,15 @@ SMALL = lw.nets.mlp(64, 12, 10, activation=nn.Tanh)
 CASES = {
     "layers alike": (SMALL, 1.0, (WeightNoise(1e-3), WeightNoise(3e-2), Quantised(8)), DIGITS),
     "large outputs": (lw.nets.mlp(64, 12, 10), 10.0, (WeightNoise(1e-3), WeightNoise(3e-2), Quantised(8)), DIGITS),
-    "few and large outputs": (lw.nets.mlp(64, 40, 2), 100.0, (WeightNoise(1e-4), WeightNoise(1e-2)), ZEROS_AND_ONES),
 }
+FEW_OUTPUTS = (lw.nets.mlp(64, 40, 2), 100.0, (WeightNoise(1e-4), WeightNoise(1e-2)), ZEROS_AND_ONES)
 
 
-@pytest.mark.parametrize(("net", "times", "noises", "parts"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    ("net", "times", "noises", "parts"),
+    [*CASES.values(), pytest.param(*FEW_OUTPUTS, marks=pytest.mark.slow)],
+    ids=[*CASES, "few and large outputs"],
+)
 def test_errors_of_certified_records_are_as_predicted(net, times, noises, parts):
     """By the promise: an expected squared error of at most a hundredth of a blind guess's, as predicted for each."""
     ratios = []

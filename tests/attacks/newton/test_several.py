@@ -54,7 +54,8 @@ def test_products_look_for_two_records_as_well():
     net, threat = lw.nets.mlp(64, 8, 10), lw.Informed(known, secrets=2)
     cohort = threat.deal(secrets, 1, seed=0)
     inverter = Newton(bank=100, products=28).prepare(Knowledge(net, SHORT, threat, lw.Weights(), prior), seed=0)
-    guess = one_by_one(inverter(SHORT(net, cohort, seed=0), Hints(labels=cohort.own.y)), cohort.own)
+    guess = inverter(SHORT(net, cohort, seed=0), Hints(labels=cohort.own.y))
+    guess = one_by_one(guess, one_to_one(guess.records, cohort.own).guess)
     blind = (prior.x.mean(0) - cohort.own.x[0]).square().mean()
     assert (guess.records.x[:, 0] - cohort.own.x[0]).square().mean() < blind / 2
 

@@ -87,12 +87,13 @@ def test_in_an_audit_the_baselines_know_as_much():
         secrets=SECRETS[:30],
     )
     assert "and 32 of the 64 numbers of each secret" in audit.threat
-    assert any("the baselines have those right too" in note for note in audit.notes)
+    assert any("are given to the adversary: errors are over the others" in note for note in audit.notes)
+    assert "predicted from the given numbers" in audit.baselines
     truth = audit.truth.x[..., ~LEFT]  # (games, 32)
     pool = torch.cat([PRIOR.x, KNOWN.x])[..., ~LEFT].double()
     for name, guess in (
         ("blind guess (mean of the prior)", PRIOR.x.double().mean(0)[~LEFT]),
         (audit.oracle, pool[torch.cdist(truth, pool).argmin(1)]),
     ):
-        expected = (guess - truth).square().sum(1) / 64
+        expected = (guess - truth).square().mean(1)
         torch.testing.assert_close(torch.from_numpy(audit.baselines[name][audit.metric]), expected)
