@@ -15,6 +15,8 @@ ROOMS = [
     "provenance",
     "numerals",
     "grades",
+    "exits",
+    "deadlines",
     "seeds",
     "philox",
     "losses",

@@ -6,6 +6,7 @@ import sys
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from lostwax.exits import exits_refused
 from lostwax.types.fields import shown
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def _one_argument_of_data(verb: Callable[P, R]) -> Callable[P, R]:
                 "audit: device is no argument. All is computed where the records lie: pass known, prior and secrets as "
                 "records.to('cuda'); attacks that learn have a device of their own, lw.RecoNN(device='cuda')."
             )
-        return verb(*positional, **named)
+        with exits_refused("audit: the code that was called"):
+            return verb(*positional, **named)
 
     return called
 

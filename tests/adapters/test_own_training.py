@@ -1,4 +1,5 @@
 import random
+import sys
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
+from lostwax.exits import ExitedError
 from lostwax.types import Cohort, Records
 
 STEPS, LR = 15, 0.3
@@ -150,3 +152,41 @@ def test_what_it_cannot_do(cohort):
         lw.OwnTraining(noisy_start)
     with pytest.raises(ValueError, match="does not show its steps"):
         lw.OwnTraining(by_torch).transcript(NET, cohort, seed=0)
+
+
+def leaves(net, x, y, seed):
+    sys.exit(0)
+
+
+def test_a_function_that_exits_is_an_error_with_its_line(cohort, parts):
+    words = r"the function, for model 0, ended the program: sys.exit\(0\) in .*test_own_training.py, line \d+\."
+    with pytest.raises(ExitedError, match=words):
+        lw.OwnTraining(leaves)(NET, cohort, seed=0)
+    known, prior, secrets = parts
+    for attack in (None, lw.RecoNN(epochs=1)):
+        with pytest.raises(ExitedError, match=words):
+            lw.audit(
+                NET,
+                trainer=lw.OwnTraining(leaves),
+                threat=lw.Informed(known),
+                prior=prior,
+                secrets=secrets,
+                attack=attack,
+            )
+
+
+def test_an_exit_in_any_other_code_of_the_user_s_is_one_too(parts):
+    class Leaves(lw.RecoNN):
+        def prepare(self, knowledge, *, seed):
+            raise SystemExit("goodbye")
+
+    known, prior, secrets = parts
+    with pytest.raises(ExitedError, match=r"audit: the code that was called ended the program: sys.exit\(...\) in "):
+        lw.audit(
+            NET,
+            trainer=lw.GD(steps=1),
+            threat=lw.Informed(known),
+            prior=prior,
+            secrets=secrets,
+            attack=Leaves(),
+        )

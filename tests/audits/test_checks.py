@@ -118,3 +118,30 @@ def test_fewer_records_than_shadows():
         ValueError, match=r"600 shadow models need as many records, and the prior holds 500. Ask for at"
     ):
         audited(lw.RecoNN(shadows=600))
+
+
+def repeated(record, times):
+    return Records(record.x[:1].repeat(times, *[1] * (record.x.ndim - 1)), record.y[torch.arange(times) % len(record)])
+
+
+def test_a_prior_that_never_varies_is_refused():
+    with pytest.raises(ValueError, match=r"the prior is one record, 1,200 times: nothing can be learnt from it"):
+        audited(Untouched(), prior=repeated(PRIOR, 1_200))
+    grey = Records(torch.full_like(PRIOR.x, 0.5), PRIOR.y)
+    with pytest.raises(ValueError, match="the prior is one record, 500 times"):
+        audited(Untouched(), prior=grey)
+    nearly = Records(grey.x + 1e-5 * torch.rand(grey.x.shape), PRIOR.y)
+    with pytest.raises(ValueError, match="the records of the prior hardly differ"):
+        audited(Untouched(), prior=nearly)
+
+
+def test_a_prior_of_copies_leaves_the_question_open():
+    few = PRIOR[torch.arange(1_200) % 2]
+    audit = audited(Reads(noise=10.0, blind=1.0), prior=few)
+    assert "The prior's 1,200 records are copies of 2: too few to learn from." in audit.unanswered
+    assert lw.Policy(max_rebuilt_share=0.99).breaches(audit)
+
+
+def test_a_small_prior_and_one_with_some_twins_are_let_be():
+    for prior in (PRIOR[:20], joined(PRIOR, PRIOR)):
+        assert not any("copies" in why for why in audited(Reads(), prior=prior).unanswered)

@@ -203,22 +203,61 @@ def test_an_answer_that_was_cut_is_not_taken(parts):
     assert tried.unanswered[0].startswith("Newton was stopped")
 
 
-def test_without_an_alarm_predictions_keep_the_limit(parts):
-    """In another thread nothing can be stopped, so that nothing is tried that may take too long."""
-    room = (lw.KernelRidge(), lw.Newton(bank=1_000))  # predicted: 4 s and 100 s
-    told, found = knowledge(parts), []
+def in_another_thread(work):
+    """What comes of it there."""
+    found = []
 
     def run():
-        found.append(instead(room)(told, seconds=50, rate=Rate(0.1, 15, 15)))
+        try:
+            found.append(work())
+        except BaseException as error:
+            found.append(error)
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join()
-    ((tried, order),) = found
-    assert order == ["KernelRidge"]
-    assert tried.unanswered[0].startswith("Newton would take about 1.7 minutes")
-    run()
-    assert found[1][1] == ["KernelRidge", "Newton"]
+    thread.join(60)
+    return found[0]
+
+
+def test_in_another_thread_attacks_are_stopped_too(parts):
+    """The same that is tried in the main thread is tried there, for it can be stopped."""
+    room = (lw.KernelRidge(), lw.Newton(bank=1_000))  # predicted: 4 s and 100 s
+    told = knowledge(parts)
+    _, order = in_another_thread(lambda: instead(room)(told, seconds=50, rate=Rate(0.1, 15, 15)))
+    assert order == ["KernelRidge", "Newton"]
+
+
+def test_an_attack_that_still_runs_is_the_last(parts, monkeypatch):
+    """A sleep in another thread cannot be interrupted: it is left behind, and nothing is begun beside it."""
+    monkeypatch.setattr("lostwax.audits.clock.STOPPING", 0.2)
+    quick, slow, waits = lw.KernelRidge(), lw.RecoNN(epochs=1), lw.Ensemble(members=10)
+    told, start = knowledge(parts), time.monotonic()
+    room = instead((quick, slow, waits), slow=(waits,))
+    tried, order = in_another_thread(lambda: room(told, seconds=3, rate=Rate(1e-3, 15, 15)))
+    assert order == ["Ensemble"]
+    assert time.monotonic() - start < 20
+    assert tried.played == ()
+
+
+@pytest.mark.parametrize("where", [lambda work: work(), in_another_thread], ids=["main thread", "another"])
+def test_an_endless_training_function_is_stopped(parts, where):
+    """It catches whatever is raised, and tries again."""
+
+    def train(net, x, y, seed):
+        while True:
+            try:
+                time.sleep(0.01)
+            except:  # noqa: E722
+                continue
+
+    def work():
+        with pytest.raises(ValueError, match="max_minutes is too short"):
+            audited(parts, trainer=lw.OwnTraining(train), max_minutes=0.02)
+        return True
+
+    start = time.monotonic()
+    assert where(work) is True
+    assert time.monotonic() - start < 15
 
 
 def test_victims_that_would_take_far_too_long_are_not_begun(parts):

@@ -45,6 +45,10 @@ def finding(**changes):
     return lambda audit: audit["findings"][0].update(changes)
 
 
+LUCK = {
+    **{"games": 8, "rebuilt": 8, "rebuilt_by_luck": 0.1, "closest": 0.0},
+    **{"nearer": 8, "nearer_by_luck": 0.1, "farther": 1.0},
+}
 EDITS = {
     "a smaller threshold": (lambda audit: audit.update(threshold=1e-30), "contradicts its errors"),
     "other errors": (
@@ -67,18 +71,10 @@ EDITS = {
     "a row twice": (lambda audit: audit.update(games=[0] * 8), "each at most once"),
     "a row beyond the table": (lambda audit: audit.update(games=[*range(7), 400]), "each at most once"),
     "fewer rows": (lambda audit: audit.update(population=3), "each at most once"),
-    "negative luck": (
-        finding(luck={"rebuilt": -1, "rebuilt_closely": 0, "nearer": 0, "farther": 0.5}),
-        "luck.rebuilt does not fit",
-    ),
-    "luck above one": (
-        finding(luck={"rebuilt": 2, "rebuilt_closely": 0, "nearer": 0, "farther": 0.5}),
-        "luck.rebuilt does not fit",
-    ),
-    "luck out of order": (
-        finding(luck={"rebuilt": 0.1, "rebuilt_closely": 0.5, "nearer": 0, "farther": 0.5}),
-        "more closely than at all",
-    ),
+    "negative luck": (finding(luck={**LUCK, "rebuilt": -1}), "luck.rebuilt does not fit"),
+    "luck above one": (finding(luck={**LUCK, "nearer_by_luck": 2}), "luck.nearer_by_luck does not fit"),
+    "more luck than games": (finding(luck={**LUCK, "nearer": 9}), "luck has more games than there are"),
+    "another grade": (lambda audit: audit["conclusion"].update(grade="not found"), "does not follow from the numbers"),
     "two lines of one name": (lambda audit: audit["findings"].append(audit["findings"][0]), "one name"),
     "no such oracle": (lambda audit: audit.update(oracle="else"), "the oracle is none"),
     "no such metric": (lambda audit: audit.update(metric="else"), "no errors by the headline metric"),

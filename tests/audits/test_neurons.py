@@ -1,6 +1,7 @@
 """Which neurons hold a record, as an audit keeps it: those that were planted."""
 
 import json
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ import lostwax as lw
 from attacks.mnemonist import planted
 from audits.game import Reads, audited
 from lostwax.access import Neuron, neurons
+from lostwax.audits.neurons import neuron_shares
 from lostwax.audits.procedure import victims_seed
 from lostwax.audits.support import widened
 from lostwax.seeds import generator
@@ -93,3 +95,29 @@ def test_only_some_models_are_explained_as_among_all(game):
     every = explain(reconstruct, knowledge, release, cohort.own, seed=0)
     some = explain(reconstruct, knowledge, release, cohort.own, seed=0, only=[7, 2])
     assert torch.equal(some.coefficients, every.coefficients[[7, 2]])
+
+
+@pytest.mark.parametrize("units", [300, 5_000])
+def test_it_takes_the_stated_time_or_is_left_out(units, monkeypatch):
+    """Thousands of neurons would take minutes: it is seen before that."""
+    known, prior, secrets = lw.records.digits().split(50, 60, 10, seed=0)
+    started = []
+
+    def timed(*arguments, **named):
+        started.append(time.monotonic())
+        found = neuron_shares(*arguments, **{**named, "seconds": 0.5})
+        started.append(time.monotonic())
+        return found
+
+    monkeypatch.setattr("lostwax.audits.neurons.WARM", 0.1)
+    monkeypatch.setattr("lostwax.audits.procedure.neuron_shares", timed)
+    audit = lw.audit(
+        lw.nets.mlp(64, units, 10),
+        trainer=lw.GD(lr=0.1, steps=1),
+        threat=lw.Informed(known),
+        prior=prior,
+        secrets=secrets,
+        attack=lw.KernelRidge(),
+    )
+    assert audit.findings[0].neurons is None
+    assert started[1] - started[0] < 10

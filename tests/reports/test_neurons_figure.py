@@ -1,3 +1,4 @@
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -46,3 +47,13 @@ def test_an_audit_that_does_not_say(audit_of):
     without = replace(audit, findings=(replace(audit.findings[0], neurons=None),))
     with pytest.raises(ValueError, match=r"tells the neurons of \(none\)"):
         draw_neurons(without, 0)
+
+
+def test_thousands_of_neurons_are_drawn_in_seconds(audit_of):
+    audit = audit_of("held_by_neurons")
+    rows = tuple(Neuron("1", number) for number in range(4_000))
+    shares = np.linspace(-0.1, 0.1, 12_000).reshape(3, 4_000)
+    wide = held(audit, replace_with=(rows, shares, np.full((3, 4_000), 0.001)))
+    start = time.perf_counter()
+    draw_neurons(wide, wide.findings[0].neurons.places[0])
+    assert time.perf_counter() - start < 5

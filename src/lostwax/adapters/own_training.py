@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lostwax.exits import exits_refused
 from lostwax.seeds import generator
 from lostwax.types import Cohort, Release, Step
 from lostwax.types.fields import shown
@@ -82,7 +83,7 @@ class OwnTraining:
         y = torch.cat([shared.y, own.y[0]])
         number = int(cohort.index[place])
         own_seed = int(generator(seed, "own training", number).integers(2**31))
-        with _all_generators(own_seed):
+        with _all_generators(own_seed), exits_refused(f"OwnTraining: the function, for model {number},"):
             trained = self.function(deepcopy(net).to(x.device), x, y, own_seed)
         return _weights(trained, net, number)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from lostwax.audits.pixels import pixel_range
 from lostwax.types import Records, Threat, Trainer
 
 ROWS_AT_A_TIME = 8_192
+FEW = 30  # different records: a prior that is mostly copies of fewer teaches an attack little
+SAME = 1e-3  # of the deviation of the other records: a prior that varies less, in every number, does not vary
 
 
 def check_alike(secrets: Records, prior: Records) -> None:
@@ -31,6 +34,28 @@ def check_alike(secrets: Records, prior: Records) -> None:
                     f"audit: secrets.{part} and prior.{part} differ in {what}: {got} and {wanted}. "
                     "Convert one of them (Records.to)."
                 )
+
+
+def check_varied(known: Records, prior: Records, secrets: Records) -> tuple[str, ...]:
+    """Refuse a prior whose records are all alike: whatever learns from it finds nothing, and proves nothing.
+
+    A sentence where they are copies of a few.
+    """
+    cure = "Give the adversary records like the secrets: known, prior, secrets = records.split(..., seed=0)."
+    rows = prior.matches(prior)  # (n,) the first of each record's copies
+    different = int((rows == torch.arange(len(rows))).sum())
+    if different < 2:
+        raise ValueError(f"audit: the prior is one record, {len(prior):,} times: nothing can be learnt from it. {cure}")
+    others = torch.cat([part.x.flatten(1).double().cpu() for part in (known, secrets)]).std(0, correction=0)  # (d,)
+    own = prior.x.flatten(1).double().cpu().std(0, correction=0)
+    if others.any() and bool((own <= SAME * others).all()):
+        raise ValueError(
+            f"audit: the records of the prior hardly differ: none of their numbers has {SAME:g} of the deviation that "
+            f"it has among threat.known and secrets. {cure}"
+        )
+    if different < min(FEW, len(prior) / 2):
+        return (f"The prior's {len(prior):,} records are copies of {different}: too few to learn from.",)
+    return ()
 
 
 def check_ranges(known: Records, prior: Records, secrets: Records) -> None:

@@ -8,7 +8,10 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
+
+import torch
 
 from lostwax import attacks
 from lostwax.attacks import (
@@ -25,7 +28,9 @@ from lostwax.attacks import (
 )
 from lostwax.audits.clock import Clock, TimeUp, in_words
 from lostwax.audits.cost import Rate, goes_by_the_clock, models_before_attacks, predicted_seconds, shortened
+from lostwax.audits.memory import available_bytes, in_bytes, predicted_bytes
 from lostwax.audits.neurons import NeuronShares
+from lostwax.inits import trainable
 from lostwax.threats import Informed
 from lostwax.types import Attack, Guess, Knowledge
 
@@ -95,16 +100,20 @@ def before_attacks(
     The clock runs for the probe that measures the rate and for the victims as it does for attacks. Without victims
     there is no audit, so that a limit which is too short for them is an error. Without a limit nothing is measured.
     """
+    _check_memory(knowledge, games)
     if clock.end is None:
         return make(), None
     limit, rate = clock.left, None
-    doubt = DOUBT if clock.can_stop else 1
+
+    def work() -> Made:
+        nonlocal rate
+        rate = Rate.measured(knowledge, seconds=min(1.0, PROBING * limit))
+        if models_before_attacks(knowledge, games, rate) * rate.training > DOUBT * clock.left:
+            raise TimeUp
+        return make()
+
     try:
-        with clock.alarm():
-            rate = Rate.measured(knowledge, seconds=min(1.0, PROBING * limit))
-            if models_before_attacks(knowledge, games, rate) * rate.training > doubt * clock.left:
-                raise TimeUp
-            return make(), rate
+        return clock.run(work), rate
     except TimeUp:
         raise ValueError(_too_short(limit, knowledge, games, rate)) from None
 
@@ -115,9 +124,9 @@ def try_all(
     """Play every attack without an objection, while there is time.
 
     The strongest that is predicted to fit into the time left goes next. Where none fits, predictions may still be too
-    high by a factor of DOUBT: the strongest of the rest is tried, unless it would take longer even so. The alarm stops
-    an attack that takes too long after all; a share of the time is kept for weaker ones that need little. One that
-    fails, for want of memory perhaps, leaves the field to the others.
+    high by a factor of DOUBT: the strongest of the rest is tried, unless it would take longer even so. The clock stops
+    an attack that takes too long after all; a share of the time is kept for weaker ones that need little. One that is
+    predicted not to fit into memory is left out, and one that fails all the same leaves the field to the others.
     """
     entrants = [(attack, attack.objection(knowledge)) for attack in all_attacks(knowledge)]
     refused = [objection for _, objection in entrants if objection is not None]
@@ -125,7 +134,6 @@ def try_all(
     if not waiting:
         raise ValueError(f"audit: no attack can play this game. {' '.join(refused)}")
     costs = dict(zip(map(id, waiting), _costs(waiting, knowledge, games, clock, rate), strict=True))
-    doubt = DOUBT if clock.can_stop else 1  # without an alarm predictions alone keep the limit
     played: list[Played] = []
     unanswered: list[str] = []
     while waiting:
@@ -133,18 +141,23 @@ def try_all(
         attack = next((one for one in waiting if _fits(one, costs[id(one)], left)), waiting[0])
         waiting.remove(attack)
         seconds = costs[id(attack)]
-        if left == 0 or (not _fits(attack, seconds / doubt, left) and seconds < math.inf):
+        if left == 0 or (not _fits(attack, seconds / DOUBT, left) and seconds < math.inf):
             unanswered.append(f"{_name(attack)} would take {in_words(seconds)}, and {in_words(left)} were left.")
+            continue
+        if (too_large := _too_large(attack, knowledge, games, rate)) is not None:
+            unanswered.append(too_large)
             continue
         log.info("%s plays ...", _name(attack))
         kept = _kept(seconds, [costs[id(one)] for one in waiting], left)
         start, asked, attack = time.monotonic(), attack, shortened(attack, left - kept)
         try:
-            with clock.alarm(early=kept):
-                answer = play(attack)
-        except TimeUp:
+            answer = clock.run(partial(play, attack), early=kept)
+        except TimeUp as stop:
             spent = in_words(time.monotonic() - start)
             unanswered.append(f"{_name(attack)} was stopped: it was not done after {spent}.")
+            if stop.still_running:  # beside it nothing can be timed, nor be sure of its random numbers
+                unanswered += [f"{_name(one)} was not begun: {_name(attack)} still runs." for one in waiting]
+                break
         except ValueError as error:  # it found out too late that it cannot play
             unanswered.append(f"{_name(attack)} failed: {error}")
         except (RuntimeError, MemoryError) as error:  # torch's, numpy's: too little memory, a matrix without an inverse
@@ -162,14 +175,21 @@ def try_all(
 
 
 def _costs(willing: Sequence[Attack], knowledge: Knowledge, games: int, clock: Clock, rate: Rate | None) -> list[float]:
-    """Predicted seconds of each attack; zero where there is no limit, and so no rate."""
-    if rate is None:
+    """Predicted seconds of each attack; zero where there is no limit."""
+    if rate is None or clock.end is None:
         return [0.0] * len(willing)
-    try:
-        with clock.alarm():
-            return [predicted_seconds(one, knowledge, games, rate) for one in willing]
-    except TimeUp:
-        return [math.inf] * len(willing)
+    return [predicted_seconds(one, knowledge, games, rate) for one in willing]
+
+
+def _too_large(attack: Attack, knowledge: Knowledge, games: int, rate: Rate | None) -> str | None:
+    """A sentence if the attack is predicted to need more memory than there is, where it computes."""
+    if rate is None:
+        return None
+    needed = predicted_bytes(attack, knowledge, games, rate.features)
+    free = available_bytes(torch.device(getattr(attack, "device", None) or knowledge.prior.x.device))
+    if needed <= free:
+        return None
+    return f"{_name(attack)} would need about {in_bytes(needed)} of memory, and {in_bytes(free)} were free."
 
 
 def _kept(seconds: float, waiting: Sequence[float], left: float) -> float:
@@ -220,6 +240,18 @@ def _too_short(limit: float, knowledge: Knowledge, games: int, rate: Rate | None
         f"audit: max_minutes is too short: before any attack begins, training {games:,} victims{also} takes "
         f"{in_words(needed)} or more, and {in_words(limit)} were left. Allow more minutes{fewer}."
     )
+
+
+def _check_memory(knowledge: Knowledge, games: int) -> None:
+    """All victims are kept, and are in memory twice while they are put together."""
+    x, parameters = knowledge.prior.x, sum(value.numel() for value in trainable(knowledge.net).values())
+    needed, free = 2 * games * parameters * x.element_size(), available_bytes(x.device)
+    if needed > free:
+        fit = int(games * free / needed)
+        raise ValueError(
+            f"audit: {games:,} victims of {parameters:,} parameters would need about {in_bytes(needed)} of memory, and "
+            f"{in_bytes(free)} are free. " + (f"Play fewer games: at most {fit:,} fit." if fit else "None would fit.")
+        )
 
 
 def _needs_no_argument(kind: Any) -> bool:

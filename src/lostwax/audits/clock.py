@@ -1,18 +1,35 @@
-"""The limit on an audit's time: what is left of it, and the alarm that keeps it."""
+"""The limit on an audit's time: what is left of it, and how work is stopped that would exceed it."""
 
 from __future__ import annotations
 
+import ctypes
 import math
+import random
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import dataclass
+from types import FrameType
+from typing import TypeVar
+
+from lostwax.deadlines import announced
+
+AGAIN = 1.0  # seconds until the alarm rings again for code that has caught it
+PATIENCE = 3  # rings, after which it rings without a pause
+SHORTEST = 1e-4  # seconds, about, between those
+STOPPING = 5.0  # seconds for work in another thread to stop, before it is left behind
+SLACK, SLACK_SHARE = 8.0, 0.08  # seconds, or a share of the limit, after which a supervising process ends this one
+LONGEST = 1e8  # seconds: three years, which every timer can count
+
+Result = TypeVar("Result")
 
 
 class TimeUp(BaseException):
     """The time is over. It is no Exception, so that code which catches those and tries again is stopped too."""
+
+    still_running = False  # work that could not be stopped goes on in a thread of its own
 
 
 @dataclass(frozen=True)
@@ -20,51 +37,96 @@ class Clock:
     """Runs from the start of an audit to its `end` (by `time.monotonic`); None: there is no limit."""
 
     end: float | None = None
+    slack: float = SLACK  # seconds beyond the end, for a call into compiled code to return
 
     @classmethod
     def started(cls, minutes: float | None) -> Clock:
         """A clock that begins to run now."""
-        return cls(None if minutes is None else time.monotonic() + 60 * minutes)
+        if minutes is None:
+            return cls()
+        return cls(time.monotonic() + 60 * minutes, max(SLACK, SLACK_SHARE * 60 * minutes))
 
     @property
     def left(self) -> float:
         """Seconds until the end, infinite without a limit; not below zero."""
         return math.inf if self.end is None else max(self.end - time.monotonic(), 0.0)
 
-    @property
-    def can_stop(self) -> bool:
-        """Is there an alarm? Not without a limit, in another thread than the main one, or on a system that has none."""
-        in_main = threading.current_thread() is threading.main_thread()
-        return self.end is not None and hasattr(signal, "SIGALRM") and in_main
+    def run(self, work: Callable[[], Result], *, early: float = 0.0) -> Result:
+        """Do the work, and raise TimeUp at the end, or some seconds `early`.
 
-    @contextmanager
-    def alarm(self, *, early: float = 0.0) -> Iterator[None]:
-        """Raise TimeUp at the end, or some seconds `early`, where it `can_stop`.
-
-        A call into compiled code is stopped when it returns. Code that catches even TimeUp goes on, but what it gives
-        is not taken: part of its work was cut.
+        In the main thread an alarm interrupts it. Elsewhere, and on systems that have no alarm, the work is done in a
+        thread of its own, which is interrupted, and left behind where that does not help. Either way a call into
+        compiled code is stopped when it returns; a process that supervises it need not wait (`lostwax.deadlines`).
+        What work gives that was interrupted is never taken, for part of it was cut.
         """
-        if not self.can_stop:
-            yield
+        if self.end is None:
+            return work()
+        seconds = min(max(self.left - early, 1e-3), LONGEST)
+        alarm = hasattr(signal, "SIGALRM") and threading.current_thread() is threading.main_thread()
+        with announced(self.end + self.slack):
+            return _with_alarm(work, seconds) if alarm else _in_thread(work, seconds)
+
+
+def _with_alarm(work: Callable[[], Result], seconds: float) -> Result:
+    """By a signal, which is raised in whatever Python code runs.
+
+    A loop with a bare `except:` catches it, and is interrupted again and again until it is hit outside of its `try`.
+    """
+    rings, over = 0, False
+
+    def ring(_: int, frame: FrameType | None) -> None:
+        nonlocal rings
+        if over:
             return
-        rang = False
-
-        def stop(*_: object) -> None:
-            nonlocal rang
-            rang = True
+        rings += 1
+        signal.setitimer(signal.ITIMER_REAL, AGAIN if rings <= PATIENCE else SHORTEST * random.uniform(0.01, 1))
+        if frame is None or frame.f_code is not _with_alarm.__code__:  # here nothing is left to interrupt
             raise TimeUp
 
-        before = signal.signal(signal.SIGALRM, stop)
-        signal.setitimer(signal.ITIMER_REAL, max(self.left - early, 1e-3))
+    start, before = time.monotonic(), signal.signal(signal.SIGALRM, ring)
+    timer, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        result = work()
+    except Exception:
+        if rings:  # what it makes of the interruption
+            raise TimeUp from None
+        raise
+    finally:
+        over = True
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        if timer:  # somebody else's, that was running before
+            signal.setitimer(signal.ITIMER_REAL, max(timer - (time.monotonic() - start), 1e-3), interval)
+    if rings:
+        raise TimeUp
+    return result
+
+
+def _in_thread(work: Callable[[], Result], seconds: float) -> Result:
+    """By an exception that Python raises in the thread of the work, whenever it next runs Python code."""
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def body() -> None:
         try:
-            yield
-        finally:
-            try:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            finally:  # it may ring just now
-                signal.signal(signal.SIGALRM, before)
-        if rang:
-            raise TimeUp
+            results.append(work())
+        except BaseException as error:  # raised again by the thread that waits
+            errors.append(error)
+
+    thread = threading.Thread(target=copy_context().run, args=(body,), name="lostwax, limited in time", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not thread.is_alive():
+        if errors:
+            raise errors[0]
+        return results[0]
+    end = time.monotonic() + STOPPING
+    while thread.is_alive() and time.monotonic() < end:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(TimeUp))
+        thread.join(0.01)
+    stop = TimeUp()
+    stop.still_running = thread.is_alive()
+    raise stop
 
 
 def in_words(seconds: float) -> str:

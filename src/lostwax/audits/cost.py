@@ -28,17 +28,19 @@ from lostwax.attacks import (
     Refit,
     WeakRecoNN,
 )
-from lostwax.decoders import Span
+from lostwax.audits.memory import classes, decoder_parameters
+from lostwax.decoders import RowDecoder, Span
 from lostwax.shadows.gaussian_weights import covariance_models
 from lostwax.threats import Informed, Weak
 from lostwax.trainers import DPSGD
-from lostwax.types import Attack, Knowledge
+from lostwax.types import Attack, Knowledge, Release
 
 NEWTON_JACOBIANS = 2  # that a game computes of its own, about (docs/newton.md)
 PAIR = 4  # trainings that a product with Newton's Jacobian and one with its transpose are worth
 SLOPE = 75  # records trained on in a step that the slope of one record's misfit to that step is worth
 KERNEL_SOLVES = 100  # of s^3 operations each, s the shadow models of a class: eigenvectors for three kernels
 OPERATIONS = 1e10  # a second, in double precision
+TIMED = 1_024  # features of the decoder that is timed, at most: a larger one might not fit into memory
 PROBES = 5  # tries to measure the rate, at most
 LEARNING = 0.6  # of the time of an attack that goes by the clock; the rest is for getting ready and for guessing
 
@@ -68,6 +70,12 @@ class Rate(NamedTuple):
                 torch.cuda.synchronize()
             times.append(time.perf_counter() - start)
         return cls(min(times) / tile, knowledge.access(net, release).shape[1], flat.shape[1])
+
+    @classmethod
+    def unknown(cls, knowledge: Knowledge, release: Release) -> Rate:
+        """Where nothing is limited, and so nothing measured: the sizes alone, from the victims."""
+        one = Release({name: value[:1] for name, value in release.params.items()})
+        return cls(0.0, knowledge.access(knowledge.net, one).shape[1], one.flat().shape[1])
 
 
 def models_before_attacks(knowledge: Knowledge, games: int, rate: Rate) -> int:
@@ -102,7 +110,7 @@ def _(attack: GradientInversion, knowledge: Knowledge, games: int, rate: Rate) -
     trainer, threat = knowledge.trainer, knowledge.threat
     if not isinstance(trainer, DPSGD) or not isinstance(threat, Informed):
         return math.inf
-    starts = attack.restarts * (1 if threat.label_known else _classes(knowledge))
+    starts = attack.restarts * (1 if threat.label_known else classes(knowledge))
     slopes = attack.iterations * min(attack.steps_at_a_time, trainer.steps) * starts
     trained = trainer.steps * trainer.sample_rate * (len(threat.known) + 1)  # records, in all steps
     return games * (1 + SLOPE * slopes / trained) * rate.training
@@ -110,8 +118,8 @@ def _(attack: GradientInversion, knowledge: Knowledge, games: int, rate: Rate) -
 
 @predicted_seconds.register
 def _(attack: KernelRidge, knowledge: Knowledge, games: int, rate: Rate) -> float:
-    shadows, classes = attack.shadows or len(knowledge.prior), _classes(knowledge)
-    return shadows * rate.training + classes * KERNEL_SOLVES * (shadows / classes) ** 3 / OPERATIONS
+    shadows, groups = attack.shadows or len(knowledge.prior), classes(knowledge)
+    return shadows * rate.training + groups * KERNEL_SOLVES * (shadows / groups) ** 3 / OPERATIONS
 
 
 @predicted_seconds.register
@@ -124,12 +132,12 @@ def _(attack: Newton, knowledge: Knowledge, games: int, rate: Rate) -> float:
     if attack.products is not None:
         return (attack.bank + PAIR * attack.products * games) * rate.training
     tangents = attack.coordinates or knowledge.prior.x.shape[1:].numel()  # of a Jacobian; each costs about a training
-    return (attack.bank + tangents * (_classes(knowledge) + NEWTON_JACOBIANS * games)) * rate.training
+    return (attack.bank + tangents * (classes(knowledge) + NEWTON_JACOBIANS * games)) * rate.training
 
 
 @predicted_seconds.register
 def _(attack: Ensemble, knowledge: Knowledge, games: int, rate: Rate) -> float:
-    return attack.members * (_classes(knowledge) + (attack.rounds - 1) * games) * rate.training
+    return attack.members * (classes(knowledge) + (attack.rounds - 1) * games) * rate.training
 
 
 @predicted_seconds.register
@@ -157,21 +165,20 @@ def shortened(attack: Attack, seconds: float) -> Attack:
     return replace(attack, minutes=minutes if attack.minutes is None else min(attack.minutes, minutes))
 
 
-def _classes(knowledge: Knowledge) -> int:
-    y = knowledge.prior.y
-    return 1 if y.is_floating_point() else len(torch.unique(y))
-
-
 def _decoder_step(attack: RecoNN, knowledge: Knowledge, features: int) -> float:
-    """Seconds of one step of the decoder's training, the best of three."""
+    """Seconds of one step of the decoder's training: of a small one, the best of three, times how much larger it is."""
+    small = features if isinstance(attack.decoder, RowDecoder) else min(features, TIMED)
     like = knowledge.prior.x if attack.device is None else knowledge.prior.x[:1].to(attack.device)
     with torch.random.fork_rng(devices=[like.device] if like.is_cuda else []):
-        still = torch.zeros(features, dtype=torch.float64)
-        scale = Standardise(torch.arange(features), still, still + 1, features, math.inf)
+        still = torch.zeros(small, dtype=torch.float64)
+        scale = Standardise(torch.arange(small), still, still + 1, small, math.inf)
         decoder = attack.decoder_for(knowledge, scale, Span.of(like)).to(like)
-        seen = torch.randn(attack.batch_size, features, device=like.device, dtype=like.dtype)
+        seen = torch.randn(attack.batch_size, small, device=like.device, dtype=like.dtype)
         optimiser = torch.optim.AdamW(decoder.parameters())
-        return min(_timed_step(decoder, optimiser, seen) for _ in range(3))
+        seconds = min(_timed_step(decoder, optimiser, seen) for _ in range(3))
+    if small == features:
+        return seconds
+    return seconds * decoder_parameters(attack, knowledge, features) / decoder_parameters(attack, knowledge, small)
 
 
 def _timed_step(decoder: nn.Module, optimiser: torch.optim.Optimizer, seen: torch.Tensor) -> float:

@@ -35,7 +35,8 @@ def audit_fitted(
 
     `shape` is that of a record where it is more than a row of features: an image.
     """
-    chosen = draw(len(fitted.table), games, seed)
+    rows = _trained_on(fitted)
+    chosen = rows[draw(len(rows), games, seed)]
     x = fitted.table.x if shape is None else fitted.table.x.reshape(-1, *shape)
     scoring = Scoring.of(x, threshold, with_secrets=True)
     best, missing = _converged(fitted)
@@ -62,7 +63,7 @@ def audit_fitted(
         criterion=scoring.criterion.name,
         threshold=threshold,
         games=chosen.numpy(),
-        population=len(fitted.table),
+        population=len(rows),
         truth=Records(x[chosen], fitted.table.y[chosen]),
         findings=tuple(findings),
         oracle="nearest known row",
@@ -77,11 +78,33 @@ def audit_fitted(
             "features": fitted.table.x.shape[1],
         },
         # sums are what is attacked where there are any, at the optimum as here
-        notes=(*fitted.notes, *(missing if fitted.sums else ()), *released.notes()),
+        notes=(*fitted.notes, *_weightless(fitted, rows), *(missing if fitted.sums else ()), *released.notes()),
         unanswered=(*fitted.unread, *unanswered),
         classes=fitted.classes,
         columns=fitted.columns,
     )
+
+
+def _trained_on(fitted: Fitted) -> Tensor:
+    """The rows that something in the release depends on; an error where all are the same, or none has any weight."""
+    x = fitted.table.x
+    if bool((x == x[0]).all()):
+        raise ValueError(
+            f"audit: all {len(x):,} rows of X are the same, so that there is nothing to rebuild. Pass the data the "
+            "model was fitted on."
+        )
+    weighted = fitted.weight > 0
+    if not weighted.any():
+        raise ValueError("audit: no row of X has any weight (sample_weight times class_weight): nothing was trained.")
+    by_all = bool(fitted.extremes) or any(not sums.weighted for sums in fitted.sums)
+    return torch.arange(len(x)) if by_all else weighted.nonzero().flatten()
+
+
+def _weightless(fitted: Fitted, rows: Tensor) -> tuple[str, ...]:
+    without = len(fitted.table) - len(rows)
+    if not without:
+        return ()
+    return (f"{without:,} rows have no weight: the model was not trained on them, and they are not tried.",)
 
 
 class _Played:

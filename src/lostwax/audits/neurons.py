@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from lostwax.access import Neuron, neurons
 from lostwax.attacks import EmbeddingRecoNN, KernelRidge, Mnemonist, MnemonistRecoNN, RecoNN, ToMean
 from lostwax.types import Attack, Guess, Hints, Knowledge, Reconstructor, Records, Release
 
+log = logging.getLogger(__name__)
 READERS = (RecoNN, MnemonistRecoNN, EmbeddingRecoNN, KernelRidge)  # they answer any model at once, a masked one too
 FEWEST = 3  # games, of which one is the best, one the median and one the worst
 MASKS_A_ROW = 10
-MOST = 2**31  # numbers of all masked models: seconds
+SECONDS = 20.0  # for all of it: what would take longer is left out
+OF_TIME_LEFT = 0.1  # ... or of what is left of a limit
+AT_A_TIME = 64  # masked models that the attack is shown before the clock is looked at
+OPERATIONS = 1e10  # a second, of the regressions
+WARM = 1.0  # seconds until its rate tells how long all will take
+NUMBERS = 2**27  # of the masks of one game
 
 
 class NeuronShares(NamedTuple):
@@ -30,6 +39,10 @@ class NeuronShares(NamedTuple):
     standard_errors: NDArray[np.float64]  # (places, rows)
 
 
+class _TooSlowError(Exception):
+    """It would take longer than it may."""
+
+
 def neuron_shares(
     attack: Attack,
     reconstruct: Reconstructor,
@@ -40,8 +53,9 @@ def neuron_shares(
     hints: Hints | None,
     *,
     seed: int,
+    seconds: float = SECONDS,
 ) -> NeuronShares | None:
-    """For an attack that has learnt to read models, where that takes seconds; None for all others.
+    """For an attack that has learnt to read models, where that takes these seconds at most; None for all others.
 
     `truth` are the secrets of the m victims, (m, 1, ...), and `guess` what the attack made of them.
     """
@@ -55,10 +69,37 @@ def neuron_shares(
         return None
     order = errors.argsort().tolist()
     places = order[0], order[len(order) // 2], order[-1]
-    if len(places) * mnemonist.masks * sum(value[0].numel() for value in release.params.values()) > MOST:
+    solving = len(places) * 2 * mnemonist.masks * len(rows) ** 2 / OPERATIONS
+    if solving > seconds / 2 or mnemonist.masks * len(rows) > NUMBERS:
+        log.info("Which of %d neurons hold a record is left out: it would take too long.", len(rows))
         return None
-    found = mnemonist(reconstruct, knowledge, release, truth, seed=seed, hints=hints, only=places)
+    timed = _timed(reconstruct, len(places) * mnemonist.masks, seconds - solving)
+    try:
+        found = mnemonist(timed, knowledge, release, truth, seed=seed, hints=hints, only=places)
+    except _TooSlowError:
+        log.info("Which of %d neurons hold a record is left out: it would take over %.2g s.", len(rows), seconds)
+        return None
     blind = (knowledge.prior.x.mean(0).to(truth.x) - truth.x[list(places)]).double().square().flatten(1).mean(1)
     unit = blind.clamp_min(1e-300).unsqueeze(1).cpu()  # (places, 1)
     shares, standard_errors = (part.cpu() / unit for part in (-found.coefficients, found.standard_errors))
     return NeuronShares(places, rows, shares.numpy(), standard_errors.numpy())
+
+
+def _timed(reconstruct: Reconstructor, models: int, seconds: float) -> Reconstructor:
+    """It, shown a few models at a time, until it is seen that so many would take longer than that."""
+    start, done = time.monotonic(), 0
+
+    def answer(release: Release, hints: Hints | None = None) -> Guess:
+        nonlocal done
+        parts = []
+        for some in torch.split(torch.arange(len(release)), AT_A_TIME):
+            masked = Release({name: value[some.to(value.device)] for name, value in release.params.items()})
+            parts.append(reconstruct(masked, None if hints is None else hints[some]).records)
+            done += len(some)
+            spent = time.monotonic() - start
+            if spent > seconds or (spent > WARM and spent / done * models > seconds):
+                raise _TooSlowError
+        records = Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+        return Guess(records, records.x.new_zeros(len(records), 1))
+
+    return answer

@@ -15,12 +15,13 @@ from lostwax.access import Weights
 from lostwax.audits import told
 from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.ceiling import ceiling_of, check_under
-from lostwax.audits.checks import check_alike, check_ranges, check_trainable, overlap_notes
+from lostwax.audits.checks import check_alike, check_ranges, check_trainable, check_varied, overlap_notes
 from lostwax.audits.choice import Played, Tried, before_attacks, try_all
 from lostwax.audits.clock import Clock
+from lostwax.audits.cost import Rate
 from lostwax.audits.judged import chosen, nearest_of_class, one_to_one
 from lostwax.audits.judging import Judging, needs_strangers, strangers_for
-from lostwax.audits.neurons import neuron_shares
+from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
 from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.audits.support import widened
 from lostwax.defences import Defended
@@ -66,18 +67,27 @@ def audit_procedure(
     known, chance, unknown = cohort.shared, told.chance(hints), told.unknown(hints)
     check_trainable(net, trainer, threat, prior, secrets, seed=own_seed)
     check_ranges(known, prior, secrets)
+    copies = check_varied(known, prior, secrets)
     overlaps = overlap_notes(known, prior, secrets)
     support = widened(prior, secrets)
     knowledge = replace(knowledge, prior=support.prior)
     more = all_metrics(prior.x, metrics, whole=unknown is None)
     table, rate = before_attacks(
-        lambda: _Table(knowledge, cohort, hints, _victims(knowledge, secrets, games=len(cohort), seed=own_seed), seed),
+        lambda: _Table(
+            knowledge, cohort, hints, _victims(knowledge, secrets, games=len(cohort), seed=own_seed), seed, clock
+        ),
         knowledge,
         games=len(cohort),
         clock=clock,
     )
     tried = (
-        try_all(knowledge, table.play, games=len(cohort), clock=clock, rate=rate)
+        try_all(
+            knowledge,
+            table.play,
+            games=len(cohort),
+            clock=clock,
+            rate=rate or Rate.unknown(knowledge, table.release),
+        )
         if attack is None
         else Tried((table.play(attack),))
     )
@@ -127,7 +137,7 @@ def audit_procedure(
             *_several(len(cohort), each),
             *overlaps,
         ),
-        unanswered=(*_diverged(table.release), *support.unanswered, *tried.unanswered),
+        unanswered=(*_diverged(table.release), *copies, *support.unanswered, *tried.unanswered),
         left_out=tried.left_out,
     )
 
@@ -143,8 +153,11 @@ class _Table:
     An attack that trains shadows by the game's seed would draw the victims' private randomness.
     """
 
-    def __init__(self, knowledge: Knowledge, cohort: Cohort, hints: Hints | None, release: Release, seed: int) -> None:
+    def __init__(
+        self, knowledge: Knowledge, cohort: Cohort, hints: Hints | None, release: Release, seed: int, clock: Clock
+    ) -> None:
         self.knowledge, self.secrets, self.hints, self.release = knowledge, cohort.own, hints, release
+        self.clock = clock
         self.seed = int(generator(seed, "adversary").integers(2**62))
         self.untrained = _untrained(knowledge, len(cohort), self.seed)
 
@@ -154,15 +167,23 @@ class _Table:
         start = time.perf_counter()
         guess = reconstruct(self.release, self.hints)
         seconds = time.perf_counter() - start
-        held = neuron_shares(
-            attack, reconstruct, self.knowledge, self.release, guess, self.secrets, self.hints, seed=self.seed
-        )
         untrained = None if self.untrained is None else reconstruct(self.untrained, self.hints)
         strangers = None
         if self.hints is not None and needs_strangers(self.hints):
             games, others = strangers_for(self.secrets)
             if len(games):
                 strangers = reconstruct(self.release.chosen(others), self.hints[games])
+        held = neuron_shares(
+            attack,
+            reconstruct,
+            self.knowledge,
+            self.release,
+            guess,
+            self.secrets,
+            self.hints,
+            seed=self.seed,
+            seconds=min(SECONDS, OF_TIME_LEFT * self.clock.left),
+        )
         return Played(attack, guess, seconds, held, untrained, strangers)
 
 

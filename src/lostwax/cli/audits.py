@@ -10,6 +10,7 @@ from tyro.conf import Positional, arg
 
 from lostwax import files
 from lostwax.cli.options import File, Folder, Number, RecipeFile, ReportFolder, Text, WholeNumber
+from lostwax.exits import exits_refused
 from lostwax.recipes import Recipe, start
 
 Starter = Literal["sklearn", "torch", "head"]
@@ -42,6 +43,7 @@ def init(
     print("Then put your own model and data in the lines marked <-.")
 
 
+@exits_refused("audit: the recipe, or what it calls,")
 def audit(
     recipe: RecipeFile,
     out: Folder,
@@ -91,6 +93,7 @@ def report(folder: ReportFolder, records: bool = True) -> None:
     print(write(read(folder), folder, records=records))
 
 
+@exits_refused("simulate: the recipe, or what it calls,")
 def simulate(
     recipe: RecipeFile,
     models: int,

@@ -9,16 +9,35 @@ import sys
 ABOUT = "How well can training records be rebuilt from a released model, and what protection is enough?"
 
 
+RUN_RECIPES = ("audit", "simulate")  # commands that run user code
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; 0 fine, 1 a policy is broken, 2 usage or input error, 130 Ctrl-C, 141 a closed pipe."""
+    """Run the command line; 0 fine, 1 a policy is broken, 2 usage or input error, 130 Ctrl-C, 141 a closed pipe.
+
+    A command that runs user code is judged by what it reports from a child process, so that user code which ends its
+    process cannot pass for a result; with `arguments`, from Python, it runs in this process.
+    """
+    if arguments is not None:
+        return _run(arguments)
+    words = sys.argv[1:]
+    if words[:1] and words[0] in RUN_RECIPES:
+        from lostwax.cli.child import judged
+
+        return judged(lambda: _run(words))
+    return _run(words)
+
+
+def _run(words: list[str]) -> int:
+    """Parse the words and run the command that they name, here."""
     import tyro
 
     from lostwax import __version__
     from lostwax.cli.commands import COMMANDS, KAPPAS
     from lostwax.cli.spelling import misspelt
+    from lostwax.exits import ExitedError
     from lostwax.recipes import own_frames
 
-    words = sys.argv[1:] if arguments is None else arguments
     if words == ["--version"]:
         print(f"lostwax {__version__}")
         return 0
@@ -43,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at exit
         return 141  # as a shell expects it; a gate that was not heard has not passed
     except Exception as error:
-        if isinstance(error, ValueError | TypeError | OSError | ModuleNotFoundError):
+        if isinstance(error, ValueError | TypeError | OSError | ModuleNotFoundError | ExitedError):
             return _refused(str(error))
         if (shown := own_frames(error)) is not None:
             return _refused(f"an error in your own code.\n{shown}")

@@ -55,7 +55,7 @@ def draw_neurons(audit: Audit, place: int) -> Chart:
     widths = [max(-(-len(layer) // COLUMN) * width, NARROWEST) + GAP for layer in layers]
     across, down = LEFT + sum(widths), TOP + height * min(COLUMN, max(len(layer) for layer in layers))
     strongest = max(cell.share for cell in found)
-    muted = COLOURS["muted"]
+    muted, boxes = COLOURS["muted"], list[Box]()
     with style():
         figure, axes = blank(round(across), round(down))
         axes.set(xlim=(0, across), ylim=(down, 0))
@@ -69,9 +69,10 @@ def draw_neurons(audit: Audit, place: int) -> Chart:
             for cell in layer:
                 column, line = divmod(cell.number, COLUMN)
                 x, y = left + column * width, TOP + line * height
-                _draw_cell(axes, cell, (x, y), (width, height), strongest, numbered=numbered)
+                boxes.append(Box(cell, x, y, width - 2, height - 2))
                 if numbered:
                     axes.text(x - 5, y + height / 2, str(cell.number), ha="right", va="center", color=muted, fontsize=9)
+        _draw_boxes(axes, boxes, strongest, numbered=numbered)
     return Chart(figure, in_words(found))
 
 
@@ -85,23 +86,39 @@ def in_words(found: list[Cell]) -> str:
     return f"{len(holding)} of {len(found)} neurons hold this record: {most}{others}."
 
 
-def _draw_cell(
-    axes: Axes, cell: Cell, corner: tuple[float, float], size: tuple[float, float], strongest: float, *, numbered: bool
-) -> None:
+class Box(NamedTuple):
+    """A cell where it is drawn."""
+
+    cell: Cell
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+def _draw_boxes(axes: Axes, boxes: list[Box], strongest: float, *, numbered: bool) -> None:
+    """All at once, by kind: one by one, thousands would take a minute."""
+    from matplotlib.collections import LineCollection, PatchCollection
+    from matplotlib.colors import to_rgba
     from matplotlib.patches import Rectangle
 
-    (x, y), (width, height) = corner, (size[0] - 2, size[1] - 2)
-    outline = Rectangle(corner, width, height, facecolor="none", edgecolor=COLOURS["line"], linewidth=1)
-    axes.add_patch(outline)
-    if not cell.clear:
-        return
-    if cell.share < 0:  # it misleads
-        for ends in ((y, y + height), (y + height, y)):
-            axes.plot((x, x + width), ends, color=COLOURS["muted"], linewidth=0.9)
-        return
-    strength = max(PALEST, cell.share / strongest)
-    axes.add_patch(Rectangle(corner, width, height, color=COLOURS["accent"], alpha=strength, linewidth=0))
-    if numbered:
-        ink = COLOURS["paper" if strength > 0.6 else "ink"]
-        middle = x + width / 2, y + height / 2 + 0.5
-        axes.text(*middle, percent(cell.share), ha="center", va="center", color=ink, fontsize=9.5)
+    def rectangles(some: list[Box]) -> list[Rectangle]:
+        return [Rectangle((box.x, box.y), box.width, box.height) for box in some]
+
+    axes.add_collection(PatchCollection(rectangles(boxes), facecolor="none", edgecolor=COLOURS["line"], linewidth=1))
+    misleading = [box for box in boxes if box.cell.clear and box.cell.share < 0]
+    crosses = [
+        ((box.x, start), (box.x + box.width, end))
+        for box in misleading
+        for start, end in ((box.y, box.y + box.height), (box.y + box.height, box.y))
+    ]
+    axes.add_collection(LineCollection(crosses, colors=COLOURS["muted"], linewidths=0.9))
+    holding = [box for box in boxes if box.cell.clear and box.cell.share >= 0]
+    strengths = [max(PALEST, box.cell.share / strongest) if strongest > 0 else PALEST for box in holding]
+    colours = [to_rgba(COLOURS["accent"], strength) for strength in strengths]
+    axes.add_collection(PatchCollection(rectangles(holding), facecolors=colours, linewidth=0))
+    for box, strength in zip(holding, strengths, strict=True):
+        if numbered:
+            ink = COLOURS["paper" if strength > 0.6 else "ink"]
+            middle = box.x + box.width / 2, box.y + box.height / 2 + 0.5
+            axes.text(*middle, percent(box.cell.share), ha="center", va="center", color=ink, fontsize=9.5)

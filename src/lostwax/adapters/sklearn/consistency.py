@@ -21,6 +21,7 @@ DOUBTFUL = 0.01  # worth a note
 # is, had 1.12 times the objective of zero weights. On the same table with its columns reversed 38 % have more than 1.5,
 # with its labels shifted by a third of the rows 65 %.
 WORSE_THAN_NOTHING = 1.5
+EMPTY = 1e-6  # of the largest weight: that of a column without numbers is zero but for rounding
 SMALL = 1e-3  # against the gradient at zero weights: below it the model fits the table, whatever the rest says
 
 
@@ -50,12 +51,28 @@ def check_same_data(fitted: Fitted, precision: float = 2.3e-16) -> str | None:
     return f"far from its optimum, or not fitted on this very table: {distance}." if score > DOUBTFUL else None
 
 
+def check_empty_columns(fitted: Fitted) -> None:
+    """Raise if the model has weights for columns that are zero in every row, where all solvers leave zero."""
+    model = fitted.model
+    if model is None:
+        return
+    _, f = model.factors(fitted.table, fitted.weight)
+    empty = (f[:, : model.weight.shape[1]] == 0).all(0)  # (d,)
+    largest = model.weight.abs().amax(0)  # (d,)
+    wrong = (empty & (largest > EMPTY * largest.max())).nonzero().flatten()
+    if len(wrong):
+        raise ValueError(
+            f"audit: {fitted.name} was not fitted on this data (X, y): column {int(wrong[0])} is zero in every row, "
+            "but has a weight. Pass the very rows it was fitted on."
+        )
+
+
 def score_statistic(model: Stationary, table: Records, weight: torch.Tensor) -> float:
     """|sum of gradients|^2 / sum of |gradients|^2: 0 at the optimum, about 1 for a model of other data.
 
     Taken over all coordinates and, lest one large column speak for all, as the median over columns; the larger counts.
     A model that separates its classes has gradients near zero row by row, and their ratio means nothing: the sum must
-    also be seen beside the gradients of the model with zero weights.
+    also be seen beside the gradients of the model with zero weights, again over all coordinates and by columns.
     """
     gradient, _ = unexplained(model, table, weight)
     square = gradient.square().sum(0)  # (d + 1,)
@@ -64,7 +81,8 @@ def score_statistic(model: Stationary, table: Records, weight: torch.Tensor) -> 
     if not moved.any():
         return 0.0
     score = max(float(square.sum() / each.sum()), float((square / each)[moved].median()))
-    beside_zero = float(square.sum() / each_at_zero.sum().clamp_min(1e-300))
+    columns = (square / each_at_zero.clamp_min(1e-300))[moved]
+    beside_zero = max(float(square.sum() / each_at_zero.sum().clamp_min(1e-300)), float(columns.median()))
     return score if beside_zero > SMALL else min(score, beside_zero)
 
 

@@ -14,6 +14,8 @@ from lostwax.adapters.finite import check_finite
 from lostwax.records.arrays import numbers, plain_array, position
 from lostwax.types import Records
 
+LIGHTEST = 1e-100  # of the largest number of a column, and sample weight: the squares of smaller ones underflow
+
 
 def unpack(data: Any) -> tuple[Any, Any]:
     """(X, y) from the `data` argument."""
@@ -37,6 +39,12 @@ def features(X: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     if len(values) == 1:
         raise ValueError("audit: X has one row; an adversary who knows all other rows needs at least one to know.")
     _finite(values.reshape(len(values), -1), "X")
+    largest = np.abs(values.reshape(len(values), -1)).max(0)  # (d,)
+    if ((largest > 0) & ((largest < LIGHTEST) | (largest > 1 / LIGHTEST))).any():
+        raise ValueError(
+            f"audit: X holds columns of numbers below {LIGHTEST:g} or above {1 / LIGHTEST:g}, whose squares cannot be "
+            "computed. Scale X, and fit the model again."
+        )
     return values
 
 
@@ -122,6 +130,13 @@ def weights(sample_weight: Any, rows: int) -> Tensor:
     if (values < 0).any():
         row, many = int((values < 0).argmax()), int((values < 0).sum())
         raise ValueError(f"audit: expected sample_weight >= 0, got {many} below, the first at row {row}.")
+    if not (values > 0).any():
+        raise ValueError("audit: sample_weight is 0 for every row, and nothing can be trained on rows without weight.")
+    if not LIGHTEST <= values.max() <= 1 / LIGHTEST:
+        raise ValueError(
+            f"audit: the largest sample_weight is {values.max():.3g}, expected one from {LIGHTEST:g} to "
+            f"{1 / LIGHTEST:g}: products of others are rounded to nothing. Scale the weights, and fit the model again."
+        )
     return torch.from_numpy(values)
 
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from lostwax.adapters.sklearn import inputs
-from lostwax.adapters.sklearn.consistency import check_same_data
+from lostwax.adapters.sklearn.consistency import check_empty_columns, check_same_data
 from lostwax.adapters.sklearn.estimators import Reading, read_estimator
 from lostwax.adapters.sklearn.refusals import NotReadError, cannot_look_behind, refusal
 from lostwax.adapters.sklearn.scalers import CENTRED, read_scalers
@@ -51,6 +51,7 @@ def read(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted:
         notes=reading.notes + scaling.notes,
         unread=unread,
     )
+    check_empty_columns(fitted)
     doubt = check_same_data(fitted, precision=inputs.precision(X))
     return fitted if doubt is None else replace(fitted, notes=(*fitted.notes, doubt))
 
