@@ -57,7 +57,7 @@ class Settings:
         {"where": Path("here")},
         {"places": (Place("1", 0),)},
     ],
-    ids=str,
+    ids=lambda good: next(iter(good)),
 )
 def test_what_is_declared_is_accepted(good):
     name, value = next(iter(good.items()))
