@@ -22,7 +22,7 @@ def deaf():
         try:
             time.sleep(0.001)
         except:  # noqa: E722
-            pass
+            continue
 
 
 def patient():

@@ -56,8 +56,8 @@ class Clock:
 
         In the main thread an alarm interrupts it. Elsewhere, and on systems that have no alarm, the work is done in a
         thread of its own, which is interrupted, and left behind where that does not help. Either way a call into
-        compiled code is stopped when it returns; a process that supervises this one need not wait (`lostwax.deadlines`).
-        What work gives that was interrupted is never taken, for part of it was cut.
+        compiled code is stopped when it returns; a process that supervises this one need not wait for that (see
+        `lostwax.deadlines`). What work gives that was interrupted is never taken, for part of it was cut.
         """
         if self.end is None:
             return work()

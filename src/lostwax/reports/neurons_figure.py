@@ -105,8 +105,8 @@ def _draw_boxes(axes: Axes, boxes: list[Box], strongest: float, *, numbered: boo
     def rectangles(some: list[Box]) -> list[Rectangle]:
         return [Rectangle((box.x, box.y), box.width, box.height) for box in some]
 
-    outlines = {"facecolor": "none", "edgecolor": COLOURS["line"], "linewidth": 1}
-    axes.add_collection(PatchCollection(rectangles(boxes), **outlines))
+    line = COLOURS["line"]
+    axes.add_collection(PatchCollection(rectangles(boxes), facecolor="none", edgecolor=line, linewidth=1))
     misleading = [box for box in boxes if box.cell.clear and box.cell.share < 0]
     crosses = [
         ((box.x, start), (box.x + box.width, end))

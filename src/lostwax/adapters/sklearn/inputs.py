@@ -13,6 +13,7 @@ from lostwax.types import Records
 
 LIGHTEST = 1e-100  # of the largest number of a column, and sample weight: the squares of smaller ones underflow
 
+
 def unpack(data: Any) -> tuple[Any, Any]:
     """(X, y) from the `data` argument."""
     if isinstance(data, Records):
