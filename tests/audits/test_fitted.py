@@ -417,3 +417,28 @@ def test_weight_decay_as_torch_means_it():
     assert audit.findings[0].rebuilt.all()
     with pytest.raises(TypeError, match="sample_weight has no meaning for a torch net"):
         lw.audit(head, (x, labels), trainer=lw.Optimum(), sample_weight=np.ones(150))
+
+
+@pytest.mark.parametrize("share", [0.5, 0.99])
+def test_rows_without_weight_are_no_games(share):
+    """They are not in the training set, and would only thin out the share of records that are rebuilt."""
+    X, y = load_iris(return_X_y=True)
+    weight = (np.arange(150) % 100 >= 100 * share).astype(float)
+    model = LinearRegression().fit(X, y, sample_weight=weight)
+    audit = lw.audit(model, (X, y), sample_weight=weight)
+    trained = int((weight > 0).sum())
+    assert audit.population == len(audit.games) == trained
+    assert set(audit.games.tolist()) == set(np.flatnonzero(weight).tolist())
+    assert any(note.startswith(f"{150 - trained} rows have no weight") for note in audit.notes)
+    assert len(lw.audit(model, (X, y), sample_weight=weight, games=1).games) == 1
+
+
+def test_a_scaler_gives_rows_without_weight_away():
+    """It was fitted on all of them, whatever the model behind it made of their weights."""
+    X, y = load_iris(return_X_y=True)
+    weight = (np.arange(150) % 2).astype(float)
+    pipeline = make_pipeline(StandardScaler(), LinearRegression())
+    pipeline.fit(X, y, linearregression__sample_weight=weight)
+    audit = lw.audit(pipeline, (X, y), sample_weight=weight)
+    assert len(audit.games) == 150
+    assert audit.findings[0].rebuilt.all()

@@ -11,7 +11,14 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_iris
 from sklearn.ensemble import RandomForestClassifier, VotingClassifier
 from sklearn.feature_selection import SelectKBest
-from sklearn.linear_model import Lasso, LinearRegression, LogisticRegression, LogisticRegressionCV, Ridge
+from sklearn.linear_model import (
+    Lasso,
+    LinearRegression,
+    LogisticRegression,
+    LogisticRegressionCV,
+    PoissonRegressor,
+    Ridge,
+)
 from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
@@ -82,6 +89,9 @@ def test_targets_of_another_width():
     [
         (np.ones(3), r"sample_weight of shape \(150,\), got \(3,\)"),
         (-np.ones(150), "sample_weight >= 0"),
+        (np.zeros(150), "sample_weight is 0 for every row"),
+        (np.full(150, 1e-320), r"largest sample_weight is 1e-320, expected one from 1e-100"),
+        (np.full(150, 1e200), r"largest sample_weight is 1e\+200"),
         (np.full(150, np.nan), "sample_weight holds 150 values"),
     ],
 )
@@ -275,3 +285,46 @@ def test_threshold(threshold):
 def test_neither_kind_of_audit():
     with pytest.raises(TypeError, match=r"pass data=\(X, y\).*or trainer, threat, prior, secrets"):
         lw.audit(MODEL)
+
+
+ESTIMATORS = [
+    LogisticRegression(),
+    Ridge(),
+    LinearRegression(),
+    PoissonRegressor(),
+    LinearSVC(),
+    GaussianNB(),
+    make_pipeline(StandardScaler(), LogisticRegression()),
+]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("scale", [0.0, 1e-300, 1e-200], ids=str)
+def test_a_table_of_nothing_is_refused(estimator, scale):
+    """A model audited with X * 0: "every record can be rebuilt", or none, and neither means anything."""
+    model = clone(estimator).fit(X, Y)
+    with pytest.raises(ValueError, match=r"audit: "):
+        lw.audit(model, (scale * X, Y))
+
+
+@pytest.mark.parametrize("estimator", [LogisticRegression(), Ridge(), LinearSVC(), LinearRegression()], ids=str)
+def test_a_column_without_numbers_has_no_weight(estimator):
+    model = clone(estimator).fit(X, Y)
+    with pytest.raises(ValueError, match="was not fitted on this data"):
+        lw.audit(model, (X * [1, 1, 1, 0], Y))
+    empty = X * [1, 1, 1, 0]
+    assert len(lw.audit(clone(estimator).fit(empty, Y), (empty, Y)).games) == 150
+
+
+@pytest.mark.parametrize("estimator", [Ridge(), LinearRegression()], ids=str)
+def test_a_table_of_another_scale_is_another_table(estimator):
+    """The intercept's column, of ones, does not speak for all."""
+    model = clone(estimator).fit(X, Y)
+    with pytest.raises(ValueError, match="was not fitted on this data"):
+        lw.audit(model, (1e-3 * X, Y))
+
+
+def test_a_row_all_the_same():
+    same = np.repeat(X[:1], 150, 0)
+    with pytest.raises(ValueError, match="all 150 rows of X are the same"):
+        lw.audit(LogisticRegression().fit(same, Y), (same, Y))
