@@ -152,15 +152,15 @@ def all_metrics(prior: Tensor, asked: Sequence[Metric], *, whole: bool = True) -
     one = prior[:1].cpu().double()
     for metric in asked:
         metric(one, one)
-    ours = (MAE(), *(pixel_metrics(prior) if whole else ()))
-    names = [metric.name for metric in (*asked, *ours)] + [MSE().name, SpreadRMSE.name]
+    names = [metric.name for metric in asked]
     for name in names:
-        if names.count(name) > 1:
+        if names.count(name) > 1 or name in (MSE().name, SpreadRMSE.name):
             raise ValueError(
-                f'audit: {names.count(name)} metrics are called "{name}". Give yours another name: '
-                'dataclasses.replace(metric, name="...").'
+                f'audit: metrics holds one called "{name}", and there is another of that name. Give yours a name of '
+                'its own: dataclasses.replace(metric, name="...").'
             )
-    return (*ours, *asked)
+    ours = (MAE(), *(pixel_metrics(prior) if whole else ()))
+    return (*(metric for metric in ours if metric.name not in names), *asked)
 
 
 def label_errors(guess: Tensor, truth: Tensor, population: Tensor) -> NDArray[np.float64] | None:
