@@ -30,9 +30,13 @@ def begun(folder, body, more=ATTACK, words=()):
     (folder / "recipe.py").write_text(RECIPE.replace("BODY", body) + more)
     (folder / "policy.toml").write_text("max_ceiling = 0.5\n")  # without DP there is none: broken
     command = [sys.executable, "-m", "lostwax.cli", "audit", "recipe.py", "--out", "audit", "--policy", "policy.toml"]
-    return subprocess.Popen(
-        [*command, *words], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=0
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "bufsize": 0}
+    return subprocess.Popen([*command, *words], cwd=folder, preexec_fn=_interruptible, **pipes)
+
+
+def _interruptible():
+    """Programs that a script starts in the background ignore Ctrl-C, and so would those that they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize(
