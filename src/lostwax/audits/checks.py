@@ -47,13 +47,13 @@ def check_varied(known: Records, prior: Records, secrets: Records) -> tuple[str,
     different = int((rows == torch.arange(len(rows))).sum())
     if different < 2:
         raise ValueError(f"audit: the prior is one record, {len(prior):,} times: nothing can be learnt from it. {cure}")
-    others = torch.cat([part.x.flatten(1).double().cpu() for part in (known, secrets)]).std(0, correction=0)  # (d,)
-    own = prior.x.flatten(1).double().cpu().std(0, correction=0)
+    own, *more = (_deviation(part) for part in (prior, known, secrets) if len(part) > 1)  # (d,) each
+    others = torch.stack(more).amin(0) if more else torch.zeros_like(own)
     varies = (own > SAME * others)[others > 0].double()
     if len(varies) and float(varies.mean()) < RARE and float(own.norm()) < SAME * float(others.norm()):
         raise ValueError(
             f"audit: the records of the prior hardly differ: their numbers have less than {SAME:g} of the deviation "
-            f"that they have among threat.known and secrets. {cure}"
+            f"that those of threat.known and secrets have. {cure}"
         )
     if different < min(FEW, len(prior) / 2):
         return (f"The prior's {len(prior):,} records are copies of {different}: too few to learn from.",)
@@ -122,6 +122,10 @@ def _overlap(name: str, rows: Tensor, place: str) -> list[str]:
         return []
     first = f"{name} row {found[0]} = {place} row {int(rows[found[0]])}"
     return [f"{name}: {len(found)} of {len(rows)} records are also in {place} (first: {first})"]
+
+
+def _deviation(records: Records) -> Tensor:
+    return records.x.flatten(1).double().cpu().std(0, correction=0)
 
 
 def _span(x: Tensor) -> str:
