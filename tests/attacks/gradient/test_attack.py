@@ -124,7 +124,7 @@ def test_the_confidence_is_the_lead_over_another_label_not_over_another_start():
 
 def test_a_class_that_no_record_at_hand_has():
     rebuild, cohort, release = linear_game(0.5, label_known=True)
-    with pytest.raises(ValueError, match=r"of class 3, and no known or prior record is.*Add some to the prior"):
+    with pytest.raises(ValueError, match=r"a label that no known or prior record has.*Add some to the prior"):
         rebuild(release, lw.types.Hints(labels=torch.full_like(cohort.own.y, 3)))
 
 
