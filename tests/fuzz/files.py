@@ -195,7 +195,7 @@ def _report(random):
         content, name = harmed(random, whole), "damaged"
     else:
         tensors = {name: value.clone() for name, value in _read(whole).items()}
-        part = list(tensors)[random.integers(len(tensors))]
+        part = sorted(tensors)[random.integers(len(tensors))]
         changes = {
             "cut": tensors[part][:-1],
             "0-d": torch.tensor(3.0),
