@@ -109,11 +109,7 @@ def test_what_is_told_is_kept(prepared, victims):
     assert torch.equal(told.records.y, cohort.own.y[:1])
     assert squared(told.records.x[:, 0], cohort.own.x[:1, 0]) < squared(blind.records.x[:, 0], cohort.own.x[:1, 0])
     assert told.confidence > blind.confidence
-<<<<<<< HEAD
-    with pytest.raises(ValueError, match="a label that no record of the prior has"):
-=======
     with pytest.raises(ValueError, match="the hints give game 0 a label that no record of the prior has"):
->>>>>>> types
         quick(one, Hints(labels=torch.tensor([[77]])))
 
 
