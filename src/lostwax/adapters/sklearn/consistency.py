@@ -72,7 +72,7 @@ def score_statistic(model: Stationary, table: Records, weight: torch.Tensor) -> 
 
     Taken over all coordinates and, lest one large column speak for all, as the median over columns; the larger counts.
     A model that separates its classes has gradients near zero row by row, and their ratio means nothing: the sum must
-    also be seen beside the gradients of the model with zero weights, again over all coordinates and by columns.
+    also be seen beside the gradients of the model with zero weights, the intercept's left out.
     """
     gradient, _ = unexplained(model, table, weight)
     square = gradient.square().sum(0)  # (d + 1,)
@@ -81,8 +81,8 @@ def score_statistic(model: Stationary, table: Records, weight: torch.Tensor) -> 
     if not moved.any():
         return 0.0
     score = max(float(square.sum() / each.sum()), float((square / each)[moved].median()))
-    columns = (square / each_at_zero.clamp_min(1e-300))[moved]
-    beside_zero = max(float(square.sum() / each_at_zero.sum().clamp_min(1e-300)), float(columns.median()))
+    features = slice(model.weight.shape[1])  # an intercept that fits would speak for columns of another scale
+    beside_zero = float(square[features].sum() / each_at_zero[features].sum().clamp_min(1e-300))
     return score if beside_zero > SMALL else min(score, beside_zero)
 
 
