@@ -1,6 +1,8 @@
 """Shared by all tests."""
 
 import os
+import sys
+import threading
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers share two cores (before torch and numpy are imported)
 os.environ.setdefault("TRITON_INTERPRET", "1")  # GPU kernels run on the CPU, slowly (before they are compiled)
@@ -13,10 +15,29 @@ import torch
 ROOT = Path(__file__).parent.parent
 
 
+SEED = int(os.environ.get("LOSTWAX_TEST_SEED", "0"))
+
+
+def pytest_collectstart(collector):
+    """A net that a module of tests makes has the same weights, whatever was imported before."""
+    torch.manual_seed(SEED)
+
+
 @pytest.fixture(autouse=True)
 def seeded():
     """Each test draws the same numbers alone, beside others and in any order."""
-    torch.manual_seed(int(os.environ.get("LOSTWAX_TEST_SEED", "0")))
+    torch.manual_seed(SEED)
+
+
+@pytest.fixture
+def untraced():
+    """No coverage is measured: in Python 3.11 a traced thread spins while an exception waits for one that sleeps."""
+    here, elsewhere = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)
+    yield
+    sys.settrace(here)
+    threading.settrace(elsewhere)
 
 
 @pytest.fixture

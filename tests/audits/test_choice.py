@@ -73,13 +73,13 @@ def test_the_best_comes_first_and_the_others_say_why_not(parts, small):
 
 
 def instead(attacks, slow=()):
-    """Replace the attacks of the room, and `play`: at once, except for the slow ones, which take a minute."""
+    """Replace the attacks of the room, and `play`: at once, except for the slow ones, which take 12 s."""
     order = []
 
     def play(attack):
         order.append(type(attack).__name__)
         if attack in slow:
-            time.sleep(60)
+            time.sleep(12)
         records = Records(torch.zeros(1, 1, 4), torch.zeros(1, 1, dtype=torch.long))
         return choice.Played(attack, Guess(records, torch.zeros(1, 1)), 0.0)
 
@@ -227,7 +227,7 @@ def test_in_another_thread_attacks_are_stopped_too(parts):
     assert order == ["KernelRidge", "Newton"]
 
 
-def test_an_attack_that_still_runs_is_the_last(parts, monkeypatch):
+def test_an_attack_that_still_runs_is_the_last(parts, monkeypatch, untraced):
     """A sleep in another thread cannot be interrupted: it is left behind, and nothing is begun beside it."""
     monkeypatch.setattr("lostwax.audits.clock.STOPPING", 0.2)
     quick, slow, waits = lw.KernelRidge(), lw.RecoNN(epochs=1), lw.Ensemble(members=10)
