@@ -31,7 +31,7 @@ import lostwax as lw
 from lostwax.adapters.sklearn import read
 from lostwax.attacks import ClosedForm
 from lostwax.reports.results import Row, write_rows
-from lostwax.trainers.newton_polish import polish
+from lostwax.trainers.optimum import polish
 
 ROOT = Path(__file__).resolve().parent.parent
 CLASSIFIED = {

@@ -17,9 +17,9 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.attacks.ensemble import reconstructor
-from lostwax.attacks.ensemble.cloud import inflation
+from lostwax.attacks.ensemble.simulation import inflation
+from lostwax.games import Knowledge
 from lostwax.reports.results import Row, write_rows
-from lostwax.types import Knowledge
 
 ROUNDS = 6
 FOUND = 1e-6  # a mean squared error: a record right to a thousandth of the pixels' range

@@ -20,10 +20,10 @@ import torch
 from torch import nn
 
 import lostwax as lw
+from lostwax.games import Records
 from lostwax.inits import Normal
 from lostwax.reports.results import Row, write_rows
 from lostwax.trainers import GD
-from lostwax.types import Records
 
 FEATURES, CLASSES, SIGMA = 256, 10, 0.002
 FEW = 20  # heads, one by one

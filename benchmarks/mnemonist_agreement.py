@@ -14,8 +14,8 @@ import numpy as np
 from torch import nn
 
 import lostwax as lw
+from lostwax.games import Knowledge
 from lostwax.reports.results import Row, write_rows
-from lostwax.types import Knowledge
 
 NETS = {"2 layers": (64, 10, 10), "4 layers": (64, 10, 10, 10, 10)}
 ERASURES = {"start": lw.ToStart(), "mean": lw.ToMean()}

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from lostwax.attacks.reconn.shadowed import shadow_tables
+from lostwax.games import Knowledge
+from lostwax.learning.shadow_tables import shadow_tables
 from lostwax.reports.results import Row, write_rows
-from lostwax.types import Knowledge
 
 RECONN = lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=300), epochs=20, batch_size=32)
 WORDS = {

@@ -20,12 +20,11 @@ from dataclasses import replace
 import torch
 
 import lostwax as lw
+from lostwax.games import Informed, Records
 from lostwax.nets import mlp
 from lostwax.records import digits
 from lostwax.reports.results import Row, write_rows
-from lostwax.threats import Informed
 from lostwax.trainers import GD
-from lostwax.types import Records
 
 HIDDEN, STEPS = 10, 100
 

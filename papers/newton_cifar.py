@@ -19,8 +19,8 @@ from s1_cifar import GD, NET, split
 from s1_mnist import cohort, mean_row, parser, rate_row, squared_errors, write
 
 import lostwax as lw
+from lostwax.games import Knowledge
 from lostwax.reports.results import Row
-from lostwax.types import Knowledge
 
 SIZES = {
     "known": (1_000, "records that the adversary knows"),

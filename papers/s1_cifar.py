@@ -36,12 +36,12 @@ from s1_mnist import Played, Split, cohort, mean_row, parser, rows_of, squared_e
 from torch.func import functional_call
 
 import lostwax as lw
-from lostwax.attacks.reconn import ShadowTable
+from lostwax.files import read_tensors, write_tensors
+from lostwax.games import Knowledge, Records, Release
+from lostwax.learning.shadow_tables import ShadowTable
 from lostwax.metrics import LPIPS, nearest_neighbour
 from lostwax.provenance import fingerprint
 from lostwax.reports.results import Row
-from lostwax.tensor_files import read_tensors, write_tensors
-from lostwax.types import Knowledge, Records, Release
 
 NET = lw.nets.cnn()
 START = lw.inits.LeCunNormal()  # S1 Table V

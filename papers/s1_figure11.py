@@ -32,7 +32,7 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 import lostwax as lw
-from lostwax.types import Attack, Records, Release
+from lostwax.games import Attack, Records, Release
 
 TARGETS = 10
 PUBLIC = Game(copies=1)

@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from s1_mnist import Game, Played, Split, arguments, correlation_rows, mean_row, split, table, write
 
+from lostwax.games import Metric
 from lostwax.metrics import KL, LPIPS, Judge
-from lostwax.records.named import find_directory
+from lostwax.records.datasets import find_directory
 from lostwax.reports.results import Row
-from lostwax.types import Metric
 
 COUNTS = (100, 300, 1_000, 3_000, 8_000, 20_000, 59_000)
 GAMES = {str(count): Game(prior=count, copies=1) for count in COUNTS}

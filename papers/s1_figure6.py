@@ -14,8 +14,8 @@ import torch
 from s1_mnist import Game, arguments, oracle_row, play, rows_of, split, write
 
 import lostwax as lw
-from lostwax.records.named import find_directory
-from lostwax.types import Records
+from lostwax.games import Records
+from lostwax.records.datasets import find_directory
 
 ARCHIVES = {"letters": "emnist_letters_part.npz", "typefaces": "notmnist_part.npz", "doodles": "quickdraw28.npz"}
 GAME = Game(copies=1)

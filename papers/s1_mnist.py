@@ -31,10 +31,10 @@ from torch import Tensor, nn
 import lostwax as lw
 from lostwax.attacks.kernel_ridge import Regressed
 from lostwax.attacks.reconn import Trained
+from lostwax.games import Access, Cohort, Knowledge, Records
 from lostwax.metrics import correlation, nearest_neighbour
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.reports.results import Row, read_rows, write_rows
-from lostwax.types import Access, Cohort, Knowledge, Records
 
 START = lw.inits.LeCunNormal()  # S1 Table V
 VICTIM = lw.GD(lr=0.2, momentum=0.9, steps=100, init=START, tf32=True)

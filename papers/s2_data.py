@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import lostwax as lw
+from lostwax.files import read_tensors
+from lostwax.games import Records
 from lostwax.metrics import nearest_neighbour
-from lostwax.records.named import find_directory
-from lostwax.tensor_files import read_tensors
-from lostwax.types import Records
+from lostwax.records.datasets import find_directory
 
 SIDE = 32
 WEIGHTS, PLAIN = "vgg11.safetensors", "vgg11_plain.safetensors"  # what s2_pretrain.py writes, and with --plain

@@ -37,7 +37,7 @@ from s2_heads import (
 from s2_pictures import draw_privacy
 
 import lostwax as lw
-from lostwax.attacks.weak_reconn import TrainedOnHeads
+from lostwax.attacks.weak import TrainedOnHeads
 from lostwax.reports.results import Row, read_rows
 
 SIZE = 10

@@ -25,15 +25,15 @@ from s2_pictures import draw_pairs, draw_roc
 from torch import Tensor, nn
 
 import lostwax as lw
-from lostwax.attacks.weak_reconn import TrainedOnHeads
-from lostwax.attacks.weak_reconn.readers import Reader
+from lostwax.attacks.weak import TrainedOnHeads
+from lostwax.attacks.weak.readers import Reader
 from lostwax.audits.judged import chosen, nearest_of_class, strangers
-from lostwax.decoders import Decoder
+from lostwax.games import Knowledge, Records, Trainer
+from lostwax.learning.decoders import Decoder
 from lostwax.metrics import Null, gaussian_roc, success_rate, true_positives, true_positives_by_class
 from lostwax.reports.results import Row
 from lostwax.shadows import Game as Shadows
 from lostwax.shadows import gaussian_weights
-from lostwax.types import Knowledge, Records, Trainer
 
 LARGEST = 4.0  # mean squared error of pixels in [-1, 1]
 START = lw.inits.Normal(0.002, seed=None)

@@ -41,10 +41,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import lostwax as lw
-from lostwax.records.images import from_pixels
-from lostwax.records.named import find_directory
-from lostwax.tensor_files import write_tensors
-from lostwax.types import Records
+from lostwax.files import write_tensors
+from lostwax.games import Records
+from lostwax.records.datasets import find_directory
+from lostwax.records.pictures import from_pixels
 
 PAPER = {"10": 0.812, "40": 0.920}  # accuracy of heads on so many digits (S2, Table 4)
 OTHERS = {"notmnist_part.npz": 0.15, "quickdraw28.npz": 0.35}  # shares of a batch

@@ -28,13 +28,13 @@ from torch import Tensor
 
 import lostwax as lw
 from lostwax.access import Weights
-from lostwax.attacks.prior_aware.scores import Score
+from lostwax.attacks.dp_steps.prior_aware import Score
 from lostwax.bounds import best_success
+from lostwax.games import Cohort, Hints, Knowledge, Records, Release
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.reports.results import Row
-from lostwax.trainers.per_record import record_gradients
+from lostwax.trainers.clipping import record_gradients
 from lostwax.trainers.stacked import Architecture
-from lostwax.types import Cohort, Hints, Knowledge, Records, Release
 
 DELTA = 1e-5
 EPSILONS = (1, 2, 4, 8, 16, 32, 64, 100)

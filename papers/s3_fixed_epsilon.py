@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from lostwax.bounds import Ceiling, bound
-from lostwax.bounds.epsilon import epsilon_of
+from lostwax.bounds.inequalities import epsilon_of
 from lostwax.reports.results import Row, write_rows
 
 STEPS, DELTA = 100, 1e-5

@@ -23,9 +23,9 @@ from torch import Tensor
 
 import lostwax as lw
 from lostwax.access import Weights
+from lostwax.games import Knowledge, Records
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.reports.results import Row
-from lostwax.types import Knowledge, Records
 
 EPSILONS = (1, 10, 100, 1_000, 10_000)
 GAMES = {f"epsilon_{epsilon}": Setting(epsilon=epsilon, speeds=(0.1,)) for epsilon in EPSILONS}

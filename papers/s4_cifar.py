@@ -27,9 +27,8 @@ from s1_mnist import parser
 from torch import Tensor, nn
 
 import lostwax as lw
-from lostwax.attacks.reconn import ShadowTable
-from lostwax.attacks.reconn.shadowed import shadow_tables
-from lostwax.types import Cohort, Knowledge, Reconstructor, Records, Release
+from lostwax.games import Cohort, Knowledge, Reconstructor, Records, Release
+from lostwax.learning.shadow_tables import ShadowTable, shadow_tables
 
 BEGUN = time.perf_counter()
 RUNS = 20  # initialisations, S4 Fig. 1

@@ -19,10 +19,10 @@ from s1_mnist import mean_row, write
 from s4_cifar import EXPLAINED, FIRST_LAYER, GAMES, Game, Split, arguments, in_time, recipe, split, timed, trained
 
 import lostwax as lw
-from lostwax.attacks.mnemonist.erasures import Erasure
-from lostwax.attacks.mnemonist.tables import seen_by
+from lostwax.attacks.mnemonist.attack import seen_by
+from lostwax.attacks.mnemonist.explanation import Erasure
 from lostwax.metrics import correlation
-from lostwax.metrics.correlation import spearman
+from lostwax.metrics.estimate import spearman
 from lostwax.reports.results import Row
 
 ERASURES: dict[str, Erasure] = {"start": lw.ToStart(), "mean": lw.ToMean()}

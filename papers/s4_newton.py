@@ -28,8 +28,8 @@ from s1_mnist import mean_row, parser, rate_row, squared_errors, write
 from s4_cifar import GAMES, Game, Split, in_time, losses_of, split, timed
 
 import lostwax as lw
+from lostwax.games import Knowledge, Reconstructor, Records, Release
 from lostwax.reports.results import Row
-from lostwax.types import Knowledge, Reconstructor, Records, Release
 
 DEFAULT = ["relu_1", "sigmoid_1", "relu_3"]
 SIZES = {

@@ -52,12 +52,12 @@ from s4_cifar import (
 
 import lostwax as lw
 from lostwax.attacks.mnemonist import Focused
-from lostwax.attacks.mnemonist.tables import seen_by
+from lostwax.attacks.mnemonist.attack import seen_by
 from lostwax.attacks.reconn import Trained
+from lostwax.games import Reconstructor
+from lostwax.games.informed import InOrder
 from lostwax.reports.results import Row
 from lostwax.seeds import generator
-from lostwax.threats.in_order import InOrder
-from lostwax.types import Reconstructor
 
 DEFAULT = [*(f"relu_{run}" for run in TABLE_3), "sigmoid_1", "sigmoid_2"]
 ATTACKS = {

@@ -10,7 +10,7 @@ import sys
 
 LIGHT = (
     "lostwax",
-    "lostwax.types",
+    "lostwax.fields",
     "lostwax.verbs",
     "lostwax.cli",
     "lostwax.provenance",

@@ -14,9 +14,9 @@ import torch
 import lostwax as lw
 from killed import deaths, dies, in_a_fork
 from lostwax import reports
-from lostwax.attacks.reconn.saved_folder import SavedFolder
-from lostwax.attacks.weak_reconn.checkpoint import Checkpoint
+from lostwax.attacks.weak.training import Checkpoint
 from lostwax.cli import main
+from lostwax.learning.saving import SavedFolder
 from lostwax.recipes import STARTERS, start
 from shadows.game import fill, tree
 

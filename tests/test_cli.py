@@ -29,7 +29,7 @@ def test_help_answers_at_once():
 
 def test_light_modules_load_no_torch():
     code = (
-        "import sys, lostwax, lostwax.types, lostwax.verbs, lostwax.cli;"
+        "import sys, lostwax, lostwax.fields, lostwax.verbs, lostwax.cli;"
         "heavy = {'torch', 'sklearn', 'matplotlib', 'zarr', 'ray', 'tyro', 'scipy'} & set(sys.modules);"
         "assert not heavy, heavy"
     )

@@ -8,7 +8,6 @@ import importlib
 import inspect
 import math
 import pickle
-import pkgutil
 import sys
 import types
 import weakref
@@ -20,36 +19,33 @@ from sklearn.datasets import load_iris
 from torch import nn
 
 import lostwax
+from instances import INSTANCES, instances
 from lostwax.access import Weights
+from lostwax.games import Cohort, Hints, Informed, Knowledge, Records, Release, Weak
 from lostwax.shadows import Game, Local, Store
-from lostwax.threats import Informed, Weak
 from lostwax.trainers import DPSGD, GD, Optimum
-from lostwax.types import Cohort, Hints, Knowledge, Records, Release
+from rooms import modules
 
 
 def found(room):
-    """The public dataclasses defined in a room, that is, those with examples."""
-    package = importlib.import_module(f"lostwax.{room}")
-    for entry in pkgutil.walk_packages(package.__path__, f"lostwax.{room}."):
-        if entry.name.endswith("_kernel"):
-            continue  # Triton's, which not every platform has
-        module = importlib.import_module(entry.name)
+    """The public dataclasses defined in a room, to be tested."""
+    for module in modules(room):
         for name, value in vars(module).items():
             ours = inspect.isclass(value) and value.__module__ == module.__name__ and not name.startswith("_")
             if ours and dataclasses.is_dataclass(value) and not inspect.isabstract(value):
                 yield value
 
 
-def instances(room, call):
+def params(room, call):
     classes = [kind for kind in found(room) if callable(getattr(kind, call, None))]
     assert classes, f"nothing found in {room}"
-    return [pytest.param(one, id=f"{kind.__name__}-{n}") for kind in classes for n, one in enumerate(kind.examples())]
+    return [pytest.param(one, id=f"{kind.__name__}-{n}") for kind in classes for n, one in enumerate(instances(kind))]
 
 
-TRAINERS = [*instances("trainers", "transcript"), *instances("defences", "transcript")]
-ATTACKS = instances("attacks", "prepare")
-METRICS = instances("metrics", "__call__")
-THREATS = instances("threats", "deal")
+TRAINERS = [*params("trainers", "transcript"), *params("defences", "transcript")]
+ATTACKS = params("attacks", "prepare")
+METRICS = params("metrics", "__call__")
+THREATS = params("games", "deal")
 
 
 @pytest.mark.parametrize("value", TRAINERS + ATTACKS + METRICS + THREATS)
@@ -297,12 +293,12 @@ PARTS = {  # of a trainer or an attack, not one of their own
 }
 
 
-@pytest.mark.parametrize("room", ["trainers", "defences", "attacks", "metrics", "threats", "losses"])
-def test_whatever_is_found_offers_examples(room):
+@pytest.mark.parametrize("room", ["trainers", "defences", "attacks", "metrics", "losses"])
+def test_whatever_is_found_is_tested(room):
     for kind in found(room):
         if kind.__name__ in PARTS:
             continue
-        assert callable(getattr(kind, "examples", None)), f"{kind.__name__} offers no examples()"
+        assert kind in INSTANCES, f"{kind.__name__} has no entry in tests/instances.py"
 
 
 MECHANISM = {"noise_multiplier": 1.3, "sample_rate": 0.1, "steps": 20}

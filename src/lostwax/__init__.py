@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lostwax import adapters as adapters
     from lostwax import bounds as bounds
-    from lostwax import decoders as decoders
     from lostwax import defences as defences
     from lostwax import inits as inits
     from lostwax import losses as losses
@@ -62,10 +61,14 @@ if TYPE_CHECKING:
     from lostwax.bounds import Plan as Plan
     from lostwax.bounds import bound as bound
     from lostwax.bounds import calibrate as calibrate
+    from lostwax.games import Hints as Hints
+    from lostwax.games import Informed as Informed
+    from lostwax.games import Knowledge as Knowledge
+    from lostwax.games import Records as Records
+    from lostwax.games import Weak as Weak
     from lostwax.grades import Grade as Grade
+    from lostwax.learning import decoders as decoders
     from lostwax.policies import Policy as Policy
-    from lostwax.threats import Informed as Informed
-    from lostwax.threats import Weak as Weak
     from lostwax.trainers import DPSGD as DPSGD
     from lostwax.trainers import GD as GD
     from lostwax.trainers import SGD as SGD
@@ -73,9 +76,6 @@ if TYPE_CHECKING:
     from lostwax.trainers import AdamW as AdamW
     from lostwax.trainers import Optimum as Optimum
     from lostwax.trainers import own_gradients as own_gradients
-    from lostwax.types import Hints as Hints
-    from lostwax.types import Knowledge as Knowledge
-    from lostwax.types import Records as Records
     from lostwax.verbs import audit as audit
     from lostwax.verbs import report as report
     from lostwax.verbs import simulate as simulate
@@ -94,9 +94,9 @@ _HOME = {
     "Verdict": "audits",
     "Grade": "grades",
     "Policy": "policies",
-    "Hints": "types",
-    "Knowledge": "types",
-    "Records": "types",
+    "Hints": "games",
+    "Knowledge": "games",
+    "Records": "games",
     "DPSGD": "trainers",
     "GD": "trainers",
     "SGD": "trainers",
@@ -106,8 +106,8 @@ _HOME = {
     "own_gradients": "trainers",
     "OwnTraining": "adapters",
     "load_weights": "adapters",
-    "Informed": "threats",
-    "Weak": "threats",
+    "Informed": "games",
+    "Weak": "games",
     "Layers": "access",
     "Logits": "access",
     "Neuron": "access",
@@ -165,7 +165,7 @@ __all__ = ["__version__", *_HOME, *_ROOMS]
 def __getattr__(name: str) -> Any:
     """Load a public name where it is first used: `import lostwax` alone imports no torch (PEP 562)."""
     if name in _ROOMS:
-        return import_module(f"lostwax.{name}")
+        return import_module(f"lostwax.{'learning.decoders' if name == 'decoders' else name}")
     if name in _HOME:
         return getattr(import_module(f"lostwax.{_HOME[name]}"), name)
     raise AttributeError(f"module 'lostwax' has no attribute '{name}'", name=name, obj=sys.modules[__name__])

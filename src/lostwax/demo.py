@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit
-    from lostwax.types import Attack
+    from lostwax.games import Attack
 
 
 def run(out: Path) -> None:

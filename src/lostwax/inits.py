@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from lostwax import philox
+from lostwax.fields import at_least, check_fields
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator, key
-from lostwax.types.fields import at_least, check_fields
 
 Params = dict[str, Tensor]
 Numbers = Tensor | Sequence[int]  # (m,) of models; a tensor lies where their starts are wanted

@@ -10,8 +10,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from lostwax.fields import shown
 from lostwax.grades import Grade
-from lostwax.types.fields import shown
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit, Finding

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from lostwax.types.fields import above, at_least, between, check_fields
+from lostwax.fields import above, at_least, between, check_fields
 
 
 class Schedule(Protocol):

@@ -7,7 +7,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from lostwax.exits import exits_refused
-from lostwax.types.fields import shown
+from lostwax.fields import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from lostwax.audits import Audit
+    from lostwax.games import Access, Attack, Cohort, Metric, Records, Release, Threat, Trainer
     from lostwax.shadows import Engine
-    from lostwax.types import Access, Attack, Cohort, Metric, Records, Release, Threat, Trainer
 
 
 P = ParamSpec("P")
@@ -136,9 +136,9 @@ def _audit_model(
     seed: int,
     threshold: float,
 ) -> Audit:
-    from lostwax.adapters import sklearn, torch_linear
-    from lostwax.adapters.finite import check_finite_net
-    from lostwax.adapters.torch_table import read_table
+    from lostwax.adapters import sklearn
+    from lostwax.adapters import torch as torch_linear
+    from lostwax.adapters.torch import check_finite_net, read_table
     from lostwax.audits import audit_fitted, audit_released
     from lostwax.trainers.descent import Descent
 

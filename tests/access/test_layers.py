@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+from instances import instances
 from lostwax.access import Layers, Weights
+from lostwax.games import Release
 from lostwax.inits import LeCunNormal
 from lostwax.nets import mlp
-from lostwax.types import Release
 
 NET = mlp(4, 5, 3)
 RELEASE = Release(LeCunNormal(seed=None)(NET, range(6), seed=0))
@@ -21,7 +22,7 @@ def test_a_module_is_all_of_its_parameters_and_nothing_else():
 
 def test_all_layers_are_the_weights_whatever_the_order_of_the_names():
     assert torch.equal(Layers("3", "1")(NET, RELEASE), Weights()(NET, RELEASE))
-    assert all(access(NET, RELEASE).shape[0] == 6 for access in Layers.examples())
+    assert all(access(NET, RELEASE).shape[0] == 6 for access in instances(Layers))
 
 
 def test_a_prefix_of_a_number_is_not_a_module():

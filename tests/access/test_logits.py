@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from lostwax.access import Logits, logits
+from instances import instances
+from lostwax import access as logits
+from lostwax.access import Logits
+from lostwax.games import Release
 from lostwax.inits import LeCunNormal
 from lostwax.nets import mlp
-from lostwax.types import Release
 
 QUERIES = torch.rand(7, 4, generator=torch.Generator().manual_seed(0))
 
@@ -55,4 +57,4 @@ def test_queries_are_checked(queries):
 
 def test_examples_fit_a_net_of_four_inputs():
     release = started(mlp(4, 3), 2)
-    assert [access(mlp(4, 3), release).shape for access in Logits.examples()] == [(2, 12)]
+    assert [access(mlp(4, 3), release).shape for access in instances(Logits)] == [(2, 12)]

@@ -5,9 +5,10 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from lostwax.access import Neuron, SeenRows, Standardise, neurons
+from lostwax.access import Neuron, neurons
+from lostwax.games import Release
 from lostwax.inits import trainable
-from lostwax.types import Release
+from lostwax.learning.standardise import SeenRows, Standardise
 
 NETS = {
     "mlp": lw.nets.mlp(5, 4, 3),

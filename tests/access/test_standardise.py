@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from lostwax.access import Standardise, standardise
+from lostwax.learning import standardise
+from lostwax.learning.standardise import Standardise
 
 RANDOM = torch.Generator().manual_seed(0)
 

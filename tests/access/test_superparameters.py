@@ -4,10 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from lostwax.access import Layers, Neuron, Standardise, Superparameters, Weights, neurons
+from instances import instances
+from lostwax.access import Layers, Neuron, Superparameters, Weights, neurons
+from lostwax.games import Release
 from lostwax.inits import LeCunNormal, TorchDefault
+from lostwax.learning.standardise import Standardise
 from lostwax.nets import mlp
-from lostwax.types import Release
 
 NET = mlp(4, 5, 3)
 RELEASE = Release(TorchDefault(seed=None)(NET, range(6), seed=0))
@@ -53,7 +55,7 @@ def test_layers_that_are_not_trained_have_no_rows():
 
 
 def test_it_is_a_value():
-    one, other = Superparameters.examples()
+    one, other = instances(Superparameters)
     assert one == Superparameters((Neuron("1", 0),)) != other
     assert repr(one) == "Superparameters(rows=(Neuron(module='1', number=0),))"
     assert other(NET, RELEASE).shape == (6, 5 + 6)

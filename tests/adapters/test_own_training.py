@@ -8,7 +8,7 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.exits import ExitedError
-from lostwax.types import Cohort, Records
+from lostwax.games import Cohort, Records
 
 STEPS, LR = 15, 0.3
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from lostwax.attacks.candidates import choose, weighed
-from lostwax.types import Hints, Records
+from lostwax.games import Hints, Records
+from lostwax.learning.candidates import choose, weighed
 
 CANDIDATES = Records(torch.arange(6.0).view(2, 3, 1), torch.tensor([[0, 1, 1], [2, 2, 0]]))
 SCORES = torch.tensor([[9.0, 1.0, 4.0], [torch.nan, 5.0, 8.0]])

@@ -9,8 +9,8 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.access import Weights
+from lostwax.games import Guess, Hints, Knowledge, Records
 from lostwax.metrics import MSE, PSNR
-from lostwax.types import Guess, Hints, Knowledge, Records
 
 
 @pytest.fixture(scope="module")

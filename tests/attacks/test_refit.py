@@ -5,9 +5,9 @@ import torch
 
 import lostwax as lw
 from lostwax.access import Weights
-from lostwax.attacks import refit
+from lostwax.attacks import membership as refit
+from lostwax.games import Hints, Knowledge, Records, Release
 from lostwax.shadows import Local
-from lostwax.types import Hints, Knowledge, Records, Release
 
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(60, 20, 24, seed=0)
 NET = lw.nets.mlp(64, 6, 10)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from lostwax.types import Guess, Records, Release
+from lostwax.games import Guess, Records, Release
 
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(300, 500, 200, seed=0)
 

@@ -9,11 +9,12 @@ from torch import nn
 
 import lostwax as lw
 from audits.game import KNOWN, PRIOR, SECRETS, Reads
-from lostwax.attacks.candidates import choose
 from lostwax.audits.ceiling import ceiling_of, check_under
 from lostwax.audits.scoring import Scoring
 from lostwax.defences import Defended, Rounded
-from lostwax.types import Guess, Release, sealed
+from lostwax.games import Guess, Release
+from lostwax.games import nouns as sealed
+from lostwax.learning.candidates import choose
 
 TRAINER = lw.DPSGD(lr=0.5, clip=0.1, noise_multiplier=4.0, steps=5)
 

@@ -5,7 +5,7 @@ import torch
 
 import lostwax as lw
 from audits.game import KNOWN, PRIOR, SECRETS, Reads, audited
-from lostwax.types import Records
+from lostwax.games import Records
 
 
 class Untouched(Reads):

@@ -16,8 +16,8 @@ from lostwax.audits import choice
 from lostwax.audits.choice import all_attacks, try_all
 from lostwax.audits.clock import Clock
 from lostwax.audits.cost import Rate, predicted_seconds
+from lostwax.games import Guess, Knowledge, Records, Release
 from lostwax.trainers import GD, Optimum
-from lostwax.types import Guess, Knowledge, Records, Release
 
 
 @pytest.fixture(scope="module")

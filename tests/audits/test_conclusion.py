@@ -15,9 +15,9 @@ import lostwax as lw
 from lostwax.audits import Finding
 from lostwax.audits.audit import Audit
 from lostwax.audits.luck import Luck
+from lostwax.games import Guess, Records
 from lostwax.grades import Grade
 from lostwax.reports.words import TONES
-from lostwax.types import Guess, Records
 
 CRITERION, MSE = "RMSE in feature standard deviations", "mean squared error"
 TUTORIAL = lw.Policy(max_grade="not found", max_rebuilt_share=0.05)

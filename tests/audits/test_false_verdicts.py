@@ -12,10 +12,10 @@ from torch import nn
 import lostwax as lw
 from audits.game import KNOWN, PRIOR, SECRETS, Publishes, Reads, audited
 from audits.test_luck import Noise
+from lostwax.games import Guess, Records
 from lostwax.grades import Grade
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.policies import MEASURES, Policy
-from lostwax.types import Guess, Records
 
 TUTORIAL = Policy(max_grade="not found", max_rebuilt_share=0.05)
 HIDDEN = lw.DPSGD(lr=0.1, noise_multiplier=1e6, steps=2)  # nothing is left of any record

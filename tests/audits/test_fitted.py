@@ -17,9 +17,9 @@ import lostwax as lw
 from lostwax.adapters.sklearn import read
 from lostwax.attacks import ClosedForm
 from lostwax.audits import Verdict
+from lostwax.games import Records
 from lostwax.losses import SquaredError
-from lostwax.trainers.newton_polish import polish
-from lostwax.types import Records
+from lostwax.trainers.optimum import polish
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import torch
 
 from lostwax.audits.judged import chosen, distinct_games, groups_of, nearest_of_class, one_to_one, strangers
-from lostwax.types import Records
+from lostwax.games import Records
 
 RANDOM = torch.Generator().manual_seed(0)
 SECRETS = Records(torch.rand(4, 6, 1, 2, 2, generator=RANDOM), torch.tensor([[0, 0, 0, 1, 1, 2]] * 4))

@@ -8,7 +8,7 @@ import torch
 import lostwax as lw
 from lostwax.audits.judged import one_to_one
 from lostwax.audits.judging import one_by_one
-from lostwax.types import Guess, Knowledge, Records
+from lostwax.games import Guess, Knowledge, Records
 
 RANDOM = torch.Generator().manual_seed(0)
 TRUTH = Records(torch.rand(5, 3, 1, 2, 2, generator=RANDOM), torch.randint(9, (5, 3), generator=RANDOM))

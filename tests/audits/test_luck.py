@@ -11,7 +11,7 @@ import lostwax as lw
 from audits.game import Publishes
 from lostwax.audits.judged import one_to_one
 from lostwax.audits.luck import Rules, Scores, luck, luck_of_strangers
-from lostwax.types import Guess, Records
+from lostwax.games import Guess, Records
 
 NOTHING = Records(torch.zeros(0, 3, dtype=torch.float64), torch.zeros(0, dtype=torch.long))
 

@@ -9,8 +9,8 @@ from lostwax.access import Weights
 from lostwax.audits import choice, memory
 from lostwax.audits.cost import Rate, predicted_seconds
 from lostwax.audits.memory import available_bytes, predicted_bytes
+from lostwax.games import Knowledge, Records
 from lostwax.trainers import GD
-from lostwax.types import Knowledge, Records
 
 X = torch.rand(120, 4, generator=torch.Generator().manual_seed(0))
 KNOWN, PRIOR, SECRETS = Records(X, torch.arange(120) % 3).split(40, 40, 40, seed=0)

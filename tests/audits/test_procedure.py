@@ -7,10 +7,9 @@ from sklearn.datasets import load_iris
 from torch import nn
 
 import lostwax as lw
+from lostwax.games import Informed, Records
 from lostwax.losses import SquaredError
-from lostwax.threats import Informed
 from lostwax.trainers import GD
-from lostwax.types import Records
 
 
 @dataclass(frozen=True)

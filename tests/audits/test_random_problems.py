@@ -16,8 +16,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 import lostwax as lw
+from lostwax.games import Guess, Records
 from lostwax.grades import Grade
-from lostwax.types import Guess, Records
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 POLICY = lw.Policy(max_grade="not found", max_rebuilt_share=0.05)

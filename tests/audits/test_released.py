@@ -7,8 +7,8 @@ from sklearn.datasets import load_iris
 from torch import nn
 
 import lostwax as lw
+from lostwax.games import Cohort
 from lostwax.trainers import GD, SGD
-from lostwax.types import Cohort
 
 STEPS, LR = 20, 0.3
 

@@ -3,7 +3,7 @@
 import torch
 
 from lostwax.audits import told
-from lostwax.types import Hints, Records
+from lostwax.games import Hints, Records
 
 NAN = torch.nan
 PARTS = torch.tensor([[[1.0, NAN, NAN]], [[4.0, NAN, NAN]]])  # (2, 1, 3)

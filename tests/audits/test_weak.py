@@ -10,8 +10,8 @@ from torch import nn
 import lostwax as lw
 from lostwax.audits.cost import shortened
 from lostwax.audits.procedure import victims_seed
+from lostwax.games import Guess, Records
 from lostwax.metrics import Null, success_rate
-from lostwax.types import Guess, Records
 
 NET, TRAINER, THREAT = nn.Linear(40, 10), lw.GD(steps=5, init=lw.inits.Normal(0.002, seed=None)), lw.Weak(size=20)
 

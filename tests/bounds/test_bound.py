@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from lostwax.bounds import bound, from_dp
-from lostwax.trainers.accounting import noise_for
+from lostwax.trainers.dpsgd import noise_for
 
 COLD = """
 import sys

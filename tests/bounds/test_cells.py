@@ -4,8 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from lostwax.bounds.cells import cut
-from lostwax.bounds.step_law import StepLaw
+from lostwax.bounds.step_law import StepLaw, cut
 
 CASES = [
     (StepLaw(0.3, 0.001), 0.003, 14.0),

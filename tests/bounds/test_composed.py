@@ -3,10 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from lostwax.bounds.cells import cut
 from lostwax.bounds.composed import compose
-from lostwax.bounds.step_law import StepLaw
-from lostwax.bounds.tilt import aim
+from lostwax.bounds.step_law import StepLaw, aim, cut
 
 
 def plain_power(law, steps):

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from bounds.test_composed import plain_power
-from lostwax.bounds.cells import cut
-from lostwax.bounds.interval import log_lower_end, log_upper_end
-from lostwax.bounds.step_law import StepLaw
-from lostwax.bounds.tilt import aim
+from lostwax.bounds.composed import log_lower_end, log_upper_end
+from lostwax.bounds.step_law import StepLaw, aim, cut
 
 RUNS = [(1.0, 0.2, 6, 0.1, 1), (0.5, 0.05, 4, 1e-9, 1), (3.0, 0.9, 9, 0.8, 1), (1.5, 0.1, 5, 1e-3, 3)]
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from lostwax.bounds import from_rdp, from_zcdp, gaussian, subsampled
-from lostwax.bounds.rdp import renyi_epsilons
+from lostwax.bounds.inequalities import renyi_epsilons
 
 ORDERS = [1 + float(x) for x in np.geomspace(0.05, 100, 300)]
 

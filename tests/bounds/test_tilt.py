@@ -3,10 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from lostwax.bounds.cells import cut
 from lostwax.bounds.composed import compose
-from lostwax.bounds.step_law import StepLaw
-from lostwax.bounds.tilt import LOG_OUTSIDE, aim
+from lostwax.bounds.step_law import LOG_OUTSIDE, StepLaw, aim, cut
 
 RUNS = [(1.0, 0.01, 1000, 0.1), (0.5, 0.1, 50, 1e-9), (10.0, 0.7, 400, 1e-30), (2.0, 0.05, 300, 0.9)]
 

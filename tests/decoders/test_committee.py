@@ -2,7 +2,7 @@
 
 import torch
 
-from lostwax.decoders import Committee, MLPDecoder
+from lostwax.learning.decoders import Committee, MLPDecoder
 
 
 def test_the_mean_answers_and_one_alone_is_heard_word_for_word():

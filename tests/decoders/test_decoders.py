@@ -4,14 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from lostwax.decoders import ConvDecoder, MLPDecoder, Span
+from instances import instances
+from lostwax.learning.decoders import ConvDecoder, MLPDecoder, Span
 
 
 def parameters(net):
     return sum(value.numel() for value in net.parameters())
 
 
-@pytest.mark.parametrize("decoder", [*MLPDecoder.examples(), *ConvDecoder.examples()])
+@pytest.mark.parametrize("decoder", [*instances(MLPDecoder), *instances(ConvDecoder)])
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (2, 7, 9)])
 def test_answers_have_the_shape_of_a_record_and_keep_within_the_bounds(decoder, shape):
     net = decoder.build(11, shape).eval()

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from lostwax.decoders import PatchDiscriminator
+from instances import instances
+from lostwax.learning.discriminator import PatchDiscriminator
 
 
 def test_layers_are_those_of_table_viii():
@@ -18,7 +19,7 @@ def test_layers_are_those_of_table_viii():
     ]
 
 
-@pytest.mark.parametrize("discriminator", PatchDiscriminator.examples())
+@pytest.mark.parametrize("discriminator", instances(PatchDiscriminator))
 @pytest.mark.parametrize(("shape", "scores"), [((3, 32, 32), (4, 4)), ((1, 28, 28), (4, 4)), ((2, 1, 9), (1, 2))])
 def test_no_image_is_too_small(discriminator, shape, scores):
     with torch.device("meta"):

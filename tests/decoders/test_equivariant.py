@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from lostwax.decoders.equivariant import Equivariant
+from lostwax.learning.decoders import Equivariant
 
 SIZES = {"width": 16, "layers": 2, "heads": 2}
 TOKENS = torch.randn(6, 5, 7, generator=torch.Generator().manual_seed(0))

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from lostwax.decoders import ResidualDecoder
-from lostwax.decoders.residual import ResidualBlock
+from instances import instances
+from lostwax.learning.decoders import ResidualBlock, ResidualDecoder
 
 
-@pytest.mark.parametrize("decoder", ResidualDecoder.examples())
+@pytest.mark.parametrize("decoder", instances(ResidualDecoder))
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (2, 7, 9), (1, 3, 4)])
 def test_answers_have_the_shape_of_a_record_and_keep_within_the_bounds(decoder, shape):
     net = decoder.build(11, shape)

@@ -8,9 +8,8 @@ from torch import nn
 
 import lostwax as lw
 from attacks.mnemonist import planted
-from lostwax.access import SeenRows, Standardise
-from lostwax.decoders import MLPDecoder, RowDecoder
-from lostwax.decoders.rowwise import RowSums
+from lostwax.learning.decoders import MLPDecoder, RowDecoder, RowSums
+from lostwax.learning.standardise import SeenRows, Standardise
 
 
 def test_a_row_counts_by_its_direction():

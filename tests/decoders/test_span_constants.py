@@ -2,7 +2,7 @@
 
 import torch
 
-from lostwax.decoders import Span
+from lostwax.learning.decoders import Span
 
 
 def test_constant_features_are_exact_where_answers_are_bounded():

@@ -5,10 +5,11 @@ from dataclasses import FrozenInstanceError, fields
 import pytest
 import torch
 
+from instances import instances
 from lostwax.defences import Quantised, Rounded, WeightNoise
-from lostwax.types import Release
+from lostwax.games import Release
 
-DEFENCES = [one for kind in (Rounded, Quantised, WeightNoise) for one in kind.examples()]
+DEFENCES = [one for kind in (Rounded, Quantised, WeightNoise) for one in instances(kind)]
 every_defence = pytest.mark.parametrize("defence", DEFENCES, ids=repr)
 NUMBERS = [7, 0, 3, 1_000_000]
 
@@ -59,7 +60,7 @@ def test_only_noise_depends_on_seed_and_number(defence):
     assert equal(defence(whole, others, seed=1), first) != random
 
 
-@pytest.mark.parametrize("defence", [*Rounded.examples(), *Quantised.examples()], ids=repr)
+@pytest.mark.parametrize("defence", [*instances(Rounded), *instances(Quantised)], ids=repr)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rounding_twice_is_rounding_once(defence, dtype):
     once = defence(release(dtype), NUMBERS, seed=0)

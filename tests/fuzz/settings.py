@@ -1,10 +1,7 @@
 """Every field of every public value, given what it does not expect."""
 
 import dataclasses
-import importlib
-import inspect
 import math
-import pkgutil
 
 import torch
 from torch import nn
@@ -12,12 +9,10 @@ from torch import nn
 import lostwax as lw
 from fuzz.outcomes import Case
 from fuzz.values import HOSTILE, fits, words
+from instances import INSTANCES, instances
 from lostwax.inits import FromNet, Given, Glorot, He, LeCunNormal, Normal, TorchDefault
-from lostwax.metrics.judge import Judge
-from lostwax.metrics.kl import KL
+from lostwax.metrics.classifier import KL, Judge
 from lostwax.schedules import Cosine, Linear, StepDecay
-
-ROOMS = ("trainers", "defences", "threats", "access", "decoders", "metrics", "attacks", "losses")
 
 
 def examples():
@@ -34,15 +29,7 @@ def examples():
         lw.Adam(),
         lw.SGD(),
     ]
-    for room in ROOMS:
-        package = importlib.import_module(f"lostwax.{room}")
-        for entry in pkgutil.walk_packages(package.__path__, f"lostwax.{room}."):
-            if entry.name.endswith("_kernel"):
-                continue
-            for kind in vars(importlib.import_module(entry.name)).values():
-                ours = inspect.isclass(kind) and kind.__module__ == entry.name and dataclasses.is_dataclass(kind)
-                if ours and not inspect.isabstract(kind) and hasattr(kind, "examples"):
-                    seen += kind.examples()
+    seen += [one for kind in INSTANCES for one in instances(kind)]
     return [value for value in seen if dataclasses.is_dataclass(value) and dataclasses.fields(value)]
 
 

@@ -3,8 +3,8 @@ import torch
 from torch import nn
 
 from lostwax import records
+from lostwax.games import Records
 from lostwax.metrics import Judge
-from lostwax.types import Records
 
 pytest.importorskip("safetensors")
 
@@ -36,7 +36,7 @@ def test_trained_once(judge, digits, cache, monkeypatch):
     def never(*_, **__):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("lostwax.metrics.judge.train_lenet", never)
+    monkeypatch.setattr("lostwax.metrics.classifier.train_lenet", never)
     again = Judge.trained(digits, cache=cache, epochs=15)
     assert torch.equal(again(digits.x), judge(digits.x))
     assert again.accuracy == judge.accuracy

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import lostwax as lw
+from lostwax.files import write_tensors
 from lostwax.reports.results import Row, read_rows
-from lostwax.tensor_files import write_tensors
-from lostwax.trainers.accounting import noise_for
+from lostwax.trainers.dpsgd import noise_for
 
 SIZES = "--known 20 --shadows 30 --targets 6 --width 16 --epochs 2"
 CIFAR_SIZES = "--known 8 --shadows 12 --targets 4 --epochs 1"

@@ -7,8 +7,7 @@ import pytest
 import torch
 from scipy.stats import kstest, norm
 
-from lostwax.philox import bits, happens, normal, orders, uniform
-from lostwax.philox.counter import by_numpy, by_triton
+from lostwax.philox import bits, by_numpy, by_triton, happens, normal, orders, uniform
 from lostwax.seeds import key
 
 KEYS = [0, 1, 2**64 - 1, 2**127, 2**128 - 1, key(0, "noise")]
@@ -59,7 +58,7 @@ def test_it_does_so_where_there_is_one(one):
 
 def test_threads_share_the_rows(monkeypatch):
     alone = by_numpy(5, torch.arange(7), 4, 0)
-    monkeypatch.setattr("lostwax.philox.counter.SHARE", 1)
+    monkeypatch.setattr("lostwax.philox.SHARE", 1)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:

@@ -6,7 +6,7 @@ import torch
 
 import lostwax as lw
 from fuzz.arrays import CLASSES, TARGETS, X, fitted, other, rebuilt, same
-from lostwax.records.arrays import numbers
+from lostwax.records.tables import numbers
 
 REFUSED = {"sparse", "sparse rows", "sparse matrix"}
 

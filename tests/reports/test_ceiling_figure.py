@@ -1,6 +1,6 @@
 import pytest
 
-from lostwax.reports.ceiling_figure import draw_ceilings
+from lostwax.reports.figures import draw_ceilings
 
 
 @pytest.mark.parametrize("against", ["noise", "epsilon"])

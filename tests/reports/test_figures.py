@@ -3,8 +3,8 @@ from sklearn.datasets import load_iris
 from sklearn.linear_model import Ridge
 
 import lostwax as lw
+from lostwax.games import Records
 from lostwax.reports.figures import draw_rebuilt
-from lostwax.types import Records
 
 
 def test_rebuilt_images_become_a_picture(tmp_path):

@@ -9,9 +9,9 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Ridge
 
 import lostwax as lw
+from lostwax.games import Records
 from lostwax.reports.gallery import are_pictures, labels, rows
 from lostwax.reports.html import render
-from lostwax.types import Records
 
 
 def test_best_median_and_worst(audit_of):

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from lostwax.reports.protection import protection
+from lostwax.reports.html import protection
 
 
 def test_every_plan_keeps_its_promise_and_grows_with_the_steps(audit_of):

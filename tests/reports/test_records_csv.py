@@ -3,7 +3,7 @@ import io
 
 import numpy as np
 
-from lostwax.reports.records_csv import as_csv
+from lostwax.reports.folder import as_csv
 
 
 def cells(text):

@@ -8,7 +8,7 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.shadows import Game, gaussian_weights
-from lostwax.shadows.gaussian_weights import FEWEST
+from lostwax.shadows.game import FEWEST
 
 DIGITS = lw.records.digits()
 GAME = Game(
@@ -40,7 +40,7 @@ def test_they_are_the_same_however_shadow_models_are_cut():
 
 
 def test_of_large_models_no_more_are_trained_than_can_be(monkeypatch):
-    module = import_module("lostwax.shadows.gaussian_weights")  # the function has the same name
+    module = import_module("lostwax.shadows.game")  # the function has the same name
     monkeypatch.setattr(module, "FEWEST", 10)
     monkeypatch.setattr(module, "MOST", 40 * sum(value.numel() for value in GAME.net.parameters()))
     drawn = gaussian_weights(GAME, 100).flat().double()

@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
+from instances import instances
+from lostwax.games import Informed, Records
 from lostwax.inits import LeCunNormal
 from lostwax.nets import mlp
 from lostwax.shadows import Local
-from lostwax.threats import Informed
 from lostwax.trainers import GD
-from lostwax.types import Records
 
-THREAT, *_ = Informed.examples()
+THREAT, *_ = instances(Informed)
 POOL = Records(torch.rand(9, 4, generator=torch.Generator().manual_seed(0)), torch.arange(9) % 3)
 TRAINER = GD(lr=0.1, steps=2, init=LeCunNormal(seed=None), tile=4)
 
@@ -108,4 +108,4 @@ def test_settings_are_checked():
         Local(0)
     with pytest.raises(ValueError, match="Local: expected models >= 1, got 0"):
         shadows(None, models=0)
-    assert Local() in Local.examples()
+    assert Local() in instances(Local)

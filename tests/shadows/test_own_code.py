@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from lostwax.shadows.own_code import kind
+from lostwax.shadows.identity import kind
 
 START = """
 import logging

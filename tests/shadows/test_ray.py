@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import lostwax as lw
+from lostwax.games import Trainer
 from lostwax.shadows import Local, Ray, Store
-from lostwax.types import Trainer
 from shadows.game import CHUNK, fill, game, tree
 
 ray = pytest.importorskip("ray")

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 import lostwax as lw
+from lostwax.games import Cohort, Records, Release
 from lostwax.inits import FromNet
 from lostwax.shadows import Local, Store
-from lostwax.shadows.layout import Layout
-from lostwax.types import Cohort, Records, Release
+from lostwax.shadows.chunks import Layout
 from shadows.game import CHUNK, KNOWN, PRIOR, fill, game, tree
 from shadows.warm import children
 

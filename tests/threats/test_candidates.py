@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import lostwax as lw
-from lostwax.attacks.candidates import side_by_side
 from lostwax.audits.told import chance
-from lostwax.types import Records
+from lostwax.games import Records
+from lostwax.learning.candidates import side_by_side
 
 DIGITS = lw.records.digits()
 KNOWN, POOL = DIGITS.split(10, 40, seed=0)

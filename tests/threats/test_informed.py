@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from lostwax.threats import Informed
-from lostwax.types import Cohort, Records
+from instances import instances
+from lostwax.games import Cohort, Informed, Records
 
-THREAT, TOLD, *_ = Informed.examples()
+THREAT, TOLD, *_ = instances(Informed)
 POOL = Records(torch.arange(20.0).reshape(5, 4), torch.arange(5) % 3)
 
 

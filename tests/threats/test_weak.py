@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
+from instances import instances
 from lostwax.attacks import (
     ClosedForm,
     Ensemble,
@@ -17,9 +18,8 @@ from lostwax.attacks import (
     RecoNN,
     Refit,
 )
+from lostwax.games import Records, Weak
 from lostwax.shadows import Game, Local, Store
-from lostwax.threats import Weak
-from lostwax.types import Records
 
 POOL = Records(torch.arange(48.0).reshape(24, 2), torch.arange(24) % 3)  # eight of each of three classes
 
@@ -109,7 +109,7 @@ def test_settings_without_meaning(settings):
 )
 def test_who_looks_for_the_one_missing_record_objects(attack):
     knowledge = lw.Knowledge(nn.Linear(2, 3), lw.GD(), Weak(size=3), lw.Weights(), POOL)
-    objection = attack.examples()[0].objection(knowledge)
+    objection = instances(attack)[0].objection(knowledge)
     assert objection.startswith(f"{attack.__name__} cannot play this game: ")
     assert "Weak" in objection
 

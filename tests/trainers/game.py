@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 
+from lostwax.games import Cohort, Records
 from lostwax.inits import Given
 from lostwax.nets import mlp
-from lostwax.types import Cohort, Records
 
 EXACT = {"rtol": 0, "atol": 1e-12}
 

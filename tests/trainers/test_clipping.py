@@ -4,13 +4,11 @@ import pytest
 import torch
 from torch import nn
 
+from lostwax.games import Cohort, Records
 from lostwax.losses import CrossEntropy, SquaredHinge
 from lostwax.nets import mlp
-from lostwax.trainers.clipping import Sample, slopes_along
-from lostwax.trainers.ghost import Ghost
-from lostwax.trainers.per_record import PerRecord, record_gradients
+from lostwax.trainers.clipping import Ghost, PerRecord, Sample, record_gradients, slopes_along
 from lostwax.trainers.stacked import Architecture, Batch
-from lostwax.types import Cohort, Records
 from trainers.game import cohort, convolutions
 
 EXACT = {"rtol": 1e-10, "atol": 1e-12}

@@ -12,20 +12,20 @@ from opacus.optimizers import DPOptimizer, optimizer
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import kstest
 
+from instances import instances
 from lostwax.bounds import bound
-from lostwax.bounds.epsilon import epsilon_of
+from lostwax.bounds.inequalities import epsilon_of
+from lostwax.games import Cohort, Records
 from lostwax.inits import FromNet, LeCunNormal
 from lostwax.losses import CrossEntropy
 from lostwax.nets import mlp
 from lostwax.schedules import Cosine
 from lostwax.trainers import DPSGD, GD
-from lostwax.trainers.noise import gaussian_noise
-from lostwax.trainers.poisson import draws, sample
+from lostwax.trainers.dpsgd import draws, gaussian_noise, sample
 from lostwax.trainers.stacked import Architecture
-from lostwax.types import Cohort, Records
 from trainers.game import EXACT, cohort, convolutions, given, net
 
-EXAMPLES = pytest.mark.parametrize("trainer", DPSGD.examples(), ids=["full", "gathered", "masked"])
+EXAMPLES = pytest.mark.parametrize("trainer", instances(DPSGD), ids=["full", "gathered", "masked"])
 
 
 def exact(trainer):
@@ -176,7 +176,7 @@ def test_a_crowded_batch_is_computed_in_slabs():
 
 def test_draws_are_the_same_however_many_are_made_at_once(monkeypatch):
     together = list(draws(cohort(3), 0.3, 20, seed=0))
-    monkeypatch.setattr("lostwax.trainers.poisson.MOST", 1)
+    monkeypatch.setattr("lostwax.trainers.dpsgd.MOST", 1)
     assert torch.equal(torch.stack(together), torch.stack(list(draws(cohort(3), 0.3, 20, seed=0))))
 
 

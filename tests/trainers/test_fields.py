@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
+from lostwax.games import Cohort, Records
 from lostwax.inits import Glorot, He, LeCunNormal, Normal, TorchDefault
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie
 from lostwax.nets import mlp
 from lostwax.schedules import Cosine
 from lostwax.trainers import DPSGD, GD, SGD, Adam, AdamW
-from lostwax.types import Cohort, Records
 from trainers.game import cohort, given, net
 from trainers.reference import train_alone
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
+from lostwax.games import Cohort, Records
 from lostwax.inits import Normal, TorchDefault
 from lostwax.losses import BinaryCrossEntropy, SquaredError
 from lostwax.nets import mlp
@@ -15,7 +16,6 @@ from lostwax.schedules import Cosine
 from lostwax.trainers import GD
 from lostwax.trainers.gram import Head
 from lostwax.trainers.stacked import Architecture
-from lostwax.types import Cohort, Records
 from trainers.reference import train_alone
 
 S2 = GD(lr=0.01, weight_decay=1e-5, steps=32, init=Normal(0.002, seed=None), tile=4)  # S2, Table 3, MNIST, N = 10

@@ -7,15 +7,16 @@ import pytest
 import torch
 
 import lostwax as lw
+from instances import instances
+from lostwax.games import Cohort, Records
 from lostwax.inits import LeCunNormal
 from lostwax.trainers import DPSGD, GD, SGD, Adam, AdamW
-from lostwax.types import Cohort, Records
 from trainers.game import EXACT, cohort, convolutions, given, net
 from trainers.reference import train_alone
 
-DESCENTS = [trainer for kind in (GD, SGD, Adam, AdamW) for trainer in kind.examples()]
+DESCENTS = [trainer for kind in (GD, SGD, Adam, AdamW) for trainer in instances(kind)]
 every_descent = pytest.mark.parametrize("trainer", DESCENTS, ids=lambda t: type(t).__name__)
-every_trainer = pytest.mark.parametrize("trainer", [*DESCENTS, *DPSGD.examples()], ids=lambda t: type(t).__name__)
+every_trainer = pytest.mark.parametrize("trainer", [*DESCENTS, *instances(DPSGD)], ids=lambda t: type(t).__name__)
 
 
 def exact(trainer):
@@ -58,7 +59,7 @@ def test_a_plain_loop_with_torch_optim_agrees(trainer, shape):
 @pytest.mark.parametrize("kind", [GD, SGD, Adam, AdamW])
 def test_convolutions_frozen_and_reused_layers_agree_with_the_plain_loop(kind):
     module, games = convolutions(), cohort(2)
-    trainer = replace(exact(kind.examples()[0]), init=given(module))
+    trainer = replace(exact(instances(kind)[0]), init=given(module))
     release = trainer(module, games, seed=0)
     assert not any(name.startswith("frozen") for name in release.params)
     for row in range(2):

@@ -11,9 +11,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from lostwax.adapters.sklearn import read
-from lostwax.trainers import newton_polish
-from lostwax.trainers.newton_polish import polish
-from lostwax.types import Records
+from lostwax.games import Records
+from lostwax.trainers import optimum as newton_polish
+from lostwax.trainers.optimum import polish
 
 TIGHT = {"tol": 1e-12, "max_iter": 100_000}
 MODELS = [

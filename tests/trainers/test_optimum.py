@@ -2,10 +2,9 @@ import pytest
 import torch
 from torch import nn
 
+from lostwax.games import Informed, Records
 from lostwax.losses import SquaredError
-from lostwax.threats import Informed
 from lostwax.trainers import Optimum
-from lostwax.types import Records
 from trainers.placed import Placed
 
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from lostwax.games import Cohort, Records
 from lostwax.losses import BinaryCrossEntropy, SquaredError
 from lostwax.nets import mlp
 from lostwax.trainers import GD
-from lostwax.types import Cohort, Records
 from trainers.game import cohort, net
 
 

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
+from lostwax.games import Cohort, Records
 from lostwax.losses import CrossEntropy
 from lostwax.nets import mlp
 from lostwax.trainers import DPSGD, GD, SGD
 from lostwax.trainers.stacked import Architecture, Batch, gradient
-from lostwax.types import Cohort, Records
 
 
 def test_a_linear_layer_on_shared_records_is_one_product_forward_and_one_backward():

@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
+from lostwax.games import Cohort, Records
 from lostwax.losses import SquaredError
 from lostwax.nets import mlp
 from lostwax.trainers import GD, SGD, Adam
-from lostwax.trainers.fused.mlp_tangent import MLPTangent
+from lostwax.trainers.derivatives import pushed, quick_tangents
+from lostwax.trainers.fused.mlp import MLPTangent
 from lostwax.trainers.stacked import Architecture
-from lostwax.trainers.tangents import pushed, quick_tangents
-from lostwax.types import Cohort, Records
 
 pytest.importorskip("triton", reason="Triton comes with torch on Linux")
 RANDOM = torch.Generator().manual_seed(0)

@@ -7,7 +7,7 @@ from torch import nn
 from lostwax.nets import mlp
 from lostwax.trainers import GD
 from lostwax.trainers.stacked import Architecture
-from lostwax.trainers.tiles import default_size, gather, tiles
+from lostwax.trainers.stepwise import default_size, gather, tiles
 from trainers.game import cohort, net
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import lostwax as lw
-from lostwax.types.fields import above, at_least, between, check_fields, shown
+from lostwax.fields import above, at_least, between, check_fields, shown
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from lostwax.types import Records
+from lostwax.games import Records
 
 DIGITS = lw.records.digits()[:50]
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from lostwax.types import Hints, Records
+from lostwax.games import Hints, Records
 
 
 def test_hints_of_some_games():

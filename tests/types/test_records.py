@@ -3,7 +3,7 @@ import pytest
 import torch
 
 import lostwax as lw
-from lostwax.types import Cohort, Records, Release, records
+from lostwax.games import Cohort, Records, Release, records
 
 
 def some(n=10):

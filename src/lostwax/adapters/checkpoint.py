@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from lostwax import files
-from lostwax.tensor_files import read_tensors
-from lostwax.types.fields import shown
+from lostwax.fields import shown
+from lostwax.files import read_tensors
 
 SHOWN = 5  # names in a message
 

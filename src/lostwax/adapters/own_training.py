@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.exits import exits_refused
+from lostwax.fields import shown
+from lostwax.games import Cohort, Release, Step
 from lostwax.seeds import generator
-from lostwax.types import Cohort, Release, Step
-from lostwax.types.fields import shown
 
 Function = Callable[[nn.Module, Tensor, Tensor, int], nn.Module | Mapping[str, Tensor]]
 

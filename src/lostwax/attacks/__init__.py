@@ -1,16 +1,14 @@
 """Ways to rebuild records."""
 
 from lostwax.attacks.closed_form import ClosedForm
+from lostwax.attacks.dp_steps import GradientInversion, InnerProducts, LargestProducts, LogLikelihood, PriorAware
 from lostwax.attacks.ensemble import Ensemble
-from lostwax.attacks.gradient import GradientInversion
 from lostwax.attacks.kernel_ridge import KernelRidge
+from lostwax.attacks.membership import NearestCandidate, Refit
 from lostwax.attacks.mnemonist import EmbeddingRecoNN, Mnemonist, MnemonistRecoNN, ToMean, ToStart, row_scales
-from lostwax.attacks.nearest_candidate import NearestCandidate
 from lostwax.attacks.newton import Newton
-from lostwax.attacks.prior_aware import InnerProducts, LargestProducts, LogLikelihood, PriorAware
-from lostwax.attacks.reconn import Adversarial, Affine, Perceptual, RecoNN, Repeats, Shifts
-from lostwax.attacks.refit import Refit
-from lostwax.attacks.weak_reconn import (
+from lostwax.attacks.reconn import RecoNN
+from lostwax.attacks.weak import (
     Augmented,
     BeatChance,
     ConditionalReader,
@@ -20,6 +18,8 @@ from lostwax.attacks.weak_reconn import (
     SetReader,
     WeakRecoNN,
 )
+from lostwax.learning.augment import Affine, Repeats, Shifts
+from lostwax.learning.training import Adversarial, Perceptual
 
 __all__ = [
     "Adversarial",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from lostwax.types import Metric, Records
+from lostwax.games import Metric, Records
 
 
 class Kind(NamedTuple):

@@ -20,6 +20,7 @@ from lostwax.audits.luck import Luck
 from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.saved import from_plain, read_plain
 from lostwax.audits.text import as_json, as_table
+from lostwax.games import Guess, Records
 from lostwax.grades import Grade
 from lostwax.metrics import (
     ByClass,
@@ -33,7 +34,6 @@ from lostwax.metrics import (
     true_positives_by_class,
 )
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax.types import Guess, Records
 
 if TYPE_CHECKING:
     from lostwax.bounds import Ceiling

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.audits.pixels import pixel_range
-from lostwax.types import Records, Threat, Trainer
+from lostwax.games import Records, Threat, Trainer
 
 ROWS_AT_A_TIME = 8_192
 FEW = 30  # different records: a prior that is mostly copies of fewer teaches an attack little

@@ -30,9 +30,8 @@ from lostwax.audits.clock import Clock, TimeUp, in_words
 from lostwax.audits.cost import Rate, goes_by_the_clock, models_before_attacks, predicted_seconds, shortened
 from lostwax.audits.memory import available_bytes, in_bytes, predicted_bytes
 from lostwax.audits.neurons import NeuronShares
+from lostwax.games import Attack, Guess, Informed, Knowledge
 from lostwax.inits import trainable
-from lostwax.threats import Informed
-from lostwax.types import Attack, Guess, Knowledge
 
 STRONGEST_FIRST = (  # those that can be exact, then those that learn from simulated models; others come last
     ClosedForm,

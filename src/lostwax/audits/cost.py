@@ -15,7 +15,6 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from lostwax.access import Standardise
 from lostwax.attacks import (
     ClosedForm,
     Ensemble,
@@ -29,11 +28,11 @@ from lostwax.attacks import (
     WeakRecoNN,
 )
 from lostwax.audits.memory import classes, decoder_parameters
-from lostwax.decoders import RowDecoder, Span
-from lostwax.shadows.gaussian_weights import covariance_models
-from lostwax.threats import Informed, Weak
+from lostwax.games import Attack, Informed, Knowledge, Release, Weak
+from lostwax.learning.decoders import RowDecoder, Span
+from lostwax.learning.standardise import Standardise
+from lostwax.shadows.game import covariance_models
 from lostwax.trainers import DPSGD
-from lostwax.types import Attack, Knowledge, Release
 
 NEWTON_JACOBIANS = 2  # that a game computes of its own, about (docs/newton.md)
 PAIR = 4  # trainings that a product with Newton's Jacobian and one with its transpose are worth

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.attacks.closed_form import ClosedForm
-from lostwax.attacks.closed_form.error_bars import ErrorBars, error_bars, leading_equation
-from lostwax.attacks.closed_form.known_rows import known_moments
+from lostwax.attacks.closed_form.attack import known_moments
+from lostwax.attacks.closed_form.evidence import ErrorBars, error_bars, leading_equation
 from lostwax.audits.audit import Audit, Finding, Verdict
 from lostwax.audits.scoring import Scoring
-from lostwax.equations import unexplained
+from lostwax.games import Fitted, Guess, Hints, Records
+from lostwax.games.fitted import unexplained
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy
 from lostwax.provenance import fingerprint, machine, versions
-from lostwax.trainers.newton_polish import polish
-from lostwax.types import Fitted, Guess, Hints, Records
+from lostwax.trainers.optimum import polish
 
 RECOVERABLE, SOLVER, INFORMATION = Verdict.RECOVERABLE, Verdict.SOLVER_LIMITED, Verdict.INFORMATION_LIMITED
 UNDECIDED = Verdict.UNDECIDED

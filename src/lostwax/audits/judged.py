@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from lostwax.types import Records
+from lostwax.games import Records
 
 
 class Pairs(NamedTuple):

@@ -17,8 +17,8 @@ from lostwax.audits.choice import Played
 from lostwax.audits.judged import Judge, Pairs, chosen, distinct_games, groups_of, strangers
 from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_strangers
 from lostwax.audits.scoring import Scoring
+from lostwax.games import Guess, Hints, Records
 from lostwax.metrics import Null
-from lostwax.types import Guess, Hints, Records
 
 BLIND, ORACLE = "blind guess (mean of the prior)", "nearest prior or known record"
 MOST_STRANGERS = 60  # games that are attacked once more, with another game's release

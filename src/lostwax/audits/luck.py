@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.audits.judged import Judge, distinct_games, groups_of
+from lostwax.games import Records
 from lostwax.seeds import generator
-from lostwax.types import Records
 
 MOST_PAIRS = 100_000  # of a guess and a secret that it owes nothing to
 MOST_MATCHED = 5_000  # ... where the secrets of a game have to be matched first

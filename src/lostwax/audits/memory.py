@@ -12,10 +12,10 @@ from pathlib import Path
 
 import torch
 
-from lostwax.access import Standardise
 from lostwax.attacks import Ensemble, KernelRidge, NearestCandidate, Newton, RecoNN
-from lostwax.decoders import RowDecoder, Span
-from lostwax.types import Attack, Knowledge
+from lostwax.games import Attack, Knowledge
+from lostwax.learning.decoders import RowDecoder, Span
+from lostwax.learning.standardise import Standardise
 
 TABLES = 2  # of what is seen of the shadow models: as they come, and standardised
 OF_DECODER = 5  # its weights, their gradients, AdamW's two moments, and the best weights so far

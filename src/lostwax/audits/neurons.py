@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lostwax.access import Neuron, neurons
 from lostwax.attacks import EmbeddingRecoNN, KernelRidge, Mnemonist, MnemonistRecoNN, RecoNN, ToMean
-from lostwax.types import Attack, Guess, Hints, Knowledge, Reconstructor, Records, Release
+from lostwax.games import Attack, Guess, Hints, Knowledge, Reconstructor, Records, Release
 
 log = logging.getLogger(__name__)
 READERS = (RecoNN, MnemonistRecoNN, EmbeddingRecoNN, KernelRidge)  # they answer any model at once, a masked one too

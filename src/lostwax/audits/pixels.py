@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from lostwax.games import Metric
 from lostwax.metrics import LPIPS, PSNR, SSIM
-from lostwax.types import Metric
 
 ROUNDING = 1e-6  # of a range, by which a pixel may lie outside
 

@@ -25,14 +25,13 @@ from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
 from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.audits.support import widened
 from lostwax.defences import Defended
+from lostwax.games import Access, Attack, Cohort, Hints, Knowledge, Metric, Records, Release, Threat, Trainer, Weak
 from lostwax.inits import trainable
 from lostwax.provenance import fingerprint, machine, versions
 from lostwax.seeds import generator
 from lostwax.shadows import Game, Local, gaussian_weights
-from lostwax.threats import Weak
 from lostwax.trainers import DPSGD
 from lostwax.trainers.descent import Descent
-from lostwax.types import Access, Attack, Cohort, Hints, Knowledge, Metric, Records, Release, Threat, Trainer
 
 
 def audit_procedure(

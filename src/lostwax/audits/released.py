@@ -17,12 +17,11 @@ from lostwax.audits.audit import Audit
 from lostwax.audits.fitted import draw
 from lostwax.audits.scoring import Scoring
 from lostwax.audits.support import widened
+from lostwax.games import Attack, Cohort, Guess, Informed, Knowledge, Records, Release
 from lostwax.inits import trainable
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint, machine, versions
-from lostwax.threats import Informed
 from lostwax.trainers.descent import Descent
-from lostwax.types import Attack, Cohort, Guess, Knowledge, Records, Release
 
 MISS = 0.02  # how far from the release retraining may end, over how far one record moves the weights
 REPLACED = 8  # records that are replaced, one after the other, to see how far that is

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from lostwax.audits.contradictions import Number, as_array, contradictions, other_summary
 from lostwax.audits.luck import Luck
+from lostwax.games import Guess, Records
 from lostwax.metrics import Null
-from lostwax.types import Guess, Records
 
 if TYPE_CHECKING:
     from lostwax.audits.audit import Audit, Finding

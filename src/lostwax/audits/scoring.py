@@ -16,8 +16,8 @@ from lostwax.audits.audit import Finding
 from lostwax.audits.judged import Pairs
 from lostwax.audits.luck import Luck, Rules, Scores, luck
 from lostwax.audits.pixels import pixel_metrics
+from lostwax.games import Guess, Metric, Records
 from lostwax.metrics import MAE, MSE, Oracle, SpreadRMSE, nearest_neighbour
-from lostwax.types import Guess, Metric, Records
 
 LABEL_AGREES = 1e-3  # a real-valued label is right within this many of its standard deviations
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lostwax.games import Records
 from lostwax.seeds import generator
-from lostwax.types import Records
 
 ROWS = 10  # of the prior, copied and changed, for each kind of change
 NAMED = 5  # columns or classes that a note names

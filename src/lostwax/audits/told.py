@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lostwax.types import Hints, Records
+from lostwax.games import Hints, Records
 
 RIDGE = 1e-3  # of the given numbers' variance, where the others are predicted from them
 MOST_ROWS = 10_000  # of the prior for that

@@ -2,10 +2,17 @@
 
 from lostwax.bounds.bound import bound
 from lostwax.bounds.calibrate import Plan, calibrate
-from lostwax.bounds.candidates import best_success
-from lostwax.bounds.ceiling import Ceiling
-from lostwax.bounds.fano import fano_advantage
+from lostwax.bounds.ceiling import Ceiling, best_success
 from lostwax.bounds.gaussian import gaussian
+from lostwax.bounds.inequalities import (
+    delta_from_success,
+    exact_reconstruction,
+    fano_advantage,
+    from_dp,
+    from_rdp,
+    from_zcdp,
+    mse_lower_bound,
+)
 from lostwax.bounds.kappa import (
     kappa_discrete,
     kappa_from_samples,
@@ -13,12 +20,8 @@ from lostwax.bounds.kappa import (
     log_kappa_gaussian,
     log_kappa_pixels,
 )
-from lostwax.bounds.mean_squared_error import mse_lower_bound
 from lostwax.bounds.monte_carlo import monte_carlo
-from lostwax.bounds.pure_dp import delta_from_success, exact_reconstruction, from_dp
-from lostwax.bounds.rdp import from_rdp
 from lostwax.bounds.subsampled import subsampled
-from lostwax.bounds.zcdp import from_zcdp
 
 __all__ = [
     "Ceiling",

@@ -6,7 +6,7 @@ from typing import Literal
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling
-from lostwax.bounds.pure_dp import from_dp
+from lostwax.bounds.inequalities import from_dp
 from lostwax.bounds.subsampled import subsampled
 
 TOLERANCE = 1e-4

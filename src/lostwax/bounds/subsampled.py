@@ -7,13 +7,10 @@ from dataclasses import replace
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import SMALLEST, Ceiling
-from lostwax.bounds.cells import cut
-from lostwax.bounds.composed import LARGEST
+from lostwax.bounds.composed import LARGEST, log_lower_end, log_upper_end
 from lostwax.bounds.gaussian import gaussian, single_step
-from lostwax.bounds.interval import log_lower_end, log_upper_end
 from lostwax.bounds.logs import log_one_minus
-from lostwax.bounds.step_law import StepLaw
-from lostwax.bounds.tilt import Aim, aim
+from lostwax.bounds.step_law import Aim, StepLaw, aim, cut
 
 METHOD = "privacy-loss distribution, Poisson sampling"
 ATTEMPTS = 6

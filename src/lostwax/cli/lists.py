@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 if TYPE_CHECKING:
-    from lostwax.types import Attack, Knowledge, Threat, Trainer
+    from lostwax.games import Attack, Knowledge, Records, Threat, Trainer
 
 What = Literal["attacks", "trainers", "metrics", "bounds"]
 CLASSES = (3, 5, 2, 1)  # of an example's records: the first that a threat can deal from
@@ -32,14 +32,29 @@ def show(what: Positional[Annotated[What, arg(metavar="attacks|trainers|metrics|
 
 def attacks() -> str:
     """Which attacks apply to which adversary and which training, and why others do not."""
+    import torch
+
     from lostwax import attacks as room
-    from lostwax import threats, trainers
+    from lostwax import games as threats
+    from lostwax import trainers
     from lostwax.inits import LeCunNormal
 
-    players = {kind.__name__: kind.examples()[0] for kind in _kinds(room, "prepare")}
-    told = {_in_words(one): one for kind in _kinds(threats, "deal") for one in kind.examples()}
-    trained = {kind.__name__: kind.examples()[0] for kind in _kinds(trainers, "tile_size")}
-    trained["private start"] = trainers.GD(lr=0.1, steps=5, init=LeCunNormal(seed=None))
+    inside = {"EmbeddingRecoNN": {"attack": room.RecoNN(), "picture": room.RecoNN()}}
+    players = {kind.__name__: kind(**inside.get(kind.__name__, {})) for kind in _kinds(room, "prepare")}
+    known, halves = _records(3, 6), torch.tensor([True, True, False, False])
+    adversaries: tuple[Threat, ...] = (
+        threats.Informed(known),
+        threats.Informed(known, label_known=True),
+        threats.Informed(known, parts=halves),
+        threats.Informed(known, candidates=3),
+        threats.Informed(known, secrets=2),
+        threats.Weak(size=5),
+        threats.Weak(size=2, per_class=(1, 0, 1)),
+    )
+    told = {_in_words(one): one for one in adversaries}
+    settings = {"DPSGD": {"noise_multiplier": 0.5}}
+    trained = {kind.__name__: kind(**settings.get(kind.__name__, {})) for kind in _kinds(trainers, "tile_size")}
+    trained["private start"] = trainers.GD(init=LeCunNormal(seed=None))
 
     def games(some: Iterable[Any], ways: Iterable[Any]) -> list[Knowledge]:
         return [_game(way, threat) for way, threat in product(ways, some)]
@@ -65,21 +80,28 @@ def _game(trainer: Trainer, threat: Threat) -> Knowledge:
 
     What a threat cannot deal from the prior would be an objection to our example, not to the attack.
     """
-    import torch
     from torch import nn
 
     from lostwax.access import Weights
-    from lostwax.types import Knowledge, Records
+    from lostwax.games import Knowledge
 
     for classes in CLASSES:
-        y = torch.arange(60) % classes
-        prior = Records(torch.rand(60, 4, generator=torch.Generator().manual_seed(0)), y)
+        prior = _records(classes, 60)
         try:
             threat.deal(prior, 1, seed=0)
         except ValueError:
             continue
         return Knowledge(nn.Linear(4, classes), trainer, threat, Weights(), prior)
     raise ValueError(f"lostwax list: {threat!r} deals no training set from 60 records of {CLASSES} classes.")
+
+
+def _records(classes: int, count: int) -> Records:
+    import torch
+
+    from lostwax.games import Records
+
+    x = torch.rand(count, 4, generator=torch.Generator().manual_seed(0))
+    return Records(x, torch.arange(count) % classes)
 
 
 def trainers() -> str:

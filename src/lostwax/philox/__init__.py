@@ -1,6 +1,113 @@
 """Random numbers by counter: those of model i are there at once, the same bits on a CPU and on a GPU."""
 
-from lostwax.philox.counter import bits
-from lostwax.philox.draws import happens, normal, orders, uniform
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+from torch import Tensor
 
 __all__ = ["bits", "happens", "normal", "orders", "uniform"]
+
+
+# Philox-4x64 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): bits as a function of a counter.
+
+
+BLOCK = 8  # numbers that the generator makes from one count: four words of 64 bits
+SHARE = 1 << 16  # words that are worth a thread of their own
+
+
+def bits(key: int, numbers: Tensor, blocks: int, *, before: int = 0) -> Tensor:
+    """int32 (m, 8 blocks), a row for each number and where the numbers lie: numpy's on a CPU, by Triton on a GPU.
+
+    A row is a function of the key (128 bits) and its number alone; `before` leaves out so many of its first blocks.
+    """
+    inside_func = torch._C._are_functorch_transforms_active()  # where tensors have no memory that a kernel could fill
+    if numbers.is_cuda and not inside_func and find_spec("triton") is not None:
+        return by_triton(key, numbers, blocks, before)
+    return by_numpy(key, numbers, blocks, before).to(numbers.device)
+
+
+def by_numpy(key: int, numbers: Tensor, blocks: int, before: int) -> Tensor:
+    """By as many threads as torch has, where there is work for them."""
+    rows = numbers.tolist()
+    words = np.empty((len(rows), BLOCK * blocks // 2), np.uint64)
+    workers = min(torch.get_num_threads(), len(rows), words.size // SHARE)
+    if workers <= 1:
+        _fill(key, before, words, rows)
+    else:
+        shares = [slice(worker, None, workers) for worker in range(workers)]
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(lambda share: _fill(key, before, words[share], rows[share]), shares))
+    return torch.from_numpy(words.view(np.int32))
+
+
+def _fill(key: int, before: int, words: np.ndarray, numbers: Sequence[int]) -> None:
+    """Row by row; numpy lets other threads run meanwhile."""
+    generator = np.random.Philox(key=key)
+    fresh = generator.state  # to set it is ten times quicker than to make another generator
+    for row, number in zip(words, numbers, strict=True):
+        fresh["state"]["counter"][:] = before, 0, number, 0
+        generator.state = fresh
+        row[:] = generator.random_raw(len(row))
+
+
+def by_triton(key: int, numbers: Tensor, blocks: int, before: int) -> Tensor:
+    """The same bits, made on the device."""
+    from lostwax.philox.kernel import CHUNK, philox
+
+    low, high = np.frombuffer(key.to_bytes(16, "little"), np.int64).tolist()
+    made = torch.empty(len(numbers), BLOCK * blocks, dtype=torch.int32, device=numbers.device)
+    grid = (len(numbers), -(-blocks // CHUNK))
+    with torch.cuda.device(made.get_device()):  # where Triton launches
+        philox[grid](made.view(torch.int64), numbers.long().contiguous(), low, high, before, blocks)
+    return made
+
+
+# What is drawn with those bits.
+#
+# Reals are made in float32: they are the same to rounding on every device, and in every dtype they are cast to. Whole
+# numbers are the same everywhere.
+
+
+HIGHEST = 2**31 - 1  # all bits of an int32 but its sign
+
+
+def normal(key: int, numbers: Tensor, count: int, *, turn: int = 0) -> Tensor:
+    """N(0, 1), (m, count); draws of one count share no bits with those of another turn.
+
+    Two from two uniforms (Box-Muller): sqrt(-2 ln u) cos(v), sqrt(-2 ln u) sin(v), u in (0, 1], v in [-pi, pi]. Which
+    two depends on the count: a shorter draw is not the beginning of a longer one, nor independent of it.
+    """
+    blocks = -(-count // BLOCK)
+    first, second = bits(key, numbers, blocks, before=turn * blocks).tensor_split(2, dim=1)  # (m, 4 blocks) each
+    u = first.bitwise_and(HIGHEST).float().add_(0.5).mul_(2.0**-31)
+    radius = u.log_().mul_(-2).sqrt_()
+    angle = second.float().mul_(math.pi * 2.0**-31)
+    return torch.cat([angle.cos().mul_(radius), angle.sin_().mul_(radius)], 1)[:, :count]
+
+
+def uniform(key: int, numbers: Tensor, count: int) -> Tensor:
+    """Uniform in [-1, 1], (m, count)."""
+    return bits(key, numbers, -(-count // BLOCK))[:, :count].float().mul_(2.0**-31)
+
+
+def orders(key: int, numbers: Tensor, count: int) -> Tensor:
+    """int64 (m, count): 0 .. count - 1 in random order, as 64 random bits of each would sort them."""
+    drawn = bits(key, numbers, -(-2 * count // BLOCK)).view(torch.int64)[:, :count]
+    return drawn.argsort(dim=1, stable=True)
+
+
+def happens(key: int, numbers: Tensor, count: int, chance: float, *, turn: int = 0, turns: int = 1) -> Tensor:
+    """bool (m, turns, count): each with this chance, below 1, or less by no more than 2^-63; `turn` is the first.
+
+    Turns of one count are the same whether they are drawn together or one by one.
+    """
+    blocks = -(-2 * count // BLOCK)
+    words = bits(key, numbers, turns * blocks, before=turn * blocks).view(torch.int64)  # (m, 4 blocks turns)
+    drawn = words.bitwise_and_(2**63 - 1).view(len(numbers), turns, 4 * blocks)[..., :count]
+    return drawn < int(chance * 2**63)

@@ -6,17 +6,31 @@ import difflib
 import inspect
 import runpy
 import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from lostwax.recipes.own_frames import own_frames
+from lostwax import files
+from lostwax.exits import is_own
 from lostwax.verbs import audit
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit
+
+
+# An error in the user's own code, as the user should see it: their files and lines, nobody else's.
+
+
+def own_frames(error: BaseException) -> str | None:
+    """The frames of the user's own files and the error itself; None where the user's code has no part in it."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own(frame.filename)]
+    if not frames and not isinstance(error, SyntaxError):
+        return None
+    return "".join([*traceback.format_list(frames), *traceback.format_exception_only(error)]).rstrip()
+
 
 NEEDED = {  # by the name of what is audited: the names that must stand beside it, and what they are
     "model": {"data": "the table that the model was fitted on: data = (X, y)"},
@@ -124,3 +138,20 @@ def _check_is_value(path: Path, name: str, value: Any) -> None:
 
 def _is_definition(value: Any) -> bool:
     return inspect.isclass(value) or inspect.isfunction(value) or isinstance(value, ModuleType)
+
+
+# `lostwax init`: a recipe that runs as it is, to be changed line by line into one's own.
+
+
+STARTERS = {path.stem: path for path in sorted((Path(__file__).parent / "starters").glob("*.py"))}
+
+
+def start(kind: str, out: Path) -> Path:
+    """Write the recipe of that kind to a file that does not exist yet."""
+    out = files.named("init", out)
+    if not out.parent.is_dir():
+        raise FileNotFoundError(f"init: the folder of {out} does not exist. Create it first.")
+    try:
+        return files.write(out, STARTERS[kind].read_text(encoding="utf-8"), source="init", new=True)
+    except FileExistsError:
+        raise FileExistsError(f"init: {out} exists, and stays as it is. Name another file by --out.") from None

@@ -13,10 +13,8 @@ from zipfile import ZipFile, is_zipfile
 import numpy as np
 from numpy.typing import NDArray
 
-from lostwax.records.choice import check_choice
-from lostwax.records.images import from_pixels
-from lostwax.records.optional import optional
-from lostwax.types import Records
+from lostwax.games import Records
+from lostwax.records.pictures import check_choice, from_pixels, optional
 
 Part = Literal["train", "test", "all"]
 DEFLATED = 1032  # bytes that one byte of a zip file holds at most

@@ -50,7 +50,7 @@ def drawn(audit: Audit) -> dict[str, Chart]:
     if audit.ceiling is not None:
         found["ceiling"] = draw_ceiling(audit)
     if (held := audit.findings[0].neurons) is not None:
-        from lostwax.reports.neurons_figure import draw_neurons  # which draws with what is here
+        from lostwax.reports.neurons_figure import draw_neurons
 
         found |= {name: draw_neurons(audit, place) for name, place in zip(NEURONS, held.places, strict=True)}
     return found

@@ -2,18 +2,89 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lostwax import files
+from lostwax.files import escaped
+from lostwax.reports.gallery import labels
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit
+
+
+# One row a game and line, for a spreadsheet.
+
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # a cell of text that begins so is computed by spreadsheets
+
+
+def as_csv(audit: Audit, *, records: bool) -> str:
+    """Game number, line, errors by every metric, what came of it; the labels only where `records` are let in."""
+    metrics = list(audit.findings[0].errors)
+    header = ["game", "line", *metrics, *(f"{name}: {audit.criterion}" for name in audit.baselines)]
+    header += [
+        "rebuilt",
+        "nearer than baselines",
+        "verdict",
+        "label right",
+        "confidence",
+        "certified",
+        "predicted error",
+    ]
+    header += ["label", "guessed label"] if records else []
+    return "".join([_line([_text(name) for name in header]), *map(_line, _rows(audit, metrics, records))])
+
+
+def _rows(audit: Audit, metrics: list[str], records: bool) -> Iterator[list[object]]:
+    true_labels = labels(audit, audit.truth.y) if records else []
+    for finding in audit.findings:
+        nearer = audit.beats_baselines(finding)
+        guessed = labels(audit, finding.guess.records.y[:, 0]) if records else []
+        for place, game in enumerate(audit.games.tolist()):
+            yield [
+                game,
+                _text(finding.name),
+                *(f"{finding.errors[metric][place]:.9g}" for metric in metrics),
+                *(f"{errors[audit.criterion][place]:.9g}" for errors in audit.baselines.values()),
+                _yes(bool(finding.rebuilt[place])),
+                _yes(bool(nearer[place])),
+                str(finding.verdicts[place]) if finding.verdicts else "",
+                _yes(bool(finding.labels_right[place])),
+                f"{float(finding.guess.confidence[place, 0]):.9g}",
+                "" if finding.guess.certified is None else _yes(bool(finding.guess.certified[place, 0])),
+                "" if finding.predicted is None else f"{finding.predicted[place]:.9g}",
+                *((_text(true_labels[place]), _text(guessed[place])) if records else ()),
+            ]
+
+
+def _line(cells: Sequence[object]) -> str:
+    """One row. A cell with a line end of any kind is quoted: csv quotes what its own line ends are made of."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\r\n").writerow(cells)
+    return text.getvalue().removesuffix("\r\n") + "\n"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _text(value: str) -> str:
+    """Text that no spreadsheet takes for a formula, without control characters; numbers may begin with a sign."""
+    value = escaped(value)
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}" if value.startswith(FORMULA) else value
+    return value
+
 
 PAGE, NUMBERS, TABLE, RECORDS, FIGURES = "report.html", "audit.json", "records.csv", "records.safetensors", "figures"
 DRAWINGS = ("errors", "roc", "ceiling", "neurons_best", "neurons_median", "neurons_worst", "rebuilt")
@@ -66,7 +137,6 @@ def _contents(audit: Audit, *, records: bool) -> dict[str, _File]:
     from lostwax.reports.figures import rebuilt_picture
     from lostwax.reports.gallery import are_pictures, rows
     from lostwax.reports.html import render
-    from lostwax.reports.records_csv import as_csv
 
     drawings = drawn(audit)
     contents = {NUMBERS: _File(as_json(audit), private=False)}
@@ -184,7 +254,7 @@ def _is_audit(path: Path) -> bool:
 
 
 def _record_tensors(audit: Audit) -> bytes:
-    from lostwax.tensor_files import as_bytes
+    from lostwax.files import as_bytes
 
     tensors = {"truth.x": audit.truth.x, "truth.y": audit.truth.y}
     for number, finding in enumerate(audit.findings):
@@ -194,8 +264,8 @@ def _record_tensors(audit: Audit) -> bytes:
 
 def _with_records(audit: Audit, path: Path) -> Audit:
     from lostwax.audits.contradictions import other_records
-    from lostwax.tensor_files import read_tensors
-    from lostwax.types import Records
+    from lostwax.files import read_tensors
+    from lostwax.games import Records
 
     tensors = read_tensors("reports.read", path)
     for contradiction in other_records(audit, tensors):

@@ -11,9 +11,9 @@ from typing import NamedTuple, final
 import torch
 from torch import nn
 
+from lostwax.fields import at_least, check_fields
+from lostwax.games import Cohort, Records, Release, Threat, Trainer
 from lostwax.shadows.game import Game, together
-from lostwax.types import Cohort, Records, Release, Threat, Trainer
-from lostwax.types.fields import at_least, check_fields
 
 
 @final
@@ -59,11 +59,6 @@ class Local:
                 yield cohort, release
                 del cohort, release  # before the next ones are made
                 numbers = numbers[len(some) :]
-
-    @classmethod
-    def examples(cls) -> tuple[Local, ...]:
-        """Instances to test."""
-        return cls(), cls(chunk=8)
 
 
 class _Plan(NamedTuple):

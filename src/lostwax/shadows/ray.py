@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor, nn
 
+from lostwax.fields import at_least, check_fields
+from lostwax.games import Cohort, Hints, Records, Release, Threat, Trainer
 from lostwax.shadows.game import Game
 from lostwax.shadows.local import Local
-from lostwax.types import Cohort, Hints, Records, Release, Threat, Trainer
-from lostwax.types.fields import at_least, check_fields
 
 RETRIES = 5  # of a chunk whose worker was lost
 

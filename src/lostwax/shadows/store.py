@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from lostwax.fields import check_fields
+from lostwax.games import Cohort, Release
+from lostwax.shadows.chunks import MARKS, SIGN, UNMARKED, Place, Shelf, check
 from lostwax.shadows.game import Engine, Game
 from lostwax.shadows.identity import identity
-from lostwax.shadows.layout import MARKS
-from lostwax.shadows.place import Place
-from lostwax.shadows.shelf import Shelf
-from lostwax.shadows.sign import SIGN, UNMARKED, check
-from lostwax.types import Cohort, Release
-from lostwax.types.fields import check_fields
 
 FEWEST_MODELS, MOST_BYTES = 16, 32 << 20  # in a chunk, where the trainer's tiles allow
 

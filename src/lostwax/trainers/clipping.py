@@ -7,14 +7,15 @@ zero: both are functions of that record alone, which is what the privacy proof a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from lostwax.trainers.stacked import Architecture, Batch, Params, Part
-from lostwax.types import Loss
+from lostwax.games import Loss
+from lostwax.trainers.stacked import Architecture, Batch, Params, Part, linear, plain
 
 
 class Sample(NamedTuple):
@@ -67,3 +68,237 @@ def slopes_along(net: Architecture, loss: Loss, params: Params, direction: Param
 
     stacked: Callable[..., Tensor] = torch.func.vmap(of_one_model)
     return stacked(params, direction, *records)
+
+
+# Clipping by definition: the gradient of every record, for any net.
+
+
+NUMBERS = 1 << 25  # of gradients that are held at a time
+
+
+@dataclass(frozen=True)
+class PerRecord:
+    """Makes the gradients of some records at a time, so many that memory does not grow with the batch."""
+
+    def total(self, net: Architecture, loss: Loss, params: Params, sample: Sample, clip: float) -> Params:
+        """(m, ...) the sum over a model's records of  g min(1, C / |g|); of g that is not finite, 0."""
+        total = {name: torch.zeros_like(value) for name, value in params.items()}
+        for (part, is_own), included in zip(_parts(sample.batch), sample.included, strict=True):
+            for rows, gradients in _some_at_a_time(net, loss, params, part, is_own):
+                scaled, scale = _scaled(gradients)
+                factor = included[:, rows] * torch.minimum(scale, clip / _norm(scaled))  # (m, rows)
+                for name, gradient in scaled.items():
+                    total[name] += torch.einsum("mb,mb...->m...", factor, gradient)
+        return total
+
+    def norms(self, net: Architecture, loss: Loss, params: Params, batch: Batch) -> tuple[Tensor, ...]:
+        """(m, b) for each part of the batch: |g| of every record, before clipping; inf where g is not finite."""
+        return tuple(
+            torch.cat([_length(gradients) for _, gradients in _some_at_a_time(net, loss, params, part, is_own)], 1)
+            for part, is_own in _parts(batch)
+        )
+
+
+def record_gradients(net: Architecture, loss: Loss, params: Params, records: Part, *, own: bool = True) -> Params:
+    """(m, b, ...) the gradient of each record's loss; `own` records are (m, b, ...), others (b, ...) for all models."""
+
+    def of_one_record(params: Params, x: Tensor, y: Tensor) -> Params:
+        outputs, pull, *_ = torch.func.vjp(lambda params: net(params, x.unsqueeze(0)), params)
+        (gradient,) = pull(loss.residual(outputs, y.unsqueeze(0)))
+        return dict(gradient)
+
+    of_one_model = torch.func.vmap(of_one_record, in_dims=(None, 0, 0))
+    side = 0 if own else None
+    gradients: Params = torch.func.vmap(of_one_model, in_dims=(0, side, side))(params, *records)
+    return gradients
+
+
+def _some_at_a_time(
+    net: Architecture, loss: Loss, params: Params, part: Part, own: bool
+) -> Iterator[tuple[slice, Params]]:
+    x, y = part
+    axis = 1 if own else 0
+    rows = max(NUMBERS // sum(value.numel() for value in params.values()), 1)
+    for start in range(0, x.shape[axis], rows):
+        some = slice(start, start + rows)
+        piece = (x[:, some], y[:, some]) if own else (x[some], y[some])
+        yield some, record_gradients(net, loss, params, piece, own=own)
+
+
+def _parts(batch: Batch) -> list[tuple[Part, bool]]:
+    return [(part, False) for part in batch.shared] + [(part, True) for part in batch.own]
+
+
+def _scaled(gradients: Params) -> tuple[Params, Tensor]:
+    """Gradients with a largest entry in [1, 2), 0 where they are not finite, and the scale (m, b) they are divided by.
+
+    The scale is 0 where they are not finite.
+    """
+    largest = torch.stack([gradient.flatten(2).abs().amax(2) for gradient in gradients.values()]).amax(0)  # (m, b)
+    finite, scale = largest.isfinite(), binary_scale(largest)
+    scaled = {}
+    for name, gradient in gradients.items():
+        ones = (1,) * (gradient.ndim - 2)
+        divided = gradient / scale.view(*scale.shape, *ones)
+        scaled[name] = torch.where(finite.view(*scale.shape, *ones), divided, 0.0)
+    return scaled, torch.where(finite, scale, 0.0)
+
+
+def _length(gradients: Params) -> Tensor:
+    """(m, b) the norm of a gradient of any size."""
+    scaled, scale = _scaled(gradients)
+    return torch.where(scale > 0, scale * _norm(scaled), torch.inf)
+
+
+def _norm(gradients: Params) -> Tensor:
+    """(m, b) over all parameters."""
+    return torch.stack([gradient.flatten(2).square().sum(2) for gradient in gradients.values()]).sum(0).sqrt()
+
+
+# Clipping in chains of linear layers, with the gradient of no single record ever made (ghost clipping).
+#
+# A linear layer's gradient for one record is the outer product of two vectors, delta a^T, so that its norm is the
+# product of theirs (Goodfellow, arXiv 1510.01799), and the clipped sum is a product of two matrices:
+#
+#     |g|^2 = sum over layers of (|a|^2 + 1) |delta|^2        the 1 for the bias
+#     sum_i f_i delta_i a_i^T = (f delta)^T A
+
+
+class Outer(NamedTuple):
+    """The gradients of one linear layer, a record each: slope a^T."""
+
+    name: str  # what its parameters' names begin with
+    inputs: Tensor  # (b, d)  a
+    slope: Tensor  # (b, h)  delta = d loss / d outputs
+
+
+class Scaled(NamedTuple):
+    """The gradients of one linear layer without their size: (scale) slope (inputs, ones)^T."""
+
+    name: str
+    inputs: Tensor  # (b, d) a, and ...
+    ones: Tensor | None  # (b,) ... the input of the bias, the larger of them in [1, 2); None without a bias
+    slope: Tensor  # (b, h) delta, its largest entry in [1, 2), or 0
+    scale: Tensor  # (b,) in float64, for the product of two numbers may overflow: 0 where the gradient is 0
+
+    @classmethod
+    def of(cls, layer: Outer, *, bias: bool) -> Scaled:
+        """Numbers that are not finite are 0; that the gradient is not is left in the scale.
+
+        What belongs to the inputs depends on them alone: records that all models share are scaled once.
+        """
+        name, inputs, slope = layer
+        most_in, most_out = inputs.abs().amax(-1), slope.abs().amax(-1)  # (b,)
+        if bias:
+            most_in = most_in.clamp_min(1)
+        scale_in, scale_out = binary_scale(most_in), binary_scale(most_out)
+        finite_in, finite_out = most_in.isfinite(), most_out.isfinite()
+        size = torch.where((most_in == 0) | (most_out == 0), 0.0, scale_in.double() * scale_out.double())
+        scale = torch.where(finite_in & finite_out, size, torch.inf)
+        return cls(
+            name,
+            torch.where(finite_in.unsqueeze(-1), inputs / scale_in.unsqueeze(-1), 0.0),
+            torch.where(finite_in, 1 / scale_in, 0.0) if bias else None,
+            torch.where(finite_out.unsqueeze(-1), slope / scale_out.unsqueeze(-1), 0.0),
+            scale,
+        )
+
+    def square(self) -> Tensor:
+        """(b,) (|a|^2 + 1) |delta|^2, scaled."""
+        inputs = self.inputs.square().sum(-1)
+        return (inputs if self.ones is None else inputs + self.ones.square()) * self.slope.square().sum(-1)
+
+
+@dataclass(frozen=True)
+class Ghost:
+    """For nets that are linear layers with parameter-free ones between them, one after the other."""
+
+    chain: tuple[tuple[str, nn.Module], ...]  # each with what its parameters' names begin with: "0.", or nothing
+
+    @classmethod
+    def of(cls, net: Architecture, record: Tensor) -> Ghost | None:
+        """For such nets, where every linear layer sees rows; None for all others."""
+        alone = type(net.net) is nn.Linear
+        whole = nn.Sequential(net.net) if alone else net.net
+        named = [("", net.net)] if alone else list(net.net.named_modules(remove_duplicate=False))[1:]
+        chain = tuple((f"{name}." if name else "", part) for name, part in named)
+        linears = [part for _, part in chain if type(part) is nn.Linear]
+        others = [part for _, part in chain if type(part) is not nn.Linear]
+        free = all(not list(part.parameters()) and not list(part.buffers()) for part in others)
+        if not plain(whole) or not free or net.constants or len({id(part) for part in linears}) < len(linears):
+            return None
+        h = record.unsqueeze(0)
+        for _, part in chain:
+            if type(part) is nn.Linear and h.ndim != 2:
+                return None
+            h = linear(h, part.weight.detach().to(h)) if type(part) is nn.Linear else part(h)
+        return cls(chain) if linears else None
+
+    def total(self, net: Architecture, loss: Loss, params: Params, sample: Sample, clip: float) -> Params:
+        """(m, ...) the sum over a model's records of  g min(1, C / |g|); of g that is not finite, 0."""
+
+        def of_one_model(
+            params: Params, shared: tuple[Part, ...], own: tuple[Part, ...], included: tuple[Tensor, ...]
+        ) -> Params:
+            total: Params = {}
+            for (x, y), counted in zip(shared + own, included, strict=True):
+                layers = self._backward(loss, params, x, y)
+                most, length = _norm_of_layers(layers)
+                for layer in layers:
+                    # g = scale slope inputs^T and |g| = most length, so  g min(1, C / |g|)  has the factor
+                    size = torch.minimum(layer.scale, layer.scale / most * (clip / length))  # (b,)
+                    factor = counted * torch.where(size.isfinite(), size, 0.0).to(counted)
+                    clipped = (layer.slope * factor.unsqueeze(-1)).mT  # (h, b)
+                    _add(total, f"{layer.name}weight", clipped @ layer.inputs)  # (h, d)
+                    if layer.ones is not None:
+                        _add(total, f"{layer.name}bias", (clipped * layer.ones).sum(-1))  # (h,)
+            return {name: total[name] for name in params}
+
+        stacked: Callable[..., Params] = torch.func.vmap(of_one_model, in_dims=(0, None, 0, 0))
+        return stacked(params, sample.batch.shared, sample.batch.own, sample.included)
+
+    def norms(self, net: Architecture, loss: Loss, params: Params, batch: Batch) -> tuple[Tensor, ...]:
+        """(m, b) for each part of the batch: |g| of every record, before clipping; inf where g is not finite."""
+
+        def of_one_model(params: Params, shared: tuple[Part, ...], own: tuple[Part, ...]) -> tuple[Tensor, ...]:
+            sizes = [(x, _norm_of_layers(self._backward(loss, params, x, y))) for x, y in shared + own]
+            return tuple((most * length).to(x.dtype) for x, (most, length) in sizes)
+
+        stacked: Callable[..., tuple[Tensor, ...]] = torch.func.vmap(of_one_model, in_dims=(0, None, 0))
+        return stacked(params, batch.shared, batch.own)
+
+    def _backward(self, loss: Loss, params: Params, x: Tensor, y: Tensor) -> list[Scaled]:
+        """One model forward and back, down to the first linear layer's outputs and no further."""
+        h = x
+        seen: list[tuple[str, Tensor, Callable[[Tensor], tuple[Tensor]] | None]] = []
+        for name, part in self.chain:
+            if type(part) is nn.Linear:
+                seen.append((name, h, None))
+                h = linear(h, params[f"{name}weight"], params.get(f"{name}bias"))  # (b, h)
+            elif seen:
+                h, pull, *_ = torch.func.vjp(part, h)
+                seen.append(("", h, pull))
+            else:
+                h = part(h)  # nothing below it is trained
+        slope = loss.residual(h, y)  # (b, c)
+        layers: list[Outer] = []
+        for number, (name, inputs, back) in reversed(list(enumerate(seen))):
+            if back is not None:
+                (slope,) = back(slope)
+                continue
+            layers.append(Outer(name, inputs, slope))
+            if number > 0:
+                slope = (params[f"{name}weight"].mT @ slope.mT).mT  # (b, d)
+        return [Scaled.of(layer, bias=f"{layer.name}bias" in params) for layer in layers]
+
+
+def _norm_of_layers(layers: list[Scaled]) -> tuple[Tensor, Tensor]:
+    """(b,) twice, in float64: the largest scale of a layer, inf where g is not finite, and |g| over it, never 0."""
+    tiny = torch.finfo(torch.float64).tiny
+    most = torch.stack([layer.scale for layer in layers]).amax(0).clamp_min(tiny)
+    squares = [(layer.scale / most).square() * layer.square().double() for layer in layers]
+    return most, torch.stack(squares).sum(0).nan_to_num(nan=1.0).sqrt().clamp_min(tiny)
+
+
+def _add(total: Params, name: str, more: Tensor) -> None:
+    total[name] = total[name] + more if name in total else more

@@ -2,18 +2,106 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import final
+from typing import NamedTuple, final
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from lostwax.trainers.batches import Batches
+from lostwax import philox
+from lostwax.fields import Range, above, at_least, between
+from lostwax.games import Cohort, Release, Step
+from lostwax.seeds import generator, key
+from lostwax.trainers import gram
 from lostwax.trainers.fused import fused
-from lostwax.trainers.stacked import Architecture, Batch, Gradient, Params, gradient
+from lostwax.trainers.gram import Dual, Head
+from lostwax.trainers.stacked import Architecture, Batch, Gradient, Params, Part, gradient
 from lostwax.trainers.stepwise import State, Stepwise, Trajectory, float32_products
-from lostwax.types import Cohort, Release, Step
+
+# Which records each step sees.
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Passes over the training sets, in batches of `size` (None: all records at once).
+
+    `order_seed` is public: with an int all models go through their records in the same order, which everybody
+    knows; with None each model has its own, drawn from the training's seed and the model's number.
+    """
+
+    epochs: int
+    size: int | None = None
+    order_seed: int | None = 0
+
+    def steps(self, records: int) -> int:
+        """How many steps a training takes."""
+        return self.epochs * (1 if self.size is None else -(-records // self.size))
+
+    def records(self, cohort: Cohort) -> tuple[int, int]:
+        """How many records a model sees in a step, and how many of them, at most, are its own."""
+        seen = min(self.size or cohort.records, cohort.records)
+        in_step = self.size is None or self.order_seed is not None
+        return seen, min(cohort.secrets, seen) if in_step else seen
+
+    def __call__(self, cohort: Cohort, *, seed: int) -> Iterator[Batch]:
+        """Every step's batch; the last of an epoch may be smaller."""
+        if self.size is None:
+            whole = together(cohort, slice(None), slice(None))
+            for _ in range(self.epochs):
+                yield whole
+        elif self.order_seed is not None:
+            yield from self._public(cohort, self.size, self.order_seed)
+        else:
+            yield from self._private(cohort, self.size, seed)
+
+    def _public(self, cohort: Cohort, size: int, order_seed: int) -> Iterator[Batch]:
+        common = len(cohort.shared)
+        for epoch in range(self.epochs):
+            order = torch.from_numpy(generator(order_seed, "order", epoch).permutation(cohort.records))
+            order = order.to(cohort.own.inputs.device)
+            for positions in torch.split(order, size):
+                yield together(cohort, positions[positions < common], positions[positions >= common] - common)
+
+    def _private(self, cohort: Cohort, size: int, seed: int) -> Iterator[Batch]:
+        pool, models = Pool.of(cohort), cohort.index.to(cohort.own.inputs.device)
+        for epoch in range(self.epochs):
+            orders = philox.orders(key(seed, "order", epoch), models, cohort.records)  # (m, n)
+            for positions in torch.split(orders, size, dim=1):
+                yield Batch((), (pool(positions),))
+
+
+def together(cohort: Cohort, shared: Tensor | slice, own: Tensor | slice) -> Batch:
+    """The same positions for every model: what is shared stays shared."""
+    common: Part = (cohort.shared.inputs[shared], cohort.shared.y[shared])  # (b, ...)
+    secret: Part = (cohort.own.inputs[:, own], cohort.own.y[:, own])  # (m, b, ...)
+    return Batch((common,) if len(common[1]) else (), (secret,) if secret[1].shape[1] else ())
+
+
+class Pool(NamedTuple):
+    """All records of m models in a row, the shared ones once: batches of each model's own are picked out of it."""
+
+    shared: int
+    secrets: int  # of each model
+    inputs: Tensor  # (n - k + m k, ...)
+    y: Tensor
+
+    @classmethod
+    def of(cls, cohort: Cohort) -> Pool:
+        """Records are copied once, or not at all where none is shared."""
+        common, own = cohort.shared, cohort.own
+        sides = ((common.inputs, own.inputs.flatten(0, 1)), (common.y, own.y.flatten(0, 1)))
+        both = [torch.cat(side) if len(common) else side[1] for side in sides]
+        return cls(len(common), cohort.secrets, both[0], both[1])
+
+    def __call__(self, positions: Tensor) -> Part:
+        """Every model at positions (m, b) of its own, the shared records first."""
+        skipped = self.secrets * torch.arange(len(positions), device=positions.device).unsqueeze(1)  # (m, 1)
+        rows = torch.where(positions < self.shared, positions, positions + skipped)
+        return self.inputs[rows], self.y[rows]  # (m, b, ...)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,3 +153,191 @@ class Descent(Stepwise, ABC):
     @final
     def _seen(self, cohort: Cohort) -> tuple[int, int]:
         return self.batches.records(cohort)
+
+
+# The heavy-ball step that GD and SGD share.
+
+
+def velocity(params: Params, momentum: float) -> tuple[Params, ...]:
+    """The buffers before the first step: v = 0, or none without momentum."""
+    return ({name: torch.zeros_like(value) for name, value in params.items()},) if momentum else ()
+
+
+def descend(state: State, gradient: Params, lr: float, momentum: float, weight_decay: float) -> State:
+    """torch.optim.SGD:  g = gradient + weight_decay theta,  v = momentum v + g,  theta = theta - lr v."""
+    params, direction = state.params, gradient
+    if weight_decay:
+        direction = {name: torch.add(g, params[name], alpha=weight_decay) for name, g in direction.items()}
+    if state.buffers:
+        (v,) = state.buffers
+        direction = {name: torch.add(g, v[name], alpha=momentum) for name, g in direction.items()}
+    moved = {name: torch.sub(params[name], d, alpha=lr) for name, d in direction.items()}
+    return State(moved, (direction,) if state.buffers else ())
+
+
+# Full-batch gradient descent.
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class GD(Descent):
+    """Gradient descent on all records at once: `GD(lr=0.2, momentum=0.9, steps=100)` is the victim of S1."""
+
+    lr: float = 0.1
+    momentum: float = 0.0
+    steps: int = 100
+
+    def _ranges(self) -> dict[str, Range]:
+        return {"momentum": between(0, 1, "[)"), "steps": at_least(1)}
+
+    @property
+    def batches(self) -> Batches:
+        """All records, `steps` times."""
+        return Batches(epochs=self.steps)
+
+    def buffers(self, params: Params) -> tuple[Params, ...]:
+        """A velocity, where there is momentum."""
+        return velocity(params, self.momentum)
+
+    def update(self, state: State, gradient: Params, lr: float, number: int) -> State:
+        """Heavy ball, as torch.optim.SGD."""
+        return descend(state, gradient, lr, self.momentum, self.weight_decay)
+
+    def _end(self, net: Architecture, cohort: Cohort, seed: int) -> Params:
+        """Heads on few records are trained in coordinates: `update` is linear, and does to those what it does here."""
+        head = Head.of(net, cohort)
+        if head is None:
+            return super()._end(net, cohort, seed)
+        with float32_products(self.tf32):
+            dual = head.dual(self._start(net, cohort, seed).params, cohort)
+            return dual.params(self._coordinates(dual))
+
+    def _coordinates(self, dual: Dual) -> Params:
+        """Those after training: by one kernel where there is one, else step by step."""
+        rates = [self.lr * self.schedule(number, self.steps) for number in range(self.steps)]
+        if gram.knows(dual, self.loss):
+            return gram.descended(dual, rates, momentum=self.momentum, weight_decay=self.weight_decay)
+        state = State(dual.origin, self.buffers(dual.origin))
+        for number, rate in enumerate(rates):
+            state = self.update(state, dual.gradient(self.loss, state.params), rate, number)
+        return state.params
+
+
+# Mini-batch stochastic gradient descent.
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SGD(Descent):
+    """Gradient descent on batches in a new random order each epoch.
+
+    `order_seed` is public: with an int everybody knows the order and all models share it, with None each
+    model draws its own.
+    """
+
+    lr: float = 0.1
+    momentum: float = 0.0
+    batch_size: int = 64
+    epochs: int = 10
+    order_seed: int | None = 0
+
+    def _ranges(self) -> dict[str, Range]:
+        return {"momentum": between(0, 1, "[)"), "batch_size": at_least(1), "epochs": at_least(1)}
+
+    @property
+    def batches(self) -> Batches:
+        """Batches of `batch_size`; the last of an epoch may be smaller."""
+        return Batches(epochs=self.epochs, size=self.batch_size, order_seed=self.order_seed)
+
+    def buffers(self, params: Params) -> tuple[Params, ...]:
+        """A velocity, where there is momentum."""
+        return velocity(params, self.momentum)
+
+    def update(self, state: State, gradient: Params, lr: float, number: int) -> State:
+        """Heavy ball, as torch.optim.SGD."""
+        return descend(state, gradient, lr, self.momentum, self.weight_decay)
+
+
+# What Adam and AdamW share: steps scaled by running moments of the gradient (Kingma and Ba 2015).
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adaptive(Descent, ABC):
+    """All records at once unless `batch_size` is set.
+
+    `order_seed` is public: with an int everybody knows the order of the batches and all models share it, with None
+    each model draws its own.
+    """
+
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    batch_size: int | None = None
+    epochs: int = 100
+    order_seed: int | None = 0
+
+    def _ranges(self) -> dict[str, Range]:
+        return {"betas": between(0, 1, "[)"), "eps": above(0), "batch_size": at_least(1), "epochs": at_least(1)}
+
+    @property
+    def batches(self) -> Batches:
+        """All records at once, or batches of `batch_size`."""
+        return Batches(epochs=self.epochs, size=self.batch_size, order_seed=self.order_seed)
+
+    def buffers(self, params: Params) -> tuple[Params, ...]:
+        """Running means of the gradient and of its square, both 0."""
+        zeros = {name: torch.zeros_like(value) for name, value in params.items()}
+        return zeros, zeros
+
+    def adapt(self, state: State, gradient: Params, lr: float, number: int) -> State:
+        """torch.optim.Adam:  a = beta1 a + (1 - beta1) g,  b = beta2 b + (1 - beta2) g^2,
+
+        theta = theta - lr a' / (sqrt(b') + eps),  with a' and b' divided by 1 - beta^(number + 1).
+        """
+        beta1, beta2 = self.betas
+        first, second = state.buffers
+        a = {name: torch.lerp(first[name], g, 1 - beta1) for name, g in gradient.items()}
+        b = {name: torch.addcmul(beta2 * second[name], g, g, value=1 - beta2) for name, g in gradient.items()}
+        rate = lr / (1 - beta1 ** (number + 1))
+        scale = math.sqrt(1 - beta2 ** (number + 1))
+        moved = {
+            name: torch.addcdiv(value, a[name], _root(b[name]) / scale + self.eps, value=-rate)
+            for name, value in state.params.items()
+        }
+        return State(moved, (a, b))
+
+
+def _root(b: Tensor) -> Tensor:
+    """sqrt(b), its derivative 0 and not infinite at b = 0: a pixel that is always black moves no weight."""
+    return b.clamp_min(torch.finfo(b.dtype).tiny).sqrt()
+
+
+# Adam.
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Adam(Adaptive):
+    """Steps scaled by running moments of the gradient; weight decay is added to the gradient."""
+
+    def update(self, state: State, gradient: Params, lr: float, number: int) -> State:
+        """As torch.optim.Adam."""
+        if self.weight_decay:
+            gradient = {name: torch.add(g, state.params[name], alpha=self.weight_decay) for name, g in gradient.items()}
+        return self.adapt(state, gradient, lr, number)
+
+
+# Adam with decoupled weight decay (Loshchilov and Hutter 2019).
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class AdamW(Adaptive):
+    """Steps scaled by running moments of the gradient; weight decay shrinks the parameters themselves."""
+
+    weight_decay: float = 1e-2
+
+    def update(self, state: State, gradient: Params, lr: float, number: int) -> State:
+        """As torch.optim.AdamW:  theta = (1 - lr weight_decay) theta  before the step."""
+        shrunk = {name: (1 - lr * self.weight_decay) * value for name, value in state.params.items()}
+        return self.adapt(State(shrunk, state.buffers), gradient, lr, number)

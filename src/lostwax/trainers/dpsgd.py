@@ -3,23 +3,148 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Self, TypedDict, final
 
 import torch
 from torch import Tensor, nn
 
-from lostwax.inits import LeCunNormal
-from lostwax.trainers.clipping import Clipping
-from lostwax.trainers.ghost import Ghost
-from lostwax.trainers.momentum import descend, velocity
-from lostwax.trainers.noise import gaussian_noise
-from lostwax.trainers.per_record import PerRecord
-from lostwax.trainers.poisson import computed, draws, sample
-from lostwax.trainers.stacked import Architecture, Params
+from lostwax import philox
+from lostwax.fields import Range, above, at_least, between, expect
+from lostwax.games import Cohort, Release, Step
+from lostwax.inits import Numbers
+from lostwax.seeds import key
+from lostwax.trainers.clipping import Clipping, Ghost, PerRecord, Sample
+from lostwax.trainers.descent import Pool, descend, together, velocity
+from lostwax.trainers.stacked import Architecture, Batch, Params
 from lostwax.trainers.stepwise import Stepwise, Trajectory, float32_products
-from lostwax.types import Cohort, Release, Step
-from lostwax.types.fields import Range, above, at_least, between, expect
+
+# Poisson sampling: every record enters every step on its own, with the same probability.
+
+
+TOGETHER, MOST = 8, 1 << 24  # steps that are drawn for at once; draws, of 8 bytes, for which they are fewer
+GATHERED = 0.2  # up to this rate, to copy the records drawn is cheaper than to compute with all of them
+
+
+def draws(cohort: Cohort, rate: float, steps: int, *, seed: int) -> Iterator[Tensor | None]:
+    """Every step's (m, n) draws, shared records first, private to the model's number; None where all are drawn."""
+    if rate == 1:
+        for _ in range(steps):
+            yield None
+        return
+    ours, models = key(seed, "sample"), cohort.index.to(cohort.own.inputs.device)
+    at_once = max(1, min(TOGETHER, MOST // (len(cohort) * cohort.records)))
+    for first in range(0, steps, at_once):
+        turns = min(at_once, steps - first)
+        yield from philox.happens(ours, models, cohort.records, rate, turn=first, turns=turns).unbind(1)
+
+
+def sample(cohort: Cohort, drawn: Tensor | None, rate: float) -> Sample:
+    """The records that were drawn: gathered where they are few, else all of them, the others not counted."""
+    if drawn is None or rate > GATHERED:
+        batch = together(cohort, slice(None), slice(None))
+        if drawn is None:
+            return Sample.whole(batch, len(cohort))
+        counted = torch.split(drawn.to(cohort.own.inputs.dtype), [len(cohort.shared), cohort.secrets], dim=1)
+        return Sample(batch, tuple(part for part in counted if part.shape[1]))
+    pool = Pool.of(cohort)
+    slab = computed(cohort, rate)[0]
+    model, record = drawn.nonzero(as_tuple=True)
+    place = drawn.cumsum(1)[model, record] - 1
+    slabs = 1 + int(place.max()) // slab if len(place) else 1
+    positions = record.new_zeros(len(drawn), slabs * slab)  # what is not filled is record 0, and does not count
+    positions[model, place] = record
+    included = cohort.own.inputs.new_zeros(len(drawn), slabs * slab)
+    included[model, place] = 1
+    parts = [pool(some) for some in torch.split(positions, slab, dim=1)]
+    return Sample(Batch((), tuple(parts)), torch.split(included, slab, dim=1))
+
+
+def computed(cohort: Cohort, rate: float) -> tuple[int, int]:
+    """How many records a model computes with at a time, and how many of them are not shared.
+
+    What is gathered comes in slabs of so many: a second one is rare, and adds zeros to all models that need none, so
+    that the company a model is trained in changes no byte of it.
+    """
+    if rate > GATHERED:
+        return cohort.records, cohort.secrets
+    mean = rate * cohort.records
+    few = min(int(mean + 4 * mean**0.5) + 1, cohort.records)
+    return few, few
+
+
+# Gaussian noise for many models, each its own.
+
+
+def gaussian_noise(like: Params, numbers: Numbers, *, seed: int) -> Iterator[Params]:
+    """Step by step N(0, 1) in the shape of stacked parameters, a function of (seed, model, step, place) alone.
+
+    The same to rounding on every device and in every dtype (`philox/`).
+    """
+    one = next(iter(like.values()))
+    sizes = [value[0].numel() for value in like.values()]
+    ours, models = key(seed, "noise"), torch.as_tensor(numbers, device=one.device)
+    for step in count():
+        normal = philox.normal(ours, models, sum(sizes), turn=step).to(one.dtype)  # (m, p)
+        parts = torch.split(normal, sizes, dim=1)
+        yield {name: part.reshape(like[name].shape) for name, part in zip(like, parts, strict=True)}
+
+
+# The noise that an (epsilon, delta) asks for, from dp-accounting.
+
+
+COARSE = 1e-3  # dp-accounting's grid of losses: coarser is faster, and asks for more noise, never less
+LARGE = 10.0  # an epsilon from which on the grid grows with it
+PRECISION = 1e-4  # relative, of the noise
+
+
+def noise_for(epsilon: float, delta: float, *, steps: int, sample_rate: float) -> float:
+    """The least noise multiplier of T Poisson-sampled Gaussian steps, adding or removing one record, rounded up."""
+    for name, value, wanted, holds in (
+        ("epsilon", epsilon, "finite and > 0", 0 < epsilon < math.inf),
+        ("delta", delta, "in (0, 1)", 0 < delta < 1),
+        ("steps", steps, ">= 1", steps >= 1),
+        ("sample_rate", sample_rate, "in (0, 1]", 0 < sample_rate <= 1),
+    ):
+        if not holds:
+            raise ValueError(f"DPSGD.for_epsilon: expected {name} {wanted}, got {value}.")
+    drawn = -math.expm1(steps * math.log1p(-sample_rate)) if sample_rate < 1 else 1.0  # the chance to be drawn at all
+    if delta >= drawn:
+        raise ValueError(
+            f"DPSGD.for_epsilon: expected delta < {drawn:.3g}, the chance that a record is ever drawn, got {delta}: "
+            "without any noise it would be kept. Ask for a smaller one."
+        )
+
+    def enough(noise: float) -> bool:
+        return _delta(noise, epsilon, steps, sample_rate) <= delta
+
+    high = 1.0
+    while not enough(high):
+        high *= 2
+    low = high / 2
+    while enough(low):
+        low, high = low / 2, low
+    while high / low > 1 + PRECISION:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _delta(noise: float, epsilon: float, steps: int, sample_rate: float) -> float:
+    """What T steps spend at this epsilon, never too little."""
+    from dp_accounting import dp_event
+    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
+    from dp_accounting.privacy_accountant import NeighboringRelation
+
+    if sample_rate == 1:  # T full-batch steps tell as much as one with less noise, in closed form
+        return float(GaussianPrivacyLoss(noise / math.sqrt(steps)).get_delta_for_epsilon(epsilon))
+    grid = COARSE * max(1.0, epsilon / LARGE)
+    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=grid)
+    step = dp_event.PoissonSampledDpEvent(sample_rate, dp_event.GaussianDpEvent(noise))
+    return float(accountant.compose(step, steps).get_delta(epsilon))
 
 
 class Mechanism(TypedDict):
@@ -74,7 +199,6 @@ class DPSGD(Stepwise):
         cls, epsilon: float, delta: float = 1e-5, *, steps: int = 100, sample_rate: float = 1.0, **fields: Any
     ) -> Self:
         """With the least noise for (epsilon, delta)-DP, adding or removing one record; other fields as usual."""
-        from lostwax.trainers.accounting import noise_for
 
         noise = noise_for(epsilon, delta, steps=steps, sample_rate=sample_rate)
         return cls(noise_multiplier=noise, steps=steps, sample_rate=sample_rate, **fields)
@@ -118,12 +242,3 @@ class DPSGD(Stepwise):
 
     def _seen(self, cohort: Cohort) -> tuple[int, int]:
         return computed(cohort, self.sample_rate)
-
-    @classmethod
-    def examples(cls) -> tuple[DPSGD, ...]:
-        """Instances to test."""
-        return (
-            cls(lr=0.5, clip=0.1, noise_multiplier=0.5, steps=4, momentum=0.5),
-            cls(lr=0.5, noise_multiplier=1.0, steps=5, sample_rate=0.15, dtype=torch.float64),
-            cls(lr=0.5, noise_multiplier=0.3, steps=3, sample_rate=0.5, init=LeCunNormal(seed=None), tile=4),
-        )

@@ -3,18 +3,243 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from torch.func import jacrev, vmap
 
+from lostwax.fields import at_least, check_fields
+from lostwax.games import Cohort, Loss, Records, Release, Stationary, Step
+from lostwax.games.fitted import rounding
 from lostwax.losses import CrossEntropy
-from lostwax.nets.linear import linear_layer
-from lostwax.trainers.newton_polish import polish
+from lostwax.nets import linear_layer
 from lostwax.trainers.refusals import check_data, check_loss, check_outputs
 from lostwax.trainers.stacked import Architecture
-from lostwax.types import Cohort, Loss, Records, Release, Stationary, Step
-from lostwax.types.fields import at_least, check_fields
+
+# Newton's method on the objective of a linear model, down to the last bits: where stock solvers stop short.
+#
+# Columns may differ in scale by many orders of magnitude, and each has its own rounding error. Steps are taken in
+# coordinates that do not depend on units: features are counted from their mean, and the Hessian has a unit diagonal.
+# The search ends when every coordinate of the gradient is at its own rounding error: one norm of all would hide small
+# ones.
+
+
+DENSE_LIMIT = 3_000  # parameters above which the Hessian is only multiplied with, never formed
+BLOCK_NUMBERS = 4_000_000  # numbers held at a time while it is formed
+ITERATIONS = 100
+DAMPING = 1e-13  # of each diagonal entry: flat directions (softmax shifts, collinear columns) stay where they are
+NEARLY = 100  # times its rounding error: a gradient that no step makes smaller, and that counts as zero
+TELLING = 1e3  # times the rounding error of the objective: a decrease that can be seen in its value
+
+
+@dataclass(frozen=True)
+class Polished:
+    """The model at its optimum; `converged` says whether there was one to be reached."""
+
+    model: Stationary
+    converged: bool
+    iterations: int
+
+
+def polish(model: Stationary, table: Records, weight: Tensor) -> Polished:
+    """Descend from the model's own weights until every coordinate of the gradient is rounding error.
+
+    The objective is convex, so damped Newton steps reach its optimum from anywhere, if it has one: an unpenalised
+    classifier of separable classes has none, and `converged` is then False.
+    """
+    problem = _Problem.of(model, table, weight)
+    theta = problem.start
+    value, gradient = problem.value(theta), problem.gradient(theta)
+    for iteration in range(ITERATIONS):
+        noise = problem.rounding(theta)
+        excess = _excess(gradient, noise)
+        if excess <= 1:
+            return Polished(problem.model(theta), True, iteration)
+        step = problem.newton_step(theta, gradient, noise)
+        slope, size = (gradient * step).sum(), 1.0
+        seen = -slope > TELLING * torch.finfo(value.dtype).eps * value.abs()  # else values no longer tell
+        while size > (1e-9 if seen else 0.2):  # so near the optimum a step that is too long is not what is wrong
+            candidate = theta + size * problem.uncentred(step)
+            candidate_value, candidate_gradient = problem.value(candidate), problem.gradient(candidate)
+            descends = candidate_value <= value + 1e-4 * size * slope
+            if descends if seen else _excess(candidate_gradient, noise) < excess / 2:
+                break
+            size /= 2
+        else:  # no step helps any more: at the optimum up to rounding, or stuck on a flat direction
+            return Polished(problem.model(theta), excess <= NEARLY, iteration)
+        theta, value, gradient = candidate, candidate_value, candidate_gradient
+    return Polished(problem.model(theta), _excess(gradient, problem.rounding(theta)) <= NEARLY, ITERATIONS)
+
+
+def _excess(gradient: Tensor, rounding: Tensor) -> float:
+    """The largest coordinate of the gradient in units of its own rounding error; infinite where it is no number."""
+    return float((gradient.abs() / rounding).nan_to_num(nan=torch.inf).max())
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """The objective of `template` as a function of theta = (W, b), (c, d + 1) or (c, d).
+
+    Gradients and steps are those of (W, b + W m), the weights of features counted from their mean m: where a column's
+    mean is large beside its spread, W and b alone could hardly be told apart. Without an intercept m = 0.
+    """
+
+    template: Stationary
+    table: Records
+    weight: Tensor
+    centre: Tensor  # (D,) m, with a zero for the column of ones
+
+    @classmethod
+    def of(cls, template: Stationary, table: Records, weight: Tensor) -> _Problem:
+        """The problem with its features counted from their weighted mean."""
+        _, f = template.factors(table, weight)  # (n, D)
+        centre = torch.zeros_like(f[0])
+        if template.bias is not None:
+            centre[:-1] = (weight @ f[:, :-1]) / weight.sum()
+        return cls(template, table, weight, centre)
+
+    @property
+    def start(self) -> Tensor:
+        """The model's own weights."""
+        bias = self.template.bias
+        weight = self.template.weight
+        return weight.clone() if bias is None else torch.cat([weight, bias[:, None]], 1)
+
+    def model(self, theta: Tensor) -> Stationary:
+        """The model with these weights."""
+        if self.template.bias is None:
+            return replace(self.template, weight=theta, stopped_early=False)
+        return replace(self.template, weight=theta[:, :-1], bias=theta[:, -1], stopped_early=False)
+
+    def uncentred(self, step: Tensor) -> Tensor:
+        """A step in (W, b + W m) as a step in (W, b)."""
+        if self.template.bias is None:
+            return step
+        return torch.cat([step[:, :-1], step[:, -1:] - step @ self.centre[:, None]], 1)
+
+    def penalties(self) -> Tensor:
+        """Ridge of each parameter, shaped like theta."""
+        ridge = self.template.ridge[:, None].expand_as(self.template.weight)
+        return ridge if self.template.bias is None else torch.cat([ridge, self.template.bias_ridge[:, None]], 1)
+
+    def penalised(self, v: Tensor) -> Tensor:
+        """The Hessian of ridge |W|^2 / 2 + bias_ridge (b' - W m)^2 / 2 times v, in centred coordinates."""
+        image = self.penalties() * self.uncentred(v)
+        return image if self.template.bias is None else image - image[:, -1:] * self.centre
+
+    def value(self, theta: Tensor) -> Tensor:
+        """The objective."""
+        model = self.model(theta)
+        losses = model.loss(model.outputs(self.table.x), self.table.y)
+        value = (self.weight * losses).sum() + (self.penalties() * theta.square()).sum() / 2
+        return torch.nan_to_num(value, nan=torch.inf)
+
+    def gradient(self, theta: Tensor) -> Tensor:
+        """Its gradient in centred coordinates, (c, D)."""
+        model = self.model(theta)
+        r, f = model.factors(self.table, self.weight)
+        total = model.total()
+        if self.template.bias is not None:
+            total = total - total[:, -1:] * self.centre
+        return r.mT @ (f - self.centre) - total
+
+    def rounding(self, theta: Tensor) -> Tensor:
+        """For each coordinate the size of a gradient that is nothing but rounding error, (c, D).
+
+        A column without spread has a weight that goes to zero and has no size of its own: it is held to the start's.
+        """
+        finfo = torch.finfo(theta.dtype)
+        own = rounding(self.model(theta), self.table, self.weight, self.centre)
+        return own + finfo.eps * self.penalties() * self.start.abs() + finfo.tiny
+
+    def newton_step(self, theta: Tensor, gradient: Tensor, noise: Tensor) -> Tensor:
+        """Minus the inverse Hessian times the gradient, in centred coordinates."""
+        model = self.model(theta)
+        outputs = model.outputs(self.table.x)
+
+        def residual(output: Tensor, y: Tensor) -> Tensor:
+            return model.loss.residual(output[None], y[None])[0]
+
+        curvature = vmap(jacrev(residual))(outputs, self.table.y) * self.weight[:, None, None]  # (n, c, c)
+        _, f = model.factors(self.table, self.weight)  # (n, D)
+        f = f - self.centre
+        if theta.numel() <= DENSE_LIMIT:
+            return self._dense_step(curvature, f, gradient)
+        return self._matrix_free_step(curvature, f, gradient, noise)
+
+    def _dense_step(self, curvature: Tensor, f: Tensor, gradient: Tensor) -> Tensor:
+        c, width = gradient.shape
+        diagonal = curvature.diagonal(dim1=1, dim2=2)  # (n, c)
+        penalties = self._penalty_hessians()
+        if (curvature == diagonal.diag_embed()).all():  # one problem per output, each with its own (D, D) Hessian
+            hessians = torch.stack([f.mT @ (diagonal[:, i, None] * f) for i in range(c)])
+            return _damped_solve(hessians + penalties, gradient)
+        hessian = f.new_zeros(c * width, c * width)
+        size = max(1, BLOCK_NUMBERS // (c * width))
+        for rows in (slice(start, start + size) for start in range(0, len(f), size)):  # (b, c D) numbers at a time
+            for i in range(c):
+                weighted = (curvature[rows, i, :, None] * f[rows, None, :]).flatten(1)
+                hessian[i * width : (i + 1) * width] += f[rows].mT @ weighted  # (D, c D)
+        for i in range(c):
+            own = slice(i * width, (i + 1) * width)
+            hessian[own, own] += penalties[i]
+        return _damped_solve(hessian[None], gradient.reshape(1, -1)).reshape(c, width)
+
+    def _penalty_hessians(self) -> Tensor:
+        """(c, D, D): diag(ridge, 0) + bias_ridge k k^T with k = (-m, 1), for b = k . (W, b')."""
+        hessians = self.penalties().diag_embed()
+        if self.template.bias is None:
+            return hessians
+        k = -self.centre
+        k[-1] = 1
+        hessians[:, -1, -1] = 0
+        return hessians + self.template.bias_ridge[:, None, None] * torch.outer(k, k)
+
+    def _matrix_free_step(self, curvature: Tensor, f: Tensor, gradient: Tensor, noise: Tensor) -> Tensor:
+        """Conjugate gradients on the Newton equation, preconditioned by the Hessian's diagonal."""
+        penalties = self.penalties()
+        if self.template.bias is not None:
+            penalties = penalties + self.template.bias_ridge[:, None] * self.centre.square()
+        diagonal = (curvature.diagonal(dim1=1, dim2=2).mT @ f.square() + penalties).clamp_min(_tiny(f))
+        enough = 1e-2 * _excess(gradient, noise)
+
+        def multiply(v: Tensor) -> Tensor:
+            pushed = torch.einsum("nij,nj->ni", curvature, f @ v.mT)
+            return pushed.mT @ f + self.penalised(v) + DAMPING * diagonal * v
+
+        step, rest = torch.zeros_like(gradient), -gradient
+        scaled = rest / diagonal
+        direction, power = scaled, (rest * scaled).sum()
+        for _ in range(2_000):
+            image = multiply(direction)
+            length = power / (direction * image).sum()
+            step, rest = step + length * direction, rest - length * image
+            if _excess(rest, noise) <= enough:
+                break
+            scaled = rest / diagonal
+            power, previous = (rest * scaled).sum(), power
+            direction = scaled + power / previous * direction
+        return step
+
+
+def _damped_solve(hessians: Tensor, gradients: Tensor) -> Tensor:
+    """-H^-1 g for each of a stack of problems, scaled to a unit diagonal, with as little damping as Cholesky needs."""
+    size = hessians.diagonal(dim1=1, dim2=2).clamp_min(_tiny(hessians)).sqrt()  # (k, D)
+    scaled = hessians / size[:, :, None] / size[:, None, :]
+    eye = torch.eye(size.shape[1], dtype=size.dtype, device=size.device)
+    damping = DAMPING
+    while damping <= 10 * size.shape[1]:  # a unit diagonal with entries up to one is positive definite by then
+        factors, failed = torch.linalg.cholesky_ex(scaled + damping * eye)
+        if not failed.any():
+            return -torch.cholesky_solve((gradients / size)[..., None], factors)[..., 0] / size
+        damping = 10 * damping
+    return torch.zeros_like(gradients)  # curvatures beyond all numbers: no step can be told
+
+
+def _tiny(like: Tensor) -> float:
+    """The smallest curvature that counts as one; a parameter with less stays where it is."""
+    return float(torch.finfo(like.dtype).tiny)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +322,3 @@ class Optimum:
                 "bias. Set penalise_bias=True."
             )
         return result.model
-
-    @classmethod
-    def examples(cls) -> tuple[Optimum, ...]:
-        """Instances to test."""
-        return cls(), cls(ridge=1e-2, mean=True, penalise_bias=True)

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lostwax.fields import shown
+from lostwax.games import Cohort, Loss, Records
 from lostwax.inits import trainable
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredHinge
 from lostwax.seeds import generator
 from lostwax.trainers.stacked import Architecture
-from lostwax.types import Cohort, Loss, Records
-from lostwax.types.fields import shown
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from lostwax.games import Loss
 from lostwax.inits import trainable
-from lostwax.types import Loss
 
 Params = dict[str, Tensor]
 Part = tuple[Tensor, Tensor]  # inputs and labels of some records
@@ -125,3 +125,33 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if bias is not None:
         out = out + bias.unsqueeze(-1)
     return out.mT.reshape(*x.shape[:-1], -1)  # (..., h)
+
+
+# The layers that the kernels know.
+
+
+IDENTITY, ELU, RELU, TANH, SIGMOID = range(5)
+ACTIVATIONS: dict[type[nn.Module], int] = {
+    nn.Identity: IDENTITY,
+    nn.ELU: ELU,
+    nn.ReLU: RELU,
+    nn.Tanh: TANH,
+    nn.Sigmoid: SIGMOID,
+}
+
+
+def code(layer: nn.Module) -> int | None:
+    """The number of an activation; None for what the kernels do not know."""
+    return ACTIVATIONS.get(type(layer)) if getattr(layer, "alpha", 1.0) == 1.0 else None
+
+
+def flattens(layer: nn.Module) -> bool:
+    """Does it make each record one row?"""
+    return type(layer) is nn.Flatten and layer.start_dim == 1 and layer.end_dim == -1
+
+
+def plain(net: nn.Module) -> bool:
+    """Is it its layers one after another, and nothing else: no forward of its own, no hook?"""
+    return type(net) is nn.Sequential and not any(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks for module in net.modules()
+    )

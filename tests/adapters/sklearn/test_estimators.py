@@ -29,7 +29,7 @@ from sklearn.svm import SVC, LinearSVC
 
 import lostwax as lw
 from lostwax.adapters.sklearn import read
-from lostwax.equations import unexplained
+from lostwax.games.fitted import unexplained
 
 TIGHT = {"tol": 1e-12, "max_iter": 100_000}
 

@@ -17,14 +17,13 @@ from attacks.closed_form.reference import canonical, multinomial, sigmoid, theor
 from lostwax.access import Weights
 from lostwax.adapters.sklearn import read
 from lostwax.attacks import ClosedForm
-from lostwax.attacks.closed_form import attack, missing_row
-from lostwax.attacks.closed_form.explained import without_intercept
+from lostwax.attacks.closed_form import attack
+from lostwax.attacks.closed_form import attack as missing_row
+from lostwax.attacks.closed_form.evidence import without_intercept
+from lostwax.games import Hints, Informed, Knowledge, Records, Stationary
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError
-from lostwax.threats import Informed
 from lostwax.trainers import GD
-from lostwax.trainers.newton_polish import polish
-from lostwax.trainers.optimum import Optimum
-from lostwax.types import Hints, Knowledge, Records, Stationary
+from lostwax.trainers.optimum import Optimum, polish
 from trainers.placed import Placed
 
 

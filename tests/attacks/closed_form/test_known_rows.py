@@ -2,8 +2,8 @@
 
 import torch
 
-from lostwax.attacks.closed_form.known_rows import known_label, known_moments, moments
-from lostwax.types import Records
+from lostwax.attacks.closed_form.attack import known_label, known_moments, moments
+from lostwax.games import Records
 
 
 def table(n):

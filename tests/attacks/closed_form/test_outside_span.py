@@ -13,12 +13,11 @@ from torch import nn
 from lostwax.access import Weights
 from lostwax.adapters.sklearn import read
 from lostwax.attacks import ClosedForm
-from lostwax.attacks.closed_form.known_rows import known_moments
-from lostwax.attacks.closed_form.outside_span import outside_candidates
+from lostwax.attacks.closed_form.ambiguous import outside_candidates
+from lostwax.attacks.closed_form.attack import known_moments
+from lostwax.games import Hints, Informed, Knowledge, Records
 from lostwax.losses import SquaredError
-from lostwax.threats import Informed
 from lostwax.trainers.optimum import Optimum
-from lostwax.types import Hints, Knowledge, Records
 
 N, D = 12, 3_000
 MODELS = [

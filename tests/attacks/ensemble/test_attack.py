@@ -14,7 +14,7 @@ from attacks.reconn.game import SECRETS as SMALL_SECRETS
 from attacks.reconn.game import Leaks
 from attacks.reconn.game import knowledge as small_game
 from lostwax.attacks.ensemble.reconstructor import checked
-from lostwax.types import Hints, Knowledge, Records, Release
+from lostwax.games import Hints, Knowledge, Records, Release
 
 DIGITS = lw.records.digits()
 KNOWN, PRIOR, SECRETS = DIGITS[DIGITS.y < 3].split(40, 480, 4, seed=1)

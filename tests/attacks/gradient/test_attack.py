@@ -7,9 +7,9 @@ import torch
 
 import lostwax as lw
 from lostwax.access import Weights
-from lostwax.attacks.gradient import inversion
+from lostwax.attacks.dp_steps import gradient_inversion as inversion
+from lostwax.games import Knowledge
 from lostwax.nets import mlp
-from lostwax.types import Knowledge
 
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(20, 50, 4, seed=0)
 NET = mlp(64, 10, 10)

@@ -2,7 +2,7 @@
 
 import torch
 
-from lostwax.attacks.gradient.normal_law import NormalLaw
+from lostwax.attacks.dp_steps.gradient_inversion import NormalLaw
 
 
 def some_records(n=4_000):

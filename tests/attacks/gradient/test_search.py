@@ -3,8 +3,7 @@
 import numpy as np
 import torch
 
-from lostwax.attacks.gradient.normal_law import NormalLaw
-from lostwax.attacks.gradient.search import Likeliest
+from lostwax.attacks.dp_steps.gradient_inversion import Likeliest, NormalLaw
 
 LAW = NormalLaw(torch.tensor([0]), torch.zeros(1, 3, dtype=torch.float64), torch.eye(3, dtype=torch.float64))
 NOISE = 0.7

@@ -7,9 +7,8 @@ import torch
 
 import lostwax as lw
 from attacks.reconn.game import KNOWN, NET, PRIOR, SECRETS, Leaks, errors, knowledge
-from lostwax.attacks.reconn.shadowed import shadow_tables
-from lostwax.threats import Informed
-from lostwax.types import Hints, Knowledge, Records, Release
+from lostwax.games import Hints, Informed, Knowledge, Records, Release
+from lostwax.learning.shadow_tables import shadow_tables
 
 ATTACK = lw.KernelRidge()
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 from sklearn.kernel_ridge import KernelRidge as Reference
 
-from lostwax.attacks.kernel_ridge.kernels import SIZE, Kernel, Scale, median_distance, products, solve
-from lostwax.attacks.kernel_ridge.regression import Group
+from lostwax.learning.kernel_regression import SIZE, Group, Kernel, Scale, median_distance, products, solve
 
 ROWS, RECORDS = (
     torch.randn(30, columns, generator=torch.Generator().manual_seed(columns), dtype=torch.float64)

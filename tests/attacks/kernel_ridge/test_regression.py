@@ -7,10 +7,18 @@ import torch
 
 import lostwax as lw
 from attacks.reconn.game import Leaks, knowledge
-from lostwax.attacks.kernel_ridge import regression
-from lostwax.attacks.kernel_ridge.kernels import Kernel, median_distance, products, solve, squares
-from lostwax.attacks.kernel_ridge.regression import RIDGES, WIDTHS, Regression
-from lostwax.attacks.reconn.shadowed import shadow_tables
+from lostwax.learning import kernel_regression as regression
+from lostwax.learning.kernel_regression import (
+    RIDGES,
+    WIDTHS,
+    Kernel,
+    Regression,
+    median_distance,
+    products,
+    solve,
+    squares,
+)
+from lostwax.learning.shadow_tables import shadow_tables
 
 
 def classes_of(y):

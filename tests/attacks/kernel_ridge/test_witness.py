@@ -7,19 +7,19 @@ import torch
 
 import lostwax as lw
 from attacks.reconn.game import Leaks, knowledge
-from lostwax.attacks.kernel_ridge import witness
-from lostwax.attacks.kernel_ridge.kernels import solve_from
-from lostwax.attacks.kernel_ridge.regression import Regression
-from lostwax.attacks.kernel_ridge.witness import (
+from lostwax.learning import kernel_regression as witness
+from lostwax.learning.kernel_regression import (
     KERNEL,
     RIDGE,
     WEIGHTS,
+    Regression,
     Witness,
     doubts_left_out,
     least_wrong,
     scores_left_out,
+    solve_from,
 )
-from lostwax.attacks.reconn.shadowed import shadow_tables
+from lostwax.learning.shadow_tables import shadow_tables
 
 
 def clusters(count, seed, *, spread=0.1):

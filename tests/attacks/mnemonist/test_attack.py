@@ -8,7 +8,7 @@ import torch
 import lostwax as lw
 from attacks.mnemonist import planted
 from lostwax.access import Neuron, neurons
-from lostwax.attacks.reconn.shadowed import shadow_tables
+from lostwax.learning.shadow_tables import shadow_tables
 
 RECONN = lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=100), epochs=20)
 ATTACK = lw.MnemonistRecoNN(attack=RECONN, mnemonist=lw.Mnemonist(masks=60))

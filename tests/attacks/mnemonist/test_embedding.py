@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from lostwax.attacks.mnemonist.embedding import shown_to
+from lostwax.attacks.mnemonist.attack import shown_to
 
 SMALL = lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=100), epochs=15)
 ATTACK = lw.EmbeddingRecoNN(attack=SMALL, picture=SMALL)

@@ -12,7 +12,7 @@ from attacks.mnemonist import planted
 from lostwax.access import Neuron, neurons
 from lostwax.attacks.mnemonist import Scales
 from lostwax.attacks.mnemonist.explanation import Explanation, put_back, regress
-from lostwax.types import Guess, Records
+from lostwax.games import Guess, Records
 
 ATTACKS = [lw.KernelRidge(), lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=100), epochs=20)]
 HELD = tuple(Neuron("1", number) for number in planted.LIVE)

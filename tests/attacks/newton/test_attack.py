@@ -8,11 +8,11 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.attacks import Newton
+from lostwax.games import Guess, Hints, Knowledge, Records
 from lostwax.inits import LeCunNormal
 from lostwax.losses import SquaredError
 from lostwax.nets import mlp
 from lostwax.trainers import GD, SGD, Adam, Optimum
-from lostwax.types import Guess, Hints, Knowledge, Records
 
 DTYPE = torch.float64
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from lostwax.attacks.coordinates import Coordinates
 from lostwax.attacks.newton.bank import Entry, Likely
-from lostwax.attacks.newton.evidence import Inversion
+from lostwax.attacks.newton.inverter import Inversion
+from lostwax.learning.coordinates import Coordinates
 
 NUMBERS = 4
 LABEL = torch.tensor([1])

@@ -6,7 +6,7 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.attacks.newton import Newton
-from lostwax.types import Hints, Knowledge, Records, Release
+from lostwax.games import Hints, Knowledge, Records, Release
 
 KNOWN, PRIOR, SECRETS = (
     Records(nn.functional.interpolate(part.x, size=12, mode="bilinear"), part.y)  # 144 numbers that 64 determine

@@ -8,11 +8,11 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.attacks.newton import Newton
-from lostwax.attacks.newton.published import Published
+from lostwax.attacks.newton.inverter import Published
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.defences import Defended, Quantised, WeightNoise
+from lostwax.games import Hints, Knowledge, Release
 from lostwax.inits import LeCunNormal
-from lostwax.types import Hints, Knowledge, Release
 
 GAMES = 4
 DIGITS = lw.records.digits().split(30, 300, GAMES, seed=3)

@@ -10,7 +10,7 @@ from lostwax.attacks.newton import Newton
 from lostwax.attacks.newton.bank import Bank, ways
 from lostwax.audits.judged import one_to_one
 from lostwax.audits.judging import one_by_one
-from lostwax.types import Hints, Knowledge
+from lostwax.games import Hints, Knowledge
 
 DIGITS = lw.records.digits().to(torch.float64)
 

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from lostwax.attacks.newton.training_map import TrainingMap
+from lostwax.games import Records
 from lostwax.losses import SquaredError
 from lostwax.nets import mlp
 from lostwax.trainers import GD, SGD, Adam
-from lostwax.types import Records
 
 RANDOM = torch.Generator().manual_seed(0)
 DTYPE = torch.float64

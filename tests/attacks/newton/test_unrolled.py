@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attacks.newton.test_training_map import MAPS, normal
-from lostwax.attacks.newton.unrolled import Unrolled
+from lostwax.attacks.newton.training_map import Unrolled
 
 every_map = pytest.mark.parametrize("weights", MAPS.values(), ids=MAPS)
 LABEL = torch.tensor([[1], [2]])

@@ -8,12 +8,12 @@ import torch
 
 import lostwax as lw
 from lostwax.access import Weights
-from lostwax.attacks.prior_aware.scores import Observed
+from lostwax.attacks.dp_steps.prior_aware import Observed
 from lostwax.bounds import best_success
+from lostwax.games import Hints, Knowledge, Records
 from lostwax.nets import mlp
-from lostwax.trainers.per_record import record_gradients
+from lostwax.trainers.clipping import record_gradients
 from lostwax.trainers.stacked import Architecture
-from lostwax.types import Hints, Knowledge, Records
 
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(20, 5, 400, seed=0)
 NET = mlp(64, 5, 10)

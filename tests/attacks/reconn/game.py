@@ -8,10 +8,9 @@ from torch import nn
 
 from lostwax.access import Weights
 from lostwax.attacks import RecoNN
-from lostwax.decoders import MLPDecoder
+from lostwax.games import Informed, Knowledge, Records, Release
+from lostwax.learning.decoders import MLPDecoder
 from lostwax.seeds import generator
-from lostwax.threats import Informed
-from lostwax.types import Knowledge, Records, Release
 
 NET = nn.Linear(6, 3)  # never asked: these victims make their weights up
 ATTACK = RecoNN(decoder=MLPDecoder(width=64), epochs=40)

@@ -10,11 +10,10 @@ import lostwax as lw
 from attacks.reconn.game import PRIOR, Leaks, knowledge
 from lostwax.access import Layers, Logits, Weights
 from lostwax.attacks import RecoNN, Repeats, Shifts
-from lostwax.attacks.reconn.shadowed import targets
-from lostwax.decoders import ConvDecoder, MLPDecoder
+from lostwax.games import Informed, Knowledge, Records
+from lostwax.learning.decoders import ConvDecoder, MLPDecoder
+from lostwax.learning.shadow_tables import targets
 from lostwax.progress import progress
-from lostwax.threats import Informed
-from lostwax.types import Knowledge, Records
 
 GAME = knowledge(Leaks())
 

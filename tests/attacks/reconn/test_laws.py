@@ -8,11 +8,10 @@ import torch
 from scipy.stats import spearmanr
 
 from attacks.reconn.game import ATTACK, KNOWN, NET, SECRETS, Leaks, errors, knowledge
+from lostwax.games import Hints, Informed, Records, Release
 from lostwax.inits import LeCunNormal
 from lostwax.nets import mlp
-from lostwax.threats import Informed
 from lostwax.trainers import GD
-from lostwax.types import Hints, Records, Release
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from attacks.reconn.game import ATTACK, KNOWN, NET, PRIOR, Leaks, errors, knowledge
-from lostwax.attacks.reconn import ShadowTable
-from lostwax.attacks.reconn.shadowed import shadow_tables
-from lostwax.threats import Informed
-from lostwax.types import Records
+from lostwax.games import Informed, Records
+from lostwax.learning.shadow_tables import ShadowTable, shadow_tables
 
 
 def table(rows):

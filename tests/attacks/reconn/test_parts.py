@@ -7,8 +7,9 @@ import torch
 
 import lostwax as lw
 from attacks.reconn.game import Leaks
-from lostwax.access import Standardise, Weights
-from lostwax.types import Knowledge, Release
+from lostwax.access import Weights
+from lostwax.games import Knowledge, Release
+from lostwax.learning.standardise import Standardise
 
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(200, 500, 100, seed=0)
 NET = lw.nets.mlp(64, 10, 10)

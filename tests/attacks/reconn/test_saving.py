@@ -8,9 +8,8 @@ import torch
 
 from attacks.reconn.game import ATTACK, KNOWN, NET, SECRETS, Leaks, knowledge
 from lostwax.access import Layers
-from lostwax.decoders import MLPDecoder
-from lostwax.threats import Informed
-from lostwax.types import Records
+from lostwax.games import Informed, Records
+from lostwax.learning.decoders import MLPDecoder
 
 QUICK = replace(ATTACK, epochs=3)
 GAME = knowledge(Leaks())

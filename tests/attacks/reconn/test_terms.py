@@ -8,12 +8,11 @@ from torch import nn
 
 import lostwax as lw
 from attacks.reconn.game import ATTACK, KNOWN, NET, PRIOR, SECRETS, Leaks, errors, knowledge
-from lostwax.decoders import PatchDiscriminator
+from lostwax.files import write_tensors
+from lostwax.games import Informed, Records
+from lostwax.learning.discriminator import PatchDiscriminator
 from lostwax.metrics import LPIPS
-from lostwax.metrics.lpips import _shapes
-from lostwax.tensor_files import write_tensors
-from lostwax.threats import Informed
-from lostwax.types import Records
+from lostwax.metrics.pictures import _shapes
 
 GAME = knowledge(Leaks())
 SMALL = PatchDiscriminator(channels=(8, 16))

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from attacks.reconn.game import ATTACK, KNOWN, NET, SECRETS, Leaks, errors, knowledge
-from lostwax.attacks.reconn import training
-from lostwax.threats import Informed
+from lostwax.games import Informed
+from lostwax.learning import training
 
 GAME = knowledge(Leaks())
 THREE = replace(ATTACK, epochs=20, members=3)

@@ -7,7 +7,7 @@ import torch
 
 import lostwax as lw
 from lostwax.access import Weights
-from lostwax.types import Knowledge
+from lostwax.games import Knowledge
 
 HERE, THERE, PRIOR, SECRETS = lw.records.digits().split(200, 200, 700, 100, seed=0)
 NET, TRAINER = lw.nets.mlp(64, 10, 10), lw.GD(lr=0.2, momentum=0.9, steps=30, init=lw.inits.LeCunNormal())

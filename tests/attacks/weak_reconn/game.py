@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from lostwax.types import Cohort, Knowledge, Records
+from lostwax.games import Cohort, Knowledge, Records
 
 DIGITS = lw.records.digits()
 THREE = DIGITS[DIGITS.y < 3].through(nn.Flatten())  # (n, 1, 8, 8), and the same numbers as features

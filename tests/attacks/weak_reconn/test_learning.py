@@ -23,8 +23,8 @@ from attacks.weak_reconn.game import (
     victims,
 )
 from lostwax.audits import Audit
+from lostwax.games import Records, Release
 from lostwax.metrics import Null
-from lostwax.types import Records, Release
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from torch import nn
 
 import lostwax as lw
 from attacks.weak_reconn.game import ATTACK, NET, PRIOR, QUICK, SECRETS, THREAT, TRAINER, knowledge
-from lostwax.types import Records
+from lostwax.games import Records
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,13 @@ from torch import nn
 
 import lostwax as lw
 from attacks.weak_reconn.game import NET, PRIOR, QUICK, THREAT, TRAINER, knowledge
-from lostwax.attacks.weak_reconn.heads import Heads
-from lostwax.attacks.weak_reconn.lessons import lessons_for, split
-from lostwax.attacks.weak_reconn.neurons import Neurons
-from lostwax.attacks.weak_reconn.sought import Sought, mean_errors, nearest, of_others, softmin
-from lostwax.attacks.weak_reconn.training import Lessons, loss_of
-from lostwax.decoders import Span
+from lostwax.attacks.weak.heads import Heads
+from lostwax.attacks.weak.objectives import Sought, mean_errors, nearest, of_others, softmin
+from lostwax.attacks.weak.readers import Neurons
+from lostwax.attacks.weak.training import Lessons, lessons_for, loss_of, split
+from lostwax.games import Records, Release
+from lostwax.learning.decoders import Span
 from lostwax.shadows import Game
-from lostwax.types import Records, Release
 
 RANDOM = torch.Generator().manual_seed(0)
 

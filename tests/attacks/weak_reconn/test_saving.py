@@ -9,7 +9,7 @@ import torch
 import lostwax as lw
 from attacks.weak_reconn.game import NET, QUICK, TRAINER, knowledge, victims
 from full_disk import no_file_over
-from lostwax.attacks.weak_reconn import training
+from lostwax.attacks.weak import training
 
 _, RELEASE = victims(5)
 

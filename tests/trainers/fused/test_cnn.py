@@ -6,8 +6,7 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.losses import CrossEntropy, SquaredError
-from lostwax.trainers.fused.cnn import FusedCNN
-from lostwax.trainers.fused.correlation import Correlation
+from lostwax.trainers.fused.cnn import Correlation, FusedCNN
 from lostwax.trainers.stacked import Architecture, Batch, gradient
 
 pytest.importorskip("triton")

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import nn
 
+from lostwax.games import Cohort, Records
 from lostwax.inits import Normal, TorchDefault
 from lostwax.losses import CrossEntropy, SquaredError
 from lostwax.schedules import Cosine
 from lostwax.trainers import GD
-from lostwax.trainers.fused import heads
+from lostwax.trainers import gram as heads
 from lostwax.trainers.gram import Head
 from lostwax.trainers.stacked import Architecture
-from lostwax.types import Cohort, Records
 
 S2 = GD(lr=0.05, weight_decay=1e-2, steps=8, init=Normal(0.1, seed=None))
 TRAINERS = {

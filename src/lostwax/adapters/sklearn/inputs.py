@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lostwax.adapters.finite import check_finite
-from lostwax.records.arrays import numbers, plain_array, position
-from lostwax.types import Records
+from lostwax.games import Records
+from lostwax.records.tables import numbers, plain_array, position
 
 LIGHTEST = 1e-100  # of the largest number of a column, and sample weight: the squares of smaller ones underflow
 
@@ -182,4 +181,16 @@ def _finite(values: np.ndarray[Any, np.dtype[Any]], name: str) -> None:
         raise ValueError(
             f"audit: {name} holds {int(bad.sum())} values that are NaN or infinite, the first at row {row}, "
             f"column {column}. Pass the data the model was fitted on, without missing values."
+        )
+
+
+def check_finite(name: str, values: Any) -> None:
+    """Raise where an array or tensor of a release holds NaN or infinity: nothing could be told from it."""
+    array = values.detach().double().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+    bad = int((~np.isfinite(array)).sum())
+    if bad:
+        held = "1 value that is" if bad == 1 else f"{bad} values that are"
+        raise ValueError(
+            f"audit: {name} holds {held} NaN or infinite: training diverged, or the file is damaged. Train the model "
+            "again, or load it anew."
         )

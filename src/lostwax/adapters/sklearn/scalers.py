@@ -11,7 +11,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from torch import Tensor
 
 from lostwax.adapters.sklearn.inputs import published
-from lostwax.types import Extremes, Sums
+from lostwax.games import Extremes, Sums
 
 CENTRED = (PCA, IncrementalPCA)  # steps that publish the mean of their inputs
 AGREES = 1e-9  # of a column's spread: the scaler was fitted on this very table

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
 
 from lostwax.access import Weights
-from lostwax.attacks.closed_form.explained import (
+from lostwax.attacks.closed_form.evidence import (
     missing_label,
     solve,
     stack,
@@ -17,14 +19,125 @@ from lostwax.attacks.closed_form.explained import (
     with_outside,
     without_intercept,
 )
-from lostwax.attacks.closed_form.known_rows import known_extremes, known_label, known_moments, moments
-from lostwax.attacks.closed_form.missing_row import known_rounding, missing_rows
-from lostwax.attacks.one_secret import several_secrets
-from lostwax.equations import uncertain
-from lostwax.nets.linear import linear_layer
-from lostwax.threats import Informed
+from lostwax.games import Fitted, Guess, Hints, Informed, Knowledge, Reconstructor, Records, Release, Stationary, Sums
+from lostwax.games.fitted import uncertain
+from lostwax.learning.objections import several_secrets
+from lostwax.nets import linear_layer
 from lostwax.trainers.optimum import Optimum
-from lostwax.types import Fitted, Guess, Hints, Knowledge, Reconstructor, Records, Release, Stationary, Sums
+
+# What the rows an adversary knows look like, for all n games at once and never with a look at the missing row.
+
+
+def known_moments(table: Records, games: Tensor) -> tuple[Tensor, Tensor]:
+    """`moments` of the rows known in each game, (games, d) twice.
+
+    Columns are counted from a row s that is known in the game: in  E[x^2] - E[x]^2  a timestamp would cancel, while in
+    E[(x - s)^2] - E[x - s]^2  at most a share n eps of the spread is lost, for s is itself one of the n rows.
+    """
+    mean, spread = (table.x.new_empty(len(games), table.x.shape[1]) for _ in range(2))
+    for played, row in ((games == 0, 1), (games != 0, 0)):
+        if played.any():
+            origin = table.x[min(row, len(table) - 1)]
+            away = table.x - origin
+            sums = Records(torch.cat([away, away.square()], 1), table.y)
+            first, second = _known_mean(sums, games[played]).chunk(2, 1)  # (g, d) twice
+            mean[played] = origin + first
+            spread[played] = (second - first.square()).clamp_min(0).sqrt()
+    return mean, spread if len(table) > 2 else torch.full_like(spread, torch.inf)
+
+
+def moments(known: Records) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each column, (1, d) twice.
+
+    One row tells nothing of how far others lie from it: an infinite deviation, to which all records are as likely.
+    """
+    mean = known.x.sum(0, keepdim=True) / max(1, len(known))
+    return mean, known.x.std(0, correction=0, keepdim=True) if len(known) > 1 else torch.full_like(mean, torch.inf)
+
+
+def known_label(table: Records, games: Tensor) -> Tensor:
+    """A blind guess at the label: the most frequent class of the known rows, or their mean target, (games, ...)."""
+    y = table.y
+    if y.is_floating_point():
+        rows = Records(y.reshape(len(y), -1), y)
+        return known_moments(rows, games)[0].reshape(len(games), *y.shape[1:])
+    counts = torch.bincount(y) - torch.nn.functional.one_hot(y[games], int(y.max()) + 1)  # (games, classes)
+    return counts.argmax(1)
+
+
+def known_extremes(table: Records, games: Tensor) -> tuple[Tensor, Tensor]:
+    """Smallest and largest value of each column over the rows known in each game, (games, d) twice."""
+    low = _exclusive_minimum(table.x)[games]
+    return low, -_exclusive_minimum(-table.x)[games]
+
+
+def _known_mean(table: Records, games: Tensor) -> Tensor:
+    n, d = table.x.shape
+    nothing = Sums("", table.x.new_zeros(1, d), table.x.new_zeros(1), by_label=False, weighted=False)
+    mean = table.x.new_empty(len(games), d)
+    for which, missing in missing_rows(nothing, table, table.x.new_ones(n), games):
+        mean[which] = missing[:, 0, :-1] / missing[:, 0, -1:]  # minus the sum, over minus the count
+    return mean
+
+
+def _exclusive_minimum(columns: Tensor) -> Tensor:
+    """Minimum over all the other rows, for each row: over those before it and those after it."""
+    none = torch.full_like(columns[:1], torch.inf)
+    before = torch.cat([none, columns[:-1].cummin(0).values])
+    after = torch.cat([columns[1:].flip(0).cummin(0).values.flip(0), none])
+    return torch.minimum(before, after)
+
+
+# All n games at once: for each, what the rows that the adversary knows leave unexplained of a published sum.
+
+
+BLOCK_NUMBERS = 4_000_000  # numbers held at a time: 32 MB in float64
+SMALL_NUMBERS = 100_000  # so few are quicker summed than cut up
+
+
+def missing_rows(
+    equation: Stationary | Sums, table: Records, weight: Tensor, games: Tensor
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield (games, missing): which games, and for each total - sum_{j != i} row_j, a (c, d + 1) matrix.
+
+    The sum of game i is put together from the rows before i and the rows after i. Row i is never added and
+    subtracted again, so its value cannot reach the guess even by rounding: a NaN in row i leaves game i untouched.
+    Rows are worked through in blocks, so memory does not grow with n.
+    """
+    total = equation.total()  # (c, d + 1)
+    n = len(table)
+    size = max(math.isqrt(n), SMALL_NUMBERS // total.numel())  # as many blocks as rows in each, or one small block
+    size = max(1, min(size, BLOCK_NUMBERS // total.numel()))
+    blocks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+    def factors(block: slice) -> tuple[Tensor, Tensor]:
+        return equation.factors(table[block], weight[block])
+
+    sums = torch.stack([r.mT @ f for r, f in map(factors, blocks)])  # (blocks, c, d + 1)
+    others = _exclusive(sums)  # what all other blocks sum to
+    for block, outside in zip(blocks, others, strict=True):
+        played = (games >= block.start) & (games < block.stop)
+        if not played.any():
+            continue
+        r, f = factors(block)
+        inside = _exclusive(r[:, :, None] * f[:, None, :])[games[played] - block.start]
+        yield played.nonzero()[:, 0], total - (outside + inside)
+
+
+def known_rounding(equation: Stationary | Sums, table: Records, weight: Tensor, games: Tensor) -> Tensor:
+    """The rounding error in the missing residual r of each game: that of the known rows' residuals, (games,)."""
+    known = _exclusive(uncertain(equation, table, weight))[games]  # (games, c)
+    size: Tensor = vector_norm(known, dim=-1)
+    return torch.finfo(known.dtype).eps * size
+
+
+def _exclusive(terms: Tensor) -> Tensor:
+    """Sum of all the other terms, for each term along the first axis: those before it plus those after it."""
+    zero = torch.zeros_like(terms[:1])
+    before = torch.cat([zero, terms[:-1].cumsum(0)])
+    after = torch.cat([terms[1:].flip(0).cumsum(0).flip(0), zero])
+    return before + after
+
 
 GAMES_NUMBERS = 16_000_000  # numbers held for the games played at a time: 128 MB in float64
 
@@ -62,11 +175,6 @@ class ClosedForm:
             for start in range(0, len(games), size)
         ]
         return _join(parts)
-
-    @classmethod
-    def examples(cls) -> tuple[ClosedForm, ...]:
-        """Instances to test."""
-        return (cls(),)
 
 
 @dataclass(frozen=True)

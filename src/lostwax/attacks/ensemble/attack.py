@@ -6,19 +6,16 @@ from dataclasses import dataclass
 
 import torch
 
-from lostwax.access import Standardise
-from lostwax.attacks.ensemble.frame import Frame
 from lostwax.attacks.ensemble.reconstructor import Inverting
-from lostwax.attacks.ensemble.simulation import First, Simulator
-from lostwax.attacks.kernel_ridge.regression import Regression
-from lostwax.attacks.kernel_ridge.witness import Witness
+from lostwax.attacks.ensemble.simulation import First, Frame, Simulator
 from lostwax.attacks.newton import Newton
-from lostwax.attacks.one_secret import not_informed, several_secrets
 from lostwax.defences import undefended
-from lostwax.threats import Informed
+from lostwax.fields import above, at_least, check_fields
+from lostwax.games import Informed, Knowledge
+from lostwax.learning.kernel_regression import Regression, Witness
+from lostwax.learning.objections import not_informed, several_secrets
+from lostwax.learning.standardise import Standardise
 from lostwax.trainers.stepwise import Stepwise
-from lostwax.types import Knowledge
-from lostwax.types.fields import above, at_least, check_fields
 
 FEWEST = 10  # members of a regression
 POLISH = 4  # Jacobians of Newton's last steps, at most
@@ -99,11 +96,6 @@ class Ensemble:
         newton = Newton(bank=0, jacobians=POLISH)
         polish = newton.inverter(knowledge, seed=seed) if newton.objection(knowledge) is None else None
         return Inverting(simulator, firsts, *_classes(list(firsts.values())), self, polish)
-
-    @classmethod
-    def examples(cls) -> tuple[Ensemble, ...]:
-        """Instances to test."""
-        return cls(members=24, rounds=2), cls(members=16, rounds=3, margin=2.0, restarts=0)
 
 
 def _classes(firsts: list[First]) -> tuple[Regression | None, Witness | None]:

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.attacks.coordinates import flat
-from lostwax.attacks.ensemble.cloud import Cloud, inflation
-from lostwax.attacks.ensemble.simulation import First, Simulator
-from lostwax.attacks.kernel_ridge.regression import Regression
-from lostwax.attacks.kernel_ridge.witness import Witness
+from lostwax.attacks.ensemble.simulation import Cloud, First, Simulator, inflation
 from lostwax.attacks.newton.inverter import Inverter
+from lostwax.games import Guess, Hints, Records, Release
+from lostwax.learning.coordinates import flat
+from lostwax.learning.kernel_regression import Regression, Witness
 from lostwax.seeds import generator
-from lostwax.types import Guess, Hints, Records, Release
 
 if TYPE_CHECKING:
     from lostwax.attacks.ensemble.attack import Ensemble
+
 
 PATIENCE = 2  # rounds without a smaller expected error end a game
 STUCK = 0.03  # an expected error above this share of the first one: the cloud did not close in

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.attacks.kernel_ridge.kernels import Kernel
-from lostwax.attacks.kernel_ridge.sight import Sight
+from lostwax.learning.kernel_regression import Kernel, Sight
 
 RIDGES = tuple(10.0**power for power in range(-6, 2))  # shares of the mean squared length of a member's features
 

@@ -1,10 +1,7 @@
 """Where a model stores a record (S4)."""
 
-from lostwax.attacks.mnemonist.attack import Focused, MnemonistRecoNN
-from lostwax.attacks.mnemonist.dynamics import Scales, row_scales
-from lostwax.attacks.mnemonist.embedding import Embedded, EmbeddingRecoNN
-from lostwax.attacks.mnemonist.erasures import ToMean, ToStart
-from lostwax.attacks.mnemonist.explanation import Explanation, Mnemonist
+from lostwax.attacks.mnemonist.attack import Embedded, EmbeddingRecoNN, Focused, MnemonistRecoNN
+from lostwax.attacks.mnemonist.explanation import Explanation, Mnemonist, Scales, ToMean, ToStart, row_scales
 
 __all__ = [
     "Embedded",

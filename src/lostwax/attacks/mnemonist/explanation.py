@@ -4,21 +4,125 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, final
+from typing import NamedTuple, Protocol, final, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lostwax.access.superparameters import Neuron, neurons, row_layers
-from lostwax.attacks.mnemonist.dynamics import Scales
-from lostwax.attacks.mnemonist.erasures import Erasure, ToMean, ToStart
+from lostwax.access import Neuron, neurons, row_layers
+from lostwax.defences import undefended
+from lostwax.fields import at_least, check_fields
+from lostwax.games import Cohort, Hints, Knowledge, Reconstructor, Records, Release
 from lostwax.metrics import Correlation, correlation
-from lostwax.metrics.correlation import spearman
+from lostwax.metrics.estimate import spearman
 from lostwax.seeds import generator
-from lostwax.types import Hints, Knowledge, Reconstructor, Records, Release
-from lostwax.types.fields import at_least, check_fields
+from lostwax.trainers.derivatives import own_slopes
+from lostwax.trainers.descent import Descent
+from lostwax.trainers.stepwise import Stepwise
+
+# What a row that forgets the record is put back to.
+
+
+@runtime_checkable
+class Erasure(Protocol):
+    """A model that holds none of the secrets."""
+
+    def objection(self, knowledge: Knowledge, models: int) -> str | None:
+        """Why there is none for so many models of this game, as a sentence."""
+        ...
+
+    def __call__(self, knowledge: Knowledge, release: Release) -> dict[str, Tensor]:
+        """Its parameters, (...) each, in place of those of m models."""
+        ...
+
+
+@final
+@dataclass(frozen=True)
+class ToStart:
+    """The values that training began with, as S4 has it. The row forgets the known records too, by far the most."""
+
+    def objection(self, knowledge: Knowledge, models: int) -> str | None:
+        """Where training begins somewhere else for each model, or nowhere."""
+        trainer = undefended(knowledge.trainer)
+        if not isinstance(trainer, Stepwise):
+            return (
+                "rows are put back to the values that training began with, but the trainer is "
+                f"{type(trainer).__name__}, which begins nowhere. Use erase=ToMean()."
+            )
+        if not trainer.public_start(knowledge.net):
+            return (
+                "rows are put back to the values that training began with, but these are private. Use erase=ToMean(), "
+                "or a public initialisation (init=LeCunNormal(seed=0))."
+            )
+        return None
+
+    def __call__(self, knowledge: Knowledge, release: Release) -> dict[str, Tensor]:
+        """The public start."""
+        trainer = undefended(knowledge.trainer)
+        assert isinstance(trainer, Stepwise)  # else there was an objection
+        return {name: value[0] for name, value in trainer.init(knowledge.net, [0], seed=0).items()}
+
+
+@final
+@dataclass(frozen=True)
+class ToMean:
+    """The mean of the models that are explained: the row forgets its own record alone.
+
+    It stays where a reconstructor has seen rows. From the start it is as far as all the known records have moved it,
+    many times what one record does, and an answer to that says little of the record.
+    """
+
+    def objection(self, knowledge: Knowledge, models: int) -> str | None:
+        """Where the mean is a model's own."""
+        if models < 2:
+            return "rows are put back to the mean of all models explained, and there is one. Use erase=ToStart()."
+        return None
+
+    def __call__(self, knowledge: Knowledge, release: Release) -> dict[str, Tensor]:
+        """The mean, in float64."""
+        return {name: value.double().mean(0) for name, value in release.params.items()}
+
+
+# Which rows a record is stored in while a model is trained, seen from inside (S4 section 4).
+
+
+class Scales(NamedTuple):
+    """A step adds to each row the layer's input times `scale` (S4 Eq. 2): in the first layer, a copy of the record."""
+
+    rows: tuple[Neuron, ...]
+    scale: Tensor  # (m, t, rows)
+
+    @property
+    def stored(self) -> Tensor:
+        """(m, t, rows) whether the step stores anything: B-scale (S4 Eq. 4). Its sum over rows is S4 Fig. 5."""
+        return self.scale != 0
+
+    def of(self, module: str) -> Scales:
+        """The rows of one layer."""
+        places = [place for place, row in enumerate(self.rows) if row.module == module]
+        if not places:
+            there = ", ".join(dict.fromkeys(row.module for row in self.rows))
+            raise ValueError(f"Scales.of: no row lies in module '{module}'. There are rows in {there}.")
+        return Scales(tuple(self.rows[place] for place in places), self.scale[..., places])
+
+
+def row_scales(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int) -> Scales:
+    """The scale of every row, at every step, for every secret:  d loss(secret) / d bias  (S4 Eq. 3).
+
+    A convolution's is a sum over positions, each of which stores another patch.
+    """
+    biases = [layer.params[-1] for layer in row_layers(net).values()]
+    for name in biases:
+        if name.rpartition(".")[2] != "bias":
+            raise ValueError(
+                f"row_scales: expected a bias in every layer that is trained, but {name} has none beside it. Scales "
+                "are read off biases: give the layer one (bias=True), or freeze it."
+            )
+    steps = [torch.cat([slopes[name] for name in biases], 1) for slopes in own_slopes(trainer, net, cohort, seed=seed)]
+    return Scales(neurons(net), torch.stack(steps, 1))
+
 
 MASKS_A_ROW = 2  # at least: a regression of fewer errors says next to nothing
 NUMBERS = 2**26  # of masked models in memory at a time
@@ -134,11 +238,6 @@ class Mnemonist:
             found.append(regress(errors, kept.to(errors)))
         coefficients, standard_errors = (torch.stack(part) for part in zip(*found, strict=True))
         return Explanation(rows, coefficients, standard_errors)
-
-    @classmethod
-    def examples(cls) -> tuple[Mnemonist, ...]:
-        """Instances to test."""
-        return cls(masks=40), cls(masks=40, erase=ToMean())
 
 
 def put_back(net: nn.Module, model: Mapping[str, Tensor], erased: Mapping[str, Tensor], kept: Tensor) -> Release:

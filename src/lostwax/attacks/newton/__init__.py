@@ -1,7 +1,6 @@
 """Inverting training itself."""
 
 from lostwax.attacks.newton.attack import Newton
-from lostwax.attacks.newton.evidence import Inversion
-from lostwax.attacks.newton.inverter import Inverter
+from lostwax.attacks.newton.inverter import Inversion, Inverter
 
 __all__ = ["Inversion", "Inverter", "Newton"]

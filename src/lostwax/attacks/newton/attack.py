@@ -8,19 +8,17 @@ from typing import NamedTuple
 import torch
 
 from lostwax.access import Weights
-from lostwax.attacks.coordinates import Coordinates, flat
 from lostwax.attacks.newton.bank import MOST_WAYS, Bank, draws, ways
-from lostwax.attacks.newton.inverter import Inverter
+from lostwax.attacks.newton.inverter import Inverter, Published
 from lostwax.attacks.newton.matrix_free import MatrixFree
-from lostwax.attacks.newton.published import Published
 from lostwax.attacks.newton.solver import Problem
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.defences import undefended
+from lostwax.fields import at_least, check_fields, expect
+from lostwax.games import Attack, Informed, Knowledge, Records
 from lostwax.inits import trainable
-from lostwax.threats import Informed
+from lostwax.learning.coordinates import Coordinates, flat
 from lostwax.trainers.descent import Descent
-from lostwax.types import Attack, Knowledge, Records
-from lostwax.types.fields import at_least, check_fields, expect
 
 NOISES = 16  # models, by which the size of a defence's noise is measured
 MOST_NUMBERS = 20_000  # of the secrets: a table of so many by so many takes 3 GB
@@ -156,11 +154,6 @@ class Newton:
         quick = released_by.computed_in(torch.float32, tf32=True)
         bank = Bank.of(quick, coordinates, at_hand, self.bank, seed=seed)
         return _Parts(at_hand, coordinates, released_by, quick, bank, published)
-
-    @classmethod
-    def examples(cls) -> tuple[Newton, ...]:
-        """Instances to test."""
-        return cls(bank=10), cls(bank=0, jacobians=1, coordinates=2), cls(bank=0, products=4)
 
     def _coordinates(self, records: Records) -> Coordinates:
         if self.coordinates is None or self.products is not None:

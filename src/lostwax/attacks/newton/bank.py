@@ -11,15 +11,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.attacks.coordinates import Coordinates, flat
-from lostwax.attacks.kernel_ridge.regression import Regression
 from lostwax.attacks.newton.training_map import TrainingMap
+from lostwax.games import Records
+from lostwax.learning.coordinates import Coordinates, flat
+from lostwax.learning.kernel_regression import Regression
 from lostwax.seeds import generator
-from lostwax.types import Records
 
 CLASSES_RACED = 3  # of each ranking
+
+
 FEWEST = 60  # models of a class, by which its regression can foretell an error
+
+
 MOST_WAYS = 10_000  # in which k secrets can be of classes: each takes a model
+
+
 Classes = tuple[int, ...]  # of the k secrets
 
 

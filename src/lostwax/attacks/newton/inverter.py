@@ -2,18 +2,164 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from lostwax.attacks.coordinates import flat
 from lostwax.attacks.newton.bank import Bank, Classes, Entry, Likely
-from lostwax.attacks.newton.evidence import CERTAIN, Inversion, as_guess, determined, explained_up_to
-from lostwax.attacks.newton.published import Published
 from lostwax.attacks.newton.solver import Ended, Linear, Point, Problem
-from lostwax.types import Guess, Hints, Reconstructor, Records, Release
+from lostwax.attacks.newton.training_map import TrainingMap
+from lostwax.defences import Defended
+from lostwax.games import Guess, Hints, Reconstructor, Records, Release, Trainer
+from lostwax.learning.coordinates import Coordinates, as_records, flat
+
+# What happens to weights between training and the eyes of the adversary.
+
+
+class Published(NamedTuple):
+    """The owner's way to a release, arithmetic and defences and all."""
+
+    trainer: Trainer
+    seed: int  # the adversary's own: a defence draws other noise than the victim's, as large
+
+    @property
+    def defended(self) -> bool:
+        """Is something done to the weights after training?"""
+        return isinstance(self.trainer, Defended)
+
+    def units(self, exact: TrainingMap, z: Tensor, label: Tensor) -> Tensor:
+        """(p,) how large the defence's noise on each weight is: the root mean square over its tensor.
+
+        Measured on models trained on z (m, u), each with noise drawn for itself. A defence changes tensors by very
+        different amounts, most often in proportion to their weights; one number for all weights would be that of the
+        layer with the largest. A tensor that is released as it was trained has the unit of rounding.
+        """
+        cohort = replace(exact.cohort(z, label), index=torch.arange(len(z), device=z.device))
+        ideal = exact.trainer(exact.net, cohort, seed=self.seed).params
+        released = self.trainer(exact.net, cohort, seed=self.seed).params
+        least = torch.finfo(torch.float64).eps * torch.cat([value.double().flatten() for value in ideal.values()])
+        units = [
+            (released[name].double() - value.double()).square().mean().sqrt().nan_to_num(0.0).expand(value[0].numel())
+            for name, value in ideal.items()
+        ]
+        return torch.cat(units).clamp_min(float(least.square().mean().sqrt().nan_to_num(1.0)))
+
+    def rounding(self, exact: TrainingMap, z: Tensor, label: Tensor) -> Tensor:
+        """(g,) how far releases of models trained on z (g, u) are from training in float64; or what that rounds."""
+        cohort, ideal = exact.cohort(z, label), exact(z, label)
+        as_released = exact.in_units(self.trainer(exact.net, cohort, seed=self.seed).flat().double())
+        steps = exact.trainer.batches.steps(cohort.records)
+        own = torch.finfo(torch.float64).eps * steps**0.5 * ideal.norm(dim=1)  # steps that round independently
+        return torch.maximum((as_released - ideal).norm(dim=1), own)
+
+
+# What an inversion knows of its own answer.
+
+
+CERTAIN = 10  # times what rounding alone does to the weights: a residual up to that is explained
+DETERMINED = 0.01  # of a blind guess's error: what may be left to rounding
+
+
+class Inversion(NamedTuple):
+    """What is known of one game's guess, without the truth."""
+
+    record: Tensor  # (u,) the k records, one after the other, each with its label where that is a number
+    label: Tensor  # (k,) their classes
+    residual: float  # |A(z) - theta|
+    rounding: float  # what the release's arithmetic, and its defences, do to A(z), as a norm
+    variance: Tensor  # (k, d) of each number, foretold
+    prior_variance: Tensor  # (k, d) of the records at hand
+    directions: Tensor  # (r,) how far one deviation of the prior moves the weights: singular values of the Jacobian
+    determined: bool  # does rounding leave less than a hundredth of a blind guess's error?
+    jacobians: int  # how many were computed for this game alone; without any, how often training was linearised
+    explained_up_to: float = CERTAIN  # times the rounding: what of the residual is explained by it
+
+    @property
+    def predicted(self) -> float:
+        """Mean squared error of the records' numbers, foretold."""
+        return float(self.variance.mean())
+
+    @property
+    def blind(self) -> float:
+        """The same for the mean of the records at hand."""
+        return float(self.prior_variance.mean())
+
+    @property
+    def explained(self) -> bool:
+        """Do the records explain the release to rounding? There is then nothing more to be had from it."""
+        return self.residual <= self.explained_up_to * self.rounding
+
+    @property
+    def certified(self) -> bool:
+        """Do the records explain the release to rounding, and does the release determine them?
+
+        Then the iteration has converged, and no records nearby explain the weights as well. It is no proof that none
+        far away do: a short training of a small net can have several roots (S1 Theorem 8 has two).
+        """
+        return self.explained and self.determined
+
+    @property
+    def undetermined(self) -> int:
+        """How many directions of the records move the weights by less than rounding."""
+        return int((self.directions < self.rounding).sum())
+
+    @property
+    def left_to_the_prior(self) -> Tensor:
+        """(k, d) numbers that the release tells less of than the prior does: they are left near the prior's mean."""
+        return self.variance > self.prior_variance / 2
+
+    def or_start(self, likely: Likely, coordinates: Coordinates, released: Tensor) -> Inversion:
+        """Itself, or where it began if that foretells the lesser error; itself where it explains the release.
+
+        Newton may find nothing: the class is wrong, or training has kinks. The bank's regression alone, which foretells
+        its error by records left out, is then the better guess. Of a victim that diverged it is the mean of the class.
+        """
+        foretold = likely.foretold * float(coordinates.directions.square().sum(0).mean())  # from unknowns to numbers
+        start = likely.regressed
+        if start is None or not foretold <= self.blind:  # so also where it is NaN
+            start, foretold = likely.mean or likely.nearest, self.blind
+        # of an answer that does not explain the release and of its start, the one that foretells the lesser error
+        if self.explained or self.predicted <= foretold:
+            return self
+        return self._replace(
+            record=coordinates(start.a),
+            label=start.label,
+            residual=float((start.weights - released).norm()),
+            variance=self.prior_variance * (foretold / self.blind),
+            determined=False,
+        )
+
+
+def explained_up_to(weights: int) -> float:
+    """Times the noise of a defence on so many weights p: a residual that it explains.
+
+    The square of noise drawn again differs from that of the victim's by about 2 / sqrt(p) of it.
+    """
+    return math.sqrt(1 + 6 / math.sqrt(weights))
+
+
+def determined(variance: Tensor, prior_variance: Tensor) -> bool:
+    """Is every one of k records (k, d) known much better than blindly?"""
+    return bool((variance.mean(1) <= DETERMINED * prior_variance.mean(1)).all())
+
+
+def as_guess(found: Sequence[Inversion], like: Records, device: torch.device) -> Guess:
+    """The games' answers, in the shapes and dtypes of the prior's records."""
+    m, k = len(found), len(found[0].label)
+    z = torch.stack([one.record for one in found]).view(m * k, -1)  # (m k, d + targets)
+    records = as_records(z, torch.stack([one.label for one in found]).flatten(), like).to(device)
+    x = records.x.view(m, k, *like.x.shape[1:])
+    return Guess(
+        Records(x, records.y.view(m, k, *like.y.shape[1:])),
+        confidence=torch.stack([-one.variance.mean(1) for one in found]).to(device),
+        certified=torch.tensor([[one.certified] * k for one in found], device=device),
+        undetermined=torch.stack([one.left_to_the_prior for one in found]).to(device).view(x.shape),
+    )
+
 
 GAMES = 128  # inverted together
 NEARBY = 0.01  # deviations of the prior: training that is smooth so far around is smooth enough to be polished

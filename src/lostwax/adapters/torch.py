@@ -1,0 +1,82 @@
+"""A torch linear layer at the optimum of a known objective, as what it publishes about its training table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from lostwax.adapters.sklearn import inputs
+from lostwax.adapters.sklearn.inputs import check_finite
+from lostwax.adapters.sklearn.reading import check_same_data
+from lostwax.games import Fitted, Records
+from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredHinge
+from lostwax.nets import linear_layer
+from lostwax.trainers.optimum import Optimum
+from lostwax.trainers.refusals import check_labels
+
+# Released weights that are not numbers: refused before anything is computed with them.
+
+
+def check_finite_net(net: nn.Module) -> None:
+    """The same of every weight and buffer of a net."""
+    for name, value in net.state_dict().items():
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            check_finite(name, value)
+
+
+# The training set of a torch net, as it comes from a user, as records.
+
+
+def read_table(data: Any, dtype: torch.dtype) -> Records:
+    """(X, y) in the trainer's dtype; whole numbers in y are classes."""
+    if isinstance(data, Records):
+        plain = data.detached().to(dtype)
+        return replace(plain, x=plain.x.to(dtype)) if not plain.x.is_floating_point() else plain
+    X, y = inputs.unpack(data)
+    x = torch.from_numpy(inputs.features(X)).to(dtype)
+    labels = inputs.targets(y, len(x))
+    if labels.dtype.kind not in "iubf":
+        raise TypeError(
+            f"audit: expected class numbers or targets in y, got {labels.dtype}. Number the classes from 0."
+        )
+    target = torch.from_numpy(labels.astype("float64" if labels.dtype.kind == "f" else "int64"))
+    return Records(x, target).to(dtype)
+
+
+def read(net: nn.Module, data: Any, trainer: Any) -> Fitted:
+    """Read a trained linear layer; `trainer` states the objective it minimises."""
+    layer = linear_layer(net)
+    if layer is None:
+        raise TypeError(
+            f"audit: the closed form solves one linear layer for its input; {type(net).__name__} is not an nn.Linear "
+            "(perhaps after nn.Flatten). For a head on a frozen backbone pass the head and the backbone's features. "
+            "For a net that was trained by gradient steps, name them: trainer=lw.GD(...)."
+        )
+    if not isinstance(trainer, Optimum):
+        raise TypeError(
+            "audit: a torch layer does not say what it was trained to minimise: pass "
+            "trainer=lw.Optimum(loss=..., ridge=...), or the steps that made it, trainer=lw.GD(...); "
+            f"got {type(trainer).__name__}."
+        )
+    check_finite_net(net)
+    X, y = inputs.unpack(data)
+    values = inputs.features(X)
+    x = torch.from_numpy(values.reshape(len(values), -1))
+    if x.shape[1] != layer.in_features:
+        raise ValueError(f"audit: X has {x.shape[1]} features, but the layer takes {layer.in_features}.")
+    labels = inputs.targets(y, len(x))
+    if isinstance(trainer.loss, CrossEntropy | BinaryCrossEntropy | SquaredHinge):
+        if labels.dtype.kind not in "iub":
+            raise TypeError(f"audit: {type(trainer.loss).__name__} expects class numbers in y, got {labels.dtype}.")
+        target = torch.from_numpy(labels.astype("int64"))
+    else:
+        target = inputs.regression_targets(labels, layer.out_features)
+    check_labels("y", target, layer.out_features, trainer.loss)
+    model = trainer.objective({name: value.detach() for name, value in layer.named_parameters()}, len(x))
+    name = f"nn.Linear({layer.in_features}, {layer.out_features})"
+    fitted = Fitted(name, Records(x, target), torch.ones(len(x), dtype=torch.float64), model)
+    doubt = check_same_data(fitted)
+    return fitted if doubt is None else replace(fitted, notes=(doubt,))

@@ -1,0 +1,265 @@
+"""More features than rows: the weights point out of the span of the known rows, along the missing one.
+
+A linear model that is fitted from zero, or with a ridge however small, has weights in the span of its rows:
+
+    W_c = sum_i a_ci f_i,        and  sum_i a_ci = 0  where features are centred before the fit (least squares).
+
+Take away from W what lies in the span of the known rows: what is left is a_c v, with v the part of the missing row
+outside that span. So its direction v / |v| is known exactly, even where the rows are fitted so well that no residual is
+left to divide by. Three things are not in the weights, and are guessed from the known rows: the length |v|, the sign of
+a_c (hence two candidates), and the part of the row inside the span, which is a share n / d of a row with d independent
+features: it is taken from the mean of the known rows (drawn towards zero by James and Stein's factor where the span
+has an origin).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lostwax.games import Records, Stationary
+from lostwax.losses import SquaredError
+
+# Models without an intercept: the residual is unknown too, and must solve a scalar equation (S1 Theorem 8).
+
+
+ROOTS = 4  # more than were ever seen: two for two classes
+GRID = torch.cat([-torch.logspace(4, -8, 241, dtype=torch.float64), torch.logspace(-8, 4, 241, dtype=torch.float64)])
+
+
+def candidates(model: Stationary, missing: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """Every feature row f that explains `missing` given the label: (games, candidates, d), NaN where there is none.
+
+    `missing` is w r f^T with r = residual(W f, y) unknown. Then K = missing W^T / w = r (W f)^T is known and has
+    rank one, K = s u v^T; so the outputs are W f = a v and r = (s / a) u for a number a that solves
+    a u . residual(a v, y) = s. For least squares that is the quadratic of Theorem 8; else it is bracketed and bisected.
+    """
+    gradient = missing / weight[:, None, None]  # (g, c, d)
+    u, s, v = _rank_one(gradient @ model.weight.mT)  # (g, c), (g,), (g, c)
+    if isinstance(model.loss, SquaredError):
+        target = y.reshape(len(y), -1)  # (g, c)
+        roots = _quadratic((u * v).sum(-1), (u * target).sum(-1), s)  # a^2 <u, v> - a <u, y> - s = 0
+    else:
+        roots = _bisect(model, u, v, y, s)  # (g, 2)
+    residual = (s[:, None] / roots)[:, :, None] * u[:, None]  # (g, candidates, c)
+    return torch.einsum("gkc,gcd->gkd", residual, gradient) / residual.square().sum(-1, keepdim=True)
+
+
+def _rank_one(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The leading singular triple of each matrix."""
+    left, values, right = torch.linalg.svd(matrix)
+    return left[..., 0], values[..., 0], right[..., 0, :]
+
+
+def _quadratic(square: Tensor, linear: Tensor, constant: Tensor) -> Tensor:
+    """Both roots of square a^2 - linear a - constant = 0; a discriminant below zero by rounding counts as zero."""
+    root = (linear.square() + 4 * square * constant).clamp_min(0).sqrt()
+    larger = linear + torch.where(linear < 0, -root, root)  # no cancellation: the root of larger modulus first
+    return torch.stack([larger / (2 * square), -2 * constant / larger], -1)
+
+
+def _bisect(model: Stationary, u: Tensor, v: Tensor, y: Tensor, s: Tensor) -> Tensor:
+    """Up to `ROOTS` roots a of a u . residual(a v, y) = s between the points of a logarithmic grid of both signs.
+
+    Two roots may lie between neighbouring points, where no sign changes, or be one double root that rounding has
+    moved away from zero. So the point where the two sides come closest joins the grid; where there is no root, it is
+    the answer.
+    """
+
+    def excess(a: Tensor) -> Tensor:  # (g, points)
+        outputs = a[..., None] * v[:, None]  # (g, points, c)
+        labels = y[:, None].expand(a.shape)
+        return a * (u[:, None] * model.loss.residual(outputs, labels)).sum(-1) - s[:, None]
+
+    grid = GRID.to(s.device).expand(len(s), -1)
+    closest = _closest(excess, grid)  # (g, 1)
+    grid = torch.cat([grid, closest], 1).sort(1).values
+    signs = excess(grid).nan_to_num(nan=0.0).sign()
+    crossing = (signs[:, :-1] * signs[:, 1:] < 0).double()  # (g, points - 1)
+    found, at = crossing.topk(ROOTS, dim=1)
+    low, high = grid.gather(1, at), grid.gather(1, at + 1)
+    below = excess(low).sign()
+    for _ in range(100):
+        middle = (low + high) / 2
+        left = excess(middle).sign() == below
+        low, high = torch.where(left, middle, low), torch.where(left, high, middle)
+    roots = torch.where(found > 0, (low + high) / 2, torch.nan)
+    roots[:, 0] = torch.where(found[:, 0] > 0, roots[:, 0], closest[:, 0])
+    return roots
+
+
+def _closest(excess: Callable[[Tensor], Tensor], grid: Tensor) -> Tensor:
+    """Where the excess comes closest to zero, or furthest beyond it, (g, 1): by thirds around the best grid point."""
+    distance = excess(grid).abs().nan_to_num(nan=torch.inf)
+    at = distance.argmin(1, keepdim=True)
+    side = excess(grid.gather(1, at)).sign()
+    low, high = (grid.gather(1, (at + way).clamp(0, grid.shape[1] - 1)) for way in (-1, 1))
+    for _ in range(100):
+        third = (high - low) / 3
+        left = side * excess(low + third) < side * excess(high - third)
+        low, high = torch.where(left, low, low + third), torch.where(left, high - third, high)
+    return (low + high) / 2
+
+
+JITTER = 1e-13  # of the mean squared length: equal rows among the known must not stop Cholesky
+FEWEST_ROWS = 4  # to estimate the deviation of a column from
+
+
+class Outside(NamedTuple):
+    """Two candidates per game, NaN where there is none."""
+
+    x: Tensor  # (games, 2, d)
+    residual: Tensor  # (games, 2, c) that the missing row would have, up to a factor: a_c = -r_c / ridge
+
+
+def outside_candidates(model: Stationary, table: Records, games: Tensor, mean: Tensor) -> Outside | None:
+    """Both candidates for the missing row of each game; None with fewer features than rows.
+
+    `mean` is that of the known rows, (games, d). Lengths are measured in units of each feature's deviation, which is
+    estimated from every second row: in the games for the even rows from the odd ones, and the other way round. So it
+    depends on the missing row in no game, and the known rows of the same half are, by that measure, as long as the
+    missing one. A NaN in row i leaves game i untouched.
+    """
+    n, d = table.x.shape
+    if n > d:
+        return None
+    x = mean.new_full((len(games), 2, d), torch.nan)
+    residual = mean.new_zeros(len(games), 2, len(model.weight))
+    sign = mean.new_tensor([[1.0], [-1.0]])
+    features = model.features(table.x)
+    for parity in (0, 1):
+        wanted = {game: place for place, game in enumerate(games.tolist()) if game % 2 == parity}
+        half = _Half.of(model, features, parity)
+        for left in half.leave_one_out(set(wanted)):
+            place = wanted[left.row]
+            _, sizes, axes = torch.linalg.svd(left.outside, full_matrices=False)  # a v^T, of rank one
+            if sizes[0] > 0:
+                inside = left.share_of_mean * model.features(mean[place])
+                found = inside + sign * axes[0] * left.length * half.unit  # (2, d)
+                x[place] = found * model.scale + model.shift
+                residual[place] = -sign * (left.outside @ axes[0])
+    return Outside(x, residual)
+
+
+class _Left(NamedTuple):
+    """A game: what its known rows leave unexplained of the weights, and how the missing row is expected to be."""
+
+    row: int
+    outside: Tensor  # (c, d) a v^T
+    length: Tensor  # |v|
+    share_of_mean: Tensor  # of the known rows' mean, that is expected of the missing row
+
+
+@dataclass(frozen=True)
+class _Half:
+    """The rows as vectors whose span holds the weights: those of the other parity first, then those to be left out."""
+
+    vectors: Tensor  # (N, d) in units of each feature's deviation, from a known origin
+    weights: Tensor  # (c, d) likewise
+    unit: Tensor  # (d,) that deviation
+    rows: list[int]  # which rows of the table the last vectors are: the games of this parity
+    always: int  # how many vectors come before those, and are known in all of these games
+    points: int  # how many rows the affine hull of those has; 0 where the span is meant
+
+    @classmethod
+    def of(cls, model: Stationary, features: Tensor, parity: int) -> _Half:
+        """The games for the rows of one parity."""
+        mine, others = features[parity::2], features[1 - parity :: 2]
+        centred = isinstance(model.loss, SquaredError) and model.bias is not None and not bool(model.bias_ridge.any())
+        unit = _deviations(others)
+        known, origin, points = others, torch.zeros_like(unit), 0
+        if centred and len(others):  # differences of rows: counted from one of them
+            known, origin, points = others[1:], others[0], len(others)
+        vectors = (torch.cat([known, mine]) - origin) / unit
+        rows = list(range(parity, len(features), 2))
+        return cls(vectors, model.weight / unit, unit, rows, len(known), points)
+
+    def leave_one_out(self, wanted: set[int]) -> Iterator[_Left]:
+        """The games for the wanted rows.
+
+        The Cholesky factor of the known vectors' products is grown by halves of what is left to add, so that all games
+        share most of it: n^3 log n operations instead of n^4. The path to a game does not depend on which are wanted.
+        """
+        always = self.vectors[: self.always]
+        jitter = JITTER * always.square().sum(1).mean() if self.always else self.vectors.new_zeros(())
+        products = self.vectors @ self.vectors.mT + jitter * torch.eye(len(self.vectors)).to(self.vectors)
+        along = self.vectors @ self.weights.mT  # (N, c)
+        finite = self.vectors.nan_to_num(nan=0.0)  # the missing row is multiplied by zero below
+        places = torch.arange(len(self.vectors), device=self.vectors.device)
+        order = places[: self.always]
+        ahead = [(_grow(products, products.new_zeros(0, 0), places[:0], order), order, places[self.always :])]
+        while ahead:
+            factor, order, left = ahead.pop()
+            rows = [self.rows[place - self.always] for place in left.tolist()]
+            if wanted.isdisjoint(rows):
+                continue
+            if len(rows) > 1:
+                halves = left.tensor_split(2)
+                for out, added in (halves, halves[::-1]):
+                    ahead.append((_grow(products, factor, order, added), torch.cat([order, added]), out))
+                continue
+            coefficients = self.weights.new_zeros(len(self.weights), len(self.vectors))
+            coefficients[:, order] = torch.cholesky_solve(along[order], factor).mT
+            known = torch.zeros_like(coefficients[:1])
+            known[:, order] = 1 / max(1, len(order))
+            noise = self._noise(products.diagonal()[order].mean(), (known @ finite).square().sum(), len(order))
+            outside = self.weights - coefficients @ finite
+            yield _Left(rows[0], outside, self._length(factor, noise), len(order) / (len(order) + noise))
+
+    def _noise(self, square: Tensor, mean: Tensor, k: int) -> Tensor:
+        """Variance of a row over |expected row|^2, from k rows: their mean square, and the square of their mean.
+
+        Zero where the hull is meant: it has no origin, and the expected row may be as far from it as one likes.
+        """
+        if self.points:
+            return torch.zeros_like(square)
+        if k < 2:
+            return torch.full_like(square, torch.inf)
+        variance = (square - mean).clamp_min(0) * k / (k - 1)
+        return variance / (mean - variance / k).clamp_min(0)
+
+    def _length(self, factor: Tensor, noise: Tensor) -> Tensor:
+        """How far a row reaches out of the span of others: Cholesky's pivots, for known rows of the games' own half.
+
+        A row is its expected value m plus a deviation. Out of the span of k others, m itself has left
+        |m|^2 / (1 + k |m|^2 / variance); so its squared length is in proportion to 1 + 1 / (k + noise).
+        """
+        pivots = factor.diagonal().square()  # (N - 1,) each vector's squared length outside those before it
+        before = torch.arange(len(pivots)).to(pivots) + max(0, self.points - self.always)  # rows that it is seen from
+        pivots = pivots * (1 + 1 / (before[-1:] + 1 + noise)) / (1 + 1 / (before + noise))
+        own = pivots[self.always :] if len(pivots) > self.always else pivots
+        return own.median().sqrt() if len(own) else pivots.new_tensor(torch.nan)
+
+
+def _grow(products: Tensor, factor: Tensor, order: Tensor, added: Tensor) -> Tensor:
+    """The lower Cholesky factor of the products of the vectors `order`, then `added`; `factor` is that of `order`."""
+    new = products[added]
+    below = torch.linalg.solve_triangular(factor, new[:, order].mT, upper=False).mT  # (added, order)
+    corner = torch.linalg.cholesky_ex(new[:, added] - below @ below.mT)[0]
+    top = torch.cat([factor, factor.new_zeros(len(order), len(added))], 1)
+    return torch.cat([top, torch.cat([below, corner], 1)])
+
+
+def _deviations(rows: Tensor) -> Tensor:
+    """Each column's standard deviation; of few rows, drawn towards that of the other columns (all in logarithms).
+
+    The variance of a log deviation of k rows is trigamma((k - 1) / 2) / 4 by chance alone. What the columns differ by
+    beyond that is real, and that share of the difference is kept. A column that does not vary takes the mean.
+    """
+    one = rows.new_ones(rows.shape[1])
+    if len(rows) < FEWEST_ROWS:
+        return one
+    deviation = rows.std(0)
+    varies = deviation > 0
+    if not varies.any():
+        return one
+    log = deviation[varies].log()
+    chance = torch.special.polygamma(1, rows.new_tensor((len(rows) - 1) / 2)) / 4
+    kept = (1 - chance / log.var(correction=0).clamp_min(1e-300)).clamp_min(0)
+    unit = one * log.mean().exp()
+    unit[varies] = (log.mean() + kept * (log - log.mean())).exp()
+    return unit

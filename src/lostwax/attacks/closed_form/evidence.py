@@ -1,0 +1,175 @@
+"""How far off a guess must be: told by an auditor from what the solver, and what rounding, left unexplained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lostwax.attacks.closed_form.ambiguous import candidates, outside_candidates
+from lostwax.games import Fitted, Guess, Records, Stationary, Sums
+from lostwax.games.fitted import rounding, unexplained
+
+# What explains the gradient that the known rows leave: the records that the missing one can be, likeliest first.
+
+
+class Found(NamedTuple):
+    """What explains the release in each game, likeliest first."""
+
+    candidates: Records  # (g, candidates, ...), NaN where there is none
+    blind: Records  # (g, 1, ...) for games without any
+    size: Tensor  # (g,) |r|
+
+    def guess(self) -> Guess:
+        """The first candidate of each game; all of them as alternatives, where there may be several."""
+        x, y = self.candidates.x, self.candidates.y
+        usable = x.isfinite().all(-1)  # (g, candidates)
+        at = (torch.arange(len(x), device=x.device), usable.double().argmax(1))  # the first of the largest
+        some = usable.any(1)
+        rows = Records(
+            torch.where(some[:, None, None], x[at][:, None], self.blind.x),
+            torch.where(some.reshape(-1, *[1] * (y.ndim - 1)), y[at][:, None], self.blind.y),
+        )
+        return Guess(rows, self.size[:, None], self.candidates if x.shape[1] > 1 else None)
+
+    def lost(self) -> Tensor:
+        """(g,) whether the likeliest has no trace in the gradient beyond rounding."""
+        return self.candidates.x[:, 0].isnan().any(-1)
+
+
+def with_outside(
+    found: Found, model: Stationary, table: Records, games: Tensor, mean: Tensor, labels: Tensor | None
+) -> Found:
+    """With more features than rows, two more candidates from the direction of the weights (`outside_span`)."""
+    outside = outside_candidates(model, table, games, mean)
+    if outside is None:
+        return found
+    x, outputs = outside.x, model.outputs(outside.x)  # (g, 2, d), (g, 2, c)
+    y = model.loss.label(outputs, torch.zeros_like(outputs) if table.y.is_floating_point() else outside.residual)
+    if labels is not None:  # the sign that suits the label comes first
+        y = labels.reshape(len(games), 1, *table.y.shape[1:]).expand_as(y)
+        losses = model.loss(outputs.flatten(0, 1), y.flatten(0, 1)).reshape(len(games), 2)
+        x = x.gather(1, losses.nan_to_num(nan=torch.inf).argsort(1)[..., None].expand_as(x))
+    candidates = stack([found.candidates, Records(x, y)], 1)
+    width = candidates.x.shape[1]
+    # they come last, but first where the likeliest of the others has no trace in the gradient
+    order = torch.arange(width, device=x.device).roll(2).expand(len(games), -1)
+    order = torch.where(found.lost()[:, None], order, torch.arange(width, device=x.device))
+    games_first = torch.arange(len(games), device=x.device)[:, None]
+    return found._replace(candidates=Records(candidates.x[games_first, order], candidates.y[games_first, order]))
+
+
+def solve(missing: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """x = r^T G / |r|^2 and |r|; NaN for a row whose trace r is lost in rounding `noise`."""
+    r, gradient = missing[..., -1], missing[..., :-1]  # (g, c), (g, c, d)
+    size = r.norm(dim=-1)  # (g,)
+    x = torch.einsum("gc,gcd->gd", r, gradient) / size[:, None].square()
+    seen = (size > noise) & x.isfinite().all(-1)
+    return torch.where(seen[:, None], x, torch.nan), size
+
+
+def with_intercept(model: Stationary, missing: Tensor, weight: Tensor, mean: Tensor, noise: Tensor) -> Found:
+    """The one record whose term is `missing`, (g, c, d + 1)."""
+    features, size = solve(missing, noise)
+    x = features * model.scale + model.shift
+    rows, blind = (Records(part[:, None], missing_label(model, missing, part, weight)[:, None]) for part in (x, mean))
+    return Found(rows, blind, size)
+
+
+def missing_label(model: Stationary, missing: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """The label whose residual at x is the missing one."""
+    if model.bias is not None:
+        residual = missing[..., -1]  # (g, c)
+    else:
+        f = model.features(x)  # missing = r f^T, so r = missing f / |f|^2
+        residual = torch.einsum("gcd,gd->gc", missing, f) / f.square().sum(-1, keepdim=True)
+    return model.loss.label(model.outputs(x), residual / weight[:, None])
+
+
+def without_intercept(
+    model: Stationary,
+    missing: Tensor,
+    labels: Tensor | None,
+    weight: Tensor,
+    mean: Tensor,
+    spread: Tensor,
+    noise: Tensor,
+) -> Found:
+    """All records whose term is `missing`, (g, c, d), given the label."""
+    if labels is None:
+        raise ValueError(
+            "ClosedForm: a model without an intercept can be solved only by an adversary who knows the label "
+            "(S1 Theorem 8). Pass hints=Hints(labels=...), or fit with an intercept."
+        )
+    y = labels.reshape(len(missing), *labels.shape[2:]) if labels.ndim > 1 else labels
+    found = candidates(model, missing, y, weight) * model.scale + model.shift  # (g, candidates, d)
+    # Which is likelier? The prior is made of the known rows; and x -> r(x) x has a Jacobian of size |r|^(d - 1): of the
+    # records that explain the same gradient, those with a small residual r fill more of the space of records.
+    unit = (spread + 1e-12 * mean.abs()).clamp_min(torch.finfo(spread.dtype).tiny)[:, None]
+    surprise = ((found - mean[:, None]) / unit).square().sum(-1) / 2  # (g, candidates)
+    length = torch.linalg.vector_norm(model.features(found), dim=-1)  # |r| is proportional to 1 / |f|
+    order = (surprise - (found.shape[-1] - 1) * length.log()).nan_to_num(nan=torch.inf).argsort(1)
+    found, length = found.gather(1, order[..., None].expand_as(found)), length.gather(1, order)
+    size = missing.square().sum((-1, -2)).sqrt()[:, None] / length  # |r| = |r f^T| / |f|, (g, candidates)
+    found = torch.where((size > noise[:, None])[..., None], found, torch.nan)
+    rows = Records(found, y[:, None].expand(-1, found.shape[1], *y.shape[1:]))
+    return Found(rows, Records(mean[:, None], y[:, None]), size[:, 0].nan_to_num(nan=0.0))
+
+
+def stack(parts: Sequence[Records], axis: int = 0) -> Records:
+    """Records side by side along an axis."""
+    return Records(torch.cat([part.x for part in parts], axis), torch.cat([part.y for part in parts], axis))
+
+
+@dataclass(frozen=True)
+class ErrorBars:
+    """A predicted size of the error in each feature of each guess, (games, d), in the table's own units."""
+
+    predicted: Tensor  # with the release as it is
+    floor: Tensor  # if the release solved its equation to the last bit: what rounding alone would leave
+
+
+def leading_equation(fitted: Fitted) -> Stationary | Sums:
+    """The equation the attack solves: published sums hold exactly, a fitted model only as far as its solver went."""
+    if fitted.sums:
+        return fitted.sums[0]
+    if fitted.model is None:
+        raise ValueError(f"{fitted.name} publishes neither a linear model nor sums over its rows.")
+    return fitted.model
+
+
+def error_bars(fitted: Fitted, guess: Guess) -> ErrorBars:
+    """Predict the size of the error of each leave-one-out guess, as an auditor who has the whole table can.
+
+    With e what all rows leave unexplained, the adversary sees r' = r - e_0 and G' = r f^T - e, hence
+    f' - f = r'^T (e_0 f^T - e) / |r'|^2  exactly. With f counted from the columns' means m, its size in feature j is
+    sqrt(|e_0|^2 s_j^2 + |e_j - e_0 m_j|^2) / |r'|  for a row one deviation s_j away from the mean.
+    """
+    equation = leading_equation(fitted)
+    e, _ = unexplained(equation, fitted.table, fitted.weight)  # (c, d + 1)
+    _, f = equation.factors(fitted.table, fitted.weight)  # (n, d + 1)
+    centre = f.mean(0)
+    noise = rounding(
+        equation, fitted.table, fitted.weight, centre * (torch.arange(len(centre)) < fitted.table.x.shape[1])
+    )
+    if isinstance(equation, Stationary):
+        scale = equation.scale
+        if equation.bias is None:  # no e_0: r' comes from a scalar equation in G'
+            e, noise = (torch.cat([part, part.new_zeros(len(part), 1)], 1) for part in (e, noise))
+    else:
+        scale = torch.ones_like(fitted.table.x[0])
+    d = len(scale)
+    e = torch.cat([e[:, :d] - e[:, d:] * centre[:d], e[:, d:]], 1)
+    deviation, size = f[:, :d].std(0, correction=0), guess.confidence  # (d,), (g, 1): |r'|
+    solver, floor = (_spread(part, deviation) * scale for part in (e, noise))
+    floor = floor / size + torch.finfo(f.dtype).eps * centre[:d].abs() * scale
+    return ErrorBars(solver / size + floor, floor)
+
+
+def _spread(unexplained: Tensor, deviation: Tensor) -> Tensor:
+    """sqrt(|e_0|^2 s_j^2 + |e_j|^2) for each feature j, (d,)."""
+    square = unexplained.square().sum(0)  # (d + 1,)
+    return (square[-1] * deviation.square() + square[:-1]).sqrt()

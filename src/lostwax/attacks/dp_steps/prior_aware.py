@@ -1,0 +1,148 @@
+"""The attack of S3 that meets the ceiling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from lostwax.attacks.dp_steps.published import PublishedSteps, models_at_a_time, no_steps
+from lostwax.fields import check_fields
+from lostwax.games import Guess, Hints, Knowledge, Records, Release
+from lostwax.learning.candidates import candidates_in, choose, no_candidates, weighed
+from lostwax.trainers import DPSGD
+from lostwax.trainers.clipping import clip_factor, slopes_along
+from lostwax.trainers.stacked import Batch
+from lostwax.trainers.stepwise import float32_products
+
+# How the steps of a training speak for a candidate, in nats.
+
+
+class Observed(NamedTuple):
+    """What a step says of every candidate, in units of the clipping norm C, so that the secret's mean is 1."""
+
+    products: Tensor  # (m, c)  <clip(g_z), gbar> / C^2
+    squares: Tensor  # (m, c)  |clip(g_z)|^2 / C^2: 1 where it was clipped
+
+
+@runtime_checkable
+class Score(Protocol):
+    """A rule to add up what is observed."""
+
+    def __call__(self, steps: Iterator[Observed], trainer: DPSGD) -> Tensor:
+        """(m, c) for each candidate; the highest is the answer."""
+        ...
+
+
+@dataclass(frozen=True)
+class InnerProducts:
+    """S3 Algorithm 2: sum_t <clip(g_z), gbar_t>. The best there is for full batches in which all are clipped."""
+
+    def __call__(self, steps: Iterator[Observed], trainer: DPSGD) -> Tensor:
+        """The products, summed."""
+        return sum_of(step.products for step in steps) / trainer.noise_multiplier**2
+
+
+@dataclass(frozen=True)
+class LargestProducts:
+    """S3 Algorithm 3, for mini-batches: only the largest q T products are summed, for about so many steps hold z."""
+
+    def __call__(self, steps: Iterator[Observed], trainer: DPSGD) -> Tensor:
+        """The largest so far are kept, step by step."""
+        kept = max(1, round(trainer.sample_rate * trainer.steps))
+        largest = next(steps).products.unsqueeze(-1)  # (m, c, 1)
+        for step in steps:
+            largest = torch.cat([largest, step.products.unsqueeze(-1)], -1)
+            largest = largest.topk(min(kept, largest.shape[-1]), dim=-1).values  # (m, c, <= q T)
+        return largest.sum(-1) / trainer.noise_multiplier**2
+
+
+@dataclass(frozen=True)
+class LogLikelihood:
+    """S3 appendix G: sum_t ln(1 - q + q exp((|gbar_t|^2 - |gbar_t - clip(g_z)|^2) / (2 sigma^2 C^2))).
+
+    The log of how likely the steps are with z, less that without: with ln p(z) added, no attack is right more often.
+    """
+
+    def __call__(self, steps: Iterator[Observed], trainer: DPSGD) -> Tensor:
+        """|gbar|^2 - |gbar - g|^2 = 2 <g, gbar> - |g|^2."""
+        q, variance = trainer.sample_rate, trainer.noise_multiplier**2
+        gains = ((step.products - step.squares / 2) / variance for step in steps)
+        if q == 1:
+            return sum_of(gains)
+        missed = math.log1p(-q)
+        return sum_of(torch.logaddexp(gain + math.log(q), torch.full_like(gain, missed)) for gain in gains)
+
+
+def sum_of(terms: Iterator[Tensor]) -> Tensor:
+    """In float64, one term at a time."""
+    total = next(terms).double()
+    for term in terms:
+        total = total + term
+    return total
+
+
+@dataclass(frozen=True)
+class PriorAware:
+    """Answer the candidate whose clipped gradients the noisy steps of DP-SGD hold most of (S3 section 3.3).
+
+    At every step the adversary subtracts the clipped gradients of all records it knows (`subtract_known`; without, the
+    attack fails unless they are few). What is left is the secret's clipped gradient, if it was drawn, and noise. The
+    `score` says how that speaks for a candidate; LogLikelihood is the best possible, and with it no attack on the same
+    candidates is right more often. Candidates that are not alike in chance (`Hints.chances`) are weighed by it.
+    """
+
+    score: Score = field(default_factory=LogLikelihood)
+    subtract_known: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def objection(self, knowledge: Knowledge) -> str | None:
+        """Why it cannot play this game."""
+        return no_steps(self, knowledge) or no_candidates(self, knowledge)
+
+    def prepare(self, knowledge: Knowledge, *, seed: int) -> Chooser:
+        """Nothing can be computed before the steps are known, and nothing is drawn."""
+        if (objection := self.objection(knowledge)) is not None:
+            raise ValueError(objection)
+        steps = PublishedSteps.of(knowledge, subtract_known=self.subtract_known)
+        return Chooser(knowledge.net, steps, self.score)
+
+
+class Chooser(NamedTuple):
+    """A prepared PriorAware."""
+
+    net: nn.Module
+    steps: PublishedSteps
+    score: Score
+
+    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
+        """The candidate that the steps speak for most."""
+        candidates = candidates_in(hints)  # (m, c, ...)
+        return choose(hints, weighed(hints, self.scores(release, candidates)))
+
+    def scores(self, release: Release, candidates: Records) -> Tensor:
+        """(m, c) how the steps speak for each candidate, in nats."""
+        return self.score(self.observed(release, candidates), self.steps.trainer)
+
+    def observed(self, release: Release, candidates: Records) -> Iterator[Observed]:
+        """What every step says of every candidate."""
+        trainer, clip = self.steps.trainer, self.steps.trainer.clip
+        own = candidates.to(self.steps.known.x.dtype)
+        at_a_time = models_at_a_time(self.steps, self.net, own)
+        parts: list[Observed] = []
+        for models, params, rest in self.steps(release, at_a_time):
+            records = own.inputs[models], own.y[models]
+            with float32_products(trainer.tf32):
+                along = slopes_along(self.steps.net, trainer.loss, params, rest, records)  # (m, c)
+                (norms,) = self.steps.clipping.norms(self.steps.net, trainer.loss, params, Batch((), (records,)))
+            factor = clip_factor(norms, clip)
+            parts.append(Observed(factor * along / clip**2, (factor * norms / clip).square()))
+            if models.stop >= len(own):  # the last models of the step
+                yield Observed(*(torch.cat(each) for each in zip(*parts, strict=True)))
+                parts = []

@@ -1,0 +1,136 @@
+"""Shadow models and a regression in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lostwax.fields import at_least, between, check_fields
+from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release
+from lostwax.learning.augment import Augment
+from lostwax.learning.decoders import Span
+from lostwax.learning.kernel_regression import Regression, Witness
+from lostwax.learning.shadow_tables import FEWEST, ShadowTable, accepted, seen_and_told, shadow_objection, shadow_tables
+
+__all__ = ["KernelRidge", "Regressed"]
+
+
+# A solved regression: from what is seen of a release to a guess.
+
+
+class Regressed(NamedTuple):
+    """A prepared KernelRidge.
+
+    Guesses come in the dtype of the prior and on the device of the release. A class is guessed by doubts and witness.
+    Confidence is minus the predicted mean squared error, in the coordinates of `Span`.
+    """
+
+    net: nn.Module
+    access: Access
+    span: Span
+    regression: Regression
+    classes: Tensor | None  # (classes,) one a group; None where labels are numbers
+    witness: Witness | None  # where there are several classes
+    number: Span | None  # of labels that are numbers, answered behind the record's own
+    validation_error: float = torch.inf  # mean squared error over held-out shadow models, in the same coordinates
+
+    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
+        """Rebuild each model's secret; what the hints tell of it, its label or some of its numbers, is as they say."""
+        seen = seen_and_told(self.access(self.net, release), hints)  # (m, features)
+        home, ours = seen.device, self.span.shift
+        labels = None if hints is None or hints.labels is None else hints.labels[:, 0].to(ours.device)
+        x, y, doubt = self.read(seen.to(ours.device), labels)
+        x = self.span.records(x).unsqueeze(1)  # (m, 1, ...)
+        if hints is not None and hints.parts is not None:
+            told = hints.parts.to(x)
+            x = torch.where(told.isnan(), x, told)
+        confidence = -self.regression.error * doubt.unsqueeze(1)
+        return Guess(Records(x.to(home), y.unsqueeze(1).to(home)), confidence.to(home))
+
+    def read(self, seen: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """(m, features) -> records (m, ...) in the coordinates of the span, labels (m,) and doubts (m,)."""
+        answers, doubts = self.regression(seen)  # (classes, m, d), (classes, m)
+        place, models = self._class(seen, doubts, labels), torch.arange(len(seen), device=seen.device)
+        chosen, d = answers[place, models].to(self.span.shift), self.span.shift.numel()  # (m, d and the label's)
+        x = chosen[:, :d].clamp(0, 1) if self.span.bounded else chosen[:, :d]
+        y = self._label(place, chosen[:, d:]) if labels is None else labels
+        return x.reshape(-1, *self.span.shift.shape), y, doubts[place, models]
+
+    def _class(self, seen: Tensor, doubts: Tensor, labels: Tensor | None) -> Tensor:
+        """(m,) which group answers: the one told, else the likeliest."""
+        place = doubts.argmin(0) if self.witness is None else self.witness.verdict(seen, doubts)
+        if labels is None or self.classes is None:
+            return place
+        told = self.classes.unsqueeze(1) == labels  # (classes, m)
+        return torch.where(told.any(0), told.int().argmax(0), place)
+
+    def _label(self, place: Tensor, answer: Tensor) -> Tensor:
+        """(m,) or (m, targets): the group's class, or what it answers (m, numbers) for the label."""
+        if self.number is not None:
+            return self.number.records(answer.reshape(-1, *self.number.shift.shape))
+        return place if self.classes is None else self.classes[place]
+
+
+# Rebuild a record from any model, by regression on shadow models in closed form.
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelRidge:
+    """Train shadow models on records of the prior, and read the record off a model by kernel ridge regression.
+
+    What RecoNN learns by descent is solved here: one regression a class, from the model's likeness to each shadow model
+    to the record. Kernel and ridge are those with the least error on records left out, known in closed form; the class
+    is the one whose shadow models explain the model best, with the word of one more regression over all classes. On
+    S1's smooth victims of ten neurons its errors are half those of a decoder network taught by twice the shadow models,
+    and there is nothing to tune. It keeps all shadow models in memory, and its cost grows with the cube of their number
+    a class.
+
+    `shadows` models are trained, None for one a record of the prior; more than that need an `augment`. A share
+    `validation` of the prior's records is kept from learning, for an error that nothing was chosen by. `device` and
+    `store` are as for RecoNN.
+    """
+
+    shadows: int | None = None
+    augment: Augment | None = None
+    validation: float = 0.05
+    device: str | None = None
+    store: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, shadows=at_least(FEWEST), validation=between(0, 1, "()"))
+
+    def objection(self, knowledge: Knowledge) -> str | None:
+        """Why it cannot play this game."""
+        return shadow_objection(self, knowledge)
+
+    def prepare(self, knowledge: Knowledge, *, seed: int) -> Regressed:
+        """Train the shadows and solve. The seed decides everything; victims trained with it share no draw."""
+        return self.learn(*shadow_tables(self, knowledge, seed))
+
+    def learn(self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable) -> Regressed:
+        """The second half of `prepare`, from shadow models that were trained before, in other runs perhaps."""
+        knowledge = accepted(self, knowledge)
+        shadows, unseen = (
+            table.checked(type(self).__name__).to(knowledge.prior.x.device) for table in (shadows, unseen)
+        )
+        span, y = Span.of(knowledge.prior.x), shadows.records.y
+        answers = span.shares(shadows.records.x).flatten(1).double()  # (s, d)
+        classes = number = witness = None
+        if y.is_floating_point():
+            number = Span.of_deviations(knowledge.prior.y)
+            answers = torch.cat([answers, number.shares(y).reshape(len(y), -1).double()], 1)
+            rows = [torch.arange(len(y), device=y.device)]
+        else:
+            classes = y.bincount().nonzero()[:, 0]
+            rows = [(y == label).nonzero()[:, 0] for label in classes]
+        seen = shadows.seen  # in the victim's arithmetic until it is at scale: a record may move its last digits alone
+        regression = Regression.fit(seen, answers, rows, told=shadows.told, dtype=span.shift.dtype)
+        if classes is not None and len(classes) > 1:
+            witness = Witness.taught(regression, seen, torch.searchsorted(classes, y))
+        found = Regressed(knowledge.net, knowledge.access, span, regression, classes, witness, number)
+        missed = (found.read(unseen.seen)[0] - span.shares(unseen.records.x))[:, unseen.sought]
+        return found._replace(validation_error=float(missed.square().mean()))

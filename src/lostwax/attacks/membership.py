@@ -1,0 +1,133 @@
+"""The trivial strategy of an informed membership test: train on every candidate, and compare (S1 section II-D)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lostwax.fields import at_least, check_fields
+from lostwax.games import Attack, Guess, Hints, Informed, Knowledge, Metric, Reconstructor, Records, Release
+from lostwax.games.informed import InOrder
+from lostwax.learning.candidates import candidates_in, choose, no_candidates, side_by_side, weighed
+from lostwax.metrics import MSE
+from lostwax.seeds import generator
+from lostwax.shadows import Local
+
+# Reconstruction used as a membership test (S1 section II-D, end).
+
+
+@dataclass(frozen=True)
+class NearestCandidate:
+    """Rebuild the record by another attack, and answer the candidate nearest to what came out.
+
+    For a metric with the triangle inequality it is right wherever the reconstruction errs by less than half the
+    distance between the candidates: accurate reconstruction implies informed membership inference. A distance is no
+    likelihood, so chances of the candidates (`Hints.chances`) only decide between equally near ones.
+    """
+
+    attack: Attack
+    metric: Metric = field(default_factory=MSE)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def objection(self, knowledge: Knowledge) -> str | None:
+        """Why it cannot play this game: for its own reason, or for those of the attack inside."""
+        return no_candidates(self, knowledge) or self.attack.objection(knowledge)
+
+    def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
+        """What the attack inside needs."""
+        if (objection := self.objection(knowledge)) is not None:
+            raise ValueError(objection)
+        return _Nearest(self.attack.prepare(knowledge, seed=seed), self.metric)
+
+
+class _Nearest(NamedTuple):
+    reconstruct: Reconstructor
+    metric: Metric
+
+    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
+        candidates = candidates_in(hints)  # (m, c, ...)
+        rebuilt = self.reconstruct(release, hints).records.x[:, 0].to(candidates.x)  # (m, ...)
+        closeness = torch.stack([self.metric(rebuilt, one) for one in candidates.x.unbind(1)], 1)  # (m, c)
+        return choose(hints, closeness if self.metric.better == "higher" else -closeness)
+
+
+@dataclass(frozen=True)
+class Refit:
+    """Train the victim's own trainer on `known` and each candidate; answer the one whose model is nearest the release.
+
+    Where training is deterministic, it is always right: the release itself comes out again. Where it has private
+    randomness (a start, a batch order), train `repeats` times on each candidate with draws of the adversary's own,
+    and answer the candidate under which the release is likeliest, what is seen of it being taken for independent
+    Gaussians. Their variances are pooled over the candidates of a game: training sets that differ in one record
+    scatter alike, and a few repeats would not tell a variance each.
+
+    Candidates that are not equally likely (`Hints.chances`) are weighed by their chances. One repeat tells no variance
+    to weigh a distance with, so there chances only decide between models equally far from the release.
+    """
+
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
+        check_fields(self, repeats=at_least(1))
+
+    def objection(self, knowledge: Knowledge) -> str | None:
+        """Why it cannot play this game."""
+        return no_candidates(self, knowledge)
+
+    def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
+        """Nothing can be trained before the candidates are known."""
+        objection, threat = self.objection(knowledge), knowledge.threat
+        if objection is not None or not isinstance(threat, Informed):
+            raise ValueError(objection)
+        return _Refitting(knowledge, threat.known, self.repeats, seed)
+
+
+class _Refitting(NamedTuple):
+    knowledge: Knowledge
+    known: Records
+    repeats: int
+    seed: int
+
+    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
+        candidates = candidates_in(hints)  # (m, c, ...)
+        seen = self.knowledge.access(self.knowledge.net, release)  # (m, features)
+        mean, variance = self._moments(side_by_side(candidates), seen)  # (m c, features), (m, features)
+        of_candidates = mean.view(len(seen), -1, seen.shape[1]).unbind(1)  # c times (m, features)
+        wrong = [((seen - one).square() / variance).sum(1) for one in of_candidates]  # (m,) each
+        scores = -torch.stack(wrong, 1) / 2  # log N(seen; mean, variance), except for a constant
+        return choose(hints, scores if self.repeats == 1 else weighed(hints, scores))
+
+    def _moments(self, candidates: Records, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Each candidate's mean over its repeats, and the variance of the release around such a mean, in float64.
+
+        Welford's updates, so that no repeat needs to be kept.
+        """
+        mean = like.new_zeros(len(candidates), like.shape[1], dtype=torch.float64)
+        scatter, count = torch.zeros_like(like, dtype=torch.float64), len(candidates) // len(like)  # of a game
+        for turn in range(self.repeats):
+            for rows, seen in self._trained(candidates, turn):
+                moved = seen - mean[rows]
+                mean[rows] += moved / (turn + 1)
+                products = (moved * (seen - mean[rows])).nan_to_num(0, 0, 0)  # one that diverges spoils no other
+                scatter.index_add_(0, rows // count, products)
+        if self.repeats == 1:
+            return mean, torch.ones_like(scatter)
+        variance = scatter / (count * (self.repeats - 1)) * (1 + 1 / self.repeats)  # the mean scatters too
+        largest = like.nan_to_num(0, 0, 0).abs().amax(1, keepdim=True).double()
+        rounding = torch.finfo(like.dtype).eps * largest  # nothing is told apart below it
+        return mean, variance + rounding.square()
+
+    def _trained(self, candidates: Records, turn: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Chunk by chunk, rows of candidates and what is seen of models trained on them; draws of its own each turn."""
+        net, trainer, access = self.knowledge.net, self.knowledge.trainer, self.knowledge.access
+        own_seed = int(generator(self.seed, "adversary", "refit", turn).integers(2**63))
+        for cohort, release in Local()(
+            trainer, net, InOrder(self.known), candidates, models=len(candidates), seed=own_seed
+        ):
+            yield cohort.index, access(net, release)  # (chunk,), (chunk, features)

@@ -1,0 +1,413 @@
+"""The reconstructor network (S1 section IV)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lostwax.fields import above, at_least, between, check_fields, expect
+from lostwax.games import Access, Guess, Hints, Informed, Knowledge, Records, Release
+from lostwax.learning.augment import Augment
+from lostwax.learning.decoders import Committee, Decoder, MLPDecoder, RowDecoder, Span
+from lostwax.learning.saving import SavedFolder
+from lostwax.learning.shadow_tables import (
+    FEWEST,
+    ShadowTable,
+    accepted,
+    adversary_seed,
+    seen_and_told,
+    shadow_objection,
+    shadow_tables,
+)
+from lostwax.learning.standardise import SeenRows, Standardise, rows_objection
+from lostwax.learning.training import ErrorLine, Examples, Term, answer, errors, torch_seed, train
+
+__all__ = ["RecoNN", "Trained"]
+
+
+# The label, read off the same features by one linear layer.
+#
+# S1 (section IV-B) rebuilds x alone and takes y to follow from it. The layer shares no weight with the decoder, and is
+# solved rather than trained: its problem is convex.
+
+
+RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)  # times |W|^2 / 2, beside a mean loss on features of unit deviation
+ITERATIONS = 100
+
+
+class LabelHead(nn.Module, ABC):
+    """(m, features) -> a label each."""
+
+    def __init__(self, features: int, outputs: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(features, outputs)
+
+    @abstractmethod
+    def loss(self, features: Tensor, y: Tensor) -> Tensor:
+        """How far the read-out is from the labels, a number."""
+
+    @abstractmethod
+    def guess(self, features: Tensor) -> Tensor:
+        """(m,), or (m, targets): the likeliest label."""
+
+
+class ClassHead(LabelHead):
+    """Class numbers, by softmax."""
+
+    def loss(self, features: Tensor, y: Tensor) -> Tensor:
+        """Cross-entropy."""
+        return nn.functional.cross_entropy(self.linear(features), y.long())
+
+    def guess(self, features: Tensor) -> Tensor:
+        """The class of the highest score."""
+        scores: Tensor = self.linear(features)
+        return scores.argmax(1)
+
+
+class NumberHead(LabelHead):
+    """Real-valued labels, by least squares in their own deviations."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, features: int, y: Tensor) -> None:
+        super().__init__(features, y[0].numel())
+        self.register_buffer("mean", y.mean(0))  # () or (targets,)
+        deviation = y.std(0, correction=0)
+        self.register_buffer("deviation", torch.where(deviation > 0, deviation, 1.0))
+
+    def loss(self, features: Tensor, y: Tensor) -> Tensor:
+        """Mean squared error."""
+        return nn.functional.mse_loss(self.linear(features).view_as(y), ((y - self.mean) / self.deviation).to(features))
+
+    def guess(self, features: Tensor) -> Tensor:
+        """The expected label."""
+        answers: Tensor = self.linear(features)
+        return self.mean + self.deviation * answers.reshape(len(features), *self.mean.shape)
+
+
+def label_head(features: int, y: Tensor) -> LabelHead:
+    """The head for labels such as y (n,) or (n, targets)."""
+    return NumberHead(features, y) if y.is_floating_point() else ClassHead(features, int(y.max()) + 1)
+
+
+def solve(head: LabelHead, features: Tensor, y: Tensor, unseen: Tensor, unseen_y: Tensor) -> None:
+    """Fit the head in place, with the ridge that suits unseen models best; as it comes, it may suit them best too."""
+    with torch.no_grad():
+        best, kept = float(head.loss(unseen, unseen_y)), deepcopy(head.state_dict())
+    for ridge in RIDGES:
+        _minimise(head, features, y, ridge)
+        with torch.no_grad():
+            loss = float(head.loss(unseen, unseen_y))
+        if loss < best:
+            best, kept = loss, deepcopy(head.state_dict())
+    head.load_state_dict(kept)
+
+
+def _minimise(head: LabelHead, features: Tensor, y: Tensor, ridge: float) -> None:
+    nn.init.zeros_(head.linear.weight)
+    nn.init.zeros_(head.linear.bias)
+    optimiser: torch.optim.Optimizer = torch.optim.LBFGS(
+        head.parameters(), max_iter=ITERATIONS, line_search_fn="strong_wolfe"
+    )
+
+    def objective() -> float:
+        optimiser.zero_grad()
+        loss = head.loss(features, y) + ridge / 2 * head.linear.weight.square().sum()
+        torch.autograd.backward(loss)
+        return float(loss.detach())
+
+    optimiser.step(objective)
+
+
+# A trained reconstructor: from what is seen of a release to a guess. It can be saved, and read back without pickle.
+
+
+class Trained(NamedTuple):
+    """A prepared RecoNN.
+
+    Guesses come in the dtype of the prior and on the device of the release. Confidence is minus the predicted mean
+    squared error, in shares of the prior's range (squared) or in squared feature deviations (see Span). The shadows
+    held out for `validation_error` and for the confidence also chose when to stop: both are a little optimistic.
+    """
+
+    net: nn.Module
+    access: Access
+    standardise: Standardise
+    decoder: Committee
+    label: LabelHead
+    span: Span
+    error_line: ErrorLine
+    validation_error: float  # mean squared error over held-out shadow models, in the same coordinates
+    attack: RecoNN
+
+    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
+        """Rebuild each model's secret; what the hints tell of it, its label or some of its numbers, is as they say."""
+        seen = seen_and_told(self.access(self.net, release), hints)  # (m, features)
+        home, ours = seen.device, self.span.shift
+        features = self.standardise(seen.to(ours.device), ours.dtype)  # (m, kept)
+        x = self.span.records(answer(self.decoder, features)).unsqueeze(1)  # (m, 1, ...)
+        with torch.no_grad():
+            y = self.label.guess(features).unsqueeze(1)  # (m, 1)
+        if hints is not None and hints.labels is not None:
+            y = hints.labels
+        if hints is not None and hints.parts is not None:
+            told = hints.parts.to(x)
+            x = torch.where(told.isnan(), x, told)
+        return Guess(Records(x.to(home), y.to(home)), -self.error_line(features).unsqueeze(1).to(home))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write tensors (safetensors) and words (JSON) into `folder`; `RecoNN.load` reads them."""
+        tensors = {f"decoder.{name}": value for name, value in self.decoder.state_dict().items()}
+        tensors |= {f"label.{name}": value for name, value in self.label.state_dict().items()}
+        tensors |= {f"standardise.{name}": getattr(self.standardise, name) for name in ("kept", "mean", "deviation")}
+        tensors |= {f"span.{name}": getattr(self.span, name) for name in ("shift", "scale")}
+        words = {
+            "attack": repr(self.attack),
+            "decoder": repr(self.attack.decoder),
+            "members": self.attack.members,
+            "access": repr(self.access),
+            "features": self.standardise.features,
+            "reach": self.standardise.reach,
+            "bounded": self.span.bounded,
+            "error_line": self.error_line,
+            "validation_error": self.validation_error,
+        }
+        return SavedFolder(words, tensors).write(folder)
+
+
+class Saved(NamedTuple):
+    """What `save` wrote, read back."""
+
+    words: dict[str, object]
+    decoder: dict[str, Tensor]
+    label: dict[str, Tensor]
+    standardise: Standardise
+    span: Span
+    error_line: ErrorLine
+    validation_error: float
+
+
+def read(folder: str | Path, device: torch.device) -> Saved:
+    """The saved tensors on the device, and the words."""
+    saved = SavedFolder.read("RecoNN.load", folder, device)
+    words, tensors = saved
+    kept, mean, deviation = (tensors[f"standardise.{name}"] for name in ("kept", "mean", "deviation"))
+    return Saved(
+        words,
+        saved.part("decoder."),
+        saved.part("label."),
+        Standardise(kept, mean, deviation, words["features"], words["reach"]),
+        Span(tensors["span.shift"], tensors["span.scale"], words["bounded"]),
+        ErrorLine(*words["error_line"]),
+        words["validation_error"],
+    )
+
+
+# Rebuild a record from any model, by a net that learned from models like it (S1 section IV).
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoNN:
+    """Train shadow models on records of the prior, and a decoder that reads the record off the model.
+
+    `shadows` models are trained, None for one a record of the prior; more than that need an `augment`. A share
+    `validation` of the prior's records is kept from the decoder: it stops learning when it has read their models no
+    better for `patience` epochs (None: never), and its best weights are kept. The loss is
+    mae * mean |error| + mse * mean error^2  in the coordinates of `Span`, and further `terms` where images are to look
+    right. Of several `members`, decoders that start and learn from other draws, the mean answers.
+
+    All is computed in the dtype of the prior, and on `device`, None for where the prior lies. Shadow models are kept in
+    `store`, a folder or URL, where one is named: the same game, played again, takes them from there.
+    """
+
+    shadows: int | None = None
+    decoder: Decoder | RowDecoder = field(default_factory=MLPDecoder)
+    augment: Augment | None = None
+    mae: float = 1.0
+    mse: float = 1.0
+    terms: tuple[Term, ...] = ()
+    members: int = 1
+    epochs: int = 100
+    batch_size: int = 128
+    lr: float = 2e-3
+    weight_decay: float = 0.01
+    validation: float = 0.1
+    patience: int | None = 25
+    device: str | None = None
+    store: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self,
+            shadows=at_least(FEWEST),
+            mae=at_least(0),
+            mse=at_least(0),
+            members=at_least(1),
+            epochs=at_least(1),
+            batch_size=at_least(1),
+            lr=above(0),
+            weight_decay=at_least(0),
+            validation=between(0, 1, "()"),
+            patience=at_least(1),
+        )
+        expect(self, "mse", "above 0 where mae is 0", self.mae + self.mse > 0)
+
+    def objection(self, knowledge: Knowledge) -> str | None:
+        """Why it cannot play this game."""
+        if (sentence := shadow_objection(self, knowledge)) is not None:
+            return sentence
+        refusal, prior, decoder = "RecoNN cannot play this game: ", knowledge.prior, self.decoder
+        if isinstance(decoder, RowDecoder):
+            if (sentence := rows_objection(knowledge.net, knowledge.access)) is not None:
+                return refusal + sentence
+            decoder = decoder.picture
+        try:
+            with torch.device("meta"):  # no memory, no draw: only to hear what it says
+                decoder.build(1, tuple(prior.x.shape[1:]))
+        except ValueError as error:
+            return refusal + str(error)
+        for term in self.terms:
+            if (sentence := term.objection(prior.x)) is not None:
+                return refusal + sentence
+        return None
+
+    def prepare(self, knowledge: Knowledge, *, seed: int) -> Trained:
+        """Train the shadows and the decoder. The seed decides everything; victims trained with it share no draw."""
+        return self._taught(*self._untaught(*shadow_tables(self, knowledge, seed), seed), seed)
+
+    def learn(self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, *, seed: int) -> Trained:
+        """The second half of `prepare`, from shadow models that were trained before, in other runs perhaps.
+
+        `unseen` are those to be tested on, trained on other records than `shadows`; `validation` has no say.
+        """
+        knowledge = accepted(self, knowledge)
+        models, others = len(shadows.seen), len(unseen.seen)
+        if min(models, others) < 2:
+            raise ValueError(
+                f"RecoNN.learn: expected two shadow models or more to learn from and two to be tested on, got {models} "
+                f"and {others}."
+            )
+        shadows, unseen = (table.checked().to(knowledge.prior.x.device) for table in (shadows, unseen))
+        return self._taught(*self._untaught(knowledge, shadows, unseen, seed), seed)
+
+    def tune(self, trained: Trained, knowledge: Knowledge, *, seed: int) -> Trained:
+        """Teach a reconstructor to attack another fixed set, from fewer shadows than it was prepared with (S1 Fig. 12).
+
+        It starts as `zero_shot` and learns as in `prepare`; what it knew before stays where that reads unseen models
+        better. `trained` itself is left as it is.
+        """
+        start, examples, held_out = self._transferred(trained, knowledge, seed)
+        return self._taught(start, examples, held_out, seed)
+
+    def zero_shot(self, trained: Trained, knowledge: Knowledge, *, seed: int) -> Trained:
+        """Carry a reconstructor over to another fixed set without teaching it anything (S1 appendix B).
+
+        Another fixed set moves all weights by many times what one record does, so they must be standardised anew; a few
+        dozen shadows suffice for that. The old decoder then reads the same coordinates, in new deviations from a new
+        mean. Without, `trained(release)` is worse than a blind guess.
+        """
+        start, _, held_out = self._transferred(trained, knowledge, seed)
+        return _judged(start, held_out, errors(start.decoder, held_out))
+
+    def load(self, folder: str | Path, knowledge: Knowledge) -> Trained:
+        """A reconstructor that `save` wrote. The net and the access are not in the files: they are the knowledge's."""
+        prior = knowledge.prior.x[:1] if self.device is None else knowledge.prior.x[:1].to(self.device)
+        saved = read(folder, prior.device)
+        for name, now in self._identity(knowledge).items():
+            if saved.words[name] != now:
+                raise ValueError(f"RecoNN.load: {folder} was saved with {name} {saved.words[name]}, but this is {now}.")
+        with torch_seed(0, prior.device):  # what is drawn here is overwritten
+            decoder, label = self._nets(knowledge, saved.standardise, saved.span)
+        decoder.load_state_dict(saved.decoder)
+        label.load_state_dict(saved.label)
+        return Trained(
+            knowledge.net,
+            knowledge.access,
+            saved.standardise,
+            decoder,
+            label,
+            saved.span,
+            saved.error_line,
+            saved.validation_error,
+            self,
+        )
+
+    def decoder_for(self, knowledge: Knowledge, standardise: Standardise, span: Span) -> nn.Module:
+        """A decoder of what is seen at this scale, as it is before it learns."""
+        shape = tuple(span.shift.shape)
+        if isinstance(self.decoder, RowDecoder):
+            rows = SeenRows.of(knowledge.net, knowledge.access, standardise)
+            return self.decoder.build(rows, shape, bounded=span.bounded)
+        return self.decoder.build(len(standardise.kept), shape, bounded=span.bounded)
+
+    def _identity(self, knowledge: Knowledge) -> dict[str, object]:
+        """What two attacks must have in common to share a decoder."""
+        return {"decoder": repr(self.decoder), "members": self.members, "access": repr(knowledge.access)}
+
+    def _untaught(
+        self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, seed: int
+    ) -> tuple[Trained, Examples, Examples]:
+        """A reconstructor at the scale of the shadows that knows nothing yet, and these."""
+        standardise, span = Standardise.fit(shadows.seen, shadows.told), Span.of(knowledge.prior.x)
+        examples, held_out = (_examples(table, standardise, span) for table in (shadows, unseen))
+        with torch_seed(adversary_seed(seed, "decoder"), span.shift.device):
+            decoder, label = self._nets(knowledge, standardise, span)
+        any_error = ErrorLine(torch.inf, 0.0), torch.inf  # until it has been taught
+        start = Trained(knowledge.net, knowledge.access, standardise, decoder, label, span, *any_error, self)
+        return start, examples, held_out
+
+    def _transferred(self, trained: Trained, knowledge: Knowledge, seed: int) -> tuple[Trained, Examples, Examples]:
+        """A copy of the reconstructor at the scale of another fixed set's shadows, and these."""
+        before = trained.attack._identity(replace(knowledge, access=trained.access))
+        for name, now in self._identity(knowledge).items():
+            if before[name] != now:
+                raise ValueError(
+                    f"RecoNN: the reconstructor was trained with {name} {before[name]}, but this is {now}."
+                )
+        knowledge, shadows, unseen = shadow_tables(self, knowledge, seed)
+        standardise = trained.standardise.refit(shadows.seen)
+        examples, held_out = (_examples(table, standardise, trained.span) for table in (shadows, unseen))
+        decoder, label = deepcopy(trained.decoder), deepcopy(trained.label)
+        start = trained._replace(
+            net=knowledge.net,
+            access=knowledge.access,
+            standardise=standardise,
+            decoder=decoder,
+            label=label,
+            attack=self,
+        )
+        return start, examples, held_out
+
+    def _taught(self, start: Trained, examples: Examples, held_out: Examples, seed: int) -> Trained:
+        """Its decoder and label head fitted in place, and the errors that they then make."""
+        errors = train(start.decoder, examples, held_out, self, seed=seed)
+        solve(start.label, examples.features, examples.y, held_out.features, held_out.y)
+        return _judged(start, held_out, errors)
+
+    def _nets(self, knowledge: Knowledge, standardise: Standardise, span: Span) -> tuple[Committee, LabelHead]:
+        decoder = Committee(self.decoder_for(knowledge, standardise, span) for _ in range(self.members))
+        label = label_head(len(standardise.kept), _labels(knowledge))
+        return decoder.to(span.shift).eval(), label.to(span.shift)
+
+
+def _examples(table: ShadowTable, standardise: Standardise, span: Span) -> Examples:
+    features = standardise(table.seen, span.shift.dtype)
+    return Examples(features, span.shares(table.records.x), table.records.y, table.sought)
+
+
+def _judged(trained: Trained, held_out: Examples, errors: Tensor) -> Trained:
+    """With what it foretells of its errors, from those on held-out models (v,)."""
+    return trained._replace(error_line=ErrorLine.fit(held_out.features, errors), validation_error=float(errors.mean()))
+
+
+def _labels(knowledge: Knowledge) -> Tensor:
+    """All labels that the adversary has seen."""
+    known = [knowledge.threat.known.y] if isinstance(knowledge.threat, Informed) else []
+    return torch.cat([*known, knowledge.prior.y])

@@ -1,0 +1,338 @@
+"""Rebuild records from the head of a network that was trained on a few of them, none of which is known (S2)."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lostwax.attacks.weak.heads import Scale
+from lostwax.attacks.weak.objectives import Aim, Augmented, LogError
+from lostwax.attacks.weak.readers import Reader, SetReader
+from lostwax.attacks.weak.training import (
+    Checkpoint,
+    Lessons,
+    ReadAndDecode,
+    answer,
+    dealt_classes,
+    errors,
+    lessons_for,
+    shape_seen,
+    too_few,
+    train,
+)
+from lostwax.fields import above, at_least, between, check_fields, expect
+from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release, Weak
+from lostwax.learning.decoders import Decoder, ResidualDecoder, Span
+from lostwax.learning.saving import SavedFolder
+from lostwax.learning.shadow_tables import adversary_seed
+from lostwax.learning.standardise import Standardise
+from lostwax.learning.training import Adversarial, ErrorLine, Term, torch_seed
+from lostwax.provenance import fingerprint
+from lostwax.shadows import Game
+from lostwax.shadows.identity import identity, words
+
+# A trained reconstructor of heads. It can be saved, and read back without pickle.
+
+
+class TrainedOnHeads(NamedTuple):
+    """A prepared WeakRecoNN: g guesses for every head, one a class, or a single one of any class (g = 1, label -1).
+
+    Guesses come in the dtype of the prior and on the device of the release. Confidence is minus the predicted mean
+    squared error to the nearest record, in shares of the prior's range (squared) or in squared deviations (see Span).
+    """
+
+    net: nn.Module
+    access: Access
+    classes: tuple[int, ...]  # of the guesses
+    scale: Scale
+    reads: ReadAndDecode
+    span: Span
+    error_line: ErrorLine
+    validation_error: float  # mean squared error over heads of records that were kept from learning
+    attack: WeakRecoNN
+
+    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
+        """Rebuild a record of each class; which classes a set has is known, and hints tell nothing more."""
+        home = next(iter(release.params.values())).device
+        tokens = self.tokens(release)
+        x = self.span.records(answer(self.reads, tokens))  # (m, g, ...)
+        y = torch.tensor(self.classes or [-1], device=home).expand(len(x), -1)  # (m, g)
+        predicted = self.error_line(answer(self.reads.reader, tokens).flatten(0, 1)).view(y.shape)
+        return Guess(Records(x.to(home), y), -predicted.to(home))
+
+    def tokens(self, release: Release) -> Tensor:
+        """(m, tokens, numbers) what the net reads of the heads, standardised."""
+        seen = self.attack.reader.see(self.net, self.access, release).to(self.span.shift.device)
+        return self.scale(seen, self.span.shift.dtype)
+
+    def save(self, folder: str | Path, *, half: bool = False) -> Path:
+        """Write tensors (safetensors) and words (JSON) into `folder`; `WeakRecoNN.load` reads them.
+
+        `half` rounds the weights of the net to bfloat16, in which it learns on a GPU: half the size.
+        """
+        tensors = {
+            f"reads.{name}": value.bfloat16() if half and value.ndim > 1 else value  # not those of normalisation
+            for name, value in self.reads.state_dict().items()
+        }
+        tensors |= {f"scale.{name}": getattr(self.scale.standardise, name) for name in ("kept", "mean", "deviation")}
+        tensors |= {f"span.{name}": getattr(self.span, name) for name in ("shift", "scale")}
+        words = {
+            "attack": repr(self.attack),
+            "reader": repr(self.attack.reader),
+            "decoder": repr(self.attack.decoder),
+            "access": repr(self.access),
+            "net": repr(self.net),
+            "classes": repr(self.attack.classes),
+            "guesses": self.classes,
+            "alike": self.scale.alike,
+            "features": self.scale.standardise.features,
+            "reach": self.scale.standardise.reach,
+            "bounded": self.span.bounded,
+            "error_line": self.error_line,
+            "validation_error": self.validation_error,
+        }
+        return SavedFolder(words, tensors).write(folder)
+
+
+class Saved(NamedTuple):
+    """What `save` wrote, read back."""
+
+    words: dict[str, object]
+    classes: tuple[int, ...]
+    scale: Scale
+    reads: dict[str, Tensor]
+    span: Span
+    error_line: ErrorLine
+    validation_error: float
+
+
+def read(folder: str | Path, device: torch.device) -> Saved:
+    """The saved tensors on the device, and the words."""
+    saved = SavedFolder.read("WeakRecoNN.load", folder, device)
+    words, tensors = saved
+    kept, mean, deviation = (tensors[f"scale.{name}"] for name in ("kept", "mean", "deviation"))
+    return Saved(
+        words,
+        tuple(words["guesses"]),
+        Scale(Standardise(kept, mean, deviation, words["features"], words["reach"]), words["alike"]),
+        saved.part("reads."),
+        Span(tensors["span.shift"], tensors["span.scale"], words["bounded"]),
+        ErrorLine(*words["error_line"]),
+        words["validation_error"],
+    )
+
+
+UNTAUGHT = ErrorLine(torch.inf, 0.0), torch.inf  # what is known of its errors before it is taught
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeakRecoNN:
+    """Train heads on sets of the prior's records, and a net that reads a record of every class off the head.
+
+    `reader` takes in the head and `decoder` draws the records, one of each of `classes`, None for all that a set has
+    (S2's CelebA: classes=(1,), the rare one). The error of a guess is the softmin of its errors to the
+    set's records of its class, mse * mean error^2 + mae * mean |error| (S2 Eq. 3, with S2's alpha as `softmin`). The
+    loss is what `aim` makes of the errors, and further `terms` that are held against the nearest record. (S2: mse=0.5,
+    mae=0.5, aim=MeanError().)
+
+    Every step learns from a fresh `batch_size` of heads; with a number of `shadows` from a fixed set of so many, over
+    and over. It stops after `steps` or `minutes`, whichever comes first, and keeps the weights that read heads of
+    unseen records best, a share `validation` of the prior; of a small one more, eight training sets' worth or half.
+    `augment` makes more records of the others.
+
+    On a GPU it computes in bfloat16 where `half`, and through torch.compile where `compile`; all on `device`, None for
+    where the prior lies. With a folder as `checkpoint`, the same call goes on where it was cut: the minutes of all its
+    runs count together, and a checkpoint of another training is never overwritten.
+    """
+
+    reader: Reader = field(default_factory=SetReader)
+    decoder: Decoder = field(default_factory=ResidualDecoder)
+    classes: tuple[int, ...] | None = None
+    softmin: float = 100.0
+    mse: float = 1.0
+    mae: float = 0.0
+    aim: Aim = field(default_factory=LogError)
+    terms: tuple[Term, ...] = ()
+    steps: int = 20_000
+    minutes: float | None = 10.0
+    batch_size: int = 128
+    lr: float = 1e-3
+    augment: Augmented | None = None
+    shadows: int | None = None
+    validation: float = 0.05
+    half: bool = True
+    compile: bool = False
+    checkpoint: str | Path | None = None
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self,
+            classes=at_least(0),
+            softmin=above(0),
+            mse=at_least(0),
+            mae=at_least(0),
+            steps=at_least(1),
+            minutes=above(0),
+            batch_size=at_least(2),
+            lr=above(0),
+            validation=between(0, 1, "()"),
+        )
+        expect(self, "mae", "above 0 where mse is 0", self.mae + self.mse > 0)
+        enough = self.shadows is None or self.shadows >= self.batch_size
+        expect(self, "shadows", f">= batch_size={self.batch_size}, or None", enough)
+        if self.checkpoint is not None and any(isinstance(term, Adversarial) for term in self.terms):
+            raise ValueError(
+                "WeakRecoNN: a checkpoint does not hold what the discriminator of terms=(Adversarial(), ...) has "
+                "learnt. Leave one of the two out."
+            )
+
+    def objection(self, knowledge: Knowledge) -> str | None:
+        """Why it cannot play this game."""
+        clause = self._clause(knowledge)
+        return None if clause is None else f"WeakRecoNN cannot play this game: {clause.removesuffix('.')}."
+
+    def prepare(self, knowledge: Knowledge, *, seed: int) -> TrainedOnHeads:
+        """Train heads and the net that reads them. The seed decides everything; victims trained with it share no draw.
+
+        With `minutes`, or on a GPU, the same seed gives the same reconstructor up to the clock and to rounding only.
+        """
+        knowledge = self._accepted(knowledge)
+        classes, span = self.reader.guesses(self._asked(knowledge)), Span.of(knowledge.prior.x)
+        lessons = lessons_for(self, knowledge, span, classes, seed)
+        with torch_seed(adversary_seed(seed, "decoder"), span.shift.device):
+            reads = self._net(knowledge, span)
+        parts = knowledge.net, knowledge.access, classes, lessons.heads.scale, reads, span
+        return self._taught(TrainedOnHeads(*parts, *UNTAUGHT, self), knowledge, lessons, seed)
+
+    def tune(self, trained: TrainedOnHeads, knowledge: Knowledge, *, seed: int) -> TrainedOnHeads:
+        """Teach a reconstructor to read heads that were trained in another way: with DP-SGD, say (S2 section 4).
+
+        It begins with what it knows, at the scale of the new heads; `trained` itself is left as it is.
+        """
+        knowledge = self._accepted(knowledge)
+        theirs = replace(knowledge, net=trained.net, access=trained.access)
+        now, before = self._architecture(knowledge), trained.attack._architecture(theirs)
+        for name, ours in now.items():
+            if before[name] != ours:
+                raise ValueError(
+                    f"WeakRecoNN.tune: the reconstructor was trained with {name} {before[name]}, but this is {ours}. "
+                    f"Tune it with the same {name}, or prepare another."
+                )
+        lessons = lessons_for(self, knowledge, trained.span, trained.classes, seed)
+        reads, scale = deepcopy(trained.reads), lessons.heads.scale
+        start = trained._replace(net=knowledge.net, scale=scale, reads=reads, attack=self)
+        return self._taught(start, knowledge, lessons, seed)
+
+    def load(self, folder: str | Path, knowledge: Knowledge) -> TrainedOnHeads:
+        """A reconstructor that `save` wrote. The net and the access are not in the files: they are the knowledge's."""
+        device = knowledge.prior.x.device if self.device is None else torch.device(self.device)
+        saved = read(folder, device)
+        for name, now in self._architecture(knowledge).items():
+            if saved.words[name] != now:
+                raise ValueError(
+                    f"WeakRecoNN.load: {folder} was saved with {name} {saved.words[name]}, but this is {now}. Load it "
+                    f"with the same {name}."
+                )
+        with torch_seed(0, device):  # what is drawn here is overwritten
+            reads = self._net(knowledge, saved.span)
+        reads.load_state_dict(saved.reads)
+        return TrainedOnHeads(
+            knowledge.net,
+            knowledge.access,
+            saved.classes,
+            saved.scale,
+            reads,
+            saved.span,
+            saved.error_line,
+            saved.validation_error,
+            self,
+        )
+
+    def _clause(self, knowledge: Knowledge) -> str | None:
+        prior = knowledge.prior
+        if not isinstance(knowledge.threat, Weak):
+            return (
+                f"it rebuilds training sets of which nothing is known, but the adversary is "
+                f"{type(knowledge.threat).__name__}. Use threat=Weak(size), or RecoNN"
+            )
+        if not prior.x.is_floating_point():
+            return f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}"
+        try:
+            cohort = knowledge.threat.deal(prior, 1, seed=0)
+            with torch.device("meta"):  # no memory, no draw: only to hear what it says
+                self.decoder.build(1, tuple(prior.x.shape[1:]))
+        except ValueError as error:
+            return str(error)
+        try:
+            knowledge.trainer.tile_size(knowledge.net, cohort)
+        except (TypeError, ValueError) as error:
+            head = " Give as net the layers that were trained behind the backbone, and no others"
+            return str(error) if prior.features is None else f"{error}{head}"
+        if (clause := self.reader.objection(knowledge) or too_few(knowledge)) is not None:
+            return clause
+        if self.classes is not None and self.reader.guesses(self.classes) != self.classes:
+            return (
+                f"{type(self.reader).__name__} makes one guess, of any class, and it is to rebuild records of "
+                f"classes={self.classes}. Leave classes out, or use reader=SetReader()"
+            )
+        dealt = dealt_classes(knowledge)
+        if self.classes is not None and not 0 < len(set(self.classes) & set(dealt)) == len(self.classes):
+            return (
+                f"it is to rebuild records of classes={self.classes}, and a training set has records of {dealt}. Ask "
+                "for some of those, each once"
+            )
+        if self.augment is not None and (clause := self.augment.objection(prior)) is not None:
+            return clause
+        return next((clause for term in self.terms if (clause := term.objection(prior.x)) is not None), None)
+
+    def _asked(self, knowledge: Knowledge) -> tuple[int, ...]:
+        """The classes that are to be rebuilt."""
+        return dealt_classes(knowledge) if self.classes is None else self.classes
+
+    def _accepted(self, knowledge: Knowledge) -> Knowledge:
+        """If it can play this game: the adversary's data on its device."""
+        if (objection := self.objection(knowledge)) is not None:
+            raise ValueError(objection)
+        return replace(knowledge, prior=knowledge.prior.to(self.device or knowledge.prior.x.device))
+
+    def _architecture(self, knowledge: Knowledge) -> dict[str, str]:
+        """What two attacks must have in common to share a net."""
+        kinds = {"reader": self.reader, "decoder": self.decoder, "access": knowledge.access, "net": knowledge.net}
+        return {**{name: repr(value) for name, value in kinds.items()}, "classes": repr(self.classes)}
+
+    def _net(self, knowledge: Knowledge, span: Span) -> ReadAndDecode:
+        tokens, numbers = shape_seen(self, knowledge)
+        reader = self.reader.build(knowledge.net, tokens, numbers, self._asked(knowledge))
+        with torch.no_grad():
+            features = reader(torch.zeros(1, tokens, numbers)).shape[-1]
+        decoder = self.decoder.build(features, tuple(span.shift.shape), bounded=span.bounded)
+        reads = ReadAndDecode(reader, decoder).to(span.shift).eval()
+        return reads.to(memory_format=torch.channels_last) if span.shift.is_cuda else reads  # as tensor cores like it
+
+    def _taught(self, start: TrainedOnHeads, knowledge: Knowledge, lessons: Lessons, seed: int) -> TrainedOnHeads:
+        """Its net fitted in place, and the errors that it then makes."""
+        checkpoint = None
+        if self.checkpoint is not None:
+            checkpoint = Checkpoint.of(self.checkpoint, self._owner(start, knowledge, seed))
+        train(start.reads, lessons, self, checkpoint, seed=seed)
+        wrong = errors(start.reads, lessons).own  # (v, g)
+        features = answer(start.reads.reader, lessons.unseen[0]).flatten(0, 1)
+        line = ErrorLine.fit(features, wrong.flatten())
+        return start._replace(error_line=line, validation_error=float(wrong.mean()))
+
+    def _owner(self, start: TrainedOnHeads, knowledge: Knowledge, seed: int) -> dict[str, str]:
+        """All that decides a training."""
+        settings = replace(self, checkpoint=None, device=None, augment=None)
+        return {
+            **words("attack", settings),
+            "attack.augment": repr(self.augment),
+            "access": repr(start.access),
+            "start": fingerprint(*start.reads.state_dict().values()),
+            **identity(Game(knowledge.net, knowledge.trainer, knowledge.threat, knowledge.prior, seed)),
+        }

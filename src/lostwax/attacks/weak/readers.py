@@ -1,0 +1,215 @@
+"""How a head is read: from its parameters to a row of features for each guess, which a decoder turns into a record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from lostwax.access import Weights
+from lostwax.fields import at_least, check_fields, expect
+from lostwax.games import Access, Knowledge, Release
+from lostwax.learning.decoders import Equivariant
+
+# A head as a set of neurons.
+
+
+class Neurons(NamedTuple):
+    """The first linear layer of a head, and what hangs on each of its neurons."""
+
+    weight: str  # the names of its parameters
+    bias: str | None
+    outgoing: str | None  # the weight of the layer behind it; None where it is the last
+    neurons: int
+
+    @classmethod
+    def of(cls, net: nn.Module) -> Neurons | None:
+        """Of a linear layer, or of several in a row with activations between them; None for other nets."""
+        named = [("", net)] if isinstance(net, nn.Linear) else list(net.named_children())
+        layers = [(name, layer) for name, layer in named if any(True for _ in layer.parameters())]
+        linear = [(name, layer) for name, layer in layers if isinstance(layer, nn.Linear)]
+        if not isinstance(net, nn.Linear | nn.Sequential) or not linear or len(linear) < len(layers):
+            return None
+        (name, first), *behind = linear
+        prefix = f"{name}." if name else ""
+        return cls(
+            f"{prefix}weight",
+            None if first.bias is None else f"{prefix}bias",
+            f"{behind[0][0]}.weight" if behind else None,
+            first.out_features,
+        )
+
+    def tokens(self, release: Release) -> Tensor:
+        """(m, neurons, numbers): a neuron's row, its bias, the weights that lead on from it; then what all share."""
+        params = release.params
+        own = [params[self.weight]]  # (m, h, d)
+        if self.bias is not None:
+            own.append(params[self.bias].unsqueeze(-1))  # (m, h, 1)
+        if self.outgoing is not None:
+            own.append(params[self.outgoing].mT)  # (m, h, c)
+        common = [value for name, value in params.items() if name not in (self.weight, self.bias, self.outgoing)]
+        shared = [value.flatten(1).unsqueeze(1).expand(-1, self.neurons, -1) for value in common]
+        return torch.cat([*own, *shared], -1)
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """An architecture, as a value."""
+
+    def objection(self, knowledge: Knowledge) -> str | None:
+        """Why it cannot read such heads, as a clause; None when it can."""
+        ...
+
+    def guesses(self, classes: tuple[int, ...]) -> tuple[int, ...]:
+        """The class of each guess that it makes of a head; none where it makes one, of any class."""
+        ...
+
+    def see(self, net: nn.Module, access: Access, release: Release) -> Tensor:
+        """(m, tokens, numbers) what it reads."""
+        ...
+
+    def alike(self, net: nn.Module, classes: tuple[int, ...]) -> bool:
+        """Can tokens change places, so that all have one mean and deviation?"""
+        ...
+
+    def build(self, net: nn.Module, tokens: int, numbers: int, classes: tuple[int, ...]) -> nn.Module:
+        """The untrained net (m, tokens, numbers) -> (m, guesses, features)."""
+        ...
+
+
+@dataclass(frozen=True)
+class SetReader:
+    """The neurons of a head as tokens, self-attention among them, and all classes in one pass (see Equivariant).
+
+    In a linear head row c is, to first order, the record of class c less the mean of the set, and noise from the start:
+    little has to be learnt to read it, and the other rows tell the rest.
+    """
+
+    width: int = 512
+    layers: int = 3
+    heads: int = 8
+
+    def __post_init__(self) -> None:
+        check_fields(self, width=at_least(1), layers=at_least(1), heads=at_least(1))
+        expect(self, "width", f"to be a multiple of heads={self.heads}", self.width % self.heads == 0)
+
+    def objection(self, knowledge: Knowledge) -> str | None:
+        """It needs to see the rows, and classes to ask for."""
+        if Neurons.of(knowledge.net) is None:
+            return (
+                f"SetReader reads the neurons of a head, linear layers one after the other, and the net is "
+                f"{type(knowledge.net).__name__}. Give the trained head alone as net, and what it is fed as features: "
+                "records.through(backbone). For other nets use reader=ConditionalReader()"
+            )
+        if not isinstance(knowledge.access, Weights):
+            return (
+                f"SetReader reads whole rows of weights, and the access is {type(knowledge.access).__name__}. Use "
+                "access=Weights() or reader=ConditionalReader()"
+            )
+        return _no_classes("SetReader", knowledge)
+
+    def guesses(self, classes: tuple[int, ...]) -> tuple[int, ...]:
+        """One a class."""
+        return classes
+
+    def see(self, net: nn.Module, access: Access, release: Release) -> Tensor:
+        """(m, neurons, numbers)."""
+        neurons = Neurons.of(net)
+        if neurons is None:
+            raise ValueError(f"SetReader: expected linear layers one after the other, got {type(net).__name__}.")
+        return neurons.tokens(release)
+
+    def alike(self, net: nn.Module, classes: tuple[int, ...]) -> bool:
+        """Hidden neurons are; the outputs for classes are not."""
+        return not _of_class(net, classes)
+
+    def build(self, net: nn.Module, tokens: int, numbers: int, classes: tuple[int, ...]) -> nn.Module:
+        """A transformer."""
+        return Equivariant(
+            tokens,
+            numbers,
+            classes,
+            of_class=_of_class(net, classes),
+            width=self.width,
+            layers=self.layers,
+            heads=self.heads,
+        )
+
+
+@dataclass(frozen=True)
+class _AllInARow:
+    """All that is seen of a head as one token. Nothing learns here: the decoder's first layer reads."""
+
+    def see(self, net: nn.Module, access: Access, release: Release) -> Tensor:
+        """(m, 1, numbers)."""
+        return access(net, release).unsqueeze(1)
+
+    def alike(self, net: nn.Module, classes: tuple[int, ...]) -> bool:
+        """There is one."""
+        return False
+
+
+@dataclass(frozen=True)
+class ConditionalReader(_AllInARow):
+    """All that is seen of a head in one row, and the class that is sought as a one-hot vector beside it (S2, 3.1)."""
+
+    def objection(self, knowledge: Knowledge) -> str | None:
+        """It needs classes to ask for."""
+        return _no_classes("ConditionalReader", knowledge)
+
+    def guesses(self, classes: tuple[int, ...]) -> tuple[int, ...]:
+        """One a class."""
+        return classes
+
+    def build(self, net: nn.Module, tokens: int, numbers: int, classes: tuple[int, ...]) -> nn.Module:
+        """Class by class the same numbers."""
+        return _BesideClasses(len(classes))
+
+
+@dataclass(frozen=True)
+class FlatReader(_AllInARow):
+    """All that is seen of a head in one row, for one guess: whichever record is the easiest (S2, 3.2 point 3)."""
+
+    def objection(self, knowledge: Knowledge) -> str | None:
+        """It reads everything."""
+        return None
+
+    def guesses(self, classes: tuple[int, ...]) -> tuple[int, ...]:
+        """One, of any class."""
+        return ()
+
+    def build(self, net: nn.Module, tokens: int, numbers: int, classes: tuple[int, ...]) -> nn.Module:
+        """The numbers as they are."""
+        return nn.Identity()
+
+
+class _BesideClasses(nn.Module):
+    """(m, 1, numbers) -> (m, classes, numbers + classes): the same numbers for all, and a one-hot vector."""
+
+    one_hot: Tensor
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.register_buffer("one_hot", torch.eye(classes), persistent=False)
+
+    def forward(self, seen: Tensor) -> Tensor:
+        told = self.one_hot.expand(len(seen), -1, -1)  # (m, classes, classes)
+        return torch.cat([seen.expand(-1, len(self.one_hot), -1), told], -1)
+
+
+def _of_class(net: nn.Module, classes: tuple[int, ...]) -> bool:
+    """Is neuron c the output for class c?"""
+    neurons = Neurons.of(net)
+    return neurons is not None and neurons.outgoing is None and neurons.neurons > max(classes)
+
+
+def _no_classes(reader: str, knowledge: Knowledge) -> str | None:
+    y = knowledge.prior.y
+    if y.ndim == 1 and not y.is_floating_point():
+        return None
+    return (
+        f"{reader} rebuilds a record of each class, and the labels are no class numbers but {y.dtype} of shape "
+        f"{tuple(y.shape)}. Use reader=FlatReader()"
+    )

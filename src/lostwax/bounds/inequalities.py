@@ -1,0 +1,220 @@
+"""From zero-concentrated DP to a ceiling (S1 Corollary 4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import entr, logsumexp
+
+from lostwax.bounds import checks
+from lostwax.bounds.ceiling import Ceiling
+from lostwax.bounds.gaussian import closed_above
+from lostwax.bounds.logs import log, log_add
+from lostwax.bounds.step_law import StepLaw
+
+# The differential privacy of the same training run: in closed form, or from dp-accounting.
+
+
+ADJACENCY = "add or remove one record"
+
+
+def epsilon_of(noise_multiplier: float, sample_rate: float, steps: int, delta: float, interval: float = 1e-4) -> float:
+    """The epsilon at this delta of T Poisson-sampled Gaussian steps, add-or-remove adjacency, rounded up.
+
+    `interval` is the width of dp-accounting's loss grid: coarser is faster and only raises epsilon. Where there is
+    little noise and losses are large, it grows with them: memory goes by losses over their grid. Full batches need
+    none, T steps tell as much as one with less noise, and sampled ones tell no more than these.
+    """
+    if noise_multiplier == 0:
+        return math.inf
+    full = _gaussian_epsilon(math.sqrt(steps) / noise_multiplier, delta)
+    if sample_rate == 1:
+        return full
+    from dp_accounting import dp_event
+    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.privacy_accountant import NeighboringRelation
+    from dp_accounting.rdp import RdpAccountant
+
+    step = dp_event.PoissonSampledDpEvent(sample_rate, dp_event.GaussianDpEvent(noise_multiplier))
+    one = NeighboringRelation.ADD_OR_REMOVE_ONE
+    loss = 1 / (2 * noise_multiplier**2)  # of a step that drew the record, mean
+    grid = PLDAccountant(one, value_discretization_interval=interval * max(1.0, loss)).compose(step, steps)
+    epsilon = float(grid.get_epsilon(delta))
+    if epsilon == math.inf:  # delta is less than what the grid cuts off: Renyi DP cuts nothing off
+        epsilon = float(RdpAccountant(neighboring_relation=one).compose(step, steps).get_epsilon(delta))
+    return min(full, epsilon)
+
+
+def _gaussian_epsilon(mu: float, delta: float) -> float:
+    """Of one Gaussian step that a record moves by mu deviations (Balle and Wang 2018, Theorem 8)."""
+    from scipy.optimize import brentq
+    from scipy.special import log_ndtr, ndtr
+
+    def excess(epsilon: float) -> float:
+        return float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))) - delta
+
+    if excess(0.0) <= 0:
+        return 0.0
+    highest = mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta))  # the first term alone is below delta: Phi's tail
+    return float(brentq(excess, 0.0, highest, xtol=1e-14 * highest, rtol=1e-12)) * (1 + 1e-9)
+
+
+# Guo et al.'s ceiling on the advantage, through mutual information and Fano's inequality (S3 appendix H).
+
+
+def fano_advantage(prior: Sequence[float], noise_multiplier: float, squared_distance: float = 2.0) -> float:
+    """Upper limit of (success - max p) / (1 - max p) for one Gaussian step and a discrete prior.
+
+    `squared_distance` lies between any two candidates' clipped gradients in units of the clipping norm: 2 for
+    orthonormal ones, which is what S3 Table 2 prints, and 4 in the worst case.
+    """
+    p = np.asarray(prior, float)
+    if p.ndim != 1 or p.size < 2 or not (p > 0).all() or not math.isclose(float(p.sum()), 1.0, rel_tol=1e-9):
+        raise ValueError(
+            f"Expected prior to hold two or more positive probabilities that add up to 1, got {prior!r}. "
+            "For n equally likely candidates pass [1 / n] * n."
+        )
+    noise = checks.noise_multiplier(noise_multiplier)
+    remedy = "It is the squared distance between two candidates' clipped gradients."
+    distance = checks.not_negative("squared_distance", squared_distance, remedy)
+    alike = math.exp(-distance / (2 * noise**2))
+    information = float(-(p * np.log(p + (1 - p) * alike)).sum())  # >= I(candidate; release)
+    # Fano: the error t obeys h(t) + t log(n - 1) >= H(prior) - I, and the left side rises up to t = 1 - 1/n.
+    missing = float(entr(p).sum()) - information
+    low, high = 0.0, 1 - 1 / p.size
+    for _ in range(100):
+        t = (low + high) / 2
+        if entr(t) + entr(1 - t) + t * math.log(p.size - 1) < missing:
+            low = t
+        else:
+            high = t
+    best = float(p.max())
+    return min(1.0, max(0.0, (1 - low - best) / (1 - best)))
+
+
+# A floor under the mean squared error of unbiased attacks (Guo et al. 2022a, quoted in S3 appendix K).
+
+
+def mse_lower_bound(diameters: Sequence[float], epsilon: float) -> float:
+    """Least mean squared error of an *unbiased* attack under (2, epsilon)-RDP: mean diameter^2 / 4(e^eps - 1).
+
+    A biased attack can do better: this is no ceiling on success.
+    """
+    sides = np.asarray(diameters, float)
+    if sides.ndim != 1 or sides.size == 0 or not (np.isfinite(sides) & (sides > 0)).all():
+        raise ValueError(
+            f"Expected diameters to be one positive number per coordinate, got {diameters!r}. "
+            "For pixels in [0, 1] pass [1.0] * dimension."
+        )
+    epsilon = checks.positive("epsilon", epsilon, "It is the Renyi epsilon at order 2; at 0 nothing leaks at all.")
+    log_floor = math.log(float(np.mean(sides**2)) / 4) - epsilon - math.log(-math.expm1(-epsilon))
+    return math.exp(log_floor)
+
+
+# From (epsilon, delta)-DP to a ceiling, and back (S1 section VII-B, C).
+
+
+REMEDY = "It is the epsilon of the privacy guarantee."
+
+
+def from_dp(log_baseline: float, epsilon: float, delta: float = 0.0) -> Ceiling:
+    """Ceiling under (epsilon, delta)-DP (S1 Corollary 3 for delta = 0).
+
+    The null is the mechanism run on a data set that does not hold the record: another one in its place (substitution,
+    as in S1) or none (add or remove, as in S3). An event of null probability kappa has probability at most
+    exp(epsilon) kappa + delta; its complement, by the same inequality turned round, at least
+    exp(-epsilon) (1 - kappa - delta).
+    """
+    log_kappa = checks.log_baseline(log_baseline)
+    epsilon = checks.not_negative("epsilon", epsilon, REMEDY)
+    delta = checks.not_negative("delta", delta, "It is the delta of the privacy guarantee, at least 0.")
+    if delta >= 1:
+        raise ValueError(
+            f"Expected delta={delta!r} to lie in [0, 1). It is the chance that the guarantee of epsilon fails, for "
+            "instance 1e-5; from 1 on nothing is guaranteed."
+        )
+    log_event = log_add(log_kappa + epsilon, log(delta))
+    log_complement = log_add(log(-math.expm1(-epsilon)), log_add(log_kappa, log(delta)) - epsilon)
+    # 1 - e^-eps (1 - kappa - delta) = (1 - e^-eps) + e^-eps (kappa + delta): positive terms
+    return closed_above(min(0.0, log_event, log_complement), log_kappa, "(epsilon, delta)-DP", epsilon)
+
+
+def exact_reconstruction(candidates: int, epsilon: float) -> Ceiling:
+    """Ceiling for naming one of M equally likely candidates under epsilon-DP, substitution.
+
+    By Bayes every answer is right with probability at most exp(epsilon) / (M - 1 + exp(epsilon)). The value
+    M exp(epsilon) / (M + exp(epsilon) - 1) printed in S1 section VII-F is the leakage, that is gamma / kappa.
+    """
+    remedy = "It is the number of equally likely records, at least 2."
+    m = checks.whole("candidates", candidates, remedy, lowest=2, highest=2**53)
+    epsilon = checks.not_negative("epsilon", epsilon, REMEDY)
+    log_gamma = -math.log1p((m - 1) * math.exp(-epsilon))
+    return closed_above(log_gamma, -math.log(m), "epsilon-DP, exact reconstruction, substitution", epsilon)
+
+
+def delta_from_success(success: float, epsilon: float) -> float:
+    """The delta that robustness to exact reconstruction proves (S1 Theorem 5): (e^eps + 1) gamma - e^eps, or 0.
+
+    `success` must hold for every pair of records under the prior weighted (1, exp(epsilon)) / (1 + exp(epsilon)).
+    """
+    success = checks.probability("success", success, "It is the highest success over all pairs of records.")
+    epsilon = checks.not_negative("epsilon", epsilon, REMEDY)
+    # (e^eps + 1) gamma - e^eps = gamma - e^eps (1 - gamma)
+    log_loss = epsilon + math.log1p(-success)
+    return max(0.0, success - math.exp(log_loss)) if log_loss < 0 else 0.0
+
+
+# From Renyi DP to a ceiling (S1 Theorem 2).
+
+
+def from_rdp(log_baseline: float, orders: Sequence[float], epsilons: Sequence[float]) -> Ceiling:
+    """Ceiling under (order, epsilon)-RDP for several orders at once: the least of the bounds.
+
+    Offer real orders from 1.05 up: the best one often lies between 2 and 8. An infinite epsilon drops its order.
+    """
+    log_kappa = checks.log_baseline(log_baseline)
+    a, eps = np.asarray(orders, float), np.asarray(epsilons, float)
+    if a.ndim != 1 or a.shape != eps.shape or a.size == 0:
+        raise ValueError(
+            f"Expected orders and epsilons of one length, got shapes {a.shape} and {eps.shape}. "
+            "Give one epsilon for each order."
+        )
+    if not (a > 1).all():
+        raise ValueError(f"Expected orders above 1, got {a[~(a > 1)][0]}. Leave that order out.")
+    if not (eps >= 0).all():
+        raise ValueError(f"Expected epsilons of 0 or more, got {eps[~(eps >= 0)][0]}. Leave that order out.")
+    shrink = -np.expm1(-np.log(a))  # 1 - 1 / a, to the last digit also where a is near 1
+    logs = shrink * (log_kappa + eps)  # (kappa e^eps)^((a - 1) / a)
+    best = int(np.argmin(logs))
+    if logs[best] >= 0:
+        return Ceiling(log_kappa, 0.0, log_kappa, "Renyi DP")
+    return closed_above(float(logs[best]), log_kappa, "Renyi DP", float(eps[best]))
+
+
+def renyi_epsilons(noise_multiplier: float, sample_rate: float, steps: int, orders: Sequence[float]) -> list[float]:
+    """Renyi epsilons of T Poisson-sampled Gaussian steps, remove direction: T log E_nu[R^a] / (a - 1).
+
+    By the trapezium rule, which is exact to rounding for these integrands; real orders are as good as whole ones.
+    """
+    noise, rate = checks.noise_multiplier(noise_multiplier), checks.sample_rate(sample_rate)
+    count = checks.steps(steps)
+    if rate == 1:
+        return [order * count / (2 * noise**2) for order in orders]
+    step = StepLaw(noise, rate)
+    z = np.linspace(-12.0, 12 + max(orders) / noise, max(4001, int(max(orders) / noise * 40)))
+    log_null = math.log(z[1] - z[0]) - z**2 / 2 - 0.5 * math.log(2 * math.pi)
+    loss = step.loss(z)
+    return [count * max(0.0, float(logsumexp(log_null + order * loss))) / (order - 1) for order in orders]
+
+
+def from_zcdp(log_baseline: float, rho: float) -> Ceiling:
+    """Ceiling under rho-zCDP: exp(-(sqrt(log 1/kappa) - sqrt(rho))^2), and 1 from rho = log 1/kappa on.
+
+    The printed formula falls again beyond that point, where its best order would be below 1.
+    """
+    log_kappa = checks.log_baseline(log_baseline)
+    rho = checks.not_negative("rho", rho, "It is the zCDP parameter, T / (2 s^2) for T full-batch Gaussian steps.")
+    gap = max(0.0, math.sqrt(-log_kappa) - math.sqrt(rho))
+    return closed_above(-(gap**2), log_kappa, "zero-concentrated DP", rho)

@@ -1,0 +1,195 @@
+"""Settings are checked when a value is made: each field against its annotation and, where it has one, its range.
+
+This is the one way for all public values. `RecoNN(epochs="3")` is refused at once, and not after an hour of shadows.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from numbers import Integral, Rational, Real
+from os import PathLike
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+LARGEST = 2**63 - 1  # what torch and numpy hold
+LONGEST = 60  # characters of a setting that a message shows
+FEW = 4  # entries of a tuple that a message shows
+PLAIN: set[Any] = {int, float, bool, str, tuple, Literal}
+WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "True or False",
+    str: "text",
+    Path: "a path",
+}
+
+
+class Range(NamedTuple):
+    """The numbers that a field may take, in words and as a test."""
+
+    words: str
+    holds: Callable[[float], bool]
+    infinite: bool = False  # whether infinity is one of them
+
+
+def at_least(low: float, *, infinite: bool = False) -> Range:
+    """Numbers of `low` or more."""
+    return Range(f">= {low}", lambda number: number >= low, infinite)
+
+
+def above(low: float, *, infinite: bool = False) -> Range:
+    """Numbers greater than `low`."""
+    return Range(f"> {low}", lambda number: number > low, infinite)
+
+
+def between(low: float, high: float, ends: Literal["[]", "[)", "(]", "()"]) -> Range:
+    """Numbers from `low` to `high`; a square bracket includes that end."""
+
+    def holds(number: float) -> bool:
+        return low < number < high or (number == low and ends[0] == "[") or (number == high and ends[1] == "]")
+
+    return Range(f"in {ends[0]}{low}, {high}{ends[1]}", holds)
+
+
+def check_fields(value: Any, **ranges: Range) -> None:
+    """Raise an error that names the first field of a dataclass which is not of its declared type, or out of its range.
+
+    Call it in `__post_init__`: `check_fields(self, epochs=at_least(1), lr=above(0))`. Types come from the annotations.
+    An int is a whole number and no bool, a float is finite, a protocol is what has its methods. None is allowed where
+    the annotation says so. Protocols that are not `runtime_checkable` are left to the class itself.
+    """
+    kinds = _kinds(value.__class__)
+    for field in fields(value):
+        name, kind, given = field.name, kinds[field.name], getattr(value, field.name)
+        if not _accepts(kind, given):
+            error = ValueError if {kind, get_origin(kind), *get_args(kind)} & PLAIN else TypeError
+            raise error(f"{_expected(value, name)} to be {_words(kind)}{_example(field)}, got {shown(given)}.")
+        limit = ranges.get(name)
+        for number in given if isinstance(given, tuple) else (given,):
+            _check_number(value, name, number, limit, _optional(kind))
+        if limit is not None and isinstance(given, tuple) and not given:
+            raise ValueError(f"{_expected(value, name)} to hold at least one number, got ().")
+
+
+def expect(value: Any, name: str, wanted: str, holds: bool) -> None:
+    """Raise a ValueError unless a field is as wanted: for what depends on another field."""
+    if not holds:
+        raise ValueError(f"{_expected(value, name)} {wanted}, got {shown(getattr(value, name))}.")
+
+
+def shown(value: object) -> str:
+    """A setting in words: numbers and text as they are written, anything else by its kind, for it may hold records."""
+    if isinstance(value, type):
+        return f"the class {value.__name__} (make one: {value.__name__}(...))"
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return f"a whole number of {value.bit_length()} bits"
+    if _is_plain(value):
+        return repr(value) if len(repr(value)) <= LONGEST else f"{repr(value)[:LONGEST]}..."
+    if isinstance(value, tuple | list) and len(value) <= FEW and all(_is_plain(part) for part in value):
+        return f"{value!r:.{LONGEST * FEW}}"
+    kind = value if inspect.isfunction(value) else type(value)
+    if kind.__module__.partition(".")[0] == "torch":
+        return str(value) if kind.__name__ in ("dtype", "device") else f"torch's {kind.__name__}"
+    return f"{'an' if type(value).__name__[0] in 'aeiouAEIOU' else 'a'} {type(value).__name__}"
+
+
+@cache
+def _kinds(cls: type) -> dict[str, Any]:
+    """The annotations of a class, evaluated; Any where a user's class names what its module does not hold."""
+    kinds: dict[str, Any] = {field.name: Any for field in fields(cls)} if is_dataclass(cls) else {}
+    for base in reversed(cls.__mro__):
+        with suppress(NameError):
+            kinds |= get_type_hints(base)
+    return kinds
+
+
+def _accepts(kind: Any, value: Any) -> bool:
+    """Whether a value is of an annotated type."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(_accepts(part, value) for part in parts)
+    if origin is Literal:
+        return isinstance(value, str | int) and value in parts
+    if origin is tuple:
+        each = parts[:1] * len(value) if parts[-1] is ... and isinstance(value, tuple) else parts
+        return isinstance(value, tuple) and len(value) == len(each) and all(map(_accepts, each, value))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        named = isinstance(value, origin)
+        return named and all(_accepts(parts[0], key) and _accepts(parts[1], part) for key, part in value.items())
+    if kind in (int, float):
+        return _is_number(value, whole=kind is int)
+    if getattr(kind, "_is_protocol", False):
+        checkable = getattr(kind, "_is_runtime_protocol", False)
+        return not checkable or (isinstance(value, kind) and not isinstance(value, type))
+    if isinstance(kind, type) and issubclass(kind, tuple) and isinstance(value, kind):  # a named tuple
+        return all(_accepts(part, getattr(value, name)) for name, part in _kinds(kind).items())
+    return isinstance(value, kind if origin is None else origin)
+
+
+def _is_number(value: object, *, whole: bool) -> bool:
+    """Python's and numpy's numbers; fractions, tensors, text and truth values are none."""
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, Integral) or (not whole and isinstance(value, Real) and not isinstance(value, Rational))
+
+
+def _check_number(value: Any, name: str, number: Any, limit: Range | None, optional: str) -> None:
+    """Raise a ValueError for a number out of range, infinite or NaN, or too large for 64 bits."""
+    if not _is_number(number, whole=False):
+        return
+    if limit is not None and not limit.holds(number):
+        each = f"each of {name}" if isinstance(getattr(value, name), tuple) else name
+        raise ValueError(f"{_expected(value, each)} {limit.words}{optional}, got {shown(getattr(value, name))}.")
+    if isinstance(number, Integral) and abs(int(number)) > LARGEST:
+        raise ValueError(f"{_expected(value, name)} to be below 2**63{optional}, got {shown(int(number))}.")
+    if not math.isfinite(number) and not (limit is not None and limit.infinite and number == math.inf):
+        raise ValueError(f"{_expected(value, name)} to be finite{optional}, got {shown(getattr(value, name))}.")
+
+
+def _expected(value: object, name: str) -> str:
+    return f"{type(value).__name__}: expected {name}"
+
+
+def _optional(kind: Any) -> str:
+    return ", or None" if NoneType in get_args(kind) else ""
+
+
+def _words(kind: Any) -> str:
+    """An annotation as a sentence says it: `int | None` is "a whole number, or None"."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return " or ".join(_words(part) for part in parts if part is not NoneType).replace(" or of type", " or") + (
+            _optional(kind)
+        )
+    if origin is Literal:
+        return " or ".join(map(repr, parts))
+    if origin is tuple:
+        many = "" if parts[-1] is ... else f"{len(parts)} "
+        each = _words(parts[0]).removeprefix("a ").removesuffix("number")
+        return f"a tuple of {many}{each}numbers" if parts[0] in (int, float) else f"a tuple, each {_words(parts[0])}"
+    if kind is PathLike or origin is PathLike:
+        return "a path"
+    name = getattr(origin or kind, "__name__", kind)
+    return WORDS.get(kind, "lw.Records(x, y)" if name == "Records" else f"of type {name}")
+
+
+def _example(field: Field[Any]) -> str:
+    """A part that would do, where the default is one."""
+    default = field.default_factory() if field.default_factory is not MISSING else field.default
+    if default is MISSING or default is None or isinstance(default, int | float | str | tuple):
+        return ""
+    return f", such as {type(default).__name__}()" if type(default).__module__.startswith("lostwax") else ""
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, int):
+        return abs(value) <= LARGEST  # Python refuses to print very long ones
+    return value is None or isinstance(value, float | str)

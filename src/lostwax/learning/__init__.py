@@ -1,0 +1,1 @@
+"""What attacks that learn share: shadow tables, standardising, decoders, kernel regression, saving."""

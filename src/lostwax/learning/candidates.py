@@ -1,0 +1,61 @@
+"""Answering with one of the candidates that a game gives (S1 Algorithm 2)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lostwax.games import Guess, Hints, Informed, Knowledge, Records
+
+CURE = "Use threat=Informed(known, candidates=2)."
+
+
+def no_candidates(attack: object, knowledge: Knowledge) -> str | None:
+    """The objection of an attack that chooses among candidates to a threat that gives none."""
+    if isinstance(knowledge.threat, Informed) and knowledge.threat.candidates is not None:
+        return None
+    return (
+        f"{type(attack).__name__} cannot play this game: it chooses among candidates of which one is the secret, and "
+        f"this {type(knowledge.threat).__name__} adversary is given none. {CURE}"
+    )
+
+
+def candidates_in(hints: Hints | None) -> Records:
+    """(m, c, ...) what the game gave."""
+    if hints is None or hints.candidates is None:
+        raise ValueError(f"hints: expected candidates to choose among, got none. {CURE}")
+    return hints.candidates
+
+
+def side_by_side(candidates: Records) -> Records:
+    """(m, c, ...) -> (m c, ...), the candidates of a game together."""
+    features = None if candidates.features is None else candidates.features.flatten(0, 1)
+    return Records(candidates.x.flatten(0, 1), candidates.y.flatten(0, 1), features)
+
+
+def choose(hints: Hints | None, scores: Tensor) -> Guess:
+    """The candidate of the highest score (m, c), as sure as it leads the second; all of them, ranked.
+
+    Where the game tells the label, candidates of others come last. Among equal scores the likelier candidate comes
+    first (`Hints.chances`). An attack whose scores are log-likelihoods adds the log of the chances itself (`weighed`).
+    """
+    candidates, (m, c) = candidates_in(hints), scores.shape
+    scores = torch.where(scores.isnan(), -torch.inf, scores)  # a candidate whose model diverged
+    chances = torch.ones_like(scores) if hints is None or hints.chances is None else hints.chances.to(scores)
+    if hints is not None and hints.labels is not None:
+        of_another = (candidates.y != hints.labels.to(candidates.y)).view(m, c, -1).any(2)  # labels (m, 1, ...)
+        scores = torch.where(of_another.to(scores.device), -torch.inf, scores)
+        chances = torch.where(of_another.to(scores.device), 0.0, chances)
+    order = chances.argsort(dim=1, descending=True, stable=True)  # (m, c)
+    order = order.gather(1, scores.gather(1, order).argsort(dim=1, descending=True, stable=True))
+    best, second = scores.gather(1, order[:, :2]).unbind(1)  # (m,) twice
+    lead = torch.where(best == second, 0.0, best - second)  # equal infinities have no difference
+    ranked = side_by_side(candidates)[c * torch.arange(m, device=order.device).unsqueeze(1) + order]  # (m, c, ...)
+    return Guess(Records(ranked.x[:, :1], ranked.y[:, :1]), lead.unsqueeze(1), alternatives=ranked)
+
+
+def weighed(hints: Hints | None, likelihoods: Tensor) -> Tensor:
+    """(m, c) log-likelihoods of the candidates plus the log of their chances: what they are given the release."""
+    if hints is None or hints.chances is None:
+        return likelihoods
+    return likelihoods + hints.chances.to(likelihoods).log()

@@ -1,0 +1,98 @@
+"""A record as a row of numbers to be looked for: in which unknowns, and within what bounds."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lostwax.games import Records
+from lostwax.learning.decoders import Span
+
+
+class Coordinates(NamedTuple):
+    """z = origin + a directions, low <= a <= high: z a record's numbers (u,), a the r unknowns.
+
+    Numbers that are the same in all records the adversary has are taken for known: they have no unknown, or one that
+    moves nothing.
+    """
+
+    origin: Tensor  # (u,)
+    directions: Tensor  # (r, u), orthogonal
+    low: Tensor  # (r,)
+    high: Tensor  # (r,)
+
+    @classmethod
+    def of(cls, records: Records, *, constants: bool = False) -> Coordinates:
+        """One unknown a number of the record: its share of the range, or its deviations from the mean (see Span).
+
+        With `constants`, numbers that never vary have one too, so that unknown i is number i.
+        """
+        span, label = Span.of(records.x.double()), _label(records)
+        deviation = (label - label.mean(0)).square().mean(0).sqrt()  # (targets,)
+        origin = torch.cat([span.shift.flatten(), label.mean(0)])
+        unit = torch.cat([span.scale.flatten(), deviation])
+        pixels = torch.arange(len(unit), device=unit.device) < span.shift.numel() if span.bounded else unit < 0
+        varies = (unit > 0) | constants
+        low, high = torch.where(pixels, 0.0, -torch.inf), torch.where(pixels, 1.0, torch.inf)
+        return cls(origin, torch.diag(unit)[varies], low.to(unit)[varies], high.to(unit)[varies])
+
+    @classmethod
+    def principal(cls, records: Records, most: int | None = None) -> Coordinates:
+        """The records' principal components, at `most` so many, in their deviations, without bounds."""
+        z = flat(records)  # (n, u)
+        mean = z.mean(0)
+        deviation, basis = _components(z - mean)
+        kept = int((deviation > 1e-6 * deviation[0]).sum())
+        kept = kept if most is None else min(most, kept)
+        deviation, basis = deviation[:kept], basis[:kept]
+        anywhere = torch.full_like(deviation, torch.inf)
+        return cls(mean, deviation[:, None] * basis, -anywhere, anywhere)
+
+    def times(self, count: int) -> Coordinates:
+        """Of so many records, one after the other."""
+        origin, low, high = (part.repeat(count) for part in (self.origin, self.low, self.high))
+        return Coordinates(origin, torch.kron(torch.eye(count).to(origin), self.directions), low, high)
+
+    def __call__(self, a: Tensor) -> Tensor:
+        """(..., r) -> z (..., u)."""
+        return self.origin + a @ self.directions
+
+    def of_records(self, z: Tensor) -> Tensor:
+        """(..., u) -> a (..., r): the nearest that the coordinates can say, within the bounds."""
+        length = self.directions.square().sum(1)  # (r,)
+        a = (z - self.origin) @ self.directions.mT / torch.where(length > 0, length, 1.0)
+        return self.clamped(a)
+
+    def clamped(self, a: Tensor) -> Tensor:
+        """(..., r) within the bounds."""
+        return torch.minimum(torch.maximum(a, self.low), self.high)
+
+
+def _components(centred: Tensor) -> tuple[Tensor, Tensor]:
+    """Deviations (r,), the largest first, and their directions (r, u); by the covariance where rows (n, u) are many."""
+    n, u = centred.shape
+    if n <= u:
+        _, spread, basis = torch.linalg.svd(centred, full_matrices=False)
+        return spread / n**0.5, basis
+    variance, columns = torch.linalg.eigh(centred.mT @ centred / n)  # the largest last
+    return variance.flip(0).clamp_min(0).sqrt(), columns.mT.flip(0)
+
+
+def flat(records: Records) -> Tensor:
+    """z of each record, (n, u)."""
+    return torch.cat([records.x.double().flatten(1), _label(records)], 1)
+
+
+def as_records(z: Tensor, classes: Tensor, like: Records) -> Records:
+    """(n, u) and (n,) -> records in the shapes and dtypes of `like`; where labels are numbers, no class is used."""
+    x, y = torch.tensor_split(z, [like.x.shape[1:].numel()], dim=1)
+    labels = y.reshape(-1, *like.y.shape[1:]) if like.y.is_floating_point() else classes
+    return Records(x.reshape(-1, *like.x.shape[1:]).to(like.x.dtype), labels.to(like.y))
+
+
+def _label(records: Records) -> Tensor:
+    """Labels that are numbers, (n, targets); none where they are classes."""
+    y = records.y
+    return y.double().reshape(len(y), -1) if y.is_floating_point() else records.x.new_zeros(len(y), 0).double()

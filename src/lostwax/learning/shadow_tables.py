@@ -1,0 +1,217 @@
+"""What attacks that learn from shadow models have in common: the records these are trained on, and their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from lostwax.games import Cohort, Hints, Informed, Knowledge, Records, Release
+from lostwax.learning.augment import Augment
+from lostwax.learning.objections import not_informed, several_secrets
+from lostwax.progress import progress
+from lostwax.seeds import generator
+from lostwax.shadows import Game, Local, Store
+
+# The attack's training data: what is seen of each shadow model, beside the record it was trained on.
+
+
+PARTS = 20  # in so many parts, where the trainer's tiles allow, so that progress shows
+ROWS_AT_A_TIME = 4_096
+
+
+class ShadowTable(NamedTuple):
+    """s shadow models."""
+
+    seen: Tensor  # (s, features)
+    records: Records  # (s, ...) each model's secret
+    told: int = 0  # how many of the features, the last, are no part of the model but numbers of its secret
+
+    @property
+    def sought(self) -> Tensor:
+        """(...) which numbers of a record are not told, and are to be read off the model."""
+        shape = self.records.x.shape[1:]
+        if self.told == 0:
+            return torch.ones(shape, dtype=torch.bool, device=self.seen.device)
+        return self.seen[0, -self.told :].isnan().view(shape)
+
+    def to(self, device: torch.device | str) -> ShadowTable:
+        """The same models on another device."""
+        return self._replace(seen=self.seen.to(device), records=self.records.to(device))
+
+    def checked(self, attack: str = "RecoNN") -> ShadowTable:
+        """Itself, where there is a record for every model, and every model is made of finite numbers.
+
+        Errors are told under the name of the attack.
+        """
+        if len(self.seen) != len(self.records):
+            raise ValueError(
+                f"ShadowTable: expected one record a model, got {len(self.records)} for {len(self.seen)} models."
+            )
+        models = self.seen[:, : self.seen.shape[1] - self.told]
+        broken = sum(int((~part.isfinite().all(1)).sum()) for part in torch.split(models, ROWS_AT_A_TIME))
+        if broken:
+            raise ValueError(
+                f"{attack}: {broken} of {len(models)} shadow models hold NaN or infinite numbers: the victim's "
+                "training diverges. Lower its learning rate."
+            )
+        return self
+
+
+def seen_and_told(seen: Tensor, hints: Hints | None) -> Tensor:
+    """What is seen of each model (m, features), and beside it the numbers of its secret that are told; nan for others.
+
+    The decoder reads both: what is told narrows down what the weights can mean (S1 section II-C).
+    """
+    if hints is None or hints.parts is None:
+        return seen
+    return torch.cat([seen, hints.parts[:, 0].flatten(1).to(seen)], 1)  # k = 1
+
+
+def shadow_table(
+    knowledge: Knowledge,
+    targets: Records,
+    *,
+    seed: int,
+    purpose: str,
+    store: str | Path | None = None,
+    announce: bool = True,
+    attack: str = "RecoNN",
+) -> ShadowTable:
+    """One model for each target, by the victim's own trainer, read through the adversary's access.
+
+    The releases go as they come, chunk by chunk; what is seen of them stays. The seed is the adversary's own: private
+    randomness (an initialisation, a batch order) that the victims draw from `seed` is never drawn here. With a store,
+    models that were trained before are read from there, and it says on stderr what it has, if asked to. Errors are told
+    under the name of the attack.
+    """
+    own_seed = adversary_seed(seed, purpose)
+    seen: Tensor | None = None
+    parts: list[Records] = []
+    told = 0
+    chunks = _chunks(Game(knowledge.net, knowledge.trainer, knowledge.threat, targets, own_seed), store, announce)
+    with progress(f"{purpose} models", len(targets)) as advance:
+        for cohort, release in chunks:
+            models = knowledge.access(knowledge.net, release)  # (chunk, features)
+            part = seen_and_told(models, knowledge.threat.hints(cohort, targets, seed=own_seed))
+            told = part.shape[1] - models.shape[1]
+            if seen is None:
+                seen = part.new_empty(len(targets), part.shape[1])
+            seen[cohort.index] = part
+            parts.append(Records(cohort.own.x[:, 0], cohort.own.y[:, 0]))  # k = 1
+            advance(len(cohort))
+    if seen is None:
+        raise ValueError(f"{attack}: expected at least one shadow target, got none.")
+    records = Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+    return ShadowTable(seen, records, told).checked(attack)
+
+
+def _chunks(game: Game, store: str | Path | None, announce: bool) -> Iterator[tuple[Cohort, Release]]:
+    models = len(game.pool)
+    if store is not None:
+        return Store(store).simulate(game, models=models, engine=Local(), announce=announce)
+    engine = Local(max(1, models // PARTS))
+    return engine(game.trainer, game.net, game.threat, game.pool, models=models, seed=game.seed)
+
+
+def adversary_seed(seed: int, purpose: str) -> int:
+    """A seed for one purpose of the adversary's, never the game's own."""
+    return int(generator(seed, "adversary", purpose).integers(2**63))
+
+
+FEWEST = 4  # two shadow models to learn from, two to be tested on
+
+
+class Shadowed(Protocol):
+    """The settings of such an attack."""
+
+    @property
+    def shadows(self) -> int | None:
+        """How many models, None for one a record of the prior."""
+        ...
+
+    @property
+    def augment(self) -> Augment | None:
+        """Where the records beyond the prior's come from."""
+        ...
+
+    @property
+    def validation(self) -> float:
+        """The share of the prior's records that is kept from learning."""
+        ...
+
+    @property
+    def device(self) -> str | None:
+        """Where all is computed, None for where the prior lies."""
+        ...
+
+    @property
+    def store(self) -> str | Path | None:
+        """Where shadow models are kept."""
+        ...
+
+    def objection(self, knowledge: Knowledge) -> str | None:
+        """Why it cannot play this game."""
+        ...
+
+
+def shadow_objection(attack: Shadowed, knowledge: Knowledge) -> str | None:
+    """Why there cannot be shadow models for this game, or not so many."""
+    name, prior = type(attack).__name__, knowledge.prior
+    work = "it rebuilds the one record that an informed adversary does not know"
+    if (sentence := not_informed(name, work, knowledge) or several_secrets(name, knowledge)) is not None:
+        return sentence
+    refusal = f"{name} cannot play this game: "
+    if not prior.x.is_floating_point():
+        return refusal + f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
+    if len(prior) < FEWEST:
+        return refusal + f"it needs at least {FEWEST} records in the prior, and there are {len(prior)}."
+    if attack.shadows is None or attack.shadows <= len(prior):
+        return None
+    if attack.augment is None:
+        return refusal + (
+            f"{attack.shadows} shadow models need as many records, and the prior holds {len(prior)}. Ask for at most "
+            f"{len(prior)}, bring {attack.shadows - len(prior)} more, make them with augment=Shifts() or Affine(), "
+            "or, where training is random, train on each more than once with augment=Repeats()."
+        )
+    clause = attack.augment.objection(prior)
+    return None if clause is None else f"{refusal}{clause}."
+
+
+def accepted(attack: Shadowed, knowledge: Knowledge) -> Knowledge:
+    """If it can play this game: the adversary's data on its device, and no candidates, of no use to it."""
+    if (objection := attack.objection(knowledge)) is not None:
+        raise ValueError(objection)
+    if not isinstance(knowledge.threat, Informed):
+        return knowledge
+    device = attack.device or knowledge.prior.x.device
+    threat = replace(knowledge.threat, known=knowledge.threat.known.to(device), candidates=None)
+    return replace(knowledge, threat=threat, prior=knowledge.prior.to(device))
+
+
+def shadow_tables(attack: Shadowed, knowledge: Knowledge, seed: int) -> tuple[Knowledge, ShadowTable, ShadowTable]:
+    """The knowledge on the adversary's device, shadows to learn from, and others to be tested on."""
+    knowledge = accepted(attack, knowledge)
+    learn_from, test_on = targets(attack, knowledge.prior, seed)
+    name = type(attack).__name__
+    shadows = shadow_table(knowledge, learn_from, seed=seed, purpose="shadow", attack=name, store=attack.store)
+    unseen = shadow_table(
+        knowledge, test_on, seed=seed, purpose="validation", attack=name, store=attack.store, announce=False
+    )
+    return knowledge, shadows, unseen
+
+
+def targets(attack: Shadowed, prior: Records, seed: int) -> tuple[Records, Records]:
+    """Records to learn from, augmented where there are not enough, and others, as they are, to be tested on."""
+    order = torch.from_numpy(generator(seed, "adversary", "split").permutation(len(prior))).to(prior.x.device)
+    shadows = attack.shadows or len(prior)
+    records = min(shadows, len(prior))
+    held_out = min(max(2, round(attack.validation * records)), records - 2)
+    learn_from, count = prior[order[held_out:shadows]], shadows - held_out
+    if attack.augment is not None and count > len(learn_from):
+        learn_from = attack.augment(learn_from, count, seed=adversary_seed(seed, "augment"))
+    return learn_from, prior[order[:held_out]]

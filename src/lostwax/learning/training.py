@@ -1,0 +1,268 @@
+"""Teaching decoders to read records off models (S1 section IV-B, step 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from lostwax.fields import above, check_fields
+from lostwax.learning.decoders import Committee, Span
+from lostwax.learning.discriminator import PatchDiscriminator
+from lostwax.learning.shadow_tables import adversary_seed
+from lostwax.metrics import LPIPS
+from lostwax.progress import progress
+
+# What a decoder may be taught beyond small pixel errors: to look right (S1 section V-A c, for CIFAR-10).
+
+
+Criterion = Callable[[Tensor, Tensor], Tensor]  # answers (b, ...), the truth (b, ...) -> a number to be lowered
+
+
+@runtime_checkable
+class Term(Protocol):
+    """A further term of the decoder's loss."""
+
+    def objection(self, records: Tensor) -> str | None:
+        """Why it cannot judge such records (n, ...), as a sentence; None when it can."""
+        ...
+
+    def begin(self, like: Tensor) -> Criterion:
+        """The term of one training, for answers like these (n, ...); what it draws comes from torch's generator."""
+        ...
+
+
+@dataclass(frozen=True)
+class Perceptual:
+    """weight * mean LPIPS(answer, truth).
+
+    S1 adds it without naming a weight. For AlexNet's weights see `LPIPS`: `Perceptual(metric=LPIPS("file"))`.
+    """
+
+    weight: float = 1.0
+    metric: LPIPS = field(default_factory=LPIPS)
+
+    def __post_init__(self) -> None:
+        check_fields(self, weight=above(0))
+
+    def objection(self, records: Tensor) -> str | None:
+        """It needs images of one or three channels in a known range, and AlexNet's weights."""
+        try:
+            self.metric(records[:1], records[:1])  # only to hear what it says
+        except (FileNotFoundError, ValueError) as error:
+            return f"its loss has a perceptual term, and {error}"
+        if not Span.of(records).bounded:
+            return (
+                "its loss has a perceptual term, which needs pixels in [0, 1] or [-1, 1], but the prior's reach "
+                "further. Rescale all records."
+            )
+        return None
+
+    def begin(self, like: Tensor) -> Criterion:
+        """Answers of a bounded span are images in [0, 1], as LPIPS asks."""
+        return lambda answers, truth: self.weight * self.metric(answers, truth).mean()
+
+
+@dataclass(frozen=True)
+class Adversarial:
+    """weight * mean (D(answer) - 1)^2, where the discriminator D learns to tell records from answers.
+
+    D lowers  mean (D(truth) - 1)^2 / 2 + mean D(answer)^2 / 2  (least squares, Mao et al. 2017): a step of its own
+    before each of the decoder's. S1 names its learning rate, but no weight and no optimiser: a hundredth of the
+    pixels' weight, and Adam with a momentum of 0.5, are PatchGAN's (Isola et al. 2017).
+    """
+
+    weight: float = 0.01
+    lr: float = 1e-5
+    discriminator: PatchDiscriminator = field(default_factory=PatchDiscriminator)
+
+    def __post_init__(self) -> None:
+        check_fields(self, weight=above(0), lr=above(0))
+
+    def objection(self, records: Tensor) -> str | None:
+        """It needs images."""
+        try:
+            with torch.device("meta"):
+                self.discriminator.build(tuple(records.shape[1:]))
+        except ValueError as error:
+            return f"its loss has an adversarial term, and {error}"
+        return None
+
+    def begin(self, like: Tensor) -> Criterion:
+        """A new discriminator, which learns with every batch it judges."""
+        discriminator = self.discriminator.build(tuple(like.shape[1:])).to(like)
+        optimiser = torch.optim.Adam(discriminator.parameters(), lr=self.lr, betas=(0.5, 0.999), fused=like.is_cuda)
+
+        def criterion(answers: Tensor, truth: Tensor) -> Tensor:
+            discriminator.requires_grad_(True)
+            real, fake = discriminator(truth), discriminator(answers.detach())  # (b, 1, rows, columns)
+            loss = ((real - 1).square().mean() + fake.square().mean()) / 2
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            discriminator.requires_grad_(False)  # from here on it is the decoder that learns
+            taken_for_real: Tensor = discriminator(answers)
+            return self.weight * (taken_for_real - 1).square().mean()
+
+        return criterion
+
+
+ROWS = 1024  # models read at a time
+
+
+class DecoderTraining(Protocol):
+    """The settings of an attack that trains decoders."""
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the shadow models."""
+        ...
+
+    @property
+    def patience(self) -> int | None:
+        """Epochs without progress, after which it stops."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Models per step."""
+        ...
+
+    @property
+    def lr(self) -> float:
+        """The largest rate of the one-cycle schedule."""
+        ...
+
+    @property
+    def weight_decay(self) -> float:
+        """Of AdamW."""
+        ...
+
+    @property
+    def mae(self) -> float:
+        """Weight of the absolute error."""
+        ...
+
+    @property
+    def mse(self) -> float:
+        """Weight of the squared error."""
+        ...
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Further terms of the loss."""
+        ...
+
+
+class Examples(NamedTuple):
+    """Standardised models, and what is to be read off them."""
+
+    features: Tensor  # (s, features)
+    answers: Tensor  # (s, ...) records in the decoder's coordinates
+    y: Tensor  # (s,) or (s, targets)
+    sought: Tensor  # (...) which numbers of an answer count: the others are told, and need not be read off
+
+
+def train(committee: Committee, shadows: Examples, unseen: Examples, settings: DecoderTraining, *, seed: int) -> Tensor:
+    """Fit every member to the shadows: the errors of their mean on unseen ones, (validation,).
+
+    Members learn one after another, from the same shadows and draws of their own (batches, noise, discriminators).
+    """
+    with progress("decoder epochs", settings.epochs * len(committee.members)) as advance:
+        for number, member in enumerate(committee.members):
+            with torch_seed(adversary_seed(seed, f"decoder {number}"), shadows.features.device):
+                _train_member(member, shadows, unseen, settings, advance)
+    return errors(committee, unseen)
+
+
+def _train_member(
+    decoder: nn.Module, shadows: Examples, unseen: Examples, settings: DecoderTraining, advance: Callable[[int], None]
+) -> None:
+    """Fit one decoder, and keep the weights that read unseen models best, be it those it came with (see RecoNN.tune).
+
+    AdamW on a one-cycle schedule in place of S1's RMSProp, which overfits. Best is by pixel error whatever the loss:
+    a discriminator that learns is no fixed measure, and by pixels the attack will be judged.
+    """
+    features, truth = shadows.features, shadows.answers
+    batches = -(-len(features) // settings.batch_size)  # an epoch, rounded up
+    optimiser = torch.optim.AdamW(
+        decoder.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=features.is_cuda
+    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, settings.lr, total_steps=settings.epochs * batches)
+    criteria = [term.begin(truth) for term in settings.terms]
+    best, best_epoch, kept = float(errors(decoder, unseen).mean()), 0, deepcopy(decoder.state_dict())
+    for epoch in range(settings.epochs):
+        decoder.train()
+        order = torch.randperm(len(features), device=features.device)
+        for rows in torch.tensor_split(order, batches):  # of even size: a last one of a few records would undo much
+            wanted = truth[rows]  # (b, ...)
+            answers = torch.where(shadows.sought, decoder(features[rows]), wanted)  # told numbers in their place
+            wrong = answers - wanted
+            loss = settings.mae * wrong.abs().mean() + settings.mse * wrong.square().mean()
+            for criterion in criteria:
+                loss = loss + criterion(answers, wanted)
+            optimiser.zero_grad()
+            torch.autograd.backward(loss)
+            optimiser.step()
+            schedule.step()
+        decoder.eval()
+        error = float(errors(decoder, unseen).mean())  # the one wait for the device in an epoch
+        if error < best:
+            best, best_epoch, kept = error, epoch, deepcopy(decoder.state_dict())
+        advance(1)
+        if settings.patience is not None and epoch - best_epoch >= settings.patience:
+            advance(settings.epochs - 1 - epoch)  # those it does without
+            break
+    decoder.load_state_dict(kept)
+
+
+@torch.no_grad()
+def answer(decoder: nn.Module, features: Tensor) -> Tensor:
+    """(m, ...) the decoder's answers, some models at a time."""
+    return torch.cat([decoder(rows) for rows in torch.split(features, ROWS)])
+
+
+def errors(decoder: nn.Module, examples: Examples) -> Tensor:
+    """(m,) mean squared errors of the answers."""
+    wrong = torch.where(examples.sought, answer(decoder, examples.features) - examples.answers, 0.0)
+    return wrong.square().flatten(1).mean(1)
+
+
+@contextmanager
+def torch_seed(seed: int, device: torch.device) -> Iterator[None]:
+    """Torch's own draws (weights, batches, noise) from this seed, and the user's generator left as it was."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
+class ErrorLine(NamedTuple):
+    """log of the predicted error = level + slope * log |features|, a line through held-out shadow models.
+
+    A model far from the other shadows holds an unusual record, and unusual records are rebuilt worse.
+    """
+
+    level: float
+    slope: float
+
+    @classmethod
+    def fit(cls, features: Tensor, errors: Tensor) -> ErrorLine:
+        """Least squares over held-out models (v, features) and their errors (v,)."""
+        size, error = _log_size(features), errors.double().clamp_min(1e-30).log()
+        from_mean = size - size.mean()
+        spread = float(from_mean.square().sum())
+        slope = float((from_mean * error).sum()) / spread if spread > 1e-12 else 0.0
+        return cls(float(error.mean()) - slope * float(size.mean()), slope)
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """(m,) predicted mean squared errors, in the decoder's coordinates."""
+        return (self.level + self.slope * _log_size(features)).exp()
+
+
+def _log_size(features: Tensor) -> Tensor:
+    return features.double().square().sum(1).clamp_min(1e-60).log() / 2

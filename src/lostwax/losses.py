@@ -1,0 +1,183 @@
+"""Losses as values: trainers descend them, the closed form solves their residual for the record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from lostwax.fields import above, check_fields
+
+__all__ = ["BinaryCrossEntropy", "CrossEntropy", "SquaredError", "SquaredHinge", "Tweedie"]
+
+
+# Class numbers as indicator columns.
+
+
+def indicators(y: Tensor, outputs: Tensor) -> Tensor:
+    """One column an output: 1 in the column of the record's class, else 0; with a single output, y itself.
+
+    Written as a comparison, not a scatter, so that it maps over any leading axes and under vmap.
+    """
+    if outputs.shape[-1] == 1:
+        return y.unsqueeze(-1).to(outputs.dtype)  # (..., n, 1)
+    classes = torch.arange(outputs.shape[-1], device=y.device).unsqueeze(-1)  # (c, 1)
+    mine = (classes == y.unsqueeze(-2)).to(outputs.dtype)  # (..., c, n) records last in memory, as stacked outputs lie
+    return mine.mT  # (..., n, c)
+
+
+# Softmax cross-entropy over class numbers.
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """log sum_c exp(out_c) - out_y, labels as class numbers."""
+
+    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The loss of each record."""
+        return outputs.logsumexp(-1) - (outputs * indicators(y, outputs)).sum(-1)  # (..., n)
+
+    def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """softmax(out) - onehot(y)."""
+        p = outputs.mT.softmax(-2).mT  # (..., n, c); over the last axis but one: stacked trainers keep records last
+        return p - indicators(y, outputs)
+
+    def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
+        """p - onehot(y) is negative in the true class alone."""
+        return residual.argmin(-1)
+
+
+# Logistic loss of one output, or of one output a class (one-vs-rest).
+
+
+@dataclass(frozen=True)
+class BinaryCrossEntropy:
+    """a t log(1 + exp(-out)) + (1 - t) log(1 + exp(out)), with t in {0, 1} and a the `positive_weight`.
+
+    With one output, t is the label; with c outputs, t is 1 in the column of the record's class: c separate
+    "this class or not" problems.
+    """
+
+    positive_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_fields(self, positive_weight=above(0))
+
+    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The loss of each record."""
+        t = indicators(y, outputs)
+        return (self.positive_weight * t * softplus(-outputs) + (1 - t) * softplus(outputs)).sum(-1)  # (..., n)
+
+    def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """(1 - t) p - a t (1 - p), which is p - t for a = 1."""
+        t = indicators(y, outputs)
+        return (1 - t) * outputs.sigmoid() - self.positive_weight * t * (-outputs).sigmoid()  # (..., n, c)
+
+    def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
+        """The residual is negative where t = 1."""
+        if outputs.shape[-1] == 1:
+            return (residual[..., 0] < 0).long()
+        return residual.argmin(-1)
+
+
+# Half the squared distance to the target.
+
+
+@dataclass(frozen=True)
+class SquaredError:
+    """|out - y|^2 / 2, summed over outputs (torch's MSELoss is twice its mean over records and outputs)."""
+
+    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The loss of each record."""
+        return self.residual(outputs, y).square().sum(-1) / 2  # (..., n)
+
+    def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """out - y."""
+        return outputs - _columns(y, outputs)  # (..., n, c)
+
+    def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
+        """y = out - residual."""
+        y = outputs - residual
+        return y[..., 0] if outputs.shape[-1] == 1 else y
+
+
+def _columns(y: Tensor, outputs: Tensor) -> Tensor:
+    """Targets with the outputs' last axis: (..., n) becomes (..., n, 1)."""
+    return (y.unsqueeze(-1) if y.ndim < outputs.ndim else y).to(outputs.dtype)
+
+
+# The loss of a linear support vector classifier.
+
+
+@dataclass(frozen=True)
+class SquaredHinge:
+    """max(0, 1 - s out)^2 with s = +1 for the record's class and -1 for the others, summed over outputs."""
+
+    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The loss of each record."""
+        return self._slack(outputs, y).square().sum(-1)  # (..., n)
+
+    def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """-2 s max(0, 1 - s out): zero for a record beyond the margin, which leaves no trace."""
+        return -2 * self._sign(outputs, y) * self._slack(outputs, y)  # (..., n, c)
+
+    def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
+        """The label whose residual comes nearest: a record may be beyond its own margin and inside another's."""
+        if outputs.shape[-1] == 1:
+            return (residual[..., 0] < 0).long()
+        labels = torch.arange(outputs.shape[-1], device=outputs.device)
+        each = torch.stack([self.residual(outputs, label.expand(outputs.shape[:-1])) for label in labels], -1)
+        return (each - residual.unsqueeze(-1)).square().sum(-2).argmin(-1)
+
+    def _sign(self, outputs: Tensor, y: Tensor) -> Tensor:
+        return 2 * indicators(y, outputs) - 1
+
+    def _slack(self, outputs: Tensor, y: Tensor) -> Tensor:
+        return (1 - self._sign(outputs, y) * outputs).clamp_min(0)
+
+
+# Half the deviance of the Tweedie family: Poisson, Gamma, inverse Gaussian and what lies between.
+
+
+@dataclass(frozen=True)
+class Tweedie:
+    """Half the Tweedie deviance with variance mu^power, up to terms of y alone.
+
+    The log link is canonical only for power 1 (Poisson): in general the derivative with respect to the linear
+    predictor is (mu - y) mu'(out) / mu^power (S1 Theorem 1 covers the canonical case).
+    """
+
+    power: float
+    link: Literal["log", "identity"] = "log"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The loss of each record: the integral of (mu - y) / mu^power over mu."""
+        mu, p = self._mean(outputs), self.power
+        y = y.unsqueeze(-1)
+        if p == 1:
+            return (mu - y * mu.log()).sum(-1)
+        if p == 2:
+            return (mu.log() + y / mu).sum(-1)
+        return (mu ** (2 - p) / (2 - p) - y * mu ** (1 - p) / (1 - p)).sum(-1)
+
+    def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """(mu - y) h(mu), with h = mu^(1 - power) under the log link and mu^(-power) under the identity."""
+        mu = self._mean(outputs)
+        return (mu - y.unsqueeze(-1)) * self._slope(mu)  # (..., n, 1)
+
+    def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
+        """y = mu - residual / h(mu)."""
+        mu = self._mean(outputs)
+        return (mu - residual / self._slope(mu))[..., 0]
+
+    def _mean(self, outputs: Tensor) -> Tensor:
+        return outputs.exp() if self.link == "log" else outputs
+
+    def _slope(self, mu: Tensor) -> Tensor:
+        return mu ** ((1 if self.link == "log" else 0) - self.power)

@@ -1,0 +1,117 @@
+"""Error in units of each feature's own spread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lostwax.fields import above, at_least, check_fields
+
+# Mean squared error.
+
+
+@dataclass(frozen=True)
+class MSE:
+    """Mean over a record's numbers of the squared difference: for images, per pixel (S1 section V-B)."""
+
+    better: Literal["lower", "higher"] = "lower"
+    name: str = "mean squared error"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
+        """(games, ...) twice -> (games,)."""
+        return (guess - truth).square().flatten(1).mean(1)
+
+
+# Mean absolute error.
+
+
+@dataclass(frozen=True)
+class MAE:
+    """Mean over a record's numbers of the absolute difference."""
+
+    better: Literal["lower", "higher"] = "lower"
+    name: str = "mean absolute error"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
+        """(games, ...) twice -> (games,)."""
+        return (guess - truth).abs().flatten(1).mean(1)
+
+
+# Peak signal-to-noise ratio.
+
+
+@dataclass(frozen=True)
+class PSNR:
+    """The mean squared error in decibels below the square of the range of a pixel; infinite for a perfect guess."""
+
+    peak: float = 1.0  # the range of a pixel: 1 for images in [0, 1]
+    better: Literal["lower", "higher"] = "higher"
+    name: str = "peak signal-to-noise ratio (dB)"
+
+    def __post_init__(self) -> None:
+        check_fields(self, peak=above(0))
+
+    def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
+        """(games, ...) twice -> (games,)."""
+        squared_error = (guess - truth).square().flatten(1).mean(1)
+        return -10 * (squared_error / self.peak**2).log10()  # 10 log10(peak^2 / MSE)
+
+
+# The share of numbers that are nearly right.
+
+
+@dataclass(frozen=True)
+class NearPixels:
+    """The share of a record's numbers within `tolerance` of the truth (S3 appendix I).
+
+    A guess counts as a success where the share is at least rho. How often a blind guess succeeds is
+    `bounds.log_kappa_pixels(d, tolerance, rho)`, for pixels of which nothing is known.
+    """
+
+    tolerance: float = 32 / 255
+    better: Literal["lower", "higher"] = "higher"
+    name: str = "share of pixels nearly right"
+
+    def __post_init__(self) -> None:
+        check_fields(self, tolerance=above(0))
+
+    def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
+        """(games, ...) twice -> (games,)."""
+        return ((guess - truth).abs() < self.tolerance).flatten(1).double().mean(1)
+
+
+@dataclass(frozen=True, eq=False)
+class SpreadRMSE:
+    """Root mean square over features of (guess - truth) / standard deviation of the feature.
+
+    Constant features have no spread: they are left out, and must be right to `exact` (relative to their size) or
+    the error is infinite.
+    """
+
+    deviation: Tensor  # (d,)
+    exact: float = 1e-6
+    better: Literal["lower", "higher"] = "lower"
+    name: str = "RMSE in feature standard deviations"
+
+    def __post_init__(self) -> None:
+        check_fields(self, exact=at_least(0, infinite=True))
+
+    def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
+        """(games, d) twice -> (games,)."""
+        guess, truth = guess.flatten(1), truth.flatten(1)
+        varies = self.deviation > 0
+        error = ((guess - truth)[:, varies] / self.deviation[varies]).square().mean(1).sqrt()
+        if not varies.any():
+            error = torch.zeros(len(guess), dtype=guess.dtype)
+        constant = truth[:, ~varies]
+        right = (guess[:, ~varies] - constant).abs() <= self.exact * constant.abs().clamp_min(1)  # NaN is not
+        return torch.where(right.all(1), error, torch.inf)

@@ -1,0 +1,201 @@
+"""Learned perceptual image patch similarity."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from os import PathLike
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import conv2d, interpolate, max_pool2d
+
+from lostwax.fields import above, at_least, check_fields, expect
+from lostwax.files import read_tensors
+
+# What a metric of images is given.
+
+
+def as_images(source: str, guess: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    """Both as (games, channels, height, width); (games, height, width) counts as grey."""
+    if guess.shape != truth.shape:
+        raise ValueError(
+            f"{source}: expected one guess of the truth's shape a game, "
+            f"got {tuple(guess.shape)} for a truth of {tuple(truth.shape)}."
+        )
+    if truth.ndim == 3:
+        return guess.unsqueeze(1), truth.unsqueeze(1)
+    if truth.ndim != 4 or truth.shape[1] not in (1, 3):
+        raise ValueError(
+            f"{source} compares images: expected shape (games, 1 or 3, height, width) or (games, height, width), "
+            f"got {tuple(truth.shape)}. Reshape flattened images first, and judge tables by MSE or SpreadRMSE."
+        )
+    return guess, truth
+
+
+# Structural similarity.
+
+
+@dataclass(frozen=True)
+class SSIM:
+    """Agreement of local brightness, contrast and structure, 1 for a perfect guess (Wang et al. 2004, Eq. 13).
+
+    Local means, variances and covariance are weighted by a Gaussian window; the mean is over all positions where
+    the whole window lies in the image, and over channels (scikit-image's `gaussian_weights=True,
+    use_sample_covariance=False`). In an image smaller than the window, the window is cut to the largest odd size
+    that fits: 7 in an image of 8 x 8. Images are in [0, peak]. Sums are in float64: the variances are
+    differences of nearly equal numbers.
+    """
+
+    window: int = 11
+    sigma: float = 1.5
+    peak: float = 1.0
+    better: Literal["lower", "higher"] = "higher"
+    name: str = "structural similarity"
+
+    def __post_init__(self) -> None:
+        check_fields(self, window=at_least(1), sigma=above(0), peak=above(0))
+        expect(self, "window", "to be odd", self.window % 2 == 1)
+
+    def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
+        """(games, channels, height, width) twice -> (games,)."""
+        x, y = (images.double() for images in as_images("SSIM", guess, truth))
+        weights = self._weights(min(x.shape[-2:])).to(x)
+
+        def local(image: Tensor) -> Tensor:
+            """Weighted mean in every window, (games, channels, rows, columns)."""
+            flat = image.flatten(0, 1).unsqueeze(1)  # each channel by itself
+            mean = conv2d(conv2d(flat, weights.reshape(1, 1, -1, 1)), weights.reshape(1, 1, 1, -1))
+            return mean.reshape(*image.shape[:2], *mean.shape[-2:])
+
+        mean_x, mean_y = local(x), local(y)
+        variances = local(x * x) - mean_x**2 + local(y * y) - mean_y**2
+        covariance = local(x * y) - mean_x * mean_y
+        c1, c2 = (0.01 * self.peak) ** 2, (0.03 * self.peak) ** 2
+        similarity = ((2 * mean_x * mean_y + c1) * (2 * covariance + c2)) / (
+            (mean_x**2 + mean_y**2 + c1) * (variances + c2)
+        )
+        return similarity.flatten(1).mean(1).to(guess.dtype)
+
+    def _weights(self, side: int) -> Tensor:
+        """The Gaussian along one axis, adding up to 1, no wider than the image."""
+        window = min(self.window, side - (side + 1) % 2)  # the largest odd number <= side
+        offset = torch.arange(window, dtype=torch.float64) - window // 2
+        weights = (-(offset**2) / (2 * self.sigma**2)).exp()
+        return weights / weights.sum()
+
+
+ARCHIVE = "lpips_alex.safetensors"
+SMALLEST = 32  # pixels: below this AlexNet's second pooling has nothing left to pool
+GAMES_AT_A_TIME = 256
+# (number in torchvision's AlexNet, stride, padding, pooled first?) of each convolution
+LAYERS = ((0, 4, 2, False), (3, 1, 2, True), (6, 1, 1, True), (8, 1, 1, False), (10, 1, 1, False))
+CHANNELS = (3, 64, 192, 384, 256, 256)
+KERNELS = (11, 5, 3, 3, 3)
+SHIFT, SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)  # ImageNet's mean and deviation for inputs in [-1, 1]
+
+
+@dataclass(frozen=True)
+class LPIPS:
+    """Distance of two images in AlexNet's features, weighted as people judge (Zhang et al. 2018, Eq. 1; v0.1).
+
+    Images are in [0, 1]. Grey ones are repeated to three channels; those with a side under 32 pixels are enlarged
+    bilinearly until it has 32, so values are comparable only among images of one size. The weights are read once from
+    `weights`, or else from lpips_alex.safetensors in LOSTWAX_DATA; nothing is ever downloaded. Differentiable in
+    both images, so it serves as a loss too (S1 section V-A).
+    """
+
+    weights: str | PathLike[str] | None = None
+    better: Literal["lower", "higher"] = "lower"
+    name: str = "LPIPS (AlexNet)"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
+        """(games, channels, height, width) twice -> (games,)."""
+        parameters = _read(_find(self.weights), str(truth.device))
+        parts = zip(
+            *(torch.split(images, GAMES_AT_A_TIME) for images in as_images("LPIPS", guess, truth)),
+            strict=True,
+        )
+        return torch.cat([_distance(parameters, one, other) for one, other in parts]).to(guess.dtype)
+
+
+def _distance(parameters: Mapping[str, Tensor], guess: Tensor, truth: Tensor) -> Tensor:
+    distance = torch.zeros(len(truth), device=truth.device)
+    features = zip(_features(parameters, guess), _features(parameters, truth), strict=True)
+    for layer, (one, other) in enumerate(features):
+        difference = (_unit(one) - _unit(other)).square()  # (games, channels, rows, columns)
+        importance = parameters[f"lin{layer}.weight"]  # (channels,)
+        distance = distance + torch.einsum("gchw,c->ghw", difference, importance).mean((1, 2))
+    return distance
+
+
+def _features(parameters: Mapping[str, Tensor], images: Tensor) -> Iterator[Tensor]:
+    """What AlexNet makes of the images, after each of its five rectified convolutions."""
+    signal = 2 * images.float() - 1  # [0, 1] -> [-1, 1]
+    if (side := min(signal.shape[-2:])) < SMALLEST:
+        size = [math.ceil(length * SMALLEST / side) for length in signal.shape[-2:]]
+        signal = interpolate(signal, size=size, mode="bilinear", align_corners=False)
+    signal = signal.expand(-1, 3, -1, -1)  # grey -> three channels alike
+    shift, scale = (signal.new_tensor(numbers).reshape(3, 1, 1) for numbers in (SHIFT, SCALE))
+    signal = (signal - shift) / scale
+    for number, stride, padding, pooled in LAYERS:
+        if pooled:
+            signal = max_pool2d(signal, kernel_size=3, stride=2)
+        weight, bias = parameters[f"features.{number}.weight"], parameters[f"features.{number}.bias"]
+        signal = conv2d(signal, weight, bias, stride=stride, padding=padding).relu()
+        yield signal
+
+
+def _unit(features: Tensor) -> Tensor:
+    """Each position's channels, scaled to length 1 (and left at 0 where all are 0, with a gradient of 0)."""
+    length: Tensor = torch.linalg.vector_norm(features, dim=1, keepdim=True)
+    return features / (length + 1e-10)
+
+
+def _find(weights: str | PathLike[str] | None) -> Path:
+    place = os.environ.get("LOSTWAX_DATA")
+    if weights is None and not place:
+        raise FileNotFoundError(
+            f"LPIPS knows no place to look in for its weights: set the environment variable LOSTWAX_DATA to the "
+            f"directory that holds {ARCHIVE}, or pass weights=, the path of such a file. Nothing is downloaded."
+        )
+    path = Path(place or "") / ARCHIVE if weights is None else Path(weights)
+    path = path.expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"LPIPS looked for its weights in {path}, and there is no such file: set the environment variable "
+            f"LOSTWAX_DATA to the directory that holds {ARCHIVE}, or pass weights=, the path of such a file."
+        )
+    return path
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, device: str) -> Mapping[str, Tensor]:
+    found = read_tensors("LPIPS", path, device)
+    for name, shape in _shapes().items():
+        if name not in found or tuple(found[name].shape) != shape:
+            got = f"shape {tuple(found[name].shape)}" if name in found else "nothing of that name"
+            raise ValueError(
+                f"LPIPS: expected {path} to hold AlexNet v0.1 with {name} of shape {shape}, got {got}. "
+                "Names are torchvision's (features.0.weight, ...), with the heads lin0.weight to lin4.weight."
+            )
+    return {name: found[name].float() for name in _shapes()}
+
+
+def _shapes() -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    numbers = [number for number, *_ in LAYERS]
+    for layer, (before, after) in enumerate(pairwise(CHANNELS)):
+        shapes[f"features.{numbers[layer]}.weight"] = (after, before, KERNELS[layer], KERNELS[layer])
+        shapes[f"features.{numbers[layer]}.bias"] = (after,)
+        shapes[f"lin{layer}.weight"] = (after,)
+    return shapes

@@ -1,0 +1,218 @@
+"""Rows and columns: arrays, a pandas frame, a CSV or Parquet file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lostwax.games import Records
+from lostwax.records.pictures import check_choice, listing, optional
+
+# A user's array, tensor or list as a plain numpy array. No message quotes a value: rows and columns are named.
+
+
+def plain_array(source: str, name: str, values: Any) -> NDArray[Any]:
+    """What was passed as a dense array in the CPU's memory; messages begin with `source` and call it by its name."""
+    if hasattr(values, "toarray"):
+        raise TypeError(f"{source}: {name} is a sparse matrix; all its numbers are needed: pass {name}.toarray().")
+    if isinstance(values, Tensor):
+        return _from_tensor(source, name, values)
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise ValueError(
+            f"{source}: {name} has {int(np.ma.getmaskarray(values).sum())} masked values. Fill them or drop their rows."
+        )
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError, OverflowError, RuntimeError):
+        raise ValueError(
+            f"{source}: {name} cannot be read as an array: are its rows of different lengths? Pass one number "
+            "or label per cell."
+        ) from None
+
+
+def numbers(source: str, name: str, values: Any) -> NDArray[np.float64]:
+    """The same in float64, writable and by rows."""
+    array = plain_array(source, name, values)
+    if array.dtype.kind == "c":
+        raise TypeError(f"{source}: {name} holds complex numbers; expected real ones.")
+    if array.dtype.kind in "mMV":
+        raise TypeError(f"{source}: expected numbers in {name}, got {array.dtype}. Encode it first.")
+    try:
+        return np.require(array, dtype=np.float64, requirements=["C", "W"])  # torch wants to be able to write
+    except (TypeError, ValueError, OverflowError):
+        if array.ndim == 0:
+            raise TypeError(
+                f"{source}: expected {name} to be an array of numbers, got {type(values).__name__}."
+            ) from None
+        place, kind = _first_that_is_no_number(array)
+        raise TypeError(
+            f"{source}: expected numbers in {name}, got {array.dtype}: the value at {place} is {kind}. Encode it first."
+        ) from None
+
+
+def position(index: tuple[int, ...]) -> str:
+    """Where a cell is: "row 3, column 1"; of images all further indices."""
+    row, *rest = index
+    if not rest:
+        return f"row {row}"
+    return f"row {row}, column {rest[0] if len(rest) == 1 else tuple(rest)}"
+
+
+def _from_tensor(source: str, name: str, values: Tensor) -> NDArray[Any]:
+    if values.is_nested or values.layout is not torch.strided:
+        raise TypeError(
+            f"{source}: {name} is a sparse or nested tensor; all its numbers are needed: pass {name}.to_dense()."
+        )
+    if values.is_meta:
+        raise ValueError(f"{source}: {name} lies on the meta device and holds no numbers. Pass the tensor itself.")
+    if values.is_quantized:
+        raise TypeError(f"{source}: {name} is a quantised tensor; pass {name}.dequantize().")
+    plain = values.detach().cpu().resolve_conj().resolve_neg()
+    if plain.is_floating_point() and plain.dtype not in (torch.float16, torch.float32, torch.float64):
+        plain = plain.float()  # numpy has no bfloat16 and no float8
+    array: NDArray[Any] = plain.numpy()
+    return array
+
+
+def _first_that_is_no_number(array: NDArray[Any]) -> tuple[str, str]:
+    """Where it is, and what kind of thing."""
+    for index, cell in np.ndenumerate(array):
+        try:
+            float(cell)
+        except OverflowError:
+            return position(index), "a whole number too large for a float"
+        except (TypeError, ValueError):
+            return position(index), f"of type {type(cell).__name__}"
+    return "some place", "no number"
+
+
+SOURCE = "records.table"
+
+
+def table(data: Any, target: Any = None, *, classes: bool | None = None) -> Records:
+    """Numeric features as float64 (n, d), and a label.
+
+    `data` is a pair (X, y), a pandas frame, or the path of a CSV or Parquet file; in the last two the column
+    named `target` is the label. Labels of text or whole numbers become class numbers 0..c-1 in sorted order
+    (as scikit-learn's `classes_`) and floats stay float64; `classes` True or False overrules this (False for
+    counts).
+    """
+    if isinstance(data, tuple) and len(data) == 2:
+        if target is not None:
+            raise ValueError(f"{SOURCE}: target names a column, but (X, y) brings its label: leave target out.")
+        (features, labels), what = data, "y"
+    else:
+        frame = _read(Path(data)) if isinstance(data, str | PathLike) else data
+        if not _is_frame(frame):
+            raise TypeError(
+                f"{SOURCE}: data must be a pair (X, y), a pandas frame or the path of a CSV or Parquet file, "
+                f"got {type(data).__name__}."
+            )
+        columns = list(frame.columns)
+        if not isinstance(target, Hashable):
+            raise TypeError(f"{SOURCE}: target names a column, got {type(target).__name__}.")
+        if target not in columns and columns and all(_reads_as_number(name) for name in columns):
+            raise ValueError(
+                f"{SOURCE}: the {len(columns)} columns are named by numbers, as where the first line of a file is a "
+                "record: give it a line of names, and name the label's as target."
+            )
+        check_choice(f"{SOURCE}: target", target, columns)
+        if columns.count(target) > 1:
+            raise ValueError(f"{SOURCE}: target must name one column, got {columns.count(target)} named {target!r}.")
+        features, labels, what = frame.drop(columns=target), frame[target], f"target {target!r}"
+    x, y = _features(features), _labels(labels, what, classes)
+    if len(x) != len(y):
+        raise ValueError(f"{SOURCE}: y must have one label a row of X: expected {len(x)}, got {len(y)}.")
+    return Records(x=torch.from_numpy(x), y=torch.from_numpy(y))
+
+
+def _read(path: Path) -> Any:
+    if not path.is_file():
+        raise FileNotFoundError(f"{SOURCE}: {path} is not a file.")
+    pandas = optional("pandas", SOURCE, "tables")
+    try:
+        if path.suffix == ".parquet":
+            optional("pyarrow", SOURCE, "tables")
+            return pandas.read_parquet(path)
+        if ".csv" in path.suffixes:
+            return pandas.read_csv(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{SOURCE}: {path} cannot be read as a table ({error}).") from error
+    raise ValueError(f"{SOURCE}: expected a .csv or .parquet file, got {path}: read it with pandas and pass the frame.")
+
+
+def _reads_as_number(name: Any) -> bool:
+    try:
+        float(str(name))
+    except ValueError:
+        return False
+    return True
+
+
+def _is_frame(data: Any) -> bool:
+    pandas = sys.modules.get("pandas")  # whoever holds a frame has imported pandas
+    return pandas is not None and isinstance(data, pandas.DataFrame)
+
+
+def _features(features: Any) -> NDArray[np.float64]:
+    if _is_frame(features):
+        names = [repr(name) for name in features.columns]
+        texts = [repr(name) for name, column in features.items() if not _is_numeric(column)]
+        if texts:
+            raise ValueError(
+                f"{SOURCE}: features must be numbers, but these columns are not: {listing(texts)}. "
+                "Encode them first (pandas.get_dummies for categories), or drop them."
+            )
+        x = features.to_numpy(dtype=np.float64, na_value=np.nan)
+    else:
+        raw = plain_array(SOURCE, "X", features)
+        if raw.dtype.kind not in "biuf" or raw.ndim != 2:
+            raise ValueError(
+                f"{SOURCE}: X must be an array of numbers of shape (n, d), got {raw.dtype} of shape "
+                f"{raw.shape}: encode text as numbers and reshape first."
+            )
+        names = [str(i) for i in range(raw.shape[1])]
+        x = raw.astype(np.float64)
+    if x.size == 0:
+        raise ValueError(f"{SOURCE}: expected at least one row and one feature, got shape {x.shape}.")
+    bad = (~np.isfinite(x)).sum(axis=0)  # (d,)
+    if bad.any():
+        counts = zip(names, bad, strict=True)
+        where = listing(f"column {name} ({many} of {len(x)} rows)" for name, many in counts if many)
+        raise ValueError(f"{SOURCE}: NaN or infinite values in {where}: drop these rows or fill them first.")
+    return np.array(x, order="C")  # our own copy, by rows
+
+
+def _is_numeric(column: Any) -> bool:
+    types = sys.modules["pandas"].api.types
+    return bool(types.is_numeric_dtype(column) and not types.is_complex_dtype(column))
+
+
+def _labels(labels: Any, what: str, classes: bool | None) -> NDArray[Any]:
+    y = plain_array(SOURCE, what, labels)
+    if y.ndim != 1 or y.dtype.kind not in "biufUSO":
+        raise ValueError(f"{SOURCE}: {what} must be numbers or text of shape (n,), got {y.dtype} of shape {y.shape}.")
+    wrong = np.zeros(len(y), dtype=bool)
+    if y.dtype.kind == "f":
+        wrong = ~np.isfinite(y)
+    elif y.dtype.kind == "O":  # pandas keeps text, and whole numbers with gaps, as objects
+        kind: Any = str if any(isinstance(value, str) for value in y) else (int, np.integer, np.bool_)
+        wrong = np.array([not isinstance(value, kind) for value in y], dtype=bool)
+    if wrong.any():
+        raise ValueError(
+            f"{SOURCE}: {what} has {wrong.sum()} of {len(y)} labels missing, infinite or of another type "
+            f"than the rest, the first in row {wrong.argmax()}: drop these rows or fill them first."
+        )
+    if classes or (classes is None and y.dtype.kind != "f"):
+        return np.unique(y, return_inverse=True)[1].astype(np.int64)
+    if len(y) and isinstance(y[0], str | bytes):
+        raise ValueError(f"{SOURCE}: {what} is text, got classes=False: leave classes out, or pass numbers.")
+    return y.astype(np.float64)

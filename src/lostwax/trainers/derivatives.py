@@ -1,0 +1,122 @@
+"""What a secret does to its model while the model is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lostwax.games import Cohort, Records
+from lostwax.trainers.descent import GD, SGD, Descent
+from lostwax.trainers.fused.mlp import MLPTangent
+from lostwax.trainers.stacked import Architecture, Batch, Params, gradient
+from lostwax.trainers.stepwise import State, float32_products
+
+# Training differentiated with respect to its own records, forward, step by step, where a kernel knows the net.
+
+
+def quick_tangents(trainer: Descent, net: nn.Module, cohort: Cohort, directions: Tensor) -> Tensor | None:
+    """d parameters / d the own records of one model along directions (r, k, ...): (r, p). None where no kernel serves.
+
+    The same as `torch.func.jvp` of `trainer.differentiable` along each direction, to rounding.
+    """
+    device = cohort.own.inputs.device
+    dtype = trainer.computes_in(net)
+    ours = Architecture.of(net, device, dtype)
+    push = MLPTangent.of(ours, trainer.loss, dtype)
+    if push is None or device.type != "cuda" or find_spec("triton") is None:
+        return None
+    return pushed(trainer, ours, push, cohort, directions)
+
+
+def pushed(trainer: Descent, net: Architecture, push: MLPTangent, cohort: Cohort, directions: Tensor) -> Tensor:
+    """As above, with this kernel."""
+    r = len(directions)
+    moved_own = Records(directions, cohort.own.y.expand(r, *cohort.own.y.shape[1:]))
+    moved_cohort = Cohort(cohort.shared, moved_own, cohort.index.expand(r))  # batches pick the same places of both
+    state = trainer._start(net, cohort, 0)
+    moved = _still(state, r)
+    steps = trainer.batches.steps(cohort.records)
+    batches = (trainer.batches(one, seed=0) for one in (cohort, moved_cohort))
+    for number, (batch, moved_batch) in enumerate(zip(*batches, strict=True)):
+        with float32_products(trainer.tf32):
+            gradient, moved_gradient = push(state.params, moved.params, batch, moved_batch)
+        lr = trainer.lr * trainer.schedule(number, steps)
+        state, moved = _stepped(trainer, (state, gradient), (moved, moved_gradient), lr, number)
+    return torch.cat([value.flatten(1) for value in moved.params.values()], 1)
+
+
+def _still(state: State, r: int) -> State:
+    """The start of training does not depend on the records."""
+
+    def zeros(params: Params) -> Params:
+        return {name: value.new_zeros(r, *value.shape[1:]) for name, value in params.items()}
+
+    return State(zeros(state.params), tuple(zeros(buffer) for buffer in state.buffers))
+
+
+def _stepped(
+    trainer: Descent, at: tuple[State, Params], moved: tuple[State, Params], lr: float, number: int
+) -> tuple[State, State]:
+    """The optimiser's step, and its derivative along all directions."""
+
+    def update(state: State, gradient: Params) -> State:
+        return trainer.update(state, gradient, lr, number)
+
+    def along(state: State, gradient: Params) -> State:
+        tangent: State = torch.func.jvp(update, at, (_one(state), _one_of(gradient)))[1]
+        return tangent
+
+    after = update(*at)
+    if isinstance(trainer, GD | SGD):  # linear in the state and the gradient: its derivative is itself
+        return after, update(*moved)
+    tangents: State = torch.func.vmap(along)(*moved)
+    return after, State(_merged(tangents.params), tuple(_merged(buffer) for buffer in tangents.buffers))
+
+
+def _one(state: State) -> State:
+    return State(_one_of(state.params), tuple(_one_of(buffer) for buffer in state.buffers))
+
+
+def _one_of(params: Params) -> Params:
+    return {name: value.unsqueeze(0) for name, value in params.items()}
+
+
+def _merged(params: Params) -> Params:
+    return {name: value.squeeze(1) for name, value in params.items()}  # (r, 1, ...) -> (r, ...)
+
+
+class OwnGradients(NamedTuple):
+    """The gradient of the secret's own loss before every step of its model's training."""
+
+    norm: Tensor  # (m, t) over all parameters; its sum over steps is the abscissa of S1 Fig. 21
+    zeros: dict[str, Tensor]  # by parameter tensor, (m, t): the share of its entries that are exactly 0 (S1 Fig. 22)
+
+
+def own_gradients(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int) -> OwnGradients:
+    """How much each secret pulls at its own model, along the training of that model."""
+    norms: list[Tensor] = []
+    zeros: dict[str, list[Tensor]] = {}
+    for slopes in own_slopes(trainer, net, cohort, seed=seed):
+        lengths = [torch.linalg.vector_norm(slope.flatten(1), dim=1) for slope in slopes.values()]  # (m,) each
+        norms.append(torch.linalg.vector_norm(torch.stack(lengths), dim=0))  # (m,)
+        for name, slope in slopes.items():
+            still = (slope == 0).flatten(1).to(slope.dtype).mean(1)  # (m,)
+            zeros.setdefault(name, []).append(still)
+    return OwnGradients(torch.stack(norms, 1), {name: torch.stack(shares, 1) for name, shares in zeros.items()})
+
+
+def own_slopes(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Params]:
+    """d loss(secret) / d parameters before every step, (m, ...) each.
+
+    A step sees the mean over all its records; this is the secret's share of it, whether or not the step's batch
+    holds the secret. With several secrets a model, it is the gradient of their mean loss.
+    """
+    own = cohort.own.to(trainer.computes_in(net))
+    ours = Architecture.of(net, own.inputs.device, trainer.computes_in(net))
+    secrets = Batch(shared=(), own=((own.inputs, own.y),))  # (m, k, ...)
+    for step in trainer.transcript(net, cohort, seed=seed):
+        yield gradient(ours, trainer.loss, dict(step.params), secrets)

@@ -1,0 +1,234 @@
+"""Instances of every class that the contract tests, the laws and the fuzz run on: one entry per class."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from lostwax.access import Layers, Logits, Neuron, Superparameters
+from lostwax.attacks.closed_form.attack import ClosedForm
+from lostwax.attacks.dp_steps.gradient_inversion import GradientInversion
+from lostwax.attacks.dp_steps.prior_aware import InnerProducts, LargestProducts, LogLikelihood, PriorAware
+from lostwax.attacks.ensemble.attack import Ensemble
+from lostwax.attacks.kernel_ridge import KernelRidge
+from lostwax.attacks.membership import NearestCandidate, Refit
+from lostwax.attacks.mnemonist.attack import EmbeddingRecoNN, MnemonistRecoNN
+from lostwax.attacks.mnemonist.explanation import Mnemonist, ToMean, ToStart
+from lostwax.attacks.newton.attack import Newton
+from lostwax.attacks.reconn import RecoNN
+from lostwax.attacks.weak.attack import WeakRecoNN
+from lostwax.attacks.weak.objectives import Augmented, BeatChance, LogError, MeanError
+from lostwax.attacks.weak.readers import ConditionalReader, FlatReader, SetReader
+from lostwax.defences import Defended, Quantised, Rounded, WeightNoise
+from lostwax.games.informed import Informed
+from lostwax.games.records import Records
+from lostwax.games.weak import Weak
+from lostwax.inits import LeCunNormal
+from lostwax.learning.augment import Affine, Repeats, Shifts
+from lostwax.learning.decoders import ConvDecoder, MLPDecoder, ResidualDecoder, RowDecoder
+from lostwax.learning.discriminator import PatchDiscriminator
+from lostwax.learning.training import Adversarial, Perceptual
+from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie
+from lostwax.metrics.classifier import KL, Judge
+from lostwax.metrics.errors import MAE, MSE, PSNR, NearPixels, SpreadRMSE
+from lostwax.metrics.pictures import LPIPS, SSIM
+from lostwax.schedules import Cosine, Linear, StepDecay
+from lostwax.seeds import generator
+from lostwax.shadows.local import Local
+from lostwax.trainers.descent import GD, SGD, Adam, AdamW
+from lostwax.trainers.dpsgd import DPSGD
+from lostwax.trainers.optimum import Optimum
+
+
+def instances(kind):
+    """A tuple of instances of the class."""
+    return INSTANCES[kind]()
+
+
+def mnemonistreconn_instances():
+    attack = RecoNN(decoder=MLPDecoder(width=16), epochs=3)
+    return tuple(MnemonistRecoNN(attack=attack, mnemonist=mnemonist) for mnemonist in instances(Mnemonist))
+
+
+def embeddingreconn_instances():
+    small = RecoNN(decoder=MLPDecoder(width=16), epochs=3)
+    return (EmbeddingRecoNN(attack=small, picture=small),)
+
+
+def weakreconn_instances():
+    decoder, reader = MLPDecoder(width=8), SetReader(width=8, layers=1, heads=2)
+    return (
+        WeakRecoNN(reader=reader, decoder=decoder, steps=3, batch_size=4),
+        WeakRecoNN(reader=FlatReader(), decoder=decoder, steps=3, batch_size=4, shadows=8, aim=BeatChance(within=0.1)),
+    )
+
+
+def defended_instances():
+    trainer = GD(lr=0.2, momentum=0.9, steps=5)
+    return (
+        Defended(trainer, by=Rounded(torch.bfloat16)),
+        Defended(Defended(trainer, by=WeightNoise(0.01)), by=Quantised()),
+        Defended(Optimum(), by=WeightNoise(0.1)),
+    )
+
+
+def informed_instances():
+    random = generator(0, "example")
+    x = torch.from_numpy(random.random((6, 4), dtype=np.float32))
+    known = Records(x, torch.tensor([0, 1, 2, 0, 1, 2]))
+    halves = torch.tensor([True, True, False, False])
+    told = Informed(known, label_known=True), Informed(known, parts=halves), Informed(known, candidates=3)
+    return Informed(known), *told, Informed(known, secrets=2)
+
+
+def binarycrossentropy_instances():
+    y = torch.tensor([0, 2, 1, 1])
+    return (BinaryCrossEntropy(), y), (BinaryCrossEntropy(positive_weight=10.0), y)
+
+
+def squarederror_instances():
+    y = torch.tensor([[0.5, -2.0, 1.0], [0.0, 0.1, 3.0], [1.0, 1.0, 1.0], [-1.0, 0.3, 0.2]])
+    return ((SquaredError(), y.double()),)
+
+
+def tweedie_instances():
+    y = torch.tensor([0.5, 2.0, 1.0, 3.0]).double()
+    return (Tweedie(1.0), y), (Tweedie(2.0), y), (Tweedie(1.5), y), (Tweedie(3.0), y), (Tweedie(0.0, "identity"), y)
+
+
+def kl_instances():
+    net = nn.Linear(3, 4, dtype=torch.float64)
+    with torch.no_grad():
+        net.weight.copy_(torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(4, 3).cos())
+        net.bias.zero_()
+    return (KL(Judge(net)),)
+
+
+def sgd_instances():
+    private = SGD(lr=0.1, momentum=0.9, batch_size=4, epochs=2, order_seed=None, tile=4)
+    return (
+        SGD(lr=0.1, momentum=0.9, batch_size=4, epochs=2, weight_decay=1e-3, schedule=StepDecay(every=3)),
+        private,
+        SGD(
+            lr=0.1,
+            batch_size=5,
+            epochs=1,
+            order_seed=None,
+            init=LeCunNormal(seed=None),
+            dtype=torch.float64,
+        ),
+    )
+
+
+INSTANCES = {
+    Layers: lambda: (Layers("3"), Layers("1", "3"), Layers("1.weight")),
+    Logits: lambda: ((Logits(torch.eye(4)),)),
+    Superparameters: lambda: (Superparameters((Neuron("1", 0),)), Superparameters((Neuron("1", 2), Neuron("3", 1)))),
+    ClosedForm: lambda: ((ClosedForm(),)),
+    GradientInversion: lambda: tuple(
+        GradientInversion(iterations=5, restarts=2, steps_at_a_time=2, prior=prior) for prior in (False, True)
+    ),
+    InnerProducts: lambda: ((InnerProducts(),)),
+    LargestProducts: lambda: ((LargestProducts(),)),
+    LogLikelihood: lambda: ((LogLikelihood(),)),
+    PriorAware: lambda: (
+        PriorAware(),
+        PriorAware(InnerProducts(), subtract_known=False),
+        PriorAware(LargestProducts()),
+    ),
+    Ensemble: lambda: (Ensemble(members=24, rounds=2), Ensemble(members=16, rounds=3, margin=2.0, restarts=0)),
+    KernelRidge: lambda: (KernelRidge(), KernelRidge(shadows=12, validation=0.2)),
+    NearestCandidate: lambda: ((NearestCandidate(RecoNN(decoder=MLPDecoder(width=16), epochs=3)),)),
+    Refit: lambda: (Refit(), Refit(repeats=3)),
+    MnemonistRecoNN: mnemonistreconn_instances,
+    EmbeddingRecoNN: embeddingreconn_instances,
+    ToStart: lambda: ((ToStart(),)),
+    ToMean: lambda: ((ToMean(),)),
+    Mnemonist: lambda: (Mnemonist(masks=40), Mnemonist(masks=40, erase=ToMean())),
+    Newton: lambda: (Newton(bank=10), Newton(bank=0, jacobians=1, coordinates=2), Newton(bank=0, products=4)),
+    RecoNN: lambda: (
+        (
+            RecoNN(decoder=MLPDecoder(width=16), epochs=3),
+            RecoNN(
+                decoder=MLPDecoder(width=8, depth=1, dropout=0.1),
+                shadows=10,
+                epochs=2,
+                mae=0.0,
+                patience=None,
+                members=2,
+            ),
+            RecoNN(decoder=RowDecoder(width=8), epochs=2),
+        )
+    ),
+    WeakRecoNN: weakreconn_instances,
+    MeanError: lambda: ((MeanError(),)),
+    LogError: lambda: ((LogError(),)),
+    BeatChance: lambda: ((BeatChance(within=0.05),)),
+    Augmented: lambda: (Augmented(None), Augmented(nn.Flatten(), copies=2)),
+    SetReader: lambda: (SetReader(), SetReader(width=16, layers=1, heads=2)),
+    ConditionalReader: lambda: ((ConditionalReader(),)),
+    FlatReader: lambda: ((FlatReader(),)),
+    Rounded: lambda: (Rounded(), Rounded(torch.bfloat16)),
+    Quantised: lambda: (Quantised(), Quantised(bits=4)),
+    WeightNoise: lambda: (WeightNoise(sigma=0.01), WeightNoise(sigma=1.0)),
+    Defended: defended_instances,
+    Informed: informed_instances,
+    Weak: lambda: (Weak(size=5), Weak(size=2, per_class=(1, 0, 1))),
+    Repeats: lambda: ((Repeats(),)),
+    Shifts: lambda: (Shifts(), Shifts(pixels=2)),
+    Affine: lambda: (Affine(), Affine(degrees=0.0, scale=0.0, pixels=0.5, mirror=True)),
+    MLPDecoder: lambda: (MLPDecoder(), MLPDecoder(width=8, depth=1, input_noise=0.0, dropout=0.1), MLPDecoder(depth=0)),
+    ResidualDecoder: lambda: (ResidualDecoder(width=8), ResidualDecoder(width=1)),
+    ConvDecoder: lambda: (ConvDecoder(), ConvDecoder(channels=(8,), input_noise=0.0)),
+    RowDecoder: lambda: (
+        RowDecoder(),
+        RowDecoder(sums=2, summary=2, width=8, input_noise=0.0, picture=MLPDecoder(width=8, depth=1)),
+    ),
+    PatchDiscriminator: lambda: (PatchDiscriminator(), PatchDiscriminator(channels=(8,))),
+    Perceptual: lambda: (Perceptual(), Perceptual(weight=0.1)),
+    Adversarial: lambda: (Adversarial(), Adversarial(weight=0.1, discriminator=PatchDiscriminator(channels=(8, 16)))),
+    CrossEntropy: lambda: (((CrossEntropy(), torch.tensor([0, 2, 1, 1])),)),
+    BinaryCrossEntropy: binarycrossentropy_instances,
+    SquaredError: squarederror_instances,
+    SquaredHinge: lambda: (((SquaredHinge(), torch.tensor([0, 2, 1, 1])),)),
+    Tweedie: tweedie_instances,
+    Judge: lambda: (()),
+    KL: kl_instances,
+    MSE: lambda: ((MSE(),)),
+    MAE: lambda: ((MAE(),)),
+    PSNR: lambda: (PSNR(), PSNR(peak=255.0)),
+    NearPixels: lambda: (NearPixels(tolerance=0.01), NearPixels(tolerance=0.05)),
+    SpreadRMSE: lambda: ((SpreadRMSE(torch.tensor([1.0, 2.0, 0.0], dtype=torch.float64)),)),
+    SSIM: lambda: (()),
+    LPIPS: lambda: (()),
+    Local: lambda: (Local(), Local(chunk=8)),
+    GD: lambda: (
+        (
+            GD(lr=0.2, momentum=0.9, steps=5),
+            GD(lr=0.2, steps=4, weight_decay=1e-2, schedule=Cosine(warmup=1), dtype=torch.float64),
+            GD(lr=0.2, momentum=0.5, steps=3, init=LeCunNormal(seed=None), tile=4),
+        )
+    ),
+    SGD: sgd_instances,
+    Adam: lambda: (
+        (
+            Adam(lr=1e-2, epochs=4, weight_decay=1e-2, dtype=torch.float64),
+            Adam(lr=1e-2, epochs=2, batch_size=4, schedule=Linear()),
+            Adam(lr=1e-2, epochs=2, batch_size=5, order_seed=None, init=LeCunNormal(seed=None), tile=4),
+        )
+    ),
+    AdamW: lambda: (
+        (
+            AdamW(lr=1e-2, epochs=4, weight_decay=1e-2, dtype=torch.float64),
+            AdamW(lr=1e-2, epochs=2, batch_size=4, schedule=Linear()),
+            AdamW(lr=1e-2, epochs=2, batch_size=5, order_seed=None, init=LeCunNormal(seed=None), tile=4),
+        )
+    ),
+    DPSGD: lambda: (
+        (
+            DPSGD(lr=0.5, clip=0.1, noise_multiplier=0.5, steps=4, momentum=0.5),
+            DPSGD(lr=0.5, noise_multiplier=1.0, steps=5, sample_rate=0.15, dtype=torch.float64),
+            DPSGD(lr=0.5, noise_multiplier=0.3, steps=3, sample_rate=0.5, init=LeCunNormal(seed=None), tile=4),
+        )
+    ),
+    Optimum: lambda: (Optimum(), Optimum(ridge=1e-2, mean=True, penalise_bias=True)),
+}
