@@ -41,10 +41,10 @@ def main():
     trainer = lw.GD(lr=0.2, momentum=0.9, steps=100, init=lw.inits.LeCunNormal())
     threat = lw.Informed(known)
     attack = lw.Ensemble(members=options.members, rounds=ROUNDS, tolerance=1e-10, restarts=0)
-    prepared = attack.prepare(Knowledge(net, trainer, threat, lw.Weights(), prior), seed=0)
+    prepared = attack.prepare(Knowledge(net, trainer, threat, lw.access.Weights(), prior), seed=0)
     cohort = threat.deal(secrets, options.targets, seed=1)
     release, truth = trainer(net, cohort, seed=1), cohort.own.x.flatten(1).double()
-    hints = lw.Hints(labels=cohort.own.y)
+    hints = lw.games.Hints(labels=cohort.own.y)
     rows = []
     for name, (rule, margins) in RULES.items():
         for margin in margins:

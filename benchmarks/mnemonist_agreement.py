@@ -18,7 +18,7 @@ from lostwax.games import Knowledge
 from lostwax.reports.results import Row, write_rows
 
 NETS = {"2 layers": (64, 10, 10), "4 layers": (64, 10, 10, 10, 10)}
-ERASURES = {"start": lw.ToStart(), "mean": lw.ToMean()}
+ERASURES = {"start": lw.attacks.mnemonist.ToStart(), "mean": lw.attacks.mnemonist.ToMean()}
 
 
 def main():
@@ -33,7 +33,7 @@ def main():
     for layers, sizes in NETS.items():
         net = lw.nets.mlp(*sizes, activation=nn.ReLU)
         starts = [replace(trainer, init=lw.inits.LeCunNormal(seed=run)) for run in range(options.runs)]
-        games = [Knowledge(net, each, threat, lw.Weights(), prior) for each in starts]
+        games = [Knowledge(net, each, threat, lw.access.Weights(), prior) for each in starts]
         agreed = np.array([agreements(game, cohort) for game in games])  # (runs, ways)
         named = {**dict(zip(ERASURES, agreed.T, strict=True)), "difference": agreed[:, 1] - agreed[:, 0]}
         for name, values in named.items():
@@ -49,9 +49,9 @@ def agreements(game, cohort):
     """One correlation for each way to put rows back."""
     reconstruct = lw.KernelRidge().prepare(game, seed=0)
     release = game.trainer(game.net, cohort, seed=1)
-    scales = lw.row_scales(game.trainer, game.net, cohort, seed=1).of("1")
+    scales = lw.attacks.mnemonist.row_scales(game.trainer, game.net, cohort, seed=1).of("1")
     return [
-        lw.Mnemonist(masks=100, erase=erase)(reconstruct, game, release, cohort.own, seed=0)
+        lw.attacks.Mnemonist(masks=100, erase=erase)(reconstruct, game, release, cohort.own, seed=0)
         .agreement(scales)
         .spearman.value
         for erase in ERASURES.values()

@@ -40,7 +40,7 @@ def main():
     played = []
     for run in range(options.runs):
         trainer = lw.GD(lr=0.1, momentum=0.9, steps=40, init=lw.inits.LeCunNormal(seed=run))
-        played.append(errors(Knowledge(net, trainer, threat, lw.Weights(), prior), cohort))
+        played.append(errors(Knowledge(net, trainer, threat, lw.access.Weights(), prior), cohort))
     found = {name: np.concatenate([one[name] for one in played]) for name in WORDS}  # (runs * targets,)
     rows = [row(name, f"{what}: mean squared error", found[name]) for name, what in WORDS.items()]
     rows += [
@@ -58,13 +58,13 @@ def errors(game, cohort):
     first = RECONN.learn(*tables, seed=0)
 
     def focused(erase):
-        attack = lw.MnemonistRecoNN(attack=RECONN, mnemonist=lw.Mnemonist(masks=300, erase=erase))
+        attack = lw.attacks.MnemonistRecoNN(attack=RECONN, mnemonist=lw.attacks.Mnemonist(masks=300, erase=erase))
         return attack.focus(first, *tables, seed=0)
 
     learnt = {
         "reconn": first,
-        "mnemonist": focused(lw.ToStart()),
-        "mnemonist_mean": focused(lw.ToMean()),
+        "mnemonist": focused(lw.attacks.mnemonist.ToStart()),
+        "mnemonist_mean": focused(lw.attacks.mnemonist.ToMean()),
         "rows": replace(RECONN, decoder=lw.decoders.RowDecoder()).learn(*tables, seed=0),
         "kernel": lw.KernelRidge().learn(*tables),
     }

@@ -42,7 +42,7 @@ COLORS = {
 
 def augment(shadows):
     """Where more records come from than the prior has."""
-    return lw.Affine(degrees=5, scale=0.05, pixels=1) if shadows > PRIOR else None
+    return lw.learning.Affine(degrees=5, scale=0.05, pixels=1) if shadows > PRIOR else None
 
 
 def reconn(shadows):
@@ -104,7 +104,7 @@ def repetition(targets, seed):
     net, threat = lw.nets.mlp(64, 10, 10), lw.Informed(known)
     cohort = threat.deal(secrets, targets, seed=seed)
     release = VICTIM(net, cohort, seed=seed)
-    knowledge = Knowledge(net, VICTIM, threat, lw.Weights(), prior)
+    knowledge = Knowledge(net, VICTIM, threat, lw.access.Weights(), prior)
     truth, pool = cohort.own.x[:, 0].double(), torch.cat([prior.x, known.x]).double()
     without = {
         "blind guess": (truth - pool.mean(0)).square().flatten(1).mean(1).numpy(),

@@ -21,7 +21,7 @@ audit = lw.audit(
     trainer=lw.GD(lr=0.1, momentum=0.9, steps=30, init=lw.inits.Normal(0.002, seed=None)),  # the way I train it
     threat=lw.Weak(size=40, per_class=(1, 1, 1, 1, 6, 6, 6, 6, 6, 6)),
     attack=lw.WeakRecoNN(
-        reader=lw.SetReader(width=64, layers=2, heads=4),
+        reader=lw.attacks.weak.SetReader(width=64, layers=2, heads=4),
         decoder=lw.decoders.MLPDecoder(width=256),
         steps=200,
         batch_size=32,

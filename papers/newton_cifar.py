@@ -37,7 +37,7 @@ def main() -> None:
     data = split(options)
     data = data._replace(prior=data.prior[: options.prior])
     trainer = replace(GD, tf32=False)
-    knowledge = Knowledge(NET, trainer, lw.Informed(data.known), lw.Weights(), data.prior)
+    knowledge = Knowledge(NET, trainer, lw.Informed(data.known), lw.access.Weights(), data.prior)
     release = trainer(NET, cohort(data), seed=options.seed)
     start = time.perf_counter()
     inverter = lw.Newton(bank=options.bank, products=options.products).prepare(knowledge, seed=options.seed)

@@ -62,7 +62,7 @@ def split(options: argparse.Namespace) -> tuple[Split, Records]:
 
 def accuracy(net: nn.Module, release: Release, test: Records) -> NDArray[np.float64]:
     """(targets,) of each released model."""
-    answers = lw.Logits(test.x)(net, release).view(len(release), len(test), -1).argmax(2)
+    answers = lw.access.Logits(test.x)(net, release).view(len(release), len(test), -1).argmax(2)
     right: NDArray[np.float64] = (answers == test.y).double().mean(1).cpu().numpy()
     return right
 

@@ -125,7 +125,7 @@ def recipe(game: Game, options: argparse.Namespace) -> lw.RecoNN:
     return lw.RecoNN(
         decoder=lw.decoders.ConvDecoder(),
         mae=1.0 if game.looks else 0.0,
-        terms=(lw.Perceptual(metric=LPIPS(weights)), lw.Adversarial()) if game.looks else (),
+        terms=(lw.learning.Perceptual(metric=LPIPS(weights)), lw.learning.Adversarial()) if game.looks else (),
         members=options.members,
         epochs=options.epochs,
         lr=1e-3,
@@ -140,7 +140,7 @@ def play(game: Game, everything: Split, options: argparse.Namespace) -> tuple[Pl
     count = min(options.shadows, game.shadows or options.shadows, len(data.prior))
     held_out = max(2, round(VALIDATION * count))
     seen, records, _ = shadow_models(game, data, count, options.store)
-    knowledge = Knowledge(NET, game.trainer, lw.Informed(data.known), lw.Weights(), data.prior)
+    knowledge = Knowledge(NET, game.trainer, lw.Informed(data.known), lw.access.Weights(), data.prior)
     tables = ShadowTable(seen[held_out:], records[held_out:]), ShadowTable(seen[:held_out], records[:held_out])
     reconstruct = (
         lw.KernelRidge().learn(knowledge, *tables)

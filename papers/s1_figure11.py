@@ -41,14 +41,14 @@ PRIVATE = Game(trainer=replace(VICTIM, init=PRIVATE_START), copies=1)
 
 def losses(net: nn.Module, release: Release, target: Records) -> NDArray[np.float64]:
     """(models,) of the one target."""
-    logits = lw.Logits(target.x)(net, release).double().cpu()  # (models, 10); in float32 small losses would be 0
+    logits = lw.access.Logits(target.x)(net, release).double().cpu()  # (models, 10); in float32 small losses would be 0
     found: NDArray[np.float64] = lw.losses.CrossEntropy()(logits, target.y.cpu().expand(len(release))).numpy()
     return found
 
 
 def separability(game: Game, data: Split, models: int, seed: int) -> NDArray[np.float64]:
     """(targets,) AUC of the target's loss: 1 where it is smaller under every model that was trained on it."""
-    net, repeat = knowledge(game, data).net, lw.Repeats()
+    net, repeat = knowledge(game, data).net, lw.learning.Repeats()
     just_known = data._replace(known=data.known[:-1], secrets=repeat(data.known[-1:], models, seed=0))
     without = game.trainer(net, cohort(just_known), seed=seed)
     areas = []
@@ -84,11 +84,11 @@ def main() -> None:
             write(__file__, [mean_row(f"losses_{start}", quantity, areas)], options)
     if "refit" in options.rows:
         for start, game, repeats in (("public", PUBLIC, 1), ("private", PRIVATE, 10)):
-            right = named_rightly(game, lw.Refit(repeats=repeats), data, seed)
+            right = named_rightly(game, lw.attacks.Refit(repeats=repeats), data, seed)
             quantity = f"right candidate of two by refitting, {start} start ({sizes}, trained {repeats} x on each)"
             write(__file__, [rate_row(f"refit_{start}", quantity, right)], options)
     if "rebuild" in options.rows:
-        attack = lw.NearestCandidate(recipe(PUBLIC, len(data.prior), options))
+        attack = lw.attacks.NearestCandidate(recipe(PUBLIC, len(data.prior), options))
         quantity = f"right candidate of two by rebuilding, public start ({sizes}, {len(data.prior):,} prior)"
         write(__file__, [rate_row("rebuild_public", quantity, named_rightly(PUBLIC, attack, data, seed))], options)
 

@@ -23,7 +23,7 @@ def main() -> None:
     data = data._replace(prior=prior)
     net, before = knowledge(COLD, data).net, data._replace(known=others[:-1], secrets=others[-1:])
     start = VICTIM(net, cohort(before), seed=options.seed)  # one model
-    answers = lw.Logits(data.secrets.x)(net, start).view(-1, 10).argmax(1)  # (targets,)
+    answers = lw.access.Logits(data.secrets.x)(net, start).view(-1, 10).argmax(1)  # (targets,)
     right = (answers == data.secrets.y).cpu().numpy()
     write(__file__, [rate_row("accuracy", f"accuracy of the warm start, of {len(others):,} records", right)], options)
     warm = replace(COLD, trainer=replace(VICTIM, init=lw.inits.Given(start[0])))

@@ -19,7 +19,7 @@ def main() -> None:
     data = split(options)
     game = table(__file__, GAMES, data, options)["default"]
     trainer, net = GAMES["default"].trainer, knowledge(GAMES["default"], data).net
-    norms = lw.own_gradients(trainer, net, cohort(data), seed=options.seed).norm  # (targets, steps)
+    norms = lw.trainers.own_gradients(trainer, net, cohort(data), seed=options.seed).norm  # (targets, steps)
     pull = norms.sum(1).double().cpu().numpy()  # (targets,)
     rows = correlation_rows("summed gradient norms", game.errors, pull, game.sizes, seed=options.seed)
     write(__file__, rows, options)

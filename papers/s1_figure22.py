@@ -21,7 +21,9 @@ def main() -> None:
     sizes = f"{len(data.known):,} known, {len(data.secrets):,} targets"
     for name in options.rows:
         game = GAMES[name]
-        zeros = lw.own_gradients(game.trainer, knowledge(game, data).net, cohort(data), seed=options.seed).zeros
+        zeros = lw.trainers.own_gradients(
+            game.trainer, knowledge(game, data).net, cohort(data), seed=options.seed
+        ).zeros
         for tensor, share in zeros.items():  # (targets, steps)
             quantity = f"{name}: zeros in the gradient of {tensor} ({sizes})"
             row = mean_row(f"{name}.{tensor}", quantity, share.double().mean(1).cpu().numpy())

@@ -32,7 +32,7 @@ GAMES["no_noise"] = Game(trainer=replace(private(1), noise_multiplier=0.0), copi
 def accuracy_row(name: str, game: Game, data: Split, seed: int) -> Row:
     """How often some victims are right about the targets that they were not trained on."""
     facts, few = knowledge(game, data), cohort(data)[:20]
-    logits = lw.Logits(data.secrets.x)(facts.net, game.trainer(facts.net, few, seed=seed))
+    logits = lw.access.Logits(data.secrets.x)(facts.net, game.trainer(facts.net, few, seed=seed))
     right = (logits.view(len(few), len(data.secrets), -1).argmax(2) == data.secrets.y).cpu().numpy()
     others = few.index.cpu().numpy()[:, None] != np.arange(len(data.secrets))
     return rate_row(f"{name}.accuracy", f"{name}: test accuracy ({len(few)} victims)", right[others])

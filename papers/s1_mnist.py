@@ -54,15 +54,15 @@ SIZES = {  # the options of every script that are numbers: the default, and what
 
 
 def all_weights(prior: Records) -> Access:
-    return lw.Weights()
+    return lw.access.Weights()
 
 
 def second_layer(prior: Records) -> Access:
-    return lw.Layers("3")
+    return lw.access.Layers("3")
 
 
 def logits(prior: Records) -> Access:
-    return lw.Logits(prior.x[:200])  # S1 section VI-C
+    return lw.access.Logits(prior.x[:200])  # S1 section VI-C
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +166,9 @@ def recipe(game: Game, records: int, options: argparse.Namespace) -> lw.RecoNN:
         return attack
     more = (game.copies - 1) * (records - round(VALIDATION * records))  # the records to be tested on are not copied
     epochs = max(1, round(options.epochs * game.copies**-0.6))  # of more models each
-    return replace(attack, shadows=records + more, augment=lw.Affine(degrees=5, scale=0.05, pixels=1), epochs=epochs)
+    return replace(
+        attack, shadows=records + more, augment=lw.learning.Affine(degrees=5, scale=0.05, pixels=1), epochs=epochs
+    )
 
 
 def play(game: Game, everything: Split, options: argparse.Namespace) -> Played:

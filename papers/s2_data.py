@@ -32,7 +32,7 @@ class Data(NamedTuple):
     secrets: Records
     tau: float  # mean squared error of a secret's nearest record of the prior, mean over secrets (S2 section 2)
     paper_tau: float  # S2's
-    changes: lw.Affine = lw.Affine()  # by which the adversary makes more of the prior
+    changes: lw.learning.Affine = lw.learning.Affine()  # by which the adversary makes more of the prior
 
 
 def pictures(records: Records) -> Records:
@@ -70,7 +70,7 @@ def cifar10(options: argparse.Namespace) -> Data:
     """Through a torchvision model trained on ImageNet, which S2 goes on to train on CIFAR-100."""
     prior, secrets = (pictures(lw.records.cifar10(part, root=options.data)) for part in ("train", "test"))
     data = _through(imagenet_backbone(options), prior, secrets, 0.1284, options)
-    return data._replace(changes=lw.Affine(mirror=True))
+    return data._replace(changes=lw.learning.Affine(mirror=True))
 
 
 def letters_backbone(name: str, options: argparse.Namespace) -> nn.Module:

@@ -72,7 +72,7 @@ class Game:
     size: int = 10
     trainer: Trainer = field(default_factory=lambda: mnist_trainer(10))
     head: Callable[[int], nn.Module] = linear_head
-    reader: Reader = field(default_factory=lw.SetReader)
+    reader: Reader = field(default_factory=lw.attacks.weak.SetReader)
     shadows: int | None = None  # a fixed number of them; None for fresh ones at every step
     paper: Paper = NO_NUMBERS
 
@@ -132,13 +132,13 @@ def game_parser(doc: str, rows: Iterable[str]) -> argparse.ArgumentParser:
 def knowledge(game: Game, data: Data) -> Knowledge:
     """What the adversary has before a victim is trained."""
     head = game.head(data.prior.inputs.shape[1])
-    return Knowledge(head, game.trainer, lw.Weak(game.size), lw.Weights(), data.prior)
+    return Knowledge(head, game.trainer, lw.Weak(game.size), lw.access.Weights(), data.prior)
 
 
 def attack(game: Game, data: Data, options: argparse.Namespace, name: str) -> lw.WeakRecoNN:
     """The reconstructor."""
     reader: Reader = game.reader
-    if isinstance(reader, lw.SetReader):
+    if isinstance(reader, lw.attacks.weak.SetReader):
         reader = replace(reader, width=options.reader, layers=options.layers)
     decoder: Decoder = lw.decoders.ResidualDecoder(width=options.width)
     if options.generator == "mlp":
@@ -149,7 +149,9 @@ def attack(game: Game, data: Data, options: argparse.Namespace, name: str) -> lw
         steps=options.steps,
         minutes=options.minutes,
         batch_size=options.batch,
-        augment=lw.Augmented(data.backbone, data.changes, copies=options.copies) if options.copies > 1 else None,
+        augment=lw.attacks.weak.Augmented(data.backbone, data.changes, copies=options.copies)
+        if options.copies > 1
+        else None,
         shadows=game.shadows,
         checkpoint=None if options.checkpoint is None else options.checkpoint / name,
     )
@@ -199,7 +201,7 @@ def accuracies(game: Game, records: Records, *, seed: int) -> NDArray[np.float64
     new, old = records.split(JUDGED, len(records) - JUDGED, seed=seed)
     head, cohort = game.head(records.inputs.shape[1]), lw.Weak(game.size).deal(old, HEADS, seed=seed)
     release = game.trainer(head, cohort, seed=seed)
-    outputs = lw.Logits(new.inputs)(head, release).view(HEADS, len(new), -1)  # (heads, records, c)
+    outputs = lw.access.Logits(new.inputs)(head, release).view(HEADS, len(new), -1)  # (heads, records, c)
     right = outputs.argmax(2) == new.y if outputs.shape[2] > 1 else (outputs[..., 0] > 0) == new.y % 2
     return right.double().mean(1).cpu().numpy()
 
@@ -249,7 +251,7 @@ def beating_chance(
     trained: TrainedOnHeads, name: str, game: Game, data: Data, options: argparse.Namespace
 ) -> TrainedOnHeads:
     """The same reconstructor, taught for some minutes more to be near its own set and not near any other."""
-    aim = lw.BeatChance(within=BAR * data.tau)
+    aim = lw.attacks.weak.BeatChance(within=BAR * data.tau)
     tuning = replace(attack(game, data, options, name), aim=aim, minutes=options.tuning)
     return tuning.tune(trained, knowledge(game, data), seed=options.seed)  # by the seed the same records are held out
 

@@ -9,7 +9,8 @@ that you have: S2's 0.217 and 0.045 are for EfficientNet-B0 that was trained fur
 and for a loss with LPIPS, which is left out. The rows plain_10 and plain_40 are for a base model that was asked for
 the letters alone (`s2_pretrain.py --plain`), as S2's was.
 With --tuning 3 every reconstructor is then taught for three minutes more to be near its own set but not near any other
-(`lw.BeatChance`), and plays again: S2's rates have one bar for all classes, and otherwise ones alone decide where.
+(`lw.attacks.weak.BeatChance`), and plays again: S2's rates have one threshold for all classes, and otherwise ones alone
+decide where.
 Every row is cut where its minutes end. With --trained the same command does not train a reconstructor again, with
 --checkpoint it goes on where a run was killed.
 
@@ -64,8 +65,8 @@ GAMES = {
     "cifar_40": Game(data=cifar10, size=40, trainer=cifar_trainer(40), paper=Paper(0.580, 0.383, 0.045, 0.794)),
     "plain_10": Game(data=plain_mnist, paper=TEN_DIGITS),
     "plain_40": replace(FORTY, data=plain_mnist),
-    "unconditional": Game(data=mnist, reader=lw.FlatReader()),
-    "conditional": Game(data=mnist, reader=lw.ConditionalReader(), paper=TEN_DIGITS),
+    "unconditional": Game(data=mnist, reader=lw.attacks.weak.FlatReader()),
+    "conditional": Game(data=mnist, reader=lw.attacks.weak.ConditionalReader(), paper=TEN_DIGITS),
     **{f"shadows_{count}": Game(data=mnist, shadows=count) for count in (10_000, 100_000, 1_000_000)},
     "parity": Game(
         data=mnist,

@@ -42,7 +42,11 @@ FEW = (4, 16, 64)
 RATES = (0.01, 0.1, 0.3, 0.6, 0.9, 0.99)
 SPEEDS = (0.03, 0.1, 0.3, 1.0, 3.0)  # learning rate times C: the most that a step moves, in noiseless training
 PRIORS = tuple(2**power for power in range(1, 12))
-SCORES: Mapping[str, Score] = {"attack": lw.LogLikelihood(), "sum": lw.InnerProducts(), "top": lw.LargestProducts()}
+SCORES: Mapping[str, Score] = {
+    "attack": lw.attacks.dp_steps.LogLikelihood(),
+    "sum": lw.attacks.dp_steps.InnerProducts(),
+    "top": lw.attacks.dp_steps.LargestProducts(),
+}
 GRAM_BYTES = 1 << 30
 
 
@@ -136,7 +140,7 @@ def victim(setting: Setting, bench: Bench) -> tuple[lw.DPSGD, float]:
     found = []
     for speed in setting.speeds:
         trainer = replace(private, lr=speed / setting.clip)
-        logits = lw.Logits(bench.test.x)(net, trainer(net, cohort, seed=bench.options.seed))
+        logits = lw.access.Logits(bench.test.x)(net, trainer(net, cohort, seed=bench.options.seed))
         answers = logits.view(len(cohort), len(bench.test), -1).argmax(2)
         found.append((float((answers == bench.test.y).double().mean()), trainer))
     accuracy, trainer = max(found, key=lambda pair: pair[0])

@@ -154,7 +154,7 @@ def trained(game: Game, data: Split, options: argparse.Namespace) -> tuple[Shado
     """The shadow models and the victims of one initialisation."""
     torch.set_float32_matmul_precision("high")  # for the decoder; the trainer says what it uses
     threat = lw.Informed(data.known)
-    knowledge = Knowledge(game.net, game.trainer, threat, lw.Weights(), data.prior)
+    knowledge = Knowledge(game.net, game.trainer, threat, lw.access.Weights(), data.prior)
     with timed("models"):
         shadows = Shadows(*shadow_tables(recipe(options), knowledge, options.seed))
         cohort = threat.deal(data.secrets, len(data.secrets), seed=options.seed)

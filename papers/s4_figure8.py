@@ -25,7 +25,7 @@ from lostwax.metrics import correlation
 from lostwax.metrics.estimate import spearman
 from lostwax.reports.results import Row
 
-ERASURES: dict[str, Erasure] = {"start": lw.ToStart(), "mean": lw.ToMean()}
+ERASURES: dict[str, Erasure] = {"start": lw.attacks.mnemonist.ToStart(), "mean": lw.attacks.mnemonist.ToMean()}
 
 
 def play(name: str, game: Game, data: Split, options: argparse.Namespace) -> list[Row]:
@@ -37,7 +37,7 @@ def play(name: str, game: Game, data: Split, options: argparse.Namespace) -> lis
     cohort, some = victims.cohort, range(min(EXPLAINED, len(victims.release)))
     with timed("explanations"):
         explanations = {
-            way: lw.Mnemonist(masks=options.masks, erase=erase)(
+            way: lw.attacks.Mnemonist(masks=options.masks, erase=erase)(
                 whole, knowledge, victims.release, cohort.own, seed=seed, only=some
             )
             for way, erase in ERASURES.items()
@@ -46,7 +46,7 @@ def play(name: str, game: Game, data: Split, options: argparse.Namespace) -> lis
     places = [place for place, row in enumerate(every) if row.module == FIRST_LAYER]
     alone = []
     for place in places:
-        access = lw.Superparameters((every[place],))
+        access = lw.access.Superparameters((every[place],))
         seen = [seen_by(access, knowledge.net, table) for table in tables]
         with timed(f"row {every[place]} alone"):
             alone.append(victims.losses(attack.learn(replace(knowledge, access=access), *seen, seed=seed)))

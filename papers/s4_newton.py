@@ -72,7 +72,7 @@ def play(name: str, attack: str, game: Game, data: Split, options: argparse.Name
     """One attack on the first victims, on as many as there is time for."""
     start, player = time.perf_counter(), ATTACKS[attack]
     trainer = replace(game.trainer, tf32=player.tf32)
-    knowledge = Knowledge(game.net, trainer, lw.Informed(data.known), lw.Weights(), data.prior)
+    knowledge = Knowledge(game.net, trainer, lw.Informed(data.known), lw.access.Weights(), data.prior)
     cohort = knowledge.threat.deal(data.secrets, len(data.secrets), seed=options.seed)[: options.attacked]
     release = trainer(knowledge.net, cohort, seed=options.seed)
     with timed(f"{attack}, prepared"):

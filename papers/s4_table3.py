@@ -73,8 +73,8 @@ ATTACKS = {
 def focused(shadows: Shadows, options: argparse.Namespace) -> dict[str, Trained | Focused]:
     """RecoNN, and the attacks of those asked for that teach it again, by some of the rows."""
     ways = {
-        "mnemonist": lw.Mnemonist(masks=options.masks),
-        "mnemonist_mean": lw.Mnemonist(masks=options.masks, erase=lw.ToMean()),
+        "mnemonist": lw.attacks.Mnemonist(masks=options.masks),
+        "mnemonist_mean": lw.attacks.Mnemonist(masks=options.masks, erase=lw.attacks.mnemonist.ToMean()),
     }
     wanted = {*options.attacks, *(["mnemonist"] if "random" in options.attacks else [])}  # which tells how many rows
     asked = [name for name in ways if name in wanted]
@@ -84,7 +84,7 @@ def focused(shadows: Shadows, options: argparse.Namespace) -> dict[str, Trained 
         first = recipe(options).learn(*shadows, seed=options.seed)
     learnt: dict[str, Trained | Focused] = {"reconn": first}
     for name in asked:
-        attack = lw.MnemonistRecoNN(attack=recipe(options), mnemonist=ways[name], models=EXPLAINED)
+        attack = lw.attacks.MnemonistRecoNN(attack=recipe(options), mnemonist=ways[name], models=EXPLAINED)
         with timed(name):
             learnt[name] = one = attack.focus(first, *shadows, seed=options.seed)
         if name == "mnemonist" and "random" in options.attacks:
@@ -96,12 +96,12 @@ def focused(shadows: Shadows, options: argparse.Namespace) -> dict[str, Trained 
 def by_chance(chosen: Focused, shadows: Shadows, options: argparse.Namespace) -> Trained:
     """RecoNN, taught by as many rows of each layer as were chosen."""
     access, random = chosen.second.access, generator(options.seed, "rows")
-    assert isinstance(access, lw.Superparameters)
-    drawn: list[lw.Neuron] = []
+    assert isinstance(access, lw.access.Superparameters)
+    drawn: list[lw.access.Neuron] = []
     for module, count in Counter(row.module for row in access.rows).items():
         rows = [row for row in chosen.explanation.rows if row.module == module]
         drawn += [rows[place] for place in sorted(random.permutation(len(rows))[:count])]
-    access = lw.Superparameters(tuple(drawn))
+    access = lw.access.Superparameters(tuple(drawn))
     knowledge, *tables = shadows
     seen = [seen_by(access, knowledge.net, table) for table in tables]
     return recipe(options).learn(replace(knowledge, access=access), *seen, seed=options.seed)
@@ -153,13 +153,13 @@ def storage_rows(
     trainer, threat = knowledge.trainer, knowledge.threat
     assert isinstance(trainer, lw.GD)
     assert isinstance(threat, lw.Informed)
-    scales = lw.row_scales(trainer, knowledge.net, victims.cohort, seed=options.seed).of(FIRST_LAYER)
+    scales = lw.attacks.mnemonist.row_scales(trainer, knowledge.net, victims.cohort, seed=options.seed).of(FIRST_LAYER)
     stored = scales.stored.double().mean((1, 2)).cpu().numpy()  # (targets,)
     rows = [mean_row(f"{name}.stored", f"{name}: share of first-layer rows and steps that store a target", stored)]
     if not explained:
         return rows
     cohort = InOrder(threat.known).deal(test_on.records, min(EXPLAINED, len(test_on.records)), seed=options.seed)
-    scales = lw.row_scales(trainer, knowledge.net, cohort, seed=options.seed).of(FIRST_LAYER)
+    scales = lw.attacks.mnemonist.row_scales(trainer, knowledge.net, cohort, seed=options.seed).of(FIRST_LAYER)
     for attack, (_, explanation, _) in explained.items():
         every, kept = len(explanation.rows), len(explanation.holding())
         words = f"{name}: Spearman's within a model, coefficients ({attack}) and scales of the first layer"

@@ -332,4 +332,4 @@ def test_bound_is_a_frozen_interval_between_blind_and_certain(name):
 
 def test_public_names_say_where_they_live():
     for name, home in lostwax._HOME.items():
-        assert hasattr(importlib.import_module(f"lostwax.{home}"), name)
+        assert hasattr(importlib.import_module(home), name)

@@ -109,7 +109,7 @@ def test_too_few_games_cannot_be_judged(leaky):
 
 
 def test_candidates():
-    audit = audited(lw.NearestCandidate(Reads()), threat=lw.Informed(KNOWN, candidates=2), games=50)
+    audit = audited(lw.attacks.NearestCandidate(Reads()), threat=lw.Informed(KNOWN, candidates=2), games=50)
     assert "named among the candidates" in str(only(lw.Policy(max_rebuilt_share=0.6), audit))
     assert "hold it to max_rebuilt_share" in str(only(lw.Policy(min_median_ratio_to_oracle=1.0), audit))
 

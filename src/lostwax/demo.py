@@ -21,8 +21,8 @@ def run(out: Path) -> None:
     for name in names:
         check_folder(out / name)
     out.mkdir(parents=True, exist_ok=True)
-    regressor = lw.KernelRidge(shadows=3_000, augment=lw.Shifts(), validation=0.1, store=out / "shadows")
-    decoder = lw.RecoNN(shadows=3_000, augment=lw.Shifts(), validation=0.1, store=out / "shadows", epochs=20)
+    regressor = lw.KernelRidge(shadows=3_000, augment=lw.learning.Shifts(), validation=0.1, store=out / "shadows")
+    decoder = lw.RecoNN(shadows=3_000, augment=lw.learning.Shifts(), validation=0.1, store=out / "shadows", epochs=20)
 
     print("1. A logistic regression on scikit-learn's 1,797 handwritten digits.")
     print("   Of every digit: could somebody who knows the others rebuild it from the model?\n", flush=True)

@@ -29,11 +29,11 @@ def test_rows_are_found_wherever_they_lie(name):
     release = models(net)
     seen = release.flat()
     standardise = Standardise.fit(seen)
-    features, found = standardise(seen), SeenRows.of(net, lw.Weights(), standardise)
+    features, found = standardise(seen), SeenRows.of(net, lw.access.Weights(), standardise)
     rows = iter(neurons(net))
     for layer in found.layers:
         for place, unit in zip(layer.place, layer.unit, strict=True):
-            row = lw.Superparameters((next(rows),))(net, release).double()
+            row = lw.access.Superparameters((next(rows),))(net, release).double()
             moved = (features[:, place] * unit, row - row.mean(0))
             ours, theirs = (part / part.norm(dim=1, keepdim=True) for part in moved)
             torch.testing.assert_close(ours, theirs)
@@ -43,7 +43,9 @@ def test_rows_are_found_wherever_they_lie(name):
     assert (len(found.others) > 0) == (name == "convolution")  # the norm's scale and shift
 
 
-@pytest.mark.parametrize("access", [lw.Layers("3"), lw.Superparameters((Neuron("1", 2), Neuron("3", 0)))], ids=repr)
+@pytest.mark.parametrize(
+    "access", [lw.access.Layers("3"), lw.access.Superparameters((Neuron("1", 2), Neuron("3", 0)))], ids=repr
+)
 def test_what_is_not_seen_has_no_row(access):
     net = NETS["mlp"]
     seen = access(net, models(net))
@@ -59,7 +61,7 @@ def test_weights_that_never_move_are_columns_of_nothing():
     release.params["weight"][:, :, 2] = 0.5  # a column
     release.params["bias"][:, 1] = 0.5
     seen = release.flat()
-    (layer,) = SeenRows.of(net, lw.Weights(), Standardise.fit(seen)).layers
+    (layer,) = SeenRows.of(net, lw.access.Weights(), Standardise.fit(seen)).layers
     assert layer.place.shape == (2, 5)
     assert (layer.place[:, 2] == -1).all()
     assert (layer.unit[:, 2] == 0).all()
@@ -69,5 +71,5 @@ def test_weights_that_never_move_are_columns_of_nothing():
 def test_told_numbers_stand_beside_the_rows():
     net = NETS["layer"]
     told = torch.rand(50, 2)
-    found = SeenRows.of(net, lw.Weights(), Standardise.fit(torch.cat([models(net).flat(), told], 1), 2))
+    found = SeenRows.of(net, lw.access.Weights(), Standardise.fit(torch.cat([models(net).flat(), told], 1), 2))
     assert found.others.tolist() == [15, 16]

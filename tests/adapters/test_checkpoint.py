@@ -26,7 +26,7 @@ def test_both_formats_give_the_same_net_and_leave_the_given_one(tmp_path, state)
     ours = net()
     before = ours[0].weight.clone()
     for name in ("weights.safetensors", "weights.pt"):
-        loaded = lw.load_weights(ours, tmp_path / name)
+        loaded = lw.adapters.load_weights(ours, tmp_path / name)
         assert all(torch.equal(value, state[key]) for key, value in loaded.state_dict().items())
     assert torch.equal(ours[0].weight, before)
 
@@ -34,17 +34,17 @@ def test_both_formats_give_the_same_net_and_leave_the_given_one(tmp_path, state)
 def test_a_net_must_be_built_first(tmp_path, state):
     save_file(state, tmp_path / "w")
     with pytest.raises(TypeError, match=r"load_weights: expected a torch nn.Module.*got 'net'. Build it first"):
-        lw.load_weights("net", tmp_path / "w")
+        lw.adapters.load_weights("net", tmp_path / "w")
 
 
 def test_the_format_is_told_by_the_bytes(tmp_path, state):
     save_file(state, tmp_path / "weights.bin")
-    assert torch.equal(lw.load_weights(net(), tmp_path / "weights.bin")[0].weight, state["0.weight"])
+    assert torch.equal(lw.adapters.load_weights(net(), tmp_path / "weights.bin")[0].weight, state["0.weight"])
 
 
 def test_victims_can_start_there(tmp_path, state):
     save_file(state, tmp_path / "w")
-    start = lw.inits.Given(lw.load_weights(net(), tmp_path / "w").state_dict())
+    start = lw.inits.Given(lw.adapters.load_weights(net(), tmp_path / "w").state_dict())
     known = lw.Records(torch.rand(6, 4), torch.arange(6) % 2)
     cohort = lw.Informed(known).deal(known, 1, seed=0)
     release = lw.GD(lr=1e-30, steps=1, init=start)(net(), cohort, seed=0)
@@ -53,11 +53,11 @@ def test_victims_can_start_there(tmp_path, state):
 
 def test_a_state_dict_inside_a_checkpoint_is_named(tmp_path, state):
     torch.save({"epoch": 3, "model": state}, tmp_path / "c.pt")
-    assert torch.equal(lw.load_weights(net(), tmp_path / "c.pt", entry="model")[0].weight, state["0.weight"])
+    assert torch.equal(lw.adapters.load_weights(net(), tmp_path / "c.pt", entry="model")[0].weight, state["0.weight"])
     with pytest.raises(ValueError, match=r"holds more than tensors: epoch, model\..*entry=\"model\""):
-        lw.load_weights(net(), tmp_path / "c.pt")
+        lw.adapters.load_weights(net(), tmp_path / "c.pt")
     with pytest.raises(ValueError, match='has no entry "net"; it holds epoch, model'):
-        lw.load_weights(net(), tmp_path / "c.pt", entry="net")
+        lw.adapters.load_weights(net(), tmp_path / "c.pt", entry="net")
 
 
 @pytest.mark.parametrize(
@@ -81,22 +81,22 @@ def test_weights_of_another_net(tmp_path, state, change, words):
     change(state)
     torch.save(dict(state), tmp_path / "w.pt")
     with pytest.raises(ValueError, match=words):
-        lw.load_weights(net(), tmp_path / "w.pt")
+        lw.adapters.load_weights(net(), tmp_path / "w.pt")
 
 
 def test_a_cast_that_loses_nothing_but_digits_is_fine(tmp_path, state):
     torch.save({name: value.double() for name, value in state.items()}, tmp_path / "w.pt")
-    assert torch.equal(lw.load_weights(net(), tmp_path / "w.pt")[0].weight, state["0.weight"])
+    assert torch.equal(lw.adapters.load_weights(net(), tmp_path / "w.pt")[0].weight, state["0.weight"])
     large = {**state, "0.bias": torch.full((3,), 1e300, dtype=torch.float64)}
     torch.save(large, tmp_path / "large.pt")
-    assert float(lw.load_weights(net().double(), tmp_path / "large.pt")[0].bias[0]) == 1e300
+    assert float(lw.adapters.load_weights(net().double(), tmp_path / "large.pt")[0].bias[0]) == 1e300
 
 
 def test_a_fraction_is_no_count(tmp_path):
     counting = nn.Sequential(nn.BatchNorm1d(3))
     torch.save({**counting.state_dict(), "0.num_batches_tracked": torch.tensor(1.5)}, tmp_path / "w.pt")
     with pytest.raises(ValueError, match=r"0\.num_batches_tracked is float32 where the net has int64"):
-        lw.load_weights(counting, tmp_path / "w.pt")
+        lw.adapters.load_weights(counting, tmp_path / "w.pt")
 
 
 class Bomb:
@@ -111,18 +111,18 @@ class Bomb:
 def test_code_is_never_run(tmp_path, state, write):
     write({**state, "bomb": Bomb(tmp_path / "ran")}, tmp_path / "evil.pt")
     with pytest.raises(ValueError, match="could run code of whoever wrote it"):
-        lw.load_weights(net(), tmp_path / "evil.pt")
+        lw.adapters.load_weights(net(), tmp_path / "evil.pt")
     torch.save(net(), tmp_path / "whole.pt")
     with pytest.raises(ValueError, match="could run code"):
-        lw.load_weights(net(), tmp_path / "whole.pt")
+        lw.adapters.load_weights(net(), tmp_path / "whole.pt")
     assert not (tmp_path / "ran").exists()
 
 
 def test_what_is_no_file(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist"):
-        lw.load_weights(net(), tmp_path / "absent")
+        lw.adapters.load_weights(net(), tmp_path / "absent")
     with pytest.raises(FileNotFoundError, match="is a folder"):
-        lw.load_weights(net(), tmp_path)
+        lw.adapters.load_weights(net(), tmp_path)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -136,7 +136,7 @@ def test_damaged_files_are_named_and_left_alone(tmp_path, data, safetensors):
     bad = good[:where] if data.draw(st.booleans()) else good[:where] + bytes([good[where] ^ 16]) + good[where + 1 :]
     path.write_bytes(bad)
     try:
-        outcome = str(lw.load_weights(net(), path)[0].weight.shape)
+        outcome = str(lw.adapters.load_weights(net(), path)[0].weight.shape)
     except ValueError as error:
         outcome = str(error)
     assert outcome == "torch.Size([3, 4])" or (outcome.startswith("load_weights: ") and str(path) in outcome)
@@ -148,4 +148,4 @@ def test_damaged_files_are_named_and_left_alone(tmp_path, data, safetensors):
 def test_any_bytes_are_refused(tmp_path, content):
     (tmp_path / "w").write_bytes(content)
     with pytest.raises(ValueError, match="load_weights: "):
-        lw.load_weights(net(), tmp_path / "w")
+        lw.adapters.load_weights(net(), tmp_path / "w")

@@ -38,7 +38,7 @@ def test_an_exact_reconstruction_names_every_secret(parts):
         nn.Linear(4, 3),
         trainer=lw.Optimum(),
         threat=lw.Informed(known, candidates=4),
-        attack=lw.NearestCandidate(lw.ClosedForm()),
+        attack=lw.attacks.NearestCandidate(lw.ClosedForm()),
         prior=prior,
         secrets=secrets,
     )
@@ -53,7 +53,7 @@ def test_the_nearest_is_answered_and_the_lead_is_the_confidence(parts, metric):
     known, prior, _ = parts
     x = torch.tensor([[[0.0] * 4, [1.0] * 4, [3.0] * 4]])  # (1, 3, 4)
     knowledge = Knowledge(nn.Linear(4, 3), lw.Optimum(), lw.Informed(known, candidates=3), Weights(), prior)
-    attack = lw.NearestCandidate(Answers(torch.full((1, 1, 4), 1.2)), metric)
+    attack = lw.attacks.NearestCandidate(Answers(torch.full((1, 1, 4), 1.2)), metric)
     guess = attack.prepare(knowledge, seed=0)(None, Hints(candidates=Records(x, torch.tensor([[5, 6, 7]]))))
     assert guess.alternatives.y.tolist() == [[6, 5, 7]]  # 0.2, 1.2 and 1.8 away
     assert guess.records.y.tolist() == [[6]]
@@ -65,7 +65,7 @@ def test_between_equally_near_candidates_the_likelier_is_answered(parts):
     known, prior, _ = parts
     x = torch.tensor([[[0.0] * 4, [2.0] * 4, [3.0] * 4]])  # (1, 3, 4)
     knowledge = Knowledge(nn.Linear(4, 3), lw.Optimum(), lw.Informed(known, candidates=3), Weights(), prior)
-    reconstruct = lw.NearestCandidate(Answers(torch.ones(1, 1, 4))).prepare(knowledge, seed=0)
+    reconstruct = lw.attacks.NearestCandidate(Answers(torch.ones(1, 1, 4))).prepare(knowledge, seed=0)
     hints = Hints(candidates=Records(x, torch.tensor([[5, 6, 7]])), chances=torch.tensor([[0.2, 0.3, 0.5]]))
     assert reconstruct(None, hints).alternatives.y.tolist() == [[6, 5, 7]]
 
@@ -73,7 +73,7 @@ def test_between_equally_near_candidates_the_likelier_is_answered(parts):
 def test_passes_on_what_the_attack_inside_objects_to(parts):
     known, prior, _ = parts
     knowledge = Knowledge(nn.Linear(4, 3), lw.GD(), lw.Informed(known, candidates=2), Weights(), prior)
-    attack = lw.NearestCandidate(lw.ClosedForm())
+    attack = lw.attacks.NearestCandidate(lw.ClosedForm())
     assert attack.objection(knowledge) == lw.ClosedForm().objection(knowledge)
     alone = Knowledge(nn.Linear(4, 3), lw.Optimum(), lw.Informed(known), Weights(), prior)
     assert "NearestCandidate cannot play this game" in attack.objection(alone)

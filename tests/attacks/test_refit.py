@@ -27,9 +27,11 @@ def right(cohort, guess):
 
 
 @pytest.mark.parametrize("repeats", [1, 2])
-@pytest.mark.parametrize("access", [Weights(), lw.Layers("3"), lw.Logits(PRIOR.x)], ids=lambda a: type(a).__name__)
+@pytest.mark.parametrize(
+    "access", [Weights(), lw.access.Layers("3"), lw.access.Logits(PRIOR.x)], ids=lambda a: type(a).__name__
+)
 def test_deterministic_training_gives_every_secret_away(access, repeats):
-    cohort, guess, hints = played(lw.Refit(repeats=repeats), GD, access)
+    cohort, guess, hints = played(lw.attacks.Refit(repeats=repeats), GD, access)
     assert right(cohort, guess).all()
     assert torch.equal(guess.records.y, cohort.own.y)
     assert guess.confidence.shape == (24, 1)
@@ -40,41 +42,43 @@ def test_deterministic_training_gives_every_secret_away(access, repeats):
 
 def test_a_private_start_hides_the_secret():
     """S1 Fig. 11. A third is chance among three; the repeats draw starts of their own, never the victim's."""
-    cohort, guess, _ = played(lw.Refit(repeats=4), lw.GD(lr=0.2, steps=5, init=lw.inits.LeCunNormal(seed=None)))
+    cohort, guess, _ = played(lw.attacks.Refit(repeats=4), lw.GD(lr=0.2, steps=5, init=lw.inits.LeCunNormal(seed=None)))
     assert right(cohort, guess).float().mean() < 1 / 3 + 4 * (2 / 9 / 24) ** 0.5
 
 
 def test_repeats_see_through_a_private_batch_order():
     """One secret pulls its model less than the order of batches does; the mean over orders shows it again."""
     sgd = lw.SGD(lr=0.02, batch_size=16, epochs=3, order_seed=None, init=lw.inits.LeCunNormal())
-    cohort, guess, _ = played(lw.Refit(repeats=6), sgd)
+    cohort, guess, _ = played(lw.attacks.Refit(repeats=6), sgd)
     assert right(cohort, guess).float().mean() > 0.6
 
 
 @pytest.mark.parametrize("repeats", [1, 2])
 def test_chances_never_outweigh_an_exact_match(repeats):
     """Where training is deterministic, a secret of small chance is named all the same."""
-    cohort, _, hints = played(lw.Refit(), GD)
+    cohort, _, hints = played(lw.attacks.Refit(), GD)
     secret = (hints.candidates.x == cohort.own.x).flatten(2).all(2)
     unlikely = Hints(candidates=hints.candidates, chances=torch.where(secret, 1e-6, 0.5).double())
-    reconstruct = lw.Refit(repeats=repeats).prepare(Knowledge(NET, GD, THREAT, Weights(), PRIOR), seed=0)
+    reconstruct = lw.attacks.Refit(repeats=repeats).prepare(Knowledge(NET, GD, THREAT, Weights(), PRIOR), seed=0)
     assert right(cohort, reconstruct(GD(NET, cohort, seed=3), unlikely)).all()
 
 
 def test_where_a_private_start_hides_the_secret_the_chances_count():
     """Repeats give log-likelihoods, so that chances of 1 to 1e60 decide between models that scatter alike."""
     trainer = lw.GD(lr=0.2, steps=5, init=lw.inits.LeCunNormal(seed=None))
-    cohort, _, hints = played(lw.Refit(), trainer, games=8)
+    cohort, _, hints = played(lw.attacks.Refit(), trainer, games=8)
     chances = torch.tensor([1e-60, 1.0, 1e-60], dtype=torch.float64).expand(8, 3)
-    reconstruct = lw.Refit(repeats=4).prepare(Knowledge(NET, trainer, THREAT, Weights(), PRIOR), seed=0)
+    reconstruct = lw.attacks.Refit(repeats=4).prepare(Knowledge(NET, trainer, THREAT, Weights(), PRIOR), seed=0)
     guess = reconstruct(trainer(NET, cohort, seed=3), Hints(candidates=hints.candidates, chances=chances))
     assert torch.equal(guess.records.x[:, 0], hints.candidates.x[:, 1])
 
 
 def test_the_answer_does_not_depend_on_the_chunk(monkeypatch):
-    _, whole, _ = played(lw.Refit(), GD, games=6)
+    _, whole, _ = played(lw.attacks.Refit(), GD, games=6)
     monkeypatch.setattr(refit, "Local", lambda: Local(chunk=1))
-    _, cut, _ = played(lw.Refit(), lw.GD(lr=0.2, momentum=0.9, steps=20, tile=4, init=lw.inits.LeCunNormal()), games=6)
+    _, cut, _ = played(
+        lw.attacks.Refit(), lw.GD(lr=0.2, momentum=0.9, steps=20, tile=4, init=lw.inits.LeCunNormal()), games=6
+    )
     assert torch.equal(whole.alternatives.x, cut.alternatives.x)
 
 
@@ -84,7 +88,7 @@ def test_scores_are_the_pooled_gaussians():
         lr=0.05, batch_size=16, epochs=1, order_seed=None, dtype=torch.float64, init=lw.inits.LeCunNormal()
     )
     knowledge = Knowledge(NET, trainer, THREAT, Weights(), PRIOR)
-    reconstruct = lw.Refit(repeats=3).prepare(knowledge, seed=0)
+    reconstruct = lw.attacks.Refit(repeats=3).prepare(knowledge, seed=0)
     candidates = SECRETS[:6]
     seen = torch.zeros(2, sum(value.numel() for value in NET.parameters()), dtype=torch.float64)
     mean, variance = reconstruct._moments(candidates, seen)
@@ -99,7 +103,7 @@ def test_a_game_is_the_same_alone_and_among_others():
     knowledge = Knowledge(NET, trainer, THREAT, Weights(), PRIOR)
     cohort = THREAT.deal(SECRETS, 4, seed=0)
     release, hints = trainer(NET, cohort, seed=0), THREAT.hints(cohort, SECRETS, seed=0)
-    reconstruct = lw.Refit(repeats=3).prepare(knowledge, seed=1)
+    reconstruct = lw.attacks.Refit(repeats=3).prepare(knowledge, seed=1)
     together = reconstruct(release, hints)
     first = slice(0, 1)
     alone = reconstruct(
@@ -111,26 +115,26 @@ def test_a_game_is_the_same_alone_and_among_others():
 
 
 def test_a_candidate_that_diverges_is_not_the_answer_and_spoils_nothing():
-    cohort, _, hints = played(lw.Refit(), GD, games=4)
+    cohort, _, hints = played(lw.attacks.Refit(), GD, games=4)
     x = hints.candidates.x.clone()
     decoy = (x[0] != cohort.own.x[0]).flatten(1).any(1).nonzero()[0, 0]
     x[0, decoy] = 1e30
     knowledge = Knowledge(NET, GD, THREAT, Weights(), PRIOR)
     for repeats in (1, 2):
-        reconstruct = lw.Refit(repeats=repeats).prepare(knowledge, seed=0)
+        reconstruct = lw.attacks.Refit(repeats=repeats).prepare(knowledge, seed=0)
         guess = reconstruct(GD(NET, cohort, seed=3), Hints(candidates=Records(x, hints.candidates.y)))
         assert right(cohort, guess).all()
 
 
 def test_objects_where_there_is_nothing_to_choose_from():
     knowledge = Knowledge(NET, GD, lw.Informed(KNOWN), Weights(), PRIOR)
-    sentence = lw.Refit().objection(knowledge)
+    sentence = lw.attacks.Refit().objection(knowledge)
     assert sentence.startswith("Refit cannot play this game")
     assert sentence.endswith("Use threat=Informed(known, candidates=2).")
     with pytest.raises(ValueError, match="Refit cannot play this game"):
-        lw.Refit().prepare(knowledge, seed=0)
-    reconstruct = lw.Refit().prepare(Knowledge(NET, GD, THREAT, Weights(), PRIOR), seed=0)
+        lw.attacks.Refit().prepare(knowledge, seed=0)
+    reconstruct = lw.attacks.Refit().prepare(Knowledge(NET, GD, THREAT, Weights(), PRIOR), seed=0)
     with pytest.raises(ValueError, match="expected candidates to choose among"):
         reconstruct(GD(NET, THREAT.deal(SECRETS, 1, seed=0), seed=0))
     with pytest.raises(ValueError, match="expected repeats >= 1, got 0"):
-        lw.Refit(repeats=0)
+        lw.attacks.Refit(repeats=0)

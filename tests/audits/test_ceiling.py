@@ -40,7 +40,7 @@ def test_an_audit_of_candidates_shows_the_ceiling_for_the_same_mechanism_and_pri
 
 def test_later_defences_keep_it_and_other_trainers_have_none():
     defended = Defended(replace(TRAINER, publish_steps=False), by=Rounded(torch.bfloat16))
-    refit = {"attack": lw.Refit(), "games": 4}
+    refit = {"attack": lw.attacks.Refit(), "games": 4}
     assert audit(trainer=defended, **refit).ceiling == lw.bound(**TRAINER.mechanism(), baseline=0.25)
     assert audit(trainer=lw.GD(steps=2), **refit).ceiling is None
     assert audit(trainer=replace(TRAINER, noise_multiplier=0.0), **refit).ceiling is None

@@ -118,7 +118,7 @@ def test_the_stronger_attack_that_fits_goes_first_and_what_does_not_fit_last(par
 
 
 def test_candidates_are_named_by_the_stronger_attack_first(parts):
-    room = (lw.NearestCandidate(lw.RecoNN()), lw.NearestCandidate(lw.Newton()), lw.Refit())
+    room = (lw.attacks.NearestCandidate(lw.RecoNN()), lw.attacks.NearestCandidate(lw.Newton()), lw.attacks.Refit())
     _, order = instead(room)(knowledge(parts, candidates=2))
     assert order == ["Refit", "NearestCandidate", "NearestCandidate"]
     ranks = [choice._strength(attack) for attack in room]
@@ -363,7 +363,7 @@ def test_a_limit_beside_one_attack_means_nothing(parts):
         lw.Newton(bank=10),
         lw.Ensemble(members=24, rounds=2),
         lw.RecoNN(epochs=30),
-        lw.Refit(),
+        lw.attacks.Refit(),
         NearestCandidate(lw.RecoNN()),
     ],
     ids=lambda attack: type(attack).__name__,

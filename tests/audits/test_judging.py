@@ -67,5 +67,5 @@ def test_an_audit_of_two_secrets_scores_each():
 def test_attacks_for_one_record_say_so(attack):
     known, prior = lw.records.digits().split(20, 50, seed=0)
     threat = lw.Informed(known, secrets=3)
-    objection = attack.objection(Knowledge(lw.nets.mlp(64, 5, 10), lw.GD(), threat, lw.Weights(), prior))
+    objection = attack.objection(Knowledge(lw.nets.mlp(64, 5, 10), lw.GD(), threat, lw.access.Weights(), prior))
     assert "it looks for one secret record, and every training set has 3. Use Newton" in objection

@@ -42,7 +42,7 @@ def test_the_cost_of_a_decoder_too_large_for_this_machine_is_computed(monkeypatc
 
 @pytest.mark.parametrize(
     "attack",
-    [lw.RecoNN(), lw.KernelRidge(), lw.Ensemble(), lw.Newton(), lw.NearestCandidate(lw.Newton())],
+    [lw.RecoNN(), lw.KernelRidge(), lw.Ensemble(), lw.Newton(), lw.attacks.NearestCandidate(lw.Newton())],
     ids=lambda attack: type(attack).__name__,
 )
 def test_needs_grow_with_the_model(attack):

@@ -59,7 +59,7 @@ def test_shares_are_mnemonists_coefficients_over_a_blind_guess(audit, game):
     release = knowledge.trainer(knowledge.net, cohort, seed=victims_seed(0))
     held, adversary = audit.findings[0].neurons, int(generator(0, "adversary").integers(2**62))
     reconstruct = lw.KernelRidge().prepare(knowledge, seed=adversary)
-    explain = lw.Mnemonist(masks=10 * len(held.rows), erase=lw.ToMean())
+    explain = lw.attacks.Mnemonist(masks=10 * len(held.rows), erase=lw.attacks.mnemonist.ToMean())
     found = explain(reconstruct, knowledge, release, cohort.own, seed=adversary)
     blind = (knowledge.prior.x.mean(0) - cohort.own.x[:, 0]).double().square().flatten(1).mean(1)
     shares = (-found.coefficients / blind.unsqueeze(1))[list(held.places)]
@@ -91,7 +91,7 @@ def test_only_some_models_are_explained_as_among_all(game):
     knowledge, secrets = game
     cohort, release = planted.played(knowledge, secrets[:10])
     reconstruct = lw.KernelRidge().prepare(knowledge, seed=0)
-    explain = lw.Mnemonist(masks=40, erase=lw.ToMean())
+    explain = lw.attacks.Mnemonist(masks=40, erase=lw.attacks.mnemonist.ToMean())
     every = explain(reconstruct, knowledge, release, cohort.own, seed=0)
     some = explain(reconstruct, knowledge, release, cohort.own, seed=0, only=[7, 2])
     assert torch.equal(some.coefficients, every.coefficients[[7, 2]])

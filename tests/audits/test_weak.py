@@ -107,7 +107,10 @@ def test_a_prior_without_one_of_the_classes_is_refused(parts):
 
 
 def test_an_attack_that_goes_by_the_clock_takes_the_time_there_is(parts, monkeypatch):
-    small = {"reader": lw.SetReader(width=16, layers=1, heads=2), "decoder": lw.decoders.MLPDecoder(width=16)}
+    small = {
+        "reader": lw.attacks.weak.SetReader(width=16, layers=1, heads=2),
+        "decoder": lw.decoders.MLPDecoder(width=16),
+    }
     endless = lw.WeakRecoNN(**small, steps=10**6, batch_size=8)
     monkeypatch.setattr("lostwax.audits.choice.all_attacks", lambda knowledge: (endless,))
     monkeypatch.setattr("lostwax.audits.cost.LEARNING", 0.02)  # a second or two, and most of the time to spare

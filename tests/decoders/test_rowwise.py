@@ -17,7 +17,7 @@ def test_a_row_counts_by_its_direction():
     net = lw.nets.mlp(5, 4, 3)
     seen = torch.randn(50, 39, generator=torch.Generator().manual_seed(0))
     standardise = Standardise.fit(seen)
-    found = SeenRows.of(net, lw.Weights(), standardise)
+    found = SeenRows.of(net, lw.access.Weights(), standardise)
     sums = RowSums(found, RowDecoder(sums=1, input_noise=0.0)).double()
     nn.init.zeros_(sums.gates[-2].weight)
     nn.init.ones_(sums.gates[-2].bias)
@@ -51,7 +51,7 @@ def test_from_relu_nets_it_reads_more_than_a_decoder_of_all_weights():
     totals = dict.fromkeys((RowDecoder(), MLPDecoder(width=300)), 0.0)
     for run in range(3):
         trainer = lw.GD(lr=0.1, momentum=0.9, steps=40, init=lw.inits.LeCunNormal(seed=run))
-        knowledge = lw.Knowledge(net, trainer, lw.Informed(known), lw.Weights(), prior)
+        knowledge = lw.games.Knowledge(net, trainer, lw.Informed(known), lw.access.Weights(), prior)
         cohort, release = planted.played(knowledge, secrets)
         for decoder in totals:
             attack = lw.RecoNN(decoder=decoder, epochs=20, batch_size=32)
@@ -72,8 +72,8 @@ def test_saved_and_read_back(tmp_path):
 def test_refusals():
     knowledge, _ = planted.game()
     attack = lw.RecoNN(decoder=RowDecoder())
-    logits = lw.Knowledge(
-        knowledge.net, knowledge.trainer, knowledge.threat, lw.Logits(knowledge.prior.x), knowledge.prior
+    logits = lw.games.Knowledge(
+        knowledge.net, knowledge.trainer, knowledge.threat, lw.access.Logits(knowledge.prior.x), knowledge.prior
     )
     assert "reads weights row by row, but the adversary sees" in attack.objection(logits)
     for field, value in {"sums": 0, "summary": 0, "width": 0, "input_noise": -1.0}.items():

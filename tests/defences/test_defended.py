@@ -69,7 +69,7 @@ def test_an_audit_plays_against_what_is_published_and_says_so(net, parts):
     known, prior, secrets = parts
     trainer = Defended(Defended(lw.GD(lr=0.2, momentum=0.9, steps=10), by=Rounded()), by=Quantised())
     threat = lw.Informed(known, candidates=2)
-    audit = lw.audit(net, trainer=trainer, threat=threat, attack=lw.Refit(), prior=prior, secrets=secrets)
+    audit = lw.audit(net, trainer=trainer, threat=threat, attack=lw.attacks.Refit(), prior=prior, secrets=secrets)
     assert audit.findings[0].rebuilt.all()
     assert audit.subject == (
         "Sequential trained by GD, defended by Rounded(dtype=torch.float16), defended by Quantised(bits=8)"

@@ -14,7 +14,7 @@ from fuzz.outcomes import MARK, NUMBER, Case
 from lostwax.games import Cohort
 
 TRAINER = lw.GD(lr=0.1, steps=2, init=lw.inits.LeCunNormal())
-QUICK = lw.WeakRecoNN(reader=lw.SetReader(width=8, layers=1, heads=1), steps=2, minutes=0.05, batch_size=2)
+QUICK = lw.WeakRecoNN(reader=lw.attacks.weak.SetReader(width=8, layers=1, heads=1), steps=2, minutes=0.05, batch_size=2)
 
 
 def same(x):

@@ -242,7 +242,9 @@ def _weights(random):
     content = harmed(random, weights()[which])
     kind = ("safetensors", "pt")[which]
     return Case(
-        f"weights .{kind}", f"load_weights, .{kind}, damaged", lambda: lw.load_weights(NET, written("w", content))
+        f"weights .{kind}",
+        f"load_weights, .{kind}, damaged",
+        lambda: lw.adapters.load_weights(NET, written("w", content)),
     )
 
 

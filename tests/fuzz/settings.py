@@ -51,11 +51,11 @@ def case(value, field, hostile):
     right = fits(str(field.type), hostile) and not _infinite(value, field.name, hostile)
 
     def make():
-        if isinstance(value, lw.Layers):
-            return lw.Layers(*hostile) if isinstance(hostile, tuple) else lw.Layers(hostile)
+        if isinstance(value, lw.access.Layers):
+            return lw.access.Layers(*hostile) if isinstance(hostile, tuple) else lw.access.Layers(hostile)
         return dataclasses.replace(value, **{field.name: hostile})
 
-    if isinstance(value, lw.Layers):
+    if isinstance(value, lw.access.Layers):
         right = isinstance(hostile, str) or (
             isinstance(hostile, tuple) and all(isinstance(one, str) for one in hostile)
         )

@@ -49,7 +49,7 @@ def nothing():
 
 
 def candidates():
-    return audited(lw.NearestCandidate(Reads(noise=1.5)), threat=lw.Informed(KNOWN, candidates=8), games=60)
+    return audited(lw.attacks.NearestCandidate(Reads(noise=1.5)), threat=lw.Informed(KNOWN, candidates=8), games=60)
 
 
 def diverged():

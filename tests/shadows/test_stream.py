@@ -32,7 +32,7 @@ def test_no_model_comes_twice_and_all_are_those_of_simulate():
     assert torch.equal(flat(batches), flat(plain))
 
 
-@pytest.mark.parametrize("augment", [None, lw.Shifts()])
+@pytest.mark.parametrize("augment", [None, lw.learning.Shifts()])
 @pytest.mark.parametrize("start", [8, 13])
 def test_goes_on_from_any_number(start, augment):
     whole, rest = some(4, augment=augment), some(2, start=start, augment=augment)
@@ -42,7 +42,7 @@ def test_goes_on_from_any_number(start, augment):
 
 
 def test_augmented_records_are_new_ones_of_those_dealt():
-    ((plain, _),), batches = some(1), some(20, augment=lw.Shifts(pixels=1))
+    ((plain, _),), batches = some(1), some(20, augment=lw.learning.Shifts(pixels=1))
     cohort, release = batches[0]
     assert torch.equal(cohort.own.y, plain.own.y)
     moved = cohort.own.x[:, 0]

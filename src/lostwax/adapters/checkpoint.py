@@ -25,7 +25,7 @@ def load_weights(net: nn.Module, path: str | Path, *, entry: str | None = None) 
     to be read, such as a whole pickled net, are refused.
 
     To train victims on from published weights, pass the net that holds them:
-    `lw.audit(lw.load_weights(net, path), trainer=lw.GD(...), ...)`.
+    `lw.audit(lw.adapters.load_weights(net, path), trainer=lw.GD(...), ...)`.
     """
     if not isinstance(net, nn.Module):
         raise TypeError(

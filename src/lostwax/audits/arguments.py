@@ -23,7 +23,7 @@ KINDS = {
     "trainer": Kind(("__call__", "tile_size"), "a trainer, such as lw.GD(lr=0.2, steps=100)"),
     "threat": Kind(("deal", "hints"), "a threat, such as lw.Informed(known)"),
     "attack": Kind(("objection", "prepare"), "an attack, such as lw.RecoNN()"),
-    "access": Kind(("__call__",), "an access, such as lw.Weights()", 2),
+    "access": Kind(("__call__",), "an access, such as lw.access.Weights()", 2),
     "engine": Kind(("__call__", "parts"), "an engine, such as lw.shadows.Local()"),
 }
 OPTIONAL = ("attack", "access", "engine")

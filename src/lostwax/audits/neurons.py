@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from lostwax.access import Neuron, neurons
-from lostwax.attacks import EmbeddingRecoNN, KernelRidge, Mnemonist, MnemonistRecoNN, RecoNN, ToMean
+from lostwax.attacks import EmbeddingRecoNN, KernelRidge, Mnemonist, MnemonistRecoNN, RecoNN
+from lostwax.attacks.mnemonist import ToMean
 from lostwax.games import Attack, Guess, Hints, Knowledge, Reconstructor, Records, Release
 
 log = logging.getLogger(__name__)

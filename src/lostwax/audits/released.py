@@ -187,7 +187,7 @@ def _retrained(net: nn.Module, table: Records, trainer: Descent, rows: Tensor) -
             f"audit: {kind} on this data does not end at the weights of the net: it misses them by "
             f"{_over(miss, effect):.2g} of what one record changes in the weights, and {MISS:g} is allowed. Pass the "
             "very trainer (init, lr, steps, weight_decay, dtype, ...) and data that made them, and load the weights "
-            "into the net (lw.load_weights)."
+            "into the net (lw.adapters.load_weights)."
         )
     release = Release({name: value[:1] for name, value in trained.params.items()})
     return _Retrained(release, _over(miss, float((again - start).norm())), _over(miss, effect))

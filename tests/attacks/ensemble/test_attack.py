@@ -20,7 +20,7 @@ DIGITS = lw.records.digits()
 KNOWN, PRIOR, SECRETS = DIGITS[DIGITS.y < 3].split(40, 480, 4, seed=1)
 NET = lw.nets.mlp(64, 6, 10, activation=nn.ReLU)
 GD = lw.GD(lr=0.2, momentum=0.9, steps=60, init=lw.inits.LeCunNormal())
-GAME = Knowledge(NET, GD, lw.Informed(KNOWN), lw.Weights(), PRIOR)
+GAME = Knowledge(NET, GD, lw.Informed(KNOWN), lw.access.Weights(), PRIOR)
 ATTACK = lw.Ensemble(members=120, rounds=6)
 
 
@@ -126,7 +126,7 @@ def test_linear_training_is_inverted_exactly():
     tell.tile_size = lambda net, cohort: 1_000
     threat = lw.Informed(records[:1])
     attack = lw.Ensemble(members=50, rounds=5, tolerance=1e-20)
-    reconstruct = attack.prepare(Knowledge(NET, tell, threat, lw.Weights(), records[:80]), seed=0)
+    reconstruct = attack.prepare(Knowledge(NET, tell, threat, lw.access.Weights(), records[:80]), seed=0)
     cohort = threat.deal(records[80:], 5, seed=0)
     guess = reconstruct(tell(NET, cohort, seed=0))
     torch.testing.assert_close(guess.records.x, cohort.own.x, atol=1e-8, rtol=0)
@@ -179,7 +179,7 @@ def test_the_class_is_told_by_doubt_and_witness():
         lw.nets.mlp(64, 1, 10, activation=nn.ReLU),
         lw.GD(lr=0.2, momentum=0.9, steps=40, init=lw.inits.LeCunNormal()),
     )
-    game = Knowledge(net, trainer, lw.Informed(known), lw.Weights(), prior)
+    game = Knowledge(net, trainer, lw.Informed(known), lw.access.Weights(), prior)
     reconstruct = lw.Ensemble(members=60, rounds=1, restarts=0).prepare(game, seed=0)._replace(polish=None)
     cohort = game.threat.deal(secrets, 100, seed=1)
     seen = game.access(net, trainer(net, cohort, seed=1))
@@ -259,7 +259,7 @@ def test_errors_are_seldom_beyond_three_times_the_expected_one(problems):
         ours, prior, secrets = DIGITS[DIGITS.y >= 6].split(known, 400, 8, seed=seed)
         net, threat = lw.nets.mlp(64, *widths, 10, activation=nn.ReLU), lw.Informed(ours)
         attack = lw.Ensemble(members=members, rounds=6, restarts=0)
-        reconstruct = attack.prepare(Knowledge(net, trainer, threat, lw.Weights(), prior), seed=11)
+        reconstruct = attack.prepare(Knowledge(net, trainer, threat, lw.access.Weights(), prior), seed=11)
         cohort = threat.deal(secrets, len(secrets), seed=5)
         found = reconstruct.invert(trainer(net, cohort, seed=5), Hints(labels=cohort.own.y))
         truth = cohort.own.x[:, 0].flatten(1).double()

@@ -197,5 +197,5 @@ def test_fields_are_checked(fields):
 def test_it_answers_among_candidates_through_the_nearest():
     """S3 appendix D: a reconstruction turned into success over a discrete prior."""
     threat = lw.Informed(KNOWN, label_known=True, candidates=3)
-    rebuild, cohort, release, hints = play(lw.NearestCandidate(ATTACK), threat=threat)
+    rebuild, cohort, release, hints = play(lw.attacks.NearestCandidate(ATTACK), threat=threat)
     assert torch.equal(rebuild(release, hints).records.x, cohort.own.x)

@@ -41,7 +41,7 @@ def test_permuting_targets_destroys_success():
 
 def test_it_rebuilds_digits_better_than_a_decoder_network():
     known, prior, secrets = lw.records.digits().split(100, 300, 50, seed=0)
-    game = Knowledge(lw.nets.mlp(64, 8, 10), lw.GD(lr=0.2, steps=30), Informed(known), lw.Weights(), prior)
+    game = Knowledge(lw.nets.mlp(64, 8, 10), lw.GD(lr=0.2, steps=30), Informed(known), lw.access.Weights(), prior)
     cohort = Informed(known).deal(secrets, 50, seed=0)
     release = game.trainer(game.net, cohort, seed=0)
     attacks = ATTACK, lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=128), epochs=20)

@@ -141,7 +141,7 @@ def test_held_out_models_decide_nothing():
 def test_a_net_of_one_neuron_needs_it_and_no_other_suffers(neurons, gained):
     known, prior, secrets = lw.records.digits().split(200, 500, 200, seed=0)
     net, trainer = lw.nets.mlp(64, neurons, 10), lw.GD(lr=0.2, momentum=0.9, steps=50, init=lw.inits.LeCunNormal())
-    facts = lw.Knowledge(net, trainer, lw.Informed(known), lw.Weights(), prior)
+    facts = lw.games.Knowledge(net, trainer, lw.Informed(known), lw.access.Weights(), prior)
     reconstruct = lw.KernelRidge().prepare(facts, seed=0)
     cohort = lw.Informed(known).deal(secrets, 200, seed=0)
     release, truth = trainer(net, cohort, seed=0), cohort.own.y[:, 0]

@@ -18,7 +18,7 @@ def game():
     start["1.bias"] = torch.full((8,), -100.0)
     start["1.bias"][list(LIVE)] = 1.0
     trainer = lw.GD(lr=0.1, momentum=0.9, steps=20, init=lw.inits.Given(start))
-    return lw.Knowledge(net, trainer, lw.Informed(known), lw.Weights(), prior), secrets
+    return lw.games.Knowledge(net, trainer, lw.Informed(known), lw.access.Weights(), prior), secrets
 
 
 def played(knowledge, secrets):

@@ -11,7 +11,7 @@ from lostwax.access import Neuron, neurons
 from lostwax.learning.shadow_tables import shadow_tables
 
 RECONN = lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=100), epochs=20)
-ATTACK = lw.MnemonistRecoNN(attack=RECONN, mnemonist=lw.Mnemonist(masks=60))
+ATTACK = lw.attacks.MnemonistRecoNN(attack=RECONN, mnemonist=lw.attacks.Mnemonist(masks=60))
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_refusals(game):
     knowledge, _ = game
     for changed, sentence in (
         (
-            replace(knowledge, access=lw.Layers("1")),
+            replace(knowledge, access=lw.access.Layers("1")),
             "it chooses among the rows of all layers, but the adversary sees Layers",
         ),
         (replace(knowledge, trainer=lw.Optimum()), "MnemonistRecoNN cannot play this game: rows are put back"),
@@ -87,4 +87,4 @@ def test_refusals(game):
         with pytest.raises(ValueError, match=sentence):
             ATTACK.prepare(changed, seed=0)
     with pytest.raises(ValueError, match="expected models >= 2"):
-        lw.MnemonistRecoNN(attack=RECONN, models=1)
+        lw.attacks.MnemonistRecoNN(attack=RECONN, models=1)

@@ -10,7 +10,7 @@ import lostwax as lw
 from lostwax.attacks.mnemonist.attack import shown_to
 
 SMALL = lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=100), epochs=15)
-ATTACK = lw.EmbeddingRecoNN(attack=SMALL, picture=SMALL)
+ATTACK = lw.attacks.EmbeddingRecoNN(attack=SMALL, picture=SMALL)
 LINEAR = "3"
 
 
@@ -19,7 +19,7 @@ def game():
     known, prior, secrets = lw.records.digits().split(100, 400, 100, seed=0)
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 8), nn.ReLU(), nn.Linear(8, 10))
     trainer = lw.GD(lr=0.1, momentum=0.9, steps=20, init=lw.inits.LeCunNormal())
-    knowledge = lw.Knowledge(net, trainer, lw.Informed(known), lw.Weights(), prior)
+    knowledge = lw.games.Knowledge(net, trainer, lw.Informed(known), lw.access.Weights(), prior)
     cohort = knowledge.threat.deal(secrets, len(secrets), seed=1)
     return knowledge, cohort, trainer(net, cohort, seed=1)
 
@@ -73,7 +73,7 @@ def test_refusals(game):
     told = torch.arange(64).reshape(1, 8, 8) < 32
     images = lw.decoders.ConvDecoder()
     for attack, changed, sentence in (
-        (ATTACK, replace(knowledge, access=lw.Layers("3")), "it needs all layers"),
+        (ATTACK, replace(knowledge, access=lw.access.Layers("3")), "it needs all layers"),
         (
             ATTACK,
             replace(knowledge, prior=knowledge.prior[:3]),

@@ -24,15 +24,15 @@ def game():
     return knowledge, *planted.played(knowledge, secrets)
 
 
-@pytest.mark.parametrize("erase", [lw.ToStart(), lw.ToMean()], ids=repr)
+@pytest.mark.parametrize("erase", [lw.attacks.mnemonist.ToStart(), lw.attacks.mnemonist.ToMean()], ids=repr)
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: type(attack).__name__)
 def test_exactly_the_rows_that_move_hold_the_record(attack, erase, game):
     knowledge, cohort, release = game
     reconstruct = attack.prepare(knowledge, seed=0)
-    found = lw.Mnemonist(masks=100, erase=erase)(reconstruct, knowledge, release, cohort.own, seed=0)
+    found = lw.attacks.Mnemonist(masks=100, erase=erase)(reconstruct, knowledge, release, cohort.own, seed=0)
     assert found.holding(by=4) == HELD
     assert set(HELD) <= set(found.holding())
-    scales = lw.row_scales(knowledge.trainer, knowledge.net, cohort, seed=1)
+    scales = lw.attacks.mnemonist.row_scales(knowledge.trainer, knowledge.net, cohort, seed=1)
     assert found.agreement(scales).pearson.value < -0.8
 
 
@@ -40,15 +40,15 @@ def test_rows_put_back_to_the_mean_tell_what_training_did():
     """Over initialisations, coefficients go with the scales of the first layer; put back to the start, hardly so."""
     known, prior, secrets = lw.records.digits().split(200, 300, 30, seed=0)
     net = lw.nets.mlp(64, 10, 10, activation=nn.ReLU)
-    found = {erase: [] for erase in (lw.ToStart(), lw.ToMean())}
+    found = {erase: [] for erase in (lw.attacks.mnemonist.ToStart(), lw.attacks.mnemonist.ToMean())}
     for seed in range(4):
         trainer = lw.GD(lr=0.1, momentum=0.9, steps=20, init=lw.inits.LeCunNormal(seed=seed))
-        knowledge = lw.Knowledge(net, trainer, lw.Informed(known), lw.Weights(), prior)
+        knowledge = lw.games.Knowledge(net, trainer, lw.Informed(known), lw.access.Weights(), prior)
         cohort, release = planted.played(knowledge, secrets)
         reconstruct = lw.KernelRidge().prepare(knowledge, seed=0)
-        scales = lw.row_scales(trainer, net, cohort, seed=1).of("1")
+        scales = lw.attacks.mnemonist.row_scales(trainer, net, cohort, seed=1).of("1")
         for erase, agreed in found.items():
-            explained = lw.Mnemonist(masks=60, erase=erase)(reconstruct, knowledge, release, cohort.own, seed=0)
+            explained = lw.attacks.Mnemonist(masks=60, erase=erase)(reconstruct, knowledge, release, cohort.own, seed=0)
             agreed.append((explained.agreement(scales).spearman.value, np.nanmean(explained.agreements(scales))))
     by_start, by_mean = (np.mean(agreed, 0) for agreed in found.values())  # of rows over records, and within each
     assert (by_mean < -0.4).all()
@@ -87,11 +87,11 @@ def test_an_error_that_is_linear_in_the_masks_is_told_exactly():
     x = torch.rand(6, 1, generator=torch.Generator().manual_seed(0))
     records = Records(x, torch.tensor([0, 1, 2, 3, 0, 1]))
     trainer = lw.GD(lr=0.3, steps=3)
-    knowledge = lw.Knowledge(net, trainer, lw.Informed(records[:4]), lw.Weights(), records)
+    knowledge = lw.games.Knowledge(net, trainer, lw.Informed(records[:4]), lw.access.Weights(), records)
     cohort = knowledge.threat.deal(records[4:], 2, seed=0)
     truth = Records(torch.zeros(2, 1, 1), torch.zeros(2, 1))  # so that the squared error is 2 + answer
     start = trainer.init(net, [0], seed=0)["1.bias"][0].float()
-    found = lw.Mnemonist(masks=30)(Reader(start), knowledge, trainer(net, cohort, seed=0), truth, seed=0)
+    found = lw.attacks.Mnemonist(masks=30)(Reader(start), knowledge, trainer(net, cohort, seed=0), truth, seed=0)
     expected = torch.tensor([[-0.3, 0.0, 0.2, 0.0]] * 2, dtype=torch.float64)
     torch.testing.assert_close(found.coefficients, expected, atol=1e-10, rtol=0)
     assert found.standard_errors.max() < 1e-10
@@ -126,7 +126,7 @@ def test_a_mask_puts_back_whole_rows_and_nothing_else():
     kept = torch.rand(9, len(neurons(net)), generator=torch.Generator().manual_seed(0)) < 0.5
     masked = put_back(net, trained, erased, kept)
     for column, row in enumerate(neurons(net)):
-        seen = lw.Superparameters((row,))(net, masked)  # (masks, features)
+        seen = lw.access.Superparameters((row,))(net, masked)  # (masks, features)
         assert torch.equal(seen, kept[:, [column]].expand_as(seen).float())
     assert (masked.params["1.weight"] == 1).all()
 
@@ -146,16 +146,21 @@ def test_refusals(game):
         lw.inits.He(seed=None),
     )
     for mnemonist, trainer, models, sentence in (
-        (lw.Mnemonist(masks=15), knowledge.trainer, release, "8 rows needs at least 16 errors, but masks is 15"),
-        (lw.Mnemonist(), lw.GD(init=private), release, "but these are private. Use erase=ToMean"),
-        (lw.Mnemonist(), lw.Optimum(), release, "the trainer is Optimum, which begins nowhere"),
-        (lw.Mnemonist(erase=lw.ToMean()), knowledge.trainer, one, "and there is one"),
-        (lw.Mnemonist(), knowledge.trainer, one, "expected the truth of 1 models, got that of 200"),
+        (
+            lw.attacks.Mnemonist(masks=15),
+            knowledge.trainer,
+            release,
+            "8 rows needs at least 16 errors, but masks is 15",
+        ),
+        (lw.attacks.Mnemonist(), lw.GD(init=private), release, "but these are private. Use erase=ToMean"),
+        (lw.attacks.Mnemonist(), lw.Optimum(), release, "the trainer is Optimum, which begins nowhere"),
+        (lw.attacks.Mnemonist(erase=lw.attacks.mnemonist.ToMean()), knowledge.trainer, one, "and there is one"),
+        (lw.attacks.Mnemonist(), knowledge.trainer, one, "expected the truth of 1 models, got that of 200"),
     ):
-        other = lw.Knowledge(knowledge.net, trainer, knowledge.threat, knowledge.access, knowledge.prior)
+        other = lw.games.Knowledge(knowledge.net, trainer, knowledge.threat, knowledge.access, knowledge.prior)
         with pytest.raises(ValueError, match=sentence):
             mnemonist(None, other, models, cohort.own, seed=0)
     with pytest.raises(ValueError, match="expected masks >= 4"):
-        lw.Mnemonist(masks=3)
+        lw.attacks.Mnemonist(masks=3)
     with pytest.raises(ValueError, match="do not tell 2 rows apart"):
         regress(torch.rand(8, dtype=torch.float64), torch.ones(8, 2, dtype=torch.float64))

@@ -26,7 +26,7 @@ def digits(known=30, prior=40, secrets=3):
 def game(trainer, parts=None, net=None, **informed):
     known, prior, secrets = digits() if parts is None else parts
     net = mlp(64, 6, 3, activation=nn.Tanh) if net is None else net
-    knowledge = Knowledge(net, trainer, lw.Informed(known, **informed), lw.Weights(), prior)
+    knowledge = Knowledge(net, trainer, lw.Informed(known, **informed), lw.access.Weights(), prior)
     cohort = knowledge.threat.deal(secrets, len(secrets), seed=0)
     return knowledge, cohort, trainer(net, cohort, seed=0)
 
@@ -267,7 +267,7 @@ def test_the_other_attack_is_told_what_the_game_tells():
     """Of the games that it is asked about: it names the secret among their candidates."""
     knowledge, cohort, release = game(SMALL, candidates=3)
     hints = knowledge.threat.hints(cohort, digits()[2], seed=0)
-    inverter = Newton(bank=0, jacobians=0, start=lw.Refit()).prepare(knowledge, seed=0)
+    inverter = Newton(bank=0, jacobians=0, start=lw.attacks.Refit()).prepare(knowledge, seed=0)
     alone, helped = replace(inverter, guess=None).invert(release, hints), inverter.invert(release, hints)
     lost = [g for g, one in enumerate(alone) if not one.explained]
     assert 0 < len(lost) < len(alone)
@@ -290,7 +290,7 @@ def test_objections_name_the_randomness_and_the_cure():
         "the initialisation is private": {"trainer": replace(SMALL, init=LeCunNormal(seed=None))},
         "the order of batches is private": {"trainer": SGD(lr=0.1, order_seed=None)},
         "use ClosedForm": {"trainer": Optimum()},
-        "the adversary sees Layers": {"access": lw.Layers("3")},
+        "the adversary sees Layers": {"access": lw.access.Layers("3")},
         "the adversary is object": {"threat": object()},
         "has 6 weights, too few": {"net": nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1, 3))},
         "no use of the parts": {"threat": lw.Informed(knowledge.threat.known, parts=torch.eye(8)[None] > 0)},
@@ -319,7 +319,7 @@ def test_a_small_bank_does_not_lose_the_class():
     """Ten models a class are too few for its regression; the nearest model still tells."""
     known, prior, secrets = lw.records.digits().split(300, 500, 20, seed=0)
     net, trainer = mlp(64, 10, 10), GD(lr=0.2, momentum=0.9, steps=100)
-    knowledge = Knowledge(net, trainer, lw.Informed(known), lw.Weights(), prior)
+    knowledge = Knowledge(net, trainer, lw.Informed(known), lw.access.Weights(), prior)
     cohort = lw.Informed(known).deal(secrets, 20, seed=0)
     released = trainer(net, cohort, seed=0).flat().double()
     likeliest = Newton(bank=100).inverter(knowledge, seed=0)._likeliest(released, None)

@@ -15,7 +15,7 @@ KNOWN, PRIOR, SECRETS = (
 NET = nn.Sequential(nn.Conv2d(1, 6, 4, stride=2), nn.ELU(), nn.Flatten(), nn.Linear(150, 6), nn.ELU(), nn.Linear(6, 10))
 GD = lw.GD(lr=0.1, momentum=0.9, steps=20, init=lw.inits.LeCunNormal())
 THREAT = lw.Informed(KNOWN)
-GAME = Knowledge(NET, GD, THREAT, lw.Weights(), PRIOR)
+GAME = Knowledge(NET, GD, THREAT, lw.access.Weights(), PRIOR)
 COHORT = THREAT.deal(SECRETS, 3, seed=0)
 RELEASE = GD(NET, COHORT, seed=0)
 TRUTH = COHORT.own.x.flatten(1).double()
@@ -80,7 +80,9 @@ def test_where_it_finds_nothing_it_is_better_than_blind_and_never_leaves_the_ran
     threat = lw.Informed(known)
     cohort = threat.deal(secrets, 6, seed=0)
     release, truth = trainer(net, cohort, seed=0), cohort.own.x.flatten(1).double()
-    inverter = Newton(bank=bank, products=12).prepare(Knowledge(net, trainer, threat, lw.Weights(), prior), seed=0)
+    inverter = Newton(bank=bank, products=12).prepare(
+        Knowledge(net, trainer, threat, lw.access.Weights(), prior), seed=0
+    )
     records = torch.stack([one.record for one in inverter.invert(release)])
     assert ((records >= 0) & (records <= 1)).all()
     assert (records - truth).square().mean() < 0.8 * (prior.x.mean(0).flatten() - truth).square().mean()

@@ -40,7 +40,7 @@ def play(net, times, defence, parts=DIGITS, known=None, **fields):
     cohort = threat.deal(secrets, len(secrets), seed=5)
     release = trainer(net, cohort, seed=5)
     believed = threat if known is None else lw.Informed(known)
-    inverter = Newton(bank=60, **fields).prepare(Knowledge(net, trainer, believed, lw.Weights(), prior), seed=0)
+    inverter = Newton(bank=60, **fields).prepare(Knowledge(net, trainer, believed, lw.access.Weights(), prior), seed=0)
     found = inverter.invert(release, Hints(labels=cohort.own.y))
     truth = cohort.own.x.flatten(1).double()
     wrong = (torch.stack([one.record for one in found]) - truth).square().mean(1)

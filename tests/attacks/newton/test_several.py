@@ -19,7 +19,7 @@ def play(secrets, games, pool, *, attack, trainer, net, known=40, prior=100):
     """The errors (games, secrets) of the best order, and the guess."""
     known, prior, rest = pool.split(known, prior, secrets * games, seed=0)
     threat = lw.Informed(known, secrets=secrets)
-    inverter = attack.prepare(Knowledge(net, trainer, threat, lw.Weights(), prior), seed=0)
+    inverter = attack.prepare(Knowledge(net, trainer, threat, lw.access.Weights(), prior), seed=0)
     cohort = threat.deal(rest, games, seed=0)
     guess = inverter(trainer(net, cohort, seed=0))
     matched = one_by_one(guess, one_to_one(guess.records, cohort.own).guess).records.x[:, 0]
@@ -53,7 +53,7 @@ def test_products_look_for_two_records_as_well():
     known, prior, secrets = DIGITS.split(30, 300, 2, seed=0)
     net, threat = lw.nets.mlp(64, 8, 10), lw.Informed(known, secrets=2)
     cohort = threat.deal(secrets, 1, seed=0)
-    inverter = Newton(bank=100, products=28).prepare(Knowledge(net, SHORT, threat, lw.Weights(), prior), seed=0)
+    inverter = Newton(bank=100, products=28).prepare(Knowledge(net, SHORT, threat, lw.access.Weights(), prior), seed=0)
     guess = inverter(SHORT(net, cohort, seed=0), Hints(labels=cohort.own.y))
     guess = one_by_one(guess, one_to_one(guess.records, cohort.own).guess)
     blind = (prior.x.mean(0) - cohort.own.x[0]).square().mean()
@@ -68,7 +68,7 @@ def test_ways_are_counted_before_they_are_made():
 
     def objection(secrets, trainer, prior=prior):
         threat = lw.Informed(known[known.y < 5], secrets=secrets)
-        return Newton().objection(Knowledge(lw.nets.mlp(64, 30, 10), trainer, threat, lw.Weights(), prior))
+        return Newton().objection(Knowledge(lw.nets.mlp(64, 30, 10), trainer, threat, lw.access.Weights(), prior))
 
     batches = lw.SGD(lr=0.2, batch_size=14, epochs=4, dtype=torch.float64)
     assert "8 secrets can be of 10 classes in 24,310 ways" in objection(8, SHORT)

@@ -50,7 +50,11 @@ def test_the_scores_are_the_papers(trainer):
     trainer = replace(trainer, clip=0.8, dtype=torch.float64)
     _, _, release, hints = game(trainer, lw.PriorAware(), m=3)
     q, sigma, top = trainer.sample_rate, trainer.noise_multiplier, max(1, round(trainer.sample_rate * trainer.steps))
-    wanted = {lw.InnerProducts: [], lw.LargestProducts: [], lw.LogLikelihood: []}
+    wanted = {
+        lw.attacks.dp_steps.InnerProducts: [],
+        lw.attacks.dp_steps.LargestProducts: [],
+        lw.attacks.dp_steps.LogLikelihood: [],
+    }
     for row in range(3):
         products, likelihoods = [], []
         for step in release.steps():
@@ -64,9 +68,11 @@ def test_the_scores_are_the_papers(trainer):
             far, near = rest.square().sum(), (rest - g).square().sum(1)
             likelihoods.append(torch.log(1 - q + q * torch.exp((far - near) / (2 * sigma**2 * trainer.clip**2))))
         unit = (trainer.clip * sigma) ** 2
-        wanted[lw.InnerProducts].append(torch.stack(products).sum(0) / unit)
-        wanted[lw.LargestProducts].append(torch.stack(products).sort(0, descending=True).values[:top].sum(0) / unit)
-        wanted[lw.LogLikelihood].append(torch.stack(likelihoods).sum(0))
+        wanted[lw.attacks.dp_steps.InnerProducts].append(torch.stack(products).sum(0) / unit)
+        wanted[lw.attacks.dp_steps.LargestProducts].append(
+            torch.stack(products).sort(0, descending=True).values[:top].sum(0) / unit
+        )
+        wanted[lw.attacks.dp_steps.LogLikelihood].append(torch.stack(likelihoods).sum(0))
     for score, rows in wanted.items():
         chooser, *_ = game(trainer, lw.PriorAware(score()), m=3)
         torch.testing.assert_close(chooser.scores(release, hints.candidates), torch.stack(rows))
@@ -138,7 +144,10 @@ def test_unequal_chances_are_weighed():
 def test_largest_products_of_full_batches_are_all_of_them():
     steps = [Observed(torch.randn(2, 3), torch.ones(2, 3)) for _ in range(FULL.steps)]
     torch.testing.assert_close(
-        lw.LargestProducts()(iter(steps), FULL).double(), lw.InnerProducts()(iter(steps), FULL), rtol=1e-5, atol=1e-6
+        lw.attacks.dp_steps.LargestProducts()(iter(steps), FULL).double(),
+        lw.attacks.dp_steps.InnerProducts()(iter(steps), FULL),
+        rtol=1e-5,
+        atol=1e-6,
     )
 
 
@@ -150,7 +159,7 @@ def test_largest_products_of_full_batches_are_all_of_them():
         ({"threat": object()}, "the adversary is object"),
         ({"trainer": replace(FULL, noise_multiplier=0.0)}, "no noise"),
         ({"trainer": replace(FULL, publish_steps=False)}, "keeps them"),
-        ({"access": lw.Logits(PRIOR.x)}, "the adversary sees Logits"),
+        ({"access": lw.access.Logits(PRIOR.x)}, "the adversary sees Logits"),
     ],
 )
 def test_objections(changes, words):

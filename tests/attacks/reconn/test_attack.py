@@ -9,8 +9,9 @@ import torch
 import lostwax as lw
 from attacks.reconn.game import PRIOR, Leaks, knowledge
 from lostwax.access import Layers, Logits, Weights
-from lostwax.attacks import RecoNN, Repeats, Shifts
+from lostwax.attacks import RecoNN
 from lostwax.games import Informed, Knowledge, Records
+from lostwax.learning import Repeats, Shifts
 from lostwax.learning.decoders import ConvDecoder, MLPDecoder
 from lostwax.learning.shadow_tables import targets
 from lostwax.progress import progress

@@ -67,7 +67,7 @@ def test_a_reconstructor_that_was_told_more_asks_for_it(game, tmp_path):
     knowledge = Knowledge(NET, lw.GD(), HALF, Weights(), PRIOR)
     again = ATTACK.load(reconstruct.save(tmp_path), knowledge)
     assert torch.equal(
-        again(release, lw.Hints(parts=guess.records.x.where(LEFT, torch.nan))).records.x, guess.records.x
+        again(release, lw.games.Hints(parts=guess.records.x.where(LEFT, torch.nan))).records.x, guess.records.x
     )
 
 

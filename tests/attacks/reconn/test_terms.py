@@ -36,7 +36,7 @@ def metric(tmp_path_factory):
 def test_the_perceptual_term_is_the_metrics_mean_and_points_downhill(metric, channels):
     truth = DIGITS[:8].expand(-1, channels, -1, -1)
     answers = DIGITS[8:16].expand(-1, channels, -1, -1).clone().requires_grad_()
-    term = lw.Perceptual(weight=0.5, metric=metric).begin(truth)
+    term = lw.learning.Perceptual(weight=0.5, metric=metric).begin(truth)
     value = term(answers, truth)
     torch.testing.assert_close(value, 0.5 * metric(answers, truth).mean())
     (gradient,) = torch.autograd.grad(value, answers)
@@ -46,7 +46,7 @@ def test_the_perceptual_term_is_the_metrics_mean_and_points_downhill(metric, cha
 
 
 def test_the_perceptual_term_teaches_all_but_alone(metric):
-    perceptual = {"mae": 0.0, "mse": 1e-9, "terms": (lw.Perceptual(metric=metric),)}
+    perceptual = {"mae": 0.0, "mse": 1e-9, "terms": (lw.learning.Perceptual(metric=metric),)}
     attack = replace(ATTACK, epochs=8, batch_size=32, lr=0.01, **perceptual)
     (error, blind), _, _ = errors(attack.prepare(replace(GAME, prior=PRIOR[:120]), seed=0), Leaks())
     assert error.mean() < 0.5 * blind.mean()
@@ -55,7 +55,7 @@ def test_the_perceptual_term_teaches_all_but_alone(metric):
 def test_the_discriminator_steps_first_and_the_decoder_is_judged_by_the_new_one():
     truth, answers = DIGITS[:20], DIGITS[20:40].clone().requires_grad_()
     torch.manual_seed(0)
-    term = lw.Adversarial(weight=0.1, lr=0.01, discriminator=SMALL).begin(truth)
+    term = lw.learning.Adversarial(weight=0.1, lr=0.01, discriminator=SMALL).begin(truth)
     torch.manual_seed(0)
     reference = SMALL.build((1, 8, 8))
     optimiser = torch.optim.Adam(reference.parameters(), lr=0.01, betas=(0.5, 0.999))
@@ -74,7 +74,7 @@ def test_the_discriminator_steps_first_and_the_decoder_is_judged_by_the_new_one(
 def test_what_cannot_be_told_apart_scores_a_half():
     """The optimum of least squares is D = p(truth) / (p(truth) + p(answer)); the term is (D - 1)^2."""
     torch.manual_seed(0)
-    terms = [lw.Adversarial(weight=1.0, lr=1e-3, discriminator=SMALL).begin(DIGITS) for _ in range(2)]
+    terms = [lw.learning.Adversarial(weight=1.0, lr=1e-3, discriminator=SMALL).begin(DIGITS) for _ in range(2)]
     for _ in range(150):
         one, other = DIGITS[torch.randint(0, 1797, (2, 64))]
         alike, unlike = terms[0](one, other), terms[1](one.flip(3), torch.ones_like(other) - other)
@@ -83,7 +83,7 @@ def test_what_cannot_be_told_apart_scores_a_half():
 
 
 def test_both_terms_keep_training_deterministic_and_saving_exact(metric, tmp_path):
-    terms = (lw.Perceptual(metric=metric), lw.Adversarial(discriminator=SMALL))
+    terms = (lw.learning.Perceptual(metric=metric), lw.learning.Adversarial(discriminator=SMALL))
     attack = replace(ATTACK, epochs=2, terms=terms)
     few = replace(GAME, prior=PRIOR[:60])
     release = Leaks()(NET, Informed(KNOWN).deal(SECRETS, 5, seed=0), seed=0)
@@ -96,16 +96,24 @@ def test_both_terms_keep_training_deterministic_and_saving_exact(metric, tmp_pat
 
 def test_objections_say_why_and_what_to_do(metric, monkeypatch):
     monkeypatch.delenv("LOSTWAX_DATA", raising=False)
-    assert "perceptual term, and LPIPS knows no place to look in" in lw.RecoNN(terms=(lw.Perceptual(),)).objection(GAME)
+    assert "perceptual term, and LPIPS knows no place to look in" in lw.RecoNN(
+        terms=(lw.learning.Perceptual(),)
+    ).objection(GAME)
     flat = replace(GAME, prior=Records(PRIOR.x.flatten(1), PRIOR.y))
     loud = replace(GAME, prior=Records(255 * PRIOR.x, PRIOR.y))
-    seeing, judged = (lw.RecoNN(terms=(term,)) for term in (lw.Perceptual(metric=metric), lw.Adversarial()))
+    seeing, judged = (
+        lw.RecoNN(terms=(term,)) for term in (lw.learning.Perceptual(metric=metric), lw.learning.Adversarial())
+    )
     assert seeing.objection(GAME) is None
     assert "LPIPS compares images" in seeing.objection(flat)
     assert "needs pixels in [0, 1] or [-1, 1], but the prior's reach further" in seeing.objection(loud)
     assert judged.objection(GAME) is None
     assert judged.objection(loud) is None
     assert "adversarial term, and PatchDiscriminator: expected images" in judged.objection(flat)
-    for term, field in ((lw.Perceptual, "weight"), (lw.Adversarial, "weight"), (lw.Adversarial, "lr")):
+    for term, field in (
+        (lw.learning.Perceptual, "weight"),
+        (lw.learning.Adversarial, "weight"),
+        (lw.learning.Adversarial, "lr"),
+    ):
         with pytest.raises(ValueError, match=f"{term.__name__}: expected {field} > 0, got 0"):
             term(**{field: 0.0})

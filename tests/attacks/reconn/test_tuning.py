@@ -75,7 +75,7 @@ def test_a_tuned_reconstructor_is_saved_and_tuned_the_same_for_a_seed(trained, t
     [
         (replace(FEW, decoder=lw.decoders.MLPDecoder(width=9)), None, r"decoder MLPDecoder\(width=128.*but this is"),
         (replace(FEW, members=2), None, "trained with members 1, but this is 2"),
-        (FEW, lw.Layers("3"), r"trained with access Weights\(\), but this is Layers"),
+        (FEW, lw.access.Layers("3"), r"trained with access Weights\(\), but this is Layers"),
     ],
     ids=["decoder", "members", "access"],
 )

@@ -14,7 +14,7 @@ PRIOR, SECRETS = THREE.split(400, 130, seed=0)
 NET, THREAT = nn.Linear(64, 3), lw.Weak(size=3)
 TRAINER = lw.GD(lr=0.2, steps=10, init=lw.inits.Normal(0.002, seed=None))
 ATTACK = lw.WeakRecoNN(
-    reader=lw.SetReader(width=64, layers=1, heads=2),
+    reader=lw.attacks.weak.SetReader(width=64, layers=1, heads=2),
     decoder=lw.decoders.MLPDecoder(depth=0, input_noise=0.0),
     steps=200,
     batch_size=32,
@@ -24,7 +24,7 @@ QUICK = replace(ATTACK, steps=4)
 
 
 def knowledge(trainer=TRAINER, net=NET, threat=THREAT, prior=PRIOR, access=None):
-    return Knowledge(net, trainer, threat, access or lw.Weights(), prior)
+    return Knowledge(net, trainer, threat, access or lw.access.Weights(), prior)
 
 
 def victims(games=40, trainer=TRAINER, net=NET, threat=THREAT):

@@ -84,7 +84,7 @@ def test_a_seed_decides_everything_and_the_victims_draws_are_not_the_adversarys(
     assert not torch.equal(one, other)
 
 
-@pytest.mark.parametrize("reader", [lw.ConditionalReader(), lw.FlatReader()], ids=repr)
+@pytest.mark.parametrize("reader", [lw.attacks.weak.ConditionalReader(), lw.attacks.weak.FlatReader()], ids=repr)
 def test_readers_of_flat_weights_learn_too(reader):
     """The unconditional one rebuilds whichever of the records is the easiest."""
     decoder = lw.decoders.MLPDecoder(width=128, depth=1, input_noise=0.0)
@@ -92,7 +92,7 @@ def test_readers_of_flat_weights_learn_too(reader):
     cohort, release = victims()
     guess = trained(release)
     wrong = (guess.records.x.unsqueeze(2) - cohort.own.x.unsqueeze(1)).square().flatten(3).mean(3)  # (m, g, k)
-    if isinstance(reader, lw.FlatReader):
+    if isinstance(reader, lw.attacks.weak.FlatReader):
         assert guess.records.y.eq(-1).all()
         own = wrong.amin(2)  # (m, 1)
     else:
@@ -146,7 +146,7 @@ def test_a_class_that_chance_comes_near_need_not_decide_the_bar():
     x[ones] = x[ones].mean(0) + 0.15 * (x[ones] - x[ones].mean(0))
     prior, secrets = Records(x, DIGITS.y)[DIGITS.y < 3].through(nn.Flatten()).split(400, 130, seed=0)
     settings = {"trainer": TRAINER, "threat": THREAT, "prior": prior, "secrets": secrets, "games": 100}
-    aims = lw.LogError(), lw.BeatChance(within=0.05)
+    aims = lw.attacks.weak.LogError(), lw.attacks.weak.BeatChance(within=0.05)
     plain, beating = (lw.audit(NET, attack=replace(ATTACK, aim=aim), **settings) for aim in aims)
     assert plain.tpr(at_fpr=0.05).rate < 0.4
     assert beating.tpr(at_fpr=0.05).rate > 0.55
@@ -162,7 +162,7 @@ def test_only_the_rare_class_is_rebuilt_where_only_it_is_asked_for():
     rare = Records(cohort.own.x[:, 5:], cohort.own.y[:, 5:])
     assert errors(guess, rare).mean() < 0.8 * class_mean_errors(rare).mean()
     assert "a training set has records of (0, 2)" in replace(attack, classes=(1,)).objection(knowledge(threat=threat))
-    assert "makes one guess, of any class" in replace(attack, reader=lw.FlatReader()).objection(
+    assert "makes one guess, of any class" in replace(attack, reader=lw.attacks.weak.FlatReader()).objection(
         knowledge(threat=threat)
     )
 
@@ -182,7 +182,7 @@ def test_minutes_end_it():
 
 
 def test_terms_are_held_against_the_nearest_record():
-    terms = (lw.Adversarial(discriminator=lw.decoders.PatchDiscriminator(channels=(4,))),)
+    terms = (lw.learning.Adversarial(discriminator=lw.decoders.PatchDiscriminator(channels=(4,))),)
     _, release = victims(3)
     plain, with_terms = (replace(QUICK, terms=t).prepare(knowledge(), seed=0)(release).records.x for t in ((), terms))
     assert not torch.equal(plain, with_terms)

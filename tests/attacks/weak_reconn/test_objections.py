@@ -32,11 +32,11 @@ def test_settings_are_checked(field, value):
 
 def test_readers_and_copies_are_checked():
     with pytest.raises(ValueError, match="SetReader: expected layers >= 1, got 0"):
-        lw.SetReader(layers=0)
+        lw.attacks.weak.SetReader(layers=0)
     with pytest.raises(ValueError, match="expected width to be a multiple of heads=3, got 64"):
-        lw.SetReader(width=64, heads=3)
+        lw.attacks.weak.SetReader(width=64, heads=3)
     with pytest.raises(ValueError, match="Augmented: expected copies >= 2, got 1"):
-        lw.Augmented(None, copies=1)
+        lw.attacks.weak.Augmented(None, copies=1)
 
 
 def objection(attack=QUICK, **game):
@@ -52,14 +52,14 @@ def test_games_it_can_play():
     real = Records(PRIOR.x, PRIOR.x.flatten(1).mean(1), PRIOR.features)
     squares = lw.GD(loss=lw.losses.SquaredError(), init=TRAINER.init)
     game = knowledge(squares, nn.Linear(64, 1), lw.Weak(size=4), real)
-    assert replace(QUICK, reader=lw.FlatReader()).objection(game) is None
+    assert replace(QUICK, reader=lw.attacks.weak.FlatReader()).objection(game) is None
     assert "the labels are no class numbers" in QUICK.objection(game)
-    guess = replace(QUICK, reader=lw.FlatReader()).prepare(game, seed=0)(
+    guess = replace(QUICK, reader=lw.attacks.weak.FlatReader()).prepare(game, seed=0)(
         squares(game.net, game.threat.deal(real, 2, seed=0), seed=0)
     )
     assert guess.records.x.shape == (2, 1, 1, 8, 8)
-    hidden = replace(QUICK, reader=lw.ConditionalReader())
-    assert hidden.objection(knowledge(access=lw.Logits(PRIOR.inputs[:4]))) is None
+    hidden = replace(QUICK, reader=lw.attacks.weak.ConditionalReader())
+    assert hidden.objection(knowledge(access=lw.access.Logits(PRIOR.inputs[:4]))) is None
 
 
 def test_another_adversary_is_another_game():
@@ -111,23 +111,27 @@ def test_a_head_that_is_not_the_last_layer():
 
 
 def test_what_cannot_be_seen_or_drawn():
-    assert "SetReader reads whole rows of weights, and the access is Layers" in objection(access=lw.Layers("weight"))
+    assert "SetReader reads whole rows of weights, and the access is Layers" in objection(
+        access=lw.access.Layers("weight")
+    )
     conv = replace(QUICK, decoder=lw.decoders.ResidualDecoder(width=1))
     assert "Use MLPDecoder" in objection(conv, prior=Records(PRIOR.x.flatten(1), PRIOR.y, PRIOR.features))
     whole = Records(PRIOR.x.long(), PRIOR.y, PRIOR.features)
     assert "it needs records of floating-point numbers, but the prior is torch.int64" in objection(prior=whole)
-    perceptual = replace(ATTACK, terms=(lw.Perceptual(metric=lw.metrics.LPIPS("nowhere")),))
+    perceptual = replace(ATTACK, terms=(lw.learning.Perceptual(metric=lw.metrics.LPIPS("nowhere")),))
     assert "perceptual term" in objection(perceptual)
 
 
 def test_copies_by_another_backbone():
     torch.manual_seed(0)
     other = nn.Sequential(nn.Flatten(), nn.Linear(64, 64))
-    assert "puts out other features" in objection(replace(QUICK, augment=lw.Augmented(other)))
-    assert "its augment has no backbone" in objection(replace(QUICK, augment=lw.Augmented(None)))
+    assert "puts out other features" in objection(replace(QUICK, augment=lw.attacks.weak.Augmented(other)))
+    assert "its augment has no backbone" in objection(replace(QUICK, augment=lw.attacks.weak.Augmented(None)))
     plain = Records(PRIOR.x, PRIOR.y)
     net = nn.Sequential(nn.Flatten(), NET)
-    assert "Use Augmented(None, ...)" in objection(replace(QUICK, augment=lw.Augmented(other)), prior=plain, net=net)
-    assert replace(QUICK, augment=lw.Augmented(None)).objection(knowledge(prior=plain, net=net)) is None
+    assert "Use Augmented(None, ...)" in objection(
+        replace(QUICK, augment=lw.attacks.weak.Augmented(other)), prior=plain, net=net
+    )
+    assert replace(QUICK, augment=lw.attacks.weak.Augmented(None)).objection(knowledge(prior=plain, net=net)) is None
     flat = Records(PRIOR.x.flatten(1), PRIOR.y)
-    assert "moves images" in objection(replace(QUICK, augment=lw.Augmented(None)), prior=flat)
+    assert "moves images" in objection(replace(QUICK, augment=lw.attacks.weak.Augmented(None)), prior=flat)

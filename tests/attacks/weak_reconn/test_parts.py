@@ -195,7 +195,7 @@ def test_copies_are_seen_through_the_backbone_and_never_tested_on():
     torch.manual_seed(0)
     backbone = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU())
     prior = Records(PRIOR.x, PRIOR.y).through(backbone)
-    augmented = lw.Augmented(backbone, lw.Affine(), copies=3)
+    augmented = lw.attacks.weak.Augmented(backbone, lw.learning.Affine(), copies=3)
     more = augmented(prior, seed=0)
     assert len(more) == 3 * len(prior)
     assert torch.equal(more.x[: len(prior)], prior.x)

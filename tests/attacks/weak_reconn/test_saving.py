@@ -19,7 +19,9 @@ def same(one, other):
     return torch.equal(left.records.x, right.records.x) and torch.equal(left.confidence, right.confidence)
 
 
-@pytest.mark.parametrize("reader", [QUICK.reader, lw.ConditionalReader(), lw.FlatReader()], ids=repr)
+@pytest.mark.parametrize(
+    "reader", [QUICK.reader, lw.attacks.weak.ConditionalReader(), lw.attacks.weak.FlatReader()], ids=repr
+)
 def test_it_is_read_back_bit_for_bit(reader, tmp_path):
     attack = replace(QUICK, reader=reader)
     trained = attack.prepare(knowledge(), seed=0)
@@ -42,7 +44,7 @@ def test_rounded_weights_take_half_the_room_and_answer_alike(tmp_path):
 
 def test_another_architecture_is_refused(tmp_path):
     folder = QUICK.prepare(knowledge(), seed=0).save(tmp_path)
-    other = replace(QUICK, reader=lw.SetReader(width=8, layers=1, heads=1))
+    other = replace(QUICK, reader=lw.attacks.weak.SetReader(width=8, layers=1, heads=1))
     with pytest.raises(ValueError, match=r"WeakRecoNN.load: .* was saved with reader SetReader\(width=64"):
         other.load(folder, knowledge())
     with pytest.raises(ValueError, match="was saved with net Linear"):
@@ -138,7 +140,7 @@ def test_a_checkpoint_of_another_training_is_left_alone(tmp_path):
 
 def test_a_discriminator_is_not_in_a_checkpoint(tmp_path):
     with pytest.raises(ValueError, match="a checkpoint does not hold what the discriminator"):
-        replace(QUICK, terms=(lw.Adversarial(),), checkpoint=tmp_path)
+        replace(QUICK, terms=(lw.learning.Adversarial(),), checkpoint=tmp_path)
 
 
 def test_the_users_net_is_left_as_it_is():

@@ -19,7 +19,7 @@ everything = digits[digits.y < 3]  # <- your records
 known, prior, secrets = everything.split(50, 250, 200, seed=0)  # <- your sizes
 
 # The net as training starts: for every game a victim is trained anew from its weights, on the known records and a
-# secret one. For pretrained weights: net = lw.load_weights(net, "weights.safetensors"). Fresh ones need a seed.
+# secret one. For pretrained weights: net = lw.adapters.load_weights(net, "weights.safetensors"). Seed fresh ones.
 torch.manual_seed(0)
 net = lw.nets.mlp(64, 8, 3)  # <- any nn.Module with one output per class
 
@@ -33,4 +33,4 @@ threat = lw.Informed(known)
 games = 10
 
 # Without an attack, all that apply to this game run; some take their time. To choose one yourself:
-#     attack = lw.RecoNN(shadows=3_000, augment=lw.Shifts())
+#     attack = lw.RecoNN(shadows=3_000, augment=lw.learning.Shifts())

@@ -1,0 +1,46 @@
+# The public names, and where each lives: the one list. `__init__.py` loads them from here when they are first used.
+from lostwax import access as access
+from lostwax import adapters as adapters
+from lostwax import attacks as attacks
+from lostwax import audits as audits
+from lostwax import bounds as bounds
+from lostwax import defences as defences
+from lostwax import games as games
+from lostwax import grades as grades
+from lostwax import inits as inits
+from lostwax import learning as learning
+from lostwax import losses as losses
+from lostwax import metrics as metrics
+from lostwax import nets as nets
+from lostwax import records as records
+from lostwax import schedules as schedules
+from lostwax import shadows as shadows
+from lostwax import trainers as trainers
+from lostwax.adapters import OwnTraining as OwnTraining
+from lostwax.attacks import ClosedForm as ClosedForm
+from lostwax.attacks import Ensemble as Ensemble
+from lostwax.attacks import GradientInversion as GradientInversion
+from lostwax.attacks import KernelRidge as KernelRidge
+from lostwax.attacks import Newton as Newton
+from lostwax.attacks import PriorAware as PriorAware
+from lostwax.attacks import RecoNN as RecoNN
+from lostwax.attacks import WeakRecoNN as WeakRecoNN
+from lostwax.audits import Audit as Audit
+from lostwax.bounds import bound as bound
+from lostwax.bounds import calibrate as calibrate
+from lostwax.games import Informed as Informed
+from lostwax.games import Records as Records
+from lostwax.games import Weak as Weak
+from lostwax.learning import decoders as decoders
+from lostwax.policies import Policy as Policy
+from lostwax.trainers import DPSGD as DPSGD
+from lostwax.trainers import GD as GD
+from lostwax.trainers import SGD as SGD
+from lostwax.trainers import Adam as Adam
+from lostwax.trainers import AdamW as AdamW
+from lostwax.trainers import Optimum as Optimum
+from lostwax.verbs import audit as audit
+from lostwax.verbs import report as report
+from lostwax.verbs import simulate as simulate
+
+__version__: str
