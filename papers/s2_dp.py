@@ -8,8 +8,8 @@ there is no noise; S2 found 4.0 for its features. (S2's own code differs from it
 draws with q = 1/2 and takes two steps an epoch.)
 The reconstructor is the unprotected one, that of s2_table1.py's row mnist_10 (with the same width and folder it is
 taken from there), tuned to heads of each epsilon, and then for as long again to beat chance
-(`lw.attacks.weak.BeatChance`): what protects must protect from the better of the two. S2's criterion: at most 0.015 true positives at 1 % false ones, which
-S2 has up to epsilon = 7.2, where its head has lost over 30 points of accuracy.
+(`lw.attacks.weak.BeatChance`): what protects must protect from the better of the two. S2's criterion: at most 0.015
+true positives at 1 % false ones, which S2 has up to epsilon = 7.2, where its head has lost over 30 points of accuracy.
 """
 
 from __future__ import annotations

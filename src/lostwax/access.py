@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.fields import check_fields
-from lostwax.games import Release
+from lostwax.games import AccessFacts, Release
 from lostwax.inits import trainable
 from lostwax.provenance import fingerprint
 from lostwax.trainers.stacked import Architecture
@@ -28,6 +28,10 @@ class Weights:
     def __call__(self, net: nn.Module, release: Release) -> Tensor:
         """(m, p)."""
         return release.flat()
+
+    def facts(self) -> AccessFacts:
+        """Every weight."""
+        return AccessFacts(all_weights=True, rows=True)
 
 
 # White-box access to a part of the released model.
@@ -47,6 +51,10 @@ class Layers:
             raise ValueError("Layers: expected at least one module's name. Use Weights() to see all of the model.")
         object.__setattr__(self, "names", names)
         check_fields(self)
+
+    def facts(self) -> AccessFacts:
+        """Some of the weights."""
+        return AccessFacts(rows=True)
 
     def __call__(self, net: nn.Module, release: Release) -> Tensor:
         """(m, features), in the order of the release whatever the order of the names."""
@@ -153,6 +161,10 @@ class Superparameters:
         check_fields(self)
         if not self.rows:
             raise ValueError("Superparameters: expected rows of at least one neuron, got none.")
+
+    def facts(self) -> AccessFacts:
+        """Some of the weights."""
+        return AccessFacts(rows=True)
 
     def __call__(self, net: nn.Module, release: Release) -> Tensor:
         """(m, features), in the order of the net whatever the order of the rows."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, final, runtime_checkable
+from typing import ClassVar, Protocol, final, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lostwax.fields import above, between, check_fields, expect
-from lostwax.games import Cohort, Release, Step, Trainer
+from lostwax.games import Cohort, Release, Step, Trainer, TrainerFacts
+from lostwax.games.facts import trainer_facts
 from lostwax.seeds import generator
 
 __all__ = ["Defence", "Defended", "Quantised", "Rounded", "WeightNoise", "undefended"]
@@ -53,6 +54,7 @@ class Rounded:
     float16 keeps 11 binary digits, bfloat16 8. A weight beyond float16's range (65,504) becomes infinite, as in a file.
     """
 
+    random: ClassVar[bool] = False
     dtype: torch.dtype = torch.float16
 
     def __post_init__(self) -> None:
@@ -76,6 +78,7 @@ class Quantised:
     Symmetric, the most common kind: the largest weight of a tensor, by its size, is +-127 times the scale.
     """
 
+    random: ClassVar[bool] = False
     bits: int = 8
 
     def __post_init__(self) -> None:
@@ -158,6 +161,17 @@ class Defended:
         """Train one model for each set of the cohort, and defend each."""
         own_seed = int(generator(seed, "defence", self.defences).integers(2**63))
         return self.by(self.trainer(net, cohort, seed=seed), cohort.index.tolist(), seed=own_seed)
+
+    def facts(self, net: nn.Module, n: int) -> TrainerFacts:
+        """The trainer's own, except for what the defence takes away. DP is closed under post-processing."""
+        deterministic = not getattr(self.by, "random", True)
+        facts = trainer_facts(self.trainer, net, n)
+        return facts._replace(
+            deterministic=facts.deterministic and deterministic,
+            differentiable=False,
+            publishes_steps=False,
+            objective=None,
+        )
 
     def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
         """Every step of the training; the defence comes after the last."""

@@ -15,11 +15,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import final
+from typing import TYPE_CHECKING, final
 
-from torch import Tensor
-
-from lostwax import files
+if TYPE_CHECKING:
+    from torch import Tensor
 
 if sys.platform != "win32":
     import fcntl
@@ -261,8 +260,8 @@ def read_tensors(source: str, path: Path, device: str = "cpu") -> dict[str, Tens
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, source: str = "write_tensors") -> None:
     """Write all or nothing, for the owner alone to read: a reader never meets half a file."""
     content = as_bytes(tensors)
-    files.make_folder(source, path.parent)
-    files.write(path, content, source=source, private=True)
+    make_folder(source, path.parent)
+    write(path, content, source=source, private=True)
 
 
 def as_bytes(tensors: Mapping[str, Tensor]) -> bytes:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from lostwax.fields import above, check_fields
+from lostwax.games import LossFacts
 
 __all__ = ["BinaryCrossEntropy", "CrossEntropy", "SquaredError", "SquaredHinge", "Tweedie"]
 
@@ -45,6 +46,10 @@ class CrossEntropy:
         p = outputs.mT.softmax(-2).mT  # (..., n, c); over the last axis but one: stacked trainers keep records last
         return p - indicators(y, outputs)
 
+    def facts(self, outputs: int) -> LossFacts:
+        """One output per class."""
+        return LossFacts(classes=outputs, fewest_outputs=2, attained=False)
+
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """p - onehot(y) is negative in the true class alone."""
         return residual.argmin(-1)
@@ -76,6 +81,10 @@ class BinaryCrossEntropy:
         t = indicators(y, outputs)
         return (1 - t) * outputs.sigmoid() - self.positive_weight * t * (-outputs).sigmoid()  # (..., n, c)
 
+    def facts(self, outputs: int) -> LossFacts:
+        """Two classes of one output, or one output per class."""
+        return LossFacts(classes=max(outputs, 2), attained=False)
+
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """The residual is negative where t = 1."""
         if outputs.shape[-1] == 1:
@@ -97,6 +106,10 @@ class SquaredError:
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
         """out - y."""
         return outputs - _columns(y, outputs)  # (..., n, c)
+
+    def facts(self, outputs: int) -> LossFacts:
+        """One target per output."""
+        return LossFacts(quadratic=True)
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """y = out - residual."""
@@ -123,6 +136,10 @@ class SquaredHinge:
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
         """-2 s max(0, 1 - s out): zero for a record beyond the margin, which leaves no trace."""
         return -2 * self._sign(outputs, y) * self._slack(outputs, y)  # (..., n, c)
+
+    def facts(self, outputs: int) -> LossFacts:
+        """Two classes of one output, or one output per class."""
+        return LossFacts(classes=max(outputs, 2))
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """The label whose residual comes nearest: a record may be beyond its own margin and inside another's."""
@@ -170,6 +187,10 @@ class Tweedie:
         """(mu - y) h(mu), with h = mu^(1 - power) under the log link and mu^(-power) under the identity."""
         mu = self._mean(outputs)
         return (mu - y.unsqueeze(-1)) * self._slope(mu)  # (..., n, 1)
+
+    def facts(self, outputs: int) -> LossFacts:
+        """One target per output."""
+        return LossFacts(up_to_constant=True)
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """y = mu - residual / h(mu)."""

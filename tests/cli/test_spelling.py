@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lostwax.cli import main
-from lostwax.cli.main import COMMANDS, KAPPAS, misspelt
+from lostwax.cli.commands import COMMANDS, KAPPAS, misspelt
 
 ALL = {**COMMANDS, "kappa": KAPPAS}
 

@@ -12,9 +12,8 @@ from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.inputs import check_finite
 from lostwax.adapters.sklearn.reading import check_same_data
 from lostwax.games import Fitted, Records
-from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredHinge
+from lostwax.games.facts import loss_facts, trainer_facts
 from lostwax.nets import linear_layer
-from lostwax.trainers.optimum import Optimum
 from lostwax.trainers.refusals import check_labels
 
 # Released weights that are not numbers: refused before anything is computed with them.
@@ -55,7 +54,8 @@ def read(net: nn.Module, data: Any, trainer: Any) -> Fitted:
             "(perhaps after nn.Flatten). For a head on a frozen backbone pass the head and the backbone's features. "
             "For a net that was trained by gradient steps, name them: trainer=lw.GD(...)."
         )
-    if not isinstance(trainer, Optimum):
+    facts = trainer_facts(trainer, net, 1)
+    if facts.objective is None:
         raise TypeError(
             "audit: a torch layer does not say what it was trained to minimise: pass "
             "trainer=lw.Optimum(loss=..., ridge=...), or the steps that made it, trainer=lw.GD(...); "
@@ -68,14 +68,15 @@ def read(net: nn.Module, data: Any, trainer: Any) -> Fitted:
     if x.shape[1] != layer.in_features:
         raise ValueError(f"audit: X has {x.shape[1]} features, but the layer takes {layer.in_features}.")
     labels = inputs.targets(y, len(x))
-    if isinstance(trainer.loss, CrossEntropy | BinaryCrossEntropy | SquaredHinge):
+    stated = loss_facts(trainer.loss, layer.out_features)
+    if stated is not None and stated.classes is not None:
         if labels.dtype.kind not in "iub":
             raise TypeError(f"audit: {type(trainer.loss).__name__} expects class numbers in y, got {labels.dtype}.")
         target = torch.from_numpy(labels.astype("int64"))
     else:
         target = inputs.regression_targets(labels, layer.out_features)
     check_labels("y", target, layer.out_features, trainer.loss)
-    model = trainer.objective({name: value.detach() for name, value in layer.named_parameters()}, len(x))
+    model = facts.objective({name: value.detach() for name, value in layer.named_parameters()}, len(x))
     name = f"nn.Linear({layer.in_features}, {layer.out_features})"
     fitted = Fitted(name, Records(x, target), torch.ones(len(x), dtype=torch.float64), model)
     doubt = check_same_data(fitted)

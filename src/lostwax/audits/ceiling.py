@@ -15,10 +15,9 @@ from lostwax.audits.scoring import Scoring
 from lostwax.bounds import Ceiling, bound, kappa_from_samples
 from lostwax.bounds.checks import MOST_RECORDS
 from lostwax.defences import Defended
-from lostwax.games import Hints, Records, Trainer
+from lostwax.games import Hints, Mechanism, Records, Trainer
 from lostwax.seeds import generator
 from lostwax.trainers import DPSGD
-from lostwax.trainers.dpsgd import Mechanism
 
 SURE = 0.999  # that the blind guess is no better than what the prior's records say
 MOST = 1_000  # of the prior's records, drawn at random, are compared with each other

@@ -17,8 +17,8 @@ from lostwax.attacks.closed_form.evidence import ErrorBars, error_bars, leading_
 from lostwax.audits.audit import Audit, Finding, Verdict
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Fitted, Guess, Hints, Records
+from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import unexplained
-from lostwax.losses import BinaryCrossEntropy, CrossEntropy
 from lostwax.provenance import fingerprint, machine, versions
 from lostwax.trainers.optimum import polish
 
@@ -220,7 +220,8 @@ def _converged(fitted: Fitted) -> tuple[Fitted | None, tuple[str, ...]]:
     if polished.converged:
         return replace(fitted, model=polished.model), ()
     reason = "no optimum could be reached"
-    if isinstance(fitted.model.loss, CrossEntropy | BinaryCrossEntropy) and not fitted.model.ridge.any():
+    facts = loss_facts(fitted.model.loss, len(fitted.model.weight))
+    if facts is not None and not facts.attained and not fitted.model.ridge.any():
         reason += ": without a penalty, separable classes have none, and the weights grow for ever"
     return None, (f"There is no line 'as converged': {reason}.",)
 

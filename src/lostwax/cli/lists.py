@@ -39,8 +39,7 @@ def attacks() -> str:
     from lostwax import trainers
     from lostwax.inits import LeCunNormal
 
-    inside = {"EmbeddingRecoNN": {"attack": room.RecoNN(), "picture": room.RecoNN()}}
-    players = {kind.__name__: kind(**inside.get(kind.__name__, {})) for kind in _kinds(room, "prepare")}
+    players = {kind.__name__: _with_defaults(kind, room.RecoNN()) for kind in _kinds(room, "prepare")}
     known, halves = _records(3, 6), torch.tensor([True, True, False, False])
     adversaries: tuple[Threat, ...] = (
         threats.Informed(known),
@@ -73,6 +72,13 @@ def attacks() -> str:
             ),
         ]
     )
+
+
+def _with_defaults(kind: Any, inside: Attack) -> Any:
+    """An attack with its default settings; where a field has none, it is for an attack inside."""
+    missing = (dataclasses.MISSING, dataclasses.MISSING)
+    needed = [field.name for field in dataclasses.fields(kind) if (field.default, field.default_factory) == missing]
+    return kind(**dict.fromkeys(needed, inside))
 
 
 def _game(trainer: Trainer, threat: Threat) -> Knowledge:

@@ -2,91 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from itertools import pairwise
-from typing import Any, Literal, get_args, get_origin, get_type_hints
-
-from lostwax.cli import audits, bounds, lists
-from lostwax.cli import bounds as kappa
-
-# Words of a command line that mean nothing, and what was probably meant.
-
-
-Commands = Mapping[str, "Callable[..., Any] | Commands"]
-HELP = {"-h", "--help"}
-
-
-def misspelt(words: list[str], commands: Commands, path: str = "lostwax") -> str | None:
-    """A sentence on the first word that is no command, option or choice of ours; None where all are."""
-    if not words or words[0] in HELP or words[0].startswith("--tyro"):
-        return None
-    name, *rest = words
-    if name not in commands:
-        kind = "option" if name.startswith("-") else "command"
-        return f"{path} has no {kind} {name}.{_perhaps(name, commands)} See {path} --help."
-    command = commands[name]
-    if isinstance(command, Mapping):
-        return misspelt(rest, command, f"{path} {name}")
-    options = set(_options(command))
-    for word in rest:
-        option = word.partition("=")[0].replace("_", "-")
-        if word.startswith("--") and option not in options | HELP:
-            return f"{path} {name} has no option {option}.{_perhaps(option, options)} See {path} {name} --help."
-    for value, choices in _chosen(command, rest):
-        if value not in choices:
-            return f"{path} {name} knows no {value}.{_perhaps(value, choices)} It knows {', '.join(choices)}."
-    return None
-
-
-def _options(command: Callable[..., Any]) -> Iterable[str]:
-    for name, parameter in inspect.signature(command).parameters.items():
-        plain = name.replace("_", "-")
-        yield f"--{plain}"
-        if isinstance(parameter.default, bool):
-            yield f"--no-{plain}"
-
-
-def _chosen(command: Callable[..., Any], words: list[str]) -> Iterable[tuple[str, tuple[str, ...]]]:
-    """The values that are one of several: by their option, or, where it needs no option's name, the first word."""
-    choices = {name: get_args(hint) for name, hint in get_type_hints(command).items() if get_origin(hint) is Literal}
-    first = next(iter(inspect.signature(command).parameters), "")
-    if first in choices and words and not words[0].startswith("-"):
-        yield words[0], choices[first]
-    for word, following in pairwise([*words, ""]):
-        option, equals, value = word.partition("=")
-        name = option.removeprefix("--").replace("-", "_")
-        if option.startswith("--") and name in choices and (equals or following):
-            yield value if equals else following, choices[name]
-
-
-def _perhaps(word: str, known: Iterable[str]) -> str:
-    bare = {name.lstrip("-"): name for name in known}  # dashes are alike in all options, and would count
-    alike = difflib.get_close_matches(word.lstrip("-"), list(bare), n=1)
-    return f" Did you mean {bare[alike[0]]}?" if alike else ""
-
-
-# All commands by name.
-
-
-COMMANDS: dict[str, Callable[..., Any]] = {
-    "demo": audits.demo,
-    "init": audits.init,
-    "audit": audits.audit,
-    "report": audits.report,
-    "simulate": audits.simulate,
-    "list": lists.show,
-    "bound": bounds.bound,
-    "calibrate": bounds.calibrate,
-}
-KAPPAS: dict[str, Callable[..., Any]] = {
-    prior.__name__: prior for prior in (kappa.candidates, kappa.ball, kappa.gaussian, kappa.pixels, kappa.sample)
-}
-
 
 ABOUT = "How well can training records be rebuilt from a released model, and what protection is enough?"
 
@@ -115,6 +33,7 @@ def _run(words: list[str]) -> int:
     import tyro
 
     from lostwax import __version__
+    from lostwax.cli.commands import COMMANDS, KAPPAS, misspelt
     from lostwax.exits import ExitedError
     from lostwax.recipes import own_frames
 

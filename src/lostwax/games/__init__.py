@@ -1,5 +1,6 @@
 """The nouns, the protocols and the games: what is dealt, released, known and guessed."""
 
+from lostwax.games.facts import AccessFacts, Facts, Given, LossFacts, Mechanism, ThreatFacts, TrainerFacts
 from lostwax.games.fitted import Extremes, Fitted, Stationary, Sums
 from lostwax.games.informed import Informed
 from lostwax.games.nouns import Cohort, Guess, Hints, Knowledge, Release, Step
@@ -9,15 +10,20 @@ from lostwax.games.weak import Weak
 
 __all__ = [
     "Access",
+    "AccessFacts",
     "Attack",
     "Cohort",
     "Extremes",
+    "Facts",
     "Fitted",
+    "Given",
     "Guess",
     "Hints",
     "Informed",
     "Knowledge",
     "Loss",
+    "LossFacts",
+    "Mechanism",
     "Metric",
     "Reconstructor",
     "Records",
@@ -26,6 +32,8 @@ __all__ = [
     "Step",
     "Sums",
     "Threat",
+    "ThreatFacts",
     "Trainer",
+    "TrainerFacts",
     "Weak",
 ]

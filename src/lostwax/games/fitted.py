@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.func import vjp
 
+from lostwax.games.facts import loss_facts
 from lostwax.games.records import Records
 
 if TYPE_CHECKING:
@@ -42,6 +43,12 @@ class Stationary:
     shift: Tensor  # (d,)
     scale: Tensor  # (d,)
     stopped_early: bool = False  # the solver ran out of iterations, or was told to be content with little
+
+    @property
+    def quadratic(self) -> bool:
+        """Is the residual linear in outputs and label?"""
+        facts = loss_facts(self.loss, len(self.weight))
+        return facts is not None and facts.quadratic
 
     def features(self, x: Tensor) -> Tensor:
         """What the linear model was fitted on."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lostwax.fields import at_least, check_fields
+from lostwax.games.facts import Given, ThreatFacts
 from lostwax.games.nouns import Cohort, Hints
 from lostwax.games.records import Records
 from lostwax.seeds import generator
@@ -132,6 +133,10 @@ class Informed:
         orders = [generator(seed, "deal", turn).permutation(len(pool))[: turns * k] for turn in range(first, last + 1)]
         rows = np.concatenate(orders).reshape(-1, k)[models - first * turns]  # (m, k)
         return Cohort(self.known, pool[_on(pool, rows)], _on(pool, models))  # own (m, k, ...)
+
+    def facts(self) -> ThreatFacts:
+        """All other records are known."""
+        return ThreatFacts(self.known, self.secrets, Given(self.label_known, self.parts, self.candidates))
 
     def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> Hints | None:
         """What is told about the secrets of a cohort that was dealt from the pool; None where nothing is."""

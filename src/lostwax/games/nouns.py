@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, final
 
+from lostwax.games.facts import Facts, access_facts, threat_facts, trainer_facts
 from lostwax.games.records import Records
 
 if TYPE_CHECKING:
@@ -155,6 +157,13 @@ class Knowledge:
             if cut:
                 ours = {name: value.apart() for name, value in cut.items()}
                 object.__setattr__(self, "threat", replace(self.threat, **ours))
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What threat, trainer and access state about themselves."""
+        known, secrets, given = threat_facts(self.threat)
+        trainer = trainer_facts(self.trainer, self.net, secrets if known is None else len(known) + secrets)
+        return Facts(known, secrets, given, trainer, access_facts(self.access))
 
 
 @dataclass(frozen=True)

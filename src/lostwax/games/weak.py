@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lostwax import philox
 from lostwax.fields import at_least, check_fields, expect
+from lostwax.games.facts import Given, ThreatFacts
 from lostwax.games.nouns import Cohort, Hints
 from lostwax.games.records import Records
 from lostwax.seeds import key
@@ -66,6 +67,10 @@ class Weak:
             drawn.append(rows[passes(len(rows), hand, start=start, m=m, key=ours, device=device)])  # (m, hand)
         own = pool[torch.cat(drawn, 1)]  # (m, size, ...)
         return Cohort(pool[:0], own, torch.arange(start, start + m, device=device))
+
+    def facts(self) -> ThreatFacts:
+        """No record is known; how many each class has is."""
+        return ThreatFacts(None, self.size, Given(labels=True))
 
     def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> Hints | None:
         """The labels, where they are classes: how many records each class has is known, and so is their order."""

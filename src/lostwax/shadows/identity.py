@@ -24,11 +24,11 @@ from torch import Tensor, nn
 
 from lostwax.defences import undefended
 from lostwax.games import Trainer
+from lostwax.games.facts import trainer_facts
 from lostwax.inits import Init, trainable
 from lostwax.provenance import fingerprint
 from lostwax.seeds import GENERATION
 from lostwax.shadows.game import Game
-from lostwax.trainers import Optimum
 
 # Values in words that outlive the process: no address in memory, and a fingerprint in place of every tensor.
 
@@ -330,7 +330,7 @@ def _start(net: nn.Module, trainer: Trainer, seed: int) -> str:
     every model draws for itself: init, seed and generation tell them, and their last bits belong to the machine.
     """
     trainer = undefended(trainer)
-    if isinstance(trainer, Optimum):
+    if trainer_facts(trainer, net, 1).objective is not None:
         start = {}  # the optimum is the same from anywhere
     elif isinstance(trainer, _SaysWhere):
         one, other = (trainer.init(net, [number], seed=seed) for number in (0, 1))

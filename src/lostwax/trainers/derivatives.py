@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.games import Cohort, Records
-from lostwax.trainers.descent import GD, SGD, Descent
+from lostwax.trainers.descent import Descent
 from lostwax.trainers.fused.mlp import MLPTangent
 from lostwax.trainers.stacked import Architecture, Batch, Params, gradient
 from lostwax.trainers.stepwise import State, float32_products
@@ -71,7 +71,7 @@ def _stepped(
         return tangent
 
     after = update(*at)
-    if isinstance(trainer, GD | SGD):  # linear in the state and the gradient: its derivative is itself
+    if trainer.linear_update:  # its derivative is itself
         return after, update(*moved)
     tangents: State = torch.func.vmap(along)(*moved)
     return after, State(_merged(tangents.params), tuple(_merged(buffer) for buffer in tangents.buffers))

@@ -7,14 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 
 from lostwax import philox
 from lostwax.fields import Range, above, at_least, between
-from lostwax.games import Cohort, Release, Step
+from lostwax.games import Cohort, Release, Step, TrainerFacts
 from lostwax.seeds import generator, key
 from lostwax.trainers import gram
 from lostwax.trainers.fused import fused
@@ -108,6 +108,8 @@ class Pool(NamedTuple):
 class Descent(Stepwise, ABC):
     """Training by gradient steps on the mean loss: the same numbers as torch.optim on one model after the other."""
 
+    linear_update: ClassVar[bool] = False  # is `update` linear in state and gradient?
+
     @property
     @abstractmethod
     def batches(self) -> Batches:
@@ -116,6 +118,18 @@ class Descent(Stepwise, ABC):
     @abstractmethod
     def update(self, state: State, gradient: Params, lr: float, number: int) -> State:
         """The state after step `number` (from 0): a pure function, differentiable in state and gradient."""
+
+    @final
+    def facts(self, net: nn.Module, n: int) -> TrainerFacts:
+        """Steps that torch differentiates through; private where the start or the order of batches is."""
+        private_start = not self.public_start(net)
+        private_order = self.batches.size is not None and self.batches.order_seed is None
+        return TrainerFacts(
+            deterministic=not private_start and not private_order,
+            private_start=private_start,
+            differentiable=True,
+            steps=self.batches.steps(n),
+        )
 
     @final
     def differentiable(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
@@ -183,6 +197,7 @@ def descend(state: State, gradient: Params, lr: float, momentum: float, weight_d
 class GD(Descent):
     """Gradient descent on all records at once: `GD(lr=0.2, momentum=0.9, steps=100)` is the victim of S1."""
 
+    linear_update: ClassVar[bool] = True
     lr: float = 0.1
     momentum: float = 0.0
     steps: int = 100
@@ -235,6 +250,7 @@ class SGD(Descent):
     model draws its own.
     """
 
+    linear_update: ClassVar[bool] = True
     lr: float = 0.1
     momentum: float = 0.0
     batch_size: int = 64

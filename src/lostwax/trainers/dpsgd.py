@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Self, TypedDict, final
+from typing import Any, Self, final
 
 import torch
 from torch import Tensor, nn
 
 from lostwax import philox
 from lostwax.fields import Range, above, at_least, between, expect
-from lostwax.games import Cohort, Release, Step
+from lostwax.games import Cohort, Mechanism, Release, Step, TrainerFacts
 from lostwax.inits import Numbers
 from lostwax.seeds import key
 from lostwax.trainers.clipping import Clipping, Ghost, PerRecord, Sample
@@ -147,14 +147,6 @@ def _delta(noise: float, epsilon: float, steps: int, sample_rate: float) -> floa
     return float(accountant.compose(step, steps).get_delta(epsilon))
 
 
-class Mechanism(TypedDict):
-    """What a ceiling depends on: `lw.bound(**trainer.mechanism(), baseline=0.1)`."""
-
-    noise_multiplier: float
-    sample_rate: float
-    steps: int
-
-
 @final
 @dataclass(frozen=True, kw_only=True)
 class DPSGD(Stepwise):
@@ -206,6 +198,17 @@ class DPSGD(Stepwise):
     def mechanism(self) -> Mechanism:
         """What bounds the success of every attack."""
         return Mechanism(noise_multiplier=self.noise_multiplier, sample_rate=self.sample_rate, steps=self.steps)
+
+    def facts(self, net: nn.Module, n: int) -> TrainerFacts:
+        """Noise that limits every attack, and steps that may be published."""
+        noisy, private_start = self.noise_multiplier > 0, not self.public_start(net)
+        return TrainerFacts(
+            deterministic=not noisy and self.sample_rate == 1 and not private_start,
+            private_start=private_start,
+            steps=self.steps,
+            mechanism=self.mechanism() if noisy else None,
+            publishes_steps=self.publish_steps,
+        )
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """Train one model for each set of the cohort."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import jacrev, vmap
 
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Cohort, Loss, Records, Release, Stationary, Step
+from lostwax.games import Cohort, Loss, Records, Release, Stationary, Step, TrainerFacts
 from lostwax.games.fitted import rounding
 from lostwax.losses import CrossEntropy
 from lostwax.nets import linear_layer
@@ -279,6 +279,10 @@ class Optimum:
         """One: each model is a problem of its own."""
         self._layer(net, cohort)
         return 1
+
+    def facts(self, net: nn.Module, n: int) -> TrainerFacts:
+        """An objective that is minimised exactly."""
+        return TrainerFacts(deterministic=True, objective=self.objective)
 
     def objective(self, params: Mapping[str, Tensor], records: int) -> Stationary:
         """The problem that `params` of a net trained on so many records solve."""

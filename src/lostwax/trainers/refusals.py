@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from lostwax.fields import shown
 from lostwax.games import Cohort, Loss, Records
+from lostwax.games.facts import loss_facts
 from lostwax.inits import trainable
-from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredHinge
 from lostwax.seeds import generator
 from lostwax.trainers.stacked import Architecture
 
@@ -161,12 +161,15 @@ def _close(one: Tensor, other: Tensor) -> bool:
 def check_labels(name: str, y: Tensor, outputs: int, loss: Loss) -> None:
     """Refuse labels that the loss cannot take from a net of so many outputs."""
     kind = type(loss).__name__
-    if isinstance(loss, CrossEntropy) and outputs < 2:
+    facts = loss_facts(loss, outputs)
+    if facts is None:  # a third-party loss that does not say what labels it takes
+        return
+    if outputs < facts.fewest_outputs:
         raise ValueError(f"net: {kind} needs two outputs or more, got {outputs}. Use BinaryCrossEntropy with one.")
-    if isinstance(loss, CrossEntropy | BinaryCrossEntropy | SquaredHinge):
+    if facts.classes is not None:
         if outputs > 1 and (y.is_floating_point() or y.ndim != 1):
             raise TypeError(f"{name}: {kind} expects one whole class number a record, got {y.dtype} {tuple(y.shape)}.")
-        most = max(outputs, 2) - 1
+        most = facts.classes - 1
         outside = ((y < 0) | (y > most)).flatten()
         if outside.any():
             raise ValueError(

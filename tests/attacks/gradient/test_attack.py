@@ -82,7 +82,7 @@ def test_a_prior_finds_a_secret_that_is_in_some_of_the_steps():
 def linear_game(noise, label_known, **fields):
     """Records of six numbers, which a prior of two hundred spans."""
     draws = torch.Generator().manual_seed(3)
-    known, prior, secrets = lw.types.Records(torch.rand(300, 6, generator=draws), torch.arange(300) % 3).split(
+    known, prior, secrets = lw.games.Records(torch.rand(300, 6, generator=draws), torch.arange(300) % 3).split(
         12, 200, 60, seed=0
     )
     trainer = lw.DPSGD(lr=0.1, clip=0.5, noise_multiplier=noise, steps=20)
@@ -96,20 +96,20 @@ def linear_game(noise, label_known, **fields):
 def test_with_a_prior_the_error_falls_with_the_noise_to_nothing():
     """Gradients clipped by what is typical leave an error of 0.005 that no noise explains."""
     rebuild, cohort, release = linear_game(0.001, label_known=True)
-    assert errors(rebuild(release, lw.types.Hints(labels=cohort.own.y)), cohort).max() < 5e-4
+    assert errors(rebuild(release, lw.games.Hints(labels=cohort.own.y)), cohort).max() < 5e-4
 
 
 def test_under_moderate_noise_it_is_no_worse_than_with_gradients_clipped_as_is_typical(monkeypatch):
     """Clipped by their own length, estimates shrank, for nothing but the clipping held their length: 12 % worse."""
     draws = torch.Generator().manual_seed(3)
-    records = lw.types.Records(torch.randn(1_000, 60, generator=draws), torch.arange(1_000) % 3)
+    records = lw.games.Records(torch.randn(1_000, 60, generator=draws), torch.arange(1_000) % 3)
     known, prior, secrets = records.split(12, 600, 60, seed=0)
     trainer = lw.DPSGD(lr=0.1, clip=0.5, noise_multiplier=0.3, steps=20)
     threat, net = lw.Informed(known, label_known=True), torch.nn.Linear(60, 3)
     cohort = threat.deal(secrets, 20, seed=0)
     attack = lw.GradientInversion(iterations=150, restarts=1, steps_at_a_time=10)
     rebuild = attack.prepare(Knowledge(net, trainer, threat, Weights(), prior), seed=0)
-    release, hints = trainer(net, cohort, seed=0), lw.types.Hints(labels=cohort.own.y)
+    release, hints = trainer(net, cohort, seed=0), lw.games.Hints(labels=cohort.own.y)
     found = errors(rebuild(release, hints), cohort).mean()
     monkeypatch.setattr(inversion, "TYPICAL_SHARE", 1.0)
     assert found < 1.03 * errors(rebuild(release, hints), cohort).mean()
@@ -117,7 +117,7 @@ def test_under_moderate_noise_it_is_no_worse_than_with_gradients_clipped_as_is_t
 
 def test_the_confidence_is_the_lead_over_another_label_not_over_another_start():
     rebuild, cohort, release = linear_game(0.5, label_known=False)  # three starts
-    told = [rebuild(release, lw.types.Hints(labels=torch.full_like(cohort.own.y, label))) for label in range(3)]
+    told = [rebuild(release, lw.games.Hints(labels=torch.full_like(cohort.own.y, label))) for label in range(3)]
     leads = torch.stack([guess.confidence for guess in told]).sort(dim=0).values  # over no record at all
     torch.testing.assert_close(rebuild(release).confidence, leads[2] - leads[1], rtol=0.02, atol=0.02)
 
@@ -125,7 +125,7 @@ def test_the_confidence_is_the_lead_over_another_label_not_over_another_start():
 def test_a_class_that_no_record_at_hand_has():
     rebuild, cohort, release = linear_game(0.5, label_known=True)
     with pytest.raises(ValueError, match=r"a label that no known or prior record has.*Add some to the prior"):
-        rebuild(release, lw.types.Hints(labels=torch.full_like(cohort.own.y, 3)))
+        rebuild(release, lw.games.Hints(labels=torch.full_like(cohort.own.y, 3)))
 
 
 def test_more_starts_never_fit_worse():

@@ -27,6 +27,7 @@ from torch import Tensor
 from lostwax.adapters.sklearn.inputs import class_numbers, published, regression_targets
 from lostwax.fields import shown
 from lostwax.games import Loss, Stationary, Sums
+from lostwax.games.facts import loss_facts
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie
 
 # Estimators that the closed form cannot audit: why, in one sentence that claims nothing about how safe they are.
@@ -209,7 +210,8 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
             raise not_covered(estimator, "class_weight=... in its estimator", "class_weight=None")
         own = (numbers == (1 if len(estimator.estimators_) == 1 else number)).long().numpy()
         reading = read_estimator(part, own, weight)
-        if reading.model is None or not isinstance(reading.model.loss, BinaryCrossEntropy | SquaredHinge):
+        facts = None if reading.model is None else loss_facts(reading.model.loss, 1)
+        if reading.model is None or facts is None or facts.classes is None:
             raise refusal(part)
         parts.append(reading.model)
     return Reading(numbers, weight, _stack(parts), classes=tuple(estimator.classes_.tolist()))

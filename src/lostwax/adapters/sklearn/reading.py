@@ -16,8 +16,8 @@ from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import NotReadError, Reading, cannot_look_behind, read_estimator, refusal
 from lostwax.adapters.sklearn.scalers import CENTRED, read_scalers
 from lostwax.games import Fitted, Records, Stationary, Sums
+from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import unexplained
-from lostwax.losses import Tweedie
 
 # Was this model fitted on this very table? If not, an audit of it would mean nothing.
 
@@ -99,7 +99,10 @@ def score_statistic(model: Stationary, table: Records, weight: torch.Tensor) -> 
 
 def beside_zero_weights(fitted: Fitted) -> float:
     """The objective of the model over that of zero weights; 0 where the loss, known up to a constant, has no ratio."""
-    if fitted.model is None or isinstance(fitted.model.loss, Tweedie):
+    if fitted.model is None:
+        return 0.0
+    facts = loss_facts(fitted.model.loss, len(fitted.model.weight))
+    if facts is None or facts.up_to_constant:
         return 0.0
     ours, zero = (_objective(part, fitted.table, fitted.weight) for part in (fitted.model, _at_zero(fitted.model)))
     return ours / max(zero, 1e-300)

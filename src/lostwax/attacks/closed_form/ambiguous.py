@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 
 from lostwax.games import Records, Stationary
-from lostwax.losses import SquaredError
 
 # Models without an intercept: the residual is unknown too, and must solve a scalar equation (S1 Theorem 8).
 
@@ -40,7 +39,7 @@ def candidates(model: Stationary, missing: Tensor, y: Tensor, weight: Tensor) ->
     """
     gradient = missing / weight[:, None, None]  # (g, c, d)
     u, s, v = _rank_one(gradient @ model.weight.mT)  # (g, c), (g,), (g, c)
-    if isinstance(model.loss, SquaredError):
+    if model.quadratic:
         target = y.reshape(len(y), -1)  # (g, c)
         roots = _quadratic((u * v).sum(-1), (u * target).sum(-1), s)  # a^2 <u, v> - a <u, y> - s = 0
     else:
@@ -169,7 +168,7 @@ class _Half:
     def of(cls, model: Stationary, features: Tensor, parity: int) -> _Half:
         """The games for the rows of one parity."""
         mine, others = features[parity::2], features[1 - parity :: 2]
-        centred = isinstance(model.loss, SquaredError) and model.bias is not None and not bool(model.bias_ridge.any())
+        centred = model.quadratic and model.bias is not None and not bool(model.bias_ridge.any())
         unit = _deviations(others)
         known, origin, points = others, torch.zeros_like(unit), 0
         if centred and len(others):  # differences of rows: counted from one of them

@@ -1,0 +1,103 @@
+"""What the parts of a game state about themselves, so that nobody has to ask for their class.
+
+A threat, trainer, access or loss may offer `facts`. One that offers none is taken to state nothing: it trains and is
+attacked by what needs to know nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from lostwax.games.fitted import Stationary
+    from lostwax.games.records import Records
+
+
+class Given(NamedTuple):
+    """What the adversary is given about each secret, besides the release."""
+
+    labels: bool = False
+    parts: Tensor | None = None  # (...) of a record's shape, True for the numbers that are given
+    candidates: int | None = None  # this many records, of which one is the secret
+
+
+class Mechanism(TypedDict):
+    """What a ceiling depends on: `lw.bound(**mechanism, baseline=0.1)`."""
+
+    noise_multiplier: float
+    sample_rate: float
+    steps: int
+
+
+class ThreatFacts(NamedTuple):
+    """What a threat states: `threat.facts()`."""
+
+    known: Records | None = None  # all other records of a training set; None: the adversary does not have them
+    secrets: int = 1  # secret records per training set
+    given: Given = Given()
+
+
+class TrainerFacts(NamedTuple):
+    """What a trainer states about training a net on n records: `trainer.facts(net, n)`."""
+
+    deterministic: bool = False  # the model is a function of the training set alone
+    private_start: bool = False  # each model begins at weights of its own, which nobody knows
+    differentiable: bool = False  # torch differentiates through it: a `trainers.descent.Descent` whose steps are smooth
+    steps: int | None = None
+    mechanism: Mechanism | None = None  # where it adds noise: what limits every attack
+    publishes_steps: bool = False  # a `DPSGD` whose release tells its noisy steps
+    objective: Callable[[Mapping[str, Tensor], int], Stationary] | None = None  # of (weights, n), minimised exactly
+
+
+class AccessFacts(NamedTuple):
+    """What an access states: `access.facts()`."""
+
+    all_weights: bool = False
+    rows: bool = False  # each number that is seen is one of the weights
+
+
+class LossFacts(NamedTuple):
+    """What a loss states about a net of c outputs: `loss.facts(c)`."""
+
+    classes: int | None = None  # labels are class numbers below this; None: one target per output
+    fewest_outputs: int = 1
+    attained: bool = True  # False: on separable data the minimum is at infinity
+    quadratic: bool = False  # its residual is linear in outputs and label
+    up_to_constant: bool = False  # a likelihood without its constant: ratios of it mean nothing
+
+
+class Facts(NamedTuple):
+    """All that is stated about a game: what an attack's `objection` and `cost` ask for."""
+
+    known: Records | None  # from the threat
+    secrets: int
+    given: Given
+    trainer: TrainerFacts
+    access: AccessFacts
+
+
+def threat_facts(threat: Any) -> ThreatFacts:
+    """What the threat states."""
+    facts: ThreatFacts = threat.facts() if hasattr(threat, "facts") else ThreatFacts()
+    return facts
+
+
+def trainer_facts(trainer: Any, net: nn.Module, n: int) -> TrainerFacts:
+    """What the trainer states about training this net on n records."""
+    facts: TrainerFacts = trainer.facts(net, n) if hasattr(trainer, "facts") else TrainerFacts()
+    return facts
+
+
+def access_facts(access: Any) -> AccessFacts:
+    """What the access states."""
+    facts: AccessFacts = access.facts() if hasattr(access, "facts") else AccessFacts()
+    return facts
+
+
+def loss_facts(loss: Any, outputs: int) -> LossFacts | None:
+    """What the loss states about a net of this many outputs; None: nothing."""
+    facts: LossFacts | None = loss.facts(outputs) if hasattr(loss, "facts") else None
+    return facts
