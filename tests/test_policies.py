@@ -157,7 +157,7 @@ def test_the_ceiling(blind):
 def test_an_attack_without_an_answer_is_a_breach(limit, blind):
     stopped = ("Newton was stopped: it was not done after about 53 s.", "Ensemble failed: OutOfMemoryError.")
     policy = lw.Policy(**limit, max_nearer_share=0.5)
-    assert policy.breaches(replace(blind, left_out=("ClosedForm cannot play this game.",))) == ()
+    assert policy.breaches(replace(blind, left_out=("ClosedForm is not applicable.",))) == ()
     breach = only(policy, replace(blind, unanswered=stopped))
     assert breach.found is None
     assert "this audit cannot tell. Undecided" in str(breach)

@@ -76,4 +76,4 @@ def test_passes_on_what_the_attack_inside_objects_to(parts):
     attack = lw.attacks.NearestCandidate(lw.ClosedForm())
     assert attack.objection(knowledge) == lw.ClosedForm().objection(knowledge)
     alone = Knowledge(nn.Linear(4, 3), lw.Optimum(), lw.Informed(known), Weights(), prior)
-    assert "NearestCandidate cannot play this game" in attack.objection(alone)
+    assert "NearestCandidate is not applicable" in attack.objection(alone)

@@ -129,9 +129,9 @@ def test_a_candidate_that_diverges_is_not_the_answer_and_spoils_nothing():
 def test_objects_where_there_is_nothing_to_choose_from():
     knowledge = Knowledge(NET, GD, lw.Informed(KNOWN), Weights(), PRIOR)
     sentence = lw.attacks.Refit().objection(knowledge)
-    assert sentence.startswith("Refit cannot play this game")
+    assert sentence.startswith("Refit is not applicable")
     assert sentence.endswith("Use threat=Informed(known, candidates=2).")
-    with pytest.raises(ValueError, match="Refit cannot play this game"):
+    with pytest.raises(ValueError, match="Refit is not applicable"):
         lw.attacks.Refit().prepare(knowledge, seed=0)
     reconstruct = lw.attacks.Refit().prepare(Knowledge(NET, GD, THREAT, Weights(), PRIOR), seed=0)
     with pytest.raises(ValueError, match="expected candidates to choose among"):

@@ -59,7 +59,7 @@ def test_the_oracle_of_a_table_counts_in_deviations(parts):
 
 
 def test_an_objection_is_the_error(parts):
-    with pytest.raises(ValueError, match=r"audit: ClosedForm cannot play this game.*stops short"):
+    with pytest.raises(ValueError, match=r"audit: ClosedForm is not applicable.*stops short"):
         audited(parts, trainer=GD(lr=0.1, steps=2))
 
 

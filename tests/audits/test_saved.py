@@ -30,7 +30,7 @@ def procedure():
         findings=(replace(released, errors=errors, guess=guess),),
         ceiling=ceiling,
         chance=0.5,
-        left_out=("ClosedForm cannot play this game.",),
+        left_out=("ClosedForm is not applicable.",),
         unanswered=("Newton was stopped.",),
     )
 

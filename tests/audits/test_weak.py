@@ -90,7 +90,7 @@ def test_chance_is_matched_as_well(parts):
 
 
 def test_attacks_on_the_one_missing_record_say_that_they_cannot_play(parts):
-    with pytest.raises(ValueError, match=r"RecoNN cannot play this game: .* the adversary is Weak"):
+    with pytest.raises(ValueError, match=r"RecoNN is not applicable: .* the adversary is Weak"):
         audited(parts, lw.RecoNN())
 
 

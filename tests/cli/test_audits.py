@@ -172,7 +172,7 @@ def test_all_attacks_within_minutes(recipe, capsys):
     recipe.write_text(TRAINED.replace("attack = ", "_attack = ") + "games = 2\n")
     assert main(["audit", "recipe.py", "--out", "audit", "--max-minutes", "0.05"]) == 0
     out = capsys.readouterr().out
-    assert "not applicable: ClosedForm cannot play this game" in out
+    assert "not applicable: ClosedForm is not applicable" in out
 
 
 def test_a_demo_has_a_folder(recipe, capsys):

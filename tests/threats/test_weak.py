@@ -110,7 +110,7 @@ def test_settings_without_meaning(settings):
 def test_who_looks_for_the_one_missing_record_objects(attack):
     knowledge = lw.games.Knowledge(nn.Linear(2, 3), lw.GD(), Weak(size=3), lw.access.Weights(), POOL)
     objection = instances(attack)[0].objection(knowledge)
-    assert objection.startswith(f"{attack.__name__} cannot play this game: ")
+    assert objection.startswith(f"{attack.__name__} is not applicable: ")
     assert "Weak" in objection
 
 

@@ -104,7 +104,7 @@ class KernelRidge:
         check_fields(self, shadows=at_least(FEWEST), validation=between(0, 1, "()"))
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it cannot play this game."""
+        """Why it is not applicable."""
         return shadow_objection(self, knowledge)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Regressed:

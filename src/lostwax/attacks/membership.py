@@ -36,7 +36,7 @@ class NearestCandidate:
         check_fields(self)
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it cannot play this game: for its own reason, or for those of the attack inside."""
+        """Why it is not applicable: for its own reason, or for those of the attack inside."""
         return no_candidates(self, knowledge) or self.attack.objection(knowledge)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
@@ -77,7 +77,7 @@ class Refit:
         check_fields(self, repeats=at_least(1))
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it cannot play this game."""
+        """Why it is not applicable."""
         return no_candidates(self, knowledge)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:

@@ -260,10 +260,10 @@ class RecoNN:
         expect(self, "mse", "above 0 where mae is 0", self.mae + self.mse > 0)
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it cannot play this game."""
+        """Why it is not applicable."""
         if (sentence := shadow_objection(self, knowledge)) is not None:
             return sentence
-        refusal, prior, decoder = "RecoNN cannot play this game: ", knowledge.prior, self.decoder
+        refusal, prior, decoder = "RecoNN is not applicable: ", knowledge.prior, self.decoder
         if isinstance(decoder, RowDecoder):
             if (sentence := rows_objection(knowledge.net, knowledge.access)) is not None:
                 return refusal + sentence

@@ -197,7 +197,7 @@ def _objection(attack: Attack, games: list[Knowledge], every: list[Knowledge]) -
 def _reason(attack: Attack, game: Knowledge) -> str | None:
     """Its objection, without the words that all begin with."""
     why = attack.objection(game)
-    return None if why is None else why.removeprefix(f"{type(attack).__name__} cannot play this game: ")
+    return None if why is None else why.removeprefix(f"{type(attack).__name__} is not applicable: ")
 
 
 def _differ_in_one(game: Knowledge, other: Knowledge) -> bool:

@@ -78,6 +78,17 @@ class Facts(NamedTuple):
     trainer: TrainerFacts
     access: AccessFacts
 
+    def not_one_secret(self, threat: object, work: str) -> str | None:
+        """Why an attack that looks for the one missing record, and does `work`, does not apply; None where it does."""
+        if self.known is None:
+            return f"{work}, but the adversary is {type(threat).__name__}. Use threat=Informed(known)."
+        if self.secrets > 1:
+            return (
+                f"it looks for one secret record, and every training set has {self.secrets}. Use Newton, or "
+                "Informed(known, secrets=1)."
+            )
+        return None
+
 
 def threat_facts(threat: Any) -> ThreatFacts:
     """What the threat states."""

@@ -86,7 +86,7 @@ class Attack(Protocol):
     """A way to rebuild records. Fields are its settings."""
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it cannot play this game, as a sentence; None when it can."""
+        """Why it is not applicable, as a sentence; None when it can."""
         ...
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:

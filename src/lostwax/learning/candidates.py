@@ -15,7 +15,7 @@ def no_candidates(attack: object, knowledge: Knowledge) -> str | None:
     if isinstance(knowledge.threat, Informed) and knowledge.threat.candidates is not None:
         return None
     return (
-        f"{type(attack).__name__} cannot play this game: it chooses among candidates of which one is the secret, and "
+        f"{type(attack).__name__} is not applicable: it chooses among candidates of which one is the secret, and "
         f"this {type(knowledge.threat).__name__} adversary is given none. {CURE}"
     )
 

@@ -10,7 +10,7 @@ def not_informed(attack: str, work: str, knowledge: Knowledge) -> str | None:
     if isinstance(knowledge.threat, Informed):
         return None
     return (
-        f"{attack} cannot play this game: {work}, but the adversary is {type(knowledge.threat).__name__}. Use "
+        f"{attack} is not applicable: {work}, but the adversary is {type(knowledge.threat).__name__}. Use "
         "threat=Informed(known)."
     )
 
@@ -21,6 +21,6 @@ def several_secrets(attack: str, knowledge: Knowledge) -> str | None:
     if not isinstance(threat, Informed) or threat.secrets == 1:
         return None
     return (
-        f"{attack} cannot play this game: it looks for one secret record, and every training set has {threat.secrets}. "
+        f"{attack} is not applicable: it looks for one secret record, and every training set has {threat.secrets}. "
         "Use Newton, or Informed(known, secrets=1)."
     )

@@ -155,7 +155,7 @@ class Shadowed(Protocol):
         ...
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it cannot play this game."""
+        """Why it is not applicable."""
         ...
 
 
@@ -165,7 +165,7 @@ def shadow_objection(attack: Shadowed, knowledge: Knowledge) -> str | None:
     work = "it rebuilds the one record that an informed adversary does not know"
     if (sentence := not_informed(name, work, knowledge) or several_secrets(name, knowledge)) is not None:
         return sentence
-    refusal = f"{name} cannot play this game: "
+    refusal = f"{name} is not applicable: "
     if not prior.x.is_floating_point():
         return refusal + f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
     if len(prior) < FEWEST:

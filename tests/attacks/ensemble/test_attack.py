@@ -218,7 +218,7 @@ def test_where_classes_cannot_be_told_apart_any_will_do():
 
 def test_objections_and_bad_settings():
     private = replace(GAME, trainer=replace(GD, init=lw.inits.LeCunNormal(seed=None)))
-    with pytest.raises(ValueError, match=r"Ensemble cannot play this game: the initialisation is private"):
+    with pytest.raises(ValueError, match=r"Ensemble is not applicable: the initialisation is private"):
         ATTACK.prepare(private, seed=0)
     for trainer in (
         lw.DPSGD(init=private.trainer.init),

@@ -184,7 +184,7 @@ def test_objections(changes, words):
     assert ATTACK.objection(knowledge) is None
     objection = ATTACK.objection(replace(knowledge, **changes))
     assert words in objection
-    assert objection.startswith("GradientInversion cannot play this game: ")
+    assert objection.startswith("GradientInversion is not applicable: ")
 
 
 @pytest.mark.parametrize("fields", [{"iterations": 0}, {"restarts": 0}, {"steps_at_a_time": 0}, {"lr": 0.0}])

@@ -126,6 +126,6 @@ def test_settings_without_meaning_are_refused(field, value):
 
 
 def test_it_says_why_it_cannot_play():
-    assert "KernelRidge cannot play this game: 401 shadow models" in lw.KernelRidge(shadows=401).objection(
+    assert "KernelRidge is not applicable: 401 shadow models" in lw.KernelRidge(shadows=401).objection(
         knowledge(Leaks())
     )

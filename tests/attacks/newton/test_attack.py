@@ -303,7 +303,7 @@ def test_objections_name_the_randomness_and_the_cure():
     assert Newton().objection(knowledge) is None
     for words, change in cases.items():
         objection = Newton().objection(replace(knowledge, **change))
-        assert objection.startswith("Newton cannot play this game: ")
+        assert objection.startswith("Newton is not applicable: ")
         assert words in objection
         with pytest.raises(ValueError, match="Newton cannot play"):
             Newton().prepare(replace(knowledge, **change), seed=0)

@@ -167,7 +167,7 @@ def test_objections(changes, words):
     assert lw.PriorAware().objection(knowledge) is None
     objection = lw.PriorAware().objection(replace(knowledge, **changes))
     assert words in objection
-    assert objection.startswith("PriorAware cannot play this game: ")
+    assert objection.startswith("PriorAware is not applicable: ")
     with pytest.raises(ValueError, match="cannot play"):
         lw.PriorAware().prepare(replace(knowledge, **changes), seed=0)
 

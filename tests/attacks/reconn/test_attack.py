@@ -46,7 +46,7 @@ def test_objections_say_why_and_what_to_do():
     asked = RecoNN(shadows=1_000)
     assert "1000 shadow models need as many records, and the prior holds 400" in asked.objection(GAME)
     assert "bring 600 more" in asked.objection(GAME)
-    with pytest.raises(ValueError, match="RecoNN cannot play this game: 1000 shadow models"):
+    with pytest.raises(ValueError, match="RecoNN is not applicable: 1000 shadow models"):
         asked.prepare(GAME, seed=0)
     whole = replace(GAME, prior=Records(PRIOR.x.long(), PRIOR.y))
     assert "floating-point" in RecoNN().objection(whole)

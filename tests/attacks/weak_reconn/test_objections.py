@@ -41,7 +41,7 @@ def test_readers_and_copies_are_checked():
 
 def objection(attack=QUICK, **game):
     sentence = attack.objection(knowledge(**game))
-    assert sentence.startswith("WeakRecoNN cannot play this game: ")
+    assert sentence.startswith("WeakRecoNN is not applicable: ")
     assert sentence.endswith(".")
     assert not sentence.endswith("..")
     return sentence

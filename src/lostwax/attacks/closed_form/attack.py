@@ -155,7 +155,7 @@ class ClosedForm:
     """
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it cannot play this game."""
+        """Why it is not applicable."""
         answer = _admit(knowledge)
         return answer if isinstance(answer, str) else None
 
@@ -213,7 +213,7 @@ class _Prepared:
 
 def _admit(knowledge: Knowledge) -> _Prepared | str:
     """The prepared attack, or the sentence that says why there can be none."""
-    refusal = "ClosedForm cannot play this game: "
+    refusal = "ClosedForm is not applicable: "
     if not isinstance(knowledge.threat, Informed):
         return refusal + (
             "it solves for one missing record and must know all the others, "

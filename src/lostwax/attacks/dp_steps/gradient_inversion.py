@@ -420,8 +420,8 @@ class GradientInversion:
         check_fields(self, iterations=at_least(1), lr=above(0), restarts=at_least(1), steps_at_a_time=at_least(1))
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it cannot play this game."""
-        refusal = "GradientInversion cannot play this game: "
+        """Why it is not applicable."""
+        refusal = "GradientInversion is not applicable: "
         if (objection := no_steps(self, knowledge)) is not None:
             return objection
         if isinstance(knowledge.threat, Informed) and knowledge.threat.parts is not None:

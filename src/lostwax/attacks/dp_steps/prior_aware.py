@@ -103,7 +103,7 @@ class PriorAware:
         check_fields(self)
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it cannot play this game."""
+        """Why it is not applicable."""
         return no_steps(self, knowledge) or no_candidates(self, knowledge)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Chooser:

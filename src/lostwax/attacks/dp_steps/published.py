@@ -85,7 +85,7 @@ def no_steps(attack: object, knowledge: Knowledge) -> str | None:
     work = "it subtracts the gradients of all known records"
     if (sentence := not_informed(name, work, knowledge) or several_secrets(name, knowledge)) is not None:
         return sentence
-    refusal = f"{name} cannot play this game: "
+    refusal = f"{name} is not applicable: "
     if not isinstance(trainer, DPSGD):
         return refusal + (
             f"it reads the noisy steps that DPSGD publishes, but the trainer is {type(trainer).__name__}, which "

@@ -61,8 +61,8 @@ class Ensemble:
         )
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it cannot play this game."""
-        refusal, prior, trainer = "Ensemble cannot play this game: ", knowledge.prior, undefended(knowledge.trainer)
+        """Why it is not applicable."""
+        refusal, prior, trainer = "Ensemble is not applicable: ", knowledge.prior, undefended(knowledge.trainer)
         stranger = not_informed("Ensemble", "it looks for the one missing record", knowledge)
         if (sentence := stranger or several_secrets("Ensemble", knowledge)) is not None:
             return sentence

@@ -71,8 +71,8 @@ class MnemonistRecoNN:
         check_fields(self, models=at_least(2))
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it cannot play this game: for its own reason, or for RecoNN's."""
-        refusal = "MnemonistRecoNN cannot play this game: "
+        """Why it is not applicable: for its own reason, or for RecoNN's."""
+        refusal = "MnemonistRecoNN is not applicable: "
         if not isinstance(knowledge.access, Weights):
             return refusal + (
                 f"it chooses among the rows of all layers, but the adversary sees {knowledge.access!r}. Use "
@@ -81,7 +81,7 @@ class MnemonistRecoNN:
         if (sentence := self.mnemonist.objection(knowledge, self.models)) is not None:
             return refusal + sentence
         sentence = self.attack.objection(knowledge)
-        return None if sentence is None else refusal + sentence.removeprefix("RecoNN cannot play this game: ")
+        return None if sentence is None else refusal + sentence.removeprefix("RecoNN is not applicable: ")
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Focused:
         """Train the shadows, and the decoder twice. The seed decides everything."""
@@ -174,8 +174,8 @@ class EmbeddingRecoNN:
         check_fields(self)
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it cannot play this game: for its own reason, or for that of one of its parts."""
-        refusal, prior, threat = "EmbeddingRecoNN cannot play this game: ", knowledge.prior, knowledge.threat
+        """Why it is not applicable: for its own reason, or for that of one of its parts."""
+        refusal, prior, threat = "EmbeddingRecoNN is not applicable: ", knowledge.prior, knowledge.threat
         if not isinstance(knowledge.access, Weights):
             return refusal + f"it needs all layers, but the adversary sees {knowledge.access!r}. Use access=Weights()."
         if prior.features is not None:
@@ -189,7 +189,7 @@ class EmbeddingRecoNN:
             shown = shown_to(layer, knowledge.net, trainable(knowledge.net), prior.x[:1].cpu())  # (1, ...)
             embedded = Records(shown.to(prior.x).expand(len(prior), *shown.shape[1:]), prior.y)
             sentence = self.attack.objection(replace(knowledge, access=_rows(knowledge.net, layer), prior=embedded))
-        return None if sentence is None else refusal + sentence.removeprefix("RecoNN cannot play this game: ")
+        return None if sentence is None else refusal + sentence.removeprefix("RecoNN is not applicable: ")
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Embedded:
         """Train the shadows, and learn twice. The seed decides everything."""

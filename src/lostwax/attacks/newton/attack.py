@@ -54,8 +54,8 @@ class Newton:
         expect(self, "start", "None where products are given", self.products is None or self.start is None)
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it cannot play this game."""
-        refusal, trainer = "Newton cannot play this game: ", undefended(knowledge.trainer)
+        """Why it is not applicable."""
+        refusal, trainer = "Newton is not applicable: ", undefended(knowledge.trainer)
         if not isinstance(knowledge.threat, Informed):
             return refusal + (
                 "it solves for the missing record, but the adversary is "

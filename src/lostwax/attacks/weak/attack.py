@@ -193,9 +193,9 @@ class WeakRecoNN:
             )
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it cannot play this game."""
+        """Why it is not applicable."""
         clause = self._clause(knowledge)
-        return None if clause is None else f"WeakRecoNN cannot play this game: {clause.removesuffix('.')}."
+        return None if clause is None else f"WeakRecoNN is not applicable: {clause.removesuffix('.')}."
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> TrainedOnHeads:
         """Train heads and the net that reads them. The seed decides everything; victims trained with it share no draw.
