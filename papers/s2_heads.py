@@ -27,8 +27,8 @@ from torch import Tensor, nn
 import lostwax as lw
 from lostwax.attacks.weak import TrainedOnHeads
 from lostwax.attacks.weak.readers import Reader
-from lostwax.audits.judged import chosen, nearest_of_class, strangers
 from lostwax.games import Knowledge, Records, Trainer
+from lostwax.games.judges import NearestOfClass, chosen, strangers
 from lostwax.learning.decoders import Decoder
 from lostwax.metrics import Null, gaussian_roc, success_rate, true_positives, true_positives_by_class
 from lostwax.reports.results import Row
@@ -192,7 +192,7 @@ def score(reconstruct: TrainedOnHeads, game: Game, data: Data, options: argparse
 
 def beside(guesses: Records, secrets: Records) -> Pairs:
     """Each guess beside the nearest secret of its class."""
-    found = nearest_of_class(guesses, secrets)
+    found = NearestOfClass().pairs(guesses, secrets)
     return Pairs(chosen(guesses, found.guess).x, chosen(secrets, found.secret).x)
 
 

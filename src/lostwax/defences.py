@@ -185,3 +185,10 @@ class Defended:
 def undefended(trainer: Trainer) -> Trainer:
     """The trainer behind all defences."""
     return undefended(trainer.trainer) if isinstance(trainer, Defended) else trainer
+
+
+def in_words(trainer: Trainer) -> str:
+    """The name of a trainer, and what its models are defended by."""
+    if isinstance(trainer, Defended):
+        return f"{in_words(trainer.trainer)}, defended by {trainer.by!r}"
+    return type(trainer).__name__

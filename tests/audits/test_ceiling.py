@@ -14,6 +14,7 @@ from lostwax.audits.scoring import Scoring
 from lostwax.defences import Defended, Rounded
 from lostwax.games import Guess, Release
 from lostwax.games import nouns as sealed
+from lostwax.games.judges import NearestOfClass, OneToOne
 from lostwax.learning.candidates import choose
 
 TRAINER = lw.DPSGD(lr=0.5, clip=0.1, noise_multiplier=4.0, steps=5)
@@ -81,7 +82,8 @@ def test_a_blind_guess_read_off_the_prior_certifies_nothing():
 
 
 def several(k, *, matched, trainer=TRAINER):
-    return ceiling_of(trainer, None, PRIOR, Scoring.of(PRIOR.x.double(), 0.05), secrets=k, matched=matched)
+    judge, scoring = OneToOne() if matched else NearestOfClass(), Scoring.of(PRIOR.x.double(), 0.05)
+    return ceiling_of(trainer.mechanism(), None, PRIOR, scoring, secrets=k, judge=judge)
 
 
 def test_several_secrets_with_a_guess_each_are_several_guesses_for_each():
@@ -230,7 +232,7 @@ def test_a_known_label_leaves_fewer_candidates():
     hints = threat.hints(threat.deal(SECRETS, 30, seed=0), SECRETS, seed=0)
     left = (hints.candidates.y == hints.labels).sum(1)  # (m,)
     assert left.max() > 1
-    found = ceiling_of(TRAINER, hints, PRIOR, Scoring.of(PRIOR.x.double(), 0.05))
+    found = ceiling_of(TRAINER.mechanism(), hints, PRIOR, Scoring.of(PRIOR.x.double(), 0.05), judge=OneToOne())
     assert found.baseline == pytest.approx(float((1 / left).mean()))
 
 
@@ -238,7 +240,9 @@ def test_the_blind_guess_does_not_depend_on_the_order_of_the_prior():
     """Of a long prior only some records are looked at: those at its front may be of one kind."""
     alike, others = torch.zeros(1_000, 5), torch.eye(5).repeat(800, 1) * torch.arange(1, 4_001).unsqueeze(1)
     sorted_prior = lw.Records(torch.cat([alike, others]), torch.zeros(5_000, dtype=torch.long))
-    ceiling = ceiling_of(TRAINER, None, sorted_prior, Scoring.of(sorted_prior.x.double(), 1e-4))
+    ceiling = ceiling_of(
+        TRAINER.mechanism(), None, sorted_prior, Scoring.of(sorted_prior.x.double(), 1e-4), judge=OneToOne()
+    )
     assert 0.2 < ceiling.baseline < 0.3  # a fifth of the records
 
 

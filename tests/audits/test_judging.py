@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import lostwax as lw
-from lostwax.audits.judged import one_to_one
 from lostwax.audits.judging import one_by_one
 from lostwax.games import Guess, Knowledge, Records
+from lostwax.games.judges import OneToOne
 
 RANDOM = torch.Generator().manual_seed(0)
 TRUTH = Records(torch.rand(5, 3, 1, 2, 2, generator=RANDOM), torch.randint(9, (5, 3), generator=RANDOM))
@@ -16,7 +16,7 @@ TRUTH = Records(torch.rand(5, 3, 1, 2, 2, generator=RANDOM), torch.randint(9, (5
 
 def matched(guess, secrets):
     """The guesses in the order of the secrets that suits them best."""
-    return one_by_one(guess, one_to_one(guess.records, secrets).guess)
+    return one_by_one(guess, OneToOne().pairs(guess.records, secrets).guess)
 
 
 def test_guesses_in_another_order_are_as_good():

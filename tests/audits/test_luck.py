@@ -9,9 +9,9 @@ from torch import nn
 
 import lostwax as lw
 from audits.game import Publishes
-from lostwax.audits.judged import one_to_one
 from lostwax.audits.luck import Rules, Scores, luck, luck_of_strangers
 from lostwax.games import Guess, Records
+from lostwax.games.judges import OneToOne
 
 NOTHING = Records(torch.zeros(0, 3, dtype=torch.float64), torch.zeros(0, dtype=torch.long))
 
@@ -23,7 +23,7 @@ def score(guess, truth):
 
 def rules(best, threshold=0.5):
     """One baseline, with this error for every game."""
-    return Rules(one_to_one, score, lambda games: [Scores(best[games.numpy()], best[games.numpy()])], threshold)
+    return Rules(OneToOne(), score, lambda games: [Scores(best[games.numpy()], best[games.numpy()])], threshold)
 
 
 def test_the_shares_are_means_over_all_other_secrets():

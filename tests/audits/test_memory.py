@@ -6,10 +6,10 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.access import Weights
-from lostwax.audits import choice, memory
-from lostwax.audits.cost import Rate, predicted_seconds
-from lostwax.audits.memory import available_bytes, predicted_bytes
+from lostwax.audits import choice
+from lostwax.audits.choice import available_bytes, predicted
 from lostwax.games import Knowledge, Records
+from lostwax.learning.costs import Rate
 from lostwax.trainers import GD
 
 X = torch.rand(120, 4, generator=torch.Generator().manual_seed(0))
@@ -33,10 +33,10 @@ def test_the_cost_of_a_decoder_too_large_for_this_machine_is_computed(monkeypatc
 
     monkeypatch.setattr(torch.nn.Linear, "__init__", watched)
     attack, told = lw.RecoNN(), knowledge()
-    seconds = predicted_seconds(attack, told, 10, Rate(0.01, 10_000_000, 10_000_000))
-    needed = predicted_bytes(attack, told, 10, 10_000_000)
+    seconds = predicted(attack, told, 10, Rate(0.01, 10_000_000, 10_000_000)).seconds
+    needed = predicted(attack, told, 10, Rate(0.01, 10_000_000, 10_000_000)).bytes
     assert largest < 5_000_000
-    assert seconds > 100 * predicted_seconds(attack, told, 10, Rate(0.01, 10_000, 10_000))
+    assert seconds > 100 * predicted(attack, told, 10, Rate(0.01, 10_000, 10_000)).seconds
     assert 1.9e11 < needed < 3e11
 
 
@@ -46,12 +46,14 @@ def test_the_cost_of_a_decoder_too_large_for_this_machine_is_computed(monkeypatc
     ids=lambda attack: type(attack).__name__,
 )
 def test_needs_grow_with_the_model(attack):
-    small, large = (predicted_bytes(attack, knowledge(), 10, features) for features in (1_000, 1_000_000))
+    small, large = (
+        predicted(attack, knowledge(), 10, Rate(0.01, features, features)).bytes for features in (1_000, 1_000_000)
+    )
     assert 0 < 100 * small < large
 
 
 def test_an_attack_that_nobody_counted_is_tried():
-    assert predicted_bytes(object(), knowledge(), 10, 1_000) == 0
+    assert predicted(object(), knowledge(), 10, Rate(0.01, 1_000, 1_000)).bytes == 0
 
 
 def test_decoders_are_counted_right():
@@ -60,9 +62,9 @@ def test_decoders_are_counted_right():
         trained = attack.prepare(told, seed=0) if decoder.__class__ is lw.decoders.RowDecoder else None
         if trained is None:
             built = decoder.build(15, (4,))
-            assert memory.decoder_parameters(attack, told, 15) == sum(one.numel() for one in built.parameters())
+            assert choice.decoder_parameters(attack, told, 15) == sum(one.numel() for one in built.parameters())
         else:
-            assert memory.decoder_parameters(attack, told, 15) > 0
+            assert choice.decoder_parameters(attack, told, 15) > 0
 
 
 @pytest.mark.parametrize("minutes", [None, 1], ids=["no limit", "a limit"])
@@ -93,13 +95,13 @@ def test_victims_that_do_not_fit_are_refused_with_the_number(monkeypatch):
 def test_what_there_is(tmp_path, monkeypatch):
     here = available_bytes(torch.device("cpu"))
     assert 1e7 < here < 1e15
-    monkeypatch.setattr(memory, "GROUP", tmp_path)
-    (tmp_path / "memory.max").write_text("2000000\n")
-    (tmp_path / "memory.current").write_text("1500000\n")
+    monkeypatch.setattr(choice, "GROUP", tmp_path)
+    (tmp_path / "choice.max").write_text("2000000\n")
+    (tmp_path / "choice.current").write_text("1500000\n")
     assert available_bytes(torch.device("cpu")) == 500_000
-    (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 100000\n")
+    (tmp_path / "choice.stat").write_text("anon 5\ninactive_file 100000\n")
     assert available_bytes(torch.device("cpu")) == 600_000
-    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "choice.max").write_text("max\n")
     assert available_bytes(torch.device("cpu")) > 1e7
-    monkeypatch.setattr(memory, "SYSTEM", tmp_path / "absent")
+    monkeypatch.setattr(choice, "SYSTEM", tmp_path / "absent")
     assert available_bytes(torch.device("cpu")) > 1e7

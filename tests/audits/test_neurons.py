@@ -12,9 +12,9 @@ import lostwax as lw
 from attacks.mnemonist import planted
 from audits.game import Reads, audited
 from lostwax.access import Neuron, neurons
+from lostwax.audits.checks import widened
 from lostwax.audits.neurons import neuron_shares
 from lostwax.audits.procedure import victims_seed
-from lostwax.audits.support import widened
 from lostwax.seeds import generator
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import lostwax as lw
-from lostwax.audits.pixels import PixelRange, pixel_metrics, pixel_range
+from lostwax.audits.scoring import PixelRange, pixel_metrics, pixel_range
 
 DIGITS = lw.records.digits().x[:40].double()
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from lostwax.audits.cost import shortened
+from lostwax.audits.choice import _shortened as shortened
 from lostwax.audits.procedure import victims_seed
 from lostwax.games import Guess, Records
 from lostwax.metrics import Null, success_rate
@@ -113,7 +113,7 @@ def test_an_attack_that_goes_by_the_clock_takes_the_time_there_is(parts, monkeyp
     }
     endless = lw.WeakRecoNN(**small, steps=10**6, batch_size=8)
     monkeypatch.setattr("lostwax.audits.choice.all_attacks", lambda knowledge: (endless,))
-    monkeypatch.setattr("lostwax.audits.cost.LEARNING", 0.02)  # a second or two, and most of the time to spare
+    monkeypatch.setattr("lostwax.attacks.weak.attack.LEARNING", 0.02)  # a second or two, and most of the time to spare
     audit = audited(parts, None, max_minutes=1.5)
     (finding,) = audit.findings
     assert finding.name == "WeakRecoNN"

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import lostwax as lw
-from lostwax.audits.told import chance
+from lostwax.audits.given import chance
 from lostwax.games import Records
 from lostwax.learning.candidates import side_by_side
 

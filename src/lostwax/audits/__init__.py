@@ -1,7 +1,7 @@
 """The two kinds of audit, this very model and this way of training, and what they find."""
 
-from lostwax.audits.arguments import check_arguments
 from lostwax.audits.audit import Audit, Finding, Verdict
+from lostwax.audits.checks import check_arguments
 from lostwax.audits.fitted import audit_fitted
 from lostwax.audits.procedure import audit_procedure
 from lostwax.audits.released import audit_released

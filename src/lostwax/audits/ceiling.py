@@ -9,64 +9,57 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lostwax.audits import told
+from lostwax.audits import given
 from lostwax.audits.audit import Finding
 from lostwax.audits.scoring import Scoring
 from lostwax.bounds import Ceiling, bound, kappa_from_samples
 from lostwax.bounds.checks import MOST_RECORDS
-from lostwax.defences import Defended
-from lostwax.games import Hints, Mechanism, Records, Trainer
+from lostwax.games import Hints, Mechanism, Records
+from lostwax.games.judges import Judge
 from lostwax.seeds import generator
-from lostwax.trainers import DPSGD
 
 SURE = 0.999  # that the blind guess is no better than what the prior's records say
 MOST = 1_000  # of the prior's records, drawn at random, are compared with each other
 
 
 def ceiling_of(
-    trainer: Trainer,
+    mechanism: Mechanism | None,
     hints: Hints | None,
     prior: Records,
     scoring: Scoring,
     *,
     secrets: int = 1,
-    matched: bool = False,
+    judge: Judge,
 ) -> Ceiling | None:
-    """For DP-SGD with noise, also behind further defences; None for others, and where parts of records are told.
+    """From the mechanism that the trainer states; None without one, and where parts of records are given.
 
     The blind guess names the likeliest candidate. Where there are no candidates, it is the record within the threshold
-    of which most others lie, by the prior's records (of the class, where that is told): an upper confidence limit, so
+    of which most others lie, by the prior's records (of the class, where that is given): an upper confidence limit, so
     that the ceiling is not certified.
 
-    Of several secrets of a training set each has one guess if they are `matched`; else a guess may be for any of them.
+    Of several secrets of a training set each has one guess if the judge matches them; else a guess may be for any.
     """
-    while isinstance(trainer, Defended):  # what is done to a release afterwards tells nothing more
-        trainer = trainer.trainer
-    if (
-        not isinstance(trainer, DPSGD)
-        or trainer.noise_multiplier == 0
-        or (hints is not None and hints.parts is not None)
-    ):
+    if mechanism is None or (hints is not None and hints.parts is not None):
         return None
-    chance = told.chance(hints)
+    chance = given.chance(hints)
     if chance is not None:
         # The mean over games of the likeliest candidate's chance. In game i no attack is right more often than
         # gamma(kappa_i), and gamma is concave: the mean of gamma(kappa_i) is at most gamma(mean of kappa_i).
-        return bound(**trainer.mechanism(), baseline=chance) if chance < 1 else None
+        return bound(**mechanism, baseline=chance) if chance < 1 else None
     known_class = hints is not None and hints.labels is not None and not prior.y.is_floating_point()
     groups = [prior[prior.y == y] for y in torch.unique(prior.y)] if known_class else [prior]
     kappa = max(_blind(group, scoring) for group in groups)
     if secrets * kappa >= 1:
         return None
-    over = _over_matched if matched or secrets == 1 else _over_any
-    ceiling = over(trainer.mechanism(), kappa, secrets)
+    over = _over_matched if judge.matched or secrets == 1 else _over_any
+    ceiling = over(mechanism, kappa, secrets)
     looked_at = sum(min(len(group), MOST) for group in groups)
     limit = f"the blind guess a limit of {100 * SURE:g} % confidence from {looked_at:,} records of the prior"
     return replace(ceiling, method=f"{ceiling.method}; {limit}", certified=False)
 
 
 def _over_matched(mechanism: Mechanism, kappa: float, k: int) -> Ceiling:
-    """Each secret has one of k guesses to itself (`judged.one_to_one`): gamma(k kappa).
+    """Each secret has one of k guesses to itself (`judges.OneToOne`): gamma(k kappa).
 
     Fix a secret, and all that was drawn but it. In training without it, the k guesses owe nothing to it, and one of
     them or more is right about it with a chance of k kappa at most, by the union bound. So in training with it the
@@ -76,7 +69,7 @@ def _over_matched(mechanism: Mechanism, kappa: float, k: int) -> Ceiling:
 
 
 def _over_any(mechanism: Mechanism, kappa: float, k: int) -> Ceiling:
-    """A guess is right if it is near any of k secrets (`judged.nearest_of_class`): the lower of two ceilings.
+    """A guess is right if it is near any of k secrets (`judges.NearestOfClass`): the lower of two ceilings.
 
     The guess may be for whichever secret happened to be drawn, so that no secret can be fixed ahead. Either all are
     taken away at once: then a guess is right with k kappa at most, and training with the group has gamma of k records

@@ -2,11 +2,84 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
 import torch
 from torch import Tensor, nn
 
-from lostwax.audits.pixels import pixel_range
-from lostwax.games import Records, Threat, Trainer
+from lostwax.audits.scoring import pixel_range
+from lostwax.games import Metric, Records, Threat, Trainer
+from lostwax.seeds import generator
+
+# Is each argument of an audit the kind of thing it should be? Said before anything is computed.
+
+
+class Kind(NamedTuple):
+    """What an argument must be able to do, and what such a thing is called."""
+
+    methods: tuple[str, ...]
+    example: str
+    arguments: int | None = None  # that it is called with, where nothing but a call is asked of it
+
+
+KINDS = {
+    "trainer": Kind(("__call__", "tile_size"), "a trainer, such as lw.GD(lr=0.2, steps=100)"),
+    "threat": Kind(("deal", "hints"), "a threat, such as lw.Informed(known)"),
+    "attack": Kind(("objection", "prepare"), "an attack, such as lw.RecoNN()"),
+    "access": Kind(("__call__",), "an access, such as lw.access.Weights()", 2),
+    "engine": Kind(("__call__", "parts"), "an engine, such as lw.shadows.Local()"),
+}
+OPTIONAL = ("attack", "access", "engine")
+
+
+def check_arguments(verb: str, net: Any, records: Mapping[str, Any], metrics: Any = (), **others: Any) -> None:
+    """Refuse what would fail later with an error that says nothing to the user."""
+    if not isinstance(net, nn.Module):
+        raise TypeError(
+            f"{verb}: expected the net to be a torch nn.Module, got {_named(net)}."
+            + (
+                " For a fitted scikit-learn model pass data=(X, y), the table it was fitted on."
+                if verb == "audit"
+                else ""
+            )
+        )
+    for name, each in records.items():
+        if not isinstance(each, Records):
+            raise TypeError(f"{verb}: expected {name} to be lw.Records(x, y), got {_named(each)}.")
+    for name, value in others.items():
+        if not (value is None and name in OPTIONAL) and not _is_one(value, KINDS[name]):
+            example = KINDS[name].example
+            raise TypeError(f"{verb}: expected {name} to be {example}, got {_named(value)}.{_cure(name, value)}")
+    if not isinstance(metrics, Sequence) or not all(isinstance(one, Metric) for one in metrics):
+        raise TypeError("audit: expected metrics to be a list of metrics, such as [lw.metrics.SSIM()].")
+
+
+def _is_one(value: Any, kind: Kind) -> bool:
+    """Can it do what is asked of it? A class and a net cannot, whatever their methods."""
+    if isinstance(value, type | nn.Module) or not all(callable(getattr(value, each, None)) for each in kind.methods):
+        return False
+    if kind.arguments is None:
+        return True
+    try:
+        inspect.signature(value).bind(*[None] * kind.arguments)
+    except TypeError:
+        return False
+    except ValueError:  # written in C: it says nothing of its arguments
+        return True
+    return True
+
+
+def _named(value: Any) -> str:
+    return f"the class {value.__name__}" if inspect.isclass(value) else type(value).__name__
+
+
+def _cure(name: str, value: Any) -> str:
+    if name == "trainer" and inspect.isfunction(value):
+        return f" Wrap a training function of your own: lw.OwnTraining({value.__name__})."
+    return ""
+
 
 ROWS_AT_A_TIME = 8_192
 FEW = 30  # different records: a prior that is mostly copies of fewer teaches an attack little
@@ -132,3 +205,91 @@ def _span(x: Tensor) -> str:
     """The customary range of the pixels: no pixel is quoted."""
     limits = pixel_range(x)
     return "outside of [-1, 1] and [0, 255]" if limits is None else f"in {limits}"
+
+
+# Values and classes of the secrets that nothing in the prior shows: the adversary is allowed to try them.
+
+
+ROWS = 10  # of the prior, copied and changed, for each kind of change
+NAMED = 5  # columns or classes that a note names
+
+
+class Support(NamedTuple):
+    """What the adversary prepares with, and what was added to it."""
+
+    prior: Records
+    notes: tuple[str, ...] = ()
+    unanswered: tuple[str, ...] = ()
+
+
+def widened(prior: Records, secrets: Records) -> Support:
+    """The prior, with a few synthetic records where secrets lie outside what it shows.
+
+    Attacks take a number that never varies in the prior for known, pixels for bounded by the range of the prior, and
+    classes for those that it holds. The owner who audits has the secrets and knows better: an adversary who thought of
+    such values would find them, so that an attack which cannot would prove nothing.
+    """
+    if prior.features is not None:
+        return Support(prior, unanswered=_cannot(prior, secrets))
+    x, theirs = prior.x.flatten(1), secrets.x.flatten(1).to(prior.x)
+    low, high = x.amin(0), x.amax(0)  # (d,)
+    lowest, highest = theirs.amin(0), theirs.amax(0)
+    still = (low == high) & ((lowest < low) | (highest > high))
+    outside = still | _out_of_range(x, lowest, highest)
+    classes = _missing(prior, secrets)
+    parts, notes = [prior], []
+    if outside.any():
+        affected = int(((theirs < low) | (theirs > high))[:, outside].any(1).sum())
+        for reached, edge in ((lowest < low, lowest), (highest > high, highest)):
+            if (changed := outside & reached).any():
+                rows = _some(prior)
+                moved = torch.where(changed, edge, rows.x.flatten(1))
+                parts.append(Records(moved.reshape(rows.x.shape), rows.y))
+        notes.append(
+            f"{affected} of {len(secrets)} secrets have values that the prior never shows (feature "
+            f"{_listed(outside.nonzero().flatten())})."
+        )
+    for label in classes:
+        rows = _some(prior)
+        parts.append(Records(rows.x, torch.full_like(rows.y, label)))
+    if classes:
+        affected = int(torch.isin(secrets.y.cpu(), torch.tensor(classes)).sum())
+        notes.append(f"{affected} of {len(secrets)} secrets have a class of which the prior has no record: {classes}.")
+    if not notes:
+        return Support(prior)
+    added = sum(map(len, parts)) - len(prior)
+    notes.append(f"The adversary may try them: {added} synthetic records that show them were added to its prior.")
+    return Support(
+        Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])), (" ".join(notes),)
+    )
+
+
+def _out_of_range(x: Tensor, lowest: Tensor, highest: Tensor) -> Tensor:
+    """(d,) where the prior lies in [0, 1] or [-1, 1], and so bounds an attack, and secrets do not."""
+    for floor in (0.0, -1.0):
+        if float(x.min()) >= floor and float(x.max()) <= 1:
+            return (lowest < floor) | (highest > 1)
+    return torch.zeros_like(lowest, dtype=torch.bool)
+
+
+def _missing(prior: Records, secrets: Records) -> list[int]:
+    if secrets.y.is_floating_point():
+        return []
+    return sorted(set(torch.unique(secrets.y).tolist()) - set(torch.unique(prior.y).tolist()))
+
+
+def _cannot(prior: Records, secrets: Records) -> tuple[str, ...]:
+    """Records that go through a backbone cannot be made up."""
+    if not (classes := _missing(prior, secrets)):
+        return ()
+    return (f"Secrets of class {_listed(torch.tensor(classes))} have no like in the prior, and cannot be guessed.",)
+
+
+def _some(prior: Records) -> Records:
+    rows = generator(0, "support").permutation(len(prior))[:ROWS]
+    return prior[torch.from_numpy(rows).to(prior.x.device)]
+
+
+def _listed(numbers: Tensor) -> str:
+    shown = ", ".join(str(number) for number in numbers[:NAMED].tolist())
+    return shown if len(numbers) <= NAMED else f"{shown} and {len(numbers) - NAMED} more"

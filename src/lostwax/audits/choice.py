@@ -4,45 +4,33 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from lostwax import attacks
-from lostwax.attacks import (
-    ClosedForm,
-    Ensemble,
-    GradientInversion,
-    KernelRidge,
-    NearestCandidate,
-    Newton,
-    PriorAware,
-    RecoNN,
-    Refit,
-    WeakRecoNN,
-)
+from lostwax.attacks import NearestCandidate
 from lostwax.audits.clock import Clock, TimeUp, in_words
-from lostwax.audits.cost import Rate, goes_by_the_clock, models_before_attacks, predicted_seconds, shortened
-from lostwax.audits.memory import available_bytes, in_bytes, predicted_bytes
-from lostwax.audits.neurons import NeuronShares
-from lostwax.games import Attack, Guess, Informed, Knowledge
+from lostwax.audits.judging import attack_name
+from lostwax.audits.play import Line
+from lostwax.games import Attack, Knowledge
+from lostwax.games.judges import judge_of
 from lostwax.inits import trainable
+from lostwax.learning.costs import Cost, Rate
+from lostwax.shadows.game import covariance_models
 
-STRONGEST_FIRST = (  # those that can be exact, then those that learn from simulated models; others come last
-    ClosedForm,
-    Refit,
-    PriorAware,
-    Newton,
-    Ensemble,
-    GradientInversion,
-    KernelRidge,
-    WeakRecoNN,
-    RecoNN,
+SYSTEM = Path("/proc/meminfo")
+GROUP = Path("/sys/fs/cgroup")
+LIMITS = (  # of a container: limit, usage and details, in the two versions of control groups
+    ("memory.max", "memory.current", "memory.stat"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
 )
 DOUBT = 6  # a prediction may be off by this factor: a machine with other work is slow at times
 PROBING = 0.05  # of the time, for measuring the rate again after the first try
@@ -52,26 +40,10 @@ Made = TypeVar("Made")
 log = logging.getLogger(__name__)
 
 
-class Played(NamedTuple):
-    """One attack's answer to all games."""
-
-    attack: Attack
-    guess: Guess
-    seconds: float  # of guessing; preparing is not counted
-    neurons: NeuronShares | None = None
-    untrained: Guess | None = None  # what it makes of Gaussian weights, in a game of the weak adversary
-    strangers: Guess | None = None  # what it makes of other games' releases, where more is given than a class
-
-    @property
-    def name(self) -> str:
-        """What the attack is called: its type, and that of the attack inside."""
-        return _name(self.attack)
-
-
 class Tried(NamedTuple):
     """What came of all attacks."""
 
-    played: tuple[Played, ...]
+    lines: tuple[Line, ...]
     unanswered: tuple[str, ...] = ()  # those that could play, but were too slow or failed, each with the reason
     left_out: tuple[str, ...] = ()  # those that object to the game, each with the reason
 
@@ -83,8 +55,8 @@ def all_attacks(knowledge: Knowledge) -> tuple[Attack, ...]:
     """
     kinds = [getattr(attacks, name) for name in attacks.__all__]
     found: list[Attack] = [kind() for kind in kinds if hasattr(kind, "prepare") and _needs_no_argument(kind)]
-    threat = knowledge.threat
-    if not isinstance(threat, Informed) or threat.candidates is None:
+    threat: Any = knowledge.threat
+    if knowledge.facts.given.candidates is None:
         return tuple(found)
     alone = replace(knowledge, threat=replace(threat, candidates=None))
     rebuilds = [attack.objection(alone) is None for attack in found]
@@ -118,7 +90,7 @@ def before_attacks(
 
 
 def try_all(
-    knowledge: Knowledge, play: Callable[[Attack], Played], *, games: int, clock: Clock, rate: Rate | None
+    knowledge: Knowledge, play: Callable[[Attack], Line], *, games: int, clock: Clock, rate: Rate | None
 ) -> Tried:
     """Play every attack without an objection, while there is time.
 
@@ -129,66 +101,77 @@ def try_all(
     """
     entrants = [(attack, attack.objection(knowledge)) for attack in all_attacks(knowledge)]
     refused = [objection for _, objection in entrants if objection is not None]
-    waiting = sorted((attack for attack, objection in entrants if objection is None), key=_strength)
+    waiting = sorted((attack for attack, objection in entrants if objection is None), key=_strength, reverse=True)
     if not waiting:
-        raise ValueError(f"audit: no attack can play this game. {' '.join(refused)}")
+        raise ValueError(f"audit: no attack is applicable. {' '.join(refused)}")
     costs = dict(zip(map(id, waiting), _costs(waiting, knowledge, games, clock, rate), strict=True))
-    played: list[Played] = []
+    lines: list[Line] = []
     unanswered: list[str] = []
     while waiting:
         left = clock.left
-        attack = next((one for one in waiting if _fits(one, costs[id(one)], left)), waiting[0])
+        attack = next((one for one in waiting if _fits(one, costs[id(one)].seconds, left)), waiting[0])
         waiting.remove(attack)
-        seconds = costs[id(attack)]
+        seconds, needed = costs[id(attack)]
         if left == 0 or (not _fits(attack, seconds / DOUBT, left) and seconds < math.inf):
-            unanswered.append(f"{_name(attack)} would take {in_words(seconds)}, and {in_words(left)} were left.")
+            unanswered.append(f"{attack_name(attack)} would take {in_words(seconds)}, and {in_words(left)} were left.")
             continue
-        if (too_large := _too_large(attack, knowledge, games, rate)) is not None:
+        if (too_large := _too_large(attack, knowledge, needed)) is not None:
             unanswered.append(too_large)
             continue
-        log.info("%s plays ...", _name(attack))
-        kept = _kept(seconds, [costs[id(one)] for one in waiting], left)
-        start, asked, attack = time.monotonic(), attack, shortened(attack, left - kept)
+        log.info("%s runs ...", attack_name(attack))
+        kept = _kept(seconds, [costs[id(one)].seconds for one in waiting], left)
+        start, asked, attack = time.monotonic(), attack, _shortened(attack, left - kept)
         try:
-            answer = clock.run(partial(play, attack), early=kept)
+            line = clock.run(partial(play, attack), early=kept)
         except TimeUp as stop:
             spent = in_words(time.monotonic() - start)
-            unanswered.append(f"{_name(attack)} was stopped: it was not done after {spent}.")
+            unanswered.append(f"{attack_name(attack)} was stopped: it was not done after {spent}.")
             if stop.still_running:  # beside it nothing can be timed, nor be sure of its random numbers
-                unanswered += [f"{_name(one)} was not begun: {_name(attack)} still runs." for one in waiting]
+                unanswered += [
+                    f"{attack_name(one)} was not begun: {attack_name(attack)} still runs." for one in waiting
+                ]
                 break
         except ValueError as error:  # it found out too late that it cannot play
-            unanswered.append(f"{_name(attack)} failed: {error}")
+            unanswered.append(f"{attack_name(attack)} failed: {error}")
         except (RuntimeError, MemoryError) as error:  # torch's, numpy's: too little memory, a matrix without an inverse
-            log.warning("%s failed.", _name(attack), exc_info=True)
-            unanswered.append(f"{_name(attack)} failed: {_one_line(error)}")
+            log.warning("%s failed.", attack_name(attack), exc_info=True)
+            unanswered.append(f"{attack_name(attack)} failed: {_one_line(error)}")
         else:
-            played.append(answer)
-            log.info("%s has played, in %s.", _name(attack), in_words(time.monotonic() - start))
+            lines.append(line)
+            log.info("%s is done, after %s.", attack_name(attack), in_words(time.monotonic() - start))
             unanswered += _cut_short(asked, attack, time.monotonic() - start)
-    if not played:
+    if not lines:
         cure = "" if clock.end is None else " Allow more minutes (max_minutes), or name a quicker attack."
         in_time = "" if clock.end is None else " in time"
         raise ValueError(f"audit: no attack has an answer{in_time}. {' '.join(unanswered)}{cure}")
-    return Tried(tuple(played), tuple(unanswered), tuple(refused))
+    return Tried(tuple(lines), tuple(unanswered), tuple(refused))
 
 
-def _costs(willing: Sequence[Attack], knowledge: Knowledge, games: int, clock: Clock, rate: Rate | None) -> list[float]:
-    """Predicted seconds of each attack; zero where there is no limit."""
-    if rate is None or clock.end is None:
-        return [0.0] * len(willing)
-    return [predicted_seconds(one, knowledge, games, rate) for one in willing]
+def models_before_attacks(knowledge: Knowledge, games: int, rate: Rate) -> int:
+    """How many models are trained before any attack begins: victims, and shadow models for a Gaussian null."""
+    return games + (covariance_models(rate.parameters) if judge_of(knowledge.threat).gaussian_null else 0)
 
 
-def _too_large(attack: Attack, knowledge: Knowledge, games: int, rate: Rate | None) -> str | None:
-    """A sentence if the attack is predicted to need more memory than there is, where it computes."""
+def predicted(attack: Attack, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
+    """What the attack says that it costs; an unknown time where it does not say."""
+    cost: Cost = attack.cost(knowledge, games, rate) if hasattr(attack, "cost") else Cost(math.inf)
+    return cost
+
+
+def _costs(willing: Sequence[Attack], knowledge: Knowledge, games: int, clock: Clock, rate: Rate | None) -> list[Cost]:
+    """Of each attack; no seconds are predicted where there is no limit."""
     if rate is None:
-        return None
-    needed = predicted_bytes(attack, knowledge, games, rate.features)
+        return [Cost(0.0)] * len(willing)
+    costs = [predicted(one, knowledge, games, rate) for one in willing]
+    return costs if clock.end is not None else [cost._replace(seconds=0.0) for cost in costs]
+
+
+def _too_large(attack: Attack, knowledge: Knowledge, needed: float) -> str | None:
+    """A sentence if the attack is predicted to need more memory than is free, where it computes."""
     free = available_bytes(torch.device(getattr(attack, "device", None) or knowledge.prior.x.device))
     if needed <= free:
         return None
-    return f"{_name(attack)} would need about {in_bytes(needed)} of memory, and {in_bytes(free)} were free."
+    return f"{attack_name(attack)} would need about {in_bytes(needed)} of memory, and {in_bytes(free)} were free."
 
 
 def _kept(seconds: float, waiting: Sequence[float], left: float) -> float:
@@ -206,7 +189,13 @@ def _kept(seconds: float, waiting: Sequence[float], left: float) -> float:
 
 def _fits(attack: Attack, seconds: float, left: float) -> bool:
     """Is it done in the time left, if it takes these seconds? One that goes by the clock takes less."""
-    return seconds <= left or goes_by_the_clock(attack)
+    return seconds <= left or hasattr(attack, "within")
+
+
+def _shortened(attack: Attack, seconds: float) -> Attack:
+    """The attack so that it is done within these seconds, if it learns for as long as it may; any other as it is."""
+    shorter: Attack = attack.within(seconds) if hasattr(attack, "within") and seconds < math.inf else attack
+    return shorter
 
 
 def _cut_short(asked: Attack, played: Attack, seconds: float) -> list[str]:
@@ -214,13 +203,14 @@ def _cut_short(asked: Attack, played: Attack, seconds: float) -> list[str]:
     given, wanted = getattr(played, "minutes", None), getattr(asked, "minutes", None)
     if given is None or given == wanted or seconds < 60 * given:
         return []
-    return [f"{_name(played)} was cut short: it learned for {given:.2g} minutes only, and might do better with more."]
+    return [
+        f"{attack_name(played)} was cut short: it learned for {given:.2g} minutes only, and might do better with more."
+    ]
 
 
 def _strength(attack: Attack) -> int:
-    """Its place in STRONGEST_FIRST, by the attack inside where there is one."""
-    kind = type(attack.attack) if isinstance(attack, NearestCandidate) else type(attack)
-    return STRONGEST_FIRST.index(kind) if kind in STRONGEST_FIRST else len(STRONGEST_FIRST)
+    """As the attack states it: those that can be exact first, then those that learn from simulated models."""
+    return int(getattr(attack, "strength", 0))
 
 
 def _too_short(limit: float, knowledge: Knowledge, games: int, rate: Rate | None) -> str:
@@ -259,11 +249,48 @@ def _needs_no_argument(kind: Any) -> bool:
     )
 
 
-def _name(attack: Attack) -> str:
-    inside = getattr(attack, "attack", None)
-    return type(attack).__name__ + (f"({_name(inside)})" if inside is not None else "")
-
-
 def _one_line(error: Exception) -> str:
     """Its type and what it says."""
     return " ".join("".join(traceback.format_exception_only(error)).split())
+
+
+def available_bytes(device: torch.device) -> float:
+    """What can be allocated there now, in a container too; infinite where the system does not say."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return float(torch.cuda.mem_get_info(device)[0] + unused)
+    return min(_of_the_system(), *(_of_a_group(*names) for names in LIMITS))
+
+
+def in_bytes(number: float) -> str:
+    """In words: 45 GB."""
+    return f"{number / 1e9:,.2g} GB" if number < 1e10 else f"{number / 1e9:,.0f} GB"
+
+
+def _of_the_system() -> float:
+    if SYSTEM.is_file():
+        found = _number(SYSTEM, "MemAvailable:")
+        if found is not None:
+            return 1024 * found  # it counts in kB
+    if "SC_AVPHYS_PAGES" in os.sysconf_names:
+        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return float("inf")
+
+
+def _of_a_group(limit: str, usage: str, details: str) -> float:
+    """What a control group leaves: its limit less its usage, of which files read before can be dropped."""
+    most, used = _number(GROUP / limit), _number(GROUP / usage)
+    if most is None or used is None:
+        return float("inf")
+    return max(most - used + (_number(GROUP / details, "inactive_file") or 0.0), 0.0)
+
+
+def _number(path: Path, name: str | None = None) -> float | None:
+    """The number in a file of the kernel's, or behind a name in it; None where there is none, as for "max"."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return None
+    words = [line.split() for line in lines]
+    found = [line[-1] if name is None else line[1] for line in words if line and name in (None, line[0])]
+    return float(found[0]) if found and found[0].isdigit() else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,18 +13,18 @@ from torch import Tensor
 from lostwax.attacks.closed_form import ClosedForm
 from lostwax.attacks.closed_form.attack import known_moments
 from lostwax.attacks.closed_form.evidence import ErrorBars, error_bars, leading_equation
-from lostwax.audits.audit import Audit, Finding, Verdict
+from lostwax.audits.audit import Audit, Verdict
+from lostwax.audits.judging import Answer, LeaveOneOut
+from lostwax.audits.play import Line, filled, play
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Fitted, Guess, Hints, Records
+from lostwax.games import Attack, Fitted, Guess, Hints, Records
 from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import unexplained
-from lostwax.provenance import fingerprint, machine, versions
+from lostwax.provenance import fingerprint
 from lostwax.trainers.optimum import polish
 
 RECOVERABLE, SOLVER, INFORMATION = Verdict.RECOVERABLE, Verdict.SOLVER_LIMITED, Verdict.INFORMATION_LIMITED
 UNDECIDED = Verdict.UNDECIDED
-
-Baselines = Mapping[str, Mapping[str, NDArray[np.float64]]]  # name -> metric -> (games,)
 
 
 def audit_fitted(
@@ -40,39 +39,26 @@ def audit_fitted(
     x = fitted.table.x if shape is None else fitted.table.x.reshape(-1, *shape)
     scoring = Scoring.of(x, threshold, with_secrets=True)
     best, missing = _converged(fitted)
-    released = _Played(fitted, chosen, scoring)
-    converged = None if best is None else _Played(best, chosen, scoring)
-    blind, _ = known_moments(fitted.table, chosen)
-    truth = fitted.table[chosen].x
-    nearest = fitted.table.x[torch.from_numpy(scoring.oracle(truth, fitted.table.x, not_row=chosen).nearest)]
-    baselines = {
-        "blind guess (mean of the known)": scoring.errors(blind, truth),
-        "nearest known row": scoring.errors(nearest, truth),
-    }
-    findings = [released.finding("as released", _verdicts(released, converged), baselines)]
+    released = _Line(fitted, chosen, scoring, "as released")
+    converged = None if best is None else _Line(best, chosen, scoring, "as converged")
+    lines = [released.played(_verdicts(released, converged))]
     unanswered = () if fitted.sums else missing
     if converged is not None:
-        findings.append(converged.finding("as converged", _verdicts(converged, converged), baselines))
-        unanswered = () if fitted.sums else _unexplained(findings[1].verdicts)
-    return Audit(
+        lines.append(converged.played(_verdicts(converged, converged)))
+        unanswered = () if fitted.sums else _unexplained(lines[1].finding.verdicts)
+    return filled(
+        released.judging,
+        lines,
         subject=fitted.name,
         kind="this model",
         threat="the adversary knows every row but one",
         attack=ClosedForm.__name__,
-        metric=scoring.headline.name,
-        criterion=scoring.criterion.name,
-        threshold=threshold,
-        games=chosen.numpy(),
+        numbers=chosen,
         population=len(rows),
         truth=Records(x[chosen], fitted.table.y[chosen]),
-        findings=tuple(findings),
-        oracle="nearest known row",
-        baselines=baselines,
         labels_given=_needs_label(fitted),
+        seed=seed,
         provenance={
-            "versions": versions(),
-            "machine": machine(),
-            "seed": seed,
             "data": fingerprint(fitted.table.x, fitted.table.y.double()),
             "rows": len(fitted.table),
             "features": fitted.table.x.shape[1],
@@ -107,68 +93,72 @@ def _weightless(fitted: Fitted, rows: Tensor) -> tuple[str, ...]:
     return (f"{without:,} rows have no weight: the model was not trained on them, and they are not tried.",)
 
 
-class _Played:
+class _Line:
     """One release attacked in every game, with what the auditor sees of it.
 
-    Where several records explain the release alike, an attacker has all of them: the one nearest to the truth counts,
-    and is the guess that is shown.
+    Where several records explain the release equally well, an attacker has all of them: the one nearest to the truth
+    counts, and is the guess that is shown.
     """
 
-    def __init__(self, fitted: Fitted, games: Tensor, scoring: Scoring) -> None:
-        self.fitted, self.games, self.scoring, self.truth = fitted, games, scoring, fitted.table[games]
-        hints = Hints(labels=self.truth.y[:, None]) if _needs_label(fitted) else None
+    def __init__(self, fitted: Fitted, rows: Tensor, scoring: Scoring, name: str) -> None:
+        self.fitted, self.rows, self.scoring = fitted, rows, scoring
+        truth = fitted.table[rows]
+        hints = Hints(labels=truth.y[:, None]) if _needs_label(fitted) else None
         start = time.perf_counter()
-        offered = ClosedForm().leave_one_out(fitted, games, hints)
+        offered = ClosedForm().leave_one_out(fitted, rows, hints)
         self.seconds = time.perf_counter() - start
-        self.guess, self.less_likely = _nearest(offered, self.truth, scoring)
-        self.rebuilt = scoring.rebuilt(scoring.errors(self.guess.records.x[:, 0], self.truth.x))
+        self.guess, self.less_likely = _nearest(offered, truth, scoring)
+        self.rebuilt = scoring.rebuilt(scoring.errors(self.guess.records.x[:, 0], truth.x))
         self.bars: ErrorBars | None = error_bars(fitted, self.guess) if fitted.sums or fitted.model else None
+        self.judging = LeaveOneOut(
+            fitted.table,
+            rows,
+            scoring,
+            blind=known_moments(fitted.table, rows)[0],
+            line=name,
+            label_given=_needs_label(fitted),
+            labels_attacked=fitted.tells_label(),
+            more={
+                "predicted": None if self.bars is None else self.in_criterion(self.bars.predicted),
+                "stationarity": _stationarity(fitted),
+            },
+        )
+
+    def answer(self, attack: Attack) -> Answer:
+        """What the closed form gave."""
+        return Answer(attack, self.guess, self.seconds)
+
+    def played(self, verdicts: tuple[Verdict, ...]) -> Line:
+        """This line of the audit."""
+        line = play(self, ClosedForm())
+        return line._replace(finding=replace(line.finding, verdicts=verdicts))
 
     def in_criterion(self, bar: Tensor) -> NDArray[np.float64]:
         """An error bar in the metric that decides."""
         return self.scoring.criterion(bar, torch.zeros_like(bar)).numpy()
 
     def within_reach(self) -> NDArray[np.bool_]:
-        """(games,) would the record be rebuilt if rounding were all that hides it? Told by its own residual."""
+        """(games,) would the record be rebuilt if rounding were all that hides it? By its own residual."""
         if self.bars is None:
             return np.zeros_like(self.rebuilt)
         r, _ = leading_equation(self.fitted).factors(self.fitted.table, self.fitted.weight)
-        own = replace(self.guess, confidence=r[self.games].norm(dim=1, keepdim=True))
+        own = replace(self.guess, confidence=r[self.rows].norm(dim=1, keepdim=True))
         return np.asarray(self.in_criterion(error_bars(self.fitted, own).floor) <= self.scoring.threshold)
-
-    def finding(self, name: str, verdicts: tuple[Verdict, ...], baselines: Baselines) -> Finding:
-        """This line of the audit."""
-        finding = self.scoring.finding(
-            name,
-            self.guess,
-            self.truth,
-            labels=self.fitted.table.y,
-            seconds=self.seconds,
-            predicted=None if self.bars is None else self.in_criterion(self.bars.predicted),
-            verdicts=verdicts,
-            stationarity=_stationarity(self.fitted),
-            luck=self.scoring.leave_one_out_luck(
-                self.guess, self.truth, baselines, self.fitted.table, label_given=_needs_label(self.fitted)
-            ),
-        )
-        if self.fitted.tells_label():
-            return finding
-        return replace(finding, labels_right=np.zeros_like(finding.labels_right), label_errors=None)
 
     def notes(self) -> list[str]:
         """What a reader of the table should know."""
         model = self.fitted.model
         notes = []
         if model is not None and model.stopped_early:
-            notes.append("the solver ran out of iterations (max_iter), or was told to be content with little (tol).")
+            notes.append("the solver ran out of iterations (max_iter), or has a loose tolerance (tol).")
         if not self.fitted.tells_label():
             notes.append("labels were not attacked: nothing that was read depends on them, and none counts as right.")
         if _needs_label(self.fitted):
-            notes.append("fitted without an intercept: the adversary knows the label (S1 Theorem 8).")
+            notes.append("fitted without an intercept: the adversary knows the label (Balle et al. 2022, Theorem 8).")
         if self.guess.alternatives is not None and (_needs_label(self.fitted) or self.less_likely.any()):
             notes.append(
-                "two or more records explain the weights alike (guess.alternatives). The one nearest to the truth "
-                f"counts and is shown; in {int(self.less_likely.sum())} games it is not the one that looks likeliest."
+                "two or more records explain the weights equally well (guess.alternatives). The one nearest to the "
+                f"truth counts and is shown; in {int(self.less_likely.sum())} games it is not the likeliest one."
             )
         return notes
 
@@ -186,7 +176,7 @@ def _nearest(guess: Guess, truth: Records, scoring: Scoring) -> tuple[Guess, NDA
     return replace(guess, records=records), nearer.numpy()
 
 
-def _verdicts(now: _Played, best: _Played | None) -> tuple[Verdict, ...]:
+def _verdicts(now: _Line, best: _Line | None) -> tuple[Verdict, ...]:
     """Rebuilt from this release; or only from the same model at its optimum; or not even there.
 
     "Information-limited" is said only where it is known: every part of the release was read, the optimum was reached,

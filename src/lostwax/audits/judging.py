@@ -3,32 +3,96 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lostwax.audits import told
+from lostwax.audits import given
 from lostwax.audits.audit import Finding
-from lostwax.audits.choice import Played
-from lostwax.audits.judged import Judge, Pairs, chosen, distinct_games, groups_of, strangers
 from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_strangers
+from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Guess, Hints, Records
+from lostwax.games import Attack, Guess, Hints, Records
+from lostwax.games.judges import Judge, NearestCandidate, Pairs, chosen, distinct_games, groups_of, strangers
 from lostwax.metrics import Null
 
 BLIND, ORACLE = "blind guess (mean of the prior)", "nearest prior or known record"
-MOST_STRANGERS = 60  # games that are attacked once more, with another game's release
 BLIND_OF_CLASS, FROM_LABEL = "blind guess (mean of its class)", "blind guess (predicted from the label)"
 FROM_PARTS = "predicted from the given numbers"
+MOST_STRANGERS = 60  # games that are attacked once more, with another game's release
+
+Errors = Mapping[str, NDArray[np.float64]]  # metric -> (games,)
+
+
+class Answer(NamedTuple):
+    """One attack's answer to all games."""
+
+    attack: Attack
+    guess: Guess
+    seconds: float  # of guessing; preparing is not counted
+    neurons: NeuronShares | None = None
+    untrained: Guess | None = None  # its answer to Gaussian weights, where the judge asks for that null
+    strangers: Guess | None = None  # its answer to other games' releases, where more is given than a class
+
+    @property
+    def name(self) -> str:
+        """What the attack is called: its type, and that of the attack inside."""
+        return attack_name(self.attack)
+
+
+def attack_name(attack: Attack) -> str:
+    """Its type, and in brackets that of the attack inside."""
+    inside = getattr(attack, "attack", None)
+    return type(attack).__name__ + (f"({attack_name(inside)})" if inside is not None else "")
+
+
+class Judging(Protocol):
+    """What an audit asks of the judging of its games."""
+
+    @property
+    def scoring(self) -> Scoring:
+        """The metrics."""
+        ...
+
+    def check(self, answer: Answer) -> None:
+        """Refuse an answer of the wrong shape."""
+        ...
+
+    def finding(self, answer: Answer) -> Finding:
+        """The answer, scored: a line of the audit."""
+        ...
+
+    def truth(self, answer: Answer) -> Records:
+        """(n, ...) the secret that each scored guess is held against."""
+        ...
+
+    def groups(self, each: int) -> NDArray[np.int64] | None:
+        """(n,) equal numbers for games that are not independent; None: all are."""
+        ...
+
+    def baselines(self, truth: Records) -> dict[str, Errors]:
+        """Errors of guesses that need no release, by name, the nearest record last."""
+        ...
+
+    def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
+        """How near other records come."""
+        ...
+
+
+def check_shape(judge: Judge, answer: Answer, secrets: Records) -> None:
+    """Refuse an answer that the judge cannot pair with the secrets."""
+    if (wrong := judge.check(answer.guess, secrets)) is not None:
+        raise ValueError(f"audit: {answer.name} gave an answer of the wrong shape: {wrong}.")
 
 
 @dataclass(frozen=True, eq=False)
-class Judging:
-    """One set of games: what was secret, what the adversary has and is given, and which guess stands for what."""
+class Dealt:
+    """Games that were dealt: one release each, and an adversary with a prior."""
 
     secrets: Records  # (m, k, ...)
     pool: Records  # (n, ...) all records that the adversary has
@@ -37,47 +101,59 @@ class Judging:
     scoring: Scoring
     judge: Judge
 
+    def check(self, answer: Answer) -> None:
+        """Refuse an answer of the wrong shape."""
+        check_shape(self.judge, answer, self.secrets)
+
     def pairs(self, guess: Guess) -> Pairs:
         """Which guess is held against which secret."""
-        return self.judge(guess.records, self.secrets)
+        return self.judge.pairs(guess.records, self.secrets)
 
-    def finding(self, played: Played) -> Finding:
+    def truth(self, answer: Answer) -> Records:
+        """(n, ...) the secret that each scored guess is held against."""
+        return chosen(self.secrets, self.pairs(answer.guess).secret)
+
+    def finding(self, answer: Answer) -> Finding:
         """One attack's guesses, scored."""
-        pairs = self.pairs(played.guess)
+        pairs = self.pairs(answer.guess)
         found = self.scoring.finding(
-            played.name,
-            one_by_one(played.guess, pairs.guess),
+            answer.name,
+            one_by_one(answer.guess, pairs.guess),
             chosen(self.secrets, pairs.secret),
             labels=self.prior.y,
-            seconds=played.seconds,
-            neurons=played.neurons,
+            seconds=answer.seconds,
+            neurons=answer.neurons,
         )
-        if told.chance(self.hints) is not None:  # chance is known among candidates
+        if given.chance(self.hints) is not None:  # chance is known among candidates
             return found
-        return replace(found, null_errors=self._nulls(played), luck=self._luck(played))
+        return replace(found, null_errors=self._nulls(answer), luck=self._luck(answer))
 
     def groups(self, each: int) -> NDArray[np.int64]:
         """(games,) equal numbers for guesses from one release, and for games with the same secrets."""
         return distinct_games(self.secrets).repeat_interleave(each).numpy()
 
-    def baselines(self, truth: Records) -> dict[str, Tensor]:
-        """Guesses (n, ...) for secrets that need no release, by name, the oracle last; each knows what is given."""
-        if (likeliest := told.likeliest_candidate(self.hints)) is not None:
+    def baselines(self, truth: Records) -> dict[str, Errors]:
+        """Errors of guesses for secrets that need no release, by name, the oracle last; each knows what is given."""
+        return {name: self.scoring.errors(guess, truth.x) for name, guess in self.blind(truth).items()}
+
+    def blind(self, truth: Records) -> dict[str, Tensor]:
+        """Those guesses, (n, ...) each."""
+        if (likeliest := given.likeliest_candidate(self.hints)) is not None:
             return {"likeliest candidate": likeliest}  # it has the secret before it: the nearest record is no measure
         if self._labels is None:
             guesses = {BLIND: self.prior.x.double().cpu().mean(0).expand_as(truth.x)}
         elif truth.y.is_floating_point():
-            guesses = {FROM_LABEL: told.predicted_from_label(self.prior, truth)}
+            guesses = {FROM_LABEL: given.predicted_from_label(self.prior, truth)}
         else:
-            guesses = {BLIND_OF_CLASS: told.class_means(self.prior, truth.y)}
-        if (unknown := told.unknown(self.hints)) is not None:
-            guesses[FROM_PARTS] = told.predicted_from_parts(truth.x, self.prior.x.cpu(), unknown)
+            guesses = {BLIND_OF_CLASS: given.class_means(self.prior, truth.y)}
+        if (unknown := given.unknown(self.hints)) is not None:
+            guesses[FROM_PARTS] = given.predicted_from_parts(truth.x, self.prior.x.cpu(), unknown)
         nearest = self.scoring.oracle(truth.x, self._pool).nearest
         return {**guesses, ORACLE: self._pool[torch.from_numpy(nearest)]}
 
     def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
         """How near other records come; nothing among candidates."""
-        return {} if told.chance(self.hints) is not None else self.scoring.oracle(truth.x, self._pool).percentiles
+        return {} if given.chance(self.hints) is not None else self.scoring.oracle(truth.x, self._pool).percentiles
 
     @cached_property
     def _pool(self) -> Tensor:
@@ -88,41 +164,124 @@ class Judging:
         """(m, k) where they are given."""
         return None if self.hints is None else self.hints.labels
 
-    def _nulls(self, played: Played) -> dict[Null, NDArray[np.float64]]:
+    def _nulls(self, answer: Answer) -> dict[Null, NDArray[np.float64]]:
         """The headline error of guesses that can owe nothing to the release, by null: one per guess.
 
         One other game per guess, not all of them: scores that share a guess or a secret would pass for more evidence
         than they are.
         """
         errors = {}
-        if played.untrained is not None:
-            errors[Null.GAUSSIAN_WEIGHTS] = self._errors(played.untrained.records, self.secrets)
-        if played.strangers is not None:  # a guess is close to its own secret by what is given
+        if answer.untrained is not None:
+            errors[Null.GAUSSIAN_WEIGHTS] = self._errors(answer.untrained.records, self.secrets)
+        if answer.strangers is not None:  # a guess is close to its own secret by what is given
             return errors
         others = strangers(self.secrets, self._labels)
         games = (others >= 0).nonzero().flatten()
-        if len(games) < 2 or (played.untrained is not None and len(games) < len(others)):
+        if len(games) < 2 or (answer.untrained is not None and len(games) < len(others)):
             return errors
         device = self.secrets.x.device
-        guesses = played.guess.records[games.to(played.guess.records.x.device)]
+        guesses = answer.guess.records[games.to(answer.guess.records.x.device)]
         return errors | {Null.OTHER_SECRETS: self._errors(guesses, self.secrets[others[games].to(device)])}
 
     def _errors(self, guesses: Records, secrets: Records) -> NDArray[np.float64]:
-        pairs = self.judge(guesses, secrets)
+        pairs = self.judge.pairs(guesses, secrets)
         return self.scoring.scores(chosen(guesses, pairs.guess).x, chosen(secrets, pairs.secret).x).headline
 
-    def _luck(self, played: Played) -> Luck | None:
+    def _luck(self, answer: Answer) -> Luck | None:
         def without(games: Tensor) -> list[Scores]:
             some = self.secrets[games.to(self.secrets.x.device)]
             every = chosen(some, torch.arange(some.x.shape[1]).expand(len(games), -1))
-            return [self.scoring.scores(guess, every.x) for guess in self.baselines(every).values()]
+            return [self.scoring.scores(guess, every.x) for guess in self.blind(every).values()]
 
         rules = Rules(self.judge, self.scoring.scores, without, self.scoring.threshold)
-        if played.strangers is None:
-            return luck(rules, played.guess.records, self.secrets, pool=self.pool, given=self._labels)
+        if answer.strangers is None:
+            return luck(rules, answer.guess.records, self.secrets, pool=self.pool, given=self._labels)
         games = strangers_for(self.secrets)[0]
-        guesses, secrets = (one[games.to(one.x.device)] for one in (played.guess.records, self.secrets))
-        return luck_of_strangers(rules, guesses, played.strangers.records, secrets, games)
+        guesses, secrets = (one[games.to(one.x.device)] for one in (answer.guess.records, self.secrets))
+        return luck_of_strangers(rules, guesses, answer.strangers.records, secrets, games)
+
+
+@dataclass(frozen=True, eq=False)
+class LeaveOneOut:
+    """Games about one training set: in each the adversary knows all rows but one."""
+
+    table: Records  # (n, ...)
+    rows: Tensor  # (m,) the missing row of each game
+    scoring: Scoring
+    blind: Tensor  # (m, ...) mean of the known rows
+    line: str = "as released"
+    noun: str = "row"
+    label_given: bool = False
+    labels_attacked: bool = True
+    more: Mapping[str, object] = field(default_factory=dict)  # other fields of the finding
+
+    @cached_property
+    def secrets(self) -> Records:
+        """(m, ...) the missing rows."""
+        return Records(self.table.x[self.rows], self.table.y[self.rows])
+
+    def check(self, answer: Answer) -> None:
+        """Refuse an answer of the wrong shape."""
+        secrets = Records(self.secrets.x.unsqueeze(1), self.secrets.y.unsqueeze(1))
+        check_shape(self._judge, answer, secrets)
+
+    def truth(self, answer: Answer) -> Records:
+        """The missing rows."""
+        return self.secrets
+
+    def groups(self, each: int) -> None:
+        """Every row is a game of its own."""
+
+    def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
+        """Not measured."""
+        return {}
+
+    def baselines(self, truth: Records) -> dict[str, Errors]:
+        """The mean of the known rows, and the nearest of them."""
+        return self._baselines
+
+    def finding(self, answer: Answer) -> Finding:
+        """One attack's guesses, scored."""
+        found = self.scoring.finding(
+            self.line,
+            answer.guess,
+            self.secrets,
+            labels=self.table.y,
+            seconds=answer.seconds,
+            luck=self._luck(answer.guess),
+            **self.more,
+        )
+        if self.labels_attacked:
+            return found
+        return replace(found, labels_right=np.zeros_like(found.labels_right), label_errors=None)
+
+    @cached_property
+    def _baselines(self) -> dict[str, Errors]:
+        x, truth = self.table.x, self.secrets.x
+        nearest = x[torch.from_numpy(self.scoring.oracle(truth, x, not_row=self.rows).nearest)]
+        return {
+            "blind guess (mean of the known)": self.scoring.errors(self.blind, truth),
+            f"nearest known {self.noun}": self.scoring.errors(nearest, truth),
+        }
+
+    @property
+    def _judge(self) -> NearestCandidate:
+        return NearestCandidate(lambda guess, truth: self.scoring.scores(guess, truth).criterion)
+
+    def _luck(self, guess: Guess) -> Luck | None:
+        """What guesses reach that are held against other rows."""
+
+        def without(games: Tensor) -> list[Scores]:
+            rows = games.numpy()
+            names = self.scoring.headline.name, self.scoring.criterion.name
+            return [Scores(*(errors[name][rows] for name in names)) for errors in self._baselines.values()]
+
+        truth, offered = self.secrets, guess.records if guess.alternatives is None else guess.alternatives
+        rules = Rules(self._judge, self.scoring.scores, without, self.scoring.threshold)
+        x = offered.x.double().cpu().reshape(len(truth), -1, *truth.x.shape[1:])  # (games, candidates, ...)
+        secrets = Records(truth.x.unsqueeze(1), truth.y.unsqueeze(1))
+        labels = secrets.y if self.label_given and not secrets.y.is_floating_point() else None
+        return luck(rules, Records(x, offered.y), secrets, pool=self.table.without(truth), given=labels)
 
 
 def needs_strangers(hints: Hints | None) -> bool:

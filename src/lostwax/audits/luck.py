@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lostwax.audits.judged import Judge, distinct_games, groups_of
 from lostwax.games import Records
+from lostwax.games.judges import Judge, distinct_games, groups_of
 from lostwax.seeds import generator
 
 MOST_PAIRS = 100_000  # of a guess and a secret that it owes nothing to
@@ -152,7 +152,7 @@ class _Table:
         self, ours: Records, theirs: Records
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
         """Headline and criterion of every pair, and which secret it is about, (b, e) each."""
-        pairs = self.rules.judge(ours, theirs)  # (b, e)
+        pairs = self.rules.judge.pairs(ours, theirs)  # (b, e)
         line = torch.arange(len(ours.x)).unsqueeze(1)
         found = self.rules.score(ours.x[line, pairs.guess].flatten(0, 1), theirs.x[line, pairs.secret].flatten(0, 1))
         headline, criterion = (part.reshape(pairs.guess.shape) for part in found)

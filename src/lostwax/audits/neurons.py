@@ -11,12 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from lostwax.access import Neuron, neurons
-from lostwax.attacks import EmbeddingRecoNN, KernelRidge, Mnemonist, MnemonistRecoNN, RecoNN
-from lostwax.attacks.mnemonist import ToMean
+from lostwax.attacks.mnemonist import Mnemonist, ToMean
 from lostwax.games import Attack, Guess, Hints, Knowledge, Reconstructor, Records, Release
 
 log = logging.getLogger(__name__)
-READERS = (RecoNN, MnemonistRecoNN, EmbeddingRecoNN, KernelRidge)  # they answer any model at once, a masked one too
 FEWEST = 3  # games, of which one is the best, one the median and one the worst
 MASKS_A_ROW = 10
 SECONDS = 20.0  # for all of it: what would take longer is left out
@@ -56,14 +54,14 @@ def neuron_shares(
     seed: int,
     seconds: float = SECONDS,
 ) -> NeuronShares | None:
-    """For an attack that has learnt to read models, where that takes these seconds at most; None for all others.
+    """For an attack that answers any model at once (`reads_weights`), if it takes these seconds at most; else None.
 
     `truth` are the secrets of the m victims, (m, 1, ...), and `guess` what the attack made of them.
     """
     rows = neurons(knowledge.net)
     mnemonist = Mnemonist(masks=MASKS_A_ROW * max(1, len(rows)), erase=ToMean())
     few = len(release) < FEWEST
-    if few or not isinstance(attack, READERS) or mnemonist.objection(knowledge, len(release)) is not None:
+    if few or not getattr(attack, "reads_weights", False) or mnemonist.objection(knowledge, len(release)) is not None:
         return None
     errors = (guess.records.x.to(truth.x) - truth.x).double().square().flatten(1).mean(1)  # (m,)
     if not errors.isfinite().all():

@@ -5,33 +5,32 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
 from lostwax.access import Weights
-from lostwax.audits import told
+from lostwax.audits import given
 from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.ceiling import ceiling_of, check_under
-from lostwax.audits.checks import check_alike, check_ranges, check_trainable, check_varied, overlap_notes
-from lostwax.audits.choice import Played, Tried, before_attacks, try_all
+from lostwax.audits.checks import check_alike, check_ranges, check_trainable, check_varied, overlap_notes, widened
+from lostwax.audits.choice import Tried, before_attacks, try_all
 from lostwax.audits.clock import Clock
-from lostwax.audits.cost import Rate
-from lostwax.audits.judged import chosen, nearest_of_class, one_to_one
-from lostwax.audits.judging import Judging, needs_strangers, strangers_for
+from lostwax.audits.judging import Answer, Dealt, needs_strangers, strangers_for
 from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
+from lostwax.audits.play import Line, filled, play
 from lostwax.audits.scoring import Scoring, all_metrics
-from lostwax.audits.support import widened
-from lostwax.defences import Defended
-from lostwax.games import Access, Attack, Cohort, Hints, Knowledge, Metric, Records, Release, Threat, Trainer, Weak
+from lostwax.defences import in_words
+from lostwax.games import Access, Attack, Cohort, Knowledge, Metric, Records, Release, Threat, Trainer
+from lostwax.games.judges import judge_of
 from lostwax.inits import trainable
-from lostwax.provenance import fingerprint, machine, versions
+from lostwax.learning.costs import Rate
+from lostwax.provenance import fingerprint
 from lostwax.seeds import generator
 from lostwax.shadows import Game, Local, gaussian_weights
-from lostwax.trainers import DPSGD
-from lostwax.trainers.descent import Descent
 
 
 def audit_procedure(
@@ -60,83 +59,62 @@ def audit_procedure(
         raise ValueError(f"audit: {objection}")
     check_alike(secrets, prior)
     own_seed = victims_seed(seed)
-    k = threat.deal(secrets, 1, seed=own_seed).secrets
+    k = knowledge.facts.secrets if hasattr(threat, "facts") else threat.deal(secrets, 1, seed=own_seed).secrets
     cohort = threat.deal(secrets, len(secrets) // k if games is None else games, seed=own_seed)
     hints = threat.hints(cohort, secrets, seed=own_seed)
-    known, chance, unknown = cohort.shared, told.chance(hints), told.unknown(hints)
+    known, chance, unknown = cohort.shared, given.chance(hints), given.unknown(hints)
     check_trainable(net, trainer, threat, prior, secrets, seed=own_seed)
     check_ranges(known, prior, secrets)
     copies = check_varied(known, prior, secrets)
     overlaps = overlap_notes(known, prior, secrets)
     support = widened(prior, secrets)
-    knowledge = replace(knowledge, prior=support.prior)
     more = all_metrics(prior.x, metrics, whole=unknown is None)
-    table, rate = before_attacks(
-        lambda: _Table(
-            knowledge, cohort, hints, _victims(knowledge, secrets, games=len(cohort), seed=own_seed), seed, clock
-        ),
+    pool = Records(torch.cat([prior.x, known.x]), torch.cat([prior.y, known.y]))  # all that the adversary has
+    population, hidden = (part.double().cpu() for part in (pool.x, secrets.x))
+    threshold = threshold if chance is None else 0.0  # a candidate is named or not
+    scoring = Scoring.of(population, threshold, more, unknown=unknown, secrets=hidden)
+    judging = Dealt(cohort.own, pool, prior, hints, scoring, judge_of(threat))
+    knowledge = replace(knowledge, prior=support.prior)
+    game, rate = before_attacks(
+        lambda: _Trained(knowledge, cohort, judging, _victims(knowledge, cohort, seed=own_seed), seed, clock),
         knowledge,
         games=len(cohort),
         clock=clock,
     )
-    tried = (
-        try_all(
-            knowledge,
-            table.play,
-            games=len(cohort),
-            clock=clock,
-            rate=rate or Rate.unknown(knowledge, table.release),
-        )
-        if attack is None
-        else Tried((table.play(attack),))
+    if attack is None:
+        rate = rate or Rate.unknown(knowledge, game.release)
+        tried = try_all(knowledge, partial(play, game), games=len(cohort), clock=clock, rate=rate)
+    else:
+        tried = Tried((play(game, attack),))
+    lines = sorted(
+        tried.lines,
+        key=lambda line: (-line.finding.rebuilt.mean(), np.median(line.finding.errors[scoring.headline.name])),
     )
-    pool = Records(torch.cat([prior.x, known.x]), torch.cat([prior.y, known.y]))  # all that the adversary has
-    threshold = threshold if chance is None else 0.0  # a candidate is named or not
-    population, hidden = (part.double().cpu() for part in (pool.x, secrets.x))
-    scoring = Scoring.of(population, threshold, more, unknown=unknown, secrets=hidden)
-    judge = one_to_one if table.untrained is None else nearest_of_class
-    judging = Judging(cohort.own, pool, prior, hints, scoring, judge)
-    lines = [(one, judging.finding(one)) for one in tried.played]
-    lines.sort(key=lambda line: (-line[1].rebuilt.mean(), np.median(line[1].errors[scoring.headline.name])))
-    played, findings = zip(*lines, strict=True)
-    pairs = judging.pairs(played[0].guess)
-    truth, each = chosen(cohort.own, pairs.secret), pairs.secret.shape[1]
-    if attack is not None:
-        findings = (replace(findings[0], name="as released"),)
-    ceiling = ceiling_of(trainer, hints, prior, scoring, secrets=k, matched=table.untrained is None)
+    findings = tuple(line.finding for line in lines)
+    each = len(findings[0].rebuilt) // len(cohort)
+    ceiling = ceiling_of(knowledge.facts.trainer.mechanism, hints, prior, scoring, secrets=k, judge=judging.judge)
     check_under(ceiling, findings, secrets=each)
-    baselines = judging.baselines(truth)
-    return Audit(
-        subject=f"{type(net).__name__} trained by {_in_words(trainer)}",
+    certified = [f"{line.answer.name}: {note}" for line in lines for note in _certified(line.finding)]
+    if attack is not None:
+        lines = [lines[0]._replace(finding=replace(findings[0], name="as released"))]
+    return filled(
+        judging,
+        lines,
+        subject=f"{type(net).__name__} trained by {in_words(trainer)}",
         kind="this procedure",
         threat=(
-            f"{type(threat).__name__} adversary, knows {len(known)} of {cohort.records} records{told.in_words(hints)}"
+            f"{type(threat).__name__} adversary, knows {len(known)} of {cohort.records} records{given.in_words(hints)}"
         ),
-        attack=f"{_best_of(played)} through {type(knowledge.access).__name__}",
-        metric=scoring.headline.name,
-        criterion=scoring.criterion.name,
-        threshold=threshold,
-        games=cohort.index.repeat_interleave(each).cpu().numpy(),
-        groups=judging.groups(each),
-        # sets of a weak game are dealt without end
-        population=len(secrets) if table.untrained is None else len(truth),
-        truth=truth,
-        findings=findings,
-        oracle=list(baselines)[-1],
-        baselines={name: scoring.errors(guesses, truth.x) for name, guesses in baselines.items()},
-        oracle_percentiles=judging.oracle_percentiles(truth),
+        attack=f"{_best_of(lines)} through {type(knowledge.access).__name__}",
+        numbers=cohort.index,
+        population=None if judging.judge.gaussian_null else len(secrets),
         chance=chance,
         ceiling=ceiling,
         labels_given=hints is not None and hints.labels is not None,
-        provenance=_provenance(knowledge, cohort, secrets, played, seed),
-        notes=(
-            *support.notes,
-            *told.notes(hints),
-            *(f"{one.name}: {note}" for one, found in zip(played, findings, strict=True) for note in _certified(found)),
-            *_several(len(cohort), each),
-            *overlaps,
-        ),
-        unanswered=(*_diverged(table.release), *copies, *support.unanswered, *tried.unanswered),
+        seed=seed,
+        provenance=_provenance(knowledge, cohort, secrets, lines),
+        notes=(*support.notes, *given.notes(hints), *certified, *_several(len(cohort), each), *overlaps),
+        unanswered=(*_diverged(game.release), *copies, *support.unanswered, *tried.unanswered),
         left_out=tried.left_out,
     )
 
@@ -146,67 +124,62 @@ def victims_seed(seed: int) -> int:
     return int(generator(seed, "victims").integers(2**62))
 
 
-class _Table:
-    """Where attacks play, one after the other: the same victims, and the same adversary, who has a seed of its own.
+class _Trained:
+    """Victims that were trained, one per game, for one attack after the other.
 
-    An attack that trains shadows by the game's seed would draw the victims' private randomness.
+    The adversary has a seed of its own: an attack that trained shadow models by the game's seed would draw the victims'
+    private randomness.
     """
 
     def __init__(
-        self, knowledge: Knowledge, cohort: Cohort, hints: Hints | None, release: Release, seed: int, clock: Clock
+        self, knowledge: Knowledge, cohort: Cohort, judging: Dealt, release: Release, seed: int, clock: Clock
     ) -> None:
-        self.knowledge, self.secrets, self.hints, self.release = knowledge, cohort.own, hints, release
-        self.clock = clock
+        self.knowledge, self.judging, self.release, self.clock = knowledge, judging, release, clock
         self.seed = int(generator(seed, "adversary").integers(2**62))
-        self.untrained = _untrained(knowledge, len(cohort), self.seed)
+        self.untrained = _gaussian(knowledge, len(cohort), self.seed) if judging.judge.gaussian_null else None
 
-    def play(self, attack: Attack) -> Played:
+    def answer(self, attack: Attack) -> Answer:
         """All games, by this attack."""
+        secrets, hints = self.judging.secrets, self.judging.hints
         reconstruct = attack.prepare(self.knowledge, seed=self.seed)
         start = time.perf_counter()
-        guess = reconstruct(self.release, self.hints)
+        guess = reconstruct(self.release, hints)
         seconds = time.perf_counter() - start
-        untrained = None if self.untrained is None else reconstruct(self.untrained, self.hints)
+        untrained = None if self.untrained is None else reconstruct(self.untrained, hints)
         strangers = None
-        if self.hints is not None and needs_strangers(self.hints):
-            games, others = strangers_for(self.secrets)
+        if hints is not None and needs_strangers(hints):
+            games, others = strangers_for(secrets)
             if len(games):
-                strangers = reconstruct(self.release.chosen(others), self.hints[games])
+                strangers = reconstruct(self.release.chosen(others), hints[games])
         held = neuron_shares(
             attack,
             reconstruct,
             self.knowledge,
             self.release,
             guess,
-            self.secrets,
-            self.hints,
+            secrets,
+            hints,
             seed=self.seed,
             seconds=min(SECONDS, OF_TIME_LEFT * self.clock.left),
         )
-        return Played(attack, guess, seconds, held, untrained, strangers)
+        return Answer(attack, guess, seconds, held, untrained, strangers)
 
 
-def _untrained(knowledge: Knowledge, games: int, seed: int) -> Release | None:
-    """For games of the weak adversary, as many models that owe nothing to a training set; None for others."""
-    if not isinstance(knowledge.threat, Weak):
-        return None
+def _gaussian(knowledge: Knowledge, games: int, seed: int) -> Release:
+    """As many models that owe nothing to a training set."""
     own_seed = int(generator(seed, "untrained").integers(2**62))
     shadows = Game(knowledge.net, knowledge.trainer, knowledge.threat, knowledge.prior, own_seed)
     return gaussian_weights(shadows, games)
 
 
-def _provenance(
-    knowledge: Knowledge, cohort: Cohort, secrets: Records, played: Sequence[Played], seed: int
-) -> dict[str, Any]:
+def _provenance(knowledge: Knowledge, cohort: Cohort, secrets: Records, lines: Sequence[Line]) -> dict[str, Any]:
     """Where the numbers come from."""
+    steps = knowledge.facts.trainer.steps
     return {
-        "versions": versions(),
-        "machine": machine(),
-        "seed": seed,
         "net": repr(knowledge.net),
         "trainer": repr(knowledge.trainer),
-        **_steps(knowledge.trainer, cohort.records),
-        "attack": ", ".join(repr(one.attack) for one in played),
+        **({} if steps is None else {"steps": steps}),
+        "attack": ", ".join(repr(line.answer.attack) for line in lines),
         "access": repr(knowledge.access),
         "data": {
             name: fingerprint(*(part for part in (records.x, records.y, records.features) if part is not None))
@@ -216,32 +189,30 @@ def _provenance(
     }
 
 
-def _best_of(played: Sequence[Played]) -> str:
-    return played[0].name if len(played) == 1 else f"{played[0].name}, the best of {len(played)},"
+def _best_of(lines: Sequence[Line]) -> str:
+    name = lines[0].answer.name
+    return name if len(lines) == 1 else f"{name}, the best of {len(lines)},"
 
 
-def _victims(knowledge: Knowledge, secrets: Records, *, games: int, seed: int) -> Release:
-    """One victim a game, in as many chunks as memory asks for: it is trained as shadows are."""
-    chunks = Local()(knowledge.trainer, knowledge.net, knowledge.threat, secrets, models=games, seed=seed)
+class _AsDealt(NamedTuple):
+    """Training sets that were dealt before."""
+
+    cohort: Cohort
+
+    def deal(self, pool: Records, m: int, *, seed: int, start: int = 0) -> Cohort:
+        """Some of them."""
+        return self.cohort[start : start + m]
+
+    def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> None:
+        """Nothing has to be given."""
+
+
+def _victims(knowledge: Knowledge, cohort: Cohort, *, seed: int) -> Release:
+    """One victim per game, in as many chunks as memory asks for: it is trained as shadow models are."""
+    dealt = _AsDealt(cohort)
+    chunks = Local()(knowledge.trainer, knowledge.net, dealt, cohort.shared, models=len(cohort), seed=seed)
     releases = [release for _, release in chunks]
-    if len(releases) == 1:
-        return releases[0]
-    return Release.together(releases)
-
-
-def _steps(trainer: Trainer, records: int) -> dict[str, int]:
-    """How many steps a training takes, where it goes by steps."""
-    if isinstance(trainer, Defended):
-        return _steps(trainer.trainer, records)
-    if isinstance(trainer, DPSGD):
-        return {"steps": trainer.steps}
-    return {"steps": trainer.batches.steps(records)} if isinstance(trainer, Descent) else {}
-
-
-def _in_words(trainer: Trainer) -> str:
-    if isinstance(trainer, Defended):
-        return f"{_in_words(trainer.trainer)}, defended by {trainer.by!r}"
-    return type(trainer).__name__
+    return releases[0] if len(releases) == 1 else Release.together(releases)
 
 
 def _certified(found: Finding) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -14,13 +15,15 @@ from torch import Tensor, nn
 from lostwax.access import Weights
 from lostwax.attacks import Newton
 from lostwax.audits.audit import Audit
+from lostwax.audits.checks import widened
 from lostwax.audits.fitted import draw
+from lostwax.audits.judging import Answer, LeaveOneOut
+from lostwax.audits.play import filled, play
 from lostwax.audits.scoring import Scoring
-from lostwax.audits.support import widened
 from lostwax.games import Attack, Cohort, Guess, Informed, Knowledge, Records, Release
 from lostwax.inits import trainable
 from lostwax.progress import progress
-from lostwax.provenance import fingerprint, machine, versions
+from lostwax.provenance import fingerprint
 from lostwax.trainers.descent import Descent
 
 MISS = 0.02  # how far from the release retraining may end, over how far one record moves the weights
@@ -64,46 +67,24 @@ def audit_released(
         raise ValueError(f"audit: {objection}")
     release = Release({name: value.to(table.x).unsqueeze(0) for name, value in trainable(net).items()})
     x = table.x.double().cpu()
+    blind = (x.sum(0) - x[rows]) / (len(x) - 1)  # (games, ...) mean of the known
     scoring = Scoring.of(x, threshold, with_secrets=True)
-    start = time.perf_counter()
-    guesses, hidden = [], 0
-    with progress("games", len(rows)) as advance:
-        for row in rows:
-            played = attack.prepare(_without(at_start, table, trainer, row), seed=seed)
-            guesses.append(played(release))
-            if retrained.miss > 0 and not _rebuilt(scoring, guesses[-1], x[row]):
-                hidden += _rebuilt(scoring, played(retrained.release), x[row])
-            advance(1)
-    seconds = time.perf_counter() - start
-    guess = _join(guesses)
-    truth = Records(x[rows], table.y[rows].cpu())
-    blind = (x.sum(0) - truth.x) / (len(x) - 1)  # (games, ...) mean of the known
-    nearest = x[torch.from_numpy(scoring.oracle(truth.x, x, not_row=rows).nearest)]
-    certified = 0 if guess.certified is None else int(guess.certified.sum())
-    baselines = {
-        "blind guess (mean of the known)": scoring.errors(blind, truth.x),
-        "nearest known record": scoring.errors(nearest, truth.x),
-    }
-    pool = Records(x, table.y.cpu())
-    luck = scoring.leave_one_out_luck(guess, truth, baselines, pool)
-    return Audit(
-        subject=f"{type(net).__name__} with these weights, trained by {type(trainer).__name__}",
+    judging = LeaveOneOut(Records(x, table.y.cpu()), rows, scoring, blind, noun="record")
+    game = _Released(judging, at_start, table, trainer, release, retrained, seed)
+    line = play(game, attack)
+    certified = 0 if line.answer.guess.certified is None else int(line.answer.guess.certified.sum())
+    kind = type(trainer).__name__
+    return filled(
+        judging,
+        [line],
+        subject=f"{type(net).__name__} with these weights, trained by {kind}",
         kind="this model",
         threat="the adversary knows every record but one",
         attack=type(attack).__name__,
-        metric=scoring.headline.name,
-        criterion=scoring.criterion.name,
-        threshold=threshold,
-        games=rows.numpy(),
+        numbers=rows,
         population=len(table),
-        truth=truth,
-        findings=(scoring.finding("as released", guess, truth, labels=table.y, seconds=seconds, luck=luck),),
-        oracle="nearest known record",
-        baselines=baselines,
+        seed=seed,
         provenance={
-            "versions": versions(),
-            "machine": machine(),
-            "seed": seed,
             "net": repr(net),
             "trainer": repr(trainer),
             "steps": trainer.batches.steps(len(table)),
@@ -117,20 +98,46 @@ def audit_released(
         ),
         unanswered=(
             (
-                f"{hidden} of {len(rows)} records are not rebuilt from the released weights, but are from the weights "
-                f"that {type(trainer).__name__} itself ends at, which miss them by {retrained}. Pass the very trainer "
-                "(init, lr, steps, weight_decay, dtype, ...) that made them.",
+                f"{game.hidden} of {len(rows)} records are not rebuilt from the released weights, but are from the "
+                f"weights that {kind} itself ends at, which miss them by {retrained}. Pass the very trainer (init, lr, "
+                "steps, weight_decay, dtype, ...) that made them.",
             )
-            if hidden
+            if game.hidden
             else ()
         ),
     )
 
 
-def _rebuilt(scoring: Scoring, guess: Guess, truth: Tensor) -> bool:
-    """Is the one guess within the threshold of the record?"""
-    x = guess.records.x[:, 0].double().cpu().reshape(1, *truth.shape)
-    return bool(scoring.rebuilt(scoring.errors(x, truth.unsqueeze(0)))[0])
+@dataclass(eq=False)
+class _Released:
+    """One release and its training set; each game has an adversary of its own, who knows all records but one."""
+
+    judging: LeaveOneOut
+    net: nn.Module  # as training starts
+    table: Records
+    trainer: Descent
+    release: Release
+    retrained: _Retrained
+    seed: int
+    hidden: int = 0  # records that only the retrained weights give away
+
+    def answer(self, attack: Attack) -> Answer:
+        """Prepare the attack for each game anew, and play it."""
+        start, guesses, rows = time.perf_counter(), [], self.judging.rows
+        with progress("games", len(rows)) as advance:
+            for row in rows:
+                reconstruct = attack.prepare(_without(self.net, self.table, self.trainer, row), seed=self.seed)
+                guesses.append(reconstruct(self.release))
+                if self.retrained.miss > 0 and not self._rebuilt(guesses[-1], row):
+                    self.hidden += self._rebuilt(reconstruct(self.retrained.release), row)
+                advance(1)
+        return Answer(attack, _join(guesses), time.perf_counter() - start)
+
+    def _rebuilt(self, guess: Guess, row: Tensor) -> bool:
+        """Is the one guess within the threshold of the record?"""
+        scoring, truth = self.judging.scoring, self.judging.table.x[row]
+        x = guess.records.x[:, 0].double().cpu().reshape(1, *truth.shape)
+        return bool(scoring.rebuilt(scoring.errors(x, truth.unsqueeze(0)))[0])
 
 
 def _at_start(net: nn.Module, trainer: Descent) -> nn.Module:

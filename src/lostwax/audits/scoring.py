@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,11 +13,82 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.audits.audit import Finding
-from lostwax.audits.judged import Pairs
-from lostwax.audits.luck import Luck, Rules, Scores, luck
-from lostwax.audits.pixels import pixel_metrics
+from lostwax.audits.luck import Scores
 from lostwax.games import Guess, Metric, Records
-from lostwax.metrics import MAE, MSE, Oracle, SpreadRMSE, nearest_neighbour
+from lostwax.metrics import LPIPS, MAE, MSE, PSNR, SSIM, Oracle, SpreadRMSE, nearest_neighbour
+
+# Images in an audit: the range of their pixels, and the metrics made for them.
+
+
+ROUNDING = 1e-6  # of a range, by which a pixel may lie outside
+
+
+class PixelRange(NamedTuple):
+    """From black to white."""
+
+    low: float
+    high: float
+
+    def holds(self, x: Tensor) -> bool:
+        """Do all pixels lie within?"""
+        slack = ROUNDING * (self.high - self.low)
+        return bool(x.min() >= self.low - slack) and bool(x.max() <= self.high + slack)
+
+    def __str__(self) -> str:
+        return f"[{self.low:g}, {self.high:g}]"
+
+
+RANGES = (PixelRange(0, 1), PixelRange(-1, 1), PixelRange(0, 255))  # the customary ones, narrowest first
+
+
+def is_image(x: Tensor) -> bool:
+    """(n, 1 or 3, height, width)?"""
+    return x.ndim == 4 and x.shape[1] in (1, 3)
+
+
+def pixel_range(x: Tensor) -> PixelRange | None:
+    """The narrowest customary range that holds the images; None where none does, or where these are no images."""
+    return next((limits for limits in RANGES if limits.holds(x)), None) if is_image(x) else None
+
+
+def pixel_metrics(x: Tensor) -> tuple[Metric, ...]:
+    """What images like x are judged by besides their mean errors; nothing where x has no customary range."""
+    limits = pixel_range(x)
+    if limits is None:
+        return ()
+    metrics: tuple[Metric, ...] = (PSNR(), SSIM(), *_lpips())
+    return tuple(_InUnitRange(metric, limits) for metric in metrics)
+
+
+@dataclass(frozen=True)
+class _InUnitRange:
+    """A metric of images in [0, 1], for images in another range."""
+
+    metric: Metric
+    limits: PixelRange
+
+    @property
+    def name(self) -> str:
+        return self.metric.name
+
+    @property
+    def better(self) -> Literal["lower", "higher"]:
+        return self.metric.better
+
+    def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
+        low, high = self.limits
+        return self.metric((guess - low) / (high - low), (truth - low) / (high - low))
+
+
+def _lpips() -> tuple[LPIPS, ...]:
+    """LPIPS where its weights are at hand; nobody who did not ask for it is told that they are not."""
+    metric, grey = LPIPS(), torch.zeros(1, 1, 32, 32)
+    try:
+        metric(grey, grey)
+    except FileNotFoundError:
+        return ()
+    return (metric,)
+
 
 LABEL_AGREES = 1e-3  # a real-valued label is right within this many of its standard deviations
 
@@ -81,57 +152,28 @@ class Scoring:
 
     def errors(self, guess: Tensor, truth: Tensor) -> dict[str, NDArray[np.float64]]:
         """Every metric of every game, by name."""
-        ours, theirs = self._sought(guess), self._sought(truth)
+        ours, theirs = self._unknown_part(guess), self._unknown_part(truth)
         errors = {metric.name: _numbers(metric, metric(ours, theirs)) for metric in (self.criterion, MSE())}
         for metric in self.more:
-            pair = (ours, theirs) if isinstance(metric, MAE) else (guess, truth)
+            pair = (ours, theirs) if getattr(metric, "of_parts", False) else (guess, truth)
             errors[metric.name] = _numbers(metric, metric(*pair))
         return errors
 
     def scores(self, guess: Tensor, truth: Tensor) -> Scores:
         """The two errors that decide, of pairs (n, ...)."""
-        ours, theirs = self._sought(guess), self._sought(truth)
+        ours, theirs = self._unknown_part(guess), self._unknown_part(truth)
         criterion = _numbers(self.criterion, self.criterion(ours, theirs))
         if self.headline is self.criterion:
             return Scores(criterion, criterion)
         return Scores(_numbers(self.headline, self.headline(ours, theirs)), criterion)
 
-    def _sought(self, x: Tensor) -> Tensor:
+    def _unknown_part(self, x: Tensor) -> Tensor:
         """(n, ...) -> what the adversary is not given."""
         return x if self.unknown is None else x.flatten(1)[:, self.unknown]
 
-    def leave_one_out_luck(
-        self,
-        guess: Guess,
-        truth: Records,
-        baselines: Mapping[str, Mapping[str, NDArray[np.float64]]],
-        pool: Records,
-        *,
-        label_given: bool = False,
-    ) -> Luck | None:
-        """What luck gives where each game is about one record of a training set, and the adversary has the others."""
-
-        def of(games: Tensor) -> list[Scores]:
-            rows = games.numpy()
-            names = self.headline.name, self.criterion.name
-            return [Scores(*(errors[name][rows] for name in names)) for errors in baselines.values()]
-
-        rules = Rules(self._nearest_candidate, self.scores, of, self.threshold)
-        offered = guess.records if guess.alternatives is None else guess.alternatives
-        x = offered.x.double().cpu().reshape(len(truth), -1, *truth.x.shape[1:])  # (games, candidates, ...)
-        secrets = Records(truth.x.unsqueeze(1), truth.y.unsqueeze(1))
-        given = secrets.y if label_given and not secrets.y.is_floating_point() else None
-        return luck(rules, Records(x, offered.y), secrets, pool=pool.without(truth), given=given)
-
-    def _nearest_candidate(self, guesses: Records, secrets: Records) -> Pairs:
-        """Of several records that explain a release alike, the one nearest to the secret (m, 1, ...) counts."""
-        found = [self.scores(one, secrets.x[:, 0]).criterion for one in guesses.x.unbind(1)]
-        best = torch.from_numpy(np.stack(found, 1)).argmin(1, keepdim=True)  # (m, 1)
-        return Pairs(best, torch.zeros_like(best))
-
     def oracle(self, truth: Tensor, pool: Tensor, not_row: Tensor | None = None) -> Oracle:
         """The records of the pool as guesses, in units of the headline: per pixel, or in deviations of a feature."""
-        truth, pool = self._sought(truth), self._sought(pool)
+        truth, pool = self._unknown_part(truth), self._unknown_part(pool)
         percentiles = (1, 10, 50) if not_row is None else ()
         if self.headline is not self.criterion:
             return nearest_neighbour(truth, pool, percentiles, not_row=not_row)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lostwax.fields import at_least, check_fields
 from lostwax.games.facts import Given, ThreatFacts
+from lostwax.games.judges import OneToOne
 from lostwax.games.nouns import Cohort, Hints
 from lostwax.games.records import Records
 from lostwax.seeds import generator
@@ -137,6 +138,10 @@ class Informed:
     def facts(self) -> ThreatFacts:
         """All other records are known."""
         return ThreatFacts(self.known, self.secrets, Given(self.label_known, self.parts, self.candidates))
+
+    def judge(self) -> OneToOne:
+        """How guesses are paired with secrets."""
+        return OneToOne()
 
     def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> Hints | None:
         """What is told about the secrets of a cohort that was dealt from the pool; None where nothing is."""

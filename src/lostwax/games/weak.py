@@ -11,6 +11,7 @@ from torch import Tensor
 from lostwax import philox
 from lostwax.fields import at_least, check_fields, expect
 from lostwax.games.facts import Given, ThreatFacts
+from lostwax.games.judges import NearestOfClass
 from lostwax.games.nouns import Cohort, Hints
 from lostwax.games.records import Records
 from lostwax.seeds import key
@@ -71,6 +72,10 @@ class Weak:
     def facts(self) -> ThreatFacts:
         """No record is known; how many each class has is."""
         return ThreatFacts(None, self.size, Given(labels=True))
+
+    def judge(self) -> NearestOfClass:
+        """How guesses are paired with secrets."""
+        return NearestOfClass()
 
     def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> Hints | None:
         """The labels, where they are classes: how many records each class has is known, and so is their order."""

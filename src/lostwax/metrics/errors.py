@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -35,6 +35,7 @@ class MSE:
 class MAE:
     """Mean over a record's numbers of the absolute difference."""
 
+    of_parts: ClassVar[bool] = True  # a mean over numbers, so that parts of a record can be scored
     better: Literal["lower", "higher"] = "lower"
     name: str = "mean absolute error"
 

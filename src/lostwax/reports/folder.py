@@ -263,7 +263,7 @@ def _record_tensors(audit: Audit) -> bytes:
 
 
 def _with_records(audit: Audit, path: Path) -> Audit:
-    from lostwax.audits.contradictions import other_records
+    from lostwax.audits.saved import other_records
     from lostwax.files import read_tensors
     from lostwax.games import Records
 

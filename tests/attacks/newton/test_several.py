@@ -8,9 +8,9 @@ import torch
 import lostwax as lw
 from lostwax.attacks.newton import Newton
 from lostwax.attacks.newton.bank import Bank, ways
-from lostwax.audits.judged import one_to_one
 from lostwax.audits.judging import one_by_one
 from lostwax.games import Hints, Knowledge
+from lostwax.games.judges import OneToOne
 
 DIGITS = lw.records.digits().to(torch.float64)
 
@@ -22,7 +22,7 @@ def play(secrets, games, pool, *, attack, trainer, net, known=40, prior=100):
     inverter = attack.prepare(Knowledge(net, trainer, threat, lw.access.Weights(), prior), seed=0)
     cohort = threat.deal(rest, games, seed=0)
     guess = inverter(trainer(net, cohort, seed=0))
-    matched = one_by_one(guess, one_to_one(guess.records, cohort.own).guess).records.x[:, 0]
+    matched = one_by_one(guess, OneToOne().pairs(guess.records, cohort.own).guess).records.x[:, 0]
     return (matched - cohort.own.x.flatten(0, 1)).square().flatten(1).mean(1).view(games, secrets), guess, cohort
 
 
@@ -55,7 +55,7 @@ def test_products_look_for_two_records_as_well():
     cohort = threat.deal(secrets, 1, seed=0)
     inverter = Newton(bank=100, products=28).prepare(Knowledge(net, SHORT, threat, lw.access.Weights(), prior), seed=0)
     guess = inverter(SHORT(net, cohort, seed=0), Hints(labels=cohort.own.y))
-    guess = one_by_one(guess, one_to_one(guess.records, cohort.own).guess)
+    guess = one_by_one(guess, OneToOne().pairs(guess.records, cohort.own).guess)
     blind = (prior.x.mean(0) - cohort.own.x[0]).square().mean()
     assert (guess.records.x[:, 0] - cohort.own.x[0]).square().mean() < blind / 2
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from lostwax.audits import told
+from lostwax.audits import given
 from lostwax.games import Hints, Records
 
 NAN = torch.nan
@@ -11,23 +11,23 @@ EVERYTHING = Hints(torch.zeros(2, 1), PARTS, Records(torch.zeros(2, 3, 3), torch
 
 
 def test_all_that_is_given_is_named():
-    assert told.in_words(EVERYTHING) == (
+    assert given.in_words(EVERYTHING) == (
         ", and the labels of the secrets, and 1 of the 3 numbers of each secret, and 3 candidates for each"
     )
-    assert told.notes(EVERYTHING) == (
+    assert given.notes(EVERYTHING) == (
         "1 of the 3 numbers of each secret are given to the adversary: errors are over the others.",
         "guessing among the 3 candidates is right in 33.3 % of games.",
     )
     for nothing in (None, Hints()):
-        assert told.in_words(nothing) == ""
-        assert told.notes(nothing) == ()
-        assert told.unknown(nothing) is None
-    assert told.unknown(EVERYTHING).tolist() == [False, True, True]
+        assert given.in_words(nothing) == ""
+        assert given.notes(nothing) == ()
+        assert given.unknown(nothing) is None
+    assert given.unknown(EVERYTHING).tolist() == [False, True, True]
 
 
 def test_a_class_that_is_given_has_its_own_mean():
     prior = Records(torch.tensor([[0.0], [2.0], [10.0]]), torch.tensor([0, 0, 1]))
-    assert told.class_means(prior, torch.tensor([1, 0, 7])).flatten().tolist() == [10, 1, 4]  # 7 has no record
+    assert given.class_means(prior, torch.tensor([1, 0, 7])).flatten().tolist() == [10, 1, 4]  # 7 has no record
 
 
 def test_numbers_that_follow_from_the_given_ones_are_predicted():
@@ -35,6 +35,6 @@ def test_numbers_that_follow_from_the_given_ones_are_predicted():
     x = torch.randn(500, 2, generator=random, dtype=torch.float64)
     records = torch.cat([x, x @ torch.tensor([[2.0], [-1.0]], dtype=torch.float64)], 1)
     unknown = torch.tensor([False, False, True])
-    found = told.predicted_from_parts(records[:5], records[5:], unknown)
+    found = given.predicted_from_parts(records[:5], records[5:], unknown)
     torch.testing.assert_close(found[:, :2], records[:5, :2])
     torch.testing.assert_close(found[:, 2], records[:5, 2], rtol=0, atol=0.02)

@@ -90,15 +90,15 @@ def predicted_from_label(prior: Records, truth: Records) -> Tensor:
     return _regressed(given, prior.x.double().cpu().flatten(1), asked).reshape(truth.x.shape)
 
 
-def _regressed(given: Tensor, sought: Tensor, asked: Tensor) -> Tensor:
-    """(n, v) what rows of `given` (N, u) and `sought` (N, v) predict for `asked` (n, u)."""
-    given, sought = given[:MOST_ROWS], sought[:MOST_ROWS]
-    centre, target = given.mean(0), sought.mean(0)
+def _regressed(given: Tensor, wanted: Tensor, asked: Tensor) -> Tensor:
+    """(n, v) what rows of `given` (N, u) and `wanted` (N, v) predict for `asked` (n, u)."""
+    given, wanted = given[:MOST_ROWS], wanted[:MOST_ROWS]
+    centre, target = given.mean(0), wanted.mean(0)
     scale = (given - centre).square().mean(0).sqrt()
     scale = torch.where(scale > 0, scale, 1.0)
     features = (given - centre) / scale  # (N, u)
     gram = features.mT @ features / len(given) + RIDGE * torch.eye(features.shape[1], dtype=features.dtype)
-    weights = torch.linalg.solve(gram, features.mT @ (sought - target) / len(given))  # (u, v)
+    weights = torch.linalg.solve(gram, features.mT @ (wanted - target) / len(given))  # (u, v)
     predicted: Tensor = target + ((asked - centre) / scale) @ weights
     return predicted
 

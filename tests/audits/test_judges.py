@@ -2,8 +2,8 @@
 
 import torch
 
-from lostwax.audits.judged import chosen, distinct_games, groups_of, nearest_of_class, one_to_one, strangers
 from lostwax.games import Records
+from lostwax.games.judges import NearestOfClass, OneToOne, chosen, distinct_games, groups_of, strangers
 
 RANDOM = torch.Generator().manual_seed(0)
 SECRETS = Records(torch.rand(4, 6, 1, 2, 2, generator=RANDOM), torch.tensor([[0, 0, 0, 1, 1, 2]] * 4))
@@ -17,7 +17,7 @@ def slow(guess, secrets, label):
 
 
 def test_a_guess_is_held_against_the_nearest_of_its_class():
-    pairs = nearest_of_class(FOUND, SECRETS)
+    pairs = NearestOfClass().pairs(FOUND, SECRETS)
     truth, guesses = chosen(SECRETS, pairs.secret), chosen(FOUND, pairs.guess)
     assert torch.equal(truth.y, FOUND.y.flatten())
     assert torch.equal(guesses.x, FOUND.x.flatten(0, 1).double())
@@ -29,18 +29,18 @@ def test_a_guess_is_held_against_the_nearest_of_its_class():
 def test_a_guess_without_a_class_is_for_all():
     one = Records(FOUND.x[:, :1], torch.full((4, 1), -1))
     for secrets in (SECRETS, Records(SECRETS.x, SECRETS.y.double())):  # real-valued labels have no class
-        truth = chosen(secrets, nearest_of_class(one, secrets).secret)
+        truth = chosen(secrets, NearestOfClass().pairs(one, secrets).secret)
         assert all(torch.equal(truth.x[game], slow(FOUND.x[game, 0], SECRETS[game], -1)) for game in range(4))
 
 
 def test_a_guess_that_is_no_number_is_still_of_its_class():
     broken = Records(torch.full_like(FOUND.x, torch.nan), FOUND.y)
-    assert torch.equal(chosen(SECRETS, nearest_of_class(broken, SECRETS).secret).y, FOUND.y.flatten())
+    assert torch.equal(chosen(SECRETS, NearestOfClass().pairs(broken, SECRETS).secret).y, FOUND.y.flatten())
 
 
 def test_as_many_guesses_as_secrets_are_matched_one_by_one():
     turned = Records(SECRETS.x.flip(1), SECRETS.y.flip(1))
-    pairs = one_to_one(turned, SECRETS)
+    pairs = OneToOne().pairs(turned, SECRETS)
     assert torch.equal(chosen(turned, pairs.guess).x, chosen(SECRETS, pairs.secret).x)
 
 

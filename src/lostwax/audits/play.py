@@ -1,0 +1,77 @@
+"""One way through an audit: games are played by an attack, its answer is judged, and the findings fill an `Audit`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor
+
+from lostwax.audits.audit import Audit, Finding
+from lostwax.audits.judging import Answer, Judging
+from lostwax.games import Attack, Records
+from lostwax.provenance import machine, versions
+
+
+class Game(Protocol):
+    """Games that an audit plays: the secrets are dealt, the releases made."""
+
+    @property
+    def judging(self) -> Judging:
+        """How answers are judged."""
+        ...
+
+    def answer(self, attack: Attack) -> Answer:
+        """Prepare the attack, and let it guess the secrets of all games."""
+        ...
+
+
+class Line(NamedTuple):
+    """What came of one attack."""
+
+    answer: Answer
+    finding: Finding
+
+
+def play(game: Game, attack: Attack) -> Line:
+    """All games by one attack: prepared, answered, checked, judged."""
+    answer = game.answer(attack)
+    game.judging.check(answer)
+    return Line(answer, game.judging.finding(answer))
+
+
+def filled(
+    judging: Judging,
+    lines: Sequence[Line],
+    *,
+    numbers: Tensor,
+    seed: int,
+    truth: Records | None = None,
+    population: int | None = None,
+    provenance: dict[str, Any],
+    **more: Any,
+) -> Audit:
+    """The audit of games with these numbers (m,), the best line first; `more` are further fields of it.
+
+    `population` is how many games there could have been; None: any number, as where training sets are dealt without
+    end. `truth` are the secrets in the shape in which they are shown, where that is not how they are scored.
+    """
+    best, scoring = lines[0], judging.scoring
+    scored = judging.truth(best.answer)
+    each = len(scored) // len(numbers)
+    baselines = judging.baselines(scored)
+    return Audit(
+        metric=scoring.headline.name,
+        criterion=scoring.criterion.name,
+        threshold=scoring.threshold,
+        games=numbers.repeat_interleave(each).cpu().numpy(),
+        groups=judging.groups(each),
+        population=len(scored) if population is None else population,
+        truth=scored if truth is None else truth,
+        findings=tuple(line.finding for line in lines),
+        baselines=baselines,
+        oracle=list(baselines)[-1],
+        oracle_percentiles=judging.oracle_percentiles(scored),
+        provenance={"versions": versions(), "machine": machine(), "seed": seed, **provenance},
+        **more,
+    )

@@ -1,0 +1,191 @@
+"""Which secret each guess is held against, in a game with one secret or several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol, final, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from lostwax.games.nouns import Guess
+from lostwax.games.records import Records
+
+
+class Pairs(NamedTuple):
+    """Which guess of a game stands beside which of its secrets, e pairs per game."""
+
+    guess: Tensor  # (m, e) numbers of guesses
+    secret: Tensor  # (m, e) numbers of secrets
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """A rule of the game: which guess (m, g, ...) is held against which secret (m, k, ...)."""
+
+    @property
+    def matched(self) -> bool:
+        """Has each secret one guess to itself?"""
+        ...
+
+    @property
+    def gaussian_null(self) -> bool:
+        """Is the null what the attack makes of Gaussian weights (Maciazek and Allison 2025)?"""
+        ...
+
+    def check(self, guess: Guess, secrets: Records) -> str | None:
+        """What is wrong with the shape of an attack's answer, as a clause; None where nothing is."""
+        ...
+
+    def pairs(self, guesses: Records, secrets: Records) -> Pairs:
+        """The pairs that are scored."""
+        ...
+
+
+@final
+@dataclass(frozen=True)
+class OneToOne:
+    """As many guesses as secrets: matched so that the sum of their squared errors is least."""
+
+    matched: ClassVar[bool] = True
+    gaussian_null: ClassVar[bool] = False
+
+    def check(self, guess: Guess, secrets: Records) -> str | None:
+        """One guess per secret."""
+        return _wrong_shape(guess, secrets, secrets.x.shape[1])
+
+    def pairs(self, guesses: Records, secrets: Records) -> Pairs:
+        """By linear assignment."""
+        m, k = secrets.x.shape[:2]
+        numbers = torch.arange(k).expand(m, k)
+        if k == 1:
+            return Pairs(numbers, numbers)
+        found, truth = (part.x.double().flatten(2).cpu() for part in (guesses, secrets))  # (m, k, d)
+        squared = torch.cdist(truth, found).square().nan_to_num(torch.finfo(torch.float64).max)  # (m, k, k)
+        order = torch.tensor([linear_sum_assignment(one.numpy())[1].tolist() for one in squared])
+        return Pairs(order, numbers)
+
+
+@final
+@dataclass(frozen=True)
+class NearestOfClass:
+    """Each guess beside the nearest secret with its label (Maciazek and Allison 2025, Eq. 4 and Algorithm 3).
+
+    A guess with a label that no secret has is compared with all. Two guesses may be for one secret, and a secret may
+    have none: what is counted is guesses.
+    """
+
+    matched: ClassVar[bool] = False
+    gaussian_null: ClassVar[bool] = True
+
+    def check(self, guess: Guess, secrets: Records) -> str | None:
+        """Any number of guesses."""
+        return _wrong_shape(guess, secrets, None)
+
+    def pairs(self, guesses: Records, secrets: Records) -> Pairs:
+        """By distance."""
+        found, truth = (part.x.double().flatten(2).cpu() for part in (guesses, secrets))
+        worst = torch.finfo(found.dtype).max
+        far = torch.cdist(found, truth).nan_to_num(worst, worst)  # (m, g, k)
+        if not secrets.y.is_floating_point():
+            same = guesses.y.cpu().unsqueeze(2) == secrets.y.cpu().unsqueeze(1)  # (m, g, k)
+            far = far.masked_fill(~same & same.any(2, keepdim=True), torch.inf)
+        m, g = far.shape[:2]
+        return Pairs(torch.arange(g).expand(m, g), far.argmin(2))
+
+
+@dataclass(frozen=True, eq=False)
+class NearestCandidate:
+    """Of several records that explain a release equally well, the one nearest to the secret (m, 1, ...)."""
+
+    distance: Callable[[Tensor, Tensor], NDArray[np.float64]]  # (m, ...) twice -> (m,)
+    matched: ClassVar[bool] = True
+    gaussian_null: ClassVar[bool] = False
+
+    def check(self, guess: Guess, secrets: Records) -> str | None:
+        """One guess per secret, perhaps with alternatives."""
+        return _wrong_shape(guess, secrets, 1)
+
+    def pairs(self, guesses: Records, secrets: Records) -> Pairs:
+        """By distance."""
+        found = [self.distance(one, secrets.x[:, 0]) for one in guesses.x.unbind(1)]
+        best = torch.from_numpy(np.stack(found, 1)).argmin(1, keepdim=True)  # (m, 1)
+        return Pairs(best, torch.zeros_like(best))
+
+
+def judge_of(threat: object) -> Judge:
+    """The judge that a threat brings; one to one for a threat that brings none."""
+    return threat.judge() if isinstance(threat, _BringsJudge) else OneToOne()
+
+
+@runtime_checkable
+class _BringsJudge(Protocol):
+    def judge(self) -> Judge: ...
+
+
+def _wrong_shape(guess: Guess, secrets: Records, each: int | None) -> str | None:
+    x, y, shape = guess.records.x, guess.records.y, tuple(secrets.x.shape)
+    games, g = len(secrets.x), x.shape[1] if x.ndim > 1 else 0
+    wanted = (games, g if each is None else each, *shape[2:])
+    if tuple(x.shape) != wanted or g == 0:
+        return f"expected guesses of shape {(games, each or 'g', *shape[2:])}, got {tuple(x.shape)}"
+    if tuple(y.shape) != (games, g, *secrets.y.shape[2:]):
+        return f"expected labels of shape {(games, g, *secrets.y.shape[2:])}, got {tuple(y.shape)}"
+    if tuple(guess.confidence.shape) != (games, g):
+        return f"expected a confidence of shape {(games, g)}, got {tuple(guess.confidence.shape)}"
+    return None
+
+
+def chosen(records: Records, numbers: Tensor) -> Records:
+    """(m, k, ...) -> (m e, ...): the records (m, e) of each game one after the other, as they are scored."""
+    games = torch.arange(len(numbers)).unsqueeze(1)
+    x, y = records.x.cpu()[games, numbers], records.y.cpu()[games, numbers]
+    return Records(x.flatten(0, 1).double(), y.flatten(0, 1))
+
+
+def distinct_games(secrets: Records) -> Tensor:
+    """(m,) for each game the first one with the same secrets, in whatever order."""
+    flat = Records(secrets.x.flatten(0, 1).double().cpu(), secrets.y.flatten(0, 1).cpu())
+    rows = flat.matches(flat).view(secrets.x.shape[:2]).sort(1).values  # (m, k) the first equal record
+    _, which = torch.unique(rows, dim=0, return_inverse=True)
+    first = torch.full((int(which.max()) + 1,), len(which)).scatter_reduce(
+        0, which, torch.arange(len(which)), "amin", include_self=True
+    )
+    return first[which]
+
+
+def strangers(secrets: Records, given: Tensor | None) -> Tensor:
+    """(m,) for each game the next one with which it shares no secret, and -1 where there is none.
+
+    Where the adversary is given something about its secrets (`given` (m, ...), the labels), only games in which the
+    same is given are compared: a guess that used the label would otherwise look close to its own secret by that alone.
+    Games for the same secrets count once.
+    """
+    flat = Records(secrets.x.flatten(0, 1).double().cpu(), secrets.y.flatten(0, 1).cpu())
+    rows = flat.matches(flat).view(secrets.x.shape[:2])  # (m, k) the first equal record
+    others = torch.full((len(rows),), -1)
+    first = distinct_games(secrets) == torch.arange(len(rows))
+    for group in groups_of(given, len(rows)):
+        games = group[first[group]]
+        found = torch.full((len(games),), -1)
+        for turn in range(1, len(games)):
+            ahead = games.roll(-turn)
+            shared = (rows[games].unsqueeze(2) == rows[ahead].unsqueeze(1)).flatten(1).any(1)
+            found = torch.where((found < 0) & ~shared, ahead, found)
+            if (found >= 0).all():
+                break
+        others[games] = found
+    return others
+
+
+def groups_of(given: Tensor | None, games: int) -> list[Tensor]:
+    """The games in which the adversary is given the same classes (m, k), in whatever order, group by group."""
+    if given is None:
+        return [torch.arange(games)]
+    keys = given.flatten(1).cpu().sort(1).values
+    _, which = torch.unique(keys, dim=0, return_inverse=True)
+    return [(which == number).nonzero().flatten() for number in range(int(which.max()) + 1)]
