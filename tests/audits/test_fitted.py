@@ -285,7 +285,7 @@ def test_of_two_candidates_the_nearer_counts_everywhere():
     one_number(audit)
     assert audit.findings[0].rebuilt.all()
     assert "Every record tried can be rebuilt from this model." in str(audit)
-    (note,) = (note for note in audit.notes if "explain the weights alike" in note)
+    (note,) = (note for note in audit.notes if "explain the weights equally well" in note)
     likeliest = audit.guess.alternatives.x[:, 0]
     less_likely = int(((likeliest - audit.truth.x).abs().amax(1) > 1e-3).sum())
     assert 0 < less_likely < 442
@@ -368,7 +368,7 @@ def test_far_more_features_than_rows(model, seed):
     audit = lw.audit(clone(model).fit(X, y), (X, y))
     one_number(audit)
     assert audit.findings[0].rebuilt.all()
-    assert any("explain the weights alike" in note for note in audit.notes)
+    assert any("explain the weights equally well" in note for note in audit.notes)
 
 
 def test_what_is_not_rebuilt_at_the_optimum_and_not_hidden_by_rounding_is_unanswered(monkeypatch):
