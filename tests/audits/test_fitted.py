@@ -289,7 +289,7 @@ def test_of_two_candidates_the_nearer_counts_everywhere():
     likeliest = audit.guess.alternatives.x[:, 0]
     less_likely = int(((likeliest - audit.truth.x).abs().amax(1) > 1e-3).sum())
     assert 0 < less_likely < 442
-    assert f"in {less_likely} games it is not the one that looks likeliest" in note
+    assert f"in {less_likely} games it is not the likeliest one" in note
     broken = lw.Policy(max_rebuilt_share=0.5).breaches(audit)
     assert [breach.found for breach in broken] == [1.0]
 
