@@ -24,8 +24,7 @@ from lostwax.games.records import Records
 from lostwax.games.weak import Weak
 from lostwax.inits import LeCunNormal
 from lostwax.learning.augment import Affine, Repeats, Shifts
-from lostwax.learning.decoders import ConvDecoder, MLPDecoder, ResidualDecoder, RowDecoder
-from lostwax.learning.discriminator import PatchDiscriminator
+from lostwax.learning.decoders import ConvDecoder, MLPDecoder, PatchDiscriminator, ResidualDecoder, RowDecoder
 from lostwax.learning.training import Adversarial, Perceptual
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie
 from lostwax.metrics.classifier import KL, Judge

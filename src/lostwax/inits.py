@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, final
+from typing import NamedTuple, Protocol, final, runtime_checkable
 
 import numpy as np
 import torch
@@ -34,6 +34,13 @@ class Init(Protocol):
     def __call__(self, net: nn.Module, numbers: Numbers, *, seed: int) -> Params:
         """The trainable parameters of the models with these numbers, (m, ...)."""
         ...
+
+
+@runtime_checkable
+class StartsFrom(Protocol):
+    """A trainer that states where training starts, instead of the weights that the net came with."""
+
+    init: Init
 
 
 def trainable(net: nn.Module) -> Params:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from instances import instances
-from lostwax.learning.discriminator import PatchDiscriminator
+from lostwax.learning.decoders import PatchDiscriminator
 
 
 def test_layers_are_those_of_table_viii():

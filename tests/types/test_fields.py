@@ -112,7 +112,7 @@ def test_anything_else_is_named(bad, words):
         ),
         (
             lambda: lw.RecoNN(decoder="mlp"),
-            "RecoNN: expected decoder to be of type Decoder or RowDecoder, such as MLPDecoder(), got 'mlp'.",
+            "RecoNN: expected decoder to be of type Decoder or RowReading, such as MLPDecoder(), got 'mlp'.",
         ),
     ],
 )

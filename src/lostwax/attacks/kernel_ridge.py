@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lostwax.fields import at_least, between, check_fields
 from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release
 from lostwax.learning.augment import Augment
+from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, classes, largest_class
 from lostwax.learning.decoders import Span
 from lostwax.learning.kernel_regression import Regression, Witness
 from lostwax.learning.shadow_tables import FEWEST, ShadowTable, accepted, seen_and_told, shadow_objection, shadow_tables
@@ -75,7 +76,8 @@ class Regressed(NamedTuple):
         return place if self.classes is None else self.classes[place]
 
 
-# Rebuild a record from any model, by regression on shadow models in closed form.
+KERNEL_SOLVES = 100  # of s^3 operations each, s the shadow models of a class: eigenvectors for three kernels
+KERNELS = 6  # of s x s numbers: products, likenesses, factors, eigenvectors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +96,9 @@ class KernelRidge:
     `store` are as for RecoNN.
     """
 
+    strength: ClassVar[int] = 40
+    reads_weights: ClassVar[bool] = True  # one prepared reconstructor answers any model at once, a masked one too
+
     shadows: int | None = None
     augment: Augment | None = None
     validation: float = 0.05
@@ -106,6 +111,13 @@ class KernelRidge:
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
         return shadow_objection(self, knowledge)
+
+    def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
+        """Shadow models, and a regression per class."""
+        shadows, groups = self.shadows or len(knowledge.prior), classes(knowledge)
+        seconds = shadows * rate.training + groups * KERNEL_SOLVES * (shadows / groups) ** 3 / OPERATIONS
+        tables = knowledge.prior.x.element_size() * (TABLES + 1) * shadows * rate.features
+        return Cost(seconds, float(tables + DOUBLE * KERNELS * largest_class(knowledge, shadows) ** 2))
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Regressed:
         """Train the shadows and solve. The seed decides everything; victims trained with it share no draw."""

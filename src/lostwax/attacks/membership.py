@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Attack, Guess, Hints, Informed, Knowledge, Metric, Reconstructor, Records, Release
+from lostwax.games import Attack, Guess, Hints, Knowledge, Metric, Reconstructor, Records, Release
 from lostwax.games.informed import InOrder
 from lostwax.learning.candidates import candidates_in, choose, no_candidates, side_by_side, weighed
+from lostwax.learning.costs import Cost, Rate
 from lostwax.metrics import MSE
 from lostwax.seeds import generator
 from lostwax.shadows import Local
@@ -38,6 +40,16 @@ class NearestCandidate:
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable: for its own reason, or for those of the attack inside."""
         return no_candidates(self, knowledge) or self.attack.objection(knowledge)
+
+    @property
+    def strength(self) -> int:
+        """That of the attack inside."""
+        return getattr(self.attack, "strength", 0)
+
+    def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
+        """That of the attack inside."""
+        cost: Callable[[Knowledge, int, Rate], Cost] | None = getattr(self.attack, "cost", None)
+        return Cost(math.inf) if cost is None else cost(knowledge, games, rate)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
         """What the attack inside needs."""
@@ -71,6 +83,8 @@ class Refit:
     to weigh a distance with, so there chances only decide between models equally far from the release.
     """
 
+    strength: ClassVar[int] = 80
+
     repeats: int = 1
 
     def __post_init__(self) -> None:
@@ -78,14 +92,21 @@ class Refit:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        return no_candidates(self, knowledge)
+        if (sentence := no_candidates(self, knowledge)) is not None:
+            return sentence
+        sentence = knowledge.facts.not_one_secret(knowledge.threat, "it trains on all other records and a candidate")
+        return None if sentence is None else f"Refit is not applicable: {sentence}"
+
+    def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
+        """`repeats` models for each candidate."""
+        return Cost(self.repeats * (knowledge.facts.given.candidates or 0) * games * rate.training)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
         """Nothing can be trained before the candidates are known."""
-        objection, threat = self.objection(knowledge), knowledge.threat
-        if objection is not None or not isinstance(threat, Informed):
+        objection, known = self.objection(knowledge), knowledge.facts.known
+        if objection is not None or known is None:
             raise ValueError(objection)
-        return _Refitting(knowledge, threat.known, self.repeats, seed)
+        return _Refitting(knowledge, known, self.repeats, seed)
 
 
 class _Refitting(NamedTuple):

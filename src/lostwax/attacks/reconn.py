@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import time
 from abc import ABC, abstractmethod
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from lostwax.fields import above, at_least, between, check_fields, expect
-from lostwax.games import Access, Guess, Hints, Informed, Knowledge, Records, Release
+from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release
 from lostwax.learning.augment import Augment
-from lostwax.learning.decoders import Committee, Decoder, MLPDecoder, RowDecoder, Span
+from lostwax.learning.costs import TABLES, Cost, Rate
+from lostwax.learning.decoders import Committee, Decoder, MLPDecoder, RowReading, Span
 from lostwax.learning.saving import SavedFolder
 from lostwax.learning.shadow_tables import (
     FEWEST,
@@ -210,7 +213,8 @@ def read(folder: str | Path, device: torch.device) -> Saved:
     )
 
 
-# Rebuild a record from any model, by a net that learned from models like it (S1 section IV).
+OF_DECODER = 5  # in memory: its weights, their gradients, AdamW's two moments, and the best weights so far
+TIMED = 1_024  # features of the decoder that is timed, at most: a larger one might not fit into memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,8 +231,11 @@ class RecoNN:
     `store`, a folder or URL, where one is named: the same game, played again, takes them from there.
     """
 
+    strength: ClassVar[int] = 20
+    reads_weights: ClassVar[bool] = True  # one prepared reconstructor answers any model at once, a masked one too
+
     shadows: int | None = None
-    decoder: Decoder | RowDecoder = field(default_factory=MLPDecoder)
+    decoder: Decoder | RowReading = field(default_factory=MLPDecoder)
     augment: Augment | None = None
     mae: float = 1.0
     mse: float = 1.0
@@ -264,7 +271,7 @@ class RecoNN:
         if (sentence := shadow_objection(self, knowledge)) is not None:
             return sentence
         refusal, prior, decoder = "RecoNN is not applicable: ", knowledge.prior, self.decoder
-        if isinstance(decoder, RowDecoder):
+        if isinstance(decoder, RowReading):
             if (sentence := rows_objection(knowledge.net, knowledge.access)) is not None:
                 return refusal + sentence
             decoder = decoder.picture
@@ -277,6 +284,14 @@ class RecoNN:
             if (sentence := term.objection(prior.x)) is not None:
                 return refusal + sentence
         return None
+
+    def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
+        """Shadow models, and steps of the decoder's training, of which a few are timed if the rate was measured."""
+        shadows, size = self.shadows or len(knowledge.prior), knowledge.prior.x.element_size()
+        steps = self.epochs * self.members * math.ceil(shadows / self.batch_size)
+        step = self._step_seconds(knowledge, rate.features) if rate.training else 0.0
+        decoders = self.decoder_parameters(knowledge, rate.features) * (OF_DECODER + self.members - 1)
+        return Cost(shadows * rate.training + steps * step, float(size * (TABLES * shadows * rate.features + decoders)))
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Trained:
         """Train the shadows and the decoder. The seed decides everything; victims trained with it share no draw."""
@@ -342,10 +357,34 @@ class RecoNN:
     def decoder_for(self, knowledge: Knowledge, standardise: Standardise, span: Span) -> nn.Module:
         """A decoder of what is seen at this scale, as it is before it learns."""
         shape = tuple(span.shift.shape)
-        if isinstance(self.decoder, RowDecoder):
+        if isinstance(self.decoder, RowReading):
             rows = SeenRows.of(knowledge.net, knowledge.access, standardise)
-            return self.decoder.build(rows, shape, bounded=span.bounded)
+            return self.decoder.build_from_rows(rows, shape, bounded=span.bounded)
         return self.decoder.build(len(standardise.kept), shape, bounded=span.bounded)
+
+    def decoder_parameters(self, knowledge: Knowledge, features: int) -> int:
+        """How many parameters the decoder has, counted without allocating it."""
+        span = Span.of(knowledge.prior.x)
+        if isinstance(self.decoder, RowReading):  # a small one, whatever the number of features
+            with torch.random.fork_rng(devices=[]):
+                decoder = self.decoder_for(knowledge, _unscaled(features), span)
+        else:
+            with torch.device("meta"):
+                decoder = self.decoder.build(features, tuple(span.shift.shape), bounded=span.bounded)
+        return sum(value.numel() for value in decoder.parameters())
+
+    def _step_seconds(self, knowledge: Knowledge, features: int) -> float:
+        """Seconds per step of the decoder's training: the best of three of a small decoder, scaled to the full size."""
+        small = features if isinstance(self.decoder, RowReading) else min(features, TIMED)
+        like = knowledge.prior.x if self.device is None else knowledge.prior.x[:1].to(self.device)
+        with torch.random.fork_rng(devices=[like.device] if like.is_cuda else []):
+            decoder = self.decoder_for(knowledge, _unscaled(small), Span.of(like)).to(like)
+            seen = torch.randn(self.batch_size, small, device=like.device, dtype=like.dtype)
+            optimiser = torch.optim.AdamW(decoder.parameters())
+            seconds = min(_timed_step(decoder, optimiser, seen) for _ in range(3))
+        if small == features:
+            return seconds
+        return seconds * self.decoder_parameters(knowledge, features) / self.decoder_parameters(knowledge, small)
 
     def _identity(self, knowledge: Knowledge) -> dict[str, object]:
         """What two attacks must have in common to share a decoder."""
@@ -397,6 +436,22 @@ class RecoNN:
         return decoder.to(span.shift).eval(), label.to(span.shift)
 
 
+def _unscaled(features: int) -> Standardise:
+    """Every feature as it is."""
+    still = torch.zeros(features, dtype=torch.float64)
+    return Standardise(torch.arange(features), still, still + 1, features, math.inf)
+
+
+def _timed_step(decoder: nn.Module, optimiser: torch.optim.Optimizer, seen: Tensor) -> float:
+    start = time.perf_counter()
+    optimiser.zero_grad()
+    decoder(seen).square().mean().backward()
+    optimiser.step()
+    if seen.is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
 def _examples(table: ShadowTable, standardise: Standardise, span: Span) -> Examples:
     features = standardise(table.seen, span.shift.dtype)
     return Examples(features, span.shares(table.records.x), table.records.y, table.sought)
@@ -409,5 +464,5 @@ def _judged(trained: Trained, held_out: Examples, errors: Tensor) -> Trained:
 
 def _labels(knowledge: Knowledge) -> Tensor:
     """All labels that the adversary has seen."""
-    known = [knowledge.threat.known.y] if isinstance(knowledge.threat, Informed) else []
-    return torch.cat([*known, knowledge.prior.y])
+    known = knowledge.facts.known
+    return torch.cat([*([] if known is None else [known.y]), knowledge.prior.y])

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lostwax.games import Guess, Hints, Informed, Knowledge, Records
+from lostwax.games import Guess, Hints, Knowledge, Records
 
 CURE = "Use threat=Informed(known, candidates=2)."
 
 
 def no_candidates(attack: object, knowledge: Knowledge) -> str | None:
     """The objection of an attack that chooses among candidates to a threat that gives none."""
-    if isinstance(knowledge.threat, Informed) and knowledge.threat.candidates is not None:
+    if knowledge.facts.given.candidates is not None:
         return None
     return (
         f"{type(attack).__name__} is not applicable: it chooses among candidates of which one is the secret, and "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -13,7 +14,17 @@ from torch import Tensor, nn
 from lostwax.fields import at_least, between, check_fields
 from lostwax.learning.standardise import SeenLayer, SeenRows
 
-__all__ = ["Committee", "ConvDecoder", "Decoder", "MLPDecoder", "ResidualDecoder", "RowDecoder", "Span"]
+__all__ = [
+    "Committee",
+    "ConvDecoder",
+    "Decoder",
+    "MLPDecoder",
+    "PatchDiscriminator",
+    "ResidualDecoder",
+    "RowDecoder",
+    "RowReading",
+    "Span",
+]
 
 
 # What every decoder can do.
@@ -25,6 +36,20 @@ class Decoder(Protocol):
 
     def build(self, features: int, shape: tuple[int, ...], *, bounded: bool = True) -> nn.Module:
         """The untrained net (m, features) -> (m, *shape); within [0, 1] where `bounded` (see Span)."""
+        ...
+
+
+@runtime_checkable
+class RowReading(Protocol):
+    """A decoder that must know which features are the weights of one neuron: RowDecoder, for one."""
+
+    @property
+    def picture(self) -> Decoder:
+        """What makes the record of its summary of the rows."""
+        ...
+
+    def build_from_rows(self, rows: SeenRows, shape: tuple[int, ...], *, bounded: bool = True) -> nn.Module:
+        """The untrained net (m, features) -> (m, *shape), where these rows lie among the features."""
         ...
 
 
@@ -339,7 +364,7 @@ class RowDecoder:
     def __post_init__(self) -> None:
         check_fields(self, sums=at_least(1), summary=at_least(1), width=at_least(1), input_noise=at_least(0))
 
-    def build(self, rows: SeenRows, shape: tuple[int, ...], *, bounded: bool = True) -> nn.Module:
+    def build_from_rows(self, rows: SeenRows, shape: tuple[int, ...], *, bounded: bool = True) -> nn.Module:
         """(m, features) -> (m, *shape), where these rows lie among the features; within [0, 1] where `bounded`."""
         pooled = self.sums * sum(layer.place.shape[1] for layer in rows.layers) + len(rows.others)
         return nn.Sequential(RowSums(rows, self), self.picture.build(pooled, shape, bounded=bounded))
@@ -401,3 +426,40 @@ class _Layer(nn.Module):
 def _summary(layer: SeenLayer, settings: RowDecoder) -> int:
     """How many numbers of a direction the gates are told: all, where there are no more."""
     return min(settings.summary, int(layer.place.shape[1]))
+
+
+PATCH = 4
+LEAK = 0.2
+
+
+@dataclass(frozen=True)
+class PatchDiscriminator:
+    """Convolutions of 4 x 4, of stride 2 but for the last, then a single filter: a score a patch (S1 Table VIII).
+
+    Of padding and activations Table VIII says nothing. Here zeros around the image leave ceil(side / stride) of a
+    side, so that no image is too small for the stack (32 pixels give 4 x 4 scores, 8 give one), and LeakyReLU(0.2)
+    stands between the layers, as in PatchGAN (Isola et al. 2017).
+    """
+
+    channels: tuple[int, ...] = (64, 128, 256, 512)
+
+    def __post_init__(self) -> None:
+        check_fields(self, channels=at_least(1))
+
+    def build(self, shape: tuple[int, ...]) -> nn.Module:
+        """(m, channels, height, width) -> (m, 1, rows, columns), near 1 where it takes a patch for a record's."""
+        if len(shape) != 3:
+            raise ValueError(
+                f"PatchDiscriminator: expected images of shape (channels, height, width), got records of shape "
+                f"{shape}. Reshape flattened images."
+            )
+        strides = [2] * (len(self.channels) - 1) + [1]
+        layers: list[nn.Module] = []
+        for (inputs, outputs), stride in zip(pairwise((shape[0], *self.channels)), strides, strict=True):
+            layers += [_pad(), nn.Conv2d(inputs, outputs, PATCH, stride), nn.LeakyReLU(LEAK)]
+        return nn.Sequential(*layers, _pad(), nn.Conv2d(self.channels[-1], 1, PATCH))
+
+
+def _pad() -> nn.Module:
+    """floor((side + 3 - kernel) / stride) + 1 = ceil(side / stride)."""
+    return nn.ZeroPad2d((1, 2, 1, 2))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from lostwax.games import Cohort, Hints, Informed, Knowledge, Records, Release
+from lostwax.games import Cohort, Hints, Knowledge, Records, Release, Threat
 from lostwax.learning.augment import Augment
-from lostwax.learning.objections import not_informed, several_secrets
 from lostwax.progress import progress
 from lostwax.seeds import generator
 from lostwax.shadows import Game, Local, Store
@@ -161,11 +160,10 @@ class Shadowed(Protocol):
 
 def shadow_objection(attack: Shadowed, knowledge: Knowledge) -> str | None:
     """Why there cannot be shadow models for this game, or not so many."""
-    name, prior = type(attack).__name__, knowledge.prior
+    refusal, prior = f"{type(attack).__name__} is not applicable: ", knowledge.prior
     work = "it rebuilds the one record that an informed adversary does not know"
-    if (sentence := not_informed(name, work, knowledge) or several_secrets(name, knowledge)) is not None:
-        return sentence
-    refusal = f"{name} is not applicable: "
+    if (sentence := knowledge.facts.not_one_secret(knowledge.threat, work)) is not None:
+        return refusal + sentence
     if not prior.x.is_floating_point():
         return refusal + f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
     if len(prior) < FEWEST:
@@ -183,14 +181,22 @@ def shadow_objection(attack: Shadowed, knowledge: Knowledge) -> str | None:
 
 
 def accepted(attack: Shadowed, knowledge: Knowledge) -> Knowledge:
-    """If it can play this game: the adversary's data on its device, and no candidates, of no use to it."""
+    """The adversary's data on the attack's device, without candidates, which it does not use; raises any objection."""
     if (objection := attack.objection(knowledge)) is not None:
         raise ValueError(objection)
-    if not isinstance(knowledge.threat, Informed):
-        return knowledge
     device = attack.device or knowledge.prior.x.device
-    threat = replace(knowledge.threat, known=knowledge.threat.known.to(device), candidates=None)
-    return replace(knowledge, threat=threat, prior=knowledge.prior.to(device))
+    return replace(knowledge, threat=_on_device(knowledge.threat, device), prior=knowledge.prior.to(device))
+
+
+def _on_device(threat: Threat, device: str | torch.device) -> Threat:
+    """A threat that is a dataclass with its records on the device and no `candidates`; any other unchanged."""
+    if not is_dataclass(threat) or isinstance(threat, type):
+        return threat
+    held = {field.name: getattr(threat, field.name) for field in fields(threat) if field.init}
+    changed: dict[str, object] = {n: value.to(device) for n, value in held.items() if isinstance(value, Records)}
+    if held.get("candidates") is not None:
+        changed["candidates"] = None
+    return replace(threat, **changed)
 
 
 def shadow_tables(attack: Shadowed, knowledge: Knowledge, seed: int) -> tuple[Knowledge, ShadowTable, ShadowTable]:

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lostwax.access import Layers, Superparameters, Weights, neurons, row_layers
+from lostwax.access import neurons, row_layers
 from lostwax.games import Access, Release
+from lostwax.games.facts import access_facts
 from lostwax.inits import trainable
 
 STILL = 1e-3  # a coordinate that moves less than this share of the median one does not move
@@ -137,7 +138,7 @@ class SeenRows(NamedTuple):
 
 def rows_objection(net: nn.Module, access: Access) -> str | None:
     """Why no rows are seen, as a sentence."""
-    if not isinstance(access, Weights | Layers | Superparameters):
+    if not access_facts(access).rows:
         return f"its decoder reads weights row by row, but the adversary sees {access!r}. Use access=Weights()."
     if not neurons(net):
         return "its decoder reads rows, and the net trains no linear or convolutional layer. Use MLPDecoder."

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from lostwax.fields import above, check_fields
-from lostwax.learning.decoders import Committee, Span
-from lostwax.learning.discriminator import PatchDiscriminator
+from lostwax.learning.decoders import Committee, PatchDiscriminator, Span
 from lostwax.learning.shadow_tables import adversary_seed
 from lostwax.metrics import LPIPS
 from lostwax.progress import progress
@@ -76,6 +75,8 @@ class Adversarial:
     before each of the decoder's. S1 names its learning rate, but no weight and no optimiser: a hundredth of the
     pixels' weight, and Adam with a momentum of 0.5, are PatchGAN's (Isola et al. 2017).
     """
+
+    learns: ClassVar[bool] = True  # so that a checkpoint of the decoder alone is not enough
 
     weight: float = 0.01
     lr: float = 1e-5

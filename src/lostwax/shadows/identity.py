@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from lostwax.defences import undefended
 from lostwax.games import Trainer
 from lostwax.games.facts import trainer_facts
-from lostwax.inits import Init, trainable
+from lostwax.inits import StartsFrom, trainable
 from lostwax.provenance import fingerprint
 from lostwax.seeds import GENERATION
 from lostwax.shadows.game import Game
@@ -316,13 +316,6 @@ def _settings(net: nn.Module) -> dict[str, str]:
     return described
 
 
-@runtime_checkable
-class _SaysWhere(Protocol):
-    """A trainer that does not start from the weights the net came with, but says from where."""
-
-    init: Init
-
-
 def _start(net: nn.Module, trainer: Trainer, seed: int) -> str:
     """A fingerprint of where training starts and of what it leaves alone (frozen parameters, buffers).
 
@@ -332,7 +325,7 @@ def _start(net: nn.Module, trainer: Trainer, seed: int) -> str:
     trainer = undefended(trainer)
     if trainer_facts(trainer, net, 1).objective is not None:
         start = {}  # the optimum is the same from anywhere
-    elif isinstance(trainer, _SaysWhere):
+    elif isinstance(trainer, StartsFrom):
         one, other = (trainer.init(net, [number], seed=seed) for number in (0, 1))
         start = {name: value for name, value in one.items() if torch.equal(value, other[name])}
     else:

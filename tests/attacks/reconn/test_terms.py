@@ -10,7 +10,7 @@ import lostwax as lw
 from attacks.reconn.game import ATTACK, KNOWN, NET, PRIOR, SECRETS, Leaks, errors, knowledge
 from lostwax.files import write_tensors
 from lostwax.games import Informed, Records
-from lostwax.learning.discriminator import PatchDiscriminator
+from lostwax.learning.decoders import PatchDiscriminator
 from lostwax.metrics import LPIPS
 from lostwax.metrics.pictures import _shapes
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 
-from lostwax.access import Superparameters, Weights, neurons
+from lostwax.access import Superparameters, neurons
 from lostwax.attacks.mnemonist.explanation import Explanation, Mnemonist
 from lostwax.attacks.reconn import RecoNN, Trained
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Access, Guess, Hints, Informed, Knowledge, Records, Release
+from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release
 from lostwax.inits import trainable
 from lostwax.learning.shadow_tables import ShadowTable, accepted, adversary_seed, shadow_tables
 from lostwax.learning.training import ErrorLine, Examples, errors
@@ -63,6 +63,8 @@ class MnemonistRecoNN:
     that both errors of validation are a little optimistic, and the second by a choice more.
     """
 
+    reads_weights: ClassVar[bool] = True  # as RecoNN
+
     attack: RecoNN
     mnemonist: Mnemonist = field(default_factory=Mnemonist)
     models: int = 200
@@ -73,7 +75,7 @@ class MnemonistRecoNN:
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable: for its own reason, or for RecoNN's."""
         refusal = "MnemonistRecoNN is not applicable: "
-        if not isinstance(knowledge.access, Weights):
+        if not knowledge.facts.access.all_weights:
             return refusal + (
                 f"it chooses among the rows of all layers, but the adversary sees {knowledge.access!r}. Use "
                 "access=Weights(), or RecoNN."
@@ -167,6 +169,8 @@ class EmbeddingRecoNN:
     linear one, the embedding is the record, and RecoNN gets there in one step.
     """
 
+    reads_weights: ClassVar[bool] = True  # as RecoNN
+
     attack: RecoNN
     picture: RecoNN
 
@@ -175,12 +179,12 @@ class EmbeddingRecoNN:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable: for its own reason, or for that of one of its parts."""
-        refusal, prior, threat = "EmbeddingRecoNN is not applicable: ", knowledge.prior, knowledge.threat
-        if not isinstance(knowledge.access, Weights):
+        refusal, prior = "EmbeddingRecoNN is not applicable: ", knowledge.prior
+        if not knowledge.facts.access.all_weights:
             return refusal + f"it needs all layers, but the adversary sees {knowledge.access!r}. Use access=Weights()."
         if prior.features is not None:
             return refusal + "the net is shown features, and no records. Use RecoNN."
-        if isinstance(threat, Informed) and threat.parts is not None:
+        if knowledge.facts.given.parts is not None:
             return refusal + "it cannot make use of the parts of a record that are told. Use RecoNN."
         layer = _first_linear(knowledge.net)
         if layer is None:

@@ -15,12 +15,12 @@ from lostwax.access import Neuron, neurons, row_layers
 from lostwax.defences import undefended
 from lostwax.fields import at_least, check_fields
 from lostwax.games import Cohort, Hints, Knowledge, Reconstructor, Records, Release
+from lostwax.inits import StartsFrom
 from lostwax.metrics import Correlation, correlation
 from lostwax.metrics.estimate import spearman
 from lostwax.seeds import generator
 from lostwax.trainers.derivatives import own_slopes
 from lostwax.trainers.descent import Descent
-from lostwax.trainers.stepwise import Stepwise
 
 # What a row that forgets the record is put back to.
 
@@ -46,12 +46,12 @@ class ToStart:
     def objection(self, knowledge: Knowledge, models: int) -> str | None:
         """Where training begins somewhere else for each model, or nowhere."""
         trainer = undefended(knowledge.trainer)
-        if not isinstance(trainer, Stepwise):
+        if not isinstance(trainer, StartsFrom):
             return (
                 "rows are put back to the values that training began with, but the trainer is "
                 f"{type(trainer).__name__}, which begins nowhere. Use erase=ToMean()."
             )
-        if not trainer.public_start(knowledge.net):
+        if knowledge.facts.trainer.private_start:
             return (
                 "rows are put back to the values that training began with, but these are private. Use erase=ToMean(), "
                 "or a public initialisation (init=LeCunNormal(seed=0))."
@@ -61,7 +61,7 @@ class ToStart:
     def __call__(self, knowledge: Knowledge, release: Release) -> dict[str, Tensor]:
         """The public start."""
         trainer = undefended(knowledge.trainer)
-        assert isinstance(trainer, Stepwise)  # else there was an objection
+        assert isinstance(trainer, StartsFrom)  # else there was an objection
         return {name: value[0] for name, value in trainer.init(knowledge.net, [0], seed=0).items()}
 
 

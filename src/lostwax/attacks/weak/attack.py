@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,12 +27,13 @@ from lostwax.attacks.weak.training import (
     train,
 )
 from lostwax.fields import above, at_least, between, check_fields, expect
-from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release, Weak
+from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release
+from lostwax.learning.costs import Cost, Rate
 from lostwax.learning.decoders import Decoder, ResidualDecoder, Span
 from lostwax.learning.saving import SavedFolder
 from lostwax.learning.shadow_tables import adversary_seed
 from lostwax.learning.standardise import Standardise
-from lostwax.learning.training import Adversarial, ErrorLine, Term, torch_seed
+from lostwax.learning.training import ErrorLine, Term, torch_seed
 from lostwax.provenance import fingerprint
 from lostwax.shadows import Game
 from lostwax.shadows.identity import identity, words
@@ -127,6 +129,7 @@ def read(folder: str | Path, device: torch.device) -> Saved:
     )
 
 
+LEARNING = 0.6  # share of the time that goes into learning; the rest is for preparing and guessing
 UNTAUGHT = ErrorLine(torch.inf, 0.0), torch.inf  # what is known of its errors before it is taught
 
 
@@ -149,6 +152,8 @@ class WeakRecoNN:
     where the prior lies. With a folder as `checkpoint`, the same call goes on where it was cut: the minutes of all its
     runs count together, and a checkpoint of another training is never overwritten.
     """
+
+    strength: ClassVar[int] = 30
 
     reader: Reader = field(default_factory=SetReader)
     decoder: Decoder = field(default_factory=ResidualDecoder)
@@ -186,7 +191,7 @@ class WeakRecoNN:
         expect(self, "mae", "above 0 where mse is 0", self.mae + self.mse > 0)
         enough = self.shadows is None or self.shadows >= self.batch_size
         expect(self, "shadows", f">= batch_size={self.batch_size}, or None", enough)
-        if self.checkpoint is not None and any(isinstance(term, Adversarial) for term in self.terms):
+        if self.checkpoint is not None and any(getattr(term, "learns", False) for term in self.terms):
             raise ValueError(
                 "WeakRecoNN: a checkpoint does not hold what the discriminator of terms=(Adversarial(), ...) has "
                 "learnt. Leave one of the two out."
@@ -196,6 +201,17 @@ class WeakRecoNN:
         """Why it is not applicable."""
         clause = self._clause(knowledge)
         return None if clause is None else f"WeakRecoNN is not applicable: {clause.removesuffix('.')}."
+
+    def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
+        """Its `minutes`, whatever the game."""
+        return Cost(math.inf if self.minutes is None else 60 * self.minutes)
+
+    def within(self, seconds: float) -> WeakRecoNN:
+        """The same attack with `minutes` short enough that all of it is done within these seconds."""
+        if seconds == math.inf:
+            return self
+        minutes = LEARNING * seconds / 60
+        return replace(self, minutes=minutes if self.minutes is None else min(self.minutes, minutes))
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> TrainedOnHeads:
         """Train heads and the net that reads them. The seed decides everything; victims trained with it share no draw.
@@ -256,7 +272,7 @@ class WeakRecoNN:
 
     def _clause(self, knowledge: Knowledge) -> str | None:
         prior = knowledge.prior
-        if not isinstance(knowledge.threat, Weak):
+        if knowledge.facts.known is not None:
             return (
                 f"it rebuilds training sets of which nothing is known, but the adversary is "
                 f"{type(knowledge.threat).__name__}. Use threat=Weak(size), or RecoNN"
@@ -264,18 +280,21 @@ class WeakRecoNN:
         if not prior.x.is_floating_point():
             return f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}"
         try:
-            cohort = knowledge.threat.deal(prior, 1, seed=0)
+            cohort = knowledge.threat.deal(prior, 2, seed=0)
             with torch.device("meta"):  # no memory, no draw: only to hear what it says
                 self.decoder.build(1, tuple(prior.x.shape[1:]))
         except ValueError as error:
             return str(error)
         try:
-            knowledge.trainer.tile_size(knowledge.net, cohort)
+            knowledge.trainer.tile_size(knowledge.net, cohort[:1])
         except (TypeError, ValueError) as error:
             head = " Give as net the layers that were trained behind the backbone, and no others"
             return str(error) if prior.features is None else f"{error}{head}"
         if (clause := self.reader.objection(knowledge) or too_few(knowledge)) is not None:
             return clause
+        labels = cohort.own.y  # (2, k)
+        if not labels.is_floating_point() and not torch.equal(labels[0], labels[1]):
+            return "it needs the same labels, in the same order, in every training set. Use threat=Weak(size)"
         if self.classes is not None and self.reader.guesses(self.classes) != self.classes:
             return (
                 f"{type(self.reader).__name__} makes one guess, of any class, and it is to rebuild records of "

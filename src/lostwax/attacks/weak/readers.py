@@ -8,7 +8,6 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from lostwax.access import Weights
 from lostwax.fields import at_least, check_fields, expect
 from lostwax.games import Access, Knowledge, Release
 from lostwax.learning.decoders import Equivariant
@@ -103,7 +102,7 @@ class SetReader:
                 f"{type(knowledge.net).__name__}. Give the trained head alone as net, and what it is fed as features: "
                 "records.through(backbone). For other nets use reader=ConditionalReader()"
             )
-        if not isinstance(knowledge.access, Weights):
+        if not knowledge.facts.access.all_weights:
             return (
                 f"SetReader reads whole rows of weights, and the access is {type(knowledge.access).__name__}. Use "
                 "access=Weights() or reader=ConditionalReader()"
