@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lostwax import philox
 from lostwax.fields import Range, above, at_least, between
-from lostwax.games import Cohort, Release, Step, TrainerFacts
+from lostwax.games import Cohort, Release, Step, Trainer, TrainerFacts
 from lostwax.seeds import generator, key
 from lostwax.trainers import gram
 from lostwax.trainers.fused import fused
@@ -167,6 +167,16 @@ class Descent(Stepwise, ABC):
     @final
     def _seen(self, cohort: Cohort) -> tuple[int, int]:
         return self.batches.records(cohort)
+
+
+def as_descent(trainer: Trainer) -> Descent:
+    """The trainer, as one that torch differentiates through; a TypeError if it only says that it is one."""
+    if not isinstance(trainer, Descent):
+        raise TypeError(
+            f"{type(trainer).__name__}: its facts say differentiable=True, which takes a lostwax.trainers.descent."
+            "Descent. Inherit from it, or state differentiable=False."
+        )
+    return trainer
 
 
 # The heavy-ball step that GD and SGD share.

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lostwax import philox
 from lostwax.fields import Range, above, at_least, between, expect
-from lostwax.games import Cohort, Mechanism, Release, Step, TrainerFacts
+from lostwax.games import Cohort, Mechanism, Release, Step, Trainer, TrainerFacts
 from lostwax.inits import Numbers
 from lostwax.seeds import key
 from lostwax.trainers.clipping import Clipping, Ghost, PerRecord, Sample
@@ -245,3 +245,13 @@ class DPSGD(Stepwise):
 
     def _seen(self, cohort: Cohort) -> tuple[int, int]:
         return computed(cohort, self.sample_rate)
+
+
+def as_dpsgd(trainer: Trainer) -> DPSGD:
+    """The trainer, as one that publishes noisy steps; a TypeError if it only says that it is one."""
+    if not isinstance(trainer, DPSGD):
+        raise TypeError(
+            f"{type(trainer).__name__}: its facts say publishes_steps=True, which takes a DPSGD. State "
+            "publishes_steps=False."
+        )
+    return trainer

@@ -169,7 +169,7 @@ def test_memory_for_fewer_models_at_a_time_changes_nothing(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"trainer": lw.GD()}, "the trainer is GD"),
+        ({"trainer": lw.GD()}, "this GD publishes only"),
         ({"threat": lw.Informed(KNOWN, parts=torch.ones(1, 8, 8).triu().bool())}, "no use of the parts"),
         (
             {"trainer": replace(TRAINER, sample_rate=0.3)},

@@ -305,7 +305,7 @@ def test_objections_name_the_randomness_and_the_cure():
         objection = Newton().objection(replace(knowledge, **change))
         assert objection.startswith("Newton is not applicable: ")
         assert words in objection
-        with pytest.raises(ValueError, match="Newton cannot play"):
+        with pytest.raises(ValueError, match="Newton is not applicable"):
             Newton().prepare(replace(knowledge, **change), seed=0)
 
 

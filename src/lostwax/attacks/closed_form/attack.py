@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from lostwax.access import Weights
 from lostwax.attacks.closed_form.evidence import (
     missing_label,
     solve,
@@ -19,11 +19,10 @@ from lostwax.attacks.closed_form.evidence import (
     with_outside,
     without_intercept,
 )
-from lostwax.games import Fitted, Guess, Hints, Informed, Knowledge, Reconstructor, Records, Release, Stationary, Sums
+from lostwax.games import Fitted, Guess, Hints, Knowledge, Reconstructor, Records, Release, Stationary, Sums
 from lostwax.games.fitted import uncertain
-from lostwax.learning.objections import several_secrets
+from lostwax.learning.costs import Cost, Rate
 from lostwax.nets import linear_layer
-from lostwax.trainers.optimum import Optimum
 
 # What the rows an adversary knows look like, for all n games at once and never with a look at the missing row.
 
@@ -154,6 +153,8 @@ class ClosedForm:
     where no residual is left (`outside_span`).
     """
 
+    strength: ClassVar[int] = 90
+
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
         answer = _admit(knowledge)
@@ -165,6 +166,10 @@ class ClosedForm:
         if isinstance(answer, str):
             raise ValueError(answer)
         return answer
+
+    def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
+        """It trains nothing."""
+        return Cost(0.0)
 
     def leave_one_out(self, fitted: Fitted, games: Tensor, hints: Hints | None = None) -> Guess:
         """One released model, one adversary a row: rebuild each row of `games` from the model and all other rows."""
@@ -179,7 +184,7 @@ class ClosedForm:
 
 @dataclass(frozen=True)
 class _Prepared:
-    trainer: Optimum
+    objective: Callable[[Mapping[str, Tensor], int], Stationary]
     known: Records
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
@@ -194,7 +199,7 @@ class _Prepared:
 
     def _one(self, params: Mapping[str, Tensor], labels: Tensor | None) -> Guess:
         known = Records(self.known.x.flatten(1).double(), self.known.y)
-        model = self.trainer.objective(params, len(known) + 1)
+        model = self.objective(params, len(known) + 1)
         ones = known.x.new_ones(len(known))
         r, f = model.factors(known, ones)
         left = (model.total() - r.mT @ f)[None]
@@ -213,17 +218,13 @@ class _Prepared:
 
 def _admit(knowledge: Knowledge) -> _Prepared | str:
     """The prepared attack, or the sentence that says why there can be none."""
-    refusal = "ClosedForm is not applicable: "
-    if not isinstance(knowledge.threat, Informed):
-        return refusal + (
-            "it solves for one missing record and must know all the others, "
-            f"but the adversary is {type(knowledge.threat).__name__}."
-        )
-    if (several := several_secrets("ClosedForm", knowledge)) is not None:
-        return several
-    if not isinstance(knowledge.access, Weights):
+    refusal, facts = "ClosedForm is not applicable: ", knowledge.facts
+    work = "it solves for one missing record and must know all the others"
+    if (sentence := facts.not_one_secret(knowledge.threat, work)) is not None or facts.known is None:
+        return f"{refusal}{sentence}"
+    if not facts.access.all_weights:
         return refusal + "it needs the weights themselves, access=Weights()."
-    if not isinstance(knowledge.trainer, Optimum):
+    if facts.trainer.objective is None:
         return refusal + (
             "it needs weights at the optimum of a known objective, trainer=Optimum(...), "
             f"but the trainer is {type(knowledge.trainer).__name__}, which stops short of it."
@@ -233,14 +234,14 @@ def _admit(knowledge: Knowledge) -> _Prepared | str:
             "it solves one linear layer for its input, and this net is not an nn.Linear "
             "(or nn.Sequential(nn.Flatten(), nn.Linear(...)))."
         )
-    if layer.bias is None and not knowledge.threat.label_known:
+    if layer.bias is None and not facts.given.labels:
         return refusal + (
             "without a bias the label must be known (S1 Theorem 8). Use Informed(known, label_known=True), "
             "or a layer with a bias."
         )
-    if knowledge.prior.features is not None or knowledge.threat.known.features is not None:
+    if knowledge.prior.features is not None or facts.known.features is not None:
         return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
-    return _Prepared(knowledge.trainer, knowledge.threat.known)
+    return _Prepared(facts.trainer.objective, facts.known)
 
 
 def _numbers(fitted: Fitted) -> int:

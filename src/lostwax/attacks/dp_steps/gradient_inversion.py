@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from lostwax.attacks.dp_steps.published import PublishedSteps, no_steps
 from lostwax.fields import above, at_least, check_fields
-from lostwax.games import Guess, Hints, Informed, Knowledge, Records, Release
+from lostwax.games import Guess, Hints, Knowledge, Records, Release
+from lostwax.learning.costs import Cost, Rate, classes
 from lostwax.seeds import generator
-from lostwax.trainers import DPSGD
 from lostwax.trainers.clipping import clip_factor, record_gradients
 from lostwax.trainers.stacked import Params
 
@@ -388,6 +388,9 @@ def _at(history: History, steps: np.ndarray) -> History:
     return History(params, rest, history.silence[:, steps], factor)
 
 
+SLOPE = 75  # records trained on in a step that take as long as the gradient of one record's misfit to that step
+
+
 @dataclass(frozen=True, kw_only=True)
 class GradientInversion:
     """Look for the record whose clipped gradients explain what the known records left unexplained.
@@ -410,6 +413,7 @@ class GradientInversion:
     confidence is the lead over no record at all, which tells little of the error.
     """
 
+    strength: ClassVar[int] = 50
     iterations: int = 1_000
     lr: float = 0.05
     restarts: int = 3
@@ -424,18 +428,30 @@ class GradientInversion:
         refusal = "GradientInversion is not applicable: "
         if (objection := no_steps(self, knowledge)) is not None:
             return objection
-        if isinstance(knowledge.threat, Informed) and knowledge.threat.parts is not None:
+        if knowledge.facts.given.parts is not None:
             return refusal + "it looks for the whole record, and makes no use of the parts that are known. Use RecoNN."
         if knowledge.prior.features is not None:
             return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
         if knowledge.prior.y.is_floating_point():
             return refusal + "it tries every label, and these are numbers without end. Use RecoNN."
-        if not self.prior and isinstance(knowledge.trainer, DPSGD) and knowledge.trainer.sample_rate < 1:
+        mechanism = knowledge.facts.trainer.mechanism
+        if not self.prior and mechanism is not None and mechanism["sample_rate"] < 1:
             return refusal + (
                 "without a prior it is S3's Eq. 1, which takes the secret to be in every step, but with "
-                f"sample_rate={knowledge.trainer.sample_rate:g} it is in some. Use GradientInversion(prior=True)."
+                f"sample_rate={mechanism['sample_rate']:g} it is in some. Use GradientInversion(prior=True)."
             )
         return None
+
+    def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
+        """Every step again, and the gradients that are descended along."""
+        mechanism, known = knowledge.facts.trainer.mechanism, knowledge.facts.known
+        if mechanism is None or known is None:
+            return Cost(math.inf)
+        steps, sample_rate = mechanism["steps"], mechanism["sample_rate"]
+        starts = self.restarts * (1 if knowledge.facts.given.labels else classes(knowledge))
+        slopes = self.iterations * min(self.steps_at_a_time, steps) * starts
+        trained = steps * sample_rate * (len(known) + 1)  # records, in all steps
+        return Cost(games * (1 + SLOPE * slopes / trained) * rate.training)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Inversion:
         """Nothing can be computed before the steps are known. The seed draws starts and steps."""

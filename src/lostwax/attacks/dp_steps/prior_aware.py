@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from lostwax.attacks.dp_steps.published import PublishedSteps, models_at_a_time,
 from lostwax.fields import check_fields
 from lostwax.games import Guess, Hints, Knowledge, Records, Release
 from lostwax.learning.candidates import candidates_in, choose, no_candidates, weighed
+from lostwax.learning.costs import Cost, Rate
 from lostwax.trainers import DPSGD
 from lostwax.trainers.clipping import clip_factor, slopes_along
 from lostwax.trainers.stacked import Batch
@@ -96,6 +97,7 @@ class PriorAware:
     candidates is right more often. Candidates that are not alike in chance (`Hints.chances`) are weighed by it.
     """
 
+    strength: ClassVar[int] = 75
     score: Score = field(default_factory=LogLikelihood)
     subtract_known: bool = True
 
@@ -105,6 +107,10 @@ class PriorAware:
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
         return no_steps(self, knowledge) or no_candidates(self, knowledge)
+
+    def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
+        """Every step again, for the gradients of the known records."""
+        return Cost(games * rate.training)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Chooser:
         """Nothing can be computed before the steps are known, and nothing is drawn."""

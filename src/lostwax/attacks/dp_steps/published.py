@@ -9,12 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from lostwax.access import Weights
-from lostwax.games import Cohort, Informed, Knowledge, Records, Release, Step
-from lostwax.learning.objections import not_informed, several_secrets
+from lostwax.games import Cohort, Knowledge, Records, Release, Step
 from lostwax.trainers import DPSGD
 from lostwax.trainers.clipping import Clipping
-from lostwax.trainers.dpsgd import sample
+from lostwax.trainers.dpsgd import as_dpsgd, sample
 from lostwax.trainers.stacked import Architecture, Params
 from lostwax.trainers.stepwise import float32_products
 
@@ -43,10 +41,12 @@ class PublishedSteps:
     @classmethod
     def of(cls, knowledge: Knowledge, *, subtract_known: bool = True) -> PublishedSteps:
         """For a game that `no_steps` does not object to."""
-        trainer, threat = knowledge.trainer, knowledge.threat
-        if not isinstance(trainer, DPSGD) or not isinstance(threat, Informed):
-            raise TypeError(f"PublishedSteps: expected DPSGD and Informed, got {trainer!r} and {threat!r}.")
-        known = threat.known.to(trainer.computes_in(knowledge.net))
+        trainer, known = as_dpsgd(knowledge.trainer), knowledge.facts.known
+        if known is None:
+            raise TypeError(
+                f"PublishedSteps: expected a threat that knows all other records, got {knowledge.threat!r}."
+            )
+        known = known.to(trainer.computes_in(knowledge.net))
         net = Architecture.of(knowledge.net, known.inputs.device, known.x.dtype)
         clipping = trainer.clipping(net, known.inputs.new_zeros(known.inputs.shape[1:]))
         return cls(net, trainer, known, clipping, subtract_known)
@@ -81,23 +81,19 @@ class PublishedSteps:
 
 def no_steps(attack: object, knowledge: Knowledge) -> str | None:
     """The objection of an attack on published steps to a game that has none, or that it cannot follow."""
-    name, trainer = type(attack).__name__, knowledge.trainer
-    work = "it subtracts the gradients of all known records"
-    if (sentence := not_informed(name, work, knowledge) or several_secrets(name, knowledge)) is not None:
-        return sentence
-    refusal = f"{name} is not applicable: "
-    if not isinstance(trainer, DPSGD):
+    refusal, facts = f"{type(attack).__name__} is not applicable: ", knowledge.facts
+    sentence = facts.not_one_secret(knowledge.threat, "it subtracts the gradients of all known records")
+    if sentence is not None:
+        return refusal + sentence
+    if not facts.trainer.publishes_steps:
         return refusal + (
-            f"it reads the noisy steps that DPSGD publishes, but the trainer is {type(trainer).__name__}, which "
-            "publishes its last weights alone. Use RecoNN, or, with candidates, Refit."
+            "it reads the noisy steps that DPSGD(publish_steps=True) publishes, but this "
+            f"{type(knowledge.trainer).__name__} publishes only the final weights. Use RecoNN, or, with candidates, "
+            "Refit."
         )
-    if not trainer.publish_steps:
-        return (
-            refusal + "it reads the steps of training, and this trainer keeps them (publish_steps=False). Use RecoNN."
-        )
-    if trainer.noise_multiplier == 0:
+    if facts.trainer.mechanism is None:
         return refusal + "the steps hold no noise to be weighed against. With candidates, Refit is always right."
-    if not isinstance(knowledge.access, Weights):
+    if not facts.access.all_weights:
         return (
             refusal + f"it needs every step as it was taken, but the adversary sees {knowledge.access!r}. Use RecoNN."
         )

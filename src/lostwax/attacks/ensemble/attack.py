@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
 from lostwax.attacks.ensemble.reconstructor import Inverting
 from lostwax.attacks.ensemble.simulation import First, Frame, Simulator
 from lostwax.attacks.newton import Newton
-from lostwax.defences import undefended
 from lostwax.fields import above, at_least, check_fields
-from lostwax.games import Informed, Knowledge
+from lostwax.games import Knowledge
+from lostwax.learning.costs import TABLES, Cost, Rate, classes
 from lostwax.learning.kernel_regression import Regression, Witness
-from lostwax.learning.objections import not_informed, several_secrets
 from lostwax.learning.standardise import Standardise
-from lostwax.trainers.stepwise import Stepwise
 
 FEWEST = 10  # members of a regression
 POLISH = 4  # Jacobians of Newton's last steps, at most
@@ -44,6 +43,7 @@ class Ensemble:
     two is a good number of members there.
     """
 
+    strength: ClassVar[int] = 60
     members: int = 1_500
     rounds: int = 8
     margin: float = 3.0
@@ -62,11 +62,11 @@ class Ensemble:
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        refusal, prior, trainer = "Ensemble is not applicable: ", knowledge.prior, undefended(knowledge.trainer)
-        stranger = not_informed("Ensemble", "it looks for the one missing record", knowledge)
-        if (sentence := stranger or several_secrets("Ensemble", knowledge)) is not None:
-            return sentence
-        if isinstance(trainer, Stepwise) and not trainer.public_start(knowledge.net):
+        refusal, prior, facts = "Ensemble is not applicable: ", knowledge.prior, knowledge.facts
+        sentence = facts.not_one_secret(knowledge.threat, "it looks for the one missing record")
+        if sentence is not None:
+            return refusal + sentence
+        if facts.trainer.private_start:
             return refusal + (
                 "the initialisation is private, and moves the weights so much more than one record does that no number "
                 "of simulated models would show it. With a public one (init=LeCunNormal(seed=0)) it could."
@@ -85,14 +85,20 @@ class Ensemble:
             )
         return None
 
+    def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
+        """The first round is trained for every class, the others for every game."""
+        groups = classes(knowledge)
+        tables = knowledge.prior.x.element_size() * (TABLES + 1) * self.members * groups * rate.features
+        return Cost(self.members * (groups + (self.rounds - 1) * games) * rate.training, float(tables))
+
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Inverting:
         """Train the first ensemble of every class, and regress its records on its models."""
-        objection, threat, prior = self.objection(knowledge), knowledge.threat, knowledge.prior
-        if objection is not None or not isinstance(threat, Informed):
+        objection, known, prior = self.objection(knowledge), knowledge.facts.known, knowledge.prior
+        if objection is not None or known is None:
             raise ValueError(objection)
-        simulator = Simulator(knowledge, threat.known.to(prior.x.device), Frame.of(prior), self.members, seed)
-        classes = torch.zeros(1, dtype=torch.long) if prior.y.is_floating_point() else torch.unique(prior.y).cpu()
-        firsts = {int(label): simulator.first(int(label), attempt=0) for label in classes}
+        simulator = Simulator(knowledge, known.to(prior.x.device), Frame.of(prior), self.members, seed)
+        labels = torch.zeros(1, dtype=torch.long) if prior.y.is_floating_point() else torch.unique(prior.y).cpu()
+        firsts = {int(label): simulator.first(int(label), attempt=0) for label in labels}
         newton = Newton(bank=0, jacobians=POLISH)
         polish = newton.inverter(knowledge, seed=seed) if newton.objection(knowledge) is None else None
         return Inverting(simulator, firsts, *_classes(list(firsts.values())), self, polish)

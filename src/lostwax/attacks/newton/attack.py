@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 
-from lostwax.access import Weights
 from lostwax.attacks.newton.bank import MOST_WAYS, Bank, draws, ways
 from lostwax.attacks.newton.inverter import Inverter, Published
 from lostwax.attacks.newton.matrix_free import MatrixFree
@@ -15,12 +14,17 @@ from lostwax.attacks.newton.solver import Problem
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.defences import undefended
 from lostwax.fields import at_least, check_fields, expect
-from lostwax.games import Attack, Informed, Knowledge, Records
+from lostwax.games import Attack, Knowledge, Records
+from lostwax.games.facts import trainer_facts
 from lostwax.inits import trainable
 from lostwax.learning.coordinates import Coordinates, flat
-from lostwax.trainers.descent import Descent
+from lostwax.learning.costs import DOUBLE, TABLES, Cost, Rate, classes
+from lostwax.trainers.descent import as_descent
 
 NOISES = 16  # models, by which the size of a defence's noise is measured
+SINGLE = 4  # bytes
+JACOBIANS = 2  # that a game computes, about (docs/newton.md)
+PAIR = 4  # trainings that a product with the Jacobian and one with its transpose take
 MOST_NUMBERS = 20_000  # of the secrets: a table of so many by so many takes 3 GB
 
 
@@ -43,6 +47,7 @@ class Newton:
     of which a few dozen products find most.
     """
 
+    strength: ClassVar[int] = 70
     bank: int = 1_000
     jacobians: int = 12
     coordinates: int | None = None
@@ -56,35 +61,37 @@ class Newton:
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
         refusal, trainer = "Newton is not applicable: ", undefended(knowledge.trainer)
-        if not isinstance(knowledge.threat, Informed):
+        known, secrets, given, _, access = knowledge.facts
+        if known is None:
             return refusal + (
                 "it solves for the missing record, but the adversary is "
                 f"{type(knowledge.threat).__name__}. Use threat=Informed(known)."
             )
-        if not isinstance(trainer, Descent):
+        stated = trainer_facts(trainer, knowledge.net, len(known) + secrets)
+        if not stated.differentiable:
             return refusal + (
                 f"it differentiates through the steps of GD, SGD, Adam or AdamW, but the trainer is "
                 f"{type(trainer).__name__}. For a linear model at its optimum use ClosedForm, else Ensemble or RecoNN."
             )
-        if not trainer.public_start(knowledge.net):
+        if stated.private_start:
             return refusal + (
                 "the initialisation is private, so the weights are no function of the record alone. With a public one "
                 "(init=LeCunNormal(seed=0)) it could."
             )
-        if trainer.batches.size is not None and trainer.batches.order_seed is None:
+        if not stated.deterministic:
             return refusal + (
                 "the order of batches is private, so the weights are no function of the record alone. Use Ensemble or "
                 "RecoNN."
             )
-        if not isinstance(knowledge.access, Weights):
+        if not access.all_weights:
             return refusal + (
                 f"it compares all weights with those it simulates, but the adversary sees {knowledge.access!r}. Use "
                 "RecoNN."
             )
-        if knowledge.threat.parts is not None:
+        if given.parts is not None:
             return refusal + "it solves for the whole record, and makes no use of the parts that are known. Use RecoNN."
         weights = sum(value.numel() for value in trainable(knowledge.net).values())
-        if weights < (numbers := knowledge.threat.secrets * knowledge.prior.x.shape[1:].numel()):
+        if weights < (numbers := secrets * knowledge.prior.x.shape[1:].numel()):
             return refusal + (
                 f"the net has {weights} weights, too few to determine the {numbers} secret numbers. Use RecoNN."
             )
@@ -93,19 +100,33 @@ class Newton:
                 f"it keeps tables of {numbers} x {numbers} secret numbers, {8 * numbers**2 / 1e9:.0f} GB each. Use "
                 "RecoNN, or smaller pictures."
             )
-        if len(knowledge.prior) + len(knowledge.threat.known) < 2:
+        if len(knowledge.prior) + len(known) < 2:
             return refusal + "it begins with the mean of the records at hand, and there are none. Bring a prior."
-        labels = [part.y for part in (knowledge.threat.known, knowledge.prior)]
-        classes = len({label for y in labels if not y.is_floating_point() for label in torch.unique(y).tolist()})
-        secrets, in_any_order = knowledge.threat.secrets, trainer.batches.size is None
-        if secrets > 1 and (count := ways(classes, secrets, in_any_order=in_any_order)) > MOST_WAYS:
+        labels = [part.y for part in (known, knowledge.prior)]
+        kinds = len({label for y in labels if not y.is_floating_point() for label in torch.unique(y).tolist()})
+        in_any_order = as_descent(trainer).batches.size is None
+        if secrets > 1 and (count := ways(kinds, secrets, in_any_order=in_any_order)) > MOST_WAYS:
             return refusal + (
-                f"{secrets} secrets can be of {classes} classes in {count:,} ways, each of which takes a model to "
+                f"{secrets} secrets can be of {kinds} classes in {count:,} ways, each of which takes a model to "
                 f"begin with, and {MOST_WAYS:,} are the most. Play for fewer secrets, or among fewer classes."
             )
         if knowledge.prior.features is not None:
             return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
         return None if self.start is None else self.start.objection(knowledge)
+
+    def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
+        """Trainings for the bank, and about one for each tangent of a Jacobian."""
+        groups, numbers = classes(knowledge), knowledge.prior.x.shape[1:].numel()
+        bank = (TABLES + 1) * (self.bank + groups) * rate.features
+        if self.products is not None:
+            return Cost((self.bank + PAIR * self.products * games) * rate.training, float(SINGLE * bank))
+        tangents = self.coordinates or numbers
+        unknowns = numbers * knowledge.facts.secrets
+        jacobian = rate.features * min(self.coordinates or unknowns, unknowns)
+        return Cost(
+            (self.bank + tangents * (groups + JACOBIANS * games)) * rate.training,
+            float(SINGLE * (bank + (groups + games) * jacobian) + 2 * DOUBLE * jacobian),
+        )
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Inverter | MatrixFree:
         """Train on the bank, which the seed draws, and linearise training at the mean record of every class.
@@ -139,16 +160,17 @@ class Newton:
         )
 
     def _parts(self, knowledge: Knowledge, seed: int) -> _Parts:
-        objection, threat, trainer = self.objection(knowledge), knowledge.threat, undefended(knowledge.trainer)
-        if objection is not None or not isinstance(threat, Informed) or not isinstance(trainer, Descent):
+        objection, known, secrets = self.objection(knowledge), knowledge.facts.known, knowledge.facts.secrets
+        if objection is not None or known is None:
             raise ValueError(objection)
-        at_hand = _together(threat.known, knowledge.prior)
-        coordinates = self._coordinates(at_hand).times(threat.secrets)
-        known = threat.known.to(trainer.computes_in(knowledge.net))
-        released_by = TrainingMap(knowledge.net, trainer, known, threat.secrets)
+        trainer = as_descent(undefended(knowledge.trainer))
+        at_hand = _together(known, knowledge.prior)
+        coordinates = self._coordinates(at_hand).times(secrets)
+        known = known.to(trainer.computes_in(knowledge.net))
+        released_by = TrainingMap(knowledge.net, trainer, known, secrets)
         published = Published(knowledge.trainer, seed)
         if published.defended:
-            z, rows = flat(at_hand), draws(len(at_hand), NOISES, threat.secrets, seed).to(at_hand.x.device)
+            z, rows = flat(at_hand), draws(len(at_hand), NOISES, secrets, seed).to(at_hand.x.device)
             units = published.units(released_by.computed_in(torch.float64), z[rows].flatten(1), at_hand.y[rows])
             released_by = replace(released_by, units=units)
         quick = released_by.computed_in(torch.float32, tf32=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 from lostwax.attacks.newton.bank import Bank, Classes, Entry, Likely
 from lostwax.attacks.newton.solver import Ended, Linear, Point, Problem
 from lostwax.attacks.newton.training_map import TrainingMap
-from lostwax.defences import Defended
+from lostwax.defences import undefended
 from lostwax.games import Guess, Hints, Reconstructor, Records, Release, Trainer
 from lostwax.learning.coordinates import Coordinates, as_records, flat
 
@@ -29,7 +29,7 @@ class Published(NamedTuple):
     @property
     def defended(self) -> bool:
         """Is something done to the weights after training?"""
-        return isinstance(self.trainer, Defended)
+        return undefended(self.trainer) is not self.trainer
 
     def units(self, exact: TrainingMap, z: Tensor, label: Tensor) -> Tensor:
         """(p,) how large the defence's noise on each weight is: the root mean square over its tensor.
