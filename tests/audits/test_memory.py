@@ -62,9 +62,9 @@ def test_decoders_are_counted_right():
         trained = attack.prepare(told, seed=0) if decoder.__class__ is lw.decoders.RowDecoder else None
         if trained is None:
             built = decoder.build(15, (4,))
-            assert choice.decoder_parameters(attack, told, 15) == sum(one.numel() for one in built.parameters())
+            assert attack.decoder_parameters(told, 15) == sum(one.numel() for one in built.parameters())
         else:
-            assert choice.decoder_parameters(attack, told, 15) > 0
+            assert attack.decoder_parameters(told, 15) > 0
 
 
 @pytest.mark.parametrize("minutes", [None, 1], ids=["no limit", "a limit"])
@@ -96,12 +96,12 @@ def test_what_there_is(tmp_path, monkeypatch):
     here = available_bytes(torch.device("cpu"))
     assert 1e7 < here < 1e15
     monkeypatch.setattr(choice, "GROUP", tmp_path)
-    (tmp_path / "choice.max").write_text("2000000\n")
-    (tmp_path / "choice.current").write_text("1500000\n")
+    (tmp_path / "memory.max").write_text("2000000\n")
+    (tmp_path / "memory.current").write_text("1500000\n")
     assert available_bytes(torch.device("cpu")) == 500_000
-    (tmp_path / "choice.stat").write_text("anon 5\ninactive_file 100000\n")
+    (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 100000\n")
     assert available_bytes(torch.device("cpu")) == 600_000
-    (tmp_path / "choice.max").write_text("max\n")
+    (tmp_path / "memory.max").write_text("max\n")
     assert available_bytes(torch.device("cpu")) > 1e7
     monkeypatch.setattr(choice, "SYSTEM", tmp_path / "absent")
     assert available_bytes(torch.device("cpu")) > 1e7

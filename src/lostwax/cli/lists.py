@@ -40,7 +40,7 @@ def attacks() -> str:
     from lostwax.inits import LeCunNormal
 
     players = {kind.__name__: _with_defaults(kind, room.RecoNN()) for kind in _kinds(room, "prepare")}
-    known, halves = _records(3, 6), torch.tensor([True, True, False, False])
+    known, halves = _records(3, 6), torch.arange(64).view(1, 8, 8) < 32
     adversaries: tuple[Threat, ...] = (
         threats.Informed(known),
         threats.Informed(known, label_known=True),
@@ -97,7 +97,7 @@ def _game(trainer: Trainer, threat: Threat) -> Knowledge:
             threat.deal(prior, 1, seed=0)
         except ValueError:
             continue
-        return Knowledge(nn.Linear(4, classes), trainer, threat, Weights(), prior)
+        return Knowledge(nn.Sequential(nn.Flatten(), nn.Linear(64, classes)), trainer, threat, Weights(), prior)
     raise ValueError(f"lostwax list: {threat!r} deals no training set from 60 records of {CLASSES} classes.")
 
 
@@ -106,7 +106,7 @@ def _records(classes: int, count: int) -> Records:
 
     from lostwax.games import Records
 
-    x = torch.rand(count, 4, generator=torch.Generator().manual_seed(0))
+    x = torch.rand(count, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     return Records(x, torch.arange(count) % classes)
 
 
