@@ -74,9 +74,9 @@ def main():
 def measure(game, where, sizes):
     store, rows, done, costs = Store(where), [], 0, {}
     for size in sizes:
-        before = len(store.shelf(game).present()) * TILE
+        before = len(store.open(game).present()) * TILE
         _, processor, seconds = cost(lambda size=size: store.simulate(game, models=size, engine=Local()))
-        done = len(store.shelf(game).present()) * TILE
+        done = len(store.open(game).present()) * TILE
         costs[size] = 1e6 * processor / (done - before)
         print(f"to {size:>9,}: {costs[size]:6.1f} us a shadow, {(done - before) / seconds:8,.0f} shadows/s")
         what = f"topped up from {before:,} to {done:,}"
@@ -92,8 +92,8 @@ def measure(game, where, sizes):
     share = 1 - 1e6 * processor / alone / costs[most]
     rows.append(Row("store share", "share of the cost that is the store's, not training's", share, seed=0))
 
-    shelf = store.shelf(game)
-    for name, chunks in (("in order", shelf.read(most)), ("shuffled", shelf.shuffled(most, batch=1_024, seed=0))):
+    stored = store.open(game)
+    for name, chunks in (("in order", stored.read(most)), ("shuffled", stored.shuffled(most, batch=1_024, seed=0))):
         (total, _), processor, seconds = cost(lambda chunks=chunks: read(chunks))
         assert total == most
         rows.append(Row(f"read {name}", f"us of processor a shadow, read {name}", 1e6 * processor / most, seed=0))

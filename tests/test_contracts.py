@@ -104,7 +104,7 @@ def test_trained_models_can_be_stored(trainer, parts, tmp_path):
     net = nn.Linear(4, 3)
     games = [Game(net, trainer, Informed(known), prior, 0) for _ in range(2)]
     (_, stored), (_, again) = (next(Store(tmp_path).simulate(game, models=8, engine=Local())) for game in games)
-    (_, trained), *_ = Local().parts(games[0], [range(Store(tmp_path).shelf(games[0]).chunk)])
+    (_, trained), *_ = Local().parts(games[0], [range(Store(tmp_path).open(games[0]).chunk)])
     assert equal(stored, again)
     assert torch.equal(stored.flat(), trained.flat()[:8])
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 1

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lostwax.shadows import Local, Store
-from lostwax.shadows.chunks import Place
+from lostwax.shadows.chunks import Location
 from shadows.game import fill, game, tree
 
 
@@ -39,7 +39,7 @@ def meets(folder, file, damaged, models):
         said = str(error)
         assert said.startswith("Store: "), said
         assert str(folder) in said, said
-        assert said.rstrip(".").endswith(("made anew", "a new folder")), said
+        assert said.rstrip(".").endswith(("are trained again", "a new folder")), said
     else:
         assert torch.equal(found, models)
     finally:
@@ -81,7 +81,7 @@ def test_the_cure_works(part, tmp_path):
     assert torch.equal(read(tmp_path), models)
 
 
-def test_a_lost_sign_is_put_up_again(tmp_path):
+def test_a_lost_marker_is_written_again(tmp_path):
     models = read(tmp_path)
     held = tree(tmp_path)
     (tmp_path / "zarr.json").unlink()
@@ -97,20 +97,20 @@ def edited(folder, change):
 
 def test_a_lost_connection_is_no_damage(tmp_path):
     """Nobody is told to delete what could not be reached."""
-    with pytest.raises(ConnectionError, match=r"^gone$"), Place.at(tmp_path).reading("chunk", "chunk"):
+    with pytest.raises(ConnectionError, match=r"^gone$"), Location.at(tmp_path).reading("chunk", "chunk"):
         raise ConnectionError("gone")
 
 
 def test_a_newer_store(tmp_path):
     read(tmp_path)
     edited(tmp_path, lambda held: held.update(version=3))
-    refused(tmp_path, "is of version 3, and this lostwax reads 1 and 2.*Upgrade lostwax")
+    refused(tmp_path, "has version 3, but this lostwax reads versions 1 and 2.*Upgrade lostwax")
 
 
 def test_zarr_data_of_another_kind(tmp_path):
     read(tmp_path)
     edited(tmp_path, lambda held: held.clear())
-    refused(tmp_path, "holds zarr data of another kind")
+    refused(tmp_path, "holds other zarr data")
 
 
 def test_a_folder_of_something_else(tmp_path):
@@ -125,24 +125,24 @@ def test_a_file(tmp_path):
     assert (tmp_path / "file").read_text() == "years of work"
 
 
-def test_a_shelf_under_a_wrong_name(tmp_path):
+def test_a_game_under_a_wrong_name(tmp_path):
     """Models of another game must not pass for those of this one."""
     read(tmp_path)
-    (shelf,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    (stored,) = [path for path in tmp_path.iterdir() if path.is_dir()]
     fill(tmp_path, 100, lr=0.3)
-    (other,) = [path for path in tmp_path.iterdir() if path.is_dir() and path != shelf]
-    shelf.rename(tmp_path / "aside")
-    other.rename(shelf)
-    refused(tmp_path, "zarr.json is damaged .its words are not those of its name")
+    (other,) = [path for path in tmp_path.iterdir() if path.is_dir() and path != stored]
+    stored.rename(tmp_path / "aside")
+    other.rename(stored)
+    refused(tmp_path, "zarr.json is damaged .its description does not match its name")
 
 
 def test_a_chunk_that_vanishes_while_it_is_read(tmp_path):
     read(tmp_path)
-    (shelf,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    (stored,) = [path for path in tmp_path.iterdir() if path.is_dir()]
     chunks = Store(tmp_path).simulate(game(), models=100, engine=Local())
     next(chunks)
-    (shelf / "weights" / "1.0").unlink()
-    with pytest.raises(ValueError, match=r"weights/1.0 is damaged .it is not there"):
+    (stored / "weights" / "1.0").unlink()
+    with pytest.raises(ValueError, match=r"weights/1.0 is damaged .it does not exist"):
         next(chunks)
 
 
@@ -167,7 +167,7 @@ def test_a_chunk_that_is_no_file(part, change, tmp_path):
     """A folder used to be read as NaN weights, and a pipe was waited for without end."""
     read(tmp_path)
     change(chunks_of(tmp_path, part)[1])
-    with pytest.raises(ValueError, match=rf"{part}/1\.0 is damaged \(it is no regular file\)"):
+    with pytest.raises(ValueError, match=rf"{part}/1\.0 is damaged \(not a regular file\)"):
         read(tmp_path)
 
 
@@ -177,7 +177,7 @@ def test_a_declaration_that_is_no_file(change, tmp_path):
     for file in sorted(tmp_path.rglob("zarr.json")):
         original = file.read_bytes()
         change(file)
-        with pytest.raises(ValueError, match=rf"{file.relative_to(tmp_path)} is damaged \(it is no regular file\)"):
+        with pytest.raises(ValueError, match=rf"{file.relative_to(tmp_path)} is damaged \(not a regular file\)"):
             read(tmp_path)
         file.rmdir() if file.is_dir() else file.unlink()
         file.write_bytes(original)
@@ -211,7 +211,7 @@ def test_a_chunk_of_another_game_is_noticed(tmp_path):
 def test_a_store_of_version_1_is_read_and_filled_as_before(tmp_path):
     """Its rows have no marks beside them, and what is added has none either."""
     models = read(tmp_path / "new")
-    Place.at(tmp_path / "old").files.mkdirs(tmp_path / "old")
+    Location.at(tmp_path / "old").files.mkdirs(tmp_path / "old")
     sign = json.loads((tmp_path / "new" / "zarr.json").read_text())
     sign["attributes"]["version"] = 1
     (tmp_path / "old" / "zarr.json").write_text(json.dumps(sign))
@@ -229,7 +229,7 @@ def test_a_store_of_version_1_is_read_and_filled_as_before(tmp_path):
 
 @pytest.mark.parametrize("url", ["nosuch://bucket/shadows", "s4://bucket"])
 def test_a_url_that_nobody_knows(url):
-    with pytest.raises(ValueError, match=f"Store: {url} is neither a folder nor a URL that fsspec can open here"):
+    with pytest.raises(ValueError, match=f"Store: {url} is neither a folder nor a URL that fsspec can open"):
         read(url)
 
 

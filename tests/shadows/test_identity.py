@@ -15,7 +15,7 @@ from lostwax import philox
 from lostwax.defences import Defended, Rounded
 from lostwax.inits import FromNet, Given, LeCunNormal
 from lostwax.shadows import Game
-from lostwax.shadows.identity import identity, key, words
+from lostwax.shadows.identity import describe, identity, key
 from shadows.game import KNOWN, PRIOR, game
 
 
@@ -128,7 +128,7 @@ def test_code_of_the_users_own_counts():
 
     ours = game()._replace(net=Doubled(nn.Flatten(), nn.Linear(64, 10)))
     assert "Doubled #" in identity(ours)["net.code"]
-    assert words("step", differing)["step"].startswith(f"{__name__}.differing #")
+    assert describe("step", differing)["step"].startswith(f"{__name__}.differing #")
 
 
 class Scaled(nn.Module):
@@ -149,7 +149,7 @@ def test_what_a_module_was_made_with_counts():
     assert differing(scaled(2.0), scaled(2.0)) == set()
     assert differing(scaled(2.0), scaled(3.0)) == {"net.made_with.by"}
     assert differing(scaled(2.0), scaled(2.0, torch.tanh)) == {"net.made_with.then"}
-    with pytest.raises(ValueError, match=r"describes net\.made_with\.by, an object of object"):
+    with pytest.raises(ValueError, match=r"net\.made_with\.by is an object of object"):
         identity(scaled(object()))
 
 
@@ -182,16 +182,16 @@ def times(by, *, plus=0):
 
 
 def test_what_a_function_closes_over_counts():
-    assert words("step", times(2)) == words("step", times(2))
-    assert words("step", times(2)) != words("step", times(3))
-    assert words("step", times(2)) != words("step", times(2, plus=1))
+    assert describe("step", times(2)) == describe("step", times(2))
+    assert describe("step", times(2)) != describe("step", times(3))
+    assert describe("step", times(2)) != describe("step", times(2, plus=1))
 
 
 def test_of_two_lambdas_in_a_statement_neither_is_known():
     one, other = lambda x: x, lambda x: 2 * x
     for function in (one, other):
         with pytest.raises(ValueError, match=r"in one statement with another lambda.*\(def\)"):
-            words("step", function)
+            describe("step", function)
 
 
 def test_bases_count(tmp_path, monkeypatch):
@@ -202,14 +202,14 @@ def test_bases_count(tmp_path, monkeypatch):
         module = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, "mine", module)
         spec.loader.exec_module(module)
-        return words("net", module.Derived)
+        return describe("net", module.Derived)
 
     assert written(1) != written(2)
     assert written(1) == written(1)
 
 
 def test_a_partial_function_is_known_by_what_it_is_made_of():
-    one, other = (words("loss", partial(nn.functional.cross_entropy, label_smoothing=value)) for value in (0.1, 0.2))
+    one, other = (describe("loss", partial(nn.functional.cross_entropy, label_smoothing=value)) for value in (0.1, 0.2))
     assert {name for name in one if one[name] != other[name]} == {"loss.keywords.label_smoothing"}
 
 
@@ -224,7 +224,7 @@ class Opaque:
 
 
 def test_what_nothing_lasting_describes_is_refused():
-    with pytest.raises(ValueError, match=r"describes trainer\.loss, an object of .*Opaque.*frozen dataclass"):
+    with pytest.raises(ValueError, match=r"trainer\.loss is an object of .*Opaque.*frozen dataclass"):
         identity(game(loss=Opaque()))
 
 
@@ -232,4 +232,4 @@ def test_code_that_cannot_be_read_is_refused():
     names = {}
     exec("def train(net):\n    return net", {"__name__": "typed_in"}, names)
     with pytest.raises(ValueError, match=r"source of typed_in\.train cannot be read.*Define it in a file"):
-        words("trainer.function", names["train"])
+        describe("trainer.function", names["train"])

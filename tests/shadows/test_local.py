@@ -60,7 +60,7 @@ def flat(chunks):
 
 
 def test_out_of_memory_halves_the_chunk_and_changes_no_byte():
-    with pytest.warns(RuntimeWarning, match="out of GPU memory with 18 models at a time; going on with 8"):
+    with pytest.warns(RuntimeWarning, match="out of GPU memory with 18 models at a time; continuing with 8"):
         chunks = cramped(Cramped(room=9))
     assert [len(cohort) for cohort, _ in chunks] == [8, 8, 2]
     assert torch.cat([cohort.index for cohort, _ in chunks]).tolist() == list(range(18))
@@ -69,7 +69,7 @@ def test_out_of_memory_halves_the_chunk_and_changes_no_byte():
 
 @pytest.mark.filterwarnings("ignore:Local. out of GPU memory")
 def test_out_of_memory_with_one_tile_halves_the_tile():
-    with pytest.warns(RuntimeWarning, match=r"4 models in one tile; going on with tiles of 2.*Cramped\(tile=2\) from"):
+    with pytest.warns(RuntimeWarning, match=r"4 models in one tile; continuing with tiles of 2.*Use Cramped\(tile=2\)"):
         chunks = cramped(Cramped(room=3))
     assert {len(cohort) for cohort, _ in chunks} == {2}
     assert torch.equal(flat(chunks), flat(cramped(Cramped(room=3, tile=2), chunk=2)))
@@ -77,7 +77,7 @@ def test_out_of_memory_with_one_tile_halves_the_tile():
 
 
 def test_a_tile_that_was_never_full_shrinks_at_once_below_what_did_not_fit():
-    with pytest.warns(RuntimeWarning, match="18 models in one tile; going on with tiles of 16") as told:
+    with pytest.warns(RuntimeWarning, match="18 models in one tile; continuing with tiles of 16") as told:
         chunks = cramped(Cramped(room=17, tile=1024))
     assert [len(cohort) for cohort, _ in chunks] == [16, 2]
     assert len(told) == 1
@@ -86,7 +86,7 @@ def test_a_tile_that_was_never_full_shrinks_at_once_below_what_did_not_fit():
 @pytest.mark.filterwarnings("ignore:Local. out of GPU memory")
 def test_memory_for_not_even_one_model():
     with pytest.raises(
-        torch.cuda.OutOfMemoryError, match=r"with 1 of Cramped's models.*Free the GPU, take fewer known"
+        torch.cuda.OutOfMemoryError, match=r"with 1 models, and Cramped cannot.*Free GPU memory, use fewer known"
     ):
         cramped(Cramped(room=0))
 
@@ -99,7 +99,7 @@ def test_a_trainer_without_tiles_cannot_shrink():
         def __call__(self, net, cohort, *, seed):
             raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
 
-    with pytest.raises(torch.cuda.OutOfMemoryError, match="with 4 of Rigid's models, and it cannot train fewer"):
+    with pytest.raises(torch.cuda.OutOfMemoryError, match="with 4 models, and Rigid cannot train fewer"):
         cramped(Rigid(), chunk=4)
 
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from lostwax.shadows.identity import kind
+from lostwax.shadows.identity import describe_code
 
 START = """
 import logging
@@ -31,10 +31,10 @@ def act(x):
 
 
 def run(folder, source):
-    """The net's kind in a file that is run, not imported: as a script, a recipe or a notebook."""
+    """The description of a net in a file that is run, not imported: as a script, a recipe or a notebook."""
     file = folder / "recipe.py"
     file.write_text(START + source)
-    return kind(runpy.run_path(str(file), run_name="__recipe__")["Net"])
+    return describe_code(runpy.run_path(str(file), run_name="__recipe__")["Net"])
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_cell_of_a_notebook(monkeypatch):
         monkeypatch.setitem(sys.modules, "__main__", notebook := ModuleType("__main__"))
         monkeypatch.setitem(linecache.cache, "<cell>", (len(source), None, source.splitlines(keepends=True), "<cell>"))
         exec(compile(source, "<cell>", "exec"), vars(notebook))
-        return kind(notebook.Net)
+        return describe_code(notebook.Net)
 
     before = run_cell(START + ACT + NET)
     assert before == run_cell(START + ACT + "models = 512" + NET)
@@ -121,16 +121,16 @@ def imported(tmp_path, monkeypatch):
 
 
 def test_a_module_that_is_imported_counts_whole(imported):
-    before = kind(imported(own_net=START + ACT + NET).Net)
-    assert before == kind(imported(own_net=START + ACT + NET).Net)
-    assert before != kind(imported(own_net=START + ACT + NET + "def other():\n    return 1\n").Net)
+    before = describe_code(imported(own_net=START + ACT + NET).Net)
+    assert before == describe_code(imported(own_net=START + ACT + NET).Net)
+    assert before != describe_code(imported(own_net=START + ACT + NET + "def other():\n    return 1\n").Net)
 
 
 def test_a_constant_counts_as_it_stands_now(imported):
     module = imported(own_net=START + ACT.replace("return x", "return SCALE * x") + NET)
-    before = kind(module.Net)
+    before = describe_code(module.Net)
     module.SCALE = 3.0
-    assert kind(module.Net) != before
+    assert describe_code(module.Net) != before
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def test_a_constant_counts_as_it_stands_now(imported):
 )
 def test_other_modules_of_the_users_own_are_followed(imported, line):
     net = f"{START}{line}\n{NET}"
-    before = kind(imported(own_acts=ACT, own_net=net).Net)
-    assert before == kind(imported(own_acts=ACT, own_net=net).Net)
-    assert before != kind(imported(own_acts=ACT.replace("return x", "return 2 * x"), own_net=net).Net)
+    before = describe_code(imported(own_acts=ACT, own_net=net).Net)
+    assert before == describe_code(imported(own_acts=ACT, own_net=net).Net)
+    assert before != describe_code(imported(own_acts=ACT.replace("return x", "return 2 * x"), own_net=net).Net)
 
 
 def test_code_that_cannot_be_read_is_refused_wherever_it_is_met(tmp_path):

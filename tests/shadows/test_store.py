@@ -63,8 +63,8 @@ def test_top_up_trains_only_what_is_missing_and_says_so(tmp_path, capsys):
     assert len(engine.spans) == 4
     first, second, third = capsys.readouterr().err.splitlines()
     assert first == f"{tmp_path}: no shadow models of this game yet, training 128 in chunks of 64."
-    assert second == f"{tmp_path}: 128 shadow models of this game are there, training 128 in chunks of 64."
-    assert third == f"{tmp_path}: all 60 shadow models of this game are there."
+    assert second == f"{tmp_path}: found 128 shadow models of this game, training 128 in chunks of 64."
+    assert third == f"{tmp_path}: found all 60 shadow models of this game."
 
 
 def test_a_miss_says_why_field_by_field(tmp_path, capsys):
@@ -131,36 +131,36 @@ def test_a_crowded_writer_leaves_chunks_to_others(tmp_path):
 
 def test_shuffled_reading_is_a_permutation_by_seed(tmp_path):
     fill(tmp_path, 300)
-    shelf = Store(tmp_path).shelf(game())
-    in_order = flat(shelf.read(300))
-    batches = list(shelf.shuffled(300, batch=50, seed=1, buffer=2))
+    stored = Store(tmp_path).open(game())
+    in_order = flat(stored.read(300))
+    batches = list(stored.shuffled(300, batch=50, seed=1, buffer=2))
     numbers = torch.cat([cohort.index for cohort, _ in batches])
     assert sorted(numbers.tolist()) == list(range(300))
     assert numbers.tolist() != list(range(300))
     assert max(len(cohort) for cohort, _ in batches) == 50
     assert torch.equal(flat(batches), in_order[numbers])
     assert torch.equal(secrets(batches), game().deal(range(300)).own.x[numbers])
-    again = torch.cat([cohort.index for cohort, _ in shelf.shuffled(300, batch=50, seed=1, buffer=2)])
-    other = torch.cat([cohort.index for cohort, _ in shelf.shuffled(300, batch=50, seed=2, buffer=2)])
+    again = torch.cat([cohort.index for cohort, _ in stored.shuffled(300, batch=50, seed=1, buffer=2)])
+    other = torch.cat([cohort.index for cohort, _ in stored.shuffled(300, batch=50, seed=2, buffer=2)])
     assert torch.equal(numbers, again)
     assert not torch.equal(numbers, other)
     with pytest.raises(ValueError, match="expected batch >= 1, got 0"):
-        next(shelf.shuffled(300, batch=0, seed=0))
+        next(stored.shuffled(300, batch=0, seed=0))
 
 
 def test_what_killed_writers_left_is_swept_up(tmp_path):
     fill(tmp_path / "one", 100)
     fill(tmp_path / "other", 1)
-    (shelf,) = [path for path in (tmp_path / "other").iterdir() if path.is_dir()]
+    (stored,) = [path for path in (tmp_path / "other").iterdir() if path.is_dir()]
     for half in ("zarr.0a.partial", "weights/1.0b.partial", "rows/0.0c.partial"):
-        (shelf / half).write_bytes(b"half of it")
-    (shelf / "weights" / "7.0d.partial").write_bytes(b"somebody is at work")
+        (stored / half).write_bytes(b"half of it")
+    (stored / "weights" / "7.0d.partial").write_bytes(b"somebody is at work")
     fill(tmp_path / "other", 100)
-    (shelf / "weights" / "7.0d.partial").unlink()
+    (stored / "weights" / "7.0d.partial").unlink()
     assert tree(tmp_path / "one") == tree(tmp_path / "other")
 
 
-def test_shelves_of_several_games_live_side_by_side(tmp_path):
+def test_several_games_share_a_store(tmp_path):
     one, other = fill(tmp_path, 10, lr=0.1), fill(tmp_path, 10, lr=0.2)
     assert not torch.equal(flat(one), flat(other))
     assert torch.equal(flat(fill(tmp_path, 10, lr=0.1)), flat(one))
@@ -200,7 +200,7 @@ def test_records_that_are_not_in_the_prior_cannot_be_stored(part, tmp_path):
                 cohort.shared, replace(cohort.own, **{part: (getattr(cohort.own, part) + 1) % 10}), cohort.index
             )
 
-    with pytest.raises(ValueError, match="Noisy deals records that do not stand in the prior as they are"):
+    with pytest.raises(ValueError, match="Noisy deals records that are not rows of the prior"):
         Store(tmp_path).simulate(game()._replace(threat=Noisy(KNOWN)), models=10, engine=Local())
 
 
@@ -237,7 +237,7 @@ def test_a_folder_that_may_only_be_read_serves_what_it_holds(tmp_path):
         with may_only_read(folder):
             held = tree(folder)
             assert len(flat(fill(folder, 64))) == 64
-            with pytest.raises(OSError, match=r"Store: cannot write to .*Permission denied.*name another store"):
+            with pytest.raises(OSError, match=r"Store: cannot write to .*Permission denied.*use another store"):
                 fill(folder, 65)
             assert tree(folder) == held
     finally:
@@ -253,7 +253,7 @@ def test_reconn_takes_its_shadows_from_the_store(tmp_path, capsys):
     first = lw.audit(net, **asked, attack=attack)
     assert capsys.readouterr().err.count("no shadow models of this game yet") == 1  # not for those to be tested on
     again = lw.audit(net, **asked, attack=attack)
-    assert capsys.readouterr().err.count("shadow models of this game are there.") == 1
+    assert capsys.readouterr().err.count(": found all ") == 1
     without = lw.audit(net, **asked, attack=replace(attack, store=None))
     assert (first.errors == again.errors).all()
     assert first.errors == pytest.approx(without.errors, rel=1e-3)  # the last tiles are whole in a store
@@ -267,4 +267,4 @@ def test_a_fresh_random_start_is_another_game_and_the_cure_is_said(tmp_path, cap
     fill(tmp_path, 4, init=FromNet())
     told = capsys.readouterr().err
     assert "net.start: store has" in told
-    assert "call torch.manual_seed before the net is made, or name a start" in told
+    assert "call torch.manual_seed before creating the net, or set an initialisation" in told

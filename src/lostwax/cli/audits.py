@@ -123,11 +123,11 @@ def simulate(
     where = shadows.Ray(address=address, workers=workers) if engine == "ray" else shadows.Local()
     game = {name: said.arguments[name] for name in ("trainer", "threat", "prior", "seed") if name in said.arguments}
     train(said.subject, **game, models=models, store=store, engine=where)
-    shelf = shadows.Store(store).shelf(
+    stored = shadows.Store(store).open(
         shadows.Game(said.subject, game["trainer"], game["threat"], game["prior"], game.get("seed", 0))
     )
-    held = len(shelf.present()) * shelf.chunk
-    asked = "" if held == models else f" ({models:,} were asked for; they are kept in chunks of {shelf.chunk:,})"
+    held = len(stored.present()) * stored.chunk
+    asked = "" if held == models else f" ({models:,} were asked for; they are kept in chunks of {stored.chunk:,})"
     print(f"{store} holds {held:,} models of {recipe}{asked}.")
 
 

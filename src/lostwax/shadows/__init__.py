@@ -1,4 +1,4 @@
-"""Shadows: a trainer, a million times."""
+"""Shadow models: the victim's trainer on many training sets, here, on a cluster, or from a store."""
 
 from lostwax.shadows.game import Engine, Game, gaussian_weights, stream
 from lostwax.shadows.local import Local

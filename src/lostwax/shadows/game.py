@@ -1,4 +1,4 @@
-"""The shadow models of one game, and who trains them."""
+"""The shadow models of one game, and the engines that train them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lostwax.seeds import generator
 
 
 class Game(NamedTuple):
-    """All that decides a shadow model but its number."""
+    """Everything that determines a shadow model, except its number."""
 
     net: nn.Module
     trainer: Trainer
@@ -29,12 +29,12 @@ class Game(NamedTuple):
         return self.threat.deal(self.pool, len(numbers), seed=self.seed, start=numbers.start)
 
     def tile(self) -> int:
-        """How many models the trainer computes at a time: whole tiles are the same to the last byte, however cut."""
+        """How many models the trainer computes at a time; chunks of whole tiles give the same bytes."""
         return self.trainer.tile_size(self.net, self.deal(range(1)))
 
 
 class Engine(Protocol):
-    """Where shadow models are trained. Which engine it is changes no byte of a model on one kind of device."""
+    """Where shadow models are trained. On one kind of device, all engines give the same bytes."""
 
     def __call__(
         self, trainer: Trainer, net: nn.Module, threat: Threat, pool: Records, *, models: int, seed: int
@@ -43,12 +43,12 @@ class Engine(Protocol):
         ...
 
     def parts(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
-        """The models of each span, whole tiles, in the order given; a span is asked for when there is room for it."""
+        """The models of each span (whole tiles), in order; spans are requested lazily."""
         ...
 
 
 def together(parts: Sequence[tuple[Cohort, Release]]) -> tuple[Cohort, Release]:
-    """Several chunks of one game as one."""
+    """Concatenate several chunks of one game."""
     if len(parts) == 1:
         return parts[0]
     cohorts, releases = zip(*parts, strict=True)
@@ -63,14 +63,11 @@ def together(parts: Sequence[tuple[Cohort, Release]]) -> tuple[Cohort, Release]:
     return cohort, Release({name: torch.cat([release.params[name] for release in releases]) for name in names})
 
 
-# Fresh shadow models without end, for a reconstructor that learns from each only once.
-
-
-class Augment(Protocol):
-    """A way to make more records of a few."""
+class Augmentation(Protocol):
+    """Data augmentation."""
 
     def __call__(self, records: Records, count: int, *, seed: int) -> Records:
-        """`count` records: those given, then ones made of them in turn."""
+        """`count` records: the given ones, then augmented copies of each in turn."""
         ...
 
 
@@ -80,15 +77,14 @@ def stream(
     trainer: Trainer,
     threat: Threat,
     prior: Records,
-    augment: Augment | None = None,
+    augment: Augmentation | None = None,
     seed: int = 0,
     start: int = 0,
 ) -> Iterator[tuple[Cohort, Release]]:
-    """Models `start`, start + 1, ... in order, a tile at a time, each made when it is asked for and never again.
+    """An endless stream of new shadow models `start`, start + 1, ..., one tile at a time, trained on demand.
 
-    For models that are cheaper to train than to keep. Model i is the same wherever the stream starts, so that one which
-    was broken off goes on from the number it had come to. With `augment`, every model is trained on records made anew
-    from those it was dealt.
+    For models that are cheaper to train than to store. Model i does not depend on `start`, so an interrupted stream
+    can be resumed. With `augment`, every model is trained on augmented copies of its secrets.
     """
     if start < 0:
         raise ValueError(f"stream: expected start >= 0, got {start}.")
@@ -103,39 +99,35 @@ def stream(
         yield cohort[skipped:], Release({name: value[skipped:] for name, value in release.params.items()})
 
 
-def _augmented(cohort: Cohort, augment: Augment, seed: int) -> Cohort:
-    """Each secret replaced by one that was made of it."""
+def _augmented(cohort: Cohort, augment: Augmentation, seed: int) -> Cohort:
+    """Replace each secret by an augmented copy."""
     own = cohort.own
     m, k = own.x.shape[:2]
     features = None if own.features is None else own.features.flatten(0, 1)
     dealt = Records(own.x.flatten(0, 1), own.y.flatten(0, 1), features)  # (m k, ...)
-    made = augment(dealt, 2 * m * k, seed=seed)[m * k :]  # the first half are those given
+    made = augment(dealt, 2 * m * k, seed=seed)[m * k :]  # the first half are the originals
     return Cohort(cohort.shared, made[torch.arange(m * k, device=made.x.device).view(m, k)], cohort.index)
 
 
-# Models that were trained on nothing, but look as if they were.
-
-
-FEWEST = 4_096  # shadow models whose covariance is taken; ...
-A_NUMBER = 2  # ... or so many for each number of a model, ...
-MOST = 2**31  # ... as long as they come to no more numbers than this
+FEWEST = 4_096  # at least this many models for the covariance, ...
+PER_PARAMETER = 2  # ... or this many per parameter, ...
+MOST = 2**31  # ... with at most this many numbers in all
 
 
 def covariance_models(p: int) -> int:
-    """How many shadow models of p numbers each are trained for their covariance."""
-    return max(FEWEST, min(A_NUMBER * p, MOST // p))
+    """How many shadow models of p parameters are trained to estimate their covariance."""
+    return max(FEWEST, min(PER_PARAMETER * p, MOST // p))
 
 
 def gaussian_weights(game: Game, models: int) -> Release:
-    """Normal weights with the mean and the covariance of the game's shadow models (S2, Algorithms 2 and 3).
+    """Normal weights with the mean and covariance of the shadow models (Maciazek and Allison 2025, Algorithms 2 and 3).
 
-    What an attack makes of them owes nothing to any training set. With z standard normal, and the deviations of s
-    shadow models from their mean as rows of D, z D / sqrt(s - 1) has the covariance D^T D / (s - 1): the matrix itself
-    is never needed, nor are all shadow models at once. Along any direction the variance is right to sqrt(2 / s) of
-    itself, however many numbers a model has.
+    They depend on no single training set. With z standard normal and the rows of D the deviations of s shadow models
+    from their mean, z D / sqrt(s - 1) has the covariance D^T D / (s - 1). So neither the matrix nor all shadow models
+    are needed at once. In any direction the relative error of the variance is sqrt(2 / s), whatever p.
     """
     one = game.trainer(game.net, game.deal(range(1)), seed=game.seed)
-    origin = one.flat()  # (1, p) from which sums are taken, for their rounding
+    origin = one.flat()  # (1, p) subtracted before summing, to reduce rounding
     p, tile = origin.shape[1], game.tile()
     shadows = covariance_models(p)
     random = generator(game.seed, "gaussian weights")

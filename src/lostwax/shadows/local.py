@@ -1,4 +1,4 @@
-"""Shadow models on this machine, one chunk after the other."""
+"""Shadow models trained on this machine, one chunk after another."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from lostwax.shadows.game import Game, together
 @final
 @dataclass(frozen=True)
 class Local:
-    """Trains models in chunks of about `chunk`; None takes what a quarter of the free memory holds.
+    """Train models in chunks of about `chunk`; None: as many as fit a quarter of the free memory.
 
-    A chunk is a whole number of the trainer's tiles, at least one: its size changes no byte of a model. When the GPU's
-    memory does not hold a chunk, the run goes on with half of it; when it does not hold one tile, with smaller tiles,
-    whose models are the same to rounding. A warning says so.
+    A chunk is a whole number of the trainer's tiles, at least one, so its size does not change the models. If a chunk
+    does not fit the GPU's memory, it is halved; if one tile does not fit, the tiles get smaller, and their models agree
+    to rounding only. Both give a warning.
     """
 
     chunk: int | None = None
@@ -34,13 +34,13 @@ class Local:
     def __call__(
         self, trainer: Trainer, net: nn.Module, threat: Threat, pool: Records, *, models: int, seed: int
     ) -> Iterator[tuple[Cohort, Release]]:
-        """Models 0 .. models - 1 in order: each chunk's training sets, and what was released of them."""
+        """Models 0 .. models - 1 in order: the training sets of each chunk, and their releases."""
         if models < 1:
             raise ValueError(f"Local: expected models >= 1, got {models}.")
         yield from self._chunks(Game(net, trainer, threat, pool, seed), range(models))
 
     def parts(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
-        """One span after the other, each as a whole."""
+        """One span after another, each in one piece."""
         for span in spans:
             yield together(list(self._chunks(game, span)))
 
@@ -57,26 +57,25 @@ class Local:
                 plan = _smaller(plan, len(some), error)
             else:
                 yield cohort, release
-                del cohort, release  # before the next ones are made
+                del cohort, release  # free them before the next chunk
                 numbers = numbers[len(some) :]
 
 
 class _Plan(NamedTuple):
-    """How models are trained from here on."""
+    """How the remaining models are trained."""
 
     trainer: Trainer
     tile: int  # models computed at a time
-    chunk: int  # models trained in one call, whole tiles
+    chunk: int  # models trained per call, whole tiles
 
 
 def _smaller(plan: _Plan, count: int, error: torch.cuda.OutOfMemoryError) -> _Plan:
-    """The plan after `count` models did not fit: half the chunk, or else a smaller tile."""
+    """The plan after `count` models did not fit: half the chunk, else a smaller tile."""
     trainer, tile, _ = plan
     if count > tile:
         chunk = max(count // tile // 2, 1) * tile
         warnings.warn(
-            f"Local: out of GPU memory with {count} models at a time; going on with {chunk}. It changes no byte of a "
-            "model.",
+            f"Local: out of GPU memory with {count} models at a time; continuing with {chunk}. Results do not change.",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -84,15 +83,15 @@ def _smaller(plan: _Plan, count: int, error: torch.cuda.OutOfMemoryError) -> _Pl
     kind = type(trainer).__name__
     if count == 1 or not is_dataclass(trainer) or not hasattr(trainer, "tile"):
         raise torch.cuda.OutOfMemoryError(
-            f"Local: out of GPU memory with {count} of {kind}'s models, and it cannot train fewer at a time. Free the "
-            "GPU, take fewer known records, smaller batches or a smaller net, or move all records to the CPU "
+            f"Local: out of GPU memory with {count} models, and {kind} cannot train fewer at a time. Free GPU memory, "
+            "use fewer known records, smaller batches or a smaller net, or move the records to the CPU "
             '(Records.to("cpu")).'
         ) from error
-    while tile >= count:  # halves: the models before and after it then fill whole tiles
+    while tile >= count:  # by halving, the models before and after fill whole tiles
         tile //= 2
     warnings.warn(
-        f"Local: out of GPU memory with {count} models in one tile; going on with tiles of {tile}. Models agree with "
-        f"those of other tiles to rounding only; {kind}(tile={tile}) from the start makes all of them alike.",
+        f"Local: out of GPU memory with {count} models in one tile; continuing with tiles of {tile}. Models of "
+        f"different tile sizes agree to rounding only. Use {kind}(tile={tile}) to avoid this.",
         RuntimeWarning,
         stacklevel=3,
     )
@@ -100,7 +99,7 @@ def _smaller(plan: _Plan, count: int, error: torch.cuda.OutOfMemoryError) -> _Pl
 
 
 def _affordable(net: nn.Module, one: Cohort) -> int:
-    """How many models fit a quarter of the free memory: a release, its copy in the making, the secrets."""
+    """How many models fit a quarter of the free memory: the release, a working copy, the secrets."""
     numbers = 2 * sum(value.numel() for value in net.parameters()) + one.own.x.numel() + one.own.inputs.numel()
     return max(_free_bytes(one.own.x.device) // 4 // (8 * numbers), 1)
 
@@ -110,4 +109,4 @@ def _free_bytes(device: torch.device) -> int:
         return int(torch.cuda.mem_get_info(device)[0])
     if "SC_AVPHYS_PAGES" in os.sysconf_names:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return 2 << 30  # where the system does not say
+    return 2 << 30  # unknown

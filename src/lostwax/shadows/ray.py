@@ -1,4 +1,4 @@
-"""Shadow models on a Ray cluster."""
+"""Shadow models trained on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from lostwax.games import Cohort, Hints, Records, Release, Threat, Trainer
 from lostwax.shadows.game import Game
 from lostwax.shadows.local import Local
 
-RETRIES = 5  # of a chunk whose worker was lost
+RETRIES = 5  # per chunk, if its worker is lost
 
 
 @final
 @dataclass(frozen=True)
 class Ray:
-    """Trains chunks wherever there is room: on the cluster at `address`, or on all cores of this machine.
+    """Train chunks in parallel, on the cluster at `address` or on all cores of this machine.
 
-    None for `address` takes the cluster this process is connected to, that of RAY_ADDRESS, or a new one here, of
-    `workers`. Twice as many chunks are asked for at a time; None for `workers` is one a GPU, or one a core where there
-    are no GPUs. The chunks of a lost worker are trained again by others. Workers need lostwax installed; their results
-    come back to this process, which writes them to the store.
+    Without `address`, uses the cluster that this process is connected to or that RAY_ADDRESS names, else starts one on
+    this machine with `workers`. By default there is one worker per GPU, or per core if there are no GPUs. Chunks of a
+    lost worker are trained again. Workers need lostwax installed; this process writes their results to the store.
     """
 
     address: str | None = None
@@ -41,7 +40,7 @@ class Ray:
     def __call__(
         self, trainer: Trainer, net: nn.Module, threat: Threat, pool: Records, *, models: int, seed: int
     ) -> Iterator[tuple[Cohort, Release]]:
-        """Models 0 .. models - 1 in order, a tile a chunk."""
+        """Models 0 .. models - 1 in order, in chunks of one tile."""
         if models < 1:
             raise ValueError(f"Ray: expected models >= 1, got {models}.")
         game = Game(net, trainer, threat, pool, seed)
@@ -49,7 +48,7 @@ class Ray:
         return self.parts(game, (range(models)[start : start + tile] for start in range(0, models, tile)))
 
     def parts(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
-        """The spans in order, twice as many asked for as there are workers, so that a slow one holds up no other."""
+        """The spans in order, two in flight per worker so that a slow one does not block the others."""
         ray = _import_ray()
         self._connect(ray)
         resources = ray.cluster_resources()
@@ -74,17 +73,17 @@ class Ray:
             if address is None:
                 ray.init("local", num_cpus=self.workers, include_dashboard=False, **quiet)
             else:
-                _knock(address)
+                _check_reachable(address)
                 ray.init(address, **quiet)
         except (OSError, RuntimeError, ValueError) as error:
             raise ConnectionError(
-                f"Ray: no cluster at {address or 'this machine'} ({error}). Start one (`ray start --head`) and name "
-                "its address; without an address, one is started on this machine."
+                f"Ray: no cluster at {address or 'this machine'} ({error}). Start one (`ray start --head`) and pass "
+                "its address. Without an address, one is started on this machine."
             ) from error
 
 
 class _OnGPU(NamedTuple):
-    """The same training sets on a worker's GPU."""
+    """The same training sets, on a worker's GPU."""
 
     threat: Threat
 
@@ -96,16 +95,16 @@ class _OnGPU(NamedTuple):
         return self.threat.hints(cohort, pool, seed=seed)
 
 
-def _knock(address: str) -> None:
-    """Raise at once where nobody is at home: Ray itself tries for minutes."""
+def _check_reachable(address: str) -> None:
+    """Raise at once if nothing listens there: Ray itself retries for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if port.isdecimal():
         socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def _train(game: Game, span: range) -> dict[str, Tensor]:
-    """On a worker: the weights of these models."""
-    if torch.cuda.is_available():  # Ray shows a worker those GPUs that are its own
+    """On a worker: train these models and return their weights."""
+    if torch.cuda.is_available():  # Ray shows each worker only its own GPUs
         game = game._replace(threat=_OnGPU(game.threat))
     ((_, release),) = Local().parts(game, [span])
     return {name: value.cpu() for name, value in release.params.items()}
@@ -115,11 +114,11 @@ def _result(ray: Any, game: Game, span: range, promise: Any) -> tuple[Cohort, Re
     try:
         params = ray.get(promise)
     except ray.exceptions.RayTaskError as error:
-        raise error.cause from None  # as it would have been raised here
+        raise error.cause from None  # the original exception
     except ray.exceptions.RayError as error:
         raise RuntimeError(
-            f"Ray: models {span.start} to {span.stop - 1} were given up after {RETRIES} retries ({error}). If workers "
-            "run out of memory, ask for fewer at a time (workers=) or a smaller tile. With a store, what is done stays."
+            f"Ray: models {span.start} to {span.stop - 1} failed after {RETRIES} retries ({error}). If workers run out "
+            "of memory, use fewer workers or a smaller tile. Models that are already in a store are kept."
         ) from error
     cohort = game.deal(span)
     return cohort, Release({name: value.to(cohort.index.device) for name, value in params.items()})

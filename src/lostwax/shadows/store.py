@@ -1,4 +1,4 @@
-"""Shadow models kept on disk or in a bucket: trained once, resumed, topped up, shared."""
+"""Shadow models on disk or in a bucket: trained once, then resumed, extended or shared."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any, final
 
 from lostwax.fields import check_fields
 from lostwax.games import Cohort, Release
-from lostwax.shadows.chunks import MARKS, SIGN, UNMARKED, Place, Shelf, check
+from lostwax.shadows.chunks import HASH_COLUMNS, MARKER, WITHOUT_HASHES, Location, StoredGame, store_version
 from lostwax.shadows.game import Engine, Game
 from lostwax.shadows.identity import identity
 
-FEWEST_MODELS, MOST_BYTES = 16, 32 << 20  # in a chunk, where the trainer's tiles allow
+FEWEST_MODELS, MOST_BYTES = 16, 32 << 20  # per chunk, if the trainer's tile size allows
 
 
 @final
 @dataclass(frozen=True)
 class Store:
-    """A zarr group (format 3) in a folder or under any fsspec URL, with a shelf for each game.
+    """A zarr group (format 3) in a folder or under any fsspec URL, with one subgroup per game.
 
-    A shelf is named by a hash of all that decides its models (`identity`), and keeps it in words: a game that is not
-    there hears how it differs from the nearest one that is. Kept are the weights and the rows of the secrets in the
-    prior; not the steps that some releases publish. No pickle.
+    A game is identified by a hash of everything that determines its models (`identity`). The description itself is
+    stored too: if a game is not found, a message says how it differs from the nearest stored one. The store holds the
+    weights and the secrets' rows in the prior, but not published training steps. No pickle.
     """
 
     where: str | Path
@@ -33,63 +33,63 @@ class Store:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def shelf(self, game: Game) -> Shelf:
-        """The shelf of a game, be it empty; a place that holds something else is refused."""
-        place = Place.at(self.where)
-        marks = MARKS if check(place) > UNMARKED else 0
-        return Shelf(place, game, identity(game), _chunk(game), marks)
+    def open(self, game: Game) -> StoredGame:
+        """The models of a game, possibly none; raises ValueError if the folder holds something else."""
+        location = Location.at(self.where)
+        hash_columns = HASH_COLUMNS if store_version(location) > WITHOUT_HASHES else 0
+        return StoredGame(location, game, identity(game), _chunk(game), hash_columns)
 
     def simulate(
         self, game: Game, *, models: int, engine: Engine, announce: bool = True
     ) -> Iterator[tuple[Cohort, Release]]:
-        """Train and store what is missing of the first `models`, and say so on stderr; then read them in order."""
+        """Train and store the missing ones of the first `models`, then read all of them in order.
+
+        With `announce`, a line on stderr says what will be trained and why.
+        """
         if models < 1:
             raise ValueError(f"Store: expected models >= 1, got {models}.")
-        shelf = self.shelf(game)
+        stored = self.open(game)
         if announce:
-            print(_announcement(shelf, models), file=sys.stderr)
-        shelf.fill(models, engine)
-        return shelf.read(models)
+            print(_announcement(stored, models), file=sys.stderr)
+        stored.fill(models, engine)
+        return stored.read(models)
 
 
 def _chunk(game: Game) -> int:
-    """How many models a file holds: whole tiles, at least one, by the sizes of the game alone."""
+    """Models per file: at least one whole tile; depends only on the sizes of net and data."""
     tile, numbers = game.tile(), sum(value.numel() for value in game.net.parameters()) or 1
     return tile * max(1, min(-(-FEWEST_MODELS // tile), MOST_BYTES // (8 * numbers * tile)))
 
 
-def _announcement(shelf: Shelf, models: int) -> str:
-    """What is there, what will be trained, and why."""
-    name, asked = shelf.place.name, shelf.chunks(models)
-    there = len(shelf.present() & set(range(asked))) * shelf.chunk
-    missing = f"{asked * shelf.chunk - there:,} in chunks of {shelf.chunk:,}"
+def _announcement(stored: StoredGame, models: int) -> str:
+    """What is stored, what will be trained, and why."""
+    name, asked = stored.location.name, stored.chunks(models)
+    there = len(stored.present() & set(range(asked))) * stored.chunk
+    missing = f"{asked * stored.chunk - there:,} in chunks of {stored.chunk:,}"
     if there >= models:
-        return f"{name}: all {models:,} shadow models of this game are there."
+        return f"{name}: found all {models:,} shadow models of this game."
     if there:
-        return f"{name}: {there:,} shadow models of this game are there, training {missing}."
-    reasons = _differences(shelf)
+        return f"{name}: found {there:,} shadow models of this game, training {missing}."
+    reasons = _differences(stored)
     nearest = "." if not reasons else ". The nearest game differs in\n  " + "\n  ".join(reasons)
     if len(reasons) == 1 and reasons[0].startswith("net.start:"):
         nearest += (
-            "\nFresh torch layers are random: to find these models again, call torch.manual_seed before the net is "
-            "made, or name a start, init=lw.inits.LeCunNormal()."
+            "\nNew torch layers have random weights. To reuse stored models, call torch.manual_seed before creating "
+            "the net, or set an initialisation: init=lw.inits.LeCunNormal()."
         )
     return f"{name}: no shadow models of this game yet, training {missing}{nearest}"
 
 
-def _differences(shelf: Shelf) -> list[str]:
-    """How this game differs from the one in the store that is most like it, field by field."""
+def _differences(stored: StoredGame) -> list[str]:
+    """How this game differs from the most similar stored one, field by field."""
     import zarr
 
     found = []
-    for folder in sorted(shelf.place.names() - {SIGN}):
-        sign = f"{folder}/{SIGN}"
-        with (
-            suppress(Exception),
-            shelf.place.reading(sign, sign),
-        ):  # another game's shelf: whatever is wrong with it is said when it is asked for
-            held: dict[str, Any] = zarr.open_group(shelf.place.arrays, path=folder, mode="r").attrs.asdict()
-            found.append(_unlike(held["words"], shelf.words))
+    for folder in sorted(stored.location.names() - {MARKER}):
+        marker = f"{folder}/{MARKER}"
+        with suppress(Exception), stored.location.reading(marker, marker):  # a damaged game is reported when it is read
+            held: dict[str, Any] = zarr.open_group(stored.location.arrays, path=folder, mode="r").attrs.asdict()
+            found.append(_unlike(held["words"], stored.description))
     return min(found, key=len, default=[])
 
 

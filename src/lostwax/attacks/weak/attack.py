@@ -36,7 +36,7 @@ from lostwax.learning.standardise import Standardise
 from lostwax.learning.training import ErrorLine, Term, torch_seed
 from lostwax.provenance import fingerprint
 from lostwax.shadows import Game
-from lostwax.shadows.identity import identity, words
+from lostwax.shadows.identity import describe, identity
 
 # A trained reconstructor of heads. It can be saved, and read back without pickle.
 
@@ -349,7 +349,7 @@ class WeakRecoNN:
         """All that decides a training."""
         settings = replace(self, checkpoint=None, device=None, augment=None)
         return {
-            **words("attack", settings),
+            **describe("attack", settings),
             "attack.augment": repr(self.augment),
             "access": repr(start.access),
             "start": fingerprint(*start.reads.state_dict().values()),
