@@ -249,7 +249,7 @@ class Init:
     def check(self, folder):
         if not (folder / "recipe.py").exists():
             self.run(folder)
-        with pytest.raises(FileExistsError, match="exists, and stays as it is"):
+        with pytest.raises(FileExistsError, match="exists and was not changed"):
             self.run(folder)
         assert (folder / "recipe.py").read_text() == STARTERS["torch"].read_text()
         assert len(list(folder.iterdir())) == 1

@@ -1,4 +1,4 @@
-"""The demonstration: are a logistic regression and a small neural net on handwritten digits safe to release?"""
+"""The demo: are a logistic regression and a small neural net on handwritten digits safe to release?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def run(out: Path) -> None:
-    """Audit, print, and leave a report of each audit in a folder of its own in `out`."""
+    """Run four audits, print them, and write a report of each to its own folder in `out`."""
     import lostwax as lw
     from lostwax.reports import check_folder
 
@@ -25,28 +25,26 @@ def run(out: Path) -> None:
     decoder = lw.RecoNN(shadows=3_000, augment=lw.learning.Shifts(), validation=0.1, store=out / "shadows", epochs=20)
 
     print("1. A logistic regression on scikit-learn's 1,797 handwritten digits.")
-    print("   Of every digit: could somebody who knows the others rebuild it from the model?\n", flush=True)
+    print("   For every digit: could somebody who knows the others rebuild it from the model?\n", flush=True)
     regression = logistic_regression()
     _show(regression, out / names[0])
     _one_of_each(regression, out / "rebuilt_digits.png")
 
-    print("2. A neural net, trained on 100 known digits and a secret one, 400 times. The attack saw no such secret.")
-    print("   It learns from 3,000 shadow models, by a regression in closed form.\n", flush=True)
+    print("2. A neural net, trained on 100 known digits and a secret one, 400 times. The attack never saw the secrets.")
+    print("   It learns from 3,000 shadow models, by kernel ridge regression.\n", flush=True)
     _show(neural_net(regressor), out / names[1])
 
-    print("3. The same victims and the same shadow models, but a decoder network learns from them.\n", flush=True)
+    print("3. The same victims and shadow models, but a decoder network learns from them.\n", flush=True)
     _show(neural_net(decoder), out / names[2])
 
-    print(
-        "4. Five of the victims, and nothing to learn: training is a function of the secret. Invert it.\n", flush=True
-    )
+    print("4. Five of the victims, by Newton's method: training is a function of the secret. Invert it.\n", flush=True)
     _show(neural_net(lw.Newton(bank=200), games=5), out / names[3])
 
     print("The reports open in any browser:", *(f"  {out / name / 'report.html'}" for name in names), sep="\n")
 
 
 def logistic_regression() -> Audit:
-    """This very model: every digit is rebuilt in closed form."""
+    """This model: every digit is rebuilt in closed form."""
     from sklearn.linear_model import LogisticRegression
 
     import lostwax as lw
@@ -57,7 +55,7 @@ def logistic_regression() -> Audit:
 
 
 def neural_net(attack: Attack, *, games: int | None = None) -> Audit:
-    """This way of training: the attack plays against victims it never saw."""
+    """This way of training: the attack runs against victims it never saw."""
     import lostwax as lw
 
     known, prior, secrets = lw.records.digits().split(100, 1_000, 400, seed=2)

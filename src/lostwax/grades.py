@@ -6,21 +6,21 @@ from enum import StrEnum
 
 
 class Grade(StrEnum):
-    """How much of the training records comes back, from least to most."""
+    """How much of the training records the release gives away, from least to most."""
 
     LIMITED = "limited by proof"  # nothing was found, and a certified ceiling bounds every attack
-    NOT_FOUND = "not found"  # by what was tried
-    UNDECIDED = "undecided"  # something that should have been tried has no answer, or too little was tried
-    BETTER_THAN_CHANCE = "better than chance"  # guesses owe something to the release
-    RECOGNISABLE = "recognisable"  # nearer than any guess made without it, or most candidates named
+    NOT_FOUND = "not found"  # by the attacks that were run
+    UNDECIDED = "undecided"  # an applicable attack has no result, or too few games were run
+    BETTER_THAN_CHANCE = "better than chance"  # guesses depend on the release
+    RECOGNISABLE = "recognisable"  # closer than every baseline, or most candidates named
     EXACT = "exact"  # rebuilt
 
     @property
     def severity(self) -> int:
-        """Its place in that order, from 0."""
+        """Position in this order, from 0."""
         return list(Grade).index(self)
 
     @property
     def leaks(self) -> bool:
-        """Was something found that the release gives away?"""
+        """True if an attack found something."""
         return self.severity > Grade.UNDECIDED.severity

@@ -1,4 +1,4 @@
-"""The gate: limits that an audit must keep, from a small TOML file, and where it does not keep them."""
+"""The gate: limits from a small TOML file, and which of them an audit breaks."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from lostwax.audits import Audit, Finding
 
 EXAMPLE = 'max_grade = "not found"'
-LEAST = 0.01  # of a threshold, and of a ratio of errors: less would pass nearly everything
-THRESHOLD = 0.05  # feature standard deviations: a record within is rebuilt, even if the audit's own threshold is less
-ALLOWED = tuple(grade for grade in Grade if grade not in (Grade.UNDECIDED, Grade.EXACT))  # as a limit
+LEAST = 0.01  # threshold or ratio of errors; less would pass nearly everything
+THRESHOLD = 0.05  # feature standard deviations; applies even if the audit's own threshold is smaller
+ALLOWED = tuple(grade for grade in Grade if grade not in (Grade.UNDECIDED, Grade.EXACT))  # values of max_grade
 
 
 class Breach(NamedTuple):
-    """A limit that an audit does not keep, or cannot be shown to keep."""
+    """A limit that an audit breaks, or does not show to be kept."""
 
     limit: str  # the key in the policy file
     allowed: float | str
-    found: float | str | None  # what was compared with it; None where this audit cannot tell
+    found: float | str | None  # what was compared with it; None if the audit does not hold it
     why: str
 
     def distance(self) -> float:
-        """How far from the limit; least where this audit cannot tell."""
+        """Distance from the limit; smallest if the audit does not hold the number."""
         if isinstance(self.found, str) or isinstance(self.allowed, str):
             return math.inf
         return -1.0 if self.found is None else abs(self.found - self.allowed)
@@ -42,7 +42,7 @@ class Breach(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """A number or grade as a gate sees it: the pessimistic end of its interval, and the number in words."""
+    """The pessimistic end of a number's interval, or a grade, and a sentence with the number."""
 
     worst: float | str
     words: str
@@ -50,23 +50,21 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """Limits for an audit; None sets none.
+    """Limits for an audit; None sets no limit.
 
-    An undecided audit breaks every policy. The gate uses the pessimistic end of each 95 % interval, so that an audit of
-    too few games fails rather than passes; a limit that the audit cannot judge is a breach too. All lines are held to
-    the limits, also the model at its optimum: a solver that stopped early is not a defence.
+    An undecided audit breaks every policy. The gate uses the pessimistic end of each 95 % interval, so an audit with
+    too few games fails. A limit that the audit cannot judge is a breach. Every line of the audit must keep the limits,
+    including the model at its optimum: a solver that stopped early is not a defence.
     """
 
     max_grade: str | None = None  # the worst grade allowed: "limited by proof", "not found", ...
-    max_rebuilt_share: float | None = None  # of games in which the record is rebuilt, or the right candidate named
-    max_nearer_share: float | None = None  # of games in which the guess is nearer than any made without the model
+    max_rebuilt_share: float | None = None  # share of games with the record rebuilt, or the right candidate named
+    max_nearer_share: float | None = None  # share of games with a guess closer than every baseline
     max_tpr_at_1pct: float | None = None  # true-positive rate at a false-positive rate of 1 %
     max_tpr_at_01pct: float | None = None  # and of 0.1 %
-    min_median_ratio_to_oracle: float | None = None  # median error over that of the nearest record known anyway
-    max_ceiling: float | None = None  # certified, on the success of any attack, from differential privacy
-    threshold: float = (
-        THRESHOLD  # an error up to this counts as rebuilt; the audit's own threshold where that is larger
-    )
+    min_median_ratio_to_oracle: float | None = None  # median error over that of the nearest available record
+    max_ceiling: float | None = None  # certified bound on the success of any attack, from differential privacy
+    threshold: float = THRESHOLD  # error that counts as rebuilt; the audit's own threshold if that is larger
 
     def __post_init__(self) -> None:
         for name, value in (*self._limits(), ("threshold", self.threshold)):
@@ -83,14 +81,14 @@ class Policy:
                 passes = " Such a limit would pass everything." if (value == 1 if share else value < LEAST) else ""
                 raise ValueError(f"Policy: expected {name} to be {expected}, got {shown(value)}.{passes}")
         if not list(self._limits()):
-            raise ValueError(f"Policy: it sets no limit, and would pass everything. Set one of {', '.join(names())}.")
+            raise ValueError(f"Policy: no limit is set, so everything would pass. Set one of {', '.join(names())}.")
 
     @classmethod
     def read(cls, path: str | Path) -> Policy:
         """The policy in a TOML file: one `limit = value` per line."""
         source = Path(path)
         if not source.is_file():
-            raise FileNotFoundError(f"Policy.read: there is no file {source}. Write one, with lines like {EXAMPLE}.")
+            raise FileNotFoundError(f"Policy.read: {source} does not exist. Write it, with lines like {EXAMPLE}.")
         try:
             limits = tomllib.loads(source.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -98,41 +96,41 @@ class Policy:
         for name in limits:
             if name not in (known := [*names(), "threshold"]):
                 close = get_close_matches(name, known, n=1)
-                cure = f"Did you mean {close[0]}?" if close else f"It knows {', '.join(known)}."
-                raise ValueError(f"Policy.read: {source} sets {name!r}, which is no limit. {cure}")
+                cure = f"Did you mean {close[0]}?" if close else f"Expected {', '.join(known)}."
+                raise ValueError(f"Policy.read: {source} sets {name!r}, which is not a limit. {cure}")
         try:
             return cls(**limits)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{source}: {error}") from None
 
     def breaches(self, audit: Audit) -> tuple[Breach, ...]:
-        """Every limit that the audit does not keep, by the line that is furthest from it; empty: it passes."""
+        """Every broken limit, with the line of the audit furthest from it; empty if the audit passes."""
         found = []
         for name, allowed in self._limits():
             judged = [self._judge(name, allowed, line, audit, finding) for line, finding in _lines(audit, name)]
             if breaches := [breach for breach in judged if breach is not None]:
                 found.append(max(breaches, key=Breach.distance))
-        if not found and (why := self._cannot_tell(audit)) is not None:
-            found.append(Breach(*next(self._limits()), None, f"this audit cannot tell. {why}"))
+        if not found and (why := self._why_undecided(audit)) is not None:
+            found.append(Breach(*next(self._limits()), None, f"this audit cannot decide it. {why}"))
         return tuple(found)
 
-    def _cannot_tell(self, audit: Audit) -> str | None:
-        """Why no limit is kept, though none is seen to be broken; None where that can be told."""
+    def _why_undecided(self, audit: Audit) -> str | None:
+        """Why an audit that breaks no limit does not pass; None if it does."""
         limits, grade = {name for name, _ in self._limits()}, audit.conclusion.grade
         if grade is Grade.UNDECIDED or (audit.unanswered and grade is not Grade.LIMITED and limits != {"max_ceiling"}):
             return str(audit.conclusion)
         if limits == {"max_rebuilt_share"} and audit.chance is None and audit.metric != audit.criterion:
             return (
-                f"Pictures are seldom rebuilt to within {self.threshold:g} deviations of every pixel, and can be "
-                "recognised long before: set max_grade or max_nearer_share too."
+                f"Images are recognisable long before every pixel is within {self.threshold:g} standard deviations: "
+                "set max_grade or max_nearer_share too."
             )
         return None
 
     def _judge(self, name: str, allowed: float | str, line: str, audit: Audit, finding: Finding) -> Breach | None:
         try:
             worst, words = MEASURES[name](self, audit, finding)
-        except CannotTellError as reason:
-            return Breach(name, allowed, None, f"{line}this audit cannot tell. {reason}")
+        except UndecidedError as reason:
+            return Breach(name, allowed, None, f"{line}this audit cannot decide it. {reason}")
         if isinstance(worst, str) or isinstance(allowed, str):
             kept = Grade(str(worst)).severity <= Grade(str(allowed)).severity
         else:
@@ -146,8 +144,8 @@ class Policy:
                 yield name, value
 
 
-class CannotTellError(ValueError):
-    """This audit holds no such number, as a sentence."""
+class UndecidedError(ValueError):
+    """The audit does not hold the number that a limit is about."""
 
 
 def names() -> list[str]:
@@ -156,7 +154,7 @@ def names() -> list[str]:
 
 
 def _lines(audit: Audit, name: str) -> list[tuple[str, Finding]]:
-    """What is judged: every line, except for a grade or a ceiling, which are one for the audit."""
+    """Every line of the audit; one for a grade or a ceiling, which belong to the audit as a whole."""
     if name in ("max_ceiling", "max_grade") or len(audit.findings) == 1:
         return [("", audit.findings[0])]
     return [(f"{finding.name}: ", finding) for finding in audit.findings]
@@ -165,15 +163,15 @@ def _lines(audit: Audit, name: str) -> list[tuple[str, Finding]]:
 def _check_independent(audit: Audit) -> None:
     victims, played = audit.victims, len(audit.games)
     if victims < played:
-        raise CannotTellError(
-            f"Its {played} games come from {victims} independent victims or secrets: hold it to max_rebuilt_share, "
-            "which counts those, or audit a threat with one secret per victim, all different."
+        raise UndecidedError(
+            f"Its {played} games come from {victims} independent victims or secrets. Limit max_rebuilt_share instead, "
+            "which counts those, or use a threat with one secret per victim, all different."
         )
 
 
 def _grade(policy: Policy, audit: Audit, _: Finding) -> Measured:
     found = audit.conclusion
-    if found.grade is Grade.RECOGNISABLE and audit.chance is None:  # by an audit that asks for more digits, perhaps
+    if found.grade is Grade.RECOGNISABLE and audit.chance is None:  # the audit's threshold may be smaller
         within = max(int((line.errors[audit.criterion] <= policy.threshold).sum()) for line in audit.findings)
         if within:
             words = f"the grade is {found.grade}, and {within} records are rebuilt to within {policy.threshold:g}."
@@ -192,13 +190,13 @@ def _rebuilt_share(policy: Policy, audit: Audit, finding: Finding) -> Measured:
 
 def _nearer_share(policy: Policy, audit: Audit, finding: Finding) -> Measured:
     if audit.chance is not None:
-        raise CannotTellError("Its adversary picks one of several candidates: hold it to max_rebuilt_share.")
+        raise UndecidedError("Its adversary chooses among candidates: limit max_rebuilt_share instead.")
     nearer = int(audit.beats_baselines(finding).sum())
-    return _share(audit, nearer, "guesses are nearer than any made without the model")
+    return _share(audit, nearer, "guesses are closer than every baseline")
 
 
 def _share(audit: Audit, won: int, what: str) -> Measured:
-    """A share of games, at the upper end of its interval where not all were tried."""
+    """A share of games, at the upper end of its interval unless all records were attacked."""
     played, victims = len(audit.games), audit.victims
     words = f"{won} of {played} {what}"
     if audit.complete:
@@ -214,18 +212,18 @@ def _tpr(fpr: float) -> Callable[[Policy, Audit, Finding], Measured]:
         from lostwax.metrics import true_positives
 
         if not finding.null_errors:
-            raise CannotTellError(
-                "It has no null to count false positives by: audit a way of training (trainer, threat, prior, secrets) "
-                "without candidates, with two different secrets or more."
+            raise UndecidedError(
+                "It has no null scores to count false positives by. Audit a way of training (trainer, threat, prior, "
+                "secrets) without candidates, with at least two different secrets."
             )
         _check_independent(audit)
         errors = finding.errors[audit.metric]
         try:
             found = [true_positives(errors, scores, null=null, fpr=fpr) for null, scores in finding.null_errors.items()]
         except ValueError as error:
-            raise CannotTellError(str(error)) from None
+            raise UndecidedError(str(error)) from None
         worst = max(found, key=lambda one: one.high)
-        return Measured(worst.high, f"{worst}; the upper end counts.")
+        return Measured(worst.high, f"{worst}; the gate uses the upper end.")
 
     return measure
 
@@ -236,21 +234,19 @@ def _median_ratio(policy: Policy, audit: Audit, finding: Finding) -> Measured:
     from lostwax.metrics.estimate import median_interval
 
     if audit.chance is not None:
-        raise CannotTellError("Its adversary picks one of several candidates: hold it to max_rebuilt_share.")
+        raise UndecidedError("Its adversary chooses among candidates: limit max_rebuilt_share instead.")
     errors, nearest = finding.errors[audit.metric], audit.baselines[audit.oracle][audit.metric]
     oracle = float(np.median(nearest))
     if not 0 < oracle < math.inf:
-        raise CannotTellError(
-            f"The median error of the {audit.oracle} is {oracle:g}, and nothing can be measured by it."
-        )
+        raise UndecidedError(f"The median error of the {audit.oracle} is {oracle:g}, so a ratio to it is undefined.")
     median = float(np.median(errors)) / oracle
     if audit.complete:
         return Measured(median, f"the median error is {median:.3g} times that of the {audit.oracle}.")
     _check_independent(audit)
-    # both medians are estimated: 97.5 % confidence in each interval is 95 % in both together
+    # both medians are estimated: two intervals at 97.5 % hold jointly at 95 %
     ours, theirs = median_interval(errors, 0.975), median_interval(nearest, 0.975)
     if ours is None or theirs is None:
-        raise CannotTellError(f"{len(errors)} games are too few to enclose a median: run 7 or more.")
+        raise UndecidedError(f"{len(errors)} games are too few for an interval of the median: run 7 or more.")
     low = ours[0] / theirs[1]
     words = f"the median error is {median:.3g} times that of the {audit.oracle}, or, with 95 % confidence, {low:.3g}"
     return Measured(low, f"{words} times or more.")
@@ -258,9 +254,9 @@ def _median_ratio(policy: Policy, audit: Audit, finding: Finding) -> Measured:
 
 def _ceiling(policy: Policy, audit: Audit, _: Finding) -> Measured:
     if audit.ceiling is None:
-        raise CannotTellError("Training is not differentially private, so nothing bounds every attack.")
+        raise UndecidedError("Training is not differentially private, so there is no bound on every attack.")
     if not audit.ceiling.certified:
-        raise CannotTellError(f"The ceiling is not certified: {audit.ceiling}.")
+        raise UndecidedError(f"The ceiling is not certified: {audit.ceiling}.")
     return Measured(audit.ceiling.upper, f"any attack may reach {audit.ceiling}.")
 
 

@@ -1,4 +1,4 @@
-"""The verbs: what a user calls. Light to import; torch and scikit-learn come in only when a verb is used."""
+"""The verbs: `audit`, `simulate`, `report`. Light to import: torch and scikit-learn are loaded on first use."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-SEED_BITS = 128  # of a seed
-MOST_DEVIATIONS = 1_000_000  # of a threshold: far beyond it every guess counts as rebuilt, and squares overflow
+SEED_BITS = 128
+MAX_THRESHOLD = 1_000_000  # standard deviations; squares of much larger ones overflow
 
 
 def _one_argument_of_data(verb: Callable[P, R]) -> Callable[P, R]:
-    """Say to who calls it as they would call `fit(X, y)` how it is called."""
+    """Raise a helpful TypeError when called like `fit(X, y)`."""
 
     @wraps(verb)
     def called(*positional: P.args, **named: P.kwargs) -> R:
         if len(positional) > 2 or {"X", "y"} & set(named):
             raise TypeError(
-                "audit: pass the data as one argument: lw.audit(model, (X, y)). All settings go by name, games=100."
+                "audit: pass the data as one argument, lw.audit(model, (X, y)), and settings by name: games=100."
             )
         if "device" in named:
             raise TypeError(
-                "audit: device is no argument. All is computed where the records lie: pass known, prior and secrets as "
-                "records.to('cuda'); attacks that learn have a device of their own, lw.RecoNN(device='cuda')."
+                "audit: there is no argument device. Computation follows the records: pass known, prior and secrets as "
+                "records.to('cuda'). Attacks that learn take their own device: lw.RecoNN(device='cuda')."
             )
-        with exits_refused("audit: the code that was called"):
+        with exits_refused("audit: user code"):
             return verb(*positional, **named)
 
     return called
@@ -66,22 +66,40 @@ def audit(
 ) -> Audit:
     """Can training records be rebuilt from this model?
 
-    Two kinds of question, and the answer says which it was:
+    There are two kinds of audit. *This model*: pass the fitted model and the table it was fitted on; an adversary who
+    knows all other rows tries to rebuild each one.
 
-    - *this very model*: a fitted scikit-learn estimator and `data=(X, y)`, the table it was fitted on. Every row is
-      played for; `games` picks some of them by `seed`. Likewise a torch linear layer, with `trainer=Optimum(...)` for
-      the objective it minimises, or any net with its released weights and the trainer that made them, `GD(...)`.
-    - *this way of training*: a torch module with `trainer`, `threat`, `prior` and `secrets`. Victims are trained on
-      secrets that the attack never sees. Without an `attack` every one that can play does, the strongest first; the one
-      that rebuilds most leads the table. `max_minutes` limits the whole audit. `metrics` are further metrics to judge
-      the guesses by, besides the mean errors, and for images PSNR, SSIM and (where its weights are at hand) LPIPS.
+        model = LogisticRegression().fit(X, y)
+        print(lw.audit(model, (X, y)))
 
-    A record counts as rebuilt when its error is within `threshold` feature standard deviations.
+    *This way of training*: pass a torch module and how it is trained. Models are trained on secret records that the
+    attack never sees, and attacked.
+
+        known, prior, secrets = lw.records.digits().split(100, 1_000, 400, seed=0)
+        lw.audit(net, trainer=lw.GD(lr=0.2, steps=50), threat=lw.Informed(known), prior=prior, secrets=secrets)
+
+    Args:
+        model: A fitted scikit-learn estimator or pipeline, or a torch module.
+        data: `(X, y)` or `Records`, all that the model was trained on; with it, this model is audited.
+        games: Number of records to attack, drawn by `seed`; None for all.
+        seed: Seed of every random draw.
+        sample_weight: The sample weights a scikit-learn model was fitted with.
+        trainer: How the module is trained. With `data`: how its weights came about, `Optimum(...)` for a linear layer
+            at the minimum of an objective, `GD(...)` for any net.
+        threat: What the adversary knows: `Informed(known)` all records but one, `Weak(size)` none of them.
+        attack: The attack to run; None runs all that apply, the strongest first.
+        access: What the adversary sees of the release; None for all weights.
+        prior: Records that attacks learn from.
+        secrets: Records to rebuild, one per game.
+        threshold: A record counts as rebuilt if its error is at most this many feature standard deviations.
+        metrics: Further metrics, beside the mean errors, and for images PSNR, SSIM and LPIPS (if its weights are
+            available).
+        max_minutes: Time limit for the whole audit, where no `attack` is named.
     """
     if isinstance(threshold, bool) or not isinstance(threshold, int | float):
         raise TypeError(f"audit: expected threshold to be an int or a float, got {shown(threshold)}.")
-    if not 0 < threshold <= MOST_DEVIATIONS:
-        raise ValueError(f"audit: expected threshold > 0, and at most {MOST_DEVIATIONS:,}, got {shown(threshold)}.")
+    if not 0 < threshold <= MAX_THRESHOLD:
+        raise ValueError(f"audit: expected 0 < threshold <= {MAX_THRESHOLD:,}, got {shown(threshold)}.")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"audit: expected seed to be a whole number, got {shown(seed)}.")
     if seed.bit_length() > SEED_BITS:
@@ -92,14 +110,14 @@ def audit(
     if data is not None:
         return _audit_model(model, data, sample_weight, trainer, asked, games, seed, threshold)
     if sample_weight is not None:
-        raise TypeError("audit: sample_weight has no meaning without data=(X, y). Leave it out.")
+        raise TypeError("audit: sample_weight applies only with data=(X, y). Leave it out.")
     if trainer is None or threat is None or prior is None or secrets is None:
         needed = {"trainer": trainer, "threat": threat, "prior": prior, "secrets": secrets}
         absent = [name for name, value in needed.items() if value is None]
-        if absent[-3:] != ["threat", "prior", "secrets"]:  # a trainer alone fits both questions
+        if absent[-3:] != ["threat", "prior", "secrets"]:  # a trainer alone fits both kinds of audit
             raise TypeError(f"audit: to audit this way of training, pass {', '.join(absent)} too.")
         raise TypeError(
-            "audit: pass data=(X, y), the table the model was fitted on, to audit this very model; or "
+            "audit: pass data=(X, y), the table the model was fitted on, to audit this model; or "
             f"{', '.join(absent)} to audit this way of training."
         )
     from lostwax.audits import audit_procedure, check_arguments
@@ -107,8 +125,8 @@ def audit(
     parts = {"trainer": trainer, "threat": threat, "attack": attack, "access": access}
     check_arguments("audit", model, {"prior": prior, "secrets": secrets}, metrics, **parts)
     prior, secrets = prior.detached(), secrets.detached()
-    if len(secrets):  # none at all is refused by itself
-        _check_games(games, len(secrets), "one secret a game")
+    if len(secrets):  # an empty set is refused later
+        _check_games(games, len(secrets), "one secret per game")
     _check_minutes(max_minutes, attack)
     return audit_procedure(
         model,
@@ -130,8 +148,8 @@ def _audit_model(
     model: Any,
     data: Any,
     sample_weight: Any,
-    trainer: Trainer | None,
-    game: Mapping[str, Any],
+    trainer: Any,
+    options: Mapping[str, Any],
     games: int | None,
     seed: int,
     threshold: float,
@@ -140,18 +158,21 @@ def _audit_model(
     from lostwax.adapters import torch as torch_linear
     from lostwax.adapters.torch import check_finite_net, read_table
     from lostwax.audits import audit_fitted, audit_released
-    from lostwax.trainers.descent import Descent
+    from lostwax.games.facts import trainer_facts
 
     is_torch = isinstance(model, sys.modules["torch"].nn.Module)
-    stepwise = is_torch and isinstance(trainer, Descent)
-    foreign = {**game, "sample_weight": sample_weight} if is_torch else {**game, "trainer": trainer}
-    unused = [name for name, value in foreign.items() if value is not None and not (stepwise and name == "attack")]
-    if unused:
-        kind = "a torch net" if is_torch else "a scikit-learn model"
-        raise TypeError(f"audit: {', '.join(unused)} has no meaning for {kind} with data=(X, y). Leave it out.")
-    if isinstance(trainer, Descent):
+    is_differentiable = False  # steps that an attack can invert
+    if is_torch:
         check_finite_net(model)
-        table, attack = read_table(data, trainer.computes_in(model)), game["attack"]
+        facts = trainer_facts(None if isinstance(trainer, type) else trainer, model, 1)
+        is_differentiable = facts.differentiable and facts.steps is not None
+    other = {"sample_weight": sample_weight} if is_torch else {"trainer": trainer}
+    allowed = ("attack",) if is_differentiable else ()
+    if unused := [name for name, value in {**options, **other}.items() if value is not None and name not in allowed]:
+        kind = "a torch net" if is_torch else "a scikit-learn model"
+        raise TypeError(f"audit: {', '.join(unused)} does not apply to {kind} with data=(X, y). Leave it out.")
+    if is_differentiable:
+        table, attack = read_table(data, trainer.computes_in(model)), options["attack"]
         _check_games(games, len(table), "the records of the training set")
         return audit_released(model, table, trainer=trainer, attack=attack, games=games, seed=seed, threshold=threshold)
     fitted = torch_linear.read(model, data, trainer) if is_torch else sklearn.read(model, data, sample_weight)
@@ -175,8 +196,8 @@ def _check_minutes(minutes: float | None, attack: Attack | None) -> None:
         return
     if attack is not None:
         raise TypeError(
-            f"audit: max_minutes limits the choice among attacks, and attack={type(attack).__name__}(...) leaves none. "
-            "Leave one of them out."
+            "audit: max_minutes limits the choice among attacks, and cannot be combined with "
+            f"attack={type(attack).__name__}(...). Leave one of them out."
         )
     if isinstance(minutes, bool) or not isinstance(minutes, int | float):
         raise TypeError(f"audit: expected max_minutes to be a number, or None for no limit, got {shown(minutes)}.")
@@ -195,13 +216,20 @@ def simulate(
     store: str | Path | None = None,
     engine: Engine | None = None,
 ) -> Iterator[tuple[Cohort, Release]]:
-    """Shadow models by the victim's own trainer, chunk by chunk: the secrets they were trained on, and their weights.
+    """Train shadow models with the victim's trainer; yields chunks of (training sets, weights).
 
-    Model i is the same model whatever the chunk, and whichever engine trains it: `lw.shadows.Local()`, the default, or
-    `lw.shadows.Ray()`. Memory is bounded by the chunk.
+    Model i is the same for every chunk size and engine. Memory is bounded by the chunk.
 
-    Without a `store` they are trained as they are asked for. With one, a folder or any fsspec URL, what it lacks is
-    trained and written before this returns, and all are then read from there: after a crash, call it again.
+    Args:
+        net: The architecture, and the initial weights unless the trainer has an `init`.
+        trainer: How each model is trained.
+        threat: How the training sets are drawn.
+        prior: The records they are drawn from.
+        models: Number of models.
+        seed: Seed of every random draw.
+        store: A folder or fsspec URL. Missing models are trained and written before this returns; after a crash, call
+            it again. None: models are trained as they are iterated over, and not kept.
+        engine: `lw.shadows.Local()`, the default, or `lw.shadows.Ray()`.
     """
     from lostwax.audits import check_arguments
     from lostwax.shadows import Game, Local, Store
@@ -213,7 +241,7 @@ def simulate(
     if seed.bit_length() > SEED_BITS:
         raise ValueError(f"simulate: expected seed to have at most {SEED_BITS} bits, got {shown(seed)}.")
     if not 1 <= models < 2**63:
-        raise ValueError(f"simulate: expected models >= 1, and below 2**63, got {shown(models)}.")
+        raise ValueError(f"simulate: expected 1 <= models < 2**63, got {shown(models)}.")
     engine, prior = engine or Local(), prior.detached()
     if store is None:
         return engine(trainer, net, threat, prior, models=models, seed=seed)
@@ -221,11 +249,15 @@ def simulate(
 
 
 def report(audit: Audit, folder: str | Path, *, records: bool = True) -> Path:
-    """Write a report that a person can read and pass on, and give the path of its page, `report.html`.
+    """Write a report and return the path of its page, `report.html`, which opens offline on its own.
 
-    The page opens offline and needs nothing beside it. Next to it: `audit.json` (every number, for programs),
-    `records.csv` (one row a game), `figures/`, and `records.safetensors` (originals and reconstructions).
-    With `records=False` nothing of the records, neither the true ones nor the rebuilt, is written anywhere.
+    Beside it: `audit.json` (every number), `records.csv` (one row per game), `figures/`, and `records.safetensors`
+    (originals and reconstructions).
+
+    Args:
+        audit: What `lw.audit` returned.
+        folder: A new or empty folder, or one that holds an earlier report.
+        records: False writes no record, neither originals nor reconstructions.
     """
     from lostwax.reports import write
 

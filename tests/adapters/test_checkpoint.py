@@ -66,11 +66,11 @@ def test_a_state_dict_inside_a_checkpoint_is_named(tmp_path, state):
         (lambda s: s.pop("0.bias"), "missing 0.bias"),
         (lambda s: s.update(extra=torch.ones(1)), "unexpected extra"),
         (lambda s: s.update({"0.bias": torch.ones(7)}), r"0.bias has shape \(7,\) where the net has \(3,\)"),
-        (lambda s: s.update({"0.bias": torch.full((3,), torch.nan)}), "NaN or infinite numbers in 0.bias"),
+        (lambda s: s.update({"0.bias": torch.full((3,), torch.nan)}), "NaN or infinite values in 0.bias"),
         (lambda s: s.clear(), "got nothing"),
         (
             lambda s: s.update({"0.bias": torch.full((3,), 1e300, dtype=torch.float64)}),
-            "0.bias .* too large for float32",
+            "0.bias .* overflow float32",
         ),
         (lambda s: s.update({"0.bias": torch.ones(3, dtype=torch.complex64)}), "0.bias is complex64 where .* float32"),
         (lambda s: s.update({"0.bias": torch.ones(3).to_sparse()}), "0.bias of .* are not dense tensors"),
@@ -110,7 +110,7 @@ class Bomb:
 @pytest.mark.parametrize("write", [torch.save, lambda what, path: path.write_bytes(pickle.dumps(what))])
 def test_code_is_never_run(tmp_path, state, write):
     write({**state, "bomb": Bomb(tmp_path / "ran")}, tmp_path / "evil.pt")
-    with pytest.raises(ValueError, match="could run code of whoever wrote it"):
+    with pytest.raises(ValueError, match="could run code, so it is refused"):
         lw.adapters.load_weights(net(), tmp_path / "evil.pt")
     torch.save(net(), tmp_path / "whole.pt")
     with pytest.raises(ValueError, match="could run code"):

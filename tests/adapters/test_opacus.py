@@ -63,9 +63,9 @@ def test_changed_noise_is_taken_on_the_safe_side(trained):
 
 
 def test_what_is_no_trained_engine(trained):
-    with pytest.raises(ValueError, match="seen no step"):
+    with pytest.raises(ValueError, match="recorded no step"):
         lw.adapters.opacus.mechanism(opacus.PrivacyEngine())
-    with pytest.raises(TypeError, match="expected a PrivacyEngine of Opacus, or its accountant, got Linear"):
+    with pytest.raises(TypeError, match="expected an Opacus PrivacyEngine or its accountant, got Linear"):
         lw.adapters.opacus.mechanism(nn.Linear(1, 1))
 
 
@@ -73,11 +73,11 @@ def test_shuffled_batches_are_not_poisson_samples():
     """The accountant's words are the same as for Poisson samples, and the ceiling for those would be too low."""
     engine, _, _, loader = _trained(poisson_sampling=False)
     for said in ({}, {"poisson": True}):
-        with pytest.raises(ValueError, match="draws its batches by BatchSampler, not as Poisson samples"):
+        with pytest.raises(ValueError, match="draws batches by BatchSampler, not by Poisson sampling"):
             lw.adapters.opacus.mechanism(engine, loader, **said)
-    with pytest.raises(ValueError, match="the accountant does not know how batches were drawn"):
+    with pytest.raises(ValueError, match="the accountant does not record how batches were drawn"):
         lw.adapters.opacus.mechanism(engine)
-    with pytest.raises(ValueError, match="draws its batches by list, not as Poisson samples"):
+    with pytest.raises(ValueError, match="draws its batches by list, not by Poisson sampling"):
         lw.adapters.opacus.mechanism(engine, [])
 
 
@@ -86,7 +86,7 @@ def test_full_batches_need_no_sampling():
     full = {"noise_multiplier": 1.5, "sample_rate": 1.0, "steps": 2}
     assert lw.adapters.opacus.mechanism(engine, loader) == full
     again = DataLoader(loader.dataset, sampler=RandomSampler(loader.dataset, replacement=True), batch_size=40)
-    with pytest.raises(ValueError, match="not as Poisson samples"):  # a record may stand in a batch twice
+    with pytest.raises(ValueError, match="not by Poisson sampling"):  # a record may stand in a batch twice
         lw.adapters.opacus.mechanism(engine, again)
 
 

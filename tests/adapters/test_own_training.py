@@ -117,7 +117,7 @@ DRAWS = random.Random(0)
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (lambda net, x, y, seed: None, "for model 0, returned nothing. End it with `return net`"),
+        (lambda net, x, y, seed: None, "for model 0, returned None. End it with `return net`"),
         (lambda net, x, y, seed: 3, "returned int. Return the net, or its state_dict"),
         (lambda net, x, y, seed: {}, "returned weights without 1.weight"),
         (
@@ -126,12 +126,12 @@ DRAWS = random.Random(0)
         ),
         (
             lambda net, x, y, seed: {n: v * torch.nan for n, v in net.state_dict().items()},
-            "NaN or infinite numbers in 1.w",
+            "NaN or infinite values in 1.w",
         ),
-        (lambda net, x, y, seed: by_torch(GLOBAL, x, y, seed), "goes on with a net of an earlier call"),
+        (lambda net, x, y, seed: by_torch(GLOBAL, x, y, seed), "keeps a net from an earlier call"),
         (
             lambda net, x, y, seed: {n: v + DRAWS.random() for n, v in net.state_dict().items()},
-            "do not come from its seed",
+            "do not derive from its seed",
         ),
     ],
     ids=["nothing", "a number", "no weights", "other shapes", "nan", "the same net again", "hidden draws"],
@@ -181,7 +181,7 @@ def test_an_exit_in_any_other_code_of_the_user_s_is_one_too(parts):
             raise SystemExit("goodbye")
 
     known, prior, secrets = parts
-    with pytest.raises(ExitedError, match=r"audit: the code that was called ended the program: sys.exit\(...\) in "):
+    with pytest.raises(ExitedError, match=r"audit: user code ended the program: sys.exit\(...\) in "):
         lw.audit(
             NET,
             trainer=lw.GD(steps=1),

@@ -26,7 +26,7 @@ from lostwax.trainers import GD
         ({"seed": 1.5}, "expected seed to be a whole number"),
         ({"games": 1.5}, "expected games to be a whole number"),
         ({"secrets": lw.Records(torch.rand(0, 4), torch.arange(0)), "games": 3}, "expected at least one record in sec"),
-        ({"device": "cuda"}, r"device is no argument.*records.to\('cuda'\)"),
+        ({"device": "cuda"}, r"there is no argument device.*records.to\('cuda'\)"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -40,5 +40,5 @@ def test_each_argument_is_named_and_the_cure_with_it(change, words):
 
 @pytest.mark.parametrize("call", [lambda X, y: lw.audit(3, X, y), lambda X, y: lw.audit(3, X=X, y=y)])
 def test_data_come_as_one_argument(call):
-    with pytest.raises(TypeError, match=r"pass the data as one argument: lw.audit\(model, \(X, y\)\)"):
+    with pytest.raises(TypeError, match=r"pass the data as one argument, lw.audit\(model, \(X, y\)\)"):
         call(torch.rand(8, 4), torch.arange(8))

@@ -156,7 +156,7 @@ def test_metrics_that_cannot_be_used_are_refused_before_any_work():
         audited(Untouched(), metrics=(lw.metrics.MAE(), lw.metrics.MAE()))
     with pytest.raises(ValueError, match="and there is another of that name"):
         audited(Untouched(), metrics=(lw.metrics.MAE(name="RMSE in feature standard deviations"),))
-    with pytest.raises(TypeError, match="metrics has no meaning for a torch net"):
+    with pytest.raises(TypeError, match="metrics does not apply to a torch net"):
         lw.audit(nn.Linear(2, 2), (np.zeros((3, 2)), np.zeros(3)), metrics=(lw.metrics.MAE(),))
 
 

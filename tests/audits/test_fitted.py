@@ -215,8 +215,14 @@ def test_a_torch_head_at_its_optimum(mean):
 @pytest.mark.parametrize(
     ("net", "trainer", "data", "error", "words"),
     [
-        (nn.Linear(4, 3), None, None, TypeError, "pass trainer=lw.Optimum"),
-        (nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3)), lw.Optimum(), None, TypeError, "one linear layer"),
+        (nn.Linear(4, 3), None, None, TypeError, "trainer=lw.Optimum"),
+        (
+            nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3)),
+            lw.Optimum(),
+            None,
+            TypeError,
+            "applies to one nn.Linear",
+        ),
         (nn.Linear(5, 3), lw.Optimum(), None, ValueError, "X has 4 features, but the layer takes 5"),
         (nn.Linear(4, 2), lw.Optimum(), None, ValueError, "labels from 0 to 1, and 50 of 150 are not"),
         (nn.Linear(4, 1), lw.Optimum(), None, ValueError, "Use BinaryCrossEntropy"),
@@ -415,7 +421,7 @@ def test_weight_decay_as_torch_means_it():
         optimiser.step()
     audit = lw.audit(head, (x, labels), trainer=lw.Optimum(ridge=1e-2, mean=True, penalise_bias=True))
     assert audit.findings[0].rebuilt.all()
-    with pytest.raises(TypeError, match="sample_weight has no meaning for a torch net"):
+    with pytest.raises(TypeError, match="sample_weight does not apply to a torch net"):
         lw.audit(head, (x, labels), trainer=lw.Optimum(), sample_weight=np.ones(150))
 
 

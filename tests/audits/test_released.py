@@ -67,7 +67,7 @@ def test_what_cannot_be_trained_again(released):
         lw.audit(net, table, trainer=SGD(lr=0.1, batch_size=5, epochs=1, init=lw.inits.Given(start)), games=1)
     with pytest.raises(ValueError, match="initialisation is drawn anew"):
         lw.audit(net, table, trainer=GD(lr=0.1, steps=1, init=lw.inits.LeCunNormal(seed=None)), games=1)
-    with pytest.raises(TypeError, match="threat has no meaning for a torch net"):
+    with pytest.raises(TypeError, match="threat does not apply to a torch net"):
         lw.audit(net, table, trainer=trainer(start), threat=lw.Informed(table))
     with pytest.raises(TypeError, match="expected class numbers or targets in y"):
         lw.audit(net, (table.x, ["a"] * 60), trainer=trainer(start))

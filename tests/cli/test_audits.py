@@ -78,7 +78,7 @@ def test_nothing_is_run_before_folder_and_policy_are_good(recipe, capsys):
         (TRAINED.replace("torch.nn.Linear(4, 2)", "Net()") + "\n", "NameError: name 'Net' is not defined"),
         (TRAINED + 'attack = lw.RecoNN(device="gpu")', "device='gpu' cannot be used here"),
         (TRAINED + "attack = 'RecoNN'", "expected attack to be an attack, such as lw.RecoNN(), got str"),
-        (TRAINED.replace("secrets", "private"), "but not secrets (records that it never sees"),
+        (TRAINED.replace("secrets", "private"), "but not secrets (records to rebuild"),
         (TRAINED + "max_minutes = 3", "max_minutes limits the choice among attacks"),
     ],
 )
@@ -110,8 +110,8 @@ def test_a_folder_that_only_looks_writable_is_refused_before_anything_is_run(rec
     assert main(["audit", "recipe.py", "--out", "audit"]) == 2
     assert main(["demo", "--out", "audit"]) == 2
     error = capsys.readouterr().err
-    assert "audit: --out audit cannot be written to" in error
-    assert "demo: --out audit cannot be written to" in error
+    assert "audit: --out audit is not writable" in error
+    assert "demo: --out audit is not writable" in error
     assert "it ran" not in error
 
 
@@ -189,7 +189,7 @@ def test_simulate_fills_a_store_and_goes_on(recipe, capsys):
     printed = capsys.readouterr()
     held = re.findall(r"shadows holds (\d+) models of recipe.py", printed.out)
     assert held == re.findall(r"training (\d+) in chunks", printed.err) * 2  # 12 are asked for, and more are there
-    assert "(12 were asked for; they are kept in chunks of " in printed.out
+    assert "(12 requested; stored in chunks of " in printed.out
     assert main(["simulate", "recipe.py", "--models", "8", "--store", "s", "--workers", "2"]) == 2
     assert "--workers are for --engine ray" in capsys.readouterr().err
     recipe.write_text("data = (1, 2)\nmodel = 3")

@@ -24,10 +24,10 @@ ALL = {**COMMANDS, "kappa": KAPPAS}
         ("kappa bal --eta 1", "lostwax kappa has no command bal. Did you mean ball?"),
         (
             "list attack",
-            "lostwax list knows no attack. Did you mean attacks? It knows attacks, trainers, metrics, bounds.",
+            "lostwax list: unknown attack. Did you mean attacks? Expected attacks, trainers, metrics, bounds.",
         ),
-        ("init tourch --out f.py", "lostwax init knows no tourch. Did you mean torch?"),
-        ("simulate r.py --models 1 --store s --engine rey", "lostwax simulate knows no rey. Did you mean ray?"),
+        ("init tourch --out f.py", "lostwax init: unknown tourch. Did you mean torch?"),
+        ("simulate r.py --models 1 --store s --engine rey", "lostwax simulate: unknown rey. Did you mean ray?"),
         ("bound --noise-multiplier 1 --sampling=posson", "Did you mean poisson?"),
     ],
 )

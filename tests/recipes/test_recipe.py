@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import lostwax
 from lostwax.recipes import STARTERS, Recipe, start
-from lostwax.recipes.recipe import NEEDED, OPTIONAL
+from lostwax.recipes.recipe import OPTIONAL, REQUIRED
 
 FITTED = """
 from sklearn.datasets import load_iris
@@ -41,7 +41,7 @@ def write(tmp_path):
 
 
 def test_names_are_the_arguments_of_audit():
-    ours = {name for kind in NEEDED for name in (*NEEDED[kind], *OPTIONAL[kind])}
+    ours = {name for kind in REQUIRED for name in (*REQUIRED[kind], *OPTIONAL[kind])}
     assert ours | {"model"} == set(inspect.signature(lostwax.audit).parameters)
 
 
@@ -80,9 +80,12 @@ def test_modules_beside_it_can_be_imported_and_hide_nothing(write, monkeypatch):
         (FITTED + "net = 1", "defines both model and net"),
         ("model = 1", r"defines model, but not data \(the table"),
         (TRAINED.replace("prior, secrets", "_1, _2"), "defines net, but not prior .*, nor secrets"),
-        (TRAINED.replace("trainer =", "trainr ="), r"recipe\.py. Does trainr mean trainer\? Then call it so"),
+        (TRAINED.replace("trainer =", "trainr ="), r"recipe\.py. Does trainr mean trainer\? Then rename it"),
         (TRAINED.replace("attack =", "atack ="), "Does atack mean attack?"),  # optional: it would go unnoticed
-        (TRAINED.replace("lw.Optimum(ridge=0.1)", "lw.Optimum"), r"trainer is the class Optimum. Make one: Optimum\("),
+        (
+            TRAINED.replace("lw.Optimum(ridge=0.1)", "lw.Optimum"),
+            r"trainer is the class Optimum. Pass an instance: Optimum\(",
+        ),
         (TRAINED + "def trainer(net, x, y, seed): ...", r"trainer is the function trainer. Wrap it: lw.OwnTraining\("),
         (TRAINED + "import json as attack", "attack is the module json"),
     ],
@@ -147,7 +150,7 @@ VALUES = st.one_of(st.none(), st.integers(), st.text(max_size=5), st.lists(st.in
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lines=st.dictionaries(
-        st.one_of(NAMES, st.sampled_from(sorted({*NEEDED, *NEEDED["net"], *OPTIONAL["net"], "data"}))),
+        st.one_of(NAMES, st.sampled_from(sorted({*REQUIRED, *REQUIRED["net"], *OPTIONAL["net"], "data"}))),
         VALUES,
         max_size=6,
     )
@@ -165,7 +168,7 @@ def test_starters_are_those_the_command_offers_and_never_overwrite(tmp_path):
         path = start(kind, tmp_path / f"{kind}.py")
         assert "max_minutes" not in Recipe.read(path).arguments  # on a slow machine a limit would cut attacks
         path.write_text("mine")
-        with pytest.raises(FileExistsError, match="stays as it is"):
+        with pytest.raises(FileExistsError, match="was not changed"):
             start(kind, path)
         assert path.read_text() == "mine"
     with pytest.raises(FileNotFoundError, match="Create it first"):

@@ -1,4 +1,4 @@
-"""Foreign models, weights and ways of training, read into our nouns."""
+"""Third-party models, weights and training functions, as lostwax's types."""
 
 from lostwax.adapters import opacus
 from lostwax.adapters.checkpoint import load_weights

@@ -1,4 +1,4 @@
-"""Published weights into a net, by files that cannot carry code."""
+"""Load published weights into a net, only from files that cannot run code."""
 
 from __future__ import annotations
 
@@ -19,18 +19,16 @@ SHOWN = 5  # names in a message
 
 
 def load_weights(net: nn.Module, path: str | Path, *, entry: str | None = None) -> nn.Module:
-    """A copy of the net with the weights of a file: safetensors, or a state_dict that `torch.save` wrote.
+    """Return a copy of the net with weights from a safetensors file or a state_dict saved by `torch.save`.
 
-    `entry` names the state_dict inside a checkpoint that holds more: `entry="model"`. Files that would have to run code
-    to be read, such as a whole pickled net, are refused.
-
-    To train victims on from published weights, pass the net that holds them:
+    `entry` names the state_dict inside a larger checkpoint: `entry="model"`. Files that would run code when read, such
+    as a pickled net, are refused. To fine-tune victims from published weights:
     `lw.audit(lw.adapters.load_weights(net, path), trainer=lw.GD(...), ...)`.
     """
     if not isinstance(net, nn.Module):
         raise TypeError(
             f"load_weights: expected a torch nn.Module, the net that the weights were saved from, got {shown(net)}. "
-            "Build it first: a file of weights does not tell how they are used."
+            "Build it first: a file of weights does not hold the architecture."
         )
     source = files.named("load_weights", path)
     if not source.is_file():
@@ -45,30 +43,30 @@ def load_weights(net: nn.Module, path: str | Path, *, entry: str | None = None) 
 
 
 def _content(path: Path) -> Any:
-    """What the file holds; which of the two formats it has is told by its first bytes, not by its name."""
+    """The contents; the format is recognised by the first bytes, not by the file's name."""
     with path.open("rb") as file:
         head = file.read(9)
     if not head:
-        raise ValueError(f"load_weights: {path} is empty. Fetch it anew.")
+        raise ValueError(f"load_weights: {path} is empty. Download it again.")
     if head[8:] == b"{":  # eight bytes that give the length of a JSON header
         return read_tensors("load_weights", path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"load_weights: {path} is not just tensors, or is damaged: reading it could run code of whoever wrote it, "
-            "and lostwax does not. Where you trust it, load it yourself and write its weights alone: "
+            f"load_weights: {path} holds more than tensors, or is damaged: reading it could run code, so it is "
+            "refused. If you trust it, load it yourself and save only its weights: "
             "safetensors.torch.save_file(net.state_dict(), ...)."
         ) from error
     except Exception as error:  # a damaged file makes torch fail in any way
         raise ValueError(
-            f"load_weights: {path} is neither a safetensors file nor one that torch.save wrote, or is cut short "
-            f"({_first_line(error)}). Fetch it anew."
+            f"load_weights: {path} is neither a safetensors file nor one that torch.save wrote, or is truncated "
+            f"({_first_line(error)}). Download it again."
         ) from error
 
 
 def _tensors(path: Path, content: Any, entry: str | None) -> dict[str, Tensor]:
-    """The state_dict, alone or at an entry."""
+    """The state_dict, either the whole content or one entry."""
     if entry is not None:
         if not isinstance(content, Mapping) or entry not in content:
             held = _listed(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
@@ -111,23 +109,23 @@ def _check_fits(net: nn.Module, state: Mapping[str, Tensor], path: Path) -> None
     ]
     if problems:
         raise ValueError(
-            f"load_weights: the weights in {path} are not those of this net: {'; '.join(problems)}. Build the net that "
-            "they were saved from."
+            f"load_weights: the weights in {path} do not fit this net: {'; '.join(problems)}. Build the net that they "
+            "were saved from."
         )
 
 
 def _check_finite(loaded: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
-    """Refuse numbers that are none in the net's own dtype, be it the cast that made them so."""
+    """Refuse values that are NaN or infinite in the net's dtype, even if only the cast made them so."""
     broken = {
         name: value for name, value in loaded.state_dict().items() if name in state and not value.isfinite().all()
     }
     if not broken:
         return
     if any(not state[name].double().isfinite().all() for name in broken if not state[name].is_complex()):
-        raise ValueError(f"load_weights: NaN or infinite numbers in {_listed(broken)} of {path}. Training diverged.")
+        raise ValueError(f"load_weights: NaN or infinite values in {_listed(broken)} of {path}: training diverged.")
     raise ValueError(
-        f"load_weights: numbers in {_listed(broken)} of {path} are too large for {_kind(next(iter(broken.values())))}, "
-        "the dtype of the net. Load them into net.double()."
+        f"load_weights: values in {_listed(broken)} of {path} overflow {_kind(next(iter(broken.values())))}, the dtype "
+        "of the net. Load them into net.double()."
     )
 
 

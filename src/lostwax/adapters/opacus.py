@@ -1,4 +1,4 @@
-"""A model trained with Opacus: what its accountant has seen, in the words of `lw.bound`."""
+"""The noise, sampling rate and steps of a model trained with Opacus, as arguments of `lw.bound`."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from typing import Any
 def mechanism(privacy_engine: Any, data_loader: Any = None, *, poisson: bool = False) -> dict[str, Any]:
     """The noise, rate and steps so far: `lw.bound(**lw.adapters.opacus.mechanism(engine, loader), baseline=0.1)`.
 
-    Takes a PrivacyEngine or its accountant, and the data loader that `make_private` returned. The accountant does not
-    know how batches were drawn, and the ceiling holds for Poisson samples only, or for full batches. So the loader has
-    to show it; where the loader is gone, `poisson=True` states it. Where noise or rate changed on the way, the least
-    noise and the largest rate stand for all steps: less noise and more sampling only ever tell more, so the ceiling
-    holds, if loosely.
+    Args:
+        privacy_engine: A PrivacyEngine or its accountant, after training.
+        data_loader: The loader that `make_private` returned. The ceiling holds only for Poisson sampling or full
+            batches, and the accountant does not record how batches were drawn.
+        poisson: Without a loader, states that sampling was Poisson.
+
+    If noise or rate changed during training, the smallest noise and the largest rate are used for all steps: the
+    ceiling still holds, but is loose.
     """
     accountant = getattr(privacy_engine, "accountant", privacy_engine)
     history = getattr(accountant, "history", None)
     if not isinstance(history, list):
         raise TypeError(
-            "opacus.mechanism: expected a PrivacyEngine of Opacus, or its accountant, "
+            "opacus.mechanism: expected an Opacus PrivacyEngine or its accountant, "
             f"got {type(privacy_engine).__name__}."
         )
     if not history:
         raise ValueError(
-            "opacus.mechanism: the accountant has seen no step. Pass the engine that trained the model, after training."
+            "opacus.mechanism: the accountant has recorded no step. Pass the engine after training the model."
         )
     noises, rates, steps = zip(*history, strict=True)
     least, most = float(min(noises)), float(max(rates))
@@ -32,22 +35,22 @@ def mechanism(privacy_engine: Any, data_loader: Any = None, *, poisson: bool = F
         most = max(most, _poisson_rate(data_loader, full_batches=most >= 1))
     elif not poisson:
         raise ValueError(
-            "opacus.mechanism: the accountant does not know how batches were drawn, and the ceiling holds for Poisson "
-            "samples only. Pass the data loader that make_private returned, mechanism(engine, data_loader), or say "
-            "poisson=True if make_private was called with poisson_sampling=True, its default."
+            "opacus.mechanism: the accountant does not record how batches were drawn, and the ceiling holds only for "
+            "Poisson sampling. Pass the data loader that make_private returned, mechanism(engine, data_loader), or "
+            "poisson=True if make_private was called with poisson_sampling=True (its default)."
         )
     if len(set(noises)) > 1 or len(set(rates)) > 1:
         warnings.warn(
-            f"opacus.mechanism: noise or rate changed while training ({len(history)} settings). The least noise "
-            f"({least:g}) and the largest rate ({most:g}) stand for all {sum(steps)} steps: a ceiling that holds, but "
-            "not the lowest.",
+            f"opacus.mechanism: noise or rate changed during training ({len(history)} settings). The smallest noise "
+            f"({least:g}) and the largest rate ({most:g}) are used for all {sum(steps)} steps: the ceiling holds, but "
+            "is not the lowest.",
             stacklevel=2,
         )
     return {"noise_multiplier": least, "sample_rate": most, "steps": int(sum(steps))}
 
 
 def _poisson_rate(data_loader: Any, *, full_batches: bool) -> float:
-    """The rate at which a loader draws every record; other than Poisson samples and full batches are refused."""
+    """The sampling rate of a loader; anything but Poisson sampling and full batches is refused."""
     from opacus.utils.uniform_sampler import DistributedUniformWithReplacementSampler, UniformWithReplacementSampler
     from torch.utils.data import SequentialSampler
 
@@ -59,7 +62,7 @@ def _poisson_rate(data_loader: Any, *, full_batches: bool) -> float:
         return 1.0  # every record once in every batch
     kind = type(data_loader if sampler is None else sampler).__name__
     raise ValueError(
-        f"opacus.mechanism: the data loader draws its batches by {kind}, not as Poisson samples, and no ceiling of "
+        f"opacus.mechanism: the data loader draws batches by {kind}, not by Poisson sampling, and no ceiling of "
         "lw.bound holds for shuffled batches. Train with make_private(..., poisson_sampling=True) and pass the loader "
-        "that it returns."
+        "it returns."
     )

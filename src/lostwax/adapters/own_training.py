@@ -1,4 +1,4 @@
-"""A training function of the user's own as a trainer: one model after the other, the same games."""
+"""A user-defined training function as a trainer: one model after another."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ Function = Callable[[nn.Module, Tensor, Tensor, int], nn.Module | Mapping[str, T
 class OwnTraining:
     """`function(net, x, y, seed)` trains a net on x (n, ...) and y (n, ...), and returns it or its state_dict.
 
-    It is called once a model, with a fresh copy of the net and of the records; the model's own record stands last. That
-    is far slower than our trainers, which compute hundreds of models at once; on the other hand it may do anything
-    (batch norm, dropout, early stopping). What it draws should come from `seed`, which differs from model to model;
-    draws by the global generators of torch, numpy and random come from it too. A function that always seeds itself
-    alike has public randomness, which makes an adversary stronger.
+    It is called once per model, with a fresh copy of the net and the records; the secret record comes last. This is
+    far slower than the built-in trainers, which train hundreds of models at once, but it may do anything (batch norm,
+    dropout, early stopping). Random draws should derive from `seed`, which differs per model; the global generators of
+    torch, numpy and random are seeded with it. A function with a fixed seed has public randomness, which makes the
+    adversary stronger.
     """
 
     function: Function
@@ -43,45 +43,45 @@ class OwnTraining:
             )
         try:
             signature = inspect.signature(self.function)
-        except ValueError:  # written in C: it says nothing of its arguments
+        except ValueError:  # written in C, without a signature
             return
         try:
             signature.bind(None, None, None, None)
         except TypeError as error:
             name = getattr(self.function, "__name__", type(self.function).__name__)
             raise TypeError(
-                f"OwnTraining: expected a function(net, x, y, seed), got {name}{signature}. It is called with "
-                "four arguments, in that order: wrap it in a function that takes them."
+                f"OwnTraining: expected a function(net, x, y, seed), got {name}{signature}. Wrap it in a function that "
+                "takes these four arguments, in this order."
             ) from error
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """Train one model for each set of the cohort.
 
-        The first is trained again after the last, to see that it comes out the same: a function that goes on with the
-        net of the call before would make every model hold the records of all before it.
+        The first is trained again at the end and compared: a function that continues with the net of the previous call
+        would put the records of all earlier models into each model.
         """
-        models = [self._train(net, cohort, place, seed) for place in range(len(cohort))]
+        models = [self._train(net, cohort, index, seed) for index in range(len(cohort))]
         if len(models) > 1:
             _check_same(models[0], self._train(net, cohort, 0, seed))
         return Release({name: torch.stack([model[name] for model in models]) for name in models[0]})  # (m, ...)
 
     def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
-        """There is none to give."""
+        """Not available: the function does not show its steps."""
         raise ValueError(
-            "OwnTraining: a training function does not show its steps. Where they are published, use one of lostwax's "
-            "own trainers."
+            "OwnTraining: a training function does not show its steps. If they are published, use a built-in trainer "
+            "of lostwax."
         )
 
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
-        """One: a model's bytes do not depend on the others."""
+        """One: models are trained separately."""
         return 1
 
-    def _train(self, net: nn.Module, cohort: Cohort, place: int, seed: int) -> dict[str, Tensor]:
-        """One model's weights, and its buffers of real numbers, which are published with them."""
-        shared, own = cohort.shared, cohort.own[place : place + 1]
+    def _train(self, net: nn.Module, cohort: Cohort, index: int, seed: int) -> dict[str, Tensor]:
+        """One model's weights and floating-point buffers, which are published with them."""
+        shared, own = cohort.shared, cohort.own[index : index + 1]
         x = torch.cat([shared.inputs, own.inputs[0]])  # (n, ...)
         y = torch.cat([shared.y, own.y[0]])
-        number = int(cohort.index[place])
+        number = int(cohort.index[index])
         own_seed = int(generator(seed, "own training", number).integers(2**31))
         with _all_generators(own_seed), exits_refused(f"OwnTraining: the function, for model {number},"):
             trained = self.function(deepcopy(net).to(x.device), x, y, own_seed)
@@ -92,25 +92,25 @@ class OwnTraining:
 
 
 def _weights(trained: Any, net: nn.Module, number: int) -> dict[str, Tensor]:
-    """What the function gave back, if it is the weights of such a net."""
+    """The weights that the function returned, checked against the net."""
     refusal = f"OwnTraining: the function, for model {number}, "
     if trained is None:
-        raise TypeError(refusal + "returned nothing. End it with `return net`.")
+        raise TypeError(refusal + "returned None. End it with `return net`.")
     state = trained.state_dict() if isinstance(trained, nn.Module) else trained
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise TypeError(refusal + f"returned {type(trained).__name__}. Return the net, or its state_dict.")
     wanted = {name: value for name, value in net.state_dict().items() if value.is_floating_point()}
     for name, value in wanted.items():
         if name not in state:
-            raise ValueError(refusal + f"returned weights without {name}. Return the net that it was given, trained.")
+            raise ValueError(refusal + f"returned weights without {name}. Return the trained net.")
         if state[name].shape != value.shape:
             raise ValueError(
                 refusal + f"returned {name} of shape {tuple(state[name].shape)} where the net has "
-                f"{tuple(value.shape)}. Return the net that it was given, trained."
+                f"{tuple(value.shape)}. Return the trained net."
             )
         if not state[name].isfinite().all():
-            raise ValueError(refusal + f"returned NaN or infinite numbers in {name}: its training diverges.")
-    return {name: state[name].detach().clone() for name in wanted}  # a copy, for the net may be used again
+            raise ValueError(refusal + f"returned NaN or infinite values in {name}: its training diverges.")
+    return {name: state[name].detach().clone() for name in wanted}  # a copy: the net may be reused
 
 
 def _check_same(one: Mapping[str, Tensor], again: Mapping[str, Tensor]) -> None:
@@ -118,15 +118,15 @@ def _check_same(one: Mapping[str, Tensor], again: Mapping[str, Tensor]) -> None:
         tolerance = torch.finfo(value.dtype).eps ** 0.5
         if not torch.allclose(value, again[name], rtol=tolerance, atol=tolerance):
             raise ValueError(
-                f"OwnTraining: the function trained the same model twice, and {name} came out different. Either it "
-                "goes on with a net of an earlier call, and should train the net it is given; or it draws random "
-                "numbers that do not come from its seed."
+                f"OwnTraining: the function trained the same model twice with different results in {name}. Either it "
+                "keeps a net from an earlier call (train the net it is given), or it draws random numbers that do not "
+                "derive from its seed."
             )
 
 
 @contextmanager
 def _all_generators(seed: int) -> Iterator[None]:
-    """Torch's, numpy's and Python's global draws from this seed, and the user's generators left as they were."""
+    """Seed torch's, numpy's and Python's global generators, and restore them afterwards."""
     before, numpy_before = random.getstate(), np.random.get_state()  # noqa: NPY002
     with torch.random.fork_rng():
         torch.manual_seed(seed)

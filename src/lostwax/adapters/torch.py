@@ -1,4 +1,4 @@
-"""A torch linear layer at the optimum of a known objective, as what it publishes about its training table."""
+"""Read torch models: a linear layer at the optimum of a known objective, and the training set of any net."""
 
 from __future__ import annotations
 
@@ -16,21 +16,16 @@ from lostwax.games.facts import loss_facts, trainer_facts
 from lostwax.nets import linear_layer
 from lostwax.trainers.refusals import check_labels
 
-# Released weights that are not numbers: refused before anything is computed with them.
-
 
 def check_finite_net(net: nn.Module) -> None:
-    """The same of every weight and buffer of a net."""
+    """Raise if a weight or buffer is NaN or infinite."""
     for name, value in net.state_dict().items():
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             check_finite(name, value)
 
 
-# The training set of a torch net, as it comes from a user, as records.
-
-
 def read_table(data: Any, dtype: torch.dtype) -> Records:
-    """(X, y) in the trainer's dtype; whole numbers in y are classes."""
+    """The training set (X, y) in the trainer's dtype; integers in y are classes."""
     if isinstance(data, Records):
         plain = data.detached().to(dtype)
         return replace(plain, x=plain.x.to(dtype)) if not plain.x.is_floating_point() else plain
@@ -46,22 +41,20 @@ def read_table(data: Any, dtype: torch.dtype) -> Records:
 
 
 def read(net: nn.Module, data: Any, trainer: Any) -> Fitted:
-    """Read a trained linear layer; `trainer` states the objective it minimises."""
+    """A trained linear layer and its table; `trainer` states the objective it minimises."""
     layer = linear_layer(net)
     if layer is None:
         raise TypeError(
-            f"audit: the closed form solves one linear layer for its input; {type(net).__name__} is not an nn.Linear "
-            "(perhaps after nn.Flatten). For a head on a frozen backbone pass the head and the backbone's features. "
-            "For a net that was trained by gradient steps, name them: trainer=lw.GD(...)."
+            f"audit: the closed form applies to one nn.Linear (optionally after nn.Flatten), not to "
+            f"{type(net).__name__}. For a head on a frozen backbone, pass the head and the backbone's features. "
+            "For a net trained by gradient steps, pass trainer=lw.GD(...)."
         )
     facts = trainer_facts(trainer, net, 1)
     if facts.objective is None:
         raise TypeError(
-            "audit: a torch layer does not say what it was trained to minimise: pass "
-            "trainer=lw.Optimum(loss=..., ridge=...), or the steps that made it, trainer=lw.GD(...); "
-            f"got {type(trainer).__name__}."
+            f"audit: expected a trainer that states an objective, got {type(trainer).__name__}. Pass what the layer "
+            "minimises, trainer=lw.Optimum(loss=..., ridge=...), or its gradient steps, trainer=lw.GD(...)."
         )
-    check_finite_net(net)
     X, y = inputs.unpack(data)
     values = inputs.features(X)
     x = torch.from_numpy(values.reshape(len(values), -1))

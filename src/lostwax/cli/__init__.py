@@ -1,4 +1,4 @@
-"""The verbs as commands, with the same words as the Python API. Light to import: torch comes in only when needed."""
+"""The command line, with the same names as the Python API. Light to import: torch is loaded only when needed."""
 
 from lostwax.cli.main import main
 

@@ -1,4 +1,4 @@
-"""The commands that audit: from a recipe to a report and an exit code."""
+"""The commands `demo`, `init`, `audit`, `report` and `simulate`."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def init(
     kind: Positional[Annotated[Starter, arg(metavar="sklearn|torch|head")]],
     out: Annotated[Path, arg(metavar="FILE")] = Path("recipe.py"),
 ) -> None:
-    """Write a recipe to start from; it runs as it is.
+    """Write an example recipe that runs as it is.
 
     Args:
-        kind: For a fitted scikit-learn model, a way of training a torch net, or a head on a frozen backbone.
-        out: The file to write; one that exists stays as it is.
+        kind: For a fitted scikit-learn model, for training a torch net, or for a head on a frozen backbone.
+        out: The file to write; an existing file is never replaced.
     """
     path = start(kind, out)
-    print(f"{path} is written, and runs as it is:\n\n    lostwax audit {path} --out audit\n")
-    print("Then put your own model and data in the lines marked <-.")
+    print(f"Wrote {path}. It runs as it is:\n\n    lostwax audit {path} --out audit\n")
+    print("Then replace the lines marked <- by your own model and data.")
 
 
-@exits_refused("audit: the recipe, or what it calls,")
+@exits_refused("audit: the recipe or code it calls")
 def audit(
     recipe: RecipeFile,
     out: Folder,
@@ -54,17 +54,17 @@ def audit(
     """Can training records be rebuilt? Runs a recipe and writes a report.
 
     Args:
-        recipe: A Python file that names a model and its data, or a net and how it is trained (lostwax init).
-        out: The folder for the report; an earlier report in it is replaced, nothing else ever is.
-        policy: Limits that the audit must keep (TOML); where it does not, the exit code is 1.
-        max_minutes: Where the recipe names no attack, the limit for the whole audit.
-        records: Put original and rebuilt records into the report; they are personal data.
+        recipe: A Python file that defines a model and its data, or a net and how it is trained (lostwax init).
+        out: The folder for the report; an earlier report in it is replaced, other files never.
+        policy: Limits that the audit must keep (TOML); if one is broken, the exit code is 1.
+        max_minutes: Time limit for the whole audit, if the recipe names no attack.
+        records: Include original and rebuilt records in the report; they are personal data.
     """
     from lostwax.policies import Policy
     from lostwax.reports import check_folder
     from lostwax.verbs import report as write
 
-    check_folder(out)  # what can be refused is refused before hours of work
+    check_folder(out)  # fail before hours of work
     _check_writable("audit", out)
     limits = None if policy is None else Policy.read(policy)
     result = Recipe.read(recipe).audit(max_minutes=max_minutes)
@@ -72,20 +72,20 @@ def audit(
     for breach in breaches:
         print(f"policy {policy}: {breach}", file=sys.stderr)
     verdict = "" if limits is None else f"\n\npolicy {policy}: {'broken' if breaches else 'kept'}"
-    unheard = _print(f"{result}{verdict}")  # before anything is written: a full disk loses no result
-    page = write(result, out, records=records)  # even if nobody listens: a closed pipe loses no report
-    if unheard is not None:
-        raise unheard
+    failure = _print(f"{result}{verdict}")  # before anything is written: a full disk loses no result
+    page = write(result, out, records=records)  # even if printing failed
+    if failure is not None:
+        raise failure
     print(f"\nreport: {page}", flush=True)
     return 1 if breaches else 0
 
 
 def report(folder: ReportFolder, records: bool = True) -> None:
-    """Write the report of an audit again, from its own files.
+    """Write a report again from its own files.
 
     Args:
-        folder: Where `lostwax audit --out` left it.
-        records: Keep original and rebuilt records; --no-records takes them out for good, to pass the folder on.
+        folder: The folder of `lostwax audit --out`.
+        records: Keep original and rebuilt records; --no-records deletes them, so that the folder can be shared.
     """
     from lostwax.reports import read
     from lostwax.verbs import report as write
@@ -93,7 +93,7 @@ def report(folder: ReportFolder, records: bool = True) -> None:
     print(write(read(folder), folder, records=records))
 
 
-@exits_refused("simulate: the recipe, or what it calls,")
+@exits_refused("simulate: the recipe or code it calls")
 def simulate(
     recipe: RecipeFile,
     models: int,
@@ -102,48 +102,48 @@ def simulate(
     address: Text = None,
     workers: WholeNumber = None,
 ) -> None:
-    """Train shadow models of a recipe into a store. Stopped? Run it again, it goes on.
+    """Train shadow models of a recipe into a store. If stopped, run it again to continue.
 
     Args:
-        recipe: A Python file that names a net and how it is trained (lostwax init torch).
-        models: How many models the store shall hold.
-        store: A folder, or any URL that fsspec knows.
-        engine: Where they are trained: on this machine, or on a Ray cluster.
-        address: The Ray cluster's; none starts one on this machine.
-        workers: How many Ray workers at a time.
+        recipe: A Python file that defines a net and how it is trained (lostwax init torch).
+        models: How many models the store should hold.
+        store: A folder or fsspec URL.
+        engine: Where to train: on this machine, or on a Ray cluster.
+        address: Address of the Ray cluster; by default one is started on this machine.
+        workers: Number of Ray workers.
     """
     from lostwax import shadows
     from lostwax.verbs import simulate as train
 
     if engine != "ray" and (address is not None or workers is not None):
-        raise ValueError("simulate: --address and --workers are for --engine ray. Add it, or leave them out.")
-    said = Recipe.read(recipe)
-    if not said.trains:
-        raise ValueError(f"simulate: {recipe} is about one fitted model. Shadow models need a net and its trainer.")
+        raise ValueError("simulate: --address and --workers need --engine ray. Add it, or leave them out.")
+    read = Recipe.read(recipe)
+    if not read.trains:
+        raise ValueError(f"simulate: {recipe} audits a fitted model. Shadow models need a net and its trainer.")
     where = shadows.Ray(address=address, workers=workers) if engine == "ray" else shadows.Local()
-    game = {name: said.arguments[name] for name in ("trainer", "threat", "prior", "seed") if name in said.arguments}
-    train(said.subject, **game, models=models, store=store, engine=where)
+    game = {name: read.arguments[name] for name in ("trainer", "threat", "prior", "seed") if name in read.arguments}
+    train(read.subject, **game, models=models, store=store, engine=where)
     stored = shadows.Store(store).open(
-        shadows.Game(said.subject, game["trainer"], game["threat"], game["prior"], game.get("seed", 0))
+        shadows.Game(read.subject, game["trainer"], game["threat"], game["prior"], game.get("seed", 0))
     )
     held = len(stored.present()) * stored.chunk
-    asked = "" if held == models else f" ({models:,} were asked for; they are kept in chunks of {stored.chunk:,})"
+    asked = "" if held == models else f" ({models:,} requested; stored in chunks of {stored.chunk:,})"
     print(f"{store} holds {held:,} models of {recipe}{asked}.")
 
 
 def _print(text: str) -> OSError | None:
-    """Print now; the error of a pipe that is closed, or of a log on a full disk."""
+    """Print and flush; returns the error of a closed pipe or a full disk."""
     try:
         print(files.escaped(text).encode("utf-8", "backslashreplace").decode(), flush=True)
     except BrokenPipeError as error:
         return error
     except OSError as error:
-        return files.failed(error, f"audit: the result could not be printed ({files.why(error)}). The report is there.")
+        return files.failed(error, f"audit: the result could not be printed ({files.why(error)}). See the report.")
     return None
 
 
 def _check_writable(command: str, out: Path) -> None:
-    """Make a file where the report will be, and take it away again."""
+    """Try to create a file where the report will be."""
     out = files.named(command, out)
     nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
     if not nearest.is_dir():
@@ -153,5 +153,5 @@ def _check_writable(command: str, out: Path) -> None:
     except OSError as error:
         why = error.strerror or str(error)
         raise OSError(
-            f"{command}: --out {out} cannot be written to: in {nearest}: {why}. Name a folder of your own."
+            f"{command}: --out {out} is not writable ({nearest}: {why}). Name a folder that you own."
         ) from error

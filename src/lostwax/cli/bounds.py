@@ -1,4 +1,4 @@
-"""`lostwax bound` and `lostwax calibrate`: the two questions of a privacy engineer."""
+"""The commands `bound`, `calibrate` and `kappa`."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ def bound(
     json: bool = False,
     plot: File = None,
 ) -> None:
-    """With this noise, or this epsilon, how often can anyone rebuild a record?
+    """With this noise, or this epsilon, how often can any attack rebuild a record?
 
     Args:
         noise_multiplier: Standard deviation of the noise on the sum of clipped gradients, over the clipping norm.
-        sample_rate: The chance of each record to be in a step's batch.
-        steps: How many steps of training.
+        sample_rate: Probability that a record is in a step's batch.
+        steps: Number of training steps.
         baseline: Success of the best blind guess; `lostwax kappa` helps to choose it.
-        log_baseline: Its natural log, where it is too small for a float.
-        tolerance: Relative width of the certified interval to aim at.
-        records: How many records are rebuilt at once.
-        sampling: How batches are drawn; only Poisson sampling is covered below a rate of 1.
-        epsilon: In place of the noise, where no more is known: the epsilon of the privacy guarantee.
+        log_baseline: Its natural logarithm, if it is too small for a float.
+        tolerance: Target relative width of the certified interval.
+        records: Number of records rebuilt at once.
+        sampling: How batches are drawn; below a rate of 1 only Poisson sampling is supported.
+        epsilon: The epsilon of the privacy guarantee, if the noise is not known.
         delta: Its delta.
-        json: Print numbers for programs.
-        plot: Also draw the ceiling against the noise, for several baselines, to this file; one that exists is replaced.
+        json: Print JSON.
+        plot: Also plot the ceiling against the noise, for several baselines, to this file; an existing file is replaced.
     """
     from lostwax.bounds import bound as compute
 
     if plot is not None and records > 1:
-        raise ValueError("bound: --plot draws the ceiling of one record. Leave out --records, or --plot.")
+        raise ValueError("bound: --plot shows the ceiling of one record. Leave out --records or --plot.")
     if plot is not None and epsilon is not None:
-        raise ValueError("bound: --plot draws the ceiling against the noise. Leave out --epsilon, or --plot.")
+        raise ValueError("bound: --plot shows the ceiling against the noise. Leave out --epsilon or --plot.")
     if plot is not None and plot.suffix not in PICTURES:
         raise ValueError(f"bound: expected the file of --plot to end in {', '.join(PICTURES)}, got {plot}.")
     if plot is not None and not plot.parent.is_dir():
@@ -83,7 +83,7 @@ def bound(
         asked = float(f"{ceiling.baseline:.6g}")
         baselines = sorted({0.5, 0.1, 0.01, asked} - {0.0})
         draw_ceilings(plot, baselines=baselines, sample_rate=sample_rate, steps=steps, against="noise")
-        print(f"drawn: {plot}", file=sys.stderr)  # stdout may be JSON
+        print(f"wrote {plot}", file=sys.stderr)  # stdout may be JSON
 
 
 def calibrate(
@@ -96,17 +96,17 @@ def calibrate(
     sampling: Sampling = "poisson",
     json: bool = False,
 ) -> None:
-    """What noise do I need so that nobody rebuilds a record more often than this?
+    """How much noise keeps every attack below this success rate?
 
     Args:
-        max_success: The success that no attack may exceed.
+        max_success: The success rate that no attack may exceed.
         baseline: Success of the best blind guess; `lostwax kappa` helps to choose it.
-        log_baseline: Its natural log, where it is too small for a float.
-        sample_rate: The chance of each record to be in a step's batch.
-        steps: How many steps of training.
+        log_baseline: Its natural logarithm, if it is too small for a float.
+        sample_rate: Probability that a record is in a step's batch.
+        steps: Number of training steps.
         delta: The delta at which epsilon is reported.
-        sampling: How batches are drawn; only Poisson sampling is covered below a rate of 1.
-        json: Print numbers for programs.
+        sampling: How batches are drawn; below a rate of 1 only Poisson sampling is supported.
+        json: Print JSON.
     """
     from lostwax.bounds import calibrate as compute
 
@@ -123,7 +123,7 @@ def calibrate(
 
 
 def _as_json(fields: dict[str, Any]) -> str:
-    """Numbers that JSON does not have as words, as in audit.json: "inf"."""
+    """JSON with infinity and NaN as strings, as in audit.json."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
@@ -133,14 +133,14 @@ def _as_json(fields: dict[str, Any]) -> str:
     return json_format.dumps(plain(fields), indent=1, allow_nan=False)
 
 
-# `lostwax kappa`: which baseline, the success of the best blind guess, belongs to what I fear?
+# lostwax kappa
 
 
 def candidates(number: int) -> None:
-    """The record is one of so many candidates, each as likely.
+    """The record is one of several equally likely candidates.
 
     Args:
-        number: How many candidates.
+        number: Number of candidates.
     """
     if number < 2:
         raise ValueError(f"kappa candidates: expected number >= 2, got {number}.")
@@ -152,7 +152,7 @@ def ball(eta: float, dimension: int) -> None:
 
     Args:
         eta: A guess within this distance counts as rebuilt.
-        dimension: How many numbers a record has.
+        dimension: Number of features.
     """
     from lostwax.bounds import log_kappa_ball
 
@@ -160,12 +160,12 @@ def ball(eta: float, dimension: int) -> None:
 
 
 def gaussian(eta: float, sigma: float, dimension: int) -> None:
-    """The record is Gaussian, its numbers independent.
+    """The record is Gaussian with independent features.
 
     Args:
         eta: A guess within this distance counts as rebuilt.
-        sigma: Standard deviation of each number.
-        dimension: How many numbers a record has.
+        sigma: Standard deviation of each feature.
+        dimension: Number of features.
     """
     from lostwax.bounds import log_kappa_gaussian
 
@@ -176,9 +176,9 @@ def pixels(dimension: int, tolerance: float, fraction: float) -> None:
     """The record is an image of independent pixels, uniform in [0, 1].
 
     Args:
-        dimension: How many pixels.
-        tolerance: A pixel within this distance is right.
-        fraction: This share of right pixels counts as rebuilt.
+        dimension: Number of pixels.
+        tolerance: A pixel within this distance counts as correct.
+        fraction: This share of correct pixels counts as rebuilt.
     """
     from lostwax.bounds import log_kappa_pixels
 
@@ -186,12 +186,12 @@ def pixels(dimension: int, tolerance: float, fraction: float) -> None:
 
 
 def sample(path: Path, eta: float, confidence: float = 0.95) -> None:
-    """An upper limit from records of your own.
+    """An upper limit estimated from your own records.
 
     Args:
-        path: A .npy file, one row a record.
-        eta: A guess whose root mean squared error is within this counts as rebuilt.
-        confidence: The chance that the limit holds.
+        path: A .npy file with one row per record.
+        eta: A guess with at most this root mean squared error counts as rebuilt.
+        confidence: Confidence level of the limit.
     """
     import numpy as np
 
@@ -200,9 +200,9 @@ def sample(path: Path, eta: float, confidence: float = 0.95) -> None:
     try:
         rows = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise ValueError(f"kappa sample: cannot read {path} as an array. Write it with numpy.save.") from error
+        raise ValueError(f"kappa sample: {path} is not an array. Write it with numpy.save.") from error
     if rows.ndim < 2:
-        raise ValueError(f"kappa sample: expected an array with one row a record in {path}, got shape {rows.shape}.")
+        raise ValueError(f"kappa sample: expected one row per record in {path}, got shape {rows.shape}.")
     _show(math.log(kappa_from_samples(rows.reshape(len(rows), -1).astype(float), _distance, eta, confidence)))
 
 
@@ -217,7 +217,7 @@ def _show(log_kappa: float) -> None:
         kappa = _rounded_up(math.exp(log_kappa))
         if float(kappa) >= 1:
             raise ValueError(
-                "kappa: a blind guess always succeeds, or all but always: lower eta. No bound helps there."
+                "kappa: a blind guess succeeds with a probability of nearly 1, so no bound can help. Lower eta."
             )
         print(f"baseline {kappa} (lostwax bound --baseline {kappa} ...)")
     else:
@@ -226,7 +226,7 @@ def _show(log_kappa: float) -> None:
 
 
 def _rounded_up(value: float) -> str:
-    """Six digits, not below the value (to 1e-12): a baseline that is too small makes a ceiling that does not hold."""
+    """Six digits, rounded up (to 1e-12): with a baseline that is too small, the ceiling would not hold."""
     if float(f"{value:.6g}") >= value * (1 - 1e-12):
         return f"{value:.6g}"
     return f"{Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(value):g}"

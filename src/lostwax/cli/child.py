@@ -1,8 +1,7 @@
-"""A command that runs user code, in a child process: only a verdict that it reports counts.
+"""Run a command with user code in a child process; only an exit code that the command reports counts.
 
-User code can end its process (os._exit, a crash in compiled code), with any exit code, or not return from a call into
-compiled code. So the process whose exit code is read runs none of it. By then it has imported neither torch nor
-anything else that is large, so that a fork is quick and safe.
+User code can end its process with any exit code (os._exit, a crash in compiled code) or hang in compiled code, so the
+process whose exit code is read runs none of it. It forks before torch is imported: that is quick and safe.
 """
 
 from __future__ import annotations
@@ -23,93 +22,93 @@ from lostwax.deadlines import on_deadline
 from lostwax.exits import is_own
 
 NO_VERDICT = 2  # the exit code
-LOOK = 0.2  # seconds between looks at the child, at most
-PASSED_ON = 1.0  # seconds after which Ctrl-C is passed on to a child that has not ended: a terminal tells both
-AFTERWARDS = 10.0  # seconds for the child to end after its verdict
-SHOWN = 1.0  # seconds for it to show where it is, before it is killed
-SEEN = 65_536  # bytes of where it was
-LINE = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)  # as faulthandler writes it, the last call first
+POLL = 0.2  # seconds between checks on the child, at most
+FORWARD_AFTER = 1.0  # seconds before Ctrl-C is forwarded: a terminal sends it to both processes
+EXIT_GRACE = 10.0  # seconds for the child to exit after its verdict
+TRACE_GRACE = 1.0  # seconds for it to write its traceback before it is killed
+MAX_TRACE = 65_536  # bytes
+LINE = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)  # faulthandler's format, most recent call first
 NEVER = float("inf")
 
 
 def judged(command: Callable[[], int]) -> int:
-    """The exit code that the command reports from a child process; 2 where it ends without a report.
+    """The exit code that the command reports from a child process; 2 if it ends without a report.
 
-    Where there is no fork (Windows) the command runs in this process.
+    Without fork (Windows) the command runs in this process.
     """
     if not hasattr(os, "fork"):
         return command()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-    (heard, said), (seen, shown), (lifeline, held) = os.pipe(), os.pipe(), os.pipe()
+    (reports, report_to), (traces, trace_to), (lifeline, held) = os.pipe(), os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
-        for end in (heard, seen, held):
+        for end in (reports, traces, held):
             os.close(end)
-        _be_child(command, said, shown, lifeline)
-    for end in (said, shown, lifeline):
+        _be_child(command, report_to, trace_to, lifeline)
+    for end in (report_to, trace_to, lifeline):
         os.close(end)
-    return _Parent(child, heard, seen).wait()  # `held` stays open as long as this process lives
+    return _Parent(child, reports, traces).wait()  # `held` stays open as long as this process lives
 
 
-def _be_child(command: Callable[[], int], said: int, shown: int, lifeline: int) -> NoReturn:
-    """Run the command and report the deadlines that it sets, and the verdict; and show where it is if it ends badly."""
+def _be_child(command: Callable[[], int], report_to: int, trace_to: int, lifeline: int) -> NoReturn:
+    """Run the command; report its deadlines and its verdict, and write a traceback if it ends abnormally."""
 
     def report(name: str, value: object) -> None:
         with suppress(BrokenPipeError):
-            os.write(said, f"{name} {value}\n".encode())
+            os.write(report_to, f"{name} {value}\n".encode())
 
     threading.Thread(target=_die_with_parent, args=(lifeline,), daemon=True).start()
-    _show_ends(shown)
+    _trace_abnormal_ends(trace_to)
     on_deadline(lambda latest: report("deadline", NEVER if latest is None else latest))
     try:
         code = command()
-    except SystemExit as stop:  # of the command line itself: help, usage. Commands refuse all others
+    except SystemExit as stop:  # from the command line itself (help, usage): commands refuse all others
         code = stop.code if isinstance(stop.code, int) else NO_VERDICT if stop.code else 0
     report("verdict", code)
     sys.exit(code)
 
 
-def _show_ends(shown: int) -> None:
-    """Write the lines of Python that run when the process crashes, is about to be killed, or ends itself."""
-    os.set_blocking(shown, False)  # what does not fit into the pipe is lost
-    faulthandler.enable(shown, all_threads=False)
-    faulthandler.register(signal.SIGUSR1, shown)
+def _trace_abnormal_ends(trace_to: int) -> None:
+    """Write a traceback when the process crashes, is about to be killed, or calls os._exit."""
+    os.set_blocking(trace_to, False)  # what does not fit into the pipe is lost
+    faulthandler.enable(trace_to, all_threads=False)
+    faulthandler.register(signal.SIGUSR1, trace_to)
     child, end = os.getpid(), os._exit
 
-    def show_and_end(status: int) -> NoReturn:
-        if os.getpid() == child:  # not in processes that it starts, which end so every time
-            faulthandler.dump_traceback(shown, all_threads=False)
+    def trace_and_end(status: int) -> NoReturn:
+        if os.getpid() == child:  # not in its own child processes, which normally end this way
+            faulthandler.dump_traceback(trace_to, all_threads=False)
         end(status)
 
-    os._exit = show_and_end
+    os._exit = trace_and_end
 
 
 def _die_with_parent(lifeline: int) -> None:
-    """Wait for the end of the parent, which alone holds the other end of this pipe and never writes."""
+    """Wait for the parent to end; it holds the other end of this pipe and never writes."""
     os.read(lifeline, 1)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class _Parent:
-    """Waits for the child, keeps its deadline, and passes signals on."""
+    """Waits for the child, enforces its deadline, and forwards signals."""
 
-    def __init__(self, child: int, heard: int, seen: int) -> None:
-        self.child, self.heard, self.seen = child, heard, seen
-        self.open, self.rest = True, b""  # is there more to hear, and the beginning of a line
+    def __init__(self, child: int, reports: int, traces: int) -> None:
+        self.child, self.reports, self.traces = child, reports, traces
+        self.open, self.rest = True, b""  # whether the pipe is open, and the start of an incomplete line
         self.verdict: int | None = None
         self.deadline = NEVER
         self.late = False
-        self.signals: dict[int, float] = {}  # those to pass on, and when
-        for end in (heard, seen):
+        self.signals: dict[int, float] = {}  # to forward, and when
+        for end in (reports, traces):
             os.set_blocking(end, False)
 
     def wait(self) -> int:
         """The exit code."""
         with self._signals_caught():
             code = os.waitstatus_to_exitcode(self._status())
-        self._listen()
+        self._read_reports()
         if self.verdict is not None:
             return self.verdict
         if -code in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -118,14 +117,14 @@ class _Parent:
         return NO_VERDICT
 
     def _status(self) -> int:
-        """How the child ended; it is killed where it does not in time."""
+        """The child's exit status; it is killed after its deadline."""
         killed = NEVER
         while True:
             if self.open:
-                select.select([self.heard], [], [], LOOK)
-                self._listen()
-            else:  # it ends just now, or something that it started holds on to it
-                time.sleep(LOOK / 10)
+                select.select([self.reports], [], [], POLL)
+                self._read_reports()
+            else:  # it is about to end
+                time.sleep(POLL / 10)
             ended, status = os.waitpid(self.child, os.WNOHANG)
             if ended:
                 return status
@@ -134,69 +133,66 @@ class _Parent:
                 del self.signals[number]
                 os.kill(self.child, number)
             if now > self.deadline and killed == NEVER:
-                self.late, killed = True, now + SHOWN
+                self.late, killed = True, now + TRACE_GRACE
                 os.kill(self.child, signal.SIGUSR1)
             if now > killed:
                 os.kill(self.child, signal.SIGKILL)
 
-    def _listen(self) -> None:
-        """Take what the child has reported."""
+    def _read_reports(self) -> None:
+        """Read the deadlines and the verdict that the child has reported."""
         while self.open:
             try:
-                words = os.read(self.heard, 4096)
+                text = os.read(self.reports, 4096)
             except BlockingIOError:
                 return
-            self.open = bool(words)
-            *lines, self.rest = (self.rest + words).split(b"\n")
+            self.open = bool(text)
+            *lines, self.rest = (self.rest + text).split(b"\n")
             for name, value in (line.split() for line in lines):
                 if name == b"deadline":
                     self.deadline = float(value)
                 else:
-                    self.verdict, self.deadline = int(value), time.monotonic() + AFTERWARDS
+                    self.verdict, self.deadline = int(value), time.monotonic() + EXIT_GRACE
 
     def _why(self, code: int) -> str:
         """Why there is no verdict, as a sentence."""
-        at = self._place()
+        at = self._location()
         if self.late:
             return (
-                f"max_minutes is over, and what was running{at} could not be stopped: it is in a call into compiled "
-                "code, or catches every interruption. Its process was ended, and there is no result."
+                f"max_minutes is over, and the code{at} could not be interrupted: it is in compiled code, or catches "
+                "every exception. The process was killed: no result."
             )
         if code < 0:
-            memory = " Perhaps memory ran out." if -code == signal.SIGKILL else ""
+            memory = " It may have run out of memory." if -code == signal.SIGKILL else ""
             return f"the process that ran the recipe was killed by {signal.Signals(-code).name}{at}: no result.{memory}"
         if at:
             return (
-                f"the process that ran the recipe was ended by os._exit({code}){at}. An exit code says nothing of the "
-                "audit: raise an exception where something is wrong, and return where nothing is."
+                f"the process that ran the recipe was ended by os._exit({code}){at}: no result. Raise an exception to "
+                "report an error, and return otherwise."
             )
         return f"the process that ran the recipe ended with exit code {code} and without a result."
 
-    def _place(self) -> str:
-        """The last line of the user's code that the child has shown, or of anybody's."""
+    def _location(self) -> str:
+        """The last line in the child's traceback, of the user's code if there is one."""
         try:
-            text = os.read(self.seen, SEEN).decode(errors="replace")
+            text = os.read(self.traces, MAX_TRACE).decode(errors="replace")
         except BlockingIOError:
             return ""
         frames = LINE.findall(text)
-        ours = [frame for frame in frames if is_own(frame[0])] or frames
-        return f" in {ours[0][0]}, line {ours[0][1]}" if ours else ""
+        chosen = [frame for frame in frames if is_own(frame[0])] or frames
+        return f" in {chosen[0][0]}, line {chosen[0][1]}" if chosen else ""
 
     @contextmanager
     def _signals_caught(self) -> Iterator[None]:
-        """Ctrl-C and kill are for the child, unless they are ignored here, as behind nohup."""
+        """Forward Ctrl-C and kill to the child, unless they are ignored here, as under nohup."""
 
         def note(number: int, _: object) -> None:
-            self.signals.setdefault(number, time.monotonic() + (PASSED_ON if number == signal.SIGINT else 0.0))
+            self.signals.setdefault(number, time.monotonic() + (FORWARD_AFTER if number == signal.SIGINT else 0.0))
 
-        caught = [one for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if _heeded(one)]
+        forwarded = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        caught = [one for one in forwarded if signal.getsignal(one) is not signal.SIG_IGN]
         before = {number: signal.signal(number, note) for number in caught}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def _heeded(number: signal.Signals) -> bool:
-    return signal.getsignal(number) is not signal.SIG_IGN

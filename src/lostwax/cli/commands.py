@@ -1,4 +1,4 @@
-"""All commands by name, and words of a command line that name none of them."""
+"""All commands by name, and suggestions for misspelt ones."""
 
 from __future__ import annotations
 
@@ -23,14 +23,12 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 KAPPAS: dict[str, Callable[..., Any]] = {
     prior.__name__: prior for prior in (bounds.candidates, bounds.ball, bounds.gaussian, bounds.pixels, bounds.sample)
 }
-
-
 Commands = Mapping[str, "Callable[..., Any] | Commands"]
 HELP = {"-h", "--help"}
 
 
 def misspelt(words: list[str], commands: Commands, path: str = "lostwax") -> str | None:
-    """A sentence on the first word that is no command, option or choice of ours; None where all are."""
+    """An error message for the first unknown command, option or choice; None if all are known."""
     if not words or words[0] in HELP or words[0].startswith("--tyro"):
         return None
     name, *rest = words
@@ -47,7 +45,7 @@ def misspelt(words: list[str], commands: Commands, path: str = "lostwax") -> str
             return f"{path} {name} has no option {option}.{_perhaps(option, options)} See {path} {name} --help."
     for value, choices in _chosen(command, rest):
         if value not in choices:
-            return f"{path} {name} knows no {value}.{_perhaps(value, choices)} It knows {', '.join(choices)}."
+            return f"{path} {name}: unknown {value}.{_perhaps(value, choices)} Expected {', '.join(choices)}."
     return None
 
 
@@ -60,7 +58,7 @@ def _options(command: Callable[..., Any]) -> Iterable[str]:
 
 
 def _chosen(command: Callable[..., Any], words: list[str]) -> Iterable[tuple[str, tuple[str, ...]]]:
-    """The values that are one of several: by their option, or, where it needs no option's name, the first word."""
+    """(value, choices) of every argument with a fixed set of choices, by option or as the first word."""
     choices = {name: get_args(hint) for name, hint in get_type_hints(command).items() if get_origin(hint) is Literal}
     first = next(iter(inspect.signature(command).parameters), "")
     if first in choices and words and not words[0].startswith("-"):
@@ -73,6 +71,6 @@ def _chosen(command: Callable[..., Any], words: list[str]) -> Iterable[tuple[str
 
 
 def _perhaps(word: str, known: Iterable[str]) -> str:
-    bare = {name.lstrip("-"): name for name in known}  # dashes are alike in all options, and would count
+    bare = {name.lstrip("-"): name for name in known}  # compare without the dashes
     alike = difflib.get_close_matches(word.lstrip("-"), list(bare), n=1)
     return f" Did you mean {bare[alike[0]]}?" if alike else ""

@@ -1,4 +1,4 @@
-"""`lostwax list`: what there is, found by walking the rooms."""
+"""`lostwax list`: all attacks, trainers, metrics or bounds, found in their packages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from itertools import product
+from itertools import product, zip_longest
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from lostwax.games import Attack, Knowledge, Records, Threat, Trainer
 
 What = Literal["attacks", "trainers", "metrics", "bounds"]
-CLASSES = (3, 5, 2, 1)  # of an example's records: the first that a threat can deal from
+CLASSES = (3, 5, 2, 1)  # numbers of classes to try for an example that a threat can deal from
 
 
 def show(what: Positional[Annotated[What, arg(metavar="attacks|trainers|metrics|bounds")]]) -> None:
-    """Attacks and the games they apply to, trainers, metrics, or bounds.
+    """List attacks and where they apply, trainers, metrics, or bounds.
 
     Args:
         what: Which list.
@@ -31,7 +31,7 @@ def show(what: Positional[Annotated[What, arg(metavar="attacks|trainers|metrics|
 
 
 def attacks() -> str:
-    """Which attacks apply to which adversary and which training, and why others do not."""
+    """Which attacks apply to which adversary and trainer, and why others do not."""
     import torch
 
     from lostwax import attacks as room
@@ -39,8 +39,8 @@ def attacks() -> str:
     from lostwax import trainers
     from lostwax.inits import LeCunNormal
 
-    players = {kind.__name__: _with_defaults(kind, room.RecoNN()) for kind in _kinds(room, "prepare")}
-    known, halves = _records(3, 6), torch.arange(64).view(1, 8, 8) < 32
+    every = {kind.__name__: _with_defaults(kind, room.RecoNN()) for kind in _kinds(room, "prepare")}
+    known, halves = _records(3, 6), torch.tensor([[[True] * 4] * 2 + [[False] * 4] * 2])  # (1, 4, 4)
     adversaries: tuple[Threat, ...] = (
         threats.Informed(known),
         threats.Informed(known, label_known=True),
@@ -50,7 +50,7 @@ def attacks() -> str:
         threats.Weak(size=5),
         threats.Weak(size=2, per_class=(1, 0, 1)),
     )
-    told = {_in_words(one): one for one in adversaries}
+    by_name = {_in_words(one): one for one in adversaries}
     settings = {"DPSGD": {"noise_multiplier": 0.5}}
     trained = {kind.__name__: kind(**settings.get(kind.__name__, {})) for kind in _kinds(trainers, "tile_size")}
     trained["private start"] = trainers.GD(init=LeCunNormal(seed=None))
@@ -58,34 +58,24 @@ def attacks() -> str:
     def games(some: Iterable[Any], ways: Iterable[Any]) -> list[Knowledge]:
         return [_game(way, threat) for way, threat in product(ways, some)]
 
-    by_threat = {name: games([threat], trained.values()) for name, threat in told.items()}
-    by_trainer = {name: games(told.values(), [way]) for name, way in trained.items()}
-    return "\n\n".join(
-        [
-            _matrix(
-                "What the adversary knows (yes: applicable, with some way of training; [n]: not applicable):",
-                players,
-                by_threat,
-            ),
-            _matrix(
-                "How the net is trained (yes: applicable, to some adversary; [n]: not applicable):", players, by_trainer
-            ),
-        ]
+    by_threat = {name: games([threat], trained.values()) for name, threat in by_name.items()}
+    by_trainer = {name: games(by_name.values(), [way]) for name, way in trained.items()}
+    titles = (
+        "By adversary (yes: applies with at least one trainer; [n]: why not):",
+        "By trainer (yes: applies to at least one adversary; [n]: why not):",
     )
+    return "\n\n".join(_matrix(title, every, by) for title, by in zip(titles, (by_threat, by_trainer), strict=True))
 
 
 def _with_defaults(kind: Any, inside: Attack) -> Any:
-    """An attack with its default settings; where a field has none, it is for an attack inside."""
+    """An attack with default settings; a field without a default takes the attack `inside`."""
     missing = (dataclasses.MISSING, dataclasses.MISSING)
     needed = [field.name for field in dataclasses.fields(kind) if (field.default, field.default_factory) == missing]
     return kind(**dict.fromkeys(needed, inside))
 
 
 def _game(trainer: Trainer, threat: Threat) -> Knowledge:
-    """A small game of this threat: a linear net and a prior of as many classes as its training sets can be drawn from.
-
-    What a threat cannot deal from the prior would be an objection to our example, not to the attack.
-    """
+    """A small example game: a linear net, and a prior with a number of classes that the threat can deal from."""
     from torch import nn
 
     from lostwax.access import Weights
@@ -97,8 +87,9 @@ def _game(trainer: Trainer, threat: Threat) -> Knowledge:
             threat.deal(prior, 1, seed=0)
         except ValueError:
             continue
-        return Knowledge(nn.Sequential(nn.Flatten(), nn.Linear(64, classes)), trainer, threat, Weights(), prior)
-    raise ValueError(f"lostwax list: {threat!r} deals no training set from 60 records of {CLASSES} classes.")
+        net = nn.Sequential(nn.Flatten(), nn.Linear(16, classes))
+        return Knowledge(net, trainer, threat, Weights(), prior)
+    raise ValueError(f"lostwax list: {threat!r} cannot deal a training set from 60 records of {CLASSES} classes.")
 
 
 def _records(classes: int, count: int) -> Records:
@@ -106,12 +97,12 @@ def _records(classes: int, count: int) -> Records:
 
     from lostwax.games import Records
 
-    x = torch.rand(count, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    x = torch.rand(count, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     return Records(x, torch.arange(count) % classes)
 
 
 def trainers() -> str:
-    """Ways of training."""
+    """All trainers."""
     from lostwax import adapters, defences
     from lostwax import trainers as room
 
@@ -119,14 +110,14 @@ def trainers() -> str:
 
 
 def metrics() -> str:
-    """Distances between guess and truth."""
+    """All metrics."""
     from lostwax import metrics as room
 
     return _listed(kind for kind in _kinds(room, "__call__") if hasattr(kind, "better"))
 
 
 def bounds() -> str:
-    """Functions that bound what any attack can do."""
+    """All functions that bound the success of every attack."""
     from lostwax import bounds as room
 
     return _listed(getattr(room, name) for name in room.__all__ if inspect.isfunction(getattr(room, name)))
@@ -142,74 +133,83 @@ def _kinds(room: ModuleType, method: str) -> list[Any]:
 
 def _listed(things: Iterable[Any]) -> str:
     rows = [(thing.__name__, _first_sentence(inspect.getdoc(thing) or "")) for thing in things]
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name.ljust(width)}  {line}" for name, line in rows)
+    indent = max(len(name) for name, _ in rows) + 2
+    return "\n".join(_wrapped(line, name.ljust(indent)) for name, line in rows)
 
 
 def _first_sentence(text: str) -> str:
-    """Of a docstring, on one line."""
+    """The first sentence of a docstring, on one line."""
     return re.split(r"(?<=\.) (?=[A-Z])", " ".join(text.split("\n\n")[0].split()))[0].rstrip(":")
 
 
 def _matrix(title: str, rows: Mapping[str, Attack], columns: Mapping[str, list[Knowledge]]) -> str:
-    """One row per attack; a cell is a yes where it applies to any of the column's games, or the number of the reason.
+    """One row per attack; a cell is "yes" if it applies to any of the column's games, or the number of a reason.
 
-    Columns to which the same attacks apply are drawn as one, with the reasons of the first. A reason that several
-    attacks share is listed once.
+    Columns with the same attacks are merged, with the reasons of the first. A shared reason is listed once.
     """
     every = [game for games in columns.values() for game in games]
-    heard = {name: [_objection(attack, games, every) for attack in rows.values()] for name, games in columns.items()}
-    players: dict[str, list[str]] = {}  # by objection, who raises it
-    for objections in heard.values():
+    found = {name: [_objection(attack, games, every) for attack in rows.values()] for name, games in columns.items()}
+    attacks_by: dict[str, list[str]] = {}  # the attacks that a reason is about
+    for objections in found.values():
         for name, why in zip(rows, objections, strict=True):
-            if why is not None and name not in players.setdefault(why, []):
-                players[why].append(name)
+            if why is not None and name not in attacks_by.setdefault(why, []):
+                attacks_by[why].append(name)
     alike: dict[tuple[bool, ...], list[str]] = {}
-    for name, objections in heard.items():
+    for name, objections in found.items():
         alike.setdefault(tuple(why is None for why in objections), []).append(name)
-    reasons = list(dict.fromkeys(why for names in alike.values() for why in heard[names[0]] if why is not None))
+    reasons = list(dict.fromkeys(why for names in alike.values() for why in found[names[0]] if why is not None))
     cells = [
-        ["yes" if why is None else f"[{reasons.index(why) + 1}]" for why in heard[names[0]]] for names in alike.values()
+        ["yes" if why is None else f"[{reasons.index(why) + 1}]" for why in found[names[0]]] for names in alike.values()
     ]
-    table = [("", *(", ".join(names) for names in alike.values())), *zip(rows, *cells, strict=True)]
+    head = zip_longest(*(_stacked(names) for names in alike.values()), fillvalue="")
+    table = [*(("", *line) for line in head), *zip(rows, *cells, strict=True)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
-    notes = [_note(number, players[why], why) for number, why in enumerate(reasons, 1)]
+    notes = [_note(number, attacks_by[why], why) for number, why in enumerate(reasons, 1)]
     return "\n".join([title, *lines, "", *notes])
 
 
-def _note(number: int, players: list[str], why: str) -> str:
-    mark = f"[{number}] "
-    width = max(60, shutil.get_terminal_size((100, 24)).columns)
-    return textwrap.fill(f"{', '.join(players)}: {why}", width, initial_indent=mark, subsequent_indent=" " * len(mark))
+def _stacked(names: list[str]) -> list[str]:
+    """A merged column's names, one per line."""
+    return [*(f"{name}," for name in names[:-1]), names[-1]]
+
+
+def _note(number: int, names: list[str], why: str) -> str:
+    return _wrapped(f"{', '.join(names)}: {why}", f"[{number}] ")
+
+
+def _wrapped(text: str, mark: str) -> str:
+    """Lines no wider than the terminal, indented below the mark."""
+    width = min(120, max(60, shutil.get_terminal_size((100, 24)).columns))
+    return textwrap.fill(text, width, initial_indent=mark, subsequent_indent=" " * len(mark))
 
 
 def _objection(attack: Attack, games: list[Knowledge], every: list[Knowledge]) -> str | None:
-    """Why it applies to none of the games; of several reasons the one that rests on what these games share."""
-    heard = [(_reason(attack, game), game) for game in games]
-    if any(why is None for why, _ in heard):
+    """Why it applies to none of the games; of several reasons, the one about what these games have in common."""
+    found = [(_reason(attack, game), game) for game in games]
+    if any(why is None for why, _ in found):
         return None
-    played = [game for game in every if attack.objection(game) is None]
-    near = [why for why, game in heard if any(_differ_in_one(game, other) for other in played)]
-    return near[0] if near else heard[0][0]
+    applicable = [game for game in every if attack.objection(game) is None]
+    near = [why for why, game in found if any(_share_a_part(game, other) for other in applicable)]
+    return near[0] if near else found[0][0]
 
 
 def _reason(attack: Attack, game: Knowledge) -> str | None:
-    """Its objection, without the words that all begin with."""
+    """Its objection, without the common prefix."""
     why = attack.objection(game)
     return None if why is None else why.removeprefix(f"{type(attack).__name__} is not applicable: ")
 
 
-def _differ_in_one(game: Knowledge, other: Knowledge) -> bool:
+def _share_a_part(game: Knowledge, other: Knowledge) -> bool:
     return game.trainer is other.trainer or game.threat is other.threat
 
 
 def _in_words(threat: Threat) -> str:
-    """Informed, or with what it is besides: Informed(candidates)."""
+    """The threat's class with its non-default settings: Informed(candidates)."""
     assert dataclasses.is_dataclass(threat)
-    told = [
+    changed = [
         field.name
         for field in dataclasses.fields(threat)
         if field.default is not dataclasses.MISSING and getattr(threat, field.name) is not field.default
     ]
-    return f"{type(threat).__name__}({', '.join(told)})" if told else type(threat).__name__
+    return f"{type(threat).__name__}({', '.join(changed)})" if changed else type(threat).__name__

@@ -1,4 +1,4 @@
-"""The entry point of the command line."""
+"""Entry point of the command line."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import os
 import sys
 
 ABOUT = "How well can training records be rebuilt from a released model, and what protection is enough?"
-
-
 RUN_RECIPES = ("audit", "simulate")  # commands that run user code
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; 0 fine, 1 a policy is broken, 2 usage or input error, 130 Ctrl-C, 141 a closed pipe.
+    """Run the command line. Exit codes: 0 success, 1 policy broken, 2 usage or input error, 130 Ctrl-C, 141 closed pipe.
 
-    A command that runs user code is judged by what it reports from a child process, so that user code which ends its
-    process cannot pass for a result; with `arguments`, from Python, it runs in this process.
+    Commands that run user code run in a child process, so that user code which exits cannot pass for a result; with
+    `arguments`, from Python, they run in this process.
     """
     if arguments is not None:
         return _run(arguments)
@@ -29,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    """Parse the words and run the command that they name, here."""
+    """Parse the words and run the command in this process."""
     import tyro
 
     from lostwax import __version__
@@ -40,8 +38,8 @@ def _run(words: list[str]) -> int:
     if words == ["--version"]:
         print(f"lostwax {__version__}")
         return 0
-    if (slip := misspelt(words, {**COMMANDS, "kappa": KAPPAS})) is not None:
-        return _refused(slip)
+    if (problem := misspelt(words, {**COMMANDS, "kappa": KAPPAS})) is not None:
+        return _refused(problem)
     app = tyro.extras.SubcommandApp()
     for name, command in COMMANDS.items():
         app.command(name=name)(command)
@@ -52,20 +50,20 @@ def _run(words: list[str]) -> int:
     _show_progress()
     try:
         code = app.cli(prog="lostwax", description=ABOUT, args=words) or 0
-        sys.stdout.flush()  # here, where a closed pipe is told
+        sys.stdout.flush()  # here, to catch a closed pipe
         return code
     except KeyboardInterrupt:
         print("lostwax: stopped.", file=sys.stderr)
-        return 130  # as a shell expects it
+        return 130  # the shell's convention
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at exit
-        return 141  # as a shell expects it; a gate that was not heard has not passed
+        return 141  # the shell's convention; not 0, because the result was not read
     except Exception as error:
         if isinstance(error, ValueError | TypeError | OSError | ModuleNotFoundError | ExitedError):
             return _refused(str(error))
         if (shown := own_frames(error)) is not None:
             return _refused(f"an error in your own code.\n{shown}")
-        raise  # a mistake of ours: the traceback helps to mend it
+        raise  # a bug in lostwax: keep the traceback
 
 
 def _refused(why: str) -> int:
@@ -74,7 +72,7 @@ def _refused(why: str) -> int:
 
 
 def _show_progress() -> None:
-    """What a long command is doing, on stderr; stdout is for results."""
+    """Log progress to stderr; stdout is for results."""
     log = logging.getLogger("lostwax")
     if not log.handlers:
         log.addHandler(logging.StreamHandler())

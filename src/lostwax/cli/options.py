@@ -1,4 +1,4 @@
-"""Kinds of arguments, as a reader of `--help` should see them."""
+"""Argument types with the metavars shown by `--help`."""
 
 from __future__ import annotations
 

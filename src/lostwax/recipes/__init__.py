@@ -1,4 +1,4 @@
-"""Recipes: an audit written down as a Python file of lostwax objects. Light to import: torch comes in with a recipe."""
+"""Recipes: an audit as a Python file of lostwax objects. Light to import: torch is loaded with a recipe."""
 
 from lostwax.recipes.recipe import STARTERS, Recipe, own_frames, start
 

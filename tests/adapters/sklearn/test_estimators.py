@@ -198,7 +198,7 @@ def test_a_standard_scaler_leaks_the_row_by_itself(scalers):
     model = make_pipeline(*scalers, LogisticRegression(max_iter=10_000)).fit(X, y)
     audit = lw.audit(model, (X, y))
     assert audit.errors.max() < 1e-6  # however early the solver stopped
-    assert any("gives it away by itself" in note for note in audit.notes)
+    assert any("reveals it by itself" in note for note in audit.notes)
 
 
 def test_a_min_max_scaler_leaks_extremes_only():
@@ -227,7 +227,7 @@ def test_a_scaler_fitted_elsewhere_gives_nothing_away_and_hides_nothing(scaler):
     scaler.fit(public)
     model = LogisticRegression(solver="newton-cg", **TIGHT).fit(scaler.transform(X), y)
     audit = lw.audit(make_pipeline(scaler, model), (X, y))
-    assert any("taken as public" in note for note in audit.notes)
+    assert any("assumed public" in note for note in audit.notes)
     assert audit.findings[0].rebuilt.all()  # by the weights alone
     loose = LogisticRegression(max_iter=10_000).fit(scaler.transform(X), y)
     assert lw.audit(make_pipeline(scaler, loose), (X, y)).findings[0].rebuilt.mean() < 0.5
@@ -289,7 +289,7 @@ UNREAD = [
     (make_pipeline(StandardScaler(), PCA(5), LogisticRegression()), r"PCA .*and LogisticRegression were not audited"),
     (make_pipeline(StandardScaler(), RandomForestClassifier(5)), "RandomForestClassifier was not audited"),
     (make_pipeline(StandardScaler(), SVC()), r"SVC was not audited.*stores its support vectors"),
-    (make_pipeline(PCA(5), LogisticRegression()), r"PCA \(but for its mean\) and LogisticRegression were not audited"),
+    (make_pipeline(PCA(5), LogisticRegression()), r"PCA \(except its mean\) and LogisticRegression were not audited"),
     (make_pipeline(StandardScaler(), SelectKBest(k=5), GaussianNB()), "SelectKBest and GaussianNB were not audited"),
     (make_pipeline(StandardScaler(), LinearSVC(loss="hinge")), "LinearSVC was not audited.*loss='hinge'"),
     (GridSearchCV(make_pipeline(StandardScaler(), SVC()), {"svc__C": [1.0]}, cv=2), "SVC was not audited"),

@@ -1,4 +1,4 @@
-"""A fitted scikit-learn model, alone or in a pipeline, as what it publishes about its training table."""
+"""Read a fitted scikit-learn model, alone or in a pipeline, as equations about its training table."""
 
 from lostwax.adapters.sklearn.inputs import unpack
 from lostwax.adapters.sklearn.reading import read

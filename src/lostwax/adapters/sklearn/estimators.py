@@ -1,4 +1,4 @@
-"""Each covered estimator as the equation its fitted attributes satisfy (who penalises the intercept, and how)."""
+"""Each supported estimator as the equation that its fitted attributes satisfy, and the reasons for all others."""
 
 from __future__ import annotations
 
@@ -30,25 +30,19 @@ from lostwax.games import Loss, Stationary, Sums
 from lostwax.games.facts import loss_facts
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie
 
-# Estimators that the closed form cannot audit: why, in one sentence that claims nothing about how safe they are.
-
-
-COVERED = (
+SUPPORTED = (
     "LinearRegression, Ridge, RidgeCV, LogisticRegression, LogisticRegressionCV, PoissonRegressor, GammaRegressor, "
     "TweedieRegressor, LinearSVC, OneVsRestClassifier of LogisticRegression or LinearSVC, and GaussianNB, alone or "
-    "behind StandardScaler and MinMaxScaler in a Pipeline; and, whatever comes after them, the means of a leading "
+    "after StandardScaler and MinMaxScaler in a Pipeline; and, before any other model, the mean of a leading "
     "StandardScaler or PCA and the range of a leading MinMaxScaler"
 )
-SHADOWS = "Attacks that learn from shadow models could; here they attack torch nets (trainer, threat, prior, secrets)."
-TREES = (
-    "it keeps thresholds and leaf averages, which depend on the records but are no sum over rows that could be solved "
-    "for one"
-)
-STORED = "it needs no attack: it stores its training records, and whoever has the model has them"
-VECTORS = "it stores its support vectors as they are (support_vectors_), and whoever has the model has them"
-OPTIMUM = "its objective has no single optimum to solve at"
+SHADOWS = "Attacks that learn from shadow models need a torch net (trainer, threat, prior, secrets)."
+TREES = "it stores thresholds and leaf averages, not a sum over rows that could be solved for one"
+STORED = "it stores its training records, so no attack is needed: anyone with the model has them"
+VECTORS = "it stores its support vectors (support_vectors_), so no attack is needed: anyone with the model has them"
+OPTIMUM = "its objective has no unique optimum"
 
-# where the class lives, an attribute it must have, why the closed form does not apply, and what else there is
+# module, an attribute of the fitted model, why the closed form does not apply, and the alternative
 REASONS = (
     ("sklearn.tree", "tree_", TREES, f" {SHADOWS}"),
     ("sklearn.ensemble._forest", "estimators_", TREES, f" {SHADOWS}"),
@@ -68,7 +62,7 @@ REASONS = (
 
 
 class NotReadError(Exception):
-    """A fitted estimator of which nothing is read; `reason` is half a sentence about it."""
+    """A fitted estimator that cannot be read; `reason` says why, as a clause."""
 
     def __init__(self, reason: str, more: str) -> None:
         super().__init__(f"audit: {reason}{more}")
@@ -76,11 +70,11 @@ class NotReadError(Exception):
 
 
 class KindNotReadError(NotReadError, TypeError):
-    """... whatever its settings."""
+    """An estimator that is not supported at all."""
 
 
 class SettingNotReadError(NotReadError, ValueError):
-    """... with these settings."""
+    """An estimator that is not supported with these settings."""
 
 
 def refusal(estimator: Any) -> TypeError:
@@ -94,34 +88,36 @@ def refusal(estimator: Any) -> TypeError:
     for home, attribute, reason, more in REASONS:
         if kind.__module__.startswith(home) and hasattr(estimator, attribute):
             return KindNotReadError(f"the closed form does not apply to {kind.__name__}: {reason}", f".{more}")
-    return KindNotReadError(f"the closed form does not cover {kind.__name__}", f". It covers {COVERED}. {SHADOWS}")
+    return KindNotReadError(
+        f"the closed form does not support {kind.__name__}", f". It supports {SUPPORTED}. {SHADOWS}"
+    )
 
 
-def not_covered(estimator: Any, setting: str, cure: str) -> SettingNotReadError:
-    """The error for a setting under which the optimum is not a sum over rows that vanishes."""
+def not_supported(estimator: Any, setting: str, cure: str) -> SettingNotReadError:
+    """The error for a setting under which the gradients of the rows do not sum to zero at the optimum."""
     return SettingNotReadError(
-        f"the closed form does not cover {type(estimator).__name__} with {setting}",
-        f": at its optimum the rows' gradients do not sum to what the weights say. It covers {cure}.",
+        f"the closed form does not support {type(estimator).__name__} with {setting}",
+        f": at its optimum the weights are not a sum over the rows. It supports {cure}.",
     )
 
 
 def cannot_look_behind(step: Any) -> SettingNotReadError:
-    """The error for a pipeline whose model is fitted on what a step makes of the rows."""
+    """The error for a pipeline with a step that cannot be inverted."""
     return SettingNotReadError(
-        f"the closed form cannot look behind {type(step).__name__} in a Pipeline",
-        "; it can behind StandardScaler and MinMaxScaler. So nothing in this Pipeline was audited, and this says "
-        "nothing about how safe it is.",
+        f"the closed form does not support a model after {type(step).__name__} in a Pipeline",
+        ", only after StandardScaler and MinMaxScaler. Nothing in this Pipeline was audited; that does not mean it is "
+        "safe.",
     )
 
 
 Array = np.ndarray[Any, np.dtype[Any]]
-LOOSE = 1e-2  # a solver with this tolerance was told to stop early
+LOOSE = 1e-2  # a solver with this tolerance stops early
 BALANCING = signature(compute_class_weight).parameters  # newer versions balance by sample weight
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What an estimator publishes, and its labels and weights as its objective sees them."""
+    """What an estimator publishes, with the labels and weights of its objective."""
 
     y: Tensor
     weight: Tensor  # sample weight times class weight
@@ -140,14 +136,14 @@ def read_estimator(estimator: Any, y: Array, weight: Tensor) -> Reading:
 @read_estimator.register(LinearRegression)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if estimator.positive:
-        raise not_covered(estimator, "positive=True", "positive=False")
+        raise not_supported(estimator, "positive=True", "positive=False")
     return _regressed(y, weight, _linear(estimator, SquaredError(), 0.0))
 
 
 @read_estimator.register(Ridge)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if estimator.positive:
-        raise not_covered(estimator, "positive=True", "positive=False")
+        raise not_supported(estimator, "positive=True", "positive=False")
     return _regressed(y, weight, _linear(estimator, SquaredError(), estimator.alpha))
 
 
@@ -164,26 +160,26 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     power = next((fixed[kind] for kind in fixed if isinstance(estimator, kind)), None)
     power = float(estimator.power) if power is None else power
     log = getattr(estimator, "link", "auto") == "log" or (getattr(estimator, "link", "auto") == "auto" and power > 0)
-    ridge = estimator.alpha * float(weight.sum())  # the loss is a mean over all rows, the secret one counted
+    ridge = estimator.alpha * float(weight.sum())  # the loss is a mean over all rows, including the secret one
     return _regressed(y, weight, _linear(estimator, Tweedie(power, "log" if log else "identity"), ridge))
 
 
 @read_estimator.register(LogisticRegression)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if not getattr(estimator, "refit", True):
-        raise not_covered(estimator, "refit=False", "refit=True")
-    chosen = "_" if hasattr(estimator, "C_") else ""  # LogisticRegressionCV: what it settled on
+        raise not_supported(estimator, "refit=False", "refit=True")
+    chosen = "_" if hasattr(estimator, "C_") else ""  # LogisticRegressionCV: the chosen C
     l1_ratios = np.ravel(np.asarray(getattr(estimator, f"l1_ratio{chosen}", None), dtype=object))
-    penalty = getattr(estimator, "penalty", "l2")  # older versions say it with words, newer with C and l1_ratio
+    penalty = getattr(estimator, "penalty", "l2")  # newer versions have only C and l1_ratio
     if penalty in ("l1", "elasticnet") or (penalty != "l2" and any(ratio for ratio in l1_ratios)):
-        raise not_covered(estimator, "an L1 penalty", "an L2 penalty alone")
+        raise not_supported(estimator, "an L1 penalty", "an L2 penalty alone")
     several = len(estimator.classes_) > 2
     one_vs_rest = _is_liblinear(estimator) or getattr(estimator, "multi_class", "auto") == "ovr"
     loss = CrossEntropy() if several and not one_vs_rest else BinaryCrossEntropy()
     C = np.ravel(np.asarray(getattr(estimator, f"C{chosen}"), dtype=np.float64))
     if not one_vs_rest and len(set(C.tolist())) > 1:
-        raise not_covered(estimator, f"a C_ for each class ({C.tolist()})", "one C for all, unless one-vs-rest")
-    # C_c sum of losses + |W_c|^2 / 2: one-vs-rest chooses a C for each class, of which older versions keep a list
+        raise not_supported(estimator, f"a C_ for each class ({C.tolist()})", "one C for all, unless one-vs-rest")
+    # C_c sum of losses + |W_c|^2 / 2; one-vs-rest has a C per class, which older versions store as a list
     ridge = 0.0 if penalty is None else 1 / (C if one_vs_rest and several else C[0])
     model = _linear(estimator, loss, ridge, penalised_bias=_is_liblinear(estimator))
     return _classified(estimator, y, weight, model)
@@ -192,11 +188,11 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 @read_estimator.register(LinearSVC)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if estimator.loss != "squared_hinge":
-        raise not_covered(estimator, f"loss={estimator.loss!r}", "loss='squared_hinge'")
+        raise not_supported(estimator, f"loss={estimator.loss!r}", "loss='squared_hinge'")
     if estimator.penalty != "l2":
-        raise not_covered(estimator, f"penalty={estimator.penalty!r}", "penalty='l2'")
+        raise not_supported(estimator, f"penalty={estimator.penalty!r}", "penalty='l2'")
     if estimator.multi_class != "ovr":
-        raise not_covered(estimator, f"multi_class={estimator.multi_class!r}", "multi_class='ovr'")
+        raise not_supported(estimator, f"multi_class={estimator.multi_class!r}", "multi_class='ovr'")
     model = _linear(estimator, SquaredHinge(), 1 / estimator.C, penalised_bias=True)
     return _classified(estimator, y, weight, model)
 
@@ -207,7 +203,7 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     parts: list[Stationary] = []
     for number, part in enumerate(estimator.estimators_):
         if getattr(part, "class_weight", None) is not None:
-            raise not_covered(estimator, "class_weight=... in its estimator", "class_weight=None")
+            raise not_supported(estimator, "class_weight=... in its estimator", "class_weight=None")
         own = (numbers == (1 if len(estimator.estimators_) == 1 else number)).long().numpy()
         reading = read_estimator(part, own, weight)
         facts = None if reading.model is None else loss_facts(reading.model.loss, 1)
@@ -222,7 +218,7 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     counts = torch.from_numpy(published(estimator, "class_count_"))
     means = torch.from_numpy(published(estimator, "theta_"))
     sums = Sums("GaussianNB's class means", means * counts[:, None], counts, by_label=True, weighted=True)
-    note = "class_count_ gives the label away, theta_ the row: n_c theta_c less the known rows of class c."
+    note = "class_count_ reveals the label, theta_ the row: n_c theta_c minus the known rows of class c."
     numbers = class_numbers(y, estimator.classes_)
     return Reading(numbers, weight, sums=(sums,), classes=tuple(estimator.classes_.tolist()), notes=(note,))
 
@@ -239,14 +235,12 @@ def _classified(estimator: Any, y: Array, weight: Tensor, model: Stationary) -> 
     numbers = class_numbers(y, estimator.classes_)
     notes: tuple[str, ...] = ()
     if estimator.class_weight is not None:
-        if (
-            _is_liblinear(estimator) and len(estimator.classes_) > 2
-        ):  # liblinear weighs the class, not the rest against it
-            raise not_covered(estimator, "class_weight=... with more than two classes", "class_weight=None")
+        if _is_liblinear(estimator) and len(estimator.classes_) > 2:  # it weights only the class, not the rest
+            raise not_supported(estimator, "class_weight=... with more than two classes", "class_weight=None")
         counted = {"sample_weight": weight.numpy()} if "sample_weight" in BALANCING else {}
         shares = compute_class_weight(estimator.class_weight, classes=estimator.classes_, y=y, **counted)
         weight = weight * torch.from_numpy(np.asarray(shares, dtype=np.float64))[numbers]
-        notes = ("the class weights are taken as known to the adversary.",)
+        notes = ("the adversary is assumed to know the class weights.",)
     return Reading(numbers, weight, model, classes=tuple(estimator.classes_.tolist()), notes=notes)
 
 
@@ -257,7 +251,7 @@ def _linear(estimator: Any, loss: Loss, ridge: Any, *, penalised_bias: bool = Fa
     if estimator.fit_intercept:
         bias = torch.from_numpy(np.broadcast_to(published(estimator, "intercept_"), (c,)).copy())
     strength = torch.from_numpy(np.broadcast_to(np.asarray(ridge, dtype=np.float64), (c,)).copy())
-    # liblinear appends a column of `intercept_scaling` and penalises its weight b / intercept_scaling like the others
+    # liblinear appends a column of `intercept_scaling`, whose weight b / intercept_scaling is penalised too
     scaling = getattr(estimator, "intercept_scaling", 1.0)
     bias_ridge = strength / scaling**2 if penalised_bias else torch.zeros_like(strength)
     iterations, limit = getattr(estimator, "n_iter_", None), getattr(estimator, "max_iter", None)
@@ -267,7 +261,7 @@ def _linear(estimator: Any, loss: Loss, ridge: Any, *, penalised_bias: bool = Fa
 
 
 def _stack(parts: list[Stationary]) -> Stationary:
-    """Binary models of one class each, side by side."""
+    """Combine binary models of one class each."""
     first = parts[0]
     biases = [part.bias for part in parts if part.bias is not None]
     return replace(

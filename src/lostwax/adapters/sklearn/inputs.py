@@ -1,4 +1,4 @@
-"""The user's arrays as a table we can trust: every complaint names the argument, what was expected and what was got."""
+"""Validate the user's arrays. Every error names the argument, what was expected and what was found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from lostwax.games import Records
 from lostwax.records.tables import numbers, plain_array, position
 
-LIGHTEST = 1e-100  # of the largest number of a column, and sample weight: the squares of smaller ones underflow
+LIGHTEST = 1e-100  # smallest largest value of a column, and sample weight: squares of smaller ones underflow
 
 
 def unpack(data: Any) -> tuple[Any, Any]:
@@ -22,8 +22,8 @@ def unpack(data: Any) -> tuple[Any, Any]:
         return data.x, data.y
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise TypeError(
-            f"audit: expected data=(X, y) or lostwax Records, got {type(data).__name__}. Stack the records of a data "
-            "set into two arrays first."
+            f"audit: expected data=(X, y) or lw.Records, got {type(data).__name__}. Stack a dataset into two arrays "
+            "first."
         )
     return data[0], data[1]
 
@@ -32,33 +32,32 @@ def features(X: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     """X as float64, (n, ...)."""
     values = numbers("audit", "X", X)
     if values.ndim < 2:
-        raise ValueError(f"audit: expected X with one row a record and one column a feature, got shape {values.shape}.")
+        raise ValueError(f"audit: expected X of shape (n_records, n_features), got shape {values.shape}.")
     if values.size == 0:
         raise ValueError(f"audit: X is empty, shape {values.shape}.")
     if len(values) == 1:
-        raise ValueError("audit: X has one row; an adversary who knows all other rows needs at least one to know.")
+        raise ValueError("audit: X has one row; expected at least two, one secret and one known.")
     _finite(values.reshape(len(values), -1), "X")
     largest = np.abs(values.reshape(len(values), -1)).max(0)  # (d,)
     if ((largest > 0) & ((largest < LIGHTEST) | (largest > 1 / LIGHTEST))).any():
         raise ValueError(
-            f"audit: X holds columns of numbers below {LIGHTEST:g} or above {1 / LIGHTEST:g}, whose squares cannot be "
-            "computed. Scale X, and fit the model again."
+            f"audit: X has columns of values below {LIGHTEST:g} or above {1 / LIGHTEST:g}, whose squares under- or "
+            "overflow. Scale X, and fit the model again."
         )
     return values
 
 
 def published(estimator: Any, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """A fitted attribute in float64, if it is made of numbers: it may come from training that diverged, or a file."""
+    """A fitted attribute in float64; raises if it holds NaN or infinity."""
     values = np.asarray(getattr(estimator, name), dtype=np.float64)
     check_finite(f"{name} of {type(estimator).__name__}", values)
     return values
 
 
 def column_names(X: Any, steps: list[Any]) -> tuple[str, ...]:
-    """The names that a frame gives its columns, or that the model remembers from the frame it was fitted on.
+    """The column names of a data frame, or those that the model was fitted with; they must agree, as in scikit-learn.
 
-    Where both have names they must agree, as scikit-learn has it when it predicts: the weights belong to the columns in
-    their order. `steps` are the model and the parts of a pipeline, of which the first that remembers names counts.
+    `steps` are the model and the steps of a pipeline; the first with names counts.
     """
     remembered = next((list(step.feature_names_in_) for step in steps if hasattr(step, "feature_names_in_")), [])
     given = list(X.columns) if hasattr(X, "columns") else remembered
@@ -69,18 +68,18 @@ def column_names(X: Any, steps: list[Any]) -> tuple[str, ...]:
         )
         if sorted(given) == sorted(remembered):
             raise ValueError(
-                f"audit: the columns of X are in another order than the model's: {found}. "
+                f"audit: the columns of X are in a different order than the model's: {found}. "
                 "Pass X[model.feature_names_in_]."
             )
         raise ValueError(
-            f"audit: the columns of X are not the model's: {found}. Pass the data the model was fitted on, with its "
-            "columns as in model.feature_names_in_."
+            f"audit: the columns of X are not those of the model: {found}. Pass the data the model was fitted on, with "
+            "the columns model.feature_names_in_."
         )
     return tuple(str(name) for name in given)
 
 
 def precision(X: Any) -> float:
-    """The rounding error of the numbers in X as they came: coarser for float32 than for float64."""
+    """The machine epsilon of X's dtype: larger for float32 than for float64."""
     if isinstance(X, Tensor):
         return torch.finfo(X.dtype if X.is_floating_point() else torch.float64).eps
     kind = np.asarray(X).dtype
@@ -88,17 +87,15 @@ def precision(X: Any) -> float:
 
 
 def targets(y: Any, rows: int) -> np.ndarray[Any, np.dtype[Any]]:
-    """y as an array with one row a record: numbers or class names."""
+    """y as an array with one row per record: numbers or class names."""
     values = plain_array("audit", "y", y)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim == 0 or len(values) != rows:
-        raise ValueError(
-            f"audit: y must have one row a record, as X has: expected {rows} rows, got shape {values.shape}."
-        )
+        raise ValueError(f"audit: expected y with one row per record, {rows} rows as in X, got shape {values.shape}.")
     if values.ndim > 2 or values.dtype.kind in "cV":
         raise ValueError(
-            f"audit: expected y with one label or one row of targets per record, got {values.dtype} of shape "
+            f"audit: expected y with one label or row of targets per record, got {values.dtype} of shape "
             f"{values.shape}."
         )
     if np.issubdtype(values.dtype, np.floating):
@@ -109,7 +106,7 @@ def targets(y: Any, rows: int) -> np.ndarray[Any, np.dtype[Any]]:
 
 
 def _check_labels(values: np.ndarray[Any, np.dtype[Any]]) -> None:
-    """Refuse labels among objects that cannot be compared: missing ones, lists."""
+    """Refuse object labels that are missing or not hashable."""
     for index, label in np.ndenumerate(values):
         if label is None or label != label or not isinstance(label, Hashable):
             what = "missing" if label is None or isinstance(label, Real) else f"of type {type(label).__name__}"
@@ -119,7 +116,7 @@ def _check_labels(values: np.ndarray[Any, np.dtype[Any]]) -> None:
 
 
 def weights(sample_weight: Any, rows: int) -> Tensor:
-    """Sample weights, ones where none are given."""
+    """Sample weights; ones by default."""
     if sample_weight is None:
         return torch.ones(rows, dtype=torch.float64)
     values = numbers("audit", "sample_weight", sample_weight)
@@ -128,49 +125,49 @@ def weights(sample_weight: Any, rows: int) -> Tensor:
     _finite(values[:, None], "sample_weight")
     if (values < 0).any():
         row, many = int((values < 0).argmax()), int((values < 0).sum())
-        raise ValueError(f"audit: expected sample_weight >= 0, got {many} below, the first at row {row}.")
+        raise ValueError(f"audit: expected sample_weight >= 0, got {many} negative values, the first at row {row}.")
     if not (values > 0).any():
-        raise ValueError("audit: sample_weight is 0 for every row, and nothing can be trained on rows without weight.")
+        raise ValueError("audit: sample_weight is 0 for every row. Pass the weights the model was fitted with.")
     if not LIGHTEST <= values.max() <= 1 / LIGHTEST:
         raise ValueError(
-            f"audit: the largest sample_weight is {values.max():.3g}, expected one from {LIGHTEST:g} to "
-            f"{1 / LIGHTEST:g}: products of others are rounded to nothing. Scale the weights, and fit the model again."
+            f"audit: the largest sample_weight is {values.max():.3g}, expected {LIGHTEST:g} to {1 / LIGHTEST:g}: "
+            "products of others under- or overflow. Scale the weights, and fit the model again."
         )
     return torch.from_numpy(values)
 
 
 def class_numbers(y: np.ndarray[Any, np.dtype[Any]], classes: np.ndarray[Any, np.dtype[Any]]) -> Tensor:
-    """Each label's place in the model's `classes_`."""
+    """Each label's index in the model's `classes_`."""
     if y.ndim != 1 or classes.ndim != 1:
-        raise ValueError(f"audit: expected y with one class label a record, got shape {y.shape}.")
+        raise ValueError(f"audit: expected y with one class label per record, got shape {y.shape}.")
     if len(classes) < 2:
-        raise ValueError("audit: the model knows one class only; expected two or more.")
+        raise ValueError("audit: the model has one class; expected two or more.")
     known = set(classes.tolist())
     unknown = [row for row, label in enumerate(y.tolist()) if label not in known]
     if unknown:
         raise ValueError(
-            f"audit: y holds labels that the model was not fitted on, in {len(unknown)} of {len(y)} rows, the first in "
-            f"row {unknown[0]}: none of its {len(classes)} classes. Pass the data the model was fitted on."
+            f"audit: y has labels that the model was not fitted on in {len(unknown)} of {len(y)} rows, the first in "
+            f"row {unknown[0]}: not one of its {len(classes)} classes. Pass the data the model was fitted on."
         )
     return torch.from_numpy(np.searchsorted(classes, y)).long()
 
 
 def any_labels(y: np.ndarray[Any, np.dtype[Any]]) -> tuple[Tensor, tuple[object, ...]]:
-    """Labels of a model that was not read: numbers as they are, everything else as classes with their names."""
+    """Labels of a model that was not read: real numbers unchanged, everything else as classes with their names."""
     if y.dtype.kind == "f" or (y.ndim > 1 and y.dtype.kind in "iub"):
         return torch.from_numpy(numbers("audit", "y", y)), ()
     if y.ndim > 1:
-        raise ValueError(f"audit: expected y with one class label a record, got shape {y.shape}.")
+        raise ValueError(f"audit: expected y with one class label per record, got shape {y.shape}.")
     names = sorted(set(y.tolist()), key=str) if y.dtype.kind == "O" else np.unique(y).tolist()
-    place = {name: number for number, name in enumerate(names)}
-    return torch.tensor([place[name] for name in y.tolist()]), tuple(names)
+    index = {name: number for number, name in enumerate(names)}
+    return torch.tensor([index[name] for name in y.tolist()]), tuple(names)
 
 
 def regression_targets(y: np.ndarray[Any, np.dtype[Any]], outputs: int) -> Tensor:
-    """Targets as float64, one column an output where there are several."""
+    """Targets as float64, one column per output if there are several."""
     values = torch.from_numpy(numbers("audit", "y", y))
     if values.numel() != len(values) * outputs:
-        raise ValueError(f"audit: expected y with {outputs} targets a record, got shape {tuple(values.shape)}.")
+        raise ValueError(f"audit: expected y with {outputs} targets per record, got shape {tuple(values.shape)}.")
     return values
 
 
@@ -185,12 +182,12 @@ def _finite(values: np.ndarray[Any, np.dtype[Any]], name: str) -> None:
 
 
 def check_finite(name: str, values: Any) -> None:
-    """Raise where an array or tensor of a release holds NaN or infinity: nothing could be told from it."""
+    """Raise if an array or tensor of a release holds NaN or infinity."""
     array = values.detach().double().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
     bad = int((~np.isfinite(array)).sum())
     if bad:
         held = "1 value that is" if bad == 1 else f"{bad} values that are"
         raise ValueError(
-            f"audit: {name} holds {held} NaN or infinite: training diverged, or the file is damaged. Train the model "
-            "again, or load it anew."
+            f"audit: {name} holds {held} NaN or infinite: training diverged, or the file is damaged. Train or load "
+            "the model again."
         )

@@ -1,4 +1,4 @@
-"""From a fitted estimator and its training data to `Fitted`."""
+"""From a fitted estimator and its training data to `Fitted`, with checks that the two belong together."""
 
 from __future__ import annotations
 
@@ -19,36 +19,33 @@ from lostwax.games import Fitted, Records, Stationary, Sums
 from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import unexplained
 
-# Was this model fitted on this very table? If not, an audit of it would mean nothing.
-
-
-# Scores are shares of the squared gradient that an unrelated sample of the same size gives. On the very table, solvers
-# with their default tolerance were seen to leave up to 0.29 (digits, C = 100).
-UNRELATED = 0.4  # surely not this table
+# Scores are fractions of the squared gradient that an unrelated sample of the same size gives. On its own table, a
+# solver with default tolerance leaves up to 0.29 (digits, C = 100).
+UNRELATED = 0.4  # not this table
 DOUBTFUL = 0.01  # worth a note
-# A solver that ran out of iterations leaves any score; but it began at zero, or better, and went downhill. Of 1,258
-# honest models stopped early (logistic regression by six solvers, LinearSVC, ridge; 1 to 100 iterations; C from 1e-4 to
-# 1e6; iris, wine, breast cancer, digits and diabetes, standardised and not) the worst, one pass of sag over wine as it
-# is, had 1.12 times the objective of zero weights. On the same table with its columns reversed 38 % have more than 1.5,
-# with its labels shifted by a third of the rows 65 %.
+# A solver that stops early can leave any score, but it starts at zero weights or better and goes downhill. Of 1,258
+# models that stopped early on their own table (logistic regression by six solvers, LinearSVC, ridge; 1 to 100
+# iterations; C from 1e-4 to 1e6; iris, wine, breast cancer, digits and diabetes, standardised or not) the worst (one
+# epoch of sag on unscaled wine) has 1.12 times the objective of zero weights. With the columns reversed, 38 % exceed
+# 1.5; with the labels shifted by a third of the rows, 65 %.
 WORSE_THAN_NOTHING = 1.5
-EMPTY = 1e-6  # of the largest weight: that of a column without numbers is zero but for rounding
-SMALL = 1e-3  # against the gradient at zero weights: below it the model fits the table, whatever the rest says
+EMPTY = 1e-6  # relative to the largest weight: a column of zeros has weight zero, except for rounding
+SMALL = 1e-3  # relative to the gradient at zero weights: below it the model fits the table
 
 
 def check_same_data(fitted: Fitted, precision: float = 2.3e-16) -> str | None:
-    """Raise if the table does not explain what the model publishes; a note where that is in doubt.
+    """Raise if the model was not fitted on this table; returns a note if that is in doubt.
 
-    `precision` is the rounding error of the numbers the model was fitted on: float32 data make coarser sums.
+    `precision` is the machine epsilon of the data the model was fitted on.
     """
     for sums in fitted.sums:
         _check_sums(fitted, sums, max(1e-6, 10 * precision * len(fitted.table) ** 0.5))
     if fitted.model is None:
         return None
     score = score_statistic(fitted.model, fitted.table, fitted.weight)
-    distance = f"the gradient at its weights is {score**0.5:.2g} times what an unrelated sample of this size would give"
-    cure = "Pass the very rows, labels and sample_weight it was fitted on."
-    early = fitted.model.stopped_early and math.isfinite(score)  # a few iterations leave as much as another table would
+    distance = f"the gradient at its weights is {score**0.5:.2g} times that of an unrelated sample of this size"
+    cure = "Pass exactly the rows, labels and sample_weight it was fitted on."
+    early = fitted.model.stopped_early and math.isfinite(score)  # then the score cannot tell tables apart
     if not score <= UNRELATED and not early:
         raise ValueError(
             f"audit: {fitted.name} was not fitted on this data (X, y), or stopped far from its optimum: {distance} "
@@ -57,13 +54,13 @@ def check_same_data(fitted: Fitted, precision: float = 2.3e-16) -> str | None:
     if early and not (worse := beside_zero_weights(fitted)) <= WORSE_THAN_NOTHING:
         raise ValueError(
             f"audit: {fitted.name} was not fitted on this data (X, y): its objective is {worse:.2g} times that of zero "
-            f"weights, where every solver begins (expected < {WORSE_THAN_NOTHING}). {cure}"
+            f"weights, where every solver starts (expected < {WORSE_THAN_NOTHING}). {cure}"
         )
-    return f"far from its optimum, or not fitted on this very table: {distance}." if score > DOUBTFUL else None
+    return f"far from its optimum, or not fitted on this table: {distance}." if score > DOUBTFUL else None
 
 
 def check_empty_columns(fitted: Fitted) -> None:
-    """Raise if the model has weights for columns that are zero in every row, where all solvers leave zero."""
+    """Raise if the model has weights for columns that are zero in every row: solvers leave those at zero."""
     model = fitted.model
     if model is None:
         return
@@ -74,31 +71,31 @@ def check_empty_columns(fitted: Fitted) -> None:
     if len(wrong):
         raise ValueError(
             f"audit: {fitted.name} was not fitted on this data (X, y): column {int(wrong[0])} is zero in every row, "
-            "but has a weight. Pass the very rows it was fitted on."
+            "but has a weight. Pass exactly the rows it was fitted on."
         )
 
 
 def score_statistic(model: Stationary, table: Records, weight: torch.Tensor) -> float:
     """|sum of gradients|^2 / sum of |gradients|^2: 0 at the optimum, about 1 for a model of other data.
 
-    Taken over all coordinates and, lest one large column speak for all, as the median over columns; the larger counts.
-    A model that separates its classes has gradients near zero row by row, and their ratio means nothing: the sum must
-    also be seen beside the gradients of the model with zero weights, the intercept's left out.
+    The larger of the ratio over all coordinates and the median ratio over columns, so that no single large column
+    decides. A model that separates its classes has near-zero gradients in every row, and the ratio means nothing; so
+    the sum is also compared with the gradients at zero weights, without the intercept.
     """
     gradient, _ = unexplained(model, table, weight)
     square = gradient.square().sum(0)  # (d + 1,)
     each, each_at_zero = (_squares(part, table, weight) for part in (model, _at_zero(model)))
-    moved = each != 0  # NaN is not 0, and must be seen
+    moved = each != 0  # keeps NaN
     if not moved.any():
         return 0.0
     score = max(float(square.sum() / each.sum()), float((square / each)[moved].median()))
-    features = slice(model.weight.shape[1])  # an intercept that fits would speak for columns of another scale
+    features = slice(model.weight.shape[1])  # the intercept may dominate columns of another scale
     beside_zero = float(square[features].sum() / each_at_zero[features].sum().clamp_min(1e-300))
     return score if beside_zero > SMALL else min(score, beside_zero)
 
 
 def beside_zero_weights(fitted: Fitted) -> float:
-    """The objective of the model over that of zero weights; 0 where the loss, known up to a constant, has no ratio."""
+    """The model's objective over that of zero weights; 0 if the loss is only known up to a constant."""
     if fitted.model is None:
         return 0.0
     facts = loss_facts(fitted.model.loss, len(fitted.model.weight))
@@ -134,7 +131,7 @@ def _check_sums(fitted: Fitted, sums: Sums, tolerance: float) -> None:
     if not (gap.abs() <= tolerance * size.clamp_min(1e-300)).all():
         raise ValueError(
             f"audit: {fitted.name} was not fitted on this data (X, y): {sums.source} does not agree with the table. "
-            "Pass the very rows, labels and sample_weight it was fitted on."
+            "Pass exactly the rows, labels and sample_weight it was fitted on."
         )
 
 
@@ -176,7 +173,7 @@ def read(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted:
 
 
 def _read_model(steps: list[Any], labels: Any, weight: Tensor) -> Reading:
-    """What is left of a pipeline behind its scalers: one estimator that is read, or nothing."""
+    """The estimator after the scalers of a pipeline, if there is one."""
     if not steps:
         return _labels_alone(labels, weight)
     if len(steps) > 1:
@@ -191,21 +188,21 @@ def _labels_alone(labels: Any, weight: Tensor) -> Reading:
 
 
 def _not_audited(steps: list[Any], reason: str) -> str:
-    """Which parts of the release have no answer. Of PCA the mean was read, but not its components."""
-    names = [f"{type(step).__name__}{' (but for its mean)' if isinstance(step, CENTRED) else ''}" for step in steps]
+    """Which parts of the release were not audited. Of PCA, the mean was read, but not the components."""
+    names = [f"{type(step).__name__}{' (except its mean)' if isinstance(step, CENTRED) else ''}" for step in steps]
     listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     return f"{listed} {'was' if len(names) == 1 else 'were'} not audited: {reason}."
 
 
 def _steps(estimator: Any) -> list[Any]:
-    """The steps of a pipeline one after the other, pipelines and searches inside it opened."""
-    if hasattr(estimator, "best_estimator_"):  # GridSearchCV and its like: the model they settled on
+    """All steps of a pipeline, with nested pipelines and searches flattened."""
+    if hasattr(estimator, "best_estimator_"):  # GridSearchCV and the like
         return _steps(estimator.best_estimator_)
     if not isinstance(estimator, Pipeline):
         return [estimator]
     steps = [step for _, step in estimator.steps if step not in (None, "passthrough")]
     if not steps:
-        raise TypeError("audit: the Pipeline holds nothing but 'passthrough': there is no model to audit.")
+        raise TypeError("audit: the Pipeline has only 'passthrough' steps: there is no model to audit.")
     return [part for step in steps for part in _steps(step)]
 
 

@@ -1,4 +1,4 @@
-"""Steps in front of a model: the affine map of a scaler, and what a step publishes about the rows it was fitted on."""
+"""Steps before a model: the affine map of a scaler, and what a step publishes about the rows it was fitted on."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch import Tensor
 from lostwax.adapters.sklearn.inputs import published
 from lostwax.games import Extremes, Sums
 
-CENTRED = (PCA, IncrementalPCA)  # steps that publish the mean of their inputs
-AGREES = 1e-9  # of a column's spread: the scaler was fitted on this very table
-NEARLY = 0.05  # of the difference that another sample of the same size would show: fitted on almost this table
+CENTRED = (PCA, IncrementalPCA)  # they publish the mean of their inputs
+AGREES = 1e-9  # relative to a column's spread: the scaler was fitted on this table
+NEARLY = 0.05  # relative to the difference of another sample of the same size: fitted on almost this table
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """f(x) = (x - shift) / scale, and what may be read off the scalers, in the table's own units."""
+    """f(x) = (x - shift) / scale, and what the scalers publish, in the units of the table."""
 
     shift: Tensor  # (d,)
     scale: Tensor  # (d,)
@@ -29,29 +29,29 @@ class Scaling:
     notes: tuple[str, ...] = ()
 
     def unscaled(self, sums: Sums) -> Sums:
-        """Sums of scaled rows as sums of the rows themselves: x = shift + scale f(x)."""
+        """Sums of scaled rows as sums of the original rows: x = shift + scale f(x)."""
         return replace(sums, totals=sums.totals * self.scale + sums.counts[:, None] * self.shift)
 
 
 def read_scalers(steps: list[Any], x: Tensor, weight: Tensor) -> tuple[Scaling, list[Any]]:
-    """Compose the leading scalers; and the steps from the first one on that is none.
+    """Compose the leading scalers; returns them and the remaining steps.
 
-    A scaler that was not fitted on this table is public knowledge and gives nothing away. Of the first step that is no
-    scaler, a mean of its inputs is read all the same, where it publishes one.
+    A scaler that was not fitted on this table is public knowledge. If the first other step publishes the mean of its
+    inputs, that is read too.
     """
     scaling = Scaling(torch.zeros_like(x[0]), torch.ones_like(x[0]))
-    for place, step in enumerate(steps):
+    for index, step in enumerate(steps):
         if isinstance(step, StandardScaler):
             scaling = _standard(step, scaling, x, weight)
         elif isinstance(step, MinMaxScaler):
             scaling = _min_max(step, scaling, x)
         else:
-            return _with_mean(step, scaling, x, weight) if isinstance(step, CENTRED) else scaling, steps[place:]
+            return _with_mean(step, scaling, x, weight) if isinstance(step, CENTRED) else scaling, steps[index:]
     return scaling, []
 
 
 def _with_mean(step: Any, before: Scaling, x: Tensor, weight: Tensor) -> Scaling:
-    """The mean that PCA takes of its inputs."""
+    """With PCA's mean of its inputs."""
     sums, notes = _mean_of(step, before, x, weight)
     return replace(before, sums=sums, notes=notes)
 
@@ -66,25 +66,25 @@ def _standard(scaler: Any, before: Scaling, x: Tensor, weight: Tensor) -> Scalin
 
 
 def _mean_of(step: Any, before: Scaling, x: Tensor, weight: Tensor) -> tuple[tuple[Sums, ...], tuple[str, ...]]:
-    """The sums and notes so far, and what the step's `mean_` adds to them."""
+    """The sums and notes so far, and those of the step's `mean_`."""
     name = type(step).__name__
     mean = torch.from_numpy(published(step, "mean_"))
     seen = getattr(step, "n_samples_seen_", getattr(step, "n_samples_", len(x)))
     fitted_with = _weights_of(name, mean, float(torch.as_tensor(seen).max()), before, x, weight)
     if fitted_with is None:
-        return before.sums, (*before.notes, f"{name} was not fitted on this table and is taken as public.")
+        return before.sums, (*before.notes, f"{name} was not fitted on this table and is assumed public.")
     count = fitted_with.sum()[None]
     weighted = not bool((fitted_with == 1).all())
     own = Sums(f"{name}'s mean", mean[None] * count, count, by_label=False, weighted=weighted)
     note = (
-        f"{name}'s mean was taken with the secret row and gives it away by itself (n * mean - sum of the known rows), "
-        "whatever the model behind it does. Fit it on public data."
+        f"{name}'s mean includes the secret row and reveals it by itself (n * mean - sum of the known rows), whatever "
+        "the model after it. Fit it on public data."
     )
     return (*before.sums, before.unscaled(own)), (*before.notes, note)
 
 
 def _weights_of(name: str, mean: Tensor, count: float, before: Scaling, x: Tensor, weight: Tensor) -> Tensor | None:
-    """The weights under which a step's mean is this table's mean: ones, the sample weights, or none at all."""
+    """The weights under which the step's mean is this table's mean: ones, the sample weights, or None."""
     rows = (x - before.shift) / before.scale
     spread = rows.std(0, correction=0) + 1e-6 * rows.abs().amax(0) + 1e-300
     for candidate in (torch.ones_like(weight), weight):
@@ -93,8 +93,8 @@ def _weights_of(name: str, mean: Tensor, count: float, before: Scaling, x: Tenso
             return candidate
         if count == len(x) and gap < NEARLY * (2 / len(x)) ** 0.5:
             raise ValueError(
-                f"audit: {name} was fitted on almost this data (X), but not on it: some rows differ. "
-                "Pass the very rows, and the sample_weight, that it was fitted on."
+                f"audit: {name} was fitted on almost this data (X), but some rows differ. "
+                "Pass exactly the rows and the sample_weight it was fitted on."
             )
     return None
 
@@ -105,9 +105,9 @@ def _min_max(scaler: Any, before: Scaling, x: Tensor) -> Scaling:
     low, high = (torch.from_numpy(published(scaler, name)) for name in ("data_min_", "data_max_"))
     if first and torch.equal(low, x.amin(0)) and torch.equal(high, x.amax(0)):
         extremes = (*extremes, Extremes("MinMaxScaler's range", low, high))
-        notes = (*notes, "MinMaxScaler's range gives away every value of a row that no other row reaches.")
+        notes = (*notes, "MinMaxScaler's range reveals every value of a row that no other row reaches.")
     elif first:
-        notes = (*notes, "MinMaxScaler was not fitted on this table and is taken as public.")
+        notes = (*notes, "MinMaxScaler was not fitted on this table and is assumed public.")
     spread = 1 / torch.from_numpy(published(scaler, "scale_"))
     return _after(before, -torch.from_numpy(published(scaler, "min_")) * spread, spread, before.sums, extremes, notes)
 

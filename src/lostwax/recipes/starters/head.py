@@ -2,9 +2,9 @@
 
     lostwax audit recipe.py --out audit/
 
-It runs as it is, on handwritten digits: some seconds. The lines marked <- are for your own backbone and data.
+It runs as it is, on handwritten digits, in seconds. Replace the lines marked <- by your own backbone and data.
 The adversary here is informed: it knows all training records but one. That is the worst case; an adversary who knows
-only what the images are like does less.
+only the distribution of the images can do less.
 """
 
 import torch
@@ -18,12 +18,12 @@ backbone = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.Tanh())  # <- your 
 
 
 def through(records: lw.Records) -> lw.Records:
-    """The same records, with the features that the head is trained on beside them: x is what an attack rebuilds."""
+    """The records with the features that the head is trained on; x is what an attack rebuilds."""
     with torch.no_grad():
         return lw.Records(records.x, records.y, backbone(records.x))
 
 
-# known: the training set but for one record. prior: records that the attack may learn from. secrets: one a game.
+# known: the training set except one record. prior: records that the attack learns from. secrets: one per game.
 everything = lw.records.digits()  # <- your records
 known, prior, secrets = (through(part) for part in everything.split(50, 1_000, 100, seed=0))  # <- your sizes
 
@@ -33,5 +33,5 @@ trainer = lw.GD(lr=0.5, steps=32)  # <- your way of training
 
 threat = lw.Informed(known)
 
-# One shadow head is trained for each record of the prior, and a net learns to read images off heads.
+# One shadow head is trained per record of the prior, and a net learns to rebuild images from heads.
 attack = lw.RecoNN(epochs=30)
