@@ -53,6 +53,10 @@ ROOMS = (
     ".trainers",
     ".learning",
     ".decoders",
+    ".learning.decoders",
+    ".attacks.weak",
+    ".attacks.dp_steps",
+    ".attacks.mnemonist",
     ".adapters",
     ".metrics",
 )

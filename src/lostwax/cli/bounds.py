@@ -48,7 +48,7 @@ def bound(
         epsilon: The epsilon of the privacy guarantee, if the noise is not known.
         delta: Its delta.
         json: Print JSON.
-        plot: Also plot the ceiling against the noise, for several baselines, to this file; an existing file is replaced.
+        plot: Also plot the ceiling against the noise, for several baselines, to this file (replaced if it exists).
     """
     from lostwax.bounds import bound as compute
 
