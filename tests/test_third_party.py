@@ -10,7 +10,7 @@ import lostwax as lw
 from lostwax.access import Weights
 from lostwax.attacks import NearestCandidate, Refit
 from lostwax.games import Cohort, Guess, Hints, Informed, Knowledge, Records
-from lostwax.games.facts import Given, ThreatFacts
+from lostwax.games.facts import HintFacts, ThreatFacts
 from lostwax.learning.costs import Rate
 from lostwax.learning.decoders import MLPDecoder
 from lostwax.trainers import GD
@@ -24,7 +24,7 @@ class EveryOther:
     candidates: int | None = None
 
     def facts(self):
-        return ThreatFacts(known=self.core, given=Given(candidates=self.candidates))
+        return ThreatFacts(known=self.core, given=HintFacts(candidates=self.candidates))
 
     def deal(self, pool, m, *, seed, start=0):
         return Informed(self.core).deal(pool, m, seed=seed, start=start)

@@ -16,7 +16,7 @@ from lostwax.audits import choice
 from lostwax.audits.choice import all_attacks, try_all
 from lostwax.audits.clock import Clock
 from lostwax.audits.judging import Answer
-from lostwax.audits.play import Line
+from lostwax.audits.play import Played
 from lostwax.games import Guess, Knowledge, Records, Release
 from lostwax.learning.costs import Rate
 from lostwax.trainers import GD, Optimum
@@ -83,7 +83,7 @@ def instead(attacks, slow=()):
         if attack in slow:
             time.sleep(12)
         records = Records(torch.zeros(1, 1, 4), torch.zeros(1, 1, dtype=torch.long))
-        return Line(Answer(attack, Guess(records, torch.zeros(1, 1)), 0.0), None)
+        return Played(Answer(attack, Guess(records, torch.zeros(1, 1)), 0.0), None)
 
     def tried(told, *, seconds=None, rate=None):
         with pytest.MonkeyPatch.context() as patch:
@@ -196,7 +196,7 @@ def test_an_answer_that_was_cut_is_not_taken(parts):
     def play(attack):
         with suppress(BaseException):
             time.sleep(60 if attack is newton else 0)
-        return Line(Answer(attack, Guess(told.prior[:1], torch.zeros(1, 1)), 0.0), None)
+        return Played(Answer(attack, Guess(told.prior[:1], torch.zeros(1, 1)), 0.0), None)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choice, "all_attacks", lambda knowledge: (newton, quick))

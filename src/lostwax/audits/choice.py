@@ -19,7 +19,7 @@ from lostwax import attacks
 from lostwax.attacks import NearestCandidate
 from lostwax.audits.clock import Clock, TimeUp, in_words
 from lostwax.audits.judging import attack_name
-from lostwax.audits.play import Line
+from lostwax.audits.play import Played
 from lostwax.games import Attack, Knowledge
 from lostwax.games.judges import judge_of
 from lostwax.inits import trainable
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 class Tried(NamedTuple):
     """What came of all attacks."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[Played, ...]
     unanswered: tuple[str, ...] = ()  # those that could play, but were too slow or failed, each with the reason
     left_out: tuple[str, ...] = ()  # those that object to the game, each with the reason
 
@@ -90,7 +90,7 @@ def before_attacks(
 
 
 def try_all(
-    knowledge: Knowledge, play: Callable[[Attack], Line], *, games: int, clock: Clock, rate: Rate | None
+    knowledge: Knowledge, play: Callable[[Attack], Played], *, games: int, clock: Clock, rate: Rate | None
 ) -> Tried:
     """Play every attack without an objection, while there is time.
 
@@ -105,7 +105,7 @@ def try_all(
     if not waiting:
         raise ValueError(f"audit: no attack is applicable. {' '.join(refused)}")
     costs = dict(zip(map(id, waiting), _costs(waiting, knowledge, games, clock, rate), strict=True))
-    lines: list[Line] = []
+    lines: list[Played] = []
     unanswered: list[str] = []
     while waiting:
         left = clock.left

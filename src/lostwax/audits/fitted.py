@@ -15,7 +15,7 @@ from lostwax.attacks.closed_form.attack import known_moments
 from lostwax.attacks.closed_form.evidence import ErrorBars, error_bars, leading_equation
 from lostwax.audits.audit import Audit, Verdict
 from lostwax.audits.judging import Answer, LeaveOneOut
-from lostwax.audits.play import Line, filled, play
+from lostwax.audits.play import Played, filled, play
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Attack, Fitted, Guess, Hints, Records
 from lostwax.games.facts import loss_facts
@@ -128,7 +128,7 @@ class _Line:
         """What the closed form gave."""
         return Answer(attack, self.guess, self.seconds)
 
-    def played(self, verdicts: tuple[Verdict, ...]) -> Line:
+    def played(self, verdicts: tuple[Verdict, ...]) -> Played:
         """This line of the audit."""
         line = play(self, ClosedForm())
         return line._replace(finding=replace(line.finding, verdicts=verdicts))

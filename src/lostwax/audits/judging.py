@@ -18,7 +18,7 @@ from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_stran
 from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Attack, Guess, Hints, Records
-from lostwax.games.judges import Judge, NearestCandidate, Pairs, chosen, distinct_games, groups_of, strangers
+from lostwax.games.judges import Judge, NearestAlternative, Pairs, chosen, distinct_games, groups_of, strangers
 from lostwax.metrics import Null
 
 BLIND, ORACLE = "blind guess (mean of the prior)", "nearest prior or known record"
@@ -265,8 +265,8 @@ class LeaveOneOut:
         }
 
     @property
-    def _judge(self) -> NearestCandidate:
-        return NearestCandidate(lambda guess, truth: self.scoring.scores(guess, truth).criterion)
+    def _judge(self) -> NearestAlternative:
+        return NearestAlternative(lambda guess, truth: self.scoring.scores(guess, truth).criterion)
 
     def _luck(self, guess: Guess) -> Luck | None:
         """What guesses reach that are held against other rows."""

@@ -13,7 +13,7 @@ from lostwax.games import Attack, Records
 from lostwax.provenance import machine, versions
 
 
-class Game(Protocol):
+class Games(Protocol):
     """Games that an audit plays: the secrets are dealt, the releases made."""
 
     @property
@@ -26,23 +26,23 @@ class Game(Protocol):
         ...
 
 
-class Line(NamedTuple):
+class Played(NamedTuple):
     """What came of one attack."""
 
     answer: Answer
     finding: Finding
 
 
-def play(game: Game, attack: Attack) -> Line:
+def play(games: Games, attack: Attack) -> Played:
     """All games by one attack: prepared, answered, checked, judged."""
-    answer = game.answer(attack)
-    game.judging.check(answer)
-    return Line(answer, game.judging.finding(answer))
+    answer = games.answer(attack)
+    games.judging.check(answer)
+    return Played(answer, games.judging.finding(answer))
 
 
 def filled(
     judging: Judging,
-    lines: Sequence[Line],
+    lines: Sequence[Played],
     *,
     numbers: Tensor,
     seed: int,

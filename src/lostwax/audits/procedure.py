@@ -21,7 +21,7 @@ from lostwax.audits.choice import Tried, before_attacks, try_all
 from lostwax.audits.clock import Clock
 from lostwax.audits.judging import Answer, Dealt, needs_strangers, strangers_for
 from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
-from lostwax.audits.play import Line, filled, play
+from lostwax.audits.play import Played, filled, play
 from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.defences import in_words
 from lostwax.games import Access, Attack, Cohort, Knowledge, Metric, Records, Release, Threat, Trainer
@@ -172,7 +172,7 @@ def _gaussian(knowledge: Knowledge, games: int, seed: int) -> Release:
     return gaussian_weights(shadows, games)
 
 
-def _provenance(knowledge: Knowledge, cohort: Cohort, secrets: Records, lines: Sequence[Line]) -> dict[str, Any]:
+def _provenance(knowledge: Knowledge, cohort: Cohort, secrets: Records, lines: Sequence[Played]) -> dict[str, Any]:
     """Where the numbers come from."""
     steps = knowledge.facts.trainer.steps
     return {
@@ -189,7 +189,7 @@ def _provenance(knowledge: Knowledge, cohort: Cohort, secrets: Records, lines: S
     }
 
 
-def _best_of(lines: Sequence[Line]) -> str:
+def _best_of(lines: Sequence[Played]) -> str:
     name = lines[0].answer.name
     return name if len(lines) == 1 else f"{name}, the best of {len(lines)},"
 

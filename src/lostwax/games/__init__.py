@@ -1,6 +1,6 @@
 """The nouns, the protocols and the games: what is dealt, released, known and guessed."""
 
-from lostwax.games.facts import AccessFacts, Facts, Given, LossFacts, Mechanism, ThreatFacts, TrainerFacts
+from lostwax.games.facts import AccessFacts, Facts, HintFacts, LossFacts, Mechanism, ThreatFacts, TrainerFacts
 from lostwax.games.fitted import Extremes, Fitted, Stationary, Sums
 from lostwax.games.informed import Informed
 from lostwax.games.nouns import Cohort, Guess, Hints, Knowledge, Release, Step
@@ -16,7 +16,7 @@ __all__ = [
     "Extremes",
     "Facts",
     "Fitted",
-    "Given",
+    "HintFacts",
     "Guess",
     "Hints",
     "Informed",

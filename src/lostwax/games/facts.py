@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lostwax.games.records import Records
 
 
-class Given(NamedTuple):
+class HintFacts(NamedTuple):
     """What the adversary is given about each secret, besides the release."""
 
     labels: bool = False
@@ -37,7 +37,7 @@ class ThreatFacts(NamedTuple):
 
     known: Records | None = None  # all other records of a training set; None: the adversary does not have them
     secrets: int = 1  # secret records per training set
-    given: Given = Given()
+    given: HintFacts = HintFacts()
 
 
 class TrainerFacts(NamedTuple):
@@ -74,7 +74,7 @@ class Facts(NamedTuple):
 
     known: Records | None  # from the threat
     secrets: int
-    given: Given
+    given: HintFacts
     trainer: TrainerFacts
     access: AccessFacts
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lostwax.fields import at_least, check_fields
-from lostwax.games.facts import Given, ThreatFacts
+from lostwax.games.facts import HintFacts, ThreatFacts
 from lostwax.games.judges import OneToOne
 from lostwax.games.nouns import Cohort, Hints
 from lostwax.games.records import Records
@@ -137,7 +137,7 @@ class Informed:
 
     def facts(self) -> ThreatFacts:
         """All other records are known."""
-        return ThreatFacts(self.known, self.secrets, Given(self.label_known, self.parts, self.candidates))
+        return ThreatFacts(self.known, self.secrets, HintFacts(self.label_known, self.parts, self.candidates))
 
     def judge(self) -> OneToOne:
         """How guesses are paired with secrets."""

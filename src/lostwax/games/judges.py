@@ -99,7 +99,7 @@ class NearestOfClass:
 
 
 @dataclass(frozen=True, eq=False)
-class NearestCandidate:
+class NearestAlternative:
     """Of several records that explain a release equally well, the one nearest to the secret (m, 1, ...)."""
 
     distance: Callable[[Tensor, Tensor], NDArray[np.float64]]  # (m, ...) twice -> (m,)

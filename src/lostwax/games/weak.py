@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lostwax import philox
 from lostwax.fields import at_least, check_fields, expect
-from lostwax.games.facts import Given, ThreatFacts
+from lostwax.games.facts import HintFacts, ThreatFacts
 from lostwax.games.judges import NearestOfClass
 from lostwax.games.nouns import Cohort, Hints
 from lostwax.games.records import Records
@@ -71,7 +71,7 @@ class Weak:
 
     def facts(self) -> ThreatFacts:
         """No record is known; how many each class has is."""
-        return ThreatFacts(None, self.size, Given(labels=True))
+        return ThreatFacts(None, self.size, HintFacts(labels=True))
 
     def judge(self) -> NearestOfClass:
         """How guesses are paired with secrets."""
