@@ -17,7 +17,7 @@ from lostwax.audits.audit import Audit, Verdict
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import Played, filled, play
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Attack, Fitted, Guess, Hints, Records
+from lostwax.games import Attack, Fitted, Guess, Hints, Records, Table
 from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import unexplained
 from lostwax.provenance import fingerprint
@@ -35,7 +35,7 @@ def audit_fitted(
     `shape` is that of a record where it is more than a row of features: an image.
     """
     rows = _trained_on(fitted)
-    chosen = rows[draw(len(rows), games, seed)]
+    chosen = Table(fitted.table, rows).draw(games, seed)
     x = fitted.table.x if shape is None else fitted.table.x.reshape(-1, *shape)
     scoring = Scoring.of(x, threshold, with_secrets=True)
     best, missing = _converged(fitted)
@@ -218,13 +218,6 @@ def _converged(fitted: Fitted) -> tuple[Fitted | None, tuple[str, ...]]:
 
 def _needs_label(fitted: Fitted) -> bool:
     return fitted.model is not None and fitted.model.bias is None and not fitted.sums
-
-
-def draw(rows: int, games: int | None, seed: int) -> Tensor:
-    """Which rows are played for, in order."""
-    if games is None:
-        return torch.arange(rows)
-    return torch.randperm(rows, generator=torch.Generator().manual_seed(seed))[:games].sort().values
 
 
 def _stationarity(fitted: Fitted) -> float | None:

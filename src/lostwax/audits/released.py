@@ -16,11 +16,10 @@ from lostwax.access import Weights
 from lostwax.attacks import Newton
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import widened
-from lostwax.audits.fitted import draw
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import filled, play
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Attack, Cohort, Guess, Informed, Knowledge, Records, Release
+from lostwax.games import Attack, Cohort, Guess, Knowledge, Records, Release, Table
 from lostwax.inits import trainable
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
@@ -60,7 +59,7 @@ def audit_released(
     the trainer does end at; where it is rebuilt from those, the audit is undecided.
     """
     attack = Newton(bank=100) if attack is None else attack
-    rows = draw(len(table), games, seed)
+    rows = Table(table).draw(games, seed)
     retrained = _retrained(net, table, trainer, rows)
     at_start = _at_start(net, trainer)
     if (objection := attack.objection(_without(at_start, table, trainer, rows[0]))) is not None:
@@ -149,9 +148,8 @@ def _at_start(net: nn.Module, trainer: Descent) -> nn.Module:
 
 def _without(net: nn.Module, table: Records, trainer: Descent, row: Tensor) -> Knowledge:
     """What the adversary of one game knows."""
-    others = torch.arange(len(table)) != row
-    known = table[others.to(table.x.device)]
-    return Knowledge(net, trainer, Informed(known), Weights(), widened(known, table).prior)
+    threat = Table(table).without(int(row))
+    return Knowledge(net, trainer, threat, Weights(), widened(threat.known, table).prior)
 
 
 def _retrained(net: nn.Module, table: Records, trainer: Descent, rows: Tensor) -> _Retrained:

@@ -6,6 +6,7 @@ from lostwax.games.informed import Informed
 from lostwax.games.nouns import Cohort, Guess, Hints, Knowledge, Release, Step
 from lostwax.games.protocols import Access, Attack, Loss, Metric, Reconstructor, Threat, Trainer
 from lostwax.games.records import Records
+from lostwax.games.table import Table
 from lostwax.games.weak import Weak
 
 __all__ = [
@@ -16,8 +17,8 @@ __all__ = [
     "Extremes",
     "Facts",
     "Fitted",
-    "HintFacts",
     "Guess",
+    "HintFacts",
     "Hints",
     "Informed",
     "Knowledge",
@@ -31,6 +32,7 @@ __all__ = [
     "Stationary",
     "Step",
     "Sums",
+    "Table",
     "Threat",
     "ThreatFacts",
     "Trainer",
