@@ -72,7 +72,65 @@ def test_imports_only_from_rooms_above(path):
     assert not below, f"{room} imports {sorted(below)}, which stand below it"
 
 
+def importers():
+    """For every module the files that import it, or from it."""
+    modules = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path for path in FILES}
+    found = {name: set() for name in modules}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                for name in (node.module, *(f"{node.module}.{part.name}" for part in node.names)):
+                    if name in found and modules[name] != path:
+                        found[name].add(path)
+    return {modules[name]: paths for name, paths in found.items()}
+
+
+IMPORTERS = importers()
+ALONE = {"__init__", "__main__", "kernel"}  # what Python asks for; what imports Triton
+SMALL = 60  # lines
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_file_is_one_thing(path):
-    assert len(path.read_text().splitlines()) <= 500
+def test_a_file_is_one_idea(path):
+    lines = len(path.read_text().splitlines())
+    assert lines <= 500
     assert path.stem not in {"utils", "helpers", "common", "misc"}
+    if lines < SMALL and path.stem not in ALONE and path.parent.name != "starters":
+        assert len(IMPORTERS[path]) > 1, "what only one file imports lives in that file"
+
+
+def classes():
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield path, node
+
+
+def test_no_two_classes_have_one_name():
+    names = [node.name for _, node in classes()]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []
+
+
+VALUES = {"Records", "Audit", "Stationary", "ExitedError"}  # nouns: what a function is given is checked
+
+
+def test_nobody_is_asked_for_their_class():
+    """A threat, trainer, attack, access or loss of a user's own must do: facts are asked for instead."""
+    homes = {node.name: path for path, node in classes() if not any("Protocol" in ast.unparse(b) for b in node.bases)}
+    asked = []
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+                names = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
+                asked += [(path.name, name) for name in names & homes.keys() - VALUES if homes[name] != path]
+    assert asked == []
+
+
+def test_no_attack_imports_from_inside_another():
+    room = SOURCE / "attacks"
+    for path in room.rglob("*.py"):
+        own = path.relative_to(room).parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lostwax.attacks."):
+                parts = node.module.split(".")[2:]
+                assert len(parts) == 1 or parts[0] == own, f"{path.name} imports {node.module}"

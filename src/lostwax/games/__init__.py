@@ -2,11 +2,10 @@
 
 from lostwax.games.facts import AccessFacts, Facts, HintFacts, LossFacts, Mechanism, ThreatFacts, TrainerFacts
 from lostwax.games.fitted import Extremes, Fitted, Stationary, Sums
-from lostwax.games.informed import Informed
+from lostwax.games.informed import Informed, Table
 from lostwax.games.nouns import Cohort, Guess, Hints, Knowledge, Release, Step
 from lostwax.games.protocols import Access, Attack, Loss, Metric, Reconstructor, Threat, Trainer
 from lostwax.games.records import Records
-from lostwax.games.table import Table
 from lostwax.games.weak import Weak
 
 __all__ = [

@@ -193,3 +193,36 @@ class InOrder(NamedTuple):
     def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> Hints | None:
         """Nothing has to be told."""
         return None
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One training set that was really used: one release, and one game per row.
+
+    There is nothing to deal: in the game about row i the adversary is informed, and knows all other rows.
+    """
+
+    records: Records
+    rows: Tensor | None = None  # those that the release depends on; None: all
+
+    def facts(self) -> ThreatFacts:
+        """As in every game: all rows but one are known."""
+        return self.without(0).facts()
+
+    @property
+    def playable(self) -> Tensor:
+        """(n,) the rows that there is a game about."""
+        return torch.arange(len(self.records)) if self.rows is None else self.rows
+
+    def draw(self, games: int | None, seed: int) -> Tensor:
+        """(m,) which rows are played for, in order; all of them if games is None."""
+        rows = self.playable
+        if games is None:
+            return rows
+        return rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:games].sort().values]
+
+    def without(self, row: int) -> Informed:
+        """The adversary of one game."""
+        others = torch.arange(len(self.records)) != row
+        return Informed(self.records[others.to(self.records.x.device)])

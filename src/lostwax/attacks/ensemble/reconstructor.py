@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lostwax.attacks.ensemble.simulation import Cloud, First, Simulator, inflation
-from lostwax.attacks.newton.inverter import Inverter
+from lostwax.attacks.newton import Inverter
 from lostwax.games import Guess, Hints, Records, Release
 from lostwax.learning.coordinates import flat
 from lostwax.learning.kernel_regression import Regression, Witness
