@@ -1,4 +1,4 @@
-"""Shadow models and a regression in closed form."""
+"""Rebuild a record from any model, by kernel ridge regression on shadow models."""
 
 from __future__ import annotations
 
@@ -14,86 +14,88 @@ from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release
 from lostwax.learning.augment import Augment
 from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, classes, largest_class
 from lostwax.learning.decoders import Span
-from lostwax.learning.kernel_regression import Regression, Witness
-from lostwax.learning.shadow_tables import FEWEST, ShadowTable, accepted, seen_and_told, shadow_objection, shadow_tables
+from lostwax.learning.kernel_regression import ClassRegression, Regression
+from lostwax.learning.shadow_tables import (
+    FEWEST,
+    ShadowTable,
+    accepted,
+    seen_and_given,
+    shadow_objection,
+    shadow_tables,
+)
 
 __all__ = ["KernelRidge", "Regressed"]
-
-
-# A solved regression: from what is seen of a release to a guess.
 
 
 class Regressed(NamedTuple):
     """A prepared KernelRidge.
 
-    Guesses come in the dtype of the prior and on the device of the release. A class is guessed by doubts and witness.
-    Confidence is minus the predicted mean squared error, in the coordinates of `Span`.
+    Guesses have the dtype of the prior and the device of the release. Confidence is minus the predicted mean squared
+    error, in the coordinates of `Span`.
     """
 
     net: nn.Module
     access: Access
     span: Span
     regression: Regression
-    classes: Tensor | None  # (classes,) one a group; None where labels are numbers
-    witness: Witness | None  # where there are several classes
-    number: Span | None  # of labels that are numbers, answered behind the record's own
+    classes: Tensor | None  # (classes,) one per group; None where labels are numbers
+    classifier: ClassRegression | None  # where there are several classes
+    number: Span | None  # of labels that are numbers, which follow the record's own in an answer
     validation_error: float = torch.inf  # mean squared error over held-out shadow models, in the same coordinates
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        """Rebuild each model's secret; what the hints tell of it, its label or some of its numbers, is as they say."""
-        seen = seen_and_told(self.access(self.net, release), hints)  # (m, features)
+        """Rebuild each model's secret. Labels and numbers that the hints give are returned unchanged."""
+        seen = seen_and_given(self.access(self.net, release), hints)  # (m, features)
         home, ours = seen.device, self.span.shift
         labels = None if hints is None or hints.labels is None else hints.labels[:, 0].to(ours.device)
-        x, y, doubt = self.read(seen.to(ours.device), labels)
+        x, y, variance = self.read(seen.to(ours.device), labels)
         x = self.span.records(x).unsqueeze(1)  # (m, 1, ...)
         if hints is not None and hints.parts is not None:
-            told = hints.parts.to(x)
-            x = torch.where(told.isnan(), x, told)
-        confidence = -self.regression.error * doubt.unsqueeze(1)
+            given = hints.parts.to(x)
+            x = torch.where(given.isnan(), x, given)
+        confidence = -self.regression.error * variance.unsqueeze(1)
         return Guess(Records(x.to(home), y.unsqueeze(1).to(home)), confidence.to(home))
 
     def read(self, seen: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """(m, features) -> records (m, ...) in the coordinates of the span, labels (m,) and doubts (m,)."""
-        answers, doubts = self.regression(seen)  # (classes, m, d), (classes, m)
-        place, models = self._class(seen, doubts, labels), torch.arange(len(seen), device=seen.device)
+        """(m, features) -> records (m, ...) in the coordinates of the span, labels (m,) and variances (m,)."""
+        answers, variances = self.regression(seen)  # (classes, m, d), (classes, m)
+        place, models = self._class(seen, variances, labels), torch.arange(len(seen), device=seen.device)
         chosen, d = answers[place, models].to(self.span.shift), self.span.shift.numel()  # (m, d and the label's)
         x = chosen[:, :d].clamp(0, 1) if self.span.bounded else chosen[:, :d]
         y = self._label(place, chosen[:, d:]) if labels is None else labels
-        return x.reshape(-1, *self.span.shift.shape), y, doubts[place, models]
+        return x.reshape(-1, *self.span.shift.shape), y, variances[place, models]
 
-    def _class(self, seen: Tensor, doubts: Tensor, labels: Tensor | None) -> Tensor:
-        """(m,) which group answers: the one told, else the likeliest."""
-        place = doubts.argmin(0) if self.witness is None else self.witness.verdict(seen, doubts)
+    def _class(self, seen: Tensor, variances: Tensor, labels: Tensor | None) -> Tensor:
+        """(m,) which group answers: that of the given label, else the likeliest."""
+        place = variances.argmin(0) if self.classifier is None else self.classifier.predict(seen, variances)
         if labels is None or self.classes is None:
             return place
-        told = self.classes.unsqueeze(1) == labels  # (classes, m)
-        return torch.where(told.any(0), told.int().argmax(0), place)
+        given = self.classes.unsqueeze(1) == labels  # (classes, m)
+        return torch.where(given.any(0), given.int().argmax(0), place)
 
     def _label(self, place: Tensor, answer: Tensor) -> Tensor:
-        """(m,) or (m, targets): the group's class, or what it answers (m, numbers) for the label."""
+        """(m,) or (m, targets): the group's class, or its answer (m, numbers) for the label."""
         if self.number is not None:
             return self.number.records(answer.reshape(-1, *self.number.shift.shape))
         return place if self.classes is None else self.classes[place]
 
 
 KERNEL_SOLVES = 100  # of s^3 operations each, s the shadow models of a class: eigenvectors for three kernels
-KERNELS = 6  # of s x s numbers: products, likenesses, factors, eigenvectors
+KERNELS = 6  # of s x s numbers: products, similarities, factors, eigenvectors
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelRidge:
     """Train shadow models on records of the prior, and read the record off a model by kernel ridge regression.
 
-    What RecoNN learns by descent is solved here: one regression a class, from the model's likeness to each shadow model
-    to the record. Kernel and ridge are those with the least error on records left out, known in closed form; the class
-    is the one whose shadow models explain the model best, with the word of one more regression over all classes. On
-    S1's smooth victims of ten neurons its errors are half those of a decoder network taught by twice the shadow models,
-    and there is nothing to tune. It keeps all shadow models in memory, and its cost grows with the cube of their number
-    a class.
+    One regression per class, from the model's similarity to each shadow model to the record. Kernel and ridge minimise
+    the leave-one-out error, which has a closed form. The class is the one whose shadow models explain the model best,
+    combined with one more regression over all classes. On the smooth victims of Balle et al. (2022) its errors are half
+    those of a decoder trained on twice the shadow models, and there is nothing to tune. It keeps all shadow models in
+    memory, and its cost grows with the cube of their number per class.
 
-    `shadows` models are trained, None for one a record of the prior; more than that need an `augment`. A share
-    `validation` of the prior's records is kept from learning, for an error that nothing was chosen by. `device` and
-    `store` are as for RecoNN.
+    `shadows` models are trained, None for one per record of the prior; more need an `augment`. A share `validation` of
+    the prior's records is held out for an unbiased error. `device` and `store` are as for RecoNN.
     """
 
     strength: ClassVar[int] = 40
@@ -120,18 +122,18 @@ class KernelRidge:
         return Cost(seconds, float(tables + DOUBLE * KERNELS * largest_class(knowledge, shadows) ** 2))
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Regressed:
-        """Train the shadows and solve. The seed decides everything; victims trained with it share no draw."""
+        """Train the shadow models and solve. Victims trained with the same seed share no draw."""
         return self.learn(*shadow_tables(self, knowledge, seed))
 
     def learn(self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable) -> Regressed:
-        """The second half of `prepare`, from shadow models that were trained before, in other runs perhaps."""
+        """The second half of `prepare`, from shadow models that were trained before."""
         knowledge = accepted(self, knowledge)
         shadows, unseen = (
             table.checked(type(self).__name__).to(knowledge.prior.x.device) for table in (shadows, unseen)
         )
         span, y = Span.of(knowledge.prior.x), shadows.records.y
         answers = span.shares(shadows.records.x).flatten(1).double()  # (s, d)
-        classes = number = witness = None
+        classes = number = classifier = None
         if y.is_floating_point():
             number = Span.of_deviations(knowledge.prior.y)
             answers = torch.cat([answers, number.shares(y).reshape(len(y), -1).double()], 1)
@@ -139,10 +141,10 @@ class KernelRidge:
         else:
             classes = y.bincount().nonzero()[:, 0]
             rows = [(y == label).nonzero()[:, 0] for label in classes]
-        seen = shadows.seen  # in the victim's arithmetic until it is at scale: a record may move its last digits alone
-        regression = Regression.fit(seen, answers, rows, told=shadows.told, dtype=span.shift.dtype)
+        seen = shadows.seen  # in the victim's dtype until standardised: a record may change the last digits only
+        regression = Regression.fit(seen, answers, rows, given=shadows.given, dtype=span.shift.dtype)
         if classes is not None and len(classes) > 1:
-            witness = Witness.taught(regression, seen, torch.searchsorted(classes, y))
-        found = Regressed(knowledge.net, knowledge.access, span, regression, classes, witness, number)
-        missed = (found.read(unseen.seen)[0] - span.shares(unseen.records.x))[:, unseen.sought]
+            classifier = ClassRegression.fit(regression, seen, torch.searchsorted(classes, y))
+        found = Regressed(knowledge.net, knowledge.access, span, regression, classes, classifier, number)
+        missed = (found.read(unseen.seen)[0] - span.shares(unseen.records.x))[:, unseen.target_mask]
         return found._replace(validation_error=float(missed.square().mean()))

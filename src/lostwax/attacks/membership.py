@@ -1,4 +1,4 @@
-"""The trivial strategy of an informed membership test: train on every candidate, and compare (S1 section II-D)."""
+"""Which of a few candidates a model was trained on (Balle et al. 2022, section II-D)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,14 @@ from lostwax.metrics import MSE
 from lostwax.seeds import generator
 from lostwax.shadows import Local
 
-# Reconstruction used as a membership test (S1 section II-D, end).
-
 
 @dataclass(frozen=True)
 class NearestCandidate:
-    """Rebuild the record by another attack, and answer the candidate nearest to what came out.
+    """Rebuild the record with another attack, and answer the candidate nearest to the result.
 
-    For a metric with the triangle inequality it is right wherever the reconstruction errs by less than half the
-    distance between the candidates: accurate reconstruction implies informed membership inference. A distance is no
-    likelihood, so chances of the candidates (`Hints.chances`) only decide between equally near ones.
+    If the metric satisfies the triangle inequality, it is right whenever the reconstruction error is less than half the
+    distance between the candidates: accurate reconstruction implies informed membership inference. A distance is not a
+    likelihood, so the candidates' chances (`Hints.chances`) only break ties.
     """
 
     attack: Attack
@@ -38,7 +36,7 @@ class NearestCandidate:
         check_fields(self)
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable: for its own reason, or for those of the attack inside."""
+        """Why it is not applicable, or why the attack inside is not."""
         return no_candidates(self, knowledge) or self.attack.objection(knowledge)
 
     @property
@@ -52,7 +50,7 @@ class NearestCandidate:
         return Cost(math.inf) if cost is None else cost(knowledge, games, rate)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
-        """What the attack inside needs."""
+        """Prepare the attack inside."""
         if (objection := self.objection(knowledge)) is not None:
             raise ValueError(objection)
         return _Nearest(self.attack.prepare(knowledge, seed=seed), self.metric)
@@ -71,16 +69,15 @@ class _Nearest(NamedTuple):
 
 @dataclass(frozen=True)
 class Refit:
-    """Train the victim's own trainer on `known` and each candidate; answer the one whose model is nearest the release.
+    """Train on `known` and each candidate with the victim's own trainer; answer the one whose model is nearest.
 
-    Where training is deterministic, it is always right: the release itself comes out again. Where it has private
-    randomness (a start, a batch order), train `repeats` times on each candidate with draws of the adversary's own,
-    and answer the candidate under which the release is likeliest, what is seen of it being taken for independent
-    Gaussians. Their variances are pooled over the candidates of a game: training sets that differ in one record
-    scatter alike, and a few repeats would not tell a variance each.
+    Where training is deterministic it is always right: it reproduces the release. Where training has private randomness
+    (a start, a batch order), it trains `repeats` times on each candidate with its own draws, and answers the candidate
+    under which the release is likeliest, modelling what is seen as independent Gaussians. Variances are pooled over the
+    candidates of a game, since training sets that differ in one record vary alike.
 
-    Candidates that are not equally likely (`Hints.chances`) are weighed by their chances. One repeat tells no variance
-    to weigh a distance with, so there chances only decide between models equally far from the release.
+    Likelihoods are multiplied by the candidates' chances (`Hints.chances`). One repeat gives no variance, so there
+    chances only break ties.
     """
 
     strength: ClassVar[int] = 80
@@ -102,7 +99,7 @@ class Refit:
         return Cost(self.repeats * (knowledge.facts.given.candidates or 0) * games * rate.training)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
-        """Nothing can be trained before the candidates are known."""
+        """Nothing is trained before the candidates are known."""
         objection, known = self.objection(knowledge), knowledge.facts.known
         if objection is not None or known is None:
             raise ValueError(objection)
@@ -125,27 +122,24 @@ class _Refitting(NamedTuple):
         return choose(hints, scores if self.repeats == 1 else weighed(hints, scores))
 
     def _moments(self, candidates: Records, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Each candidate's mean over its repeats, and the variance of the release around such a mean, in float64.
-
-        Welford's updates, so that no repeat needs to be kept.
-        """
+        """Each candidate's mean over its repeats, and the variance of the release around it, in float64 (Welford)."""
         mean = like.new_zeros(len(candidates), like.shape[1], dtype=torch.float64)
-        scatter, count = torch.zeros_like(like, dtype=torch.float64), len(candidates) // len(like)  # of a game
+        scatter, count = torch.zeros_like(like, dtype=torch.float64), len(candidates) // len(like)  # per game
         for turn in range(self.repeats):
             for rows, seen in self._trained(candidates, turn):
                 moved = seen - mean[rows]
                 mean[rows] += moved / (turn + 1)
-                products = (moved * (seen - mean[rows])).nan_to_num(0, 0, 0)  # one that diverges spoils no other
+                products = (moved * (seen - mean[rows])).nan_to_num(0, 0, 0)  # a diverged model affects no other
                 scatter.index_add_(0, rows // count, products)
         if self.repeats == 1:
             return mean, torch.ones_like(scatter)
-        variance = scatter / (count * (self.repeats - 1)) * (1 + 1 / self.repeats)  # the mean scatters too
+        variance = scatter / (count * (self.repeats - 1)) * (1 + 1 / self.repeats)  # plus that of the mean
         largest = like.nan_to_num(0, 0, 0).abs().amax(1, keepdim=True).double()
-        rounding = torch.finfo(like.dtype).eps * largest  # nothing is told apart below it
+        rounding = torch.finfo(like.dtype).eps * largest  # the least variance that can be resolved
         return mean, variance + rounding.square()
 
     def _trained(self, candidates: Records, turn: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Chunk by chunk, rows of candidates and what is seen of models trained on them; draws of its own each turn."""
+        """By chunks: rows of candidates, and what is seen of models trained on them, with new draws each turn."""
         net, trainer, access = self.knowledge.net, self.knowledge.trainer, self.knowledge.access
         own_seed = int(generator(self.seed, "adversary", "refit", turn).integers(2**63))
         for cohort, release in Local()(

@@ -1,4 +1,4 @@
-"""The reconstructor network (S1 section IV)."""
+"""Rebuild a record from any model, with a network trained on shadow models (Balle et al. 2022, section IV)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lostwax.learning.shadow_tables import (
     ShadowTable,
     accepted,
     adversary_seed,
-    seen_and_told,
+    seen_and_given,
     shadow_objection,
     shadow_tables,
 )
@@ -34,18 +34,15 @@ from lostwax.learning.training import ErrorLine, Examples, Term, answer, errors,
 __all__ = ["RecoNN", "Trained"]
 
 
-# The label, read off the same features by one linear layer.
-#
-# S1 (section IV-B) rebuilds x alone and takes y to follow from it. The layer shares no weight with the decoder, and is
-# solved rather than trained: its problem is convex.
-
-
-RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)  # times |W|^2 / 2, beside a mean loss on features of unit deviation
-ITERATIONS = 100
+RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)  # of a label head: times |W|^2 / 2, added to a mean loss
+ITERATIONS = 100  # of L-BFGS, to fit a label head
 
 
 class LabelHead(nn.Module, ABC):
-    """(m, features) -> a label each."""
+    """A linear layer that reads the label off standardised models, (m, features) -> (m,).
+
+    It shares no weight with the decoder. Balle et al. (2022, section IV-B) rebuild x alone, from which y follows.
+    """
 
     def __init__(self, features: int, outputs: int) -> None:
         super().__init__()
@@ -53,7 +50,7 @@ class LabelHead(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, features: Tensor, y: Tensor) -> Tensor:
-        """How far the read-out is from the labels, a number."""
+        """The mean loss on these labels."""
 
     @abstractmethod
     def guess(self, features: Tensor) -> Tensor:
@@ -61,7 +58,7 @@ class LabelHead(nn.Module, ABC):
 
 
 class ClassHead(LabelHead):
-    """Class numbers, by softmax."""
+    """Class numbers, by softmax regression."""
 
     def loss(self, features: Tensor, y: Tensor) -> Tensor:
         """Cross-entropy."""
@@ -74,7 +71,7 @@ class ClassHead(LabelHead):
 
 
 class NumberHead(LabelHead):
-    """Real-valued labels, by least squares in their own deviations."""
+    """Real-valued labels, by least squares on standardised labels."""
 
     mean: Tensor
     deviation: Tensor
@@ -96,12 +93,12 @@ class NumberHead(LabelHead):
 
 
 def label_head(features: int, y: Tensor) -> LabelHead:
-    """The head for labels such as y (n,) or (n, targets)."""
+    """The head for labels like y (n,) or (n, targets)."""
     return NumberHead(features, y) if y.is_floating_point() else ClassHead(features, int(y.max()) + 1)
 
 
 def solve(head: LabelHead, features: Tensor, y: Tensor, unseen: Tensor, unseen_y: Tensor) -> None:
-    """Fit the head in place, with the ridge that suits unseen models best; as it comes, it may suit them best too."""
+    """Fit the head in place with the ridge that is best on unseen models; keep the initial weights if none improves."""
     with torch.no_grad():
         best, kept = float(head.loss(unseen, unseen_y)), deepcopy(head.state_dict())
     for ridge in RIDGES:
@@ -129,15 +126,12 @@ def _minimise(head: LabelHead, features: Tensor, y: Tensor, ridge: float) -> Non
     optimiser.step(objective)
 
 
-# A trained reconstructor: from what is seen of a release to a guess. It can be saved, and read back without pickle.
-
-
 class Trained(NamedTuple):
     """A prepared RecoNN.
 
-    Guesses come in the dtype of the prior and on the device of the release. Confidence is minus the predicted mean
-    squared error, in shares of the prior's range (squared) or in squared feature deviations (see Span). The shadows
-    held out for `validation_error` and for the confidence also chose when to stop: both are a little optimistic.
+    Guesses have the dtype of the prior and the device of the release. Confidence is minus the predicted mean squared
+    error, in the coordinates of `Span`. The held-out shadow models behind `validation_error` and confidence also chose
+    when to stop, so both are slightly optimistic.
     """
 
     net: nn.Module
@@ -147,12 +141,12 @@ class Trained(NamedTuple):
     label: LabelHead
     span: Span
     error_line: ErrorLine
-    validation_error: float  # mean squared error over held-out shadow models, in the same coordinates
+    validation_error: float  # mean squared error on held-out shadow models, in the same coordinates
     attack: RecoNN
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        """Rebuild each model's secret; what the hints tell of it, its label or some of its numbers, is as they say."""
-        seen = seen_and_told(self.access(self.net, release), hints)  # (m, features)
+        """Rebuild each model's secret. Labels and numbers that the hints give are returned unchanged."""
+        seen = seen_and_given(self.access(self.net, release), hints)  # (m, features)
         home, ours = seen.device, self.span.shift
         features = self.standardise(seen.to(ours.device), ours.dtype)  # (m, kept)
         x = self.span.records(answer(self.decoder, features)).unsqueeze(1)  # (m, 1, ...)
@@ -161,12 +155,12 @@ class Trained(NamedTuple):
         if hints is not None and hints.labels is not None:
             y = hints.labels
         if hints is not None and hints.parts is not None:
-            told = hints.parts.to(x)
-            x = torch.where(told.isnan(), x, told)
+            given = hints.parts.to(x)
+            x = torch.where(given.isnan(), x, given)
         return Guess(Records(x.to(home), y.to(home)), -self.error_line(features).unsqueeze(1).to(home))
 
     def save(self, folder: str | Path) -> Path:
-        """Write tensors (safetensors) and words (JSON) into `folder`; `RecoNN.load` reads them."""
+        """Write tensors (safetensors) and settings (JSON) into `folder`, for `RecoNN.load`."""
         tensors = {f"decoder.{name}": value for name, value in self.decoder.state_dict().items()}
         tensors |= {f"label.{name}": value for name, value in self.label.state_dict().items()}
         tensors |= {f"standardise.{name}": getattr(self.standardise, name) for name in ("kept", "mean", "deviation")}
@@ -186,7 +180,7 @@ class Trained(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What `save` wrote, read back."""
+    """The contents of a saved reconstructor."""
 
     words: dict[str, object]
     decoder: dict[str, Tensor]
@@ -198,7 +192,7 @@ class Saved(NamedTuple):
 
 
 def read(folder: str | Path, device: torch.device) -> Saved:
-    """The saved tensors on the device, and the words."""
+    """Read a saved reconstructor, with tensors on the device."""
     saved = SavedFolder.read("RecoNN.load", folder, device)
     words, tensors = saved
     kept, mean, deviation = (tensors[f"standardise.{name}"] for name in ("kept", "mean", "deviation"))
@@ -221,14 +215,14 @@ TIMED = 1_024  # features of the decoder that is timed, at most: a larger one mi
 class RecoNN:
     """Train shadow models on records of the prior, and a decoder that reads the record off the model.
 
-    `shadows` models are trained, None for one a record of the prior; more than that need an `augment`. A share
-    `validation` of the prior's records is kept from the decoder: it stops learning when it has read their models no
-    better for `patience` epochs (None: never), and its best weights are kept. The loss is
-    mae * mean |error| + mse * mean error^2  in the coordinates of `Span`, and further `terms` where images are to look
-    right. Of several `members`, decoders that start and learn from other draws, the mean answers.
+    `shadows` models are trained, None for one per record of the prior; more need an `augment`. A share `validation` of
+    the prior's records is held out: training stops after `patience` epochs without progress on their models (None:
+    never), and the best weights are kept. The loss is  mae * mean |error| + mse * mean error^2  in the coordinates of
+    `Span`, plus further `terms`, such as perceptual ones. The answers of several `members`, decoders trained with
+    different draws, are averaged.
 
-    All is computed in the dtype of the prior, and on `device`, None for where the prior lies. Shadow models are kept in
-    `store`, a folder or URL, where one is named: the same game, played again, takes them from there.
+    All is computed in the dtype of the prior, on `device` (None: the prior's). Shadow models are kept in `store`, a
+    folder or URL, and reused when the same game is run again.
     """
 
     strength: ClassVar[int] = 20
@@ -276,7 +270,7 @@ class RecoNN:
                 return refusal + sentence
             decoder = decoder.picture
         try:
-            with torch.device("meta"):  # no memory, no draw: only to hear what it says
+            with torch.device("meta"):  # for its error message: no memory, no draws
                 decoder.build(1, tuple(prior.x.shape[1:]))
         except ValueError as error:
             return refusal + str(error)
@@ -294,51 +288,50 @@ class RecoNN:
         return Cost(shadows * rate.training + steps * step, float(size * (TABLES * shadows * rate.features + decoders)))
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Trained:
-        """Train the shadows and the decoder. The seed decides everything; victims trained with it share no draw."""
-        return self._taught(*self._untaught(*shadow_tables(self, knowledge, seed), seed), seed)
+        """Train the shadow models and the decoder. Victims trained with the same seed share no draw."""
+        return self._trained(*self._untrained(*shadow_tables(self, knowledge, seed), seed), seed)
 
     def learn(self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, *, seed: int) -> Trained:
-        """The second half of `prepare`, from shadow models that were trained before, in other runs perhaps.
+        """The second half of `prepare`, from shadow models that were trained before.
 
-        `unseen` are those to be tested on, trained on other records than `shadows`; `validation` has no say.
+        `unseen` are the held-out ones, trained on other records than `shadows`; `validation` is not used.
         """
         knowledge = accepted(self, knowledge)
         models, others = len(shadows.seen), len(unseen.seen)
         if min(models, others) < 2:
             raise ValueError(
-                f"RecoNN.learn: expected two shadow models or more to learn from and two to be tested on, got {models} "
+                f"RecoNN.learn: expected at least two shadow models to learn from and two held-out ones, got {models} "
                 f"and {others}."
             )
         shadows, unseen = (table.checked().to(knowledge.prior.x.device) for table in (shadows, unseen))
-        return self._taught(*self._untaught(knowledge, shadows, unseen, seed), seed)
+        return self._trained(*self._untrained(knowledge, shadows, unseen, seed), seed)
 
     def tune(self, trained: Trained, knowledge: Knowledge, *, seed: int) -> Trained:
-        """Teach a reconstructor to attack another fixed set, from fewer shadows than it was prepared with (S1 Fig. 12).
+        """Adapt a reconstructor to another known set, with fewer shadow models (Balle et al. 2022, Fig. 12).
 
-        It starts as `zero_shot` and learns as in `prepare`; what it knew before stays where that reads unseen models
-        better. `trained` itself is left as it is.
+        It starts as `zero_shot` and learns as in `prepare`, keeping the earlier weights where they read unseen models
+        better. `trained` is not changed.
         """
         start, examples, held_out = self._transferred(trained, knowledge, seed)
-        return self._taught(start, examples, held_out, seed)
+        return self._trained(start, examples, held_out, seed)
 
     def zero_shot(self, trained: Trained, knowledge: Knowledge, *, seed: int) -> Trained:
-        """Carry a reconstructor over to another fixed set without teaching it anything (S1 appendix B).
+        """Transfer a reconstructor to another known set without further training (Balle et al. 2022, appendix B).
 
-        Another fixed set moves all weights by many times what one record does, so they must be standardised anew; a few
-        dozen shadows suffice for that. The old decoder then reads the same coordinates, in new deviations from a new
-        mean. Without, `trained(release)` is worse than a blind guess.
+        Another known set moves all weights far more than one record does, so they are standardised again, for which a
+        few dozen shadow models suffice. Without it, `trained(release)` is worse than a blind guess.
         """
         start, _, held_out = self._transferred(trained, knowledge, seed)
-        return _judged(start, held_out, errors(start.decoder, held_out))
+        return _with_errors(start, held_out, errors(start.decoder, held_out))
 
     def load(self, folder: str | Path, knowledge: Knowledge) -> Trained:
-        """A reconstructor that `save` wrote. The net and the access are not in the files: they are the knowledge's."""
+        """A reconstructor that `save` wrote, for the knowledge's net and access, which are not saved."""
         prior = knowledge.prior.x[:1] if self.device is None else knowledge.prior.x[:1].to(self.device)
         saved = read(folder, prior.device)
         for name, now in self._identity(knowledge).items():
             if saved.words[name] != now:
                 raise ValueError(f"RecoNN.load: {folder} was saved with {name} {saved.words[name]}, but this is {now}.")
-        with torch_seed(0, prior.device):  # what is drawn here is overwritten
+        with torch_seed(0, prior.device):  # the draws are overwritten
             decoder, label = self._nets(knowledge, saved.standardise, saved.span)
         decoder.load_state_dict(saved.decoder)
         label.load_state_dict(saved.label)
@@ -355,7 +348,7 @@ class RecoNN:
         )
 
     def decoder_for(self, knowledge: Knowledge, standardise: Standardise, span: Span) -> nn.Module:
-        """A decoder of what is seen at this scale, as it is before it learns."""
+        """An untrained decoder of features standardised like this."""
         shape = tuple(span.shift.shape)
         if isinstance(self.decoder, RowReading):
             rows = SeenRows.of(knowledge.net, knowledge.access, standardise)
@@ -387,23 +380,23 @@ class RecoNN:
         return seconds * self.decoder_parameters(knowledge, features) / self.decoder_parameters(knowledge, small)
 
     def _identity(self, knowledge: Knowledge) -> dict[str, object]:
-        """What two attacks must have in common to share a decoder."""
+        """What two attacks must share to exchange decoders."""
         return {"decoder": repr(self.decoder), "members": self.members, "access": repr(knowledge.access)}
 
-    def _untaught(
+    def _untrained(
         self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, seed: int
     ) -> tuple[Trained, Examples, Examples]:
-        """A reconstructor at the scale of the shadows that knows nothing yet, and these."""
-        standardise, span = Standardise.fit(shadows.seen, shadows.told), Span.of(knowledge.prior.x)
+        """An untrained reconstructor standardised over the shadow models, and examples of these."""
+        standardise, span = Standardise.fit(shadows.seen, shadows.given), Span.of(knowledge.prior.x)
         examples, held_out = (_examples(table, standardise, span) for table in (shadows, unseen))
         with torch_seed(adversary_seed(seed, "decoder"), span.shift.device):
             decoder, label = self._nets(knowledge, standardise, span)
-        any_error = ErrorLine(torch.inf, 0.0), torch.inf  # until it has been taught
-        start = Trained(knowledge.net, knowledge.access, standardise, decoder, label, span, *any_error, self)
+        unknown = ErrorLine(torch.inf, 0.0), torch.inf  # its errors, until it is trained
+        start = Trained(knowledge.net, knowledge.access, standardise, decoder, label, span, *unknown, self)
         return start, examples, held_out
 
     def _transferred(self, trained: Trained, knowledge: Knowledge, seed: int) -> tuple[Trained, Examples, Examples]:
-        """A copy of the reconstructor at the scale of another fixed set's shadows, and these."""
+        """A copy of the reconstructor standardised over another known set's shadow models, and examples of these."""
         before = trained.attack._identity(replace(knowledge, access=trained.access))
         for name, now in self._identity(knowledge).items():
             if before[name] != now:
@@ -424,11 +417,11 @@ class RecoNN:
         )
         return start, examples, held_out
 
-    def _taught(self, start: Trained, examples: Examples, held_out: Examples, seed: int) -> Trained:
-        """Its decoder and label head fitted in place, and the errors that they then make."""
+    def _trained(self, start: Trained, examples: Examples, held_out: Examples, seed: int) -> Trained:
+        """Fit decoder and label head in place, and measure their errors."""
         errors = train(start.decoder, examples, held_out, self, seed=seed)
         solve(start.label, examples.features, examples.y, held_out.features, held_out.y)
-        return _judged(start, held_out, errors)
+        return _with_errors(start, held_out, errors)
 
     def _nets(self, knowledge: Knowledge, standardise: Standardise, span: Span) -> tuple[Committee, LabelHead]:
         decoder = Committee(self.decoder_for(knowledge, standardise, span) for _ in range(self.members))
@@ -454,15 +447,15 @@ def _timed_step(decoder: nn.Module, optimiser: torch.optim.Optimizer, seen: Tens
 
 def _examples(table: ShadowTable, standardise: Standardise, span: Span) -> Examples:
     features = standardise(table.seen, span.shift.dtype)
-    return Examples(features, span.shares(table.records.x), table.records.y, table.sought)
+    return Examples(features, span.shares(table.records.x), table.records.y, table.target_mask)
 
 
-def _judged(trained: Trained, held_out: Examples, errors: Tensor) -> Trained:
-    """With what it foretells of its errors, from those on held-out models (v,)."""
+def _with_errors(trained: Trained, held_out: Examples, errors: Tensor) -> Trained:
+    """With a fit to its errors (v,) on held-out models."""
     return trained._replace(error_line=ErrorLine.fit(held_out.features, errors), validation_error=float(errors.mean()))
 
 
 def _labels(knowledge: Knowledge) -> Tensor:
-    """All labels that the adversary has seen."""
+    """All labels that the adversary knows."""
     known = knowledge.facts.known
     return torch.cat([*([] if known is None else [known.y]), knowledge.prior.y])

@@ -1,4 +1,4 @@
-"""More shadow targets than the prior has records."""
+"""More shadow targets than the prior has records, by small changes to them."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from lostwax.seeds import generator
 
 @runtime_checkable
 class Augment(Protocol):
-    """A way to make more records of a few."""
+    """A way to make more records."""
 
     def objection(self, records: Records) -> str | None:
-        """Why it cannot be done with such records, as a clause; None when it can."""
+        """Why it does not apply to such records, as a clause; None if it does."""
         ...
 
     def __call__(self, records: Records, count: int, *, seed: int) -> Records:
-        """`count` records: those given, then ones made of them in turn."""
+        """`count` records: those given, then variants of them in turn."""
         ...
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """The same records again. It helps where training is random, so that one record gives many models."""
+    """The same records again, for random training, where one record gives many models."""
 
     def objection(self, records: Records) -> str | None:
         """Every record can be repeated."""
         return None
 
     def __call__(self, records: Records, count: int, *, seed: int) -> Records:
-        """Over and over."""
+        """Cyclically."""
         return records[torch.arange(count, device=records.x.device) % len(records)]
 
 
 @dataclass(frozen=True)
 class Shifts:
-    """Images moved by up to `pixels` each way, their edges drawn out to fill the gap."""
+    """Images shifted by up to `pixels` each way, with edges replicated."""
 
     pixels: int = 1
 
@@ -50,11 +50,11 @@ class Shifts:
         check_fields(self, pixels=at_least(1))
 
     def objection(self, records: Records) -> str | None:
-        """Only images can be shifted, and only where the net trains on them."""
+        """It needs images that the net trains on directly."""
         return _immovable("Shifts", records)
 
     def __call__(self, records: Records, count: int, *, seed: int) -> Records:
-        """The images where they are, then moved ones."""
+        """The images unchanged, then shifted ones."""
         repeated = Repeats()(records, count, seed=seed)
         height, width = repeated.x.shape[2:]
         moves = generator(seed, "shifts").integers(0, 2 * self.pixels + 1, (count, 2))
@@ -70,11 +70,11 @@ class Shifts:
 
 @dataclass(frozen=True)
 class Affine:
-    """Images turned, scaled and moved a little, read off between pixels bilinearly, their edges drawn out.
+    """Images rotated, scaled and shifted a little, with bilinear interpolation and edges replicated.
 
-    Each is turned by up to `degrees` either way, scaled by a factor within 1 - `scale` and 1 + `scale`, and moved by
-    up to `pixels`, a fraction too, along both axes; all uniformly and about the middle. With `mirror`, half of them
-    are mirrored as well, left to right: right for pictures of things, wrong for writing.
+    Each is rotated about its middle by up to `degrees`, scaled by a factor in 1 - `scale` to 1 + `scale`, and shifted
+    by up to `pixels` along both axes, all uniformly. With `mirror`, half of them are mirrored left to right, which
+    suits pictures of things, but not of writing.
     """
 
     degrees: float = 5.0
@@ -86,18 +86,18 @@ class Affine:
         check_fields(self, degrees=at_least(0), scale=between(0, 1, "[)"), pixels=at_least(0))
 
     def objection(self, records: Records) -> str | None:
-        """Only images can be moved, and only where the net trains on them."""
+        """It needs images that the net trains on directly."""
         return _immovable("Affine", records)
 
     def __call__(self, records: Records, count: int, *, seed: int) -> Records:
-        """The images as they are, then moved ones."""
+        """The images unchanged, then transformed ones."""
         repeated = Repeats()(records, count, seed=seed)
         height, width = repeated.x.shape[2:]
         draws = torch.from_numpy(generator(seed, "affine").uniform(-1, 1, (count, 4))).to(repeated.x)
         angle, factor = math.radians(self.degrees) * draws[:, 0], 1 + self.scale * draws[:, 1]
         cos, sin = angle.cos() / factor, angle.sin() / factor  # (count,)
         right, down = (self.pixels * draws[:, 2:]).T
-        # From the middle, pixel p shows what was at R p / factor - move. A grid counts in halves of each side.
+        # Relative to the middle, pixel p shows what was at R p / factor - shift. Grid units are half sides.
         sides = torch.ones_like(angle)
         if self.mirror:
             sides -= 2 * torch.from_numpy(generator(seed, "mirror").integers(0, 2, count)).to(sides)  # (count,) 1 or -1
@@ -111,9 +111,9 @@ class Affine:
 
 
 def _immovable(augment: str, records: Records) -> str | None:
-    """Why these records cannot be moved, as a clause."""
+    """Why these records cannot be transformed, as a clause."""
     if records.features is not None:
-        return f"{augment} moves x, but the net trains on features that were computed from x where it was"
+        return f"{augment} moves x, but the net trains on features that were computed from the original x"
     if records.x.ndim != 4:
         return f"{augment} moves images (n, channels, height, width), but the prior has shape {tuple(records.x.shape)}"
     return None

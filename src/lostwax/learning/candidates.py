@@ -1,4 +1,4 @@
-"""Answering with one of the candidates that a game gives (S1 Algorithm 2)."""
+"""Choosing among given candidates (Balle et al. 2022, Algorithm 2)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CURE = "Use threat=Informed(known, candidates=2)."
 
 
 def no_candidates(attack: object, knowledge: Knowledge) -> str | None:
-    """The objection of an attack that chooses among candidates to a threat that gives none."""
+    """Why an attack that chooses among candidates is not applicable: there are none."""
     if knowledge.facts.given.candidates is not None:
         return None
     return (
@@ -21,23 +21,23 @@ def no_candidates(attack: object, knowledge: Knowledge) -> str | None:
 
 
 def candidates_in(hints: Hints | None) -> Records:
-    """(m, c, ...) what the game gave."""
+    """(m, c, ...) the given candidates; raises if there are none."""
     if hints is None or hints.candidates is None:
         raise ValueError(f"hints: expected candidates to choose among, got none. {CURE}")
     return hints.candidates
 
 
 def side_by_side(candidates: Records) -> Records:
-    """(m, c, ...) -> (m c, ...), the candidates of a game together."""
+    """(m, c, ...) -> (m c, ...), game by game."""
     features = None if candidates.features is None else candidates.features.flatten(0, 1)
     return Records(candidates.x.flatten(0, 1), candidates.y.flatten(0, 1), features)
 
 
 def choose(hints: Hints | None, scores: Tensor) -> Guess:
-    """The candidate of the highest score (m, c), as sure as it leads the second; all of them, ranked.
+    """The candidate with the highest score (m, c); its lead over the second is the confidence. All are ranked.
 
-    Where the game tells the label, candidates of others come last. Among equal scores the likelier candidate comes
-    first (`Hints.chances`). An attack whose scores are log-likelihoods adds the log of the chances itself (`weighed`).
+    Where the label is given, candidates of other labels come last. Ties are broken by `Hints.chances`; an attack whose
+    scores are log-likelihoods adds log chances itself (`weighed`).
     """
     candidates, (m, c) = candidates_in(hints), scores.shape
     scores = torch.where(scores.isnan(), -torch.inf, scores)  # a candidate whose model diverged
@@ -55,7 +55,7 @@ def choose(hints: Hints | None, scores: Tensor) -> Guess:
 
 
 def weighed(hints: Hints | None, likelihoods: Tensor) -> Tensor:
-    """(m, c) log-likelihoods of the candidates plus the log of their chances: what they are given the release."""
+    """(m, c) log-likelihoods plus log chances: log posteriors up to a constant."""
     if hints is None or hints.chances is None:
         return likelihoods
     return likelihoods + hints.chances.to(likelihoods).log()

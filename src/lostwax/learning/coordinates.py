@@ -1,4 +1,4 @@
-"""A record as a row of numbers to be looked for: in which unknowns, and within what bounds."""
+"""A record as a vector of bounded unknowns, for attacks that solve for it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from lostwax.learning.decoders import Span
 class Coordinates(NamedTuple):
     """z = origin + a directions, low <= a <= high: z a record's numbers (u,), a the r unknowns.
 
-    Numbers that are the same in all records the adversary has are taken for known: they have no unknown, or one that
-    moves nothing.
+    Numbers that are constant in the prior are taken as known: they have no unknown, or one without effect.
     """
 
     origin: Tensor  # (u,)
@@ -25,7 +24,7 @@ class Coordinates(NamedTuple):
 
     @classmethod
     def of(cls, records: Records, *, constants: bool = False) -> Coordinates:
-        """One unknown a number of the record: its share of the range, or its deviations from the mean (see Span).
+        """One unknown per number of the record, in the coordinates of `Span`.
 
         With `constants`, numbers that never vary have one too, so that unknown i is number i.
         """
@@ -40,7 +39,7 @@ class Coordinates(NamedTuple):
 
     @classmethod
     def principal(cls, records: Records, most: int | None = None) -> Coordinates:
-        """The records' principal components, at `most` so many, in their deviations, without bounds."""
+        """The records' principal components, at `most` this many, in units of their deviations, unbounded."""
         z = flat(records)  # (n, u)
         mean = z.mean(0)
         deviation, basis = _components(z - mean)
@@ -51,7 +50,7 @@ class Coordinates(NamedTuple):
         return cls(mean, deviation[:, None] * basis, -anywhere, anywhere)
 
     def times(self, count: int) -> Coordinates:
-        """Of so many records, one after the other."""
+        """The coordinates of `count` records, one after the other."""
         origin, low, high = (part.repeat(count) for part in (self.origin, self.low, self.high))
         return Coordinates(origin, torch.kron(torch.eye(count).to(origin), self.directions), low, high)
 
@@ -60,7 +59,7 @@ class Coordinates(NamedTuple):
         return self.origin + a @ self.directions
 
     def of_records(self, z: Tensor) -> Tensor:
-        """(..., u) -> a (..., r): the nearest that the coordinates can say, within the bounds."""
+        """(..., u) -> a (..., r): the nearest within the bounds."""
         length = self.directions.square().sum(1)  # (r,)
         a = (z - self.origin) @ self.directions.mT / torch.where(length > 0, length, 1.0)
         return self.clamped(a)
@@ -71,7 +70,7 @@ class Coordinates(NamedTuple):
 
 
 def _components(centred: Tensor) -> tuple[Tensor, Tensor]:
-    """Deviations (r,), the largest first, and their directions (r, u); by the covariance where rows (n, u) are many."""
+    """Deviations (r,), largest first, and directions (r, u); by the covariance where rows (n, u) are many."""
     n, u = centred.shape
     if n <= u:
         _, spread, basis = torch.linalg.svd(centred, full_matrices=False)
@@ -86,13 +85,13 @@ def flat(records: Records) -> Tensor:
 
 
 def as_records(z: Tensor, classes: Tensor, like: Records) -> Records:
-    """(n, u) and (n,) -> records in the shapes and dtypes of `like`; where labels are numbers, no class is used."""
+    """(n, u) and (n,) -> records in the shapes and dtypes of `like`; classes are not used where labels are numbers."""
     x, y = torch.tensor_split(z, [like.x.shape[1:].numel()], dim=1)
     labels = y.reshape(-1, *like.y.shape[1:]) if like.y.is_floating_point() else classes
     return Records(x.reshape(-1, *like.x.shape[1:]).to(like.x.dtype), labels.to(like.y))
 
 
 def _label(records: Records) -> Tensor:
-    """Labels that are numbers, (n, targets); none where they are classes."""
+    """Labels that are numbers, (n, targets); (n, 0) where they are classes."""
     y = records.y
     return y.double().reshape(len(y), -1) if y.is_floating_point() else records.x.new_zeros(len(y), 0).double()

@@ -1,4 +1,4 @@
-"""From what is seen of a model to a record: nets, untrained."""
+"""Untrained nets from what is seen of a model to a record, and their discriminator."""
 
 from __future__ import annotations
 
@@ -27,9 +27,6 @@ __all__ = [
 ]
 
 
-# What every decoder can do.
-
-
 @runtime_checkable
 class Decoder(Protocol):
     """An architecture, as a value."""
@@ -53,18 +50,15 @@ class RowReading(Protocol):
         ...
 
 
-# Noise on what a decoder sees, while it learns.
-
-
 class InputNoise(nn.Module):
-    """Adds N(0, sigma^2) in training: shadow models are few, and a wide decoder would learn them by heart."""
+    """Adds N(0, sigma^2) in training, against overfitting: shadow models are few."""
 
     def __init__(self, sigma: float) -> None:
         super().__init__()
         self.sigma = sigma
 
     def forward(self, features: Tensor) -> Tensor:
-        """The features, blurred in training and as they are otherwise."""
+        """The features, with noise in training only."""
         if not self.training or self.sigma == 0:
             return features
         return features + self.sigma * torch.randn_like(features)
@@ -74,14 +68,8 @@ class InputNoise(nn.Module):
         return f"sigma={self.sigma}"
 
 
-# Several decoders that answer as one.
-
-
 class Committee(nn.Module):
-    """The mean of its members' answers.
-
-    Its squared error is the mean of theirs less the variance among them: never more, and less wherever they disagree.
-    """
+    """The mean of its members' answers. Its squared error is the mean of theirs minus the variance among them."""
 
     members: nn.ModuleList
 
@@ -90,22 +78,19 @@ class Committee(nn.Module):
         self.members = nn.ModuleList(members)
 
     def forward(self, features: Tensor) -> Tensor:
-        """(m, features) -> (m, ...); one member alone is heard word for word."""
+        """(m, features) -> (m, ...); a single member's answer is returned unchanged."""
         return torch.stack([member(features) for member in self.members]).mean(0)
 
 
-# The coordinates in which a decoder answers.
-
-
-ROUNDING = 1e-6  # by which a pixel may lie outside its range: interpolation rounds
+ROUNDING = 1e-6  # that a pixel may lie outside its range, after interpolation
 
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """record = shift + scale * answer.
+    """The coordinates in which a decoder answers:  record = shift + scale * answer.
 
-    Where all of the prior lies in [0, 1] or in [-1, 1], as pixels do, answers are shares of that range, and a decoder
-    keeps within it by a sigmoid. Other records (tables) are unbounded: answers count deviations from a feature's mean.
+    If all of the prior lies in [0, 1] or [-1, 1], as pixels do, answers are shares of that range, and decoders end with
+    a sigmoid. Other records (tables) are unbounded: answers are deviations from a feature's mean.
     """
 
     shift: Tensor  # (...) of a record's shape
@@ -118,34 +103,31 @@ class Span:
         low, high = float(prior.min()), float(prior.max())
         for lowest in (0.0, -1.0):
             if low >= lowest - ROUNDING and high <= 1 + ROUNDING:
-                varies = prior.amax(0) > prior.amin(0)  # what never varies is known, and answered exactly
+                varies = prior.amax(0) > prior.amin(0)  # constant numbers are answered exactly
                 shift = torch.where(varies, lowest, prior[0])
                 return cls(shift, torch.where(varies, 1 - lowest, 0.0).to(prior), bounded=True)
         return cls.of_deviations(prior)
 
     @classmethod
     def of_deviations(cls, prior: Tensor) -> Span:
-        """Unbounded, whatever the records."""
+        """Unbounded coordinates, for any records."""
         deviation, mean = torch.std_mean(prior.double(), dim=0, correction=0)
         return cls(mean.to(prior), deviation.to(prior), bounded=False)
 
     def shares(self, records: Tensor) -> Tensor:
-        """The answers that stand for these records."""
+        """The answers that correspond to these records."""
         return (records - self.shift) / torch.where(self.scale > 0, self.scale, 1.0)
 
     def records(self, answers: Tensor) -> Tensor:
-        """The records that answers (..., shape) stand for."""
+        """The records that correspond to these answers."""
         return self.shift + self.scale * answers
-
-
-# A fully connected decoder.
 
 
 @dataclass(frozen=True)
 class MLPDecoder:
-    """`depth` hidden layers of `width` ReLUs (S1 Table V: p-1000-1000-d), fed with noise on the standardised weights.
+    """`depth` hidden layers of `width` ReLUs (Balle et al. 2022, Table V: p-1000-1000-d), with noise on the input.
 
-    The noise is not in S1; wide and noisy beats the printed recipe, which overfits.
+    The noise is not in the paper, whose recipe overfits.
     """
 
     width: int = 1000
@@ -167,18 +149,15 @@ class MLPDecoder:
         return nn.Sequential(*layers, nn.Sigmoid() if bounded else nn.Identity())
 
 
-# A decoder for images, by residual blocks: the generator of a GAN, fed with weights (S2, Appendix B).
-
-
-SMALL = 4  # the side of the first image
+SMALL = 4  # side of the first image
 
 
 @dataclass(frozen=True)
 class ResidualDecoder:
-    """What is seen of a model as an image of 4 x 4, doubled in size by each residual block (S2 Table 2).
+    """A 4 x 4 image, doubled in size by each residual block (Maciazek and Allison 2025, Table 2 and Appendix B).
 
     With `width` S, blocks of 2 S, S, S, ... channels follow the first 4 S: S = 256 for MNIST, 512 for CIFAR-10 and
-    CelebA. As many as the image needs: 32 x 32 takes three, 64 x 64 four. Another size is cut from the next larger.
+    CelebA. 32 x 32 pixels take three blocks, 64 x 64 four. Other sizes are cropped from the next larger.
     """
 
     width: int = 256
@@ -209,15 +188,15 @@ class ResidualDecoder:
             nn.BatchNorm2d(inputs),
             nn.ReLU(),
             nn.Conv2d(inputs, colours, 3, padding=1),
-            nn.ZeroPad2d((0, width - side, 0, height - side)),  # negative padding cuts
-            nn.Sigmoid() if bounded else nn.Identity(),  # on [-1, 1] S2's tanh(z) = 2 sigmoid(2 z) - 1, see Span
+            nn.ZeroPad2d((0, width - side, 0, height - side)),  # negative padding crops
+            nn.Sigmoid() if bounded else nn.Identity(),  # on [-1, 1] the paper's tanh(z) = 2 sigmoid(2 z) - 1
         )
 
 
 class ResidualBlock(nn.Module):
-    """An image of twice the side: the enlarged input, and what two convolutions make of it (S2 Figure 10).
+    """An image of twice the side: the enlarged input plus two convolutions (Maciazek and Allison 2025, Figure 10).
 
-    After Gulrajani et al. 2017, but for the 1 x 1 convolution where the number of channels changes.
+    After Gulrajani et al. (2017), except for the 1 x 1 convolution where the number of channels changes.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -231,7 +210,7 @@ class ResidualBlock(nn.Module):
             nn.ReLU(),
             nn.Conv2d(outputs, outputs, 3, padding=1),
         )
-        self.kept = nn.Sequential(  # which of the two comes first is all the same, but for a quarter of the products
+        self.kept = nn.Sequential(  # in this order a quarter of the products suffices
             nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1), nn.Upsample(scale_factor=2)
         )
 
@@ -241,20 +220,16 @@ class ResidualBlock(nn.Module):
         return drawn
 
 
-# A decoder for images, by transposed convolutions.
-
-
 STRIDE = 2
 KERNEL = 5
 
 
 @dataclass(frozen=True)
 class ConvDecoder:
-    """A linear layer onto a small image of many channels, doubled in size twice (S1 Table VII).
+    """A linear layer onto a small image of many channels, doubled in size twice (Balle et al. 2022, Table VII).
 
-    The defaults are Table VII's for CIFAR-10: 4096 units as 64 channels of 8 x 8, then 32 filters of 5 x 5 with
-    stride 2, then as many as there are colours. ReLU between the layers, of which Table VII says nothing. An image
-    whose sides are no multiple of four is cut from one whose sides are.
+    The defaults are the table's for CIFAR-10: 4096 units as 64 channels of 8 x 8, then 32 filters of 5 x 5 with stride
+    2, then one per colour. The ReLUs between layers are ours. Sides that are no multiple of four are cropped.
     """
 
     channels: tuple[int, ...] = (64, 32)
@@ -289,24 +264,20 @@ class ConvDecoder:
 
 
 def _crop(small: tuple[int, int, int], times: int, height: int, width: int) -> nn.Module:
-    """Rows and columns beyond the image cut off, below and at the right."""
-    return nn.ZeroPad2d((0, width - times * small[2], 0, height - times * small[1]))  # negative padding cuts
+    """Crop rows and columns beyond the image, below and at the right."""
+    return nn.ZeroPad2d((0, width - times * small[2], 0, height - times * small[1]))  # negative padding crops
 
 
-# A reader of sets: what it makes of each neuron depends on the others, but not on their order.
-
-
-EMBEDDING = 0.02  # deviation of a class's first embedding, beside tokens of about unit size
+EMBEDDING = 0.02  # initial deviation of a class's embedding, relative to tokens of about unit size
 
 
 class Equivariant(nn.Module):
-    """Neurons as tokens, self-attention among them, and a row of features for every class that is sought.
+    """Neurons as tokens, self-attention among them, and a row of features for every class to be rebuilt.
 
     Pre-norm transformer layers (Xiong et al. 2020) without positions. Where neuron c is the output for class c
-    (`of_class`), the features of a class are read at its neuron, which is told its class by a learned embedding:
-    neurons that change places together with their embeddings change the places of their answers. Its own numbers stand
-    beside them, so that a linear read-out of a row is there from the start. Where neurons are hidden, every class has
-    a learned token of its own, which asks them all: their order does not matter.
+    (`of_class`), the features of a class are those of its neuron, which has a learned embedding for its class, followed
+    by its own numbers, so that a linear read-out is possible from the start. Where neurons are hidden, every class has
+    a learned query token, and the order of neurons does not matter.
     """
 
     classes: Tensor
@@ -329,30 +300,26 @@ class Equivariant(nn.Module):
         """(m, neurons, numbers) -> (m, g, width), and `numbers` more where neurons are of classes."""
         neurons: Tensor = self.embed(tokens)
         if self.of_class:
-            told: Tensor = self.attend(neurons + self.kinds)
-            return torch.cat([told, tokens.to(told.dtype)], -1)[:, self.classes]
-        asking = self.kinds[self.classes].expand(len(tokens), -1, -1).to(neurons.dtype)  # (m, g, width)
-        answered: Tensor = self.attend(torch.cat([asking, neurons], 1))
-        return answered[:, : asking.shape[1]]
+            attended: Tensor = self.attend(neurons + self.kinds)
+            return torch.cat([attended, tokens.to(attended.dtype)], -1)[:, self.classes]
+        queries = self.kinds[self.classes].expand(len(tokens), -1, -1).to(neurons.dtype)  # (m, g, width)
+        answered: Tensor = self.attend(torch.cat([queries, neurons], 1))
+        return answered[:, : queries.shape[1]]
 
 
-# A decoder that reads a model row by row: every row is a copy of what its layer was shown, clean or not.
-
-
-SMALLEST, LARGEST = -5.0, 3.0  # of a row's size and its logarithm: beyond, all are alike
-BESIDE = 3  # the numbers that gates are told of a row beside its summary: log size, size, bias
+SMALLEST, LARGEST = -5.0, 3.0  # to which a row's size and its logarithm are clamped
+BESIDE = 3  # gate inputs per row besides its summary: log size, size, bias
 
 
 @dataclass(frozen=True)
 class RowDecoder:
-    """Every row by its direction, weighed by gates that look at all rows, and summed layer by layer.
+    """The directions of all rows, summed layer by layer with weights from gates that see all rows.
 
-    A row has moved by a multiple of what its layer was shown (S4 Eq. 2), and by what the known records did to it. With
-    ReLU a row may hold a clean copy of one record and mere noise of the next, so that no choice of rows suits all
-    (`MnemonistRecoNN` makes one), and a large row is not a good one. Here a row counts by its direction, and a small
-    net with two layers of `width` decides for each model anew how much, and with which sign: from the size and the bias
-    of every row, and `summary` numbers of its direction. Of each layer's rows it makes `sums`, and `picture` makes the
-    record of these.
+    The secret moves a row by a multiple of its layer's input (Shamsabadi et al. 2023, Eq. 2). With ReLU a row may hold
+    a clean copy of one record and only noise of the next, so that no fixed choice of rows suits all records (as in
+    `MnemonistRecoNN`). Here a net with two layers of `width` computes for each model the weight and sign of every row's
+    direction, from the row's size and bias and `summary` numbers of its direction. It makes `sums` per layer, from
+    which `picture` makes the record.
     """
 
     sums: int = 4
@@ -365,7 +332,7 @@ class RowDecoder:
         check_fields(self, sums=at_least(1), summary=at_least(1), width=at_least(1), input_noise=at_least(0))
 
     def build_from_rows(self, rows: SeenRows, shape: tuple[int, ...], *, bounded: bool = True) -> nn.Module:
-        """(m, features) -> (m, *shape), where these rows lie among the features; within [0, 1] where `bounded`."""
+        """(m, features) -> (m, *shape); within [0, 1] where `bounded`."""
         pooled = self.sums * sum(layer.place.shape[1] for layer in rows.layers) + len(rows.others)
         return nn.Sequential(RowSums(rows, self), self.picture.build(pooled, shape, bounded=bounded))
 
@@ -380,9 +347,9 @@ class RowSums(nn.Module):
         self.layers = nn.ModuleList(_Layer(layer, settings) for layer in rows.layers)
         self.register_buffer("others", rows.others)
         self.heights = [len(layer.place) for layer in rows.layers]
-        told = [len(layer.place) * (_summary(layer, settings) + BESIDE) for layer in rows.layers]
+        inputs = [len(layer.place) * (_summary(layer, settings) + BESIDE) for layer in rows.layers]
         self.gates = nn.Sequential(
-            nn.Linear(sum(told) + len(rows.others), settings.width),
+            nn.Linear(sum(inputs) + len(rows.others), settings.width),
             nn.ReLU(),
             nn.Linear(settings.width, settings.width),
             nn.ReLU(),
@@ -391,16 +358,16 @@ class RowSums(nn.Module):
         )
 
     def forward(self, features: Tensor) -> Tensor:
-        """The sums of directions, by gates that depend on the model."""
+        """Sums of directions, weighted by the gates."""
         directions, about = zip(*(layer(features) for layer in self.layers), strict=True)
         others = features[:, self.others]
-        gates = torch.split(self.gates(torch.cat([*about, others], 1)), self.heights, 2)  # (m, sums, rows) a layer
+        gates = torch.split(self.gates(torch.cat([*about, others], 1)), self.heights, 2)  # (m, sums, rows) per layer
         sums = [(gate @ copies).flatten(1) for gate, copies in zip(gates, directions, strict=True)]
         return torch.cat([*sums, others], 1)
 
 
 class _Layer(nn.Module):
-    """One layer's rows: directions (m, rows, columns), and what the gates are told about them (m, rows * told)."""
+    """One layer's rows: directions (m, rows, columns), and gate inputs (m, rows * inputs)."""
 
     place: Tensor
     unit: Tensor
@@ -424,7 +391,7 @@ class _Layer(nn.Module):
 
 
 def _summary(layer: SeenLayer, settings: RowDecoder) -> int:
-    """How many numbers of a direction the gates are told: all, where there are no more."""
+    """How many numbers of a direction the gates get: `summary`, or all if there are fewer."""
     return min(settings.summary, int(layer.place.shape[1]))
 
 
@@ -434,11 +401,10 @@ LEAK = 0.2
 
 @dataclass(frozen=True)
 class PatchDiscriminator:
-    """Convolutions of 4 x 4, of stride 2 but for the last, then a single filter: a score a patch (S1 Table VIII).
+    """Convolutions of 4 x 4, of stride 2 except the last, then one filter: a score per patch.
 
-    Of padding and activations Table VIII says nothing. Here zeros around the image leave ceil(side / stride) of a
-    side, so that no image is too small for the stack (32 pixels give 4 x 4 scores, 8 give one), and LeakyReLU(0.2)
-    stands between the layers, as in PatchGAN (Isola et al. 2017).
+    Balle et al. (2022, Table VIII) state neither padding nor activations. Here zero padding leaves ceil(side / stride)
+    of a side, so that no image is too small, and LeakyReLU(0.2) is as in PatchGAN (Isola et al. 2017).
     """
 
     channels: tuple[int, ...] = (64, 128, 256, 512)
@@ -447,7 +413,7 @@ class PatchDiscriminator:
         check_fields(self, channels=at_least(1))
 
     def build(self, shape: tuple[int, ...]) -> nn.Module:
-        """(m, channels, height, width) -> (m, 1, rows, columns), near 1 where it takes a patch for a record's."""
+        """(m, channels, height, width) -> (m, 1, rows, columns), near 1 for patches of records."""
         if len(shape) != 3:
             raise ValueError(
                 f"PatchDiscriminator: expected images of shape (channels, height, width), got records of shape "

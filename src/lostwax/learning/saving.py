@@ -1,4 +1,4 @@
-"""A prepared reconstructor on disk: its tensors (safetensors) and its words (JSON), in one folder."""
+"""A prepared reconstructor on disk: a folder with its tensors (safetensors) and settings (JSON)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SavedFolder(NamedTuple):
 
     @classmethod
     def read(cls, source: str, folder: str | Path, device: torch.device) -> SavedFolder:
-        """The tensors on the device, and the words; `source` is who asks."""
+        """Read a folder, with tensors on the device; errors name `source`."""
         folder = files.named(source, folder)
         if not (folder / TENSORS).is_file() or not (folder / WORDS).is_file():
             raise FileNotFoundError(
@@ -44,7 +44,7 @@ class SavedFolder(NamedTuple):
         return cls(words, tensors)
 
     def write(self, folder: str | Path) -> Path:
-        """The folder, made where it is not there; the versions of all that had a part in it are added."""
+        """Write the folder, with the versions of lostwax and its dependencies."""
         folder = files.named("save", folder)
         words = {**self.words, "versions": versions(), "tensors": _mark(self.tensors)}
         files.make_folder("save", folder)
@@ -53,20 +53,20 @@ class SavedFolder(NamedTuple):
             files.Draft(folder / TENSORS, as_bytes(self.tensors), source="save", private=True) as tensors,
             files.Draft(folder / WORDS, json.dumps(words, indent=2) + "\n", source="save") as text,
         ):
-            tensors.publish()  # both are whole by now
+            tensors.publish()  # both drafts are complete
             text.publish()
         return folder
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """The tensors whose names begin so, without the beginning."""
+        """The tensors whose names have this prefix, without it."""
         return part(self.tensors, prefix)
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Those whose names begin so, without the beginning."""
+    """The tensors whose names have this prefix, without it."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def _mark(tensors: Mapping[str, Tensor]) -> str:
-    """By which words and tensors of one save know each other."""
+    """A fingerprint by which the settings refer to the tensors saved with them."""
     return fingerprint(*(tensors[name] for name in sorted(tensors)))

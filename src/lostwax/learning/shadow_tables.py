@@ -1,4 +1,4 @@
-"""What attacks that learn from shadow models have in common: the records these are trained on, and their tables."""
+"""Shadow models: the records they are trained on, and the tables that attacks learn from."""
 
 from __future__ import annotations
 
@@ -16,42 +16,37 @@ from lostwax.progress import progress
 from lostwax.seeds import generator
 from lostwax.shadows import Game, Local, Store
 
-# The attack's training data: what is seen of each shadow model, beside the record it was trained on.
-
-
-PARTS = 20  # in so many parts, where the trainer's tiles allow, so that progress shows
+FEWEST = 4  # two shadow models to learn from, two held out
+PARTS = 20  # chunks, where the trainer's tiles allow, so that progress shows
 ROWS_AT_A_TIME = 4_096
 
 
 class ShadowTable(NamedTuple):
-    """s shadow models."""
+    """s shadow models: what is seen of each, and the record it was trained on."""
 
     seen: Tensor  # (s, features)
     records: Records  # (s, ...) each model's secret
-    told: int = 0  # how many of the features, the last, are no part of the model but numbers of its secret
+    given: int = 0  # so many features, the last, are numbers of the secret that the adversary is given
 
     @property
-    def sought(self) -> Tensor:
-        """(...) which numbers of a record are not told, and are to be read off the model."""
+    def target_mask(self) -> Tensor:
+        """(...) which numbers of a record are not given, and must be read off the model."""
         shape = self.records.x.shape[1:]
-        if self.told == 0:
+        if self.given == 0:
             return torch.ones(shape, dtype=torch.bool, device=self.seen.device)
-        return self.seen[0, -self.told :].isnan().view(shape)
+        return self.seen[0, -self.given :].isnan().view(shape)
 
     def to(self, device: torch.device | str) -> ShadowTable:
         """The same models on another device."""
         return self._replace(seen=self.seen.to(device), records=self.records.to(device))
 
     def checked(self, attack: str = "RecoNN") -> ShadowTable:
-        """Itself, where there is a record for every model, and every model is made of finite numbers.
-
-        Errors are told under the name of the attack.
-        """
+        """Itself; raises unless there is one record per model and every model is finite. Errors name the attack."""
         if len(self.seen) != len(self.records):
             raise ValueError(
-                f"ShadowTable: expected one record a model, got {len(self.records)} for {len(self.seen)} models."
+                f"ShadowTable: expected one record per model, got {len(self.records)} for {len(self.seen)} models."
             )
-        models = self.seen[:, : self.seen.shape[1] - self.told]
+        models = self.seen[:, : self.seen.shape[1] - self.given]
         broken = sum(int((~part.isfinite().all(1)).sum()) for part in torch.split(models, ROWS_AT_A_TIME))
         if broken:
             raise ValueError(
@@ -61,10 +56,10 @@ class ShadowTable(NamedTuple):
         return self
 
 
-def seen_and_told(seen: Tensor, hints: Hints | None) -> Tensor:
-    """What is seen of each model (m, features), and beside it the numbers of its secret that are told; nan for others.
+def seen_and_given(seen: Tensor, hints: Hints | None) -> Tensor:
+    """What is seen of each model (m, features), then its secret with the numbers that are given, nan for the others.
 
-    The decoder reads both: what is told narrows down what the weights can mean (S1 section II-C).
+    Attacks read both: the given numbers narrow down what the weights can mean (Balle et al. 2022, section II-C).
     """
     if hints is None or hints.parts is None:
         return seen
@@ -81,23 +76,22 @@ def shadow_table(
     announce: bool = True,
     attack: str = "RecoNN",
 ) -> ShadowTable:
-    """One model for each target, by the victim's own trainer, read through the adversary's access.
+    """Train one model per target with the victim's own trainer, and keep what the adversary sees of it.
 
-    The releases go as they come, chunk by chunk; what is seen of them stays. The seed is the adversary's own: private
-    randomness (an initialisation, a batch order) that the victims draw from `seed` is never drawn here. With a store,
-    models that were trained before are read from there, and it says on stderr what it has, if asked to. Errors are told
-    under the name of the attack.
+    Releases are dropped chunk by chunk. The seed is derived for the adversary: private randomness that victims draw
+    from `seed` (an initialisation, a batch order) is never drawn here. A store supplies models that were trained
+    before, and with `announce` prints to stderr what it has. Errors name the attack.
     """
     own_seed = adversary_seed(seed, purpose)
     seen: Tensor | None = None
     parts: list[Records] = []
-    told = 0
+    given = 0
     chunks = _chunks(Game(knowledge.net, knowledge.trainer, knowledge.threat, targets, own_seed), store, announce)
     with progress(f"{purpose} models", len(targets)) as advance:
         for cohort, release in chunks:
             models = knowledge.access(knowledge.net, release)  # (chunk, features)
-            part = seen_and_told(models, knowledge.threat.hints(cohort, targets, seed=own_seed))
-            told = part.shape[1] - models.shape[1]
+            part = seen_and_given(models, knowledge.threat.hints(cohort, targets, seed=own_seed))
+            given = part.shape[1] - models.shape[1]
             if seen is None:
                 seen = part.new_empty(len(targets), part.shape[1])
             seen[cohort.index] = part
@@ -106,7 +100,7 @@ def shadow_table(
     if seen is None:
         raise ValueError(f"{attack}: expected at least one shadow target, got none.")
     records = Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
-    return ShadowTable(seen, records, told).checked(attack)
+    return ShadowTable(seen, records, given).checked(attack)
 
 
 def _chunks(game: Game, store: str | Path | None, announce: bool) -> Iterator[tuple[Cohort, Release]]:
@@ -118,39 +112,36 @@ def _chunks(game: Game, store: str | Path | None, announce: bool) -> Iterator[tu
 
 
 def adversary_seed(seed: int, purpose: str) -> int:
-    """A seed for one purpose of the adversary's, never the game's own."""
+    """The adversary's seed for one purpose, different from the game's."""
     return int(generator(seed, "adversary", purpose).integers(2**63))
 
 
-FEWEST = 4  # two shadow models to learn from, two to be tested on
-
-
 class Shadowed(Protocol):
-    """The settings of such an attack."""
+    """The settings of an attack that trains shadow models."""
 
     @property
     def shadows(self) -> int | None:
-        """How many models, None for one a record of the prior."""
+        """How many models; None for one per record of the prior."""
         ...
 
     @property
     def augment(self) -> Augment | None:
-        """Where the records beyond the prior's come from."""
+        """How more records are made than the prior has."""
         ...
 
     @property
     def validation(self) -> float:
-        """The share of the prior's records that is kept from learning."""
+        """The share of the prior's records that is held out."""
         ...
 
     @property
     def device(self) -> str | None:
-        """Where all is computed, None for where the prior lies."""
+        """Where all is computed; None for the prior's device."""
         ...
 
     @property
     def store(self) -> str | Path | None:
-        """Where shadow models are kept."""
+        """The folder or URL that keeps shadow models."""
         ...
 
     def objection(self, knowledge: Knowledge) -> str | None:
@@ -159,7 +150,7 @@ class Shadowed(Protocol):
 
 
 def shadow_objection(attack: Shadowed, knowledge: Knowledge) -> str | None:
-    """Why there cannot be shadow models for this game, or not so many."""
+    """Why this many shadow models cannot be trained for this game; None if they can."""
     refusal, prior = f"{type(attack).__name__} is not applicable: ", knowledge.prior
     work = "it rebuilds the one record that an informed adversary does not know"
     if (sentence := knowledge.facts.not_one_secret(knowledge.threat, work)) is not None:
@@ -200,7 +191,7 @@ def _on_device(threat: Threat, device: str | torch.device) -> Threat:
 
 
 def shadow_tables(attack: Shadowed, knowledge: Knowledge, seed: int) -> tuple[Knowledge, ShadowTable, ShadowTable]:
-    """The knowledge on the adversary's device, shadows to learn from, and others to be tested on."""
+    """The knowledge on the attack's device, shadow models to learn from, and held-out ones."""
     knowledge = accepted(attack, knowledge)
     learn_from, test_on = targets(attack, knowledge.prior, seed)
     name = type(attack).__name__
@@ -212,7 +203,7 @@ def shadow_tables(attack: Shadowed, knowledge: Knowledge, seed: int) -> tuple[Kn
 
 
 def targets(attack: Shadowed, prior: Records, seed: int) -> tuple[Records, Records]:
-    """Records to learn from, augmented where there are not enough, and others, as they are, to be tested on."""
+    """Records to learn from, augmented if there are too few, and held-out records."""
     order = torch.from_numpy(generator(seed, "adversary", "split").permutation(len(prior))).to(prior.x.device)
     shadows = attack.shadows or len(prior)
     records = min(shadows, len(prior))

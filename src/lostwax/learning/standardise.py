@@ -1,4 +1,4 @@
-"""What is seen of a model, brought to one scale."""
+"""What is seen of a model, standardised, and the neurons that its numbers belong to."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from lostwax.games import Access, Release
 from lostwax.games.facts import access_facts
 from lostwax.inits import trainable
 
-STILL = 1e-3  # a coordinate that moves less than this share of the median one does not move
-COLUMNS = 1024  # float64 copies are made of so many columns at a time
+STILL = 1e-3  # a coordinate is constant if its deviation is below this share of the median one
+COLUMNS = 1024  # columns that are copied to float64 at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Standardise:
-    """Zero mean and unit deviation over the shadow models, in the coordinates that move (S1 section V-A c).
+    """Zero mean and unit deviation over shadow models (Balle et al. 2022, section V-A c), where coordinates vary.
 
-    Pixels that are black in all known records leave first-layer weights that differ between models by rounding alone.
-    Divided by their tiny deviation they would feed an attack noise of any size, so they are dropped. For a like reason
-    nothing counts as further from the mean than `reach`: of s numbers none lies beyond sqrt(s) of their deviations, so
-    that who learnt from s shadows has seen nothing there. (A pixel lit in no shadow's record, but in the victim's.)
+    Pixels that are black in all known records leave first-layer weights that differ between models by rounding only.
+    Divided by their tiny deviation these would be large noise, so they are dropped. Values are clamped to `reach`
+    deviations from the mean: none of s numbers lies beyond sqrt(s), so an attack that learnt from s shadow models has
+    seen nothing there (as from a pixel that is lit in the victim's record alone).
     """
 
     kept: Tensor  # (kept,) whole numbers below `features`
@@ -36,10 +36,10 @@ class Standardise:
 
     @classmethod
     def fit(cls, seen: Tensor, beside: int = 0, *, still: bool = False) -> Standardise:
-        """The statistics of (m, features), in float64: float32 would lose small moves of large weights.
+        """The statistics of (m, features), in float64: float32 would lose small changes of large weights.
 
-        The last `beside` features are no part of the models, and move at a scale of their own. Models that all look the
-        same are refused, unless they may be `still`: then each coordinate is read as its mean, as in `refit`.
+        The last `beside` features are not weights, and are compared with each other only. Identical models raise,
+        unless they may be `still`: then every coordinate is read as its mean, as in `refit`.
         """
         mean, deviation = _moments(seen)  # (features,) twice
         if still and not deviation.any():
@@ -55,13 +55,13 @@ class Standardise:
 
     @staticmethod
     def moves(seen: Tensor) -> bool:
-        """Does anything of models (m, features) differ by more than rounding?"""
+        """Whether any feature of models (m, features) differs by more than rounding."""
         return bool(_moments(seen)[1].any())
 
     def refit(self, seen: Tensor) -> Standardise:
-        """The same coordinates, at the scale of other models (m, features): those of another fixed set, say.
+        """The same coordinates, standardised over other models (m, features), such as those of another known set.
 
-        A coordinate that does not move among them tells nothing: it is read as its mean, (seen - mean) / inf = 0.
+        A coordinate that is constant among them is read as its mean, (seen - mean) / inf = 0.
         """
         self._check(seen)
         mean, deviation = _moments(seen[:, self.kept])  # (kept,) twice
@@ -81,52 +81,49 @@ class Standardise:
     def _check(self, seen: Tensor) -> None:
         if seen.shape[1] != self.features:
             raise ValueError(
-                f"Standardise: expected {self.features} numbers a model, as the shadow models have, "
-                f"got {seen.shape[1]}. Is it another net, another access, or a game that tells more or less?"
+                f"Standardise: expected {self.features} numbers per model, as the shadow models have, got "
+                f"{seen.shape[1]}. Use the same net and access, and give the adversary the same numbers."
             )
 
 
 def _moments(seen: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and deviation of each column in float64; a deviation that is mere rounding is zero."""
+    """Mean and deviation of each column in float64; a deviation by rounding only is zero."""
     parts = [torch.std_mean(columns.double(), dim=0, correction=0) for columns in torch.split(seen, COLUMNS, dim=1)]
     deviation, mean = (torch.cat(part) for part in zip(*parts, strict=True))
     return mean, torch.where(deviation > torch.finfo(seen.dtype).eps * mean.abs(), deviation, 0.0)
-
-
-# Which row each number lies in that is seen of a model.
 
 
 NOWHERE = -1
 
 
 class SeenLayer(NamedTuple):
-    """The rows of one layer among standardised features, as far as they are seen."""
+    """The rows of one layer among standardised features, one row per neuron, as far as they are seen."""
 
-    place: Tensor  # (rows, columns) which feature it is, -1 for none: a weight that never moves is dropped
-    unit: Tensor  # (rows, columns) its deviation, in that of the whole row; 0 where there is none
-    biased: bool  # is the last column a bias?
+    place: Tensor  # (rows, columns) the feature's number, -1 for a weight that was dropped
+    unit: Tensor  # (rows, columns) its deviation, relative to the whole row's; 0 where it was dropped
+    biased: bool  # whether the last column is a bias
 
 
 class SeenRows(NamedTuple):
     """All rows, layer by layer, and the features that lie in no row."""
 
     layers: tuple[SeenLayer, ...]
-    others: Tensor  # (others,) features: of other layers, or told
+    others: Tensor  # (others,) features of other layers, or given
 
     @classmethod
     def of(cls, net: nn.Module, access: Access, standardise: Standardise) -> SeenRows:
-        """Found out by showing the access a model whose every weight is its row's number, and its column's."""
+        """Found by applying the access to a model whose weights are their rows' numbers, and another for columns."""
         row, column = (access(net, Release(marks))[0].long() for marks in _marks(net))  # (seen,) each
-        told = row.new_full((standardise.features - len(row),), NOWHERE)
-        row, column = (torch.cat([marks, told])[standardise.kept.cpu()] for marks in (row, column))  # (kept,)
+        given = row.new_full((standardise.features - len(row),), NOWHERE)
+        row, column = (torch.cat([marks, given])[standardise.kept.cpu()] for marks in (row, column))  # (kept,)
         deviation = standardise.deviation.cpu()
         layers, start = [], 0
         for layer, width in zip(row_layers(net).values(), _widths(net), strict=True):
-            mine = ((row >= start) & (row < start + layer.neurons)).nonzero()[:, 0]
+            own = ((row >= start) & (row < start + layer.neurons)).nonzero()[:, 0]
             place = torch.full((layer.neurons, width), NOWHERE)
             unit = torch.zeros(layer.neurons, width, dtype=torch.float64)
-            place[row[mine] - start, column[mine]] = mine
-            unit[row[mine] - start, column[mine]] = deviation[mine]
+            place[row[own] - start, column[own]] = own
+            unit[row[own] - start, column[own]] = deviation[own]
             moves = unit.norm(dim=1) > 0
             if moves.any():
                 whole = unit[moves].norm(dim=1, keepdim=True)
@@ -137,7 +134,7 @@ class SeenRows(NamedTuple):
 
 
 def rows_objection(net: nn.Module, access: Access) -> str | None:
-    """Why no rows are seen, as a sentence."""
+    """Why a decoder cannot read rows, as a sentence; None if it can."""
     if not access_facts(access).rows:
         return f"its decoder reads weights row by row, but the adversary sees {access!r}. Use access=Weights()."
     if not neurons(net):
@@ -152,7 +149,7 @@ def _widths(net: nn.Module) -> list[int]:
 
 
 def _marks(net: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """One model of row numbers and one of columns, (1, ...) a parameter; -1 for what lies in no row."""
+    """One model of row numbers and one of columns, (1, ...) per parameter; -1 outside rows."""
     trained = trainable(net)
     rows = {name: torch.full((1, *value.shape), float(NOWHERE), dtype=torch.float64) for name, value in trained.items()}
     columns = {name: value.clone() for name, value in rows.items()}

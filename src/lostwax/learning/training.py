@@ -1,4 +1,4 @@
-"""Teaching decoders to read records off models (S1 section IV-B, step 2)."""
+"""Training decoders to read records off models (Balle et al. 2022, section IV-B, step 2)."""
 
 from __future__ import annotations
 
@@ -17,22 +17,20 @@ from lostwax.learning.shadow_tables import adversary_seed
 from lostwax.metrics import LPIPS
 from lostwax.progress import progress
 
-# What a decoder may be taught beyond small pixel errors: to look right (S1 section V-A c, for CIFAR-10).
-
-
-Criterion = Callable[[Tensor, Tensor], Tensor]  # answers (b, ...), the truth (b, ...) -> a number to be lowered
+ROWS = 1024  # models read at a time
+Criterion = Callable[[Tensor, Tensor], Tensor]  # answers (b, ...), truth (b, ...) -> a loss
 
 
 @runtime_checkable
 class Term(Protocol):
-    """A further term of the decoder's loss."""
+    """A further term of the decoder's loss (Balle et al. 2022, section V-A c). It may state `learns`."""
 
     def objection(self, records: Tensor) -> str | None:
-        """Why it cannot judge such records (n, ...), as a sentence; None when it can."""
+        """Why it does not apply to such records (n, ...), as a sentence; None if it does."""
         ...
 
     def begin(self, like: Tensor) -> Criterion:
-        """The term of one training, for answers like these (n, ...); what it draws comes from torch's generator."""
+        """The term for one training, with answers like these (n, ...); draws come from torch's generator."""
         ...
 
 
@@ -40,7 +38,7 @@ class Term(Protocol):
 class Perceptual:
     """weight * mean LPIPS(answer, truth).
 
-    S1 adds it without naming a weight. For AlexNet's weights see `LPIPS`: `Perceptual(metric=LPIPS("file"))`.
+    Balle et al. (2022) state no weight. For AlexNet's weights see `LPIPS`: `Perceptual(metric=LPIPS("file"))`.
     """
 
     weight: float = 1.0
@@ -52,18 +50,18 @@ class Perceptual:
     def objection(self, records: Tensor) -> str | None:
         """It needs images of one or three channels in a known range, and AlexNet's weights."""
         try:
-            self.metric(records[:1], records[:1])  # only to hear what it says
+            self.metric(records[:1], records[:1])  # for its error message
         except (FileNotFoundError, ValueError) as error:
             return f"its loss has a perceptual term, and {error}"
         if not Span.of(records).bounded:
             return (
-                "its loss has a perceptual term, which needs pixels in [0, 1] or [-1, 1], but the prior's reach "
-                "further. Rescale all records."
+                "its loss has a perceptual term, which needs pixels in [0, 1] or [-1, 1], and the prior has others. "
+                "Rescale all records."
             )
         return None
 
     def begin(self, like: Tensor) -> Criterion:
-        """Answers of a bounded span are images in [0, 1], as LPIPS asks."""
+        """Answers of a bounded span are images in [0, 1], as LPIPS requires."""
         return lambda answers, truth: self.weight * self.metric(answers, truth).mean()
 
 
@@ -71,9 +69,9 @@ class Perceptual:
 class Adversarial:
     """weight * mean (D(answer) - 1)^2, where the discriminator D learns to tell records from answers.
 
-    D lowers  mean (D(truth) - 1)^2 / 2 + mean D(answer)^2 / 2  (least squares, Mao et al. 2017): a step of its own
-    before each of the decoder's. S1 names its learning rate, but no weight and no optimiser: a hundredth of the
-    pixels' weight, and Adam with a momentum of 0.5, are PatchGAN's (Isola et al. 2017).
+    D minimises  mean (D(truth) - 1)^2 / 2 + mean D(answer)^2 / 2  (least squares, Mao et al. 2017), one step before
+    each of the decoder's. Balle et al. (2022) state its learning rate, but neither weight nor optimiser: a hundredth of
+    the pixels' weight and Adam with a momentum of 0.5 are PatchGAN's (Isola et al. 2017).
     """
 
     learns: ClassVar[bool] = True  # so that a checkpoint of the decoder alone is not enough
@@ -95,7 +93,7 @@ class Adversarial:
         return None
 
     def begin(self, like: Tensor) -> Criterion:
-        """A new discriminator, which learns with every batch it judges."""
+        """A new discriminator, which learns from every batch."""
         discriminator = self.discriminator.build(tuple(like.shape[1:])).to(like)
         optimiser = torch.optim.Adam(discriminator.parameters(), lr=self.lr, betas=(0.5, 0.999), fused=like.is_cuda)
 
@@ -106,14 +104,11 @@ class Adversarial:
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-            discriminator.requires_grad_(False)  # from here on it is the decoder that learns
-            taken_for_real: Tensor = discriminator(answers)
-            return self.weight * (taken_for_real - 1).square().mean()
+            discriminator.requires_grad_(False)  # only the decoder learns from here on
+            scores: Tensor = discriminator(answers)
+            return self.weight * (scores - 1).square().mean()
 
         return criterion
-
-
-ROWS = 1024  # models read at a time
 
 
 class DecoderTraining(Protocol):
@@ -126,7 +121,7 @@ class DecoderTraining(Protocol):
 
     @property
     def patience(self) -> int | None:
-        """Epochs without progress, after which it stops."""
+        """Epochs without progress before it stops."""
         ...
 
     @property
@@ -161,18 +156,18 @@ class DecoderTraining(Protocol):
 
 
 class Examples(NamedTuple):
-    """Standardised models, and what is to be read off them."""
+    """Standardised models and the records to be read off them."""
 
     features: Tensor  # (s, features)
     answers: Tensor  # (s, ...) records in the decoder's coordinates
     y: Tensor  # (s,) or (s, targets)
-    sought: Tensor  # (...) which numbers of an answer count: the others are told, and need not be read off
+    target_mask: Tensor  # (...) which numbers of an answer count; the others are given
 
 
 def train(committee: Committee, shadows: Examples, unseen: Examples, settings: DecoderTraining, *, seed: int) -> Tensor:
-    """Fit every member to the shadows: the errors of their mean on unseen ones, (validation,).
+    """Fit every member to the shadows, one after the other; return the errors of their mean on unseen ones (v,).
 
-    Members learn one after another, from the same shadows and draws of their own (batches, noise, discriminators).
+    Members differ in their draws: initial weights, batches, noise and discriminators.
     """
     with progress("decoder epochs", settings.epochs * len(committee.members)) as advance:
         for number, member in enumerate(committee.members):
@@ -184,13 +179,13 @@ def train(committee: Committee, shadows: Examples, unseen: Examples, settings: D
 def _train_member(
     decoder: nn.Module, shadows: Examples, unseen: Examples, settings: DecoderTraining, advance: Callable[[int], None]
 ) -> None:
-    """Fit one decoder, and keep the weights that read unseen models best, be it those it came with (see RecoNN.tune).
+    """Fit one decoder, and keep the weights with the least error on unseen models, even if these are the initial ones.
 
-    AdamW on a one-cycle schedule in place of S1's RMSProp, which overfits. Best is by pixel error whatever the loss:
-    a discriminator that learns is no fixed measure, and by pixels the attack will be judged.
+    AdamW on a one-cycle schedule replaces the RMSProp of Balle et al. (2022), which overfits. The error is that of
+    pixels whatever the loss: attacks are scored by it, and a discriminator changes while it learns.
     """
     features, truth = shadows.features, shadows.answers
-    batches = -(-len(features) // settings.batch_size)  # an epoch, rounded up
+    batches = -(-len(features) // settings.batch_size)  # per epoch, rounded up
     optimiser = torch.optim.AdamW(
         decoder.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=features.is_cuda
     )
@@ -200,9 +195,9 @@ def _train_member(
     for epoch in range(settings.epochs):
         decoder.train()
         order = torch.randperm(len(features), device=features.device)
-        for rows in torch.tensor_split(order, batches):  # of even size: a last one of a few records would undo much
+        for rows in torch.tensor_split(order, batches):  # of even size: a small last batch would add noise
             wanted = truth[rows]  # (b, ...)
-            answers = torch.where(shadows.sought, decoder(features[rows]), wanted)  # told numbers in their place
+            answers = torch.where(shadows.target_mask, decoder(features[rows]), wanted)
             wrong = answers - wanted
             loss = settings.mae * wrong.abs().mean() + settings.mse * wrong.square().mean()
             for criterion in criteria:
@@ -212,12 +207,12 @@ def _train_member(
             optimiser.step()
             schedule.step()
         decoder.eval()
-        error = float(errors(decoder, unseen).mean())  # the one wait for the device in an epoch
+        error = float(errors(decoder, unseen).mean())  # the only wait for the device per epoch
         if error < best:
             best, best_epoch, kept = error, epoch, deepcopy(decoder.state_dict())
         advance(1)
         if settings.patience is not None and epoch - best_epoch >= settings.patience:
-            advance(settings.epochs - 1 - epoch)  # those it does without
+            advance(settings.epochs - 1 - epoch)  # skipped
             break
     decoder.load_state_dict(kept)
 
@@ -230,22 +225,22 @@ def answer(decoder: nn.Module, features: Tensor) -> Tensor:
 
 def errors(decoder: nn.Module, examples: Examples) -> Tensor:
     """(m,) mean squared errors of the answers."""
-    wrong = torch.where(examples.sought, answer(decoder, examples.features) - examples.answers, 0.0)
+    wrong = torch.where(examples.target_mask, answer(decoder, examples.features) - examples.answers, 0.0)
     return wrong.square().flatten(1).mean(1)
 
 
 @contextmanager
 def torch_seed(seed: int, device: torch.device) -> Iterator[None]:
-    """Torch's own draws (weights, batches, noise) from this seed, and the user's generator left as it was."""
+    """Seed torch's generator within the context, and restore the user's afterwards."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield
 
 
 class ErrorLine(NamedTuple):
-    """log of the predicted error = level + slope * log |features|, a line through held-out shadow models.
+    """log predicted error = level + slope * log |features|, fitted to held-out shadow models.
 
-    A model far from the other shadows holds an unusual record, and unusual records are rebuilt worse.
+    A model far from the shadow models was trained on an unusual record, and those are rebuilt worse.
     """
 
     level: float

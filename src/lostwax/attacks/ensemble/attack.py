@@ -13,7 +13,7 @@ from lostwax.attacks.newton import Newton
 from lostwax.fields import above, at_least, check_fields
 from lostwax.games import Knowledge
 from lostwax.learning.costs import TABLES, Cost, Rate, classes
-from lostwax.learning.kernel_regression import Regression, Witness
+from lostwax.learning.kernel_regression import ClassRegression, Regression
 from lostwax.learning.standardise import Standardise
 
 FEWEST = 10  # members of a regression
@@ -104,7 +104,7 @@ class Ensemble:
         return Inverting(simulator, firsts, *_classes(list(firsts.values())), self, polish)
 
 
-def _classes(firsts: list[First]) -> tuple[Regression | None, Witness | None]:
+def _classes(firsts: list[First]) -> tuple[Regression | None, ClassRegression | None]:
     """All first ensembles, a group each, and who tells them apart; nobody where there is one, or all look the same."""
     sizes = [len(first.seen) for first in firsts]
     seen, members = torch.cat([first.seen for first in firsts]), torch.cat([first.members for first in firsts])
@@ -112,4 +112,4 @@ def _classes(firsts: list[First]) -> tuple[Regression | None, Witness | None]:
         return None, None
     regression = Regression.fit(seen, members, torch.split(torch.arange(len(seen), device=seen.device), sizes))
     groups = torch.arange(len(firsts), device=seen.device).repeat_interleave(torch.tensor(sizes, device=seen.device))
-    return regression, Witness.taught(regression, seen, groups)
+    return regression, ClassRegression.fit(regression, seen, groups)

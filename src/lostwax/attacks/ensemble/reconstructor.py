@@ -13,7 +13,7 @@ from lostwax.attacks.ensemble.simulation import Cloud, First, Simulator, inflati
 from lostwax.attacks.newton import Inverter
 from lostwax.games import Guess, Hints, Records, Release
 from lostwax.learning.coordinates import flat
-from lostwax.learning.kernel_regression import Regression, Witness
+from lostwax.learning.kernel_regression import ClassRegression, Regression
 from lostwax.seeds import generator
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Inverting(NamedTuple):
     simulator: Simulator
     firsts: dict[int, First]  # by class
     classes: Regression | None  # over all of them, a group each in this order: who explains a model best
-    witness: Witness | None  # a second opinion on that; none of both where there is nothing to tell apart
+    witness: ClassRegression | None  # a second opinion on that; none of both where there is nothing to tell apart
     attack: Ensemble
     polish: Inverter | None  # Newton's last steps, where training is a function of the record alone
 
@@ -144,7 +144,7 @@ class Inverting(NamedTuple):
             return list(self.firsts)
         _, doubts = self.classes(seen)  # (classes, 1)
         doubts = doubts.nan_to_num(math.inf)
-        weighed = doubts if self.witness is None else self.witness.weighed(seen, doubts).nan_to_num(math.inf)
+        weighed = doubts if self.witness is None else self.witness.combined(seen, doubts).nan_to_num(math.inf)
         first, *others = weighed[:, 0].argsort(stable=True).tolist()
         most, labels = DOUBT * float(doubts.min()), list(self.firsts)
         return [labels[place] for place in (first, *(other for other in others if doubts[other, 0] <= most))]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.learning.kernel_regression import Kernel, Sight
+from lostwax.learning.kernel_regression import Kernel, KernelFeatures
 
 RIDGES = tuple(10.0**power for power in range(-6, 2))  # shares of the mean squared length of a member's features
 
@@ -34,7 +34,7 @@ class Reading(NamedTuple):
     zero, and so  C = (K + r I)^-1 - 1 1^T / (s r).
     """
 
-    sight: Sight
+    sight: KernelFeatures
     kernel: Kernel
     centre: Tensor  # (row,) the mean of the members
     features: Tensor  # (s, row) of the members, from there
@@ -50,7 +50,7 @@ class Reading(NamedTuple):
 
         Models that all look the same, as those of a ReLU net do that no such record wakes up, say: the mean.
         """
-        sight, readings = Sight.of(seen, dtype=torch.float64, still=True), []
+        sight, readings = KernelFeatures.of(seen, dtype=torch.float64, still=True), []
         for by_direction in (False, True):
             kernel = Kernel(by_direction, None)
             rows = sight(seen, kernel)

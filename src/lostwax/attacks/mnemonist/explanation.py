@@ -1,4 +1,4 @@
-"""Which rows a reconstructor reads the record from: random rows are put back, and its errors tell (S4 section 5.1)."""
+"""Which rows store a record: erasing them raises a reconstructor's error (Shamsabadi et al. 2023, section 5.1)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from lostwax.seeds import generator
 from lostwax.trainers.derivatives import own_slopes
 from lostwax.trainers.descent import Descent
 
-# What a row that forgets the record is put back to.
+MASKS_A_ROW = 2  # at least: fewer errors than that determine no regression
+NUMBERS = 2**26  # of masked models in memory at a time
 
 
 @runtime_checkable
 class Erasure(Protocol):
-    """A model that holds none of the secrets."""
+    """What erased rows are set to: a model that stores none of the secrets."""
 
     def objection(self, knowledge: Knowledge, models: int) -> str | None:
-        """Why there is none for so many models of this game, as a sentence."""
+        """Why it does not apply to this many models of this game, as a sentence."""
         ...
 
     def __call__(self, knowledge: Knowledge, release: Release) -> dict[str, Tensor]:
@@ -41,25 +42,25 @@ class Erasure(Protocol):
 @final
 @dataclass(frozen=True)
 class ToStart:
-    """The values that training began with, as S4 has it. The row forgets the known records too, by far the most."""
+    """The initial values, as in Shamsabadi et al. (2023). The row then stores none of the known records either."""
 
     def objection(self, knowledge: Knowledge, models: int) -> str | None:
-        """Where training begins somewhere else for each model, or nowhere."""
+        """It needs one public initialisation."""
         trainer = undefended(knowledge.trainer)
         if not isinstance(trainer, StartsFrom):
             return (
-                "rows are put back to the values that training began with, but the trainer is "
-                f"{type(trainer).__name__}, which begins nowhere. Use erase=ToMean()."
+                f"rows are reset to their initial values, and the trainer, {type(trainer).__name__}, has no `init`. "
+                "Use erase=ToMean()."
             )
         if knowledge.facts.trainer.private_start:
             return (
-                "rows are put back to the values that training began with, but these are private. Use erase=ToMean(), "
-                "or a public initialisation (init=LeCunNormal(seed=0))."
+                "rows are reset to their initial values, but these are private. Use erase=ToMean(), or a public "
+                "initialisation (init=LeCunNormal(seed=0))."
             )
         return None
 
     def __call__(self, knowledge: Knowledge, release: Release) -> dict[str, Tensor]:
-        """The public start."""
+        """The public initialisation."""
         trainer = undefended(knowledge.trainer)
         assert isinstance(trainer, StartsFrom)  # else there was an objection
         return {name: value[0] for name, value in trainer.init(knowledge.net, [0], seed=0).items()}
@@ -68,16 +69,16 @@ class ToStart:
 @final
 @dataclass(frozen=True)
 class ToMean:
-    """The mean of the models that are explained: the row forgets its own record alone.
+    """The mean of the explained models: the row loses only its own record.
 
-    It stays where a reconstructor has seen rows. From the start it is as far as all the known records have moved it,
-    many times what one record does, and an answer to that says little of the record.
+    It stays near the rows that a reconstructor was trained on. The initial values are far from these: the known records
+    together move a row many times further than one record does.
     """
 
     def objection(self, knowledge: Knowledge, models: int) -> str | None:
-        """Where the mean is a model's own."""
+        """It needs two models."""
         if models < 2:
-            return "rows are put back to the mean of all models explained, and there is one. Use erase=ToStart()."
+            return "rows are reset to the mean of all explained models, and there is one model. Use erase=ToStart()."
         return None
 
     def __call__(self, knowledge: Knowledge, release: Release) -> dict[str, Tensor]:
@@ -85,18 +86,15 @@ class ToMean:
         return {name: value.double().mean(0) for name, value in release.params.items()}
 
 
-# Which rows a record is stored in while a model is trained, seen from inside (S4 section 4).
-
-
 class Scales(NamedTuple):
-    """A step adds to each row the layer's input times `scale` (S4 Eq. 2): in the first layer, a copy of the record."""
+    """A step adds to each row the layer's input times `scale` (Shamsabadi et al. 2023, Eq. 2 and section 4)."""
 
     rows: tuple[Neuron, ...]
     scale: Tensor  # (m, t, rows)
 
     @property
     def stored(self) -> Tensor:
-        """(m, t, rows) whether the step stores anything: B-scale (S4 Eq. 4). Its sum over rows is S4 Fig. 5."""
+        """(m, t, rows) whether the step stores anything: the B-scale of Eq. 4, whose sum over rows is Fig. 5."""
         return self.scale != 0
 
     def of(self, module: str) -> Scales:
@@ -109,9 +107,9 @@ class Scales(NamedTuple):
 
 
 def row_scales(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int) -> Scales:
-    """The scale of every row, at every step, for every secret:  d loss(secret) / d bias  (S4 Eq. 3).
+    """The scale of every row, step and secret:  d loss(secret) / d bias  (Shamsabadi et al. 2023, Eq. 3).
 
-    A convolution's is a sum over positions, each of which stores another patch.
+    A convolution's is a sum over positions, each of which stores a different patch.
     """
     biases = [layer.params[-1] for layer in row_layers(net).values()]
     for name in biases:
@@ -124,19 +122,15 @@ def row_scales(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int) -
     return Scales(neurons(net), torch.stack(steps, 1))
 
 
-MASKS_A_ROW = 2  # at least: a regression of fewer errors says next to nothing
-NUMBERS = 2**26  # of masked models in memory at a time
-
-
 class Explanation(NamedTuple):
-    """How much each row's training adds to the error of a reconstruction: where it is negative, the row helps."""
+    """How much each row, as trained, adds to the error of a reconstruction; negative where the row helps."""
 
     rows: tuple[Neuron, ...]
     coefficients: Tensor  # (m, rows) float64, in mean squared error
     standard_errors: Tensor  # (m, rows)
 
     def overall(self) -> Explanation:
-        """The mean over models, (1, rows). Models differ by more than their masks, and its standard error says so."""
+        """The mean over models, (1, rows), with a standard error that includes differences between models."""
         models = len(self.coefficients)
         if models == 1:
             return self
@@ -144,29 +138,28 @@ class Explanation(NamedTuple):
         return Explanation(self.rows, mean, deviation / models**0.5)
 
     def holding(self, *, by: float = 0.0) -> tuple[Neuron, ...]:
-        """The rows with a negative coefficient over all models, by more than so many standard errors."""
+        """The rows whose mean coefficient is negative by more than `by` standard errors."""
         _, (coefficients,), (standard_errors,) = self.overall()
         negative = (coefficients < -by * standard_errors).tolist()
         return tuple(row for row, held in zip(self.rows, negative, strict=True) if held)
 
     def agreement(self, scales: Scales, *, seed: int = 0) -> Correlation:
-        """Do the coefficients go with the mean size of these rows' scales (S4 Fig. 7)? -1 is best.
+        """Correlation of coefficients and mean absolute scales of rows (Shamsabadi et al. 2023, Fig. 7); -1 is best.
 
-        S4 looks at the first layer, which stores the record itself: `explanation.agreement(scales.of("1"))`.
+        The paper uses the first layer, which stores the record itself: `explanation.agreement(scales.of("1"))`.
         """
         sizes = scales.scale.double().abs().mean((0, 1))  # (rows,)
         coefficients = self.overall().coefficients[0, self._places(scales)]
         return correlation(coefficients.cpu().numpy(), sizes.cpu().numpy(), seed=seed)
 
     def agreements(self, scales: Scales) -> NDArray[np.float64]:
-        """(m,) Spearman's correlation over rows, for each model: its own coefficients, and sizes of its own scales.
+        """(m,) Spearman's correlation over rows for each model, of its own coefficients and absolute scales.
 
-        `agreement` asks which rows store most records, of ten rows perhaps; this asks in which of them a record lies,
-        and there are as many answers as models. nan where no row stores a record, or all store as much.
+        nan where no row stores the record, or all store it equally.
         """
         if len(scales.scale) != len(self.coefficients):
             raise ValueError(
-                f"Explanation.agreements: expected scales of the {len(self.coefficients)} models that are explained, "
+                f"Explanation.agreements: expected scales of the {len(self.coefficients)} explained models, "
                 f"got those of {len(scales.scale)}. Compute row_scales of the same cohort."
             )
         sizes = scales.scale.double().abs().mean(1)  # (m, rows)
@@ -181,9 +174,8 @@ class Explanation(NamedTuple):
 class Mnemonist:
     """Explains a prepared reconstructor, such as `RecoNN(...).prepare(...)`, on models whose secret is known.
 
-    Each model is shown to it `masks` times, every row as it was released or, with even chances, as it was before
-    training (or whatever `erase` puts in its place). A linear regression of the squared error on what was kept has one
-    coefficient a row.
+    The reconstructor reads each model `masks` times, every row as released or, with probability 1/2, as `erase` resets
+    it. The squared error is regressed on the mask: one coefficient per row.
     """
 
     masks: int = 500
@@ -193,7 +185,7 @@ class Mnemonist:
         check_fields(self, masks=at_least(4))
 
     def objection(self, knowledge: Knowledge, models: int) -> str | None:
-        """Why so many models of this game cannot be explained, as a sentence."""
+        """Why this many models of this game cannot be explained, as a sentence."""
         rows = len(neurons(knowledge.net))
         if rows == 0:
             return "the net trains no linear or convolutional layer, so it has no rows."
@@ -215,10 +207,7 @@ class Mnemonist:
         hints: Hints | None = None,
         only: Sequence[int] | None = None,
     ) -> Explanation:
-        """From m models and their secrets `truth`, (m, k, ...), in the game that the knowledge is of.
-
-        Where some are named, `only` these are explained; the others still count in a mean.
-        """
+        """Explain m models with these secrets `truth`, (m, k, ...), or `only` some; all count in a mean."""
         if (objection := self.objection(knowledge, len(release))) is not None:
             raise ValueError(f"Mnemonist: {objection}")
         if len(truth) != len(release):
@@ -230,8 +219,8 @@ class Mnemonist:
             kept = torch.from_numpy(generator(seed, "masks", model).random((self.masks, len(rows))) < 0.5)
             missed = []
             for some in torch.split(kept, at_a_time):
-                told = None if hints is None else hints[torch.full((len(some),), model)]
-                guess = reconstruct(put_back(net, release[model], erased, some), told)
+                given = None if hints is None else hints[torch.full((len(some),), model)]
+                guess = reconstruct(put_back(net, release[model], erased, some), given)
                 wrong = (guess.records.x - truth.x[model].to(guess.records.x)).double()  # (some, k, ...)
                 missed.append(wrong.square().flatten(1).mean(1))
             errors = torch.cat(missed)  # (masks,)
@@ -241,7 +230,7 @@ class Mnemonist:
 
 
 def put_back(net: nn.Module, model: Mapping[str, Tensor], erased: Mapping[str, Tensor], kept: Tensor) -> Release:
-    """One model once for each mask (masks, rows): row s is  w  where it is kept, else  w_init  (S4 Eq. 5)."""
+    """One model per mask (masks, rows): a row is  w  where kept, else  w_init  (Shamsabadi et al. 2023, Eq. 5)."""
     layers = row_layers(net)
     params = {name: value.expand(len(kept), *value.shape) for name, value in model.items()}
     of_layers = torch.split(kept, [layer.neurons for layer in layers.values()], 1)
@@ -262,7 +251,7 @@ def regress(errors: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
     design, centred = kept - kept.mean(0), errors - errors.mean()
     factor, failed = torch.linalg.cholesky_ex(design.mT @ design)
     if failed:
-        raise ValueError(f"Mnemonist: {n} random masks do not tell {rows} rows apart. Use masks={10 * max(rows, n)}.")
+        raise ValueError(f"Mnemonist: {n} random masks cannot separate {rows} rows. Use masks={10 * max(rows, n)}.")
     inverse = torch.cholesky_inverse(factor)
     coefficients = inverse @ (design.mT @ centred)
     variance = (centred - design @ coefficients).square().sum() / (n - rows - 1)

@@ -1,4 +1,4 @@
-"""The reconstructor of transfer-learned heads, for an adversary who knows no record (S2)."""
+"""Reconstruction from transfer-learned heads by an adversary who knows no record (Maciazek and Allison 2025)."""
 
 from lostwax.attacks.weak.attack import TrainedOnHeads, WeakRecoNN
 from lostwax.attacks.weak.objectives import Augmented, BeatChance, LogError, MeanError

@@ -1,4 +1,4 @@
-"""Rebuild records from the head of a network that was trained on a few of them, none of which is known (S2)."""
+"""Rebuild records from a head that was trained on a few unknown ones (Maciazek and Allison 2025)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.attacks.weak.heads import Scale
-from lostwax.attacks.weak.objectives import Aim, Augmented, LogError
+from lostwax.attacks.weak.objectives import Augmented, LogError, Objective
 from lostwax.attacks.weak.readers import Reader, SetReader
 from lostwax.attacks.weak.training import (
     Checkpoint,
-    Lessons,
     ReadAndDecode,
+    TrainingData,
     answer,
     dealt_classes,
     errors,
-    lessons_for,
     shape_seen,
     too_few,
     train,
+    training_data,
 )
 from lostwax.fields import above, at_least, between, check_fields, expect
-from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release
+from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release, Threat
 from lostwax.learning.costs import Cost, Rate
 from lostwax.learning.decoders import Decoder, ResidualDecoder, Span
 from lostwax.learning.saving import SavedFolder
@@ -38,14 +38,15 @@ from lostwax.provenance import fingerprint
 from lostwax.shadows import Game
 from lostwax.shadows.identity import describe, identity
 
-# A trained reconstructor of heads. It can be saved, and read back without pickle.
+LEARNING = 0.6  # share of the time that goes into learning; the rest is for preparing and guessing
+UNKNOWN = ErrorLine(torch.inf, 0.0), torch.inf  # the errors of an untrained reconstructor
 
 
 class TrainedOnHeads(NamedTuple):
-    """A prepared WeakRecoNN: g guesses for every head, one a class, or a single one of any class (g = 1, label -1).
+    """A prepared WeakRecoNN: one guess per class for every head, or one of any class (label -1).
 
-    Guesses come in the dtype of the prior and on the device of the release. Confidence is minus the predicted mean
-    squared error to the nearest record, in shares of the prior's range (squared) or in squared deviations (see Span).
+    Guesses have the dtype of the prior and the device of the release. Confidence is minus the predicted mean squared
+    error to the nearest record, in the coordinates of `Span`.
     """
 
     net: nn.Module
@@ -55,11 +56,11 @@ class TrainedOnHeads(NamedTuple):
     reads: ReadAndDecode
     span: Span
     error_line: ErrorLine
-    validation_error: float  # mean squared error over heads of records that were kept from learning
+    validation_error: float  # mean squared error on held-out heads
     attack: WeakRecoNN
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        """Rebuild a record of each class; which classes a set has is known, and hints tell nothing more."""
+        """Rebuild a record of each class; hints are not used, as the classes of a set are known."""
         home = next(iter(release.params.values())).device
         tokens = self.tokens(release)
         x = self.span.records(answer(self.reads, tokens))  # (m, g, ...)
@@ -68,17 +69,17 @@ class TrainedOnHeads(NamedTuple):
         return Guess(Records(x.to(home), y), -predicted.to(home))
 
     def tokens(self, release: Release) -> Tensor:
-        """(m, tokens, numbers) what the net reads of the heads, standardised."""
+        """(m, tokens, numbers) standardised heads."""
         seen = self.attack.reader.see(self.net, self.access, release).to(self.span.shift.device)
         return self.scale(seen, self.span.shift.dtype)
 
     def save(self, folder: str | Path, *, half: bool = False) -> Path:
-        """Write tensors (safetensors) and words (JSON) into `folder`; `WeakRecoNN.load` reads them.
+        """Write tensors (safetensors) and settings (JSON) into `folder`, for `WeakRecoNN.load`.
 
-        `half` rounds the weights of the net to bfloat16, in which it learns on a GPU: half the size.
+        `half` rounds the net's weights to bfloat16, in which it learns on a GPU: half the size.
         """
         tensors = {
-            f"reads.{name}": value.bfloat16() if half and value.ndim > 1 else value  # not those of normalisation
+            f"reads.{name}": value.bfloat16() if half and value.ndim > 1 else value  # except normalisation
             for name, value in self.reads.state_dict().items()
         }
         tensors |= {f"scale.{name}": getattr(self.scale.standardise, name) for name in ("kept", "mean", "deviation")}
@@ -102,7 +103,7 @@ class TrainedOnHeads(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What `save` wrote, read back."""
+    """The contents of a saved reconstructor."""
 
     words: dict[str, object]
     classes: tuple[int, ...]
@@ -114,7 +115,7 @@ class Saved(NamedTuple):
 
 
 def read(folder: str | Path, device: torch.device) -> Saved:
-    """The saved tensors on the device, and the words."""
+    """Read a saved reconstructor, with tensors on the device."""
     saved = SavedFolder.read("WeakRecoNN.load", folder, device)
     words, tensors = saved
     kept, mean, deviation = (tensors[f"scale.{name}"] for name in ("kept", "mean", "deviation"))
@@ -129,28 +130,23 @@ def read(folder: str | Path, device: torch.device) -> Saved:
     )
 
 
-LEARNING = 0.6  # share of the time that goes into learning; the rest is for preparing and guessing
-UNTAUGHT = ErrorLine(torch.inf, 0.0), torch.inf  # what is known of its errors before it is taught
-
-
 @dataclass(frozen=True, kw_only=True)
 class WeakRecoNN:
     """Train heads on sets of the prior's records, and a net that reads a record of every class off the head.
 
-    `reader` takes in the head and `decoder` draws the records, one of each of `classes`, None for all that a set has
-    (S2's CelebA: classes=(1,), the rare one). The error of a guess is the softmin of its errors to the
-    set's records of its class, mse * mean error^2 + mae * mean |error| (S2 Eq. 3, with S2's alpha as `softmin`). The
-    loss is what `aim` makes of the errors, and further `terms` that are held against the nearest record. (S2: mse=0.5,
-    mae=0.5, aim=MeanError().)
+    `reader` reads the head and `decoder` makes the records, one of each of `classes` (None: all that a set has). The
+    error of a guess is the softmin, with this inverse temperature, of its errors to the set's records of its class,
+    mse * mean error^2 + mae * mean |error|  (Maciazek and Allison 2025, Eq. 3). The loss is `aim` of the errors, plus
+    further `terms` relative to the nearest record. (The paper: mse=0.5, mae=0.5, aim=MeanError(); for CelebA
+    classes=(1,), the rare one.)
 
-    Every step learns from a fresh `batch_size` of heads; with a number of `shadows` from a fixed set of so many, over
-    and over. It stops after `steps` or `minutes`, whichever comes first, and keeps the weights that read heads of
-    unseen records best, a share `validation` of the prior; of a small one more, eight training sets' worth or half.
-    `augment` makes more records of the others.
+    Every step learns from `batch_size` fresh heads, or from a fixed set of `shadows`. Training stops after `steps` or
+    `minutes`, whichever comes first, and keeps the weights with the least loss on heads of held-out records: a share
+    `validation` of the prior, but at least eight training sets' worth or half of it. `augment` makes more of the rest.
 
-    On a GPU it computes in bfloat16 where `half`, and through torch.compile where `compile`; all on `device`, None for
-    where the prior lies. With a folder as `checkpoint`, the same call goes on where it was cut: the minutes of all its
-    runs count together, and a checkpoint of another training is never overwritten.
+    On a GPU it computes in bfloat16 if `half`, and with torch.compile if `compile`; all on `device` (None: the
+    prior's). With a folder as `checkpoint`, the same call resumes an interrupted training: minutes of all runs add up,
+    and a checkpoint of another training is never overwritten.
     """
 
     strength: ClassVar[int] = 30
@@ -161,7 +157,7 @@ class WeakRecoNN:
     softmin: float = 100.0
     mse: float = 1.0
     mae: float = 0.0
-    aim: Aim = field(default_factory=LogError)
+    aim: Objective = field(default_factory=LogError)
     terms: tuple[Term, ...] = ()
     steps: int = 20_000
     minutes: float | None = 10.0
@@ -193,8 +189,8 @@ class WeakRecoNN:
         expect(self, "shadows", f">= batch_size={self.batch_size}, or None", enough)
         if self.checkpoint is not None and any(getattr(term, "learns", False) for term in self.terms):
             raise ValueError(
-                "WeakRecoNN: a checkpoint does not hold what the discriminator of terms=(Adversarial(), ...) has "
-                "learnt. Leave one of the two out."
+                "WeakRecoNN: a checkpoint does not include the discriminator of terms=(Adversarial(), ...). Leave out "
+                "one of the two."
             )
 
     def objection(self, knowledge: Knowledge) -> str | None:
@@ -214,22 +210,22 @@ class WeakRecoNN:
         return replace(self, minutes=minutes if self.minutes is None else min(self.minutes, minutes))
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> TrainedOnHeads:
-        """Train heads and the net that reads them. The seed decides everything; victims trained with it share no draw.
+        """Train heads and the net that reads them. Victims trained with the same seed share no draw.
 
-        With `minutes`, or on a GPU, the same seed gives the same reconstructor up to the clock and to rounding only.
+        The result is reproducible without `minutes` and on a CPU; otherwise up to the clock and to rounding.
         """
         knowledge = self._accepted(knowledge)
         classes, span = self.reader.guesses(self._asked(knowledge)), Span.of(knowledge.prior.x)
-        lessons = lessons_for(self, knowledge, span, classes, seed)
+        data = training_data(self, knowledge, span, classes, seed)
         with torch_seed(adversary_seed(seed, "decoder"), span.shift.device):
             reads = self._net(knowledge, span)
-        parts = knowledge.net, knowledge.access, classes, lessons.heads.scale, reads, span
-        return self._taught(TrainedOnHeads(*parts, *UNTAUGHT, self), knowledge, lessons, seed)
+        parts = knowledge.net, knowledge.access, classes, data.heads.scale, reads, span
+        return self._trained(TrainedOnHeads(*parts, *UNKNOWN, self), knowledge, data, seed)
 
     def tune(self, trained: TrainedOnHeads, knowledge: Knowledge, *, seed: int) -> TrainedOnHeads:
-        """Teach a reconstructor to read heads that were trained in another way: with DP-SGD, say (S2 section 4).
+        """Adapt a reconstructor to heads trained in another way, such as DP-SGD (Maciazek and Allison 2025, section 4).
 
-        It begins with what it knows, at the scale of the new heads; `trained` itself is left as it is.
+        It starts from the earlier weights, with the new heads standardised; `trained` is not changed.
         """
         knowledge = self._accepted(knowledge)
         theirs = replace(knowledge, net=trained.net, access=trained.access)
@@ -240,13 +236,13 @@ class WeakRecoNN:
                     f"WeakRecoNN.tune: the reconstructor was trained with {name} {before[name]}, but this is {ours}. "
                     f"Tune it with the same {name}, or prepare another."
                 )
-        lessons = lessons_for(self, knowledge, trained.span, trained.classes, seed)
-        reads, scale = deepcopy(trained.reads), lessons.heads.scale
+        data = training_data(self, knowledge, trained.span, trained.classes, seed)
+        reads, scale = deepcopy(trained.reads), data.heads.scale
         start = trained._replace(net=knowledge.net, scale=scale, reads=reads, attack=self)
-        return self._taught(start, knowledge, lessons, seed)
+        return self._trained(start, knowledge, data, seed)
 
     def load(self, folder: str | Path, knowledge: Knowledge) -> TrainedOnHeads:
-        """A reconstructor that `save` wrote. The net and the access are not in the files: they are the knowledge's."""
+        """A reconstructor that `save` wrote, for the knowledge's net and access, which are not saved."""
         device = knowledge.prior.x.device if self.device is None else torch.device(self.device)
         saved = read(folder, device)
         for name, now in self._architecture(knowledge).items():
@@ -255,7 +251,7 @@ class WeakRecoNN:
                     f"WeakRecoNN.load: {folder} was saved with {name} {saved.words[name]}, but this is {now}. Load it "
                     f"with the same {name}."
                 )
-        with torch_seed(0, device):  # what is drawn here is overwritten
+        with torch_seed(0, device):  # the draws are overwritten
             reads = self._net(knowledge, saved.span)
         reads.load_state_dict(saved.reads)
         return TrainedOnHeads(
@@ -272,23 +268,23 @@ class WeakRecoNN:
 
     def _clause(self, knowledge: Knowledge) -> str | None:
         prior = knowledge.prior
-        if knowledge.facts.known is not None:
+        if knowledge.facts.known is not None or not isinstance(knowledge.threat, Threat):
             return (
-                f"it rebuilds training sets of which nothing is known, but the adversary is "
+                f"it rebuilds training sets of which no record is known, but the adversary is "
                 f"{type(knowledge.threat).__name__}. Use threat=Weak(size), or RecoNN"
             )
         if not prior.x.is_floating_point():
             return f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}"
         try:
             cohort = knowledge.threat.deal(prior, 2, seed=0)
-            with torch.device("meta"):  # no memory, no draw: only to hear what it says
+            with torch.device("meta"):  # for its error message: no memory, no draws
                 self.decoder.build(1, tuple(prior.x.shape[1:]))
         except ValueError as error:
             return str(error)
         try:
             knowledge.trainer.tile_size(knowledge.net, cohort[:1])
         except (TypeError, ValueError) as error:
-            head = " Give as net the layers that were trained behind the backbone, and no others"
+            head = " Pass as net only the layers that were trained behind the backbone"
             return str(error) if prior.features is None else f"{error}{head}"
         if (clause := self.reader.objection(knowledge) or too_few(knowledge)) is not None:
             return clause
@@ -297,31 +293,31 @@ class WeakRecoNN:
             return "it needs the same labels, in the same order, in every training set. Use threat=Weak(size)"
         if self.classes is not None and self.reader.guesses(self.classes) != self.classes:
             return (
-                f"{type(self.reader).__name__} makes one guess, of any class, and it is to rebuild records of "
-                f"classes={self.classes}. Leave classes out, or use reader=SetReader()"
+                f"{type(self.reader).__name__} makes one guess, of any class, and classes={self.classes}. Leave out "
+                "classes, or use reader=SetReader()"
             )
         dealt = dealt_classes(knowledge)
         if self.classes is not None and not 0 < len(set(self.classes) & set(dealt)) == len(self.classes):
             return (
-                f"it is to rebuild records of classes={self.classes}, and a training set has records of {dealt}. Ask "
-                "for some of those, each once"
+                f"it should rebuild records of classes={self.classes}, and a training set has records of {dealt}. Name "
+                "some of those, each once"
             )
         if self.augment is not None and (clause := self.augment.objection(prior)) is not None:
             return clause
         return next((clause for term in self.terms if (clause := term.objection(prior.x)) is not None), None)
 
     def _asked(self, knowledge: Knowledge) -> tuple[int, ...]:
-        """The classes that are to be rebuilt."""
+        """The classes to rebuild."""
         return dealt_classes(knowledge) if self.classes is None else self.classes
 
     def _accepted(self, knowledge: Knowledge) -> Knowledge:
-        """If it can play this game: the adversary's data on its device."""
+        """The knowledge with the prior on the attack's device; raises any objection."""
         if (objection := self.objection(knowledge)) is not None:
             raise ValueError(objection)
         return replace(knowledge, prior=knowledge.prior.to(self.device or knowledge.prior.x.device))
 
     def _architecture(self, knowledge: Knowledge) -> dict[str, str]:
-        """What two attacks must have in common to share a net."""
+        """What two attacks must share to exchange nets."""
         kinds = {"reader": self.reader, "decoder": self.decoder, "access": knowledge.access, "net": knowledge.net}
         return {**{name: repr(value) for name, value in kinds.items()}, "classes": repr(self.classes)}
 
@@ -332,21 +328,21 @@ class WeakRecoNN:
             features = reader(torch.zeros(1, tokens, numbers)).shape[-1]
         decoder = self.decoder.build(features, tuple(span.shift.shape), bounded=span.bounded)
         reads = ReadAndDecode(reader, decoder).to(span.shift).eval()
-        return reads.to(memory_format=torch.channels_last) if span.shift.is_cuda else reads  # as tensor cores like it
+        return reads.to(memory_format=torch.channels_last) if span.shift.is_cuda else reads  # faster on tensor cores
 
-    def _taught(self, start: TrainedOnHeads, knowledge: Knowledge, lessons: Lessons, seed: int) -> TrainedOnHeads:
-        """Its net fitted in place, and the errors that it then makes."""
+    def _trained(self, start: TrainedOnHeads, knowledge: Knowledge, data: TrainingData, seed: int) -> TrainedOnHeads:
+        """Fit the net in place, and measure its errors."""
         checkpoint = None
         if self.checkpoint is not None:
             checkpoint = Checkpoint.of(self.checkpoint, self._owner(start, knowledge, seed))
-        train(start.reads, lessons, self, checkpoint, seed=seed)
-        wrong = errors(start.reads, lessons).own  # (v, g)
-        features = answer(start.reads.reader, lessons.unseen[0]).flatten(0, 1)
+        train(start.reads, data, self, checkpoint, seed=seed)
+        wrong = errors(start.reads, data).own  # (v, g)
+        features = answer(start.reads.reader, data.unseen[0]).flatten(0, 1)
         line = ErrorLine.fit(features, wrong.flatten())
         return start._replace(error_line=line, validation_error=float(wrong.mean()))
 
     def _owner(self, start: TrainedOnHeads, knowledge: Knowledge, seed: int) -> dict[str, str]:
-        """All that decides a training."""
+        """All that determines a training."""
         settings = replace(self, checkpoint=None, device=None, augment=None)
         return {
             **describe("attack", settings),

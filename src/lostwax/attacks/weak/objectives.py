@@ -1,4 +1,4 @@
-"""More records than the prior holds, for nets that train on a backbone's features."""
+"""What a reconstructor of heads minimises, the errors that enter it, and augmented records."""
 
 from __future__ import annotations
 
@@ -14,50 +14,48 @@ from lostwax.learning.augment import Affine, Augment
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator
 
-# What a reconstructor of heads is taught to lower: a number made of its guesses' errors.
-
-
-FLOOR = 1e-4  # below it an error is as good as none, for images in [-1, 1]
-EDGE = 0.3  # how soft a bar is, as a share of it
-GAIN, PULL = 3.0, 0.3  # weights of what is beyond a bar, and of the logarithm, which draws in guesses far from it
+FLOOR = 1e-4  # errors below it make no difference, for images in [-1, 1]
+EDGE = 0.3  # softness of a threshold, relative to it
+GAIN, PULL = 3.0, 0.3  # weights of the shares below a threshold, and of the log error, which acts far from it
+ALIKE = 1e-2  # relative difference of features between devices
+NEIGHBOURS = (1, -1, 2, -2, 3, -3, 4, -4)  # offsets of the other heads that give a guess's chance error
 
 
 @runtime_checkable
-class Aim(Protocol):
-    """From the errors of guesses, squared and in [-1, 1] where pixels have bounds, to a number."""
+class Objective(Protocol):
+    """From the errors of guesses (squared, with bounded pixels in [-1, 1]) to a loss."""
 
     def __call__(self, error: Tensor, chance: Tensor) -> Tensor:
-        """`error` (m, g) to the guess's own set; `chance` (m, g) to another set, of which the head tells nothing."""
+        """`error` (m, g) is to the guess's own training set, `chance` (m, g) to an unrelated one."""
         ...
 
 
 @dataclass(frozen=True)
 class MeanError:
-    """The mean (S2)."""
+    """The mean (Maciazek and Allison 2025)."""
 
     def __call__(self, error: Tensor, chance: Tensor) -> Tensor:
-        """A number."""
+        """The loss."""
         return error.mean()
 
 
 @dataclass(frozen=True)
 class LogError:
-    """The mean of logarithms: what counts is how many guesses come near, not how far off the others are."""
+    """The mean log error, which rewards many close guesses rather than small errors of the others."""
 
     def __call__(self, error: Tensor, chance: Tensor) -> Tensor:
-        """A number."""
+        """The loss."""
         return (error + FLOOR).log().mean()
 
 
 @dataclass(frozen=True)
 class BeatChance:
-    """As many guesses nearer than a bar as possible, at a `price` for those that are as near to another set.
+    """Maximise the share of guesses with an error below `within`, at a `price` for those as close to another set.
 
-    Such a guess tells nothing of its own set. The two shares, with a soft edge, make the Lagrangian of Neyman and
-    Pearson's problem, the most true positives for a rate of false ones, with one bar for all classes, as S2 has it:
-    where chance comes near, as it does to ones of MNIST, a less likely picture is better, or none. The bar `within` is
-    a mean squared error of pixels in [-1, 1] (of deviations, where records have no bounds). A part of LogError brings
-    guesses to it.
+    The two shares, with a soft edge, form the Lagrangian of the Neyman-Pearson problem: the most true positives at a
+    given false-positive rate, with one threshold for all classes (Maciazek and Allison 2025). `within` is a mean
+    squared error of pixels in [-1, 1], or of deviations where records are unbounded. A share of LogError attracts
+    guesses that are far from it.
     """
 
     within: float
@@ -67,20 +65,17 @@ class BeatChance:
         check_fields(self, within=above(0), price=above(0))
 
     def __call__(self, error: Tensor, chance: Tensor) -> Tensor:
-        """A number."""
+        """The loss."""
         near, by_chance = (((1 - wrong / self.within) / EDGE).sigmoid().mean() for wrong in (error, chance))
         return PULL * LogError()(error, chance) - GAIN * (near - self.price * by_chance)
 
 
-ALIKE = 1e-2  # of a feature's size, by which two devices may differ
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Augmented:
-    """Every record `copies` times: once as it is, then made anew `by` small changes, and seen through the backbone.
+    """Every record `copies` times: once unchanged, then changed `by` an augmentation, and passed through the backbone.
 
-    Computed once, before learning: a head needs its records' features, and a large backbone is too slow to run for
-    every step. The copies stay in memory. `backbone=None` is for nets that train on x itself.
+    Computed once before learning, since a large backbone is too slow to run in every step, and kept in memory. Use
+    `backbone=None` for nets that train on x itself.
     """
 
     backbone: nn.Module | None
@@ -91,32 +86,32 @@ class Augmented:
         check_fields(self, copies=at_least(2))
 
     def objection(self, records: Records) -> str | None:
-        """Why it cannot be done with such records, as a clause; None when it can."""
+        """Why it does not apply to such records, as a clause; None if it does."""
         if (clause := self.by.objection(Records(records.x, records.y))) is not None:
             return clause
         if (self.backbone is None) != (records.features is None):
             return (
-                "its augment has a backbone, and the prior no features. Use Augmented(None, ...)"
+                "its augment has a backbone, but the prior has no features. Use Augmented(None, ...)"
                 if records.features is None
-                else "its augment has no backbone, and the net trains on features. Give it that of records.through"
+                else "its augment has no backbone, but the net trains on features. Pass the one of records.through"
             )
         if self.backbone is not None and records.features is not None:
             some = records[:8]
             made, given = Records(some.x, some.y).through(self.backbone).inputs, some.inputs
             if made.shape != given.shape or bool((made - given).abs().max() > ALIKE * given.abs().max()):
                 return (
-                    "its augment's backbone puts out other features than those of the prior. Give it the one that the "
-                    "prior went through"
+                    "its augment's backbone gives other features than the prior has. Pass the one that computed the "
+                    "prior's"
                 )
         return None
 
     def __call__(self, records: Records, *, seed: int) -> Records:
-        """(copies n, ...) those given, then copies of all of them, again and again."""
+        """(copies n, ...) the given records, then changed copies of all of them, repeatedly."""
         count, parts = len(records), [records]
         plain = Records(records.x, records.y)
         for copy in range(1, self.copies):
             draws = int(generator(seed, "copies", copy).integers(2**63))
-            made = self.by(plain, 2 * count, seed=draws)[count:]  # the first half are those given
+            made = self.by(plain, 2 * count, seed=draws)[count:]  # the first half is unchanged
             parts.append(made if self.backbone is None else made.through(self.backbone))
         features = [part.features for part in parts if part.features is not None]
         return Records(
@@ -126,7 +121,7 @@ class Augmented:
         )
 
     def __repr__(self) -> str:
-        """By the backbone's fingerprint: whoever shares a checkpoint shares it."""
+        """With the backbone's fingerprint, by which checkpoints recognise it."""
         return f"Augmented({self._backbone()}, by={self.by!r}, copies={self.copies})"
 
     def _backbone(self) -> str:
@@ -135,18 +130,15 @@ class Augmented:
         return f"{type(self.backbone).__name__} #{fingerprint(*self.backbone.state_dict().values())}"
 
 
-NEIGHBOURS = (1, -1, 2, -2, 3, -3, 4, -4)  # so many places before a head are those that its guesses are held against
+class GuessTargets(NamedTuple):
+    """The secrets that each of g guesses is compared with: those of its class, or all of the set."""
 
-
-class Sought(NamedTuple):
-    """The secrets by which each of g guesses is judged: those of its class, or all of the set."""
-
-    places: Tensor  # (g, r) in the set; guesses for fewer than r have some twice ...
-    counted: Tensor  # (g, r) ... that do not count
+    places: Tensor  # (g, r) in the set; repeated where there are fewer than r
+    counted: Tensor  # (g, r) False for repetitions
 
     @classmethod
-    def of(cls, y: Tensor, classes: tuple[int, ...]) -> Sought:
-        """From the labels (k,) of a set, and the class of each guess; one guess for all without."""
+    def of(cls, y: Tensor, classes: tuple[int, ...]) -> GuessTargets:
+        """From the labels (k,) of a set and the class of each guess; no classes: one guess of any class."""
         groups = [(y == label).nonzero().flatten() for label in classes] or [torch.arange(len(y), device=y.device)]
         most = max(len(group) for group in groups)
         places = [torch.cat([group, group[:1].expand(most - len(group))]) for group in groups]
@@ -159,7 +151,7 @@ class Sought(NamedTuple):
 
 
 def softmin(errors: Tensor, counted: Tensor, alpha: float) -> Tensor:
-    """(m, g, r) -> (m, g): about the least of the errors, but one that all of them push (S2 Eq. 3).
+    """(m, g, r) -> (m, g): about the least error, with gradients to all (Maciazek and Allison 2025, Eq. 3).
 
     sum_i l_i exp(-alpha l_i) / sum_i exp(-alpha l_i)
     """
@@ -167,16 +159,16 @@ def softmin(errors: Tensor, counted: Tensor, alpha: float) -> Tensor:
     return (shares * errors).sum(-1)
 
 
-def of_others(wanted: Tensor) -> Tensor:
-    """(m, g, r, ...) twice: for each guess those of another head, which are to it what any others are.
+def of_other_heads(wanted: Tensor) -> Tensor:
+    """(m, g, r, ...) -> the same shape: for each guess the targets of an unrelated head.
 
-    It is the head before; where that has some of the very records that the guess is for, the nearest that has none.
+    It is the head before, or the nearest one that shares no target with the guess.
     """
     heads, guesses = (torch.arange(size, device=wanted.device) for size in wanted.shape[:2])
-    marks = wanted.flatten(3).double().view(torch.int64).sum(-1)  # (m, g, r) exact sums: equal records have equal ones
+    marks = wanted.flatten(3).double().view(torch.int64).sum(-1)  # (m, g, r) exact sums, equal for equal records
     others = torch.stack([heads.roll(places) for places in NEIGHBOURS], 1)  # (m, neighbours)
     apart = (marks[:, None, :, :, None] != marks[others].unsqueeze(3)).flatten(3).all(3)  # (m, neighbours, g)
-    first = apart.int().argmax(1)  # (m, g), the head before where no neighbour will do
+    first = apart.int().argmax(1)  # (m, g), the head before if all share some
     return wanted[others.gather(1, first), guesses]
 
 

@@ -1,4 +1,4 @@
-"""How a head is read: from its parameters to a row of features for each guess, which a decoder turns into a record."""
+"""From a head's parameters to a row of features per guess, which a decoder turns into a record."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ from lostwax.fields import at_least, check_fields, expect
 from lostwax.games import Access, Knowledge, Release
 from lostwax.learning.decoders import Equivariant
 
-# A head as a set of neurons.
-
 
 class Neurons(NamedTuple):
-    """The first linear layer of a head, and what hangs on each of its neurons."""
+    """The first linear layer of a head, and the parameters of each of its neurons."""
 
     weight: str  # the names of its parameters
     bias: str | None
-    outgoing: str | None  # the weight of the layer behind it; None where it is the last
+    outgoing: str | None  # the weight of the next layer; None if it is the last
     neurons: int
 
     @classmethod
     def of(cls, net: nn.Module) -> Neurons | None:
-        """Of a linear layer, or of several in a row with activations between them; None for other nets."""
+        """Of a linear layer, or of a sequence of linear layers and activations; None for other nets."""
         named = [("", net)] if isinstance(net, nn.Linear) else list(net.named_children())
         layers = [(name, layer) for name, layer in named if any(True for _ in layer.parameters())]
         linear = [(name, layer) for name, layer in layers if isinstance(layer, nn.Linear)]
@@ -41,7 +39,7 @@ class Neurons(NamedTuple):
         )
 
     def tokens(self, release: Release) -> Tensor:
-        """(m, neurons, numbers): a neuron's row, its bias, the weights that lead on from it; then what all share."""
+        """(m, neurons, numbers): a neuron's row, its bias, its outgoing weights; then the parameters that all share."""
         params = release.params
         own = [params[self.weight]]  # (m, h, d)
         if self.bias is not None:
@@ -55,14 +53,14 @@ class Neurons(NamedTuple):
 
 @runtime_checkable
 class Reader(Protocol):
-    """An architecture, as a value."""
+    """A reader's architecture, as a value."""
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it cannot read such heads, as a clause; None when it can."""
+        """Why it cannot read such heads, as a clause; None if it can."""
         ...
 
     def guesses(self, classes: tuple[int, ...]) -> tuple[int, ...]:
-        """The class of each guess that it makes of a head; none where it makes one, of any class."""
+        """The class of each guess; empty if it makes one guess, of any class."""
         ...
 
     def see(self, net: nn.Module, access: Access, release: Release) -> Tensor:
@@ -70,7 +68,7 @@ class Reader(Protocol):
         ...
 
     def alike(self, net: nn.Module, classes: tuple[int, ...]) -> bool:
-        """Can tokens change places, so that all have one mean and deviation?"""
+        """Whether tokens are exchangeable, and share one mean and deviation."""
         ...
 
     def build(self, net: nn.Module, tokens: int, numbers: int, classes: tuple[int, ...]) -> nn.Module:
@@ -82,8 +80,7 @@ class Reader(Protocol):
 class SetReader:
     """The neurons of a head as tokens, self-attention among them, and all classes in one pass (see Equivariant).
 
-    In a linear head row c is, to first order, the record of class c less the mean of the set, and noise from the start:
-    little has to be learnt to read it, and the other rows tell the rest.
+    To first order, row c of a linear head is the record of class c minus the set's mean, plus noise from the start.
     """
 
     width: int = 512
@@ -95,11 +92,11 @@ class SetReader:
         expect(self, "width", f"to be a multiple of heads={self.heads}", self.width % self.heads == 0)
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """It needs to see the rows, and classes to ask for."""
+        """It needs whole rows, and classes."""
         if Neurons.of(knowledge.net) is None:
             return (
-                f"SetReader reads the neurons of a head, linear layers one after the other, and the net is "
-                f"{type(knowledge.net).__name__}. Give the trained head alone as net, and what it is fed as features: "
+                f"SetReader reads the neurons of a head, a sequence of linear layers, and the net is "
+                f"{type(knowledge.net).__name__}. Pass the trained head alone as net, and its inputs as features: "
                 "records.through(backbone). For other nets use reader=ConditionalReader()"
             )
         if not knowledge.facts.access.all_weights:
@@ -110,18 +107,18 @@ class SetReader:
         return _no_classes("SetReader", knowledge)
 
     def guesses(self, classes: tuple[int, ...]) -> tuple[int, ...]:
-        """One a class."""
+        """One per class."""
         return classes
 
     def see(self, net: nn.Module, access: Access, release: Release) -> Tensor:
         """(m, neurons, numbers)."""
         neurons = Neurons.of(net)
         if neurons is None:
-            raise ValueError(f"SetReader: expected linear layers one after the other, got {type(net).__name__}.")
+            raise ValueError(f"SetReader: expected a sequence of linear layers, got {type(net).__name__}.")
         return neurons.tokens(release)
 
     def alike(self, net: nn.Module, classes: tuple[int, ...]) -> bool:
-        """Hidden neurons are; the outputs for classes are not."""
+        """Hidden neurons are exchangeable; outputs for classes are not."""
         return not _of_class(net, classes)
 
     def build(self, net: nn.Module, tokens: int, numbers: int, classes: tuple[int, ...]) -> nn.Module:
@@ -139,48 +136,48 @@ class SetReader:
 
 @dataclass(frozen=True)
 class _AllInARow:
-    """All that is seen of a head as one token. Nothing learns here: the decoder's first layer reads."""
+    """All that is seen of a head as one token. Nothing is learnt here: the decoder's first layer reads."""
 
     def see(self, net: nn.Module, access: Access, release: Release) -> Tensor:
         """(m, 1, numbers)."""
         return access(net, release).unsqueeze(1)
 
     def alike(self, net: nn.Module, classes: tuple[int, ...]) -> bool:
-        """There is one."""
+        """There is only one token."""
         return False
 
 
 @dataclass(frozen=True)
 class ConditionalReader(_AllInARow):
-    """All that is seen of a head in one row, and the class that is sought as a one-hot vector beside it (S2, 3.1)."""
+    """All that is seen of a head in one row, and the class as a one-hot vector (Maciazek and Allison 2025, 3.1)."""
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """It needs classes to ask for."""
+        """It needs classes."""
         return _no_classes("ConditionalReader", knowledge)
 
     def guesses(self, classes: tuple[int, ...]) -> tuple[int, ...]:
-        """One a class."""
+        """One per class."""
         return classes
 
     def build(self, net: nn.Module, tokens: int, numbers: int, classes: tuple[int, ...]) -> nn.Module:
-        """Class by class the same numbers."""
+        """The same numbers for every class."""
         return _BesideClasses(len(classes))
 
 
 @dataclass(frozen=True)
 class FlatReader(_AllInARow):
-    """All that is seen of a head in one row, for one guess: whichever record is the easiest (S2, 3.2 point 3)."""
+    """All that is seen of a head in one row, for one guess of any class (Maciazek and Allison 2025, 3.2 point 3)."""
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """It reads everything."""
+        """It reads every head."""
         return None
 
     def guesses(self, classes: tuple[int, ...]) -> tuple[int, ...]:
-        """One, of any class."""
+        """One guess, of any class."""
         return ()
 
     def build(self, net: nn.Module, tokens: int, numbers: int, classes: tuple[int, ...]) -> nn.Module:
-        """The numbers as they are."""
+        """The numbers unchanged."""
         return nn.Identity()
 
 
@@ -194,12 +191,12 @@ class _BesideClasses(nn.Module):
         self.register_buffer("one_hot", torch.eye(classes), persistent=False)
 
     def forward(self, seen: Tensor) -> Tensor:
-        told = self.one_hot.expand(len(seen), -1, -1)  # (m, classes, classes)
-        return torch.cat([seen.expand(-1, len(self.one_hot), -1), told], -1)
+        classes = self.one_hot.expand(len(seen), -1, -1)  # (m, classes, classes)
+        return torch.cat([seen.expand(-1, len(self.one_hot), -1), classes], -1)
 
 
 def _of_class(net: nn.Module, classes: tuple[int, ...]) -> bool:
-    """Is neuron c the output for class c?"""
+    """Whether neuron c is the output for class c."""
     neurons = Neurons.of(net)
     return neurons is not None and neurons.outgoing is None and neurons.neurons > max(classes)
 
@@ -209,6 +206,6 @@ def _no_classes(reader: str, knowledge: Knowledge) -> str | None:
     if y.ndim == 1 and not y.is_floating_point():
         return None
     return (
-        f"{reader} rebuilds a record of each class, and the labels are no class numbers but {y.dtype} of shape "
+        f"{reader} rebuilds a record of each class, but the labels are not class numbers: {y.dtype} of shape "
         f"{tuple(y.shape)}. Use reader=FlatReader()"
     )
