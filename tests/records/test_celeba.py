@@ -102,5 +102,5 @@ def test_heads_of_the_weak_adversary_on_few_positives(tmp_path, monkeypatch):
         assert cohort.own.x.shape[1:] == (10, 3, 64, 64)
         assert (cohort.own.y.sum(1) == 1).all()
         assert [tuple(value.shape[1:]) for value in release.params.values()] == [(4, 24), (4,), (1, 4), (1,)]
-    with pytest.raises(ValueError, match="takes 9 records of class 1, and the pool holds 4"):
+    with pytest.raises(ValueError, match="needs 9 records of class 1, but the pool holds 4"):
         lw.Weak(size=10, per_class=(1, 9)).deal(faces, 1, seed=0)

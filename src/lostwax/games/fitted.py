@@ -1,11 +1,11 @@
-"""One fitted model and its training table: n games; in game i the adversary misses row i and knows all the others.
+"""One fitted model and its training table: n games, where in game i the adversary knows every row except row i.
 
-What such a model publishes are *sums over rows*: the gradient of its objective at the optimum, a scaler's mean,
-the class means of naive Bayes. Each is written here as one equation
+Such a model publishes *sums over rows*: the gradient of its objective at the optimum, a scaler's mean, the class means
+of naive Bayes. Each is one equation
 
     total = sum_i row_i,   row_i = r_i (f(x_i), 1)^T,   a (c, d + 1) matrix of rank one,
 
-of which an informed adversary knows every term but one.
+of which an informed adversary knows every term except one.
 """
 
 from __future__ import annotations
@@ -21,32 +21,29 @@ from lostwax.games.facts import loss_facts
 from lostwax.games.records import Records
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from lostwax.games.protocols import Loss
-    from lostwax.games.records import Records
 
 
 @dataclass(frozen=True)
 class Stationary:
-    """A released linear model, and the objective it is (nearly) a stationary point of.
+    """A released linear model, and the objective of which it is (nearly) a stationary point.
 
     The objective is sum_i w_i loss(W f(x_i) + b, y_i) + sum_c (ridge_c |W_c|^2 + bias_ridge_c b_c^2) / 2 with
     f(x) = (x - shift) / scale. Its gradient vanishes: sum_i w_i residual_i (f(x_i), 1)^T = -(ridge W, bias_ridge b).
     """
 
     weight: Tensor  # (c, d)
-    bias: Tensor | None  # (c,); None: fitted without an intercept, and then the last column is missing everywhere
+    bias: Tensor | None  # (c,); None: no intercept, and then the last column is missing everywhere
     loss: Loss
     ridge: Tensor  # (c,)
     bias_ridge: Tensor  # (c,)
     shift: Tensor  # (d,)
     scale: Tensor  # (d,)
-    stopped_early: bool = False  # the solver ran out of iterations, or was told to be content with little
+    stopped_early: bool = False  # the solver ran out of iterations, or its tolerance was loose
 
     @property
     def quadratic(self) -> bool:
-        """Is the residual linear in outputs and label?"""
+        """Whether the residual is linear in outputs and label."""
         facts = loss_facts(self.loss, len(self.weight))
         return facts is not None and facts.quadratic
 
@@ -66,7 +63,7 @@ class Stationary:
         return residual, features if self.bias is None else _with_ones(features)
 
     def total(self) -> Tensor:
-        """What all rows together sum to, (c, d + 1)."""
+        """The sum over all rows, (c, d + 1)."""
         penalty = self.ridge[:, None] * self.weight
         if self.bias is None:
             return -penalty
@@ -75,31 +72,29 @@ class Stationary:
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over the table that a release gives away: n * mean of a StandardScaler, or of each class in naive Bayes."""
+    """Sums over the table that a release publishes: n * mean of a StandardScaler, or of each class in naive Bayes."""
 
-    source: str  # who publishes them
+    source: str  # the part that publishes them
     totals: Tensor  # (groups, d) sum of the weighted rows of each group
     counts: Tensor  # (groups,) sum of the weights of each group
-    by_label: bool  # the groups are the classes; otherwise there is one group, and every row is in it
-    weighted: bool  # rows count by their sample weight; otherwise each counts once
+    by_label: bool  # one group per class; otherwise a single group of all rows
+    weighted: bool  # rows have their sample weight; otherwise weight one
 
     def factors(self, rows: Records, weight: Tensor) -> tuple[Tensor, Tensor]:
         """r = the row's weight in the column of its group, zero elsewhere (n, groups); and the row with a one."""
-        import torch
-
         groups = torch.arange(len(self.counts))
         member = rows.y[:, None] == groups if self.by_label else torch.ones(len(rows), 1, dtype=torch.bool)
         counted = weight if self.weighted else torch.ones_like(weight)
         return counted[:, None] * member, _with_ones(rows.x)
 
     def total(self) -> Tensor:
-        """What all rows together sum to, (groups, d + 1)."""
+        """The sum over all rows, (groups, d + 1)."""
         return _join(self.totals, self.counts[:, None])
 
 
 @dataclass(frozen=True)
 class Extremes:
-    """The smallest and largest value of each column: what a MinMaxScaler gives away of a row that holds one."""
+    """The minimum and maximum of each column: what a MinMaxScaler reveals about the rows that attain them."""
 
     source: str
     low: Tensor  # (d,)
@@ -112,14 +107,14 @@ class Fitted:
 
     name: str
     table: Records  # x (n, d), y (n,) class numbers or targets, or (n, targets)
-    weight: Tensor  # (n,) sample weights, ones by default; an adversary is taken to know them
-    model: Stationary | None  # the linear model; None where there is none (naive Bayes has sums), or it was not read
+    weight: Tensor  # (n,) sample weights, ones by default; assumed known to the adversary
+    model: Stationary | None  # the linear model; None if there is none (naive Bayes has sums), or it was not read
     sums: tuple[Sums, ...] = ()
     extremes: tuple[Extremes, ...] = ()
-    classes: tuple[object, ...] = ()  # the user's own names of class numbers 0, 1, ...
-    columns: tuple[str, ...] = ()  # ... and of the features; empty where the data brings none
-    notes: tuple[str, ...] = ()  # what a report should say about how the model was read
-    unread: tuple[str, ...] = ()  # parts of the release that were not audited, each with the reason, as sentences
+    classes: tuple[object, ...] = ()  # the user's names of class numbers 0, 1, ...
+    columns: tuple[str, ...] = ()  # ... and of the features; empty if the data has none
+    notes: tuple[str, ...] = ()  # for the report: how the model was read
+    unread: tuple[str, ...] = ()  # parts of the release that were not audited and why, as sentences
 
     def tells_label(self) -> bool:
         """Whether anything that was read depends on the label."""
@@ -131,18 +126,13 @@ def _with_ones(features: Tensor) -> Tensor:
 
 
 def _join(left: Tensor, right: Tensor) -> Tensor:
-    import torch
-
     return torch.cat([left, right], 1)
 
 
-# How well a table explains what a model publishes about it.
-
-
 def unexplained(equation: Stationary | Sums, table: Records, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """What *all* rows leave unexplained of the total, and the rounding error of summing them: two (c, d + 1) matrices.
+    """The total minus the sum of all rows, and the rounding error of that sum: two (c, d + 1) matrices.
 
-    For a linear model the first is minus the gradient at the released weights: how far the solver stopped short.
+    For a linear model the first is minus the gradient at the released weights: how early the solver stopped.
     """
     r, f = equation.factors(table, weight)
     total = equation.total()
@@ -150,7 +140,7 @@ def unexplained(equation: Stationary | Sums, table: Records, weight: Tensor) -> 
 
 
 def rounding(equation: Stationary | Sums, table: Records, weight: Tensor, centre: Tensor | None = None) -> Tensor:
-    """The size of what rounding alone can leave unexplained, (c, d + 1), with features counted from `centre`."""
+    """How much rounding alone can leave unexplained, (c, d + 1), with features relative to `centre`."""
     _, f = equation.factors(table, weight)
     away, total = f, equation.total().abs()
     if centre is not None:
@@ -159,9 +149,9 @@ def rounding(equation: Stationary | Sums, table: Records, weight: Tensor, centre
 
 
 def uncertain(equation: Stationary | Sums, table: Records, weight: Tensor) -> Tensor:
-    """How much a relative error of one in all that it is computed from would move each row's r, (n, c).
+    """How much a relative error of one in its inputs would change each row's r, (n, c).
 
-    A residual is a difference of numbers that may be far larger: where a model fits its rows, it is rounding error.
+    A residual is a difference of numbers that may be far larger: if a model fits its rows well, it is rounding error.
     """
     r, _ = equation.factors(table, weight)
     if isinstance(equation, Stationary):
@@ -170,9 +160,9 @@ def uncertain(equation: Stationary | Sums, table: Records, weight: Tensor) -> Te
 
 
 def _sensitivity(model: Stationary, table: Records) -> Tensor:
-    """How much a relative change of one in every product W f(x) would move each residual, (n, c)."""
+    """How much a relative change of one in every product W f(x) would change each residual, (n, c)."""
     size = model.features(table.x).abs() @ model.weight.abs().mT  # (n, c)
     if model.bias is not None:
         size = size + model.bias.abs()
     pull = vjp(lambda outputs: model.loss.residual(outputs, table.y), model.outputs(table.x))[1]
-    return torch.as_tensor(pull(size)[0]).abs()  # the curvature of a loss is symmetric: rows are columns
+    return torch.as_tensor(pull(size)[0]).abs()  # the Hessian of a loss is symmetric

@@ -1,4 +1,4 @@
-"""The informed adversary: knows every training record but one, or but a few (S1)."""
+"""The informed adversary: knows all training records except one or a few (Balle et al. 2022)."""
 
 from __future__ import annotations
 
@@ -16,27 +16,25 @@ from lostwax.games.nouns import Cohort, Hints
 from lostwax.games.records import Records
 from lostwax.seeds import generator
 
-# Dealing candidates: the secret among decoys (S1 Algorithm 2).
-
 
 class LineUp(NamedTuple):
     """The candidates of every model."""
 
     candidates: Records  # (m, c, ...)
-    chances: Tensor | None  # (m, c) of each to be the secret; None where they are equal
+    chances: Tensor | None  # (m, c) prior probability of each to be the secret; None if equal
 
 
 def line_up(cohort: Cohort, pool: Records, count: int, *, seed: int) -> LineUp:
-    """(m, count, ...) each model's secret at a random place among other records of the pool it was dealt from.
+    """(m, count, ...) each model's secret at a random position among decoys from the same pool.
 
-    All of a model's candidates differ from each other in x, so that naming one of them is right or wrong. The draws
-    depend on the seed and the model's number alone. Each model is one adversary's game: a secret here is a decoy
-    elsewhere, and who compared the candidates of many games could tell more than Algorithm 2 allows.
+    This is Algorithm 2 of Balle et al. 2022. All candidates of a model differ in x. The draws depend only on the seed
+    and the model's number. Each model is a separate game: a secret of one is a decoy of another, so an adversary must
+    not compare the candidates of several games.
 
-    Without the release, a candidate is as likely to be the secret as its x is frequent in the pool. The secret is a row
-    of the pool, all rows being equally likely. The decoys are distinct values of x, all sets of them being equally
-    likely, each shown as one of the rows that have that x (copies may differ in their labels). So with n rows, D
-    distinct values and n_i rows of the value of candidate i, a line-up whose secret is candidate j has the probability
+    The prior probability of a candidate is proportional to how often its x occurs in the pool. All rows are equally
+    likely to be the secret. The decoys are distinct values of x, with all sets of them equally likely, each shown as
+    one of the rows that have that x (copies may differ in their labels). With n rows, D distinct values and n_i rows of
+    the value of candidate i, a line-up whose secret is candidate j has the probability
 
         1/n * 1/binomial(D - 1, count - 1) * product over i != j of 1/n_i,
 
@@ -52,13 +50,13 @@ def line_up(cohort: Cohort, pool: Records, count: int, *, seed: int) -> LineUp:
         others = np.delete(np.arange(len(copies.counts)), in_pool[game])
         if len(others) < count - 1:
             raise ValueError(
-                f"Informed.hints: {count} candidates need {count - 1} records besides the secret, and the pool of "
-                f"{len(pool)} holds {len(others)} that differ from it. Bring more records, or ask for fewer candidates."
+                f"Informed.hints: {count} candidates need {count - 1} records besides the secret, but the pool of "
+                f"{len(pool)} holds {len(others)} that differ from it. Add records, or use fewer candidates."
             )
         decoys = random.choice(others, count - 1, replace=False)
-        place = random.integers(count)
-        dealt[game] = np.insert(m + copies.any_row(decoys, random), place, game)  # row `game` of both is the secret
-        values[game] = np.insert(decoys, place, in_pool[game])
+        position = random.integers(count)
+        dealt[game] = np.insert(m + copies.any_row(decoys, random), position, game)  # row `game` of both is the secret
+        values[game] = np.insert(decoys, position, in_pool[game])
     frequency = torch.from_numpy(copies.counts[values]).double().to(both.x.device)  # (m, count)
     alike = (copies.counts == copies.counts[0]).all()
     return LineUp(
@@ -68,11 +66,11 @@ def line_up(cohort: Cohort, pool: Records, count: int, *, seed: int) -> LineUp:
 
 
 class _Copies(NamedTuple):
-    """Which rows of a pool have the same x: its v distinct values, in the order of their first rows."""
+    """The rows of a pool grouped by x: v distinct values, in the order of their first rows."""
 
     of_row: np.ndarray  # (n,) the value of each row
-    counts: np.ndarray  # (v,) the rows of each value
-    rows: np.ndarray  # (n,) all rows, those of the first value first, and so on
+    counts: np.ndarray  # (v,) the number of rows per value
+    rows: np.ndarray  # (n,) all rows, sorted by value
 
     @classmethod
     def of(cls, pool: Records) -> _Copies:
@@ -80,13 +78,13 @@ class _Copies(NamedTuple):
         return cls(of_row, counts, of_row.argsort(kind="stable"))
 
     def any_row(self, values: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """One row of each of the values, at random."""
+        """A random row of each of the values."""
         starts = self.counts.cumsum() - self.counts  # (v,) in `rows`
         return np.asarray(self.rows[starts[values] + random.integers(self.counts[values])])
 
 
 def _secrets_and_pool(own: Records, pool: Records) -> Records:
-    """The one secret of each model (k = 1), and then the pool."""
+    """The secret of each model (k = 1), followed by the pool."""
     features = None
     if own.features is not None and pool.features is not None:
         features = torch.cat([own.features[:, 0], pool.features])
@@ -96,12 +94,12 @@ def _secrets_and_pool(own: Records, pool: Records) -> Records:
 @final
 @dataclass(frozen=True)
 class Informed:
-    """All models are trained on `known` and one secret record each, of which the adversary may know something.
+    """Every model is trained on `known` and one secret record (Balle et al. 2022).
 
-    With `label_known` it knows the label. With `parts`, a mask of a record's shape, it knows those numbers of the
-    record and is after the others: informed attribute inference (S1 section II-C, aux = eta(z)). With `candidates=2`
-    it gets two records of which one is the secret: informed membership inference (S1 section II-D, Algorithm 2). With
-    `secrets=2` two records of each training set are secret.
+    With `label_known` the adversary knows the secret's label. With `parts`, a mask of a record's shape, it knows those
+    features and infers the others: attribute inference (section II-C, aux = eta(z)). With `candidates=2` it is given
+    two records, one of which is the secret: membership inference (section II-D, Algorithm 2). With `secrets=2` two
+    records of each training set are secret.
     """
 
     known: Records
@@ -116,15 +114,15 @@ class Informed:
             object.__setattr__(self, "known", self.known.detached())
         if self.secrets > 1 and (self.parts is not None or self.candidates is not None):
             raise ValueError(
-                f"Informed: parts and candidates tell about one secret record, but there are secrets={self.secrets}. "
-                "Leave them out, or play for one secret."
+                f"Informed: parts and candidates need a single secret record, got secrets={self.secrets}. Leave them "
+                "out, or use secrets=1."
             )
         if self.parts is not None:
             _check_parts(self.parts, self.known.x)
 
     def deal(self, pool: Records, m: int, *, seed: int, start: int = 0) -> Cohort:
-        """Models start .. start + m - 1, each with its secrets from the pool; each pass over it has its own order."""
-        k, turns = self.secrets, len(pool) // self.secrets  # models that a pass serves
+        """Models start .. start + m - 1, with secrets from the pool, which is reshuffled for each pass over it."""
+        k, turns = self.secrets, len(pool) // self.secrets  # `turns` models per pass
         if turns == 0:
             raise ValueError(f"Informed.deal: expected a pool of at least {k} records, got {len(pool)}.")
         if m < 1 or start < 0:
@@ -144,7 +142,7 @@ class Informed:
         return OneToOne()
 
     def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> Hints | None:
-        """What is told about the secrets of a cohort that was dealt from the pool; None where nothing is."""
+        """What the adversary is given about the secrets of a cohort dealt from the pool; None if nothing."""
         if not self.label_known and self.parts is None and self.candidates is None:
             return None
         x, parts = cohort.own.x, self.parts
@@ -166,8 +164,8 @@ def _check_parts(parts: Tensor, x: Tensor) -> None:
         )
     if parts.all() or not parts.any():
         raise ValueError(
-            f"Informed: expected parts to know some numbers of a record and not all, got {int(parts.sum())} of "
-            f"{parts.numel()}. Where nothing is known, leave parts out."
+            f"Informed: expected parts to mark some features of a record but not all, got {int(parts.sum())} of "
+            f"{parts.numel()}. If none are known, leave parts out."
         )
     if not x.is_floating_point():
         raise ValueError(f"Informed: parts needs records of floating-point numbers, got {x.dtype}.")
@@ -177,21 +175,18 @@ def _on(records: Records, numbers: np.ndarray) -> Tensor:
     return torch.from_numpy(numbers).to(records.x.device)
 
 
-# Training sets dealt in the order in which the pool lies.
-
-
 class InOrder(NamedTuple):
-    """Model i is trained on `known` and record i of the pool: for an attack that simulates candidates of its own."""
+    """Model i is trained on `known` and record i of the pool: for attacks that simulate their own candidates."""
 
     known: Records
 
     def deal(self, pool: Records, m: int, *, seed: int, start: int = 0) -> Cohort:
-        """Models start .. start + m - 1; nothing is drawn."""
+        """Models start .. start + m - 1; deterministic."""
         rows = torch.arange(start, start + m, device=pool.x.device)
         return Cohort(self.known, pool[rows.unsqueeze(1)], rows)  # own (m, 1, ...)
 
     def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> Hints | None:
-        """Nothing has to be told."""
+        """None: the adversary is given nothing."""
         return None
 
 

@@ -1,8 +1,6 @@
-"""What a release publishes of its training without holding it: steps that can be asked for, records that cannot.
+"""Training sets, releases, knowledge, hints and guesses.
 
-Steps are computed again from the training set whenever they are asked for, so something must keep that set. It is kept
-in this module, under a number, and an object that is handed to an attack holds the number alone: no attribute, closure
-or frame that can be reached from it leads to a record. It is freed with the object.
+Axes, everywhere: m models (games), n records of a training set, k secret records, p parameters, t steps.
 """
 
 from __future__ import annotations
@@ -13,35 +11,31 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, final
 
+import torch
+from torch import Tensor, nn
+
 from lostwax.games.facts import Facts, access_facts, threat_facts, trainer_facts
 from lostwax.games.records import Records
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from lostwax.games.protocols import Access, Threat, Trainer
-
-
-# What is played for and with: training sets that share a core, releases, guesses.
-#
-# Axes, everywhere: m models (games), n records of a training set, k secret records, p parameters, t steps.
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """m training sets that share a known core: set i is `shared` followed by `own[i]`.
+    """m training sets that share known records: set i is `shared` followed by `own[i]`.
 
     Informed adversary: a large `shared`, k = 1. Weak adversary: an empty `shared`, k = n.
     """
 
     shared: Records  # (n - k, ...) known to the adversary
     own: Records  # (m, k, ...) the secrets
-    index: Tensor  # (m,) which models these are, so that chunk 7 knows it holds models 1792..2047
+    index: Tensor  # (m,) the models' numbers: chunk 7 may hold models 1792..2047
 
     def __post_init__(self) -> None:
         m, k = self.own.x.shape[:2]
         if self.index.shape != (m,):
-            raise ValueError(f"Cohort: expected one index a model, shape ({m},), got {tuple(self.index.shape)}.")
+            raise ValueError(f"Cohort: expected one index per model, shape ({m},), got {tuple(self.index.shape)}.")
         if tuple(self.own.y.shape[:2]) != (m, k):
             raise ValueError(f"Cohort: expected own.y of shape ({m}, {k}, ...), got {tuple(self.own.y.shape)}.")
         if self.own.x.shape[2:] != self.shared.x.shape[1:]:
@@ -58,26 +52,26 @@ class Cohort:
 
     @property
     def secrets(self) -> int:
-        """k, the number of secret records a training set holds."""
+        """k, the number of secret records per training set."""
         return int(self.own.x.shape[1])
 
     @property
     def records(self) -> int:
-        """n, the number of records a model is trained on."""
+        """n, the number of records per training set."""
         return len(self.shared) + self.secrets
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of training, m models stacked: the parameters before it, and the gradient it was taken with."""
+    """One training step of m stacked models: the parameters before it, and its gradient."""
 
     number: int
     params: Mapping[str, Tensor]  # (m, ...)
     gradient: Mapping[str, Tensor]  # (m, ...)
-    sampled: Tensor | None = None  # (m, n - k) which shared records the step's batch holds, where that is published
+    sampled: Tensor | None = None  # (m, n - k) which shared records are in the batch, if published
 
     def __getitem__(self, models: slice | Tensor) -> Step:
-        """The same step of some of the models."""
+        """The same step for some of the models."""
         return Step(
             self.number,
             {name: value[models] for name, value in self.params.items()},
@@ -88,10 +82,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Release:
-    """What was published, m models stacked. Nothing secret inside: steps are sealed (`sealed.py`)."""
+    """What was published, m models stacked. It holds no secret: steps are sealed (`SealedSteps`)."""
 
     params: Mapping[str, Tensor]  # every value has a leading m axis
-    steps: Callable[[], Iterator[Step]] | None = None  # where intermediate values are published too (DP-SGD)
+    steps: Callable[[], Iterator[Step]] | None = None  # if intermediate steps are published too (DP-SGD)
 
     def __post_init__(self) -> None:
         if self.steps is not None and not isinstance(self.steps, SealedSteps):
@@ -99,19 +93,19 @@ class Release:
 
     @classmethod
     def together(cls, parts: Sequence[Release]) -> Release:
-        """The models of several releases, one after the other; their steps, where every part publishes them."""
+        """Concatenate releases; with steps if every part publishes them."""
         histories = [part.steps for part in parts if part.steps is not None]
 
         def steps() -> Iterator[Step]:
             for each in zip(*(history() for history in histories), strict=True):
                 drawn = [step.sampled for step in each if step.sampled is not None]
                 params, gradient = _join([step.params for step in each]), _join([step.gradient for step in each])
-                yield Step(each[0].number, params, gradient, _cat(drawn) if drawn else None)
+                yield Step(each[0].number, params, gradient, torch.cat(drawn) if drawn else None)
 
         return cls(_join([part.params for part in parts]), steps if len(histories) == len(parts) else None)
 
     def chosen(self, models: Tensor) -> Release:
-        """The releases of some of the models, with their steps where these are published."""
+        """The release of some of the models, with their steps if published."""
         history = self.steps
 
         def steps() -> Iterator[Step]:
@@ -129,18 +123,16 @@ class Release:
         return {name: value[model] for name, value in self.params.items()}
 
     def flat(self) -> Tensor:
-        """All parameters side by side."""
-        import torch
-
+        """All parameters of each model, concatenated."""
         return torch.cat([value.flatten(1) for value in self.params.values()], 1)  # (m, p)
 
 
 @dataclass(frozen=True)
 class Knowledge:
-    """Everything an attack may prepare with. It holds no secret and no release: honesty by type.
+    """Everything an attack may use before it sees the release. It holds no secret and no release.
 
-    A slice of a tensor leads back to the whole of it (`x._base`). Known and prior records that were cut from a larger
-    tensor, which may hold the secrets too, are therefore copied.
+    A slice of a tensor leads back to the whole (`x._base`). Known and prior records that are slices of a larger tensor,
+    which may hold the secrets too, are therefore copied.
     """
 
     net: nn.Module
@@ -168,15 +160,15 @@ class Knowledge:
 
 @dataclass(frozen=True)
 class Hints:
-    """What a game tells the adversary about its target besides the release."""
+    """What the adversary is given about its target besides the release."""
 
-    labels: Tensor | None = None  # (m, k) where the label is known
-    parts: Tensor | None = None  # (m, k, ...) the numbers of a secret that are known, nan for those that are not
+    labels: Tensor | None = None  # (m, k) if the label is known
+    parts: Tensor | None = None  # (m, k, ...) the known features of a secret, nan for the others
     candidates: Records | None = None  # (m, c, ...) one of them is the secret: a discrete prior, or a membership pair
-    chances: Tensor | None = None  # (m, c) the prior's probability of each candidate, where they are not alike
+    chances: Tensor | None = None  # (m, c) the prior probability of each candidate, if they differ
 
     def __getitem__(self, games: Tensor | slice) -> Hints:
-        """What is told in some of the games."""
+        """The hints of some of the games."""
         return Hints(
             labels=None if self.labels is None else self.labels[games],
             parts=None if self.parts is None else self.parts[games],
@@ -190,32 +182,26 @@ class Guess:
     """An attack's answer to m games."""
 
     records: Records  # (m, k, ...)
-    confidence: Tensor  # (m, k), higher is surer; comparable within one attack
-    alternatives: Records | None = None  # (m, c, ...) all records that explain the release alike, likeliest first
-    certified: Tensor | None = None  # (m, k) whether the attack can tell, without the truth, that it has found it
-    undetermined: Tensor | None = (
-        None  # (m, k, ...) numbers that the release tells little of, left near the prior's mean
-    )
+    confidence: Tensor  # (m, k), higher is more certain; comparable within one attack
+    alternatives: Records | None = None  # (m, c, ...) all records that fit the release equally well, likeliest first
+    certified: Tensor | None = None  # (m, k) whether the attack verified the guess, without the truth
+    undetermined: Tensor | None = None  # (m, k, ...) features that the release hardly determines: near the prior mean
 
 
 def _join(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    return {name: _cat([part[name] for part in parts]) for name in parts[0]}
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
-def _cat(parts: Sequence[Tensor]) -> Tensor:
-    import torch
-
-    return torch.cat(list(parts))
-
-
+# Published steps are recomputed from the training set on demand. The training set is kept here under a number, and the
+# object that an attack gets holds only the number: none of its attributes, closures or frames leads to a record.
 _numbers = count()
 _histories: dict[int, Callable[[], Iterator[Step]]] = {}
-_under_way: dict[int, Iterator[Step]] = {}
+_iterators: dict[int, Iterator[Step]] = {}
 
 
 @final
 class SealedSteps:
-    """`steps()` as before, and nothing to see inside. Copies are the object itself; it cannot be pickled."""
+    """Calls `steps()` without giving access to its training set. Copies are the object itself; no pickling."""
 
     __slots__ = ("_number",)
 
@@ -224,8 +210,8 @@ class SealedSteps:
         _histories[self._number] = steps
 
     def __call__(self) -> Iterator[Step]:
-        """Every step, computed again."""
-        return _Telling(_histories[self._number]())
+        """Recompute every step."""
+        return _SealedIterator(_histories[self._number]())
 
     def __deepcopy__(self, memo: object) -> SealedSteps:
         return self
@@ -234,8 +220,8 @@ class SealedSteps:
 
     def __reduce__(self) -> str:
         raise TypeError(
-            "release.steps: they are computed from the training set, which cannot leave this process. Keep "
-            "list(release.steps()), or release.params alone."
+            "release.steps: cannot be pickled, since it recomputes the steps from the training set. Keep "
+            "list(release.steps()) or release.params instead."
         )
 
     def __del__(self) -> None:
@@ -243,17 +229,17 @@ class SealedSteps:
 
 
 @final
-class _Telling(Iterator["Step"]):
-    """One pass over the steps: the generator, whose frame holds the training set, is kept under a number too."""
+class _SealedIterator(Iterator["Step"]):
+    """One pass over the steps. The generator, whose frame holds the training set, is kept under a number too."""
 
     __slots__ = ("_number",)
 
     def __init__(self, steps: Iterator[Step]) -> None:
         self._number = next(_numbers)
-        _under_way[self._number] = iter(steps)
+        _iterators[self._number] = iter(steps)
 
     def __next__(self) -> Step:
-        return next(_under_way[self._number])
+        return next(_iterators[self._number])
 
     def __del__(self) -> None:
-        _under_way.pop(self._number, None)
+        _iterators.pop(self._number, None)

@@ -71,7 +71,7 @@ def test_classes_missing_from_the_prior():
 
 
 def test_sets_that_classes_do_not_divide():
-    assert "4 records cannot be shared equally among the 3 classes" in objection(threat=lw.Weak(size=4))
+    assert "4 records cannot be divided equally among the 3 classes" in objection(threat=lw.Weak(size=4))
 
 
 def test_too_few_records_of_a_class():
@@ -95,7 +95,7 @@ def test_secrets_that_the_adversary_has():
 
 def test_a_backbone_whose_features_are_constant():
     dead = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Threshold(1e9, 0.0))
-    with pytest.raises(ValueError, match="the backbone puts out the same features for all 400 records"):
+    with pytest.raises(ValueError, match="the backbone gives the same features for all 400 records"):
         PRIOR.through(dead)
 
 

@@ -73,7 +73,7 @@ def test_features_are_what_the_net_trains_on():
 
 @pytest.mark.parametrize("part", ["y", "features"])
 def test_rows_must_agree(part):
-    with pytest.raises(ValueError, match=f"{part} must have one row a record.*expected 10 rows"):
+    with pytest.raises(ValueError, match=f"{part} must have one row per record.*expected 10 rows"):
         Records(**{"x": some().x, "y": some().y, part: torch.zeros(9)})
 
 
@@ -101,7 +101,7 @@ def test_cohort_counts():
 @pytest.mark.parametrize(
     ("own", "index", "words"),
     [
-        (Records(torch.zeros(4, 1, 2), torch.zeros(4, 1)), torch.arange(3), "one index a model"),
+        (Records(torch.zeros(4, 1, 2), torch.zeros(4, 1)), torch.arange(3), "one index per model"),
         (Records(torch.zeros(4, 1, 3), torch.zeros(4, 1)), torch.arange(4), "differ in shape"),
         (Records(torch.zeros(4, 1, 2), torch.zeros(4, 2)), torch.arange(4), r"own.y of shape \(4, 1"),
     ],

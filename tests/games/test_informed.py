@@ -83,8 +83,8 @@ def test_of_a_secret_nothing_is_told_but_its_known_parts():
     [
         (torch.ones(4), r"a mask \(torch.bool\) of a record's shape \(4,\), got torch.float32"),
         (torch.tensor([True, False]), r"got torch.bool of shape \(2,\)"),
-        (torch.ones(4, dtype=torch.bool), "some numbers of a record and not all, got 4 of 4"),
-        (torch.zeros(4, dtype=torch.bool), "got 0 of 4. Where nothing is known, leave parts out"),
+        (torch.ones(4, dtype=torch.bool), "some features of a record but not all, got 4 of 4"),
+        (torch.zeros(4, dtype=torch.bool), "got 0 of 4. If none are known, leave parts out"),
     ],
     ids=["dtype", "shape", "all", "none"],
 )
@@ -107,7 +107,7 @@ def test_several_secrets_of_a_model_are_records_of_one_pass():
 
 @pytest.mark.parametrize("told", [{"parts": LEFT}, {"candidates": 2}])
 def test_what_is_told_of_one_secret_is_not_told_of_several(told):
-    with pytest.raises(ValueError, match="tell about one secret record, but there are secrets=2"):
+    with pytest.raises(ValueError, match="need a single secret record, got secrets=2"):
         Informed(THREAT.known, secrets=2, **told)
 
 

@@ -52,10 +52,10 @@ def test_a_backbone_that_tells_nothing_is_refused(flat):
 @pytest.mark.parametrize(
     ("net", "records", "words"),
     [
-        (nn.Flatten(0), DIGITS, "one row a record, got"),
+        (nn.Flatten(0), DIGITS, "one row per record, got"),
         (nn.LSTM(64, 3), Records(DIGITS.x.flatten(1).float(), DIGITS.y), "got tuple"),
         (nn.Identity(), Records(torch.full((3, 2), torch.nan), torch.arange(3)), "6 of 6 features are NaN"),
-        (nn.Conv2d(3, 4, 3), DIGITS, r"cannot take records of shape \(1, 8, 8\): .* Bring x to the shape"),
+        (nn.Conv2d(3, 4, 3), DIGITS, r"cannot take records of shape \(1, 8, 8\): .* Reshape x to"),
         (nn.Identity(), DIGITS[:0], "at least one record"),
     ],
 )

@@ -83,11 +83,11 @@ def test_the_classes_of_a_set_are_no_secret():
 @pytest.mark.parametrize(
     ("threat", "pool", "words"),
     [
-        (Weak(size=4), POOL, "4 records cannot be shared equally among the 3 classes"),
+        (Weak(size=4), POOL, "4 records cannot be divided equally among the 3 classes"),
         (Weak(size=2), POOL[POOL.y != 1], "no record of class 1"),
-        (Weak(size=27), POOL, "takes 9 records of class 0, and the pool holds 8"),
-        (Weak(size=2, per_class=(1, 0, 0, 1)), POOL, "1 records of class 3, and the pool holds 0"),
-        (Weak(size=2, per_class=(1, 1)), Records(POOL.x, POOL.x[:, 0]), "needs labels that are whole class numbers"),
+        (Weak(size=27), POOL, "needs 9 records of class 0, but the pool holds 8"),
+        (Weak(size=2, per_class=(1, 0, 0, 1)), POOL, "1 records of class 3, but the pool holds 0"),
+        (Weak(size=2, per_class=(1, 1)), Records(POOL.x, POOL.x[:, 0]), "needs labels that are class numbers"),
     ],
 )
 def test_sets_that_cannot_be_dealt(threat, pool, words):
