@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import lostwax
 from lostwax.recipes import STARTERS, Recipe, start
-from lostwax.recipes.recipe import REQUIRED, OPTIONAL
+from lostwax.recipes.recipe import OPTIONAL, REQUIRED
 
 FITTED = """
 from sklearn.datasets import load_iris
