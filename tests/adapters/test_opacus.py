@@ -77,7 +77,7 @@ def test_shuffled_batches_are_not_poisson_samples():
             lw.adapters.opacus.mechanism(engine, loader, **said)
     with pytest.raises(ValueError, match="the accountant does not record how batches were drawn"):
         lw.adapters.opacus.mechanism(engine)
-    with pytest.raises(ValueError, match="draws its batches by list, not by Poisson sampling"):
+    with pytest.raises(ValueError, match="draws batches by list, not by Poisson sampling"):
         lw.adapters.opacus.mechanism(engine, [])
 
 

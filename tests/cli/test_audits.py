@@ -191,7 +191,7 @@ def test_simulate_fills_a_store_and_goes_on(recipe, capsys):
     assert held == re.findall(r"training (\d+) in chunks", printed.err) * 2  # 12 are asked for, and more are there
     assert "(12 requested; stored in chunks of " in printed.out
     assert main(["simulate", "recipe.py", "--models", "8", "--store", "s", "--workers", "2"]) == 2
-    assert "--workers are for --engine ray" in capsys.readouterr().err
+    assert "--workers need --engine ray" in capsys.readouterr().err
     recipe.write_text("data = (1, 2)\nmodel = 3")
     assert main(["simulate", "recipe.py", "--models", "8", "--store", "s"]) == 2
     assert "is about one fitted model" in capsys.readouterr().err

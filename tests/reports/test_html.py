@@ -87,12 +87,12 @@ def test_strings_of_the_user_are_text(audit_of):
 def test_a_model_that_is_repeated_step_by_step_is_protected_for_its_steps(audit_of):
     audit = audit_of("of_pictures")
     known = replace(audit, provenance={**audit.provenance, "steps": 100})
-    assert "100 steps of the full batch;" in page_of(known, records=True)
+    assert "100 full-batch steps;" in page_of(known, records=True)
     assert "the number of steps is not known here" in page_of(audit, records=True)
 
 
 def test_sections_that_cannot_be_drawn_say_so(audit_of):
-    assert "there are no games of other secrets" in page_of(audit_of("one_game"), records=True)
+    assert "false positives need games with other secrets" in page_of(audit_of("one_game"), records=True)
     assert "The ceiling</h2>" not in page_of(audit_of("of_pictures"), records=True)
     page = page_of(audit_of("under_a_ceiling"), records=True)
     assert "The ceiling</h2>" in page
@@ -104,7 +104,10 @@ def test_a_limit_of_the_blind_guess_is_called_one(audit_of):
     audit = audit_of("of_pictures")
     ceiling = replace(lw.bound(noise_multiplier=3.0, steps=10, baseline=0.02), certified=False, method="read off 40")
     page = page_of(replace(audit, ceiling=ceiling), records=False)
-    assert f"where a blind guess wins at most {percent(0.02)}. How well a blind guess does was read off records" in page
+    assert (
+        f"where a blind guess wins at most {percent(0.02)}. The success of a blind guess was estimated from records"
+        in page
+    )
     assert "certified.</p>" in page
     assert "The bound is" not in page
     sampled = page_of(replace(audit, ceiling=replace(ceiling, estimate=0.1)), records=False)
@@ -113,7 +116,7 @@ def test_a_limit_of_the_blind_guess_is_called_one(audit_of):
 
 def test_errors_are_explained_where_pictures_are_shown(audit_of):
     page = page_of(audit_of("diverged"), records=True)
-    assert "; ∞ is a mistake in what never varies." in page
+    assert "; ∞ is an error in one that never varies." in page
     assert re.search(r"Not drawn: \d+ of \d+ games, whose error has no bound", page)
     assert "standard deviations of each pixel" in page_of(audit_of("of_pictures"), records=True)
     assert "standard deviations of each number" in page_of(audit_of("of_a_table"), records=True)
@@ -137,7 +140,7 @@ def test_the_recipe_names_what_was_run():
     assert f"trainer={trainer!r}," in page
     assert f"attack={attack!r}," in page
     assert "seed=5," in page
-    assert "7 steps of the full batch;" in page
+    assert "7 full-batch steps;" in page
 
 
 @pytest.mark.parametrize("records", [True, False])

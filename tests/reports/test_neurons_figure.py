@@ -26,7 +26,7 @@ def test_a_cell_says_what_its_neuron_holds(audit_of):
 def test_a_record_that_no_neuron_holds(audit_of):
     audit = audit_of("held_by_neurons")
     chart = draw_neurons(audit, audit.findings[0].neurons.places[1])
-    assert chart.alt == "None of 14 neurons is seen to hold this record."
+    assert chart.alt == "None of 14 neurons holds this record."
 
 
 def test_wide_layers_fold(audit_of):
@@ -41,11 +41,11 @@ def test_wide_layers_fold(audit_of):
 
 
 def test_an_audit_that_does_not_say(audit_of):
-    with pytest.raises(ValueError, match="a place that this audit tells the neurons of"):
+    with pytest.raises(ValueError, match="expected one of the games with neurons"):
         draw_neurons(audit_of("of_pictures"), 0)
     audit = audit_of("held_by_neurons")
     without = replace(audit, findings=(replace(audit.findings[0], neurons=None),))
-    with pytest.raises(ValueError, match=r"tells the neurons of \(none\)"):
+    with pytest.raises(ValueError, match=r"games with neurons \(none\)"):
         draw_neurons(without, 0)
 
 

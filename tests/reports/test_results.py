@@ -46,7 +46,7 @@ def test_the_contents_go_by_paper_and_name_what_was_not_run(tmp_path):
     write_rows(str(tmp_path / "papers" / "s1_table2.py"), [Row("a", "x", 1.0, paper=2.0), Row("b", "y", 1.0)])
     text = page(tmp_path)
     contents = text.split("## papers/s1_table2")[0]
-    assert "| [S1 Table II: factors.](#paperss1_table2) | 2 | 1 |\n\nNo results here: `papers/s1_a.py`." in contents
+    assert "| [S1 Table II: factors.](#paperss1_table2) | 2 | 1 |\n\nNo results yet: `papers/s1_a.py`." in contents
     assert contents.index("## S1") < contents.index("## Beyond the papers") < contents.index("`papers/own.py`")
     assert "share" not in text
 

@@ -80,7 +80,7 @@ def test_each_share_has_its_own_interval(audit_of):
     line = audit.conclusion.line
     assert 0 < line.nearer < 120
     low, high = clopper_pearson(line.nearer, 120)
-    fact = next(fact for fact in answer(audit).facts if fact.name == "nearer than any guess")
+    fact = next(fact for fact in answer(audit).facts if fact.name == "closer than every baseline")
     shown = f"{100 * low:.0f}\N{NO-BREAK SPACE}% to {100 * high:.0f}\N{NO-BREAK SPACE}%"
     assert shown in fact.detail
     assert shown in " ".join(audit.conclusion.sentences)

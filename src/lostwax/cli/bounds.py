@@ -48,7 +48,7 @@ def bound(
         epsilon: The epsilon of the privacy guarantee, if the noise is not known.
         delta: Its delta.
         json: Print JSON.
-        plot: Also plot the ceiling against the noise, for several baselines, to this file (replaced if it exists).
+        plot: Also plot the ceiling against the noise, for several baselines, to this file, replacing it.
     """
     from lostwax.bounds import bound as compute
 
@@ -216,9 +216,7 @@ def _show(log_kappa: float) -> None:
     if log_kappa > -700:
         kappa = _rounded_up(math.exp(log_kappa))
         if float(kappa) >= 1:
-            raise ValueError(
-                "kappa: a blind guess succeeds with a probability of nearly 1, so no bound can help. Lower eta."
-            )
+            raise ValueError("kappa: a blind guess always succeeds, or nearly always, so no bound can help. Lower eta.")
         print(f"baseline {kappa} (lostwax bound --baseline {kappa} ...)")
     else:
         shown = f"{math.ceil(log_kappa * 1e6) / 1e6:.6f}"

@@ -11,7 +11,7 @@ RUN_RECIPES = ("audit", "simulate")  # commands that run user code
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line. Exit codes: 0 success, 1 policy broken, 2 usage or input error, 130 Ctrl-C, 141 pipe.
+    """Run the command line. Exit codes: 0 success, 1 policy broken, 2 bad usage or input, 130 Ctrl-C, 141 closed pipe.
 
     Commands that run user code run in a child process, so that user code which exits cannot pass for a result; with
     `arguments`, from Python, they run in this process.

@@ -1,4 +1,4 @@
-"""An audit as something a person reads."""
+"""Write an audit as a report for people, and read it back."""
 
 from lostwax.reports.folder import check_folder, read, write
 

@@ -1,4 +1,4 @@
-"""Figures of an audit: drawn once, saved as PNG in the colours of paper, shown as SVG in the colours of the page."""
+"""Figures of an audit, as PNG for documents and as SVG in the colours of the page."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
     from lostwax.audits import Audit
 
-# on paper; in the page each is the CSS variable of its name, which changes with the theme
+# in PNG; in the page each is a CSS variable, which changes with the theme
 COLOURS = {"ink": "#1f1d1b", "muted": "#6f6a63", "line": "#ddd7cd", "accent": "#a8491f", "paper": "#fdfcfa"}
 WIDTH = 880  # points; in the page, pixels
-SMALLEST = 1e-17  # errors below are drawn there
+SMALLEST = 1e-17  # smaller errors are drawn here
 DASHES = ("-", "--", ":", "-.")
-LONGEST = 34  # letters of a name in a legend
-NEURONS = ("neurons_best", "neurons_median", "neurons_worst")  # of these games
+LONGEST = 34  # characters of a name in a legend
+NEURONS = ("neurons_best", "neurons_median", "neurons_worst")  # games by error
 
 
 class Chart(NamedTuple):
-    """A figure, what it shows for those who cannot see it, and where a threshold lies in it."""
+    """A figure, its alt text, and the scale of its x axis."""
 
     figure: Figure
     alt: str
-    pixels_per_decade: float = 0.0  # along x, at the natural size
+    pixels_per_decade: float = 0.0  # along x, at the original size
 
 
 def drawn(audit: Audit) -> dict[str, Chart]:
-    """All that can be drawn of this audit, by name."""
+    """All figures that apply to this audit, by name."""
     found = {}
     if audit.chance is None:
         found["errors"] = draw_errors(audit)
@@ -52,12 +52,12 @@ def drawn(audit: Audit) -> dict[str, Chart]:
     if (held := audit.findings[0].neurons) is not None:
         from lostwax.reports.neurons_figure import draw_neurons
 
-        found |= {name: draw_neurons(audit, place) for name, place in zip(NEURONS, held.places, strict=True)}
+        found |= {name: draw_neurons(audit, index) for name, index in zip(NEURONS, held.places, strict=True)}
     return found
 
 
 def draw_errors(audit: Audit) -> Chart:
-    """How far off the reconstructions are, beside what can be had without the model. Log scale, counts by bin."""
+    """Histogram of errors, with the baselines, on a log scale."""
     from matplotlib.ticker import MaxNLocator
 
     errors, *more = (finding.errors[audit.criterion] for finding in audit.findings)
@@ -75,7 +75,7 @@ def draw_errors(audit: Audit) -> Chart:
             axes.stairs(counts, bins, color=COLOURS["ink"], linewidth=1.2, linestyle=dashes, label=name)
         axes.axvline(audit.threshold, color=COLOURS["muted"], linewidth=1.2, linestyle=(0, (1, 2)), gid="threshold")
         axes.set(xscale="log", xlim=(bins[0], bins[-1]), ylim=(0, 1.12 * max(1, top)))
-        axes.set_xlabel(f"error ({audit.criterion}); smaller is closer to the original")
+        axes.set_xlabel(f"error ({audit.criterion}); lower is closer to the original")
         axes.set_ylabel("games")
         axes.xaxis.set_major_formatter(lambda value, _: power(value))
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -89,7 +89,7 @@ def draw_errors(audit: Audit) -> Chart:
 
 
 def rates(audit: Audit) -> tuple[TruePositives, ...]:
-    """True positives at 1 % and 0.1 %, by each null that has games enough to tell."""
+    """True-positive rates at false-positive rates of 1 % and 0.1 %, for each null with enough games."""
     found = []
     for null, scores in audit.findings[0].null_errors.items():
         for fpr in (0.01, 0.001):
@@ -99,7 +99,7 @@ def rates(audit: Audit) -> tuple[TruePositives, ...]:
 
 
 def draw_roc(audit: Audit) -> Chart:
-    """The share of secrets found against the share that chance alone would find; both on log scales."""
+    """ROC curve on log scales."""
     nulls = audit.findings[0].null_errors
     least = 0.5 / max(len(audit.games), *(len(scores) for scores in nulls.values()))
     with style():
@@ -122,8 +122,8 @@ def draw_roc(audit: Audit) -> Chart:
                 capsize=4,
             )
         axes.set(xscale="log", yscale="log", xlim=(least, 1.1), ylim=(least, 1.4))
-        axes.set_xlabel("found by chance alone (false positive rate)")
-        axes.set_ylabel("found by the attack (true positive rate)")
+        axes.set_xlabel("false-positive rate (found by chance)")
+        axes.set_ylabel("true-positive rate (found by the attack)")
         ticks = [tick for tick in (0.0001, 0.001, 0.01, 0.1, 1.0) if tick >= least]
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_ticks(ticks, labels=[f"{100 * tick:g} %" for tick in ticks])
@@ -134,11 +134,9 @@ def draw_roc(audit: Audit) -> Chart:
 
 
 def draw_ceiling(audit: Audit) -> Chart:
-    """What the attack reaches, with its interval, under what any attack may reach."""
+    """The attack's success with its interval, and the ceiling for every attack."""
     if audit.ceiling is None:
-        raise ValueError(
-            "draw_ceiling: this audit has no ceiling: its victim's training is not differentially private."
-        )
+        raise ValueError("draw_ceiling: this audit has no ceiling, because training is not differentially private.")
     won, games = int(audit.findings[0].rebuilt.sum()), len(audit.games)
     low, high = audit.interval(won)
     with style():
@@ -162,7 +160,7 @@ def draw_ceiling(audit: Audit) -> Chart:
 
 
 def as_svg(chart: Chart, name: str) -> str:
-    """The figure for the page: text stays text, colours are the page's, ids are its own."""
+    """The figure for the page: text as text, CSS colours, unique ids."""
     text = io.StringIO()
     with style():
         chart.figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
@@ -177,7 +175,7 @@ def as_svg(chart: Chart, name: str) -> str:
 
 
 def as_png(chart: Chart) -> bytes:
-    """The figure for a document or a slide."""
+    """The figure for documents and slides."""
     content = io.BytesIO()
     with style():
         chart.figure.savefig(content, format="png", dpi=144, facecolor=COLOURS["paper"])
@@ -186,14 +184,14 @@ def as_png(chart: Chart) -> bytes:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """All that is drawn here looks alike."""
+    """The common style of all figures."""
     from matplotlib import rc_context
 
     ink, muted = COLOURS["ink"], COLOURS["muted"]
     with rc_context(
         {
             "svg.fonttype": "none",
-            "text.parse_math": False,  # a name with dollars is a name
+            "text.parse_math": False,  # dollars in names are no formulas
             "svg.hashsalt": "lostwax",
             "font.size": 12,
             "text.color": ink,
@@ -213,7 +211,7 @@ def style() -> Iterator[None]:
 
 
 def blank(width: int, height: int) -> tuple[Figure, Axes]:
-    """A figure of this size, and its axes: the paper shows through both."""
+    """A transparent figure of this size, and its axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -244,7 +242,7 @@ def _legend(axes: Axes, first: str) -> None:
 
 
 def _bins(samples: list[NDArray[np.float64]], threshold: float) -> NDArray[np.float64]:
-    """At most 48 bins, evenly spaced in the logarithm, round everything that is finite and the threshold."""
+    """48 log-spaced bins that cover all finite values and the threshold."""
     values = np.concatenate([*samples, [threshold]])
     values = values[np.isfinite(values)].clip(SMALLEST)
     low, high = math.log10(values.min()), math.log10(values.max())
@@ -253,7 +251,7 @@ def _bins(samples: list[NDArray[np.float64]], threshold: float) -> NDArray[np.fl
 
 
 def _drawn(values: NDArray[np.float64], bins: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Only what is finite, none of it left of the first bin."""
+    """The finite values, clipped to the first bin."""
     return values[np.isfinite(values)].clip(bins[0])
 
 

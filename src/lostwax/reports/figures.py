@@ -1,4 +1,4 @@
-"""Pictures of an audit."""
+"""Stand-alone figures: ceilings against noise or epsilon, and originals beside reconstructions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,8 @@ from lostwax.bounds.inequalities import ADJACENCY, epsilon_of, renyi_epsilons
 if TYPE_CHECKING:
     from lostwax.audits import Audit
 
-
-# A picture of ceilings: exact ones against the looser ones that come from RDP and from (epsilon, delta).
-
-
 ORDERS = [1 + float(excess) for excess in np.geomspace(0.05, 63, 60)]
-COARSE = 1e-3  # of dp-accounting's grid: its epsilon stays an upper bound, and comes in a tenth of the time
+COARSE = 1e-3  # dp-accounting's grid: epsilon stays an upper bound, ten times faster
 
 
 def draw_ceilings(
@@ -36,7 +32,7 @@ def draw_ceilings(
     against: Literal["noise", "epsilon"] = "epsilon",
     delta: float = 1e-5,
 ) -> Path:
-    """Draw the ceiling of each baseline against noise or epsilon, with the RDP and (epsilon, delta) ones dashed."""
+    """Plot the ceiling of each baseline against noise or epsilon, with those from RDP and (epsilon, delta) dashed."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -58,8 +54,8 @@ def draw_ceilings(
         axes.plot(across, exact, color=color, label=f"exact, blind guess {baseline:g}")
         axes.plot(across, renyi, "--", color=color, linewidth=1, label="from RDP" if number == 0 else None)
         axes.plot(across, pair, ":", color=color, linewidth=1, label="from (ε, δ)" if number == 0 else None)
-    words = "noise multiplier" if against == "noise" else f"ε at δ = {delta:g} ({ADJACENCY})"
-    axes.set(xscale="log", xlabel=words, ylabel="success of any attack, at most", ylim=(0, 1.02))
+    label = "noise multiplier" if against == "noise" else f"ε at δ = {delta:g} ({ADJACENCY})"
+    axes.set(xscale="log", xlabel=label, ylabel="ceiling on the success of any attack", ylim=(0, 1.02))
     axes.set_title(f"Poisson sampling at {sample_rate:g}, {steps:,} steps", fontsize=10)
     axes.legend(frameon=False, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
@@ -70,8 +66,8 @@ def draw_ceilings(
 
 
 def _noises(sample_rate: float, steps: int) -> np.ndarray:
-    """A range of noises over which ceilings go from near the blind guess to near 1."""
-    middle = math.sqrt(steps) * sample_rate  # where full batches of this rate's signal have a distance of 1
+    """Noise multipliers over which ceilings range from near the blind guess to near 1."""
+    middle = math.sqrt(steps) * sample_rate  # noise at which sqrt(steps) * rate / noise = 1
     return np.geomspace(max(0.3, 0.15 * middle), max(3.0, 6 * middle), 15)
 
 
@@ -79,16 +75,16 @@ Picture = NDArray[np.float64]
 
 
 def draw_rebuilt(audit: Audit, path: str | Path, games: Sequence[int]) -> Path:
-    """Write `rebuilt_picture` to a file, for the owner alone to read; its ending names the format."""
+    """Write `rebuilt_picture` to a file that only the owner can read; the suffix sets the format."""
     target = files.named("draw_rebuilt", path)
     content = rebuilt_picture(audit, games, ending=target.suffix.removeprefix(".") or "png")
     return files.write(target, content, source="draw_rebuilt", private=True)
 
 
 def rebuilt_picture(audit: Audit, games: Sequence[int], *, ending: str = "png") -> bytes:
-    """Originals in the first row, then one row a line of the audit: what was rebuilt, with its error below.
+    """Originals in the first row, then one row of reconstructions per line of the audit, with errors. For images only.
 
-    `games` are places in the audit's list of games. For records that are images.
+    `games` are indices into the audit's list of games.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -119,6 +115,6 @@ def rebuilt_picture(audit: Audit, games: Sequence[int], *, ending: str = "png") 
 
 
 def _picture(image: Picture) -> Picture:
-    """(channels, h, w) or (h, w) in [0, 1] as matplotlib wants it."""
+    """(channels, h, w) or (h, w) in [0, 1], in matplotlib's layout."""
     clipped = np.clip(image, 0, 1)
     return clipped if clipped.ndim == 2 else clipped[0] if len(clipped) == 1 else np.moveaxis(clipped, 0, -1)

@@ -1,4 +1,4 @@
-"""A report on disk: the page, and beside it what programs read."""
+"""A report on disk: the page, and files for programs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,11 @@ from lostwax.reports.gallery import labels
 if TYPE_CHECKING:
     from lostwax.audits import Audit
 
-
-# One row a game and line, for a spreadsheet.
-
-
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # a cell of text that begins so is computed by spreadsheets
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # spreadsheets evaluate text that starts with these
 
 
 def as_csv(audit: Audit, *, records: bool) -> str:
-    """Game number, line, errors by every metric, what came of it; the labels only where `records` are let in."""
+    """One row per game and line: errors by every metric, and results; labels only with `records`."""
     metrics = list(audit.findings[0].errors)
     header = ["game", "line", *metrics, *(f"{name}: {audit.criterion}" for name in audit.baselines)]
     header += [
@@ -48,25 +44,25 @@ def _rows(audit: Audit, metrics: list[str], records: bool) -> Iterator[list[obje
     for finding in audit.findings:
         nearer = audit.beats_baselines(finding)
         guessed = labels(audit, finding.guess.records.y[:, 0]) if records else []
-        for place, game in enumerate(audit.games.tolist()):
+        for index, game in enumerate(audit.games.tolist()):
             yield [
                 game,
                 _text(finding.name),
-                *(f"{finding.errors[metric][place]:.9g}" for metric in metrics),
-                *(f"{errors[audit.criterion][place]:.9g}" for errors in audit.baselines.values()),
-                _yes(bool(finding.rebuilt[place])),
-                _yes(bool(nearer[place])),
-                str(finding.verdicts[place]) if finding.verdicts else "",
-                _yes(bool(finding.labels_right[place])),
-                f"{float(finding.guess.confidence[place, 0]):.9g}",
-                "" if finding.guess.certified is None else _yes(bool(finding.guess.certified[place, 0])),
-                "" if finding.predicted is None else f"{finding.predicted[place]:.9g}",
-                *((_text(true_labels[place]), _text(guessed[place])) if records else ()),
+                *(f"{finding.errors[metric][index]:.9g}" for metric in metrics),
+                *(f"{errors[audit.criterion][index]:.9g}" for errors in audit.baselines.values()),
+                _yes(bool(finding.rebuilt[index])),
+                _yes(bool(nearer[index])),
+                str(finding.verdicts[index]) if finding.verdicts else "",
+                _yes(bool(finding.labels_right[index])),
+                f"{float(finding.guess.confidence[index, 0]):.9g}",
+                "" if finding.guess.certified is None else _yes(bool(finding.guess.certified[index, 0])),
+                "" if finding.predicted is None else f"{finding.predicted[index]:.9g}",
+                *((_text(true_labels[index]), _text(guessed[index])) if records else ()),
             ]
 
 
 def _line(cells: Sequence[object]) -> str:
-    """One row. A cell with a line end of any kind is quoted: csv quotes what its own line ends are made of."""
+    """One row. The writer's CRLF terminator makes it quote cells with any kind of line end."""
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\r\n").writerow(cells)
     return text.getvalue().removesuffix("\r\n") + "\n"
@@ -77,7 +73,7 @@ def _yes(value: bool) -> str:
 
 
 def _text(value: str) -> str:
-    """Text that no spreadsheet takes for a formula, without control characters; numbers may begin with a sign."""
+    """Text that spreadsheets do not evaluate, without control characters; numbers may start with a sign."""
     value = escaped(value)
     try:
         float(value)
@@ -90,27 +86,27 @@ PAGE, NUMBERS, TABLE, RECORDS, FIGURES = "report.html", "audit.json", "records.c
 DRAWINGS = ("errors", "roc", "ceiling", "neurons_best", "neurons_median", "neurons_worst", "rebuilt")
 OURS = (PAGE, NUMBERS, TABLE, RECORDS, *(f"{FIGURES}/{name}.png" for name in DRAWINGS))
 OLD_DRAFT = re.compile(rf"({'|'.join(map(re.escape, OURS))})(\.\d+)?\.part|{FIGURES}/rebuilt\.part\.png")  # of 0.1
-MARK = b"lostwax audit"  # near the beginning of our audit.json
+MARK = b"lostwax audit"  # near the start of audit.json
 
 
 class _File(NamedTuple):
     content: bytes | str
-    private: bool  # it shows records: for the owner alone to read
+    private: bool  # holds records: readable by the owner only
 
 
 def write(audit: Audit, folder: str | Path, *, records: bool = True) -> Path:
-    """Write the report, each file whole or not at all; an earlier report in the folder is replaced.
+    """Write the report atomically, file by file; an earlier report in the folder is replaced.
 
-    All files are on the disk before the first gets its name, so that an error leaves an earlier report as it was.
+    All files are written under temporary names first, so that an error leaves an earlier report unchanged.
     """
     from lostwax.audits import Audit
     from lostwax.reports.gallery import has_records
 
     if not isinstance(audit, Audit):
-        raise TypeError(f"report: expected what lw.audit(...) gives, got {type(audit).__name__}.")
+        raise TypeError(f"report: expected the result of lw.audit(...), got {type(audit).__name__}.")
     target = files.named("report", folder)
     check_folder(target)
-    contents = _contents(audit, records=records and has_records(audit))  # what fails, fails before anything is written
+    contents = _contents(audit, records=records and has_records(audit))  # errors come before anything is written
     files.make_folder("report", target / FIGURES)
     _sweep(target)
     with ExitStack() as drafts:
@@ -131,7 +127,7 @@ def write(audit: Audit, folder: str | Path, *, records: bool = True) -> Path:
 
 
 def _contents(audit: Audit, *, records: bool) -> dict[str, _File]:
-    """Every file of the report by its name, the numbers first and the page last."""
+    """Every file of the report by name, audit.json first and the page last."""
     from lostwax.audits.text import as_json
     from lostwax.reports.charts import as_png, drawn
     from lostwax.reports.figures import rebuilt_picture
@@ -144,7 +140,7 @@ def _contents(audit: Audit, *, records: bool) -> dict[str, _File]:
         contents[RECORDS] = _File(_record_tensors(audit), private=True)
     contents |= {f"{FIGURES}/{name}.png": _File(as_png(chart), private=False) for name, chart in drawings.items()}
     if records and are_pictures(audit):
-        shown = [pair.place for row in rows(audit) for pair in row.pairs[:3]]
+        shown = [pair.index for row in rows(audit) for pair in row.pairs[:3]]
         contents[f"{FIGURES}/rebuilt.png"] = _File(rebuilt_picture(audit, shown), private=True)
     contents[TABLE] = _File(as_csv(audit, records=records), private=records)
     contents[PAGE] = _File(files.escaped(render(audit, drawings, records=records)), private=records)
@@ -152,7 +148,7 @@ def _contents(audit: Audit, *, records: bool) -> dict[str, _File]:
 
 
 def _replace(target: Path, whole: Mapping[str, files.Draft], *, same: bool) -> None:
-    """Give the files their names; those of another audit go first, so that none is ever beside another's numbers."""
+    """Rename the files into place, after deleting those of another audit: a folder never mixes two audits."""
     for name in OURS:
         if name != NUMBERS and not (same and name in whole):
             files.remove("report", target / name)
@@ -161,7 +157,7 @@ def _replace(target: Path, whole: Mapping[str, files.Draft], *, same: bool) -> N
 
 
 def _is_same(path: Path, content: bytes | str) -> bool:
-    """Whether the numbers are there already: then the files beside them are of this audit too."""
+    """True if audit.json already has this content: then the other files belong to this audit."""
     return path.is_file() and path.read_bytes() == (content if isinstance(content, bytes) else content.encode())
 
 
@@ -169,22 +165,22 @@ def _incomplete(errors: list[OSError], missing: list[str], target: Path) -> OSEr
     """One error for all files that could not be written."""
     cause = errors[0].__cause__
     why = files.why(cause if isinstance(cause, OSError) else errors[0])
-    stays = "What was there before stays" if NUMBERS in missing else "The other files of the report are there"
+    rest = "Nothing else was changed" if NUMBERS in missing else "The other files of the report were written"
     return files.failed(
         errors[0],
-        f"report: {', '.join(str(target / name) for name in missing)} could not be written ({why}). {stays}. Make room "
-        "there or get the right to write, or name another folder, and write the report again.",
+        f"report: {', '.join(str(target / name) for name in missing)} could not be written ({why}). {rest}. Free some "
+        "space, get write permission or name another folder, and write the report again.",
     )
 
 
 def read(folder: str | Path) -> Audit:
-    """The audit of a report, with its records where they were let into it."""
+    """The audit of a report, with its records if the report has them."""
     from lostwax.audits import Audit
 
     source = Path(folder)
     if not (source / NUMBERS).is_file():
         raise FileNotFoundError(
-            f"reports.read: there is no report in {source}: expected {source / NUMBERS}. `lostwax audit` and lw.report "
+            f"reports.read: no report in {source}: {source / NUMBERS} does not exist. `lostwax audit` and lw.report "
             "write one."
         )
     audit = Audit.from_json(source / NUMBERS)
@@ -192,29 +188,31 @@ def read(folder: str | Path) -> Audit:
 
 
 def check_folder(folder: str | Path) -> None:
-    """Raise where a report must not be written: nothing of the user's is ever overwritten."""
+    """Raise if a report cannot be written there without replacing files of the user."""
     target = files.named("report", folder)
     if target.exists() and not target.is_dir():
         raise NotADirectoryError(f"report: folder={target} is a file. Name a new folder.")
     nearest = next(path for path in (target, *target.absolute().parents) if path.exists())
     if not nearest.is_dir():
-        raise NotADirectoryError(f"report: folder={target} cannot be made: {nearest} is a file. Name another folder.")
+        raise NotADirectoryError(
+            f"report: folder={target} cannot be created: {nearest} is a file. Name another folder."
+        )
     if not os.access(nearest, os.W_OK):
-        raise PermissionError(f"report: folder={target} cannot be written to. Name a folder of your own.")
+        raise PermissionError(f"report: folder={target} is not writable. Name a folder that you own.")
     if not target.is_dir() or not (found := _files(target)):
         return
-    strange = sorted(name for name in found if name not in OURS or not _is_regular(target / name))
-    if not strange and not _is_audit(target / NUMBERS):
-        strange = sorted(found)
-    if strange:
+    others = sorted(name for name in found if name not in OURS or not _is_regular(target / name))
+    if not others and not _is_audit(target / NUMBERS):
+        others = sorted(found)
+    if others:
         raise FileExistsError(
-            f"report: folder={target} holds {strange[0]!r}, which is no part of an earlier lostwax report. Nothing was "
-            "written. Name a new or an empty folder."
+            f"report: folder={target} holds {others[0]!r}, which is not part of a lostwax report. Nothing was written. "
+            "Name a new or empty folder."
         )
 
 
 def _files(folder: Path) -> list[str]:
-    """The paths of everything inside but our own folder of figures and what killed processes of ours left."""
+    """All paths inside, except the folder of figures and temporary files of killed processes."""
     inside = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     if _is_own_folder(folder / FIGURES):
         del inside[FIGURES]
@@ -234,7 +232,7 @@ def _is_leftover(name: str, path: Path) -> bool:
 
 
 def _sweep(target: Path) -> None:
-    """Delete what killed processes left here: it may hold records, and nobody has been told of it."""
+    """Delete temporary files of killed processes: they may hold records."""
     remaining = [*files.sweep(target), *files.sweep(target / FIGURES)]
     if remaining:
         raise PermissionError(
@@ -270,8 +268,8 @@ def _with_records(audit: Audit, path: Path) -> Audit:
     tensors = read_tensors("reports.read", path)
     for contradiction in other_records(audit, tensors):
         raise ValueError(
-            f"reports.read: {path} {contradiction} of {NUMBERS} beside it. The two are not of one report: run the "
-            "audit again, or delete the file to do without records."
+            f"reports.read: {path} {contradiction} of {NUMBERS} beside it, so they are from different reports. Run the "
+            "audit again, or delete the file to read the report without records."
         )
 
     def records(name: str) -> Records:

@@ -1,4 +1,4 @@
-"""Originals beside reconstructions: the best, the middling and the worst."""
+"""Originals beside reconstructions: best, median and worst."""
 
 from __future__ import annotations
 
@@ -14,63 +14,61 @@ if TYPE_CHECKING:
 
     from lostwax.audits import Audit, Finding
 
-PICTURES = 8  # a row
-TABLES = 3  # a row
-NUMBERS = 12  # of a record, in a table
+PICTURES = 8  # per row
+TABLES = 3  # per row
+NUMBERS = 12  # features per table
 
 
 class Pair(NamedTuple):
-    """One record and what was made of it."""
+    """One record and its reconstruction."""
 
     game: int  # its number in the audit
-    place: int  # ... and its place in its list of games
+    index: int  # into the audit's list of games
     error: float
     rebuilt: bool
     label: str
     guessed_label: str
     pictures: tuple[str, str] | None  # data URIs: original, reconstruction
-    numbers: tuple[
-        tuple[str, float, float], ...
-    ]  # the same for records that are no pictures, by name, the first NUMBERS
-    more: int  # how many numbers are left out
+    numbers: tuple[tuple[str, float, float], ...]  # for tables: name, original, reconstruction of the first features
+    more: int  # how many features are left out
 
 
 class Row(NamedTuple):
-    """Some pairs and what they are examples of."""
+    """A titled row of examples."""
 
     name: str
     pairs: tuple[Pair, ...]
 
 
 def has_records(audit: Audit) -> bool:
-    """Does it hold its records, or was it read back without them?"""
+    """False if the audit was read back without its records."""
     return audit.truth.x[0].numel() > 0
 
 
 def are_pictures(audit: Audit) -> bool:
-    """Grey (h, w) or (1, h, w), or in colours (3, h, w)."""
+    """True for grey (h, w), (1, h, w) or colour (3, h, w) images."""
     shape = audit.truth.x.shape[1:]
     return len(shape) == 2 or (len(shape) == 3 and shape[0] in (1, 3))
 
 
 def rows(audit: Audit) -> tuple[Row, ...]:
-    """The examples of the first line of an audit, each game once; then some of a line that rebuilds more."""
+    """Examples of the audit's first line, then some of the line that rebuilds most, if that is another."""
     released = audit.findings[0]
     better = max(audit.findings, key=lambda finding: int(finding.rebuilt.sum()))
-    found = [_row(audit, released, name, places) for name, places in _examples(audit).items()]
+    found = [_row(audit, released, name, games) for name, games in _examples(audit).items()]
     if better.rebuilt.sum() > released.rebuilt.sum():
         first = next(iter(_examples(audit).values()))
-        found.append(_row(audit, better, f"the first of these again, from the model {better.name}", first))
+        found.append(_row(audit, better, f"the first row again, from the model {better.name}", first))
     return tuple(found)
 
 
 def _examples(audit: Audit) -> dict[str, list[int]]:
-    """Places of the best, the median and the worst games; where a candidate had to be picked, of right and wrong."""
+    """Indices of the best, median and worst games; with candidates, of the right and the wrong ones."""
     each = PICTURES if are_pictures(audit) else TABLES
     if audit.chance is not None:
         right = audit.findings[0].rebuilt
-        picked = {"picked right": np.flatnonzero(right), "picked wrong": np.flatnonzero(~right)}
-        return {name: places[:each].tolist() for name, places in picked.items() if len(places)}
+        chosen = {"right candidate": np.flatnonzero(right), "wrong candidate": np.flatnonzero(~right)}
+        return {name: games[:each].tolist() for name, games in chosen.items() if len(games)}
     order = np.argsort(audit.findings[0].errors[audit.criterion], kind="stable").tolist()
     if len(order) <= each:
         return {"every game": order}
@@ -79,8 +77,8 @@ def _examples(audit: Audit) -> dict[str, list[int]]:
     return {"best": order[:each], "around the median": order[middle : middle + each], "worst": order[-each:]}
 
 
-def _row(audit: Audit, finding: Finding, name: str, places: list[int]) -> Row:
-    return Row(name, tuple(pair(audit, finding, place) for place in places))
+def _row(audit: Audit, finding: Finding, name: str, games: list[int]) -> Row:
+    return Row(name, tuple(pair(audit, finding, index) for index in games))
 
 
 def labels(audit: Audit, values: Tensor) -> list[str]:
@@ -93,17 +91,17 @@ def labels(audit: Audit, values: Tensor) -> list[str]:
     return [f"{value:.6g}" for value in plain]
 
 
-def pair(audit: Audit, finding: Finding, place: int) -> Pair:
-    """The record of the game at this place of the audit's list, and what the finding has of it."""
-    truth = audit.truth.x[place].double().cpu().numpy()
-    guess = finding.guess.records.x[place, 0].double().cpu().reshape(truth.shape).numpy()
+def pair(audit: Audit, finding: Finding, index: int) -> Pair:
+    """The record and the finding's reconstruction of the game at this index of the audit's list."""
+    truth = audit.truth.x[index].double().cpu().numpy()
+    guess = finding.guess.records.x[index, 0].double().cpu().reshape(truth.shape).numpy()
     pictured = are_pictures(audit)
-    one = slice(place, place + 1)
+    one = slice(index, index + 1)
     return Pair(
-        game=int(audit.games[place]),
-        place=place,
-        error=float(finding.errors[audit.criterion][place]),
-        rebuilt=bool(finding.rebuilt[place]),
+        game=int(audit.games[index]),
+        index=index,
+        error=float(finding.errors[audit.criterion][index]),
+        rebuilt=bool(finding.rebuilt[index]),
         label=labels(audit, audit.truth.y[one])[0],
         guessed_label=labels(audit, finding.guess.records.y[one, 0])[0],
         pictures=(_data_uri(truth, truth), _data_uri(guess, truth)) if pictured else None,
@@ -115,12 +113,12 @@ def pair(audit: Audit, finding: Finding, place: int) -> Pair:
 def _numbers(
     audit: Audit, truth: NDArray[np.float64], guess: NDArray[np.float64]
 ) -> tuple[tuple[str, float, float], ...]:
-    names = audit.columns if len(audit.columns) == truth.size else [str(place + 1) for place in range(truth.size)]
+    names = audit.columns if len(audit.columns) == truth.size else [str(index + 1) for index in range(truth.size)]
     return tuple(zip(names, truth.ravel().tolist(), guess.ravel().tolist(), strict=True))[:NUMBERS]
 
 
 def _data_uri(image: NDArray[np.float64], truth: NDArray[np.float64]) -> str:
-    """A PNG inside the page; pixels that are no number are black, all are cut to the range of the original's kind."""
+    """A PNG as a data URI; NaN is black, and values are clipped to the range of the original (at least [0, 1])."""
     from matplotlib.image import imsave
 
     low, high = min(0.0, float(truth.min())), max(1.0, float(truth.max()))

@@ -1,4 +1,4 @@
-"""The page of an audit: one file that opens offline, asks nobody for anything, and reads well without a script."""
+"""The page of a report: one file that works offline and without scripts, and makes no network requests."""
 
 from __future__ import annotations
 
@@ -26,27 +26,23 @@ if TYPE_CHECKING:
 
     from lostwax.audits import Audit, Finding
 
-
-# What protects: the noise that keeps every attack below a success, for three of them.
-
-
-BASELINE = 0.1  # where a record has to be rebuilt: as if it were one of ten that the adversary can think of (S3)
-ADVANTAGES = (0.05, 0.1, 0.5)  # of what a blind guess leaves to win, how much any attack may win
+BASELINE = 0.1  # assumed without candidates: one in ten (Hayes et al. 2023)
+ADVANTAGES = (0.05, 0.1, 0.5)  # (success - baseline) / (1 - baseline) allowed to any attack
 DELTA = 1e-5
 
 
 class Protection(NamedTuple):
-    """Plans of growing success, and what they assume."""
+    """How much noise limits every attack to three success rates, and the assumptions."""
 
     baseline: float
-    candidates: bool  # the baseline is the game's own, not an assumption
+    candidates: bool  # the baseline is that of the game, not an assumption
     steps: int
     steps_known: bool
     plans: tuple[tuple[float, Plan], ...]  # success that no attack exceeds, and the noise for it
 
 
 def protection(audit: Audit) -> Protection:
-    """Plans for this audit's number of steps in full batches, or for one step where it is not known."""
+    """Plans for this audit's number of full-batch steps, or for one step if it is not known."""
     baseline = BASELINE if audit.chance is None else audit.chance
     steps = int(audit.provenance.get("steps", 1))
     return Protection(baseline, audit.chance is not None, steps, "steps" in audit.provenance, _plans(baseline, steps))
@@ -59,7 +55,7 @@ def _plans(baseline: float, steps: int) -> tuple[tuple[float, Plan], ...]:
 
 
 class Figure(NamedTuple):
-    """A drawing inside the page."""
+    """A figure inside the page."""
 
     svg: Markup
     alt: str
@@ -75,11 +71,11 @@ class Line(NamedTuple):
     labels: str
     milliseconds: str
     reasons: str
-    medians: tuple[str, ...]  # by every metric
+    medians: tuple[str, ...]  # per metric
 
 
 def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool) -> str:
-    """The page, with the drawings of `charts.drawn`. Without `records` nothing of them is in it."""
+    """The page, with the figures of `charts.drawn`; it shows no records unless `records`."""
     script = _asset("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     released = audit.findings[0]
@@ -117,18 +113,18 @@ def _figure(chart: charts.Chart, name: str) -> Figure:
 
 
 def _neurons(audit: Audit, *, records: bool) -> list[tuple[str, int, Pair | None]]:
-    """The games whose neurons are drawn: name of the drawing, number of the game, and its pictures."""
+    """The games whose neurons are drawn: name of the figure, number of the game, and its images."""
     released = audit.findings[0]
     if released.neurons is None:
         return []
     return [
-        (name, int(audit.games[place]), pair(audit, released, place) if records else None)
-        for name, place in zip(charts.NEURONS, released.neurons.places, strict=True)
+        (name, int(audit.games[index]), pair(audit, released, index) if records else None)
+        for name, index in zip(charts.NEURONS, released.neurons.places, strict=True)
     ]
 
 
 def _slider(audit: Audit) -> dict[str, Any] | None:
-    """What the script needs to count again at another threshold: every game's error, null where it has no bound."""
+    """Data for the threshold slider: every game's error, null if infinite."""
     if audit.chance is not None:
         return None
     errors = audit.findings[0].errors[audit.criterion]
@@ -143,7 +139,7 @@ def _slider(audit: Audit) -> dict[str, Any] | None:
 
 
 def _lines(audit: Audit) -> list[Line]:
-    """Every line of the audit, then what can be had without the model."""
+    """Every line of the audit, then the baselines."""
     lines = [_line(audit, finding) for finding in audit.findings]
     for name, errors in audit.baselines.items():
         rebuilt = float((errors[audit.criterion] <= audit.threshold).mean())
@@ -180,7 +176,7 @@ def _share(share: float, audit: Audit) -> str:
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
-    """Nested facts as one list: "versions, torch" and its value."""
+    """A nested mapping as a flat list: ("versions, torch", value)."""
     found: list[tuple[str, str]] = []
     for name, value in values.items():
         found += _flat(value, f"{above}{name}, ") if isinstance(value, Mapping) else [(f"{above}{name}", str(value))]
@@ -188,7 +184,7 @@ def _flat(values: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
 
 
 def _recipe(audit: Audit) -> str:
-    """The call that made this audit, as far as an audit knows it."""
+    """The call that made this audit, as far as it is recorded."""
     known = audit.provenance
     named = ["trainer", "attack", "access"] if len(audit.findings) == 1 or audit.kind == "this model" else ["trainer"]
     parts = [f"{name}={known[name]}" for name in named if name in known]
@@ -209,7 +205,7 @@ def _asset(name: str) -> str:
 
 @cache
 def _templates() -> Environment:
-    """Jinja with escaping on: every string of the user's is text, never markup."""
+    """Jinja with escaping: user strings are text, never markup."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     templates = Environment(

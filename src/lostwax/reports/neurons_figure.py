@@ -1,4 +1,4 @@
-"""Which neurons hold a record: layers as columns, a cell a neuron, its colour the stronger the more is read from it."""
+"""Which neurons hold a record: a column per layer, a cell per neuron, coloured by how much the attack reads from it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from lostwax.audits import Audit
 
-CLEAR = 3.0  # standard errors: less is nothing to be seen
-COLUMN = 12  # neurons of a layer, one below the other; wider layers have several columns
-CELL, SMALL = (44.0, 19.0), (14.0, 14.0)  # points; the small ones have no room for a number
+CLEAR = 3.0  # standard errors that count as significant
+COLUMN = 12  # neurons per column; wider layers have several columns
+CELL, SMALL = (44.0, 19.0), (14.0, 14.0)  # points; small cells have no number
 PALEST = 0.12
-LEFT, TOP, GAP = 24.0, 46.0, 40.0  # beside the cells, above them, and between layers, for numbers and names
-NARROWEST = 62.0  # a layer, for its name
-LONGEST = 16  # letters of a module's name
-NAMED = 5  # neurons, in words
+LEFT, TOP, GAP = 24.0, 46.0, 40.0  # margins left, above, and between layers
+NARROWEST = 62.0  # width of a layer, for its name
+LONGEST = 16  # characters of a module's name
+NAMED = 5  # neurons in the alt text
 
 
 class Cell(NamedTuple):
@@ -29,26 +29,24 @@ class Cell(NamedTuple):
 
     module: str
     number: int
-    share: float  # of a blind guess's error that it spares the attack
-    clear: bool  # or perhaps nothing
+    share: float  # of a blind guess's error that reading it removes
+    clear: bool  # significantly different from 0
 
 
-def cells(audit: Audit, place: int) -> list[Cell]:
-    """All neurons, for a game that was looked into."""
+def cells(audit: Audit, index: int) -> list[Cell]:
+    """All neurons, for a game that Mnemonist explained."""
     held = audit.findings[0].neurons
-    if held is None or place not in held.places:
-        there = "none" if held is None else ", ".join(map(str, held.places))
-        raise ValueError(
-            f"draw_neurons: expected a place that this audit tells the neurons of ({there}), got place={place}."
-        )
-    at = held.places.index(place)
+    if held is None or index not in held.places:
+        explained = "none" if held is None else ", ".join(map(str, held.places))
+        raise ValueError(f"draw_neurons: expected one of the games with neurons ({explained}), got index={index}.")
+    at = held.places.index(index)
     numbers = zip(held.rows, held.shares[at].tolist(), held.standard_errors[at].tolist(), strict=True)
     return [Cell(row.module, row.number, share, abs(share) > CLEAR * error) for row, share, error in numbers]
 
 
-def draw_neurons(audit: Audit, place: int) -> Chart:
-    """The neurons that hold the record of the game at this place of the audit's list."""
-    found = cells(audit, place)
+def draw_neurons(audit: Audit, index: int) -> Chart:
+    """The neurons that hold the record of the game at this index of the audit's list."""
+    found = cells(audit, index)
     layers = [list(layer) for _, layer in groupby(found, key=lambda cell: cell.module)]
     numbered = all(len(layer) <= COLUMN for layer in layers)
     width, height = CELL if numbered else SMALL
@@ -77,17 +75,17 @@ def draw_neurons(audit: Audit, place: int) -> Chart:
 
 
 def in_words(found: list[Cell]) -> str:
-    """Those that hold most, for who cannot see the picture."""
+    """Alt text: the neurons that hold most."""
     holding = sorted((cell for cell in found if cell.clear and cell.share > 0), key=lambda cell: -cell.share)
     if not holding:
-        return f"None of {len(found)} neurons is seen to hold this record."
+        return f"None of {len(found)} neurons holds this record."
     most = ", ".join(f"neuron {cell.number} of layer “{cell.module}” {percent(cell.share)}" for cell in holding[:NAMED])
     others = f", and {len(holding) - NAMED} more" if len(holding) > NAMED else ""
     return f"{len(holding)} of {len(found)} neurons hold this record: {most}{others}."
 
 
 class Box(NamedTuple):
-    """A cell where it is drawn."""
+    """A cell and its position."""
 
     cell: Cell
     x: float
@@ -97,7 +95,7 @@ class Box(NamedTuple):
 
 
 def _draw_boxes(axes: Axes, boxes: list[Box], strongest: float, *, numbered: bool) -> None:
-    """All at once, by kind: one by one, thousands would take a minute."""
+    """Draw all boxes as collections: thousands of single patches would take a minute."""
     from matplotlib.collections import LineCollection, PatchCollection
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Rectangle

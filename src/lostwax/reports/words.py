@@ -22,11 +22,11 @@ TONES = {  # of the page
     Grade.NOT_FOUND: "calm",
     Grade.LIMITED: "calm",
 }
-NOISE = "Train with noise that hides any one record (differential privacy). “What protects” below says how much."
+NOISE = "Train with differential privacy, which hides any one record. “What protects” below says how much noise."
 
 
 class Fact(NamedTuple):
-    """A number for the first screen, what it is, and what to know with it."""
+    """A number for the first screen, its name, and a detail."""
 
     value: str
     name: str
@@ -43,32 +43,32 @@ class Answer(NamedTuple):
 
 
 def answer(audit: Audit) -> Answer:
-    """The conclusion with its numbers and what follows from it."""
+    """The conclusion, its numbers, and advice."""
     found = audit.conclusion
     return Answer(TONES[found.grade], found, _facts(audit), _advice(audit, found))
 
 
 def _advice(audit: Audit, found: Conclusion) -> tuple[str, ...]:
     model = "this model’s weights" if audit.kind == "this model" else "the weights of models trained this way"
-    keep_back = f"Do not give {model} away if the training records are private."
-    again = "Audit the protected model again before it is released."
+    keep_back = f"Do not release {model} if the training records are private."
+    again = "Audit the protected model again before you release it."
     early = found.line.name != audit.findings[0].name and audit.kind == "this model"
-    check = ("Check that the audit was given the rows and the sample weights that the model was fitted with.",)
+    check = ("Check that the audit was given the rows and sample weights that the model was fitted with.",)
     advice = {
         Grade.EXACT: (keep_back, *(check if early else ()), NOISE, again),
         Grade.RECOGNISABLE: (
-            "Look at the reconstructions below. Would the people in the records mind what they show?",
+            "Look at the reconstructions below. Would the people in the records object to what they show?",
             keep_back,
             NOISE,
         ),
         Grade.BETTER_THAN_CHANCE: (
-            "Decide whether what is found is too much; stronger attacks may find more.",
+            "Decide whether this leak is acceptable; stronger attacks may find more.",
             NOISE,
         ),
-        Grade.UNDECIDED: (_cure(audit), "Do not take this for an all-clear: nothing was shown either way."),
+        Grade.UNDECIDED: (_cure(audit), "This is not an all-clear: nothing was shown either way."),
         Grade.NOT_FOUND: (
-            "Try stronger attacks, and ones made for this kind of model.",
-            "Only noise with a proven ceiling (differential privacy) holds for every attack; see “What protects”.",
+            "Try stronger attacks, and attacks made for this kind of model.",
+            "Only differential privacy has a ceiling that holds for every attack; see “What protects”.",
         ),
         Grade.LIMITED: ("The ceiling holds for every attack: decide whether it is low enough, or add noise.",),
     }[found.grade]
@@ -81,7 +81,7 @@ def _cure(audit: Audit) -> str:
     if not audit.unanswered:
         return "Run more games, with different secrets."
     if audit.kind == "this model":
-        return "Audit what was not answered by other means, or release a model of which all can be audited."
+        return "Audit the unanswered parts by other means, or release a model that can be audited as a whole."
     return "Allow more minutes (max_minutes), or name the attack to run (attack)."
 
 
@@ -91,7 +91,7 @@ def _facts(audit: Audit) -> tuple[Fact, ...]:
         share = _share(audit, line.rebuilt)
         return (
             Fact(
-                share, "picked out", f"{count(line.rebuilt)} of {count(len(audit.games))}{_sure(audit, line.rebuilt)}"
+                share, "identified", f"{count(line.rebuilt)} of {count(len(audit.games))}{_sure(audit, line.rebuilt)}"
             ),
             Fact(f"{100 * audit.chance:.3g}{SIGN}", "by guessing", "naming the likeliest candidate"),
         )
@@ -99,25 +99,25 @@ def _facts(audit: Audit) -> tuple[Fact, ...]:
 
 
 def _rebuilt(audit: Audit, line: Line) -> tuple[Fact, ...]:
-    """The worst line, and the model as released where that is another."""
-    luck, played = audit.finding(line.name).luck, count(len(audit.games))
+    """The worst line, and the model as released if that is another line."""
+    luck, games = audit.finding(line.name).luck, count(len(audit.games))
     chance = "" if luck is None else f"; luck alone gives at most about {percent(luck.rebuilt_by_luck)}"
-    detail = f"{count(line.rebuilt)} of {played}{_sure(audit, line.rebuilt)}{chance}"
+    detail = f"{count(line.rebuilt)} of {games}{_sure(audit, line.rebuilt)}{chance}"
     released = audit.findings[0]
     if line.name == released.name or audit.kind == "this procedure":
         return (Fact(_share(audit, line.rebuilt), "rebuilt", detail),)
     won = int(released.rebuilt.sum())
     return (
         Fact(_share(audit, line.rebuilt), "rebuilt at the optimum", detail),
-        Fact(_share(audit, won), "rebuilt as released", f"{count(won)} of {played}{_sure(audit, won)}"),
+        Fact(_share(audit, won), "rebuilt as released", f"{count(won)} of {games}{_sure(audit, won)}"),
     )
 
 
 def _nearer(audit: Audit, line: Line) -> Fact:
     luck = audit.finding(line.name).luck
     chance = "" if luck is None else f"; luck alone gives at most about {percent(luck.nearer_by_luck)}"
-    detail = f"than the {' and the '.join(audit.baselines)}{_sure(audit, line.nearer)}{chance}"
-    return Fact(_share(audit, line.nearer), "nearer than any guess", detail)
+    detail = f"baselines: {' and '.join(audit.baselines)}{_sure(audit, line.nearer)}{chance}"
+    return Fact(_share(audit, line.nearer), "closer than every baseline", detail)
 
 
 def _typical(audit: Audit, line: Line) -> Fact:
@@ -125,8 +125,8 @@ def _typical(audit: Audit, line: Line) -> Fact:
     oracle = number(float(np.median(audit.baselines[audit.oracle][audit.criterion])))
     between = None if audit.complete else median_interval(errors)
     sure = "" if between is None else f"95{SIGN} interval {number(between[0])} to {number(between[1])}; "
-    detail = f"{sure}the {audit.oracle}: {oracle}; in standard deviations of a feature"
-    return Fact(number(float(np.median(errors))), "typical error", detail)
+    detail = f"{sure}the {audit.oracle}: {oracle}; in feature standard deviations"
+    return Fact(number(float(np.median(errors))), "median error", detail)
 
 
 def _share(audit: Audit, won: int) -> str:
