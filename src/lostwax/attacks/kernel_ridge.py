@@ -22,6 +22,7 @@ from lostwax.learning.shadow_tables import (
     seen_and_given,
     shadow_objection,
     shadow_tables,
+    with_given,
 )
 
 __all__ = ["KernelRidge", "Regressed"]
@@ -49,10 +50,7 @@ class Regressed(NamedTuple):
         home, ours = seen.device, self.span.shift
         labels = None if hints is None or hints.labels is None else hints.labels[:, 0].to(ours.device)
         x, y, variance = self.read(seen.to(ours.device), labels)
-        x = self.span.records(x).unsqueeze(1)  # (m, 1, ...)
-        if hints is not None and hints.parts is not None:
-            given = hints.parts.to(x)
-            x = torch.where(given.isnan(), x, given)
+        x = with_given(self.span.records(x).unsqueeze(1), hints)  # (m, 1, ...)
         confidence = -self.regression.error * variance.unsqueeze(1)
         return Guess(Records(x.to(home), y.unsqueeze(1).to(home)), confidence.to(home))
 

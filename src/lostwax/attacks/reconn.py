@@ -13,12 +13,12 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lostwax.fields import above, at_least, between, check_fields, expect
+from lostwax.fields import at_least, check_fields, expect
 from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release
 from lostwax.learning.augment import Augment
 from lostwax.learning.costs import TABLES, Cost, Rate
 from lostwax.learning.decoders import Committee, Decoder, MLPDecoder, RowReading, Span
-from lostwax.learning.saving import SavedFolder
+from lostwax.learning.saving import Calibration, SavedFolder, check_same
 from lostwax.learning.shadow_tables import (
     FEWEST,
     ShadowTable,
@@ -27,9 +27,10 @@ from lostwax.learning.shadow_tables import (
     seen_and_given,
     shadow_objection,
     shadow_tables,
+    with_given,
 )
 from lostwax.learning.standardise import SeenRows, Standardise, rows_objection
-from lostwax.learning.training import ErrorLine, Examples, Term, answer, errors, torch_seed, train
+from lostwax.learning.training import RANGES, ErrorLine, Examples, Term, answer, errors, torch_seed, train
 
 __all__ = ["RecoNN", "Trained"]
 
@@ -154,57 +155,21 @@ class Trained(NamedTuple):
             y = self.label.guess(features).unsqueeze(1)  # (m, 1)
         if hints is not None and hints.labels is not None:
             y = hints.labels
-        if hints is not None and hints.parts is not None:
-            given = hints.parts.to(x)
-            x = torch.where(given.isnan(), x, given)
+        x = with_given(x, hints)
         return Guess(Records(x.to(home), y.to(home)), -self.error_line(features).unsqueeze(1).to(home))
 
     def save(self, folder: str | Path) -> Path:
         """Write tensors (safetensors) and settings (JSON) into `folder`, for `RecoNN.load`."""
         tensors = {f"decoder.{name}": value for name, value in self.decoder.state_dict().items()}
         tensors |= {f"label.{name}": value for name, value in self.label.state_dict().items()}
-        tensors |= {f"standardise.{name}": getattr(self.standardise, name) for name in ("kept", "mean", "deviation")}
-        tensors |= {f"span.{name}": getattr(self.span, name) for name in ("shift", "scale")}
         words = {
             "attack": repr(self.attack),
             "decoder": repr(self.attack.decoder),
             "members": self.attack.members,
             "access": repr(self.access),
-            "features": self.standardise.features,
-            "reach": self.standardise.reach,
-            "bounded": self.span.bounded,
-            "error_line": self.error_line,
-            "validation_error": self.validation_error,
         }
-        return SavedFolder(words, tensors).write(folder)
-
-
-class Saved(NamedTuple):
-    """The contents of a saved reconstructor."""
-
-    words: dict[str, object]
-    decoder: dict[str, Tensor]
-    label: dict[str, Tensor]
-    standardise: Standardise
-    span: Span
-    error_line: ErrorLine
-    validation_error: float
-
-
-def read(folder: str | Path, device: torch.device) -> Saved:
-    """Read a saved reconstructor, with tensors on the device."""
-    saved = SavedFolder.read("RecoNN.load", folder, device)
-    words, tensors = saved
-    kept, mean, deviation = (tensors[f"standardise.{name}"] for name in ("kept", "mean", "deviation"))
-    return Saved(
-        words,
-        saved.part("decoder."),
-        saved.part("label."),
-        Standardise(kept, mean, deviation, words["features"], words["reach"]),
-        Span(tensors["span.shift"], tensors["span.scale"], words["bounded"]),
-        ErrorLine(*words["error_line"]),
-        words["validation_error"],
-    )
+        calibration = Calibration(self.standardise, self.span, self.error_line, self.validation_error)
+        return SavedFolder.of(words, tensors, calibration, scale="standardise").write(folder)
 
 
 OF_DECODER = 5  # in memory: its weights, their gradients, AdamW's two moments, and the best weights so far
@@ -246,17 +211,7 @@ class RecoNN:
 
     def __post_init__(self) -> None:
         check_fields(
-            self,
-            shadows=at_least(FEWEST),
-            mae=at_least(0),
-            mse=at_least(0),
-            members=at_least(1),
-            epochs=at_least(1),
-            batch_size=at_least(1),
-            lr=above(0),
-            weight_decay=at_least(0),
-            validation=between(0, 1, "()"),
-            patience=at_least(1),
+            self, **RANGES, shadows=at_least(FEWEST), members=at_least(1), batch_size=at_least(1), patience=at_least(1)
         )
         expect(self, "mse", "above 0 where mae is 0", self.mae + self.mse > 0)
 
@@ -327,25 +282,14 @@ class RecoNN:
     def load(self, folder: str | Path, knowledge: Knowledge) -> Trained:
         """A reconstructor that `save` wrote, for the knowledge's net and access, which are not saved."""
         prior = knowledge.prior.x[:1] if self.device is None else knowledge.prior.x[:1].to(self.device)
-        saved = read(folder, prior.device)
-        for name, now in self._identity(knowledge).items():
-            if saved.words[name] != now:
-                raise ValueError(f"RecoNN.load: {folder} was saved with {name} {saved.words[name]}, but this is {now}.")
+        saved = SavedFolder.read("RecoNN.load", folder, prior.device)
+        check_same(f"RecoNN.load: {folder} was saved", saved.words, self._identity(knowledge), "Load it with")
+        standardise, span, line, error = saved.calibration(scale="standardise")
         with torch_seed(0, prior.device):  # the draws are overwritten
-            decoder, label = self._nets(knowledge, saved.standardise, saved.span)
-        decoder.load_state_dict(saved.decoder)
-        label.load_state_dict(saved.label)
-        return Trained(
-            knowledge.net,
-            knowledge.access,
-            saved.standardise,
-            decoder,
-            label,
-            saved.span,
-            saved.error_line,
-            saved.validation_error,
-            self,
-        )
+            decoder, label = self._nets(knowledge, standardise, span)
+        decoder.load_state_dict(saved.part("decoder."))
+        label.load_state_dict(saved.part("label."))
+        return Trained(knowledge.net, knowledge.access, standardise, decoder, label, span, line, error, self)
 
     def decoder_for(self, knowledge: Knowledge, standardise: Standardise, span: Span) -> nn.Module:
         """An untrained decoder of features standardised like this."""
@@ -398,24 +342,13 @@ class RecoNN:
     def _transferred(self, trained: Trained, knowledge: Knowledge, seed: int) -> tuple[Trained, Examples, Examples]:
         """A copy of the reconstructor standardised over another known set's shadow models, and examples of these."""
         before = trained.attack._identity(replace(knowledge, access=trained.access))
-        for name, now in self._identity(knowledge).items():
-            if before[name] != now:
-                raise ValueError(
-                    f"RecoNN: the reconstructor was trained with {name} {before[name]}, but this is {now}."
-                )
+        check_same("RecoNN: the reconstructor was trained", before, self._identity(knowledge), "Tune it with")
         knowledge, shadows, unseen = shadow_tables(self, knowledge, seed)
         standardise = trained.standardise.refit(shadows.seen)
         examples, held_out = (_examples(table, standardise, trained.span) for table in (shadows, unseen))
-        decoder, label = deepcopy(trained.decoder), deepcopy(trained.label)
-        start = trained._replace(
-            net=knowledge.net,
-            access=knowledge.access,
-            standardise=standardise,
-            decoder=decoder,
-            label=label,
-            attack=self,
-        )
-        return start, examples, held_out
+        start = trained._replace(net=knowledge.net, access=knowledge.access, standardise=standardise, attack=self)
+        copies = start._replace(decoder=deepcopy(trained.decoder), label=deepcopy(trained.label))
+        return copies, examples, held_out
 
     def _trained(self, start: Trained, examples: Examples, held_out: Examples, seed: int) -> Trained:
         """Fit decoder and label head in place, and measure their errors."""

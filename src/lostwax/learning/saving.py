@@ -12,16 +12,40 @@ from torch import Tensor
 
 from lostwax import files
 from lostwax.files import as_bytes, read_tensors
+from lostwax.learning.decoders import Span
+from lostwax.learning.standardise import Standardise
+from lostwax.learning.training import ErrorLine
 from lostwax.provenance import fingerprint, versions
 
 TENSORS, WORDS = "reconstructor.safetensors", "reconstructor.json"
 
 
+class Calibration(NamedTuple):
+    """What every saved reconstructor has besides its nets."""
+
+    standardise: Standardise
+    span: Span
+    error_line: ErrorLine
+    validation_error: float
+
+
 class SavedFolder(NamedTuple):
-    """What was saved."""
+    """The contents of the folder."""
 
     words: dict[str, Any]
     tensors: dict[str, Tensor]
+
+    @classmethod
+    def of(
+        cls, words: dict[str, Any], tensors: dict[str, Tensor], calibration: Calibration, *, scale: str
+    ) -> SavedFolder:
+        """With the calibration's own words and tensors; `scale` is the prefix of those that standardise."""
+        standardise, span, error_line, validation_error = calibration
+        scales = {f"{scale}.{name}": getattr(standardise, name) for name in ("kept", "mean", "deviation")}
+        spans = {f"span.{name}": getattr(span, name) for name in ("shift", "scale")}
+        ours = {"features": standardise.features, "reach": standardise.reach, "bounded": span.bounded}
+        errors = {"error_line": error_line, "validation_error": validation_error}
+        return cls({**words, **ours, **errors}, {**tensors, **scales, **spans})
 
     @classmethod
     def read(cls, source: str, folder: str | Path, device: torch.device) -> SavedFolder:
@@ -57,6 +81,17 @@ class SavedFolder(NamedTuple):
             text.publish()
         return folder
 
+    def calibration(self, *, scale: str) -> Calibration:
+        """What `of` put in."""
+        words, tensors = self
+        kept, mean, deviation = (tensors[f"{scale}.{name}"] for name in ("kept", "mean", "deviation"))
+        return Calibration(
+            Standardise(kept, mean, deviation, words["features"], words["reach"]),
+            Span(tensors["span.shift"], tensors["span.scale"], words["bounded"]),
+            ErrorLine(*words["error_line"]),
+            words["validation_error"],
+        )
+
     def part(self, prefix: str) -> dict[str, Tensor]:
         """The tensors whose names have this prefix, without it."""
         return part(self.tensors, prefix)
@@ -65,6 +100,13 @@ class SavedFolder(NamedTuple):
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors whose names have this prefix, without it."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def check_same(subject: str, before: Mapping[str, Any], now: Mapping[str, Any], cure: str) -> None:
+    """Raise a ValueError if a reconstructor made with other settings (`before`) is to be used with these."""
+    for name, value in now.items():
+        if before[name] != value:
+            raise ValueError(f"{subject} with {name} {before[name]}, but this is {value}. {cure} the same {name}.")
 
 
 def _mark(tensors: Mapping[str, Tensor]) -> str:

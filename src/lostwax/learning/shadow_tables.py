@@ -66,6 +66,14 @@ def seen_and_given(seen: Tensor, hints: Hints | None) -> Tensor:
     return torch.cat([seen, hints.parts[:, 0].flatten(1).to(seen)], 1)  # k = 1
 
 
+def with_given(x: Tensor, hints: Hints | None) -> Tensor:
+    """Rebuilt records (m, 1, ...), with the given numbers in place."""
+    if hints is None or hints.parts is None:
+        return x
+    given = hints.parts.to(x)
+    return torch.where(given.isnan(), x, given)
+
+
 def shadow_table(
     knowledge: Knowledge,
     targets: Records,

@@ -11,13 +11,17 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from lostwax.fields import above, check_fields
+from lostwax.fields import above, at_least, between, check_fields
 from lostwax.learning.decoders import Committee, PatchDiscriminator, Span
 from lostwax.learning.shadow_tables import adversary_seed
 from lostwax.metrics import LPIPS
 from lostwax.progress import progress
 
 ROWS = 1024  # models read at a time
+RANGES = {  # of the settings that attacks share
+    **{"mae": at_least(0), "mse": at_least(0), "epochs": at_least(1), "weight_decay": at_least(0)},
+    **{"lr": above(0), "validation": between(0, 1, "()")},
+}
 Criterion = Callable[[Tensor, Tensor], Tensor]  # answers (b, ...), truth (b, ...) -> a loss
 
 

@@ -25,7 +25,7 @@ def gram(kernel, features=ROWS):
     rows = kernel.rows(features, 0, Scale.of(ROWS))
     alike = products(rows, rows)
     median = median_distance(alike)
-    return Gram(kernel.likeness(alike, alike.diagonal(), alike.diagonal(), median), median)
+    return Gram(kernel.similarity(alike, alike.diagonal(), alike.diagonal(), median), median)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -69,12 +69,12 @@ def test_doubts_are_the_variance_of_a_gaussian_process(kernel):
     rows = kernel.rows(ROWS, 0, Scale.of(ROWS))
     half = solve(matrix[given, given], CENTRED[given], ridge)
     group = Group(rows[given], gram(kernel).median, half.weights, CENTRED.new_zeros(3), half.factor, ridge)
-    _, doubt = group(kernel, rows[rest])
+    _, variance = group(kernel, rows[rest])
     noisy = matrix + ridge * torch.eye(30, dtype=torch.float64)
     covariance = noisy[rest, rest] - noisy[rest, given] @ torch.linalg.solve(noisy[given, given], noisy[given, rest])
-    assert torch.allclose(doubt, covariance.diagonal())
+    assert torch.allclose(variance, covariance.diagonal())
     whole = solve(matrix[:16, :16], CENTRED[:16], ridge)
-    assert whole.doubt[15] == pytest.approx(float(doubt[0]))
+    assert whole.variance[15] == pytest.approx(float(variance[0]))
 
 
 def test_a_wide_kernel_is_the_plain_one():

@@ -36,8 +36,8 @@ def test_the_error_foretold_where_models_say_nothing(sizes):
             for count, columns in ((sum(sizes), 30), (sum(sizes), 40), (10, 30))
         )
         found = Regression.fit(seen, answers, rows)
-        guesses, doubts = found(other)  # (classes, 10, d), (classes, 10)
-        foretold += found.error * float(doubts.mean())
+        guesses, variances = found(other)  # (classes, 10, d), (classes, 10)
+        foretold += found.error * float(variances.mean())
         wrong += float((guesses - torch.randn(guesses.shape, generator=draw, dtype=torch.float64)).square().mean())
     assert 0.7 * wrong < foretold < 3 * wrong
 
@@ -53,9 +53,9 @@ def test_the_choice_is_that_of_trying_everything(strength, monkeypatch):
     def error(kernel, ridge):
         total = 0.0
         for rows in classes:
-            here = found.sight(table.seen[rows], kernel)
+            here = found.features(table.seen[rows], kernel)
             alike, own = products(here, here), squares(here)
-            gram = kernel.likeness(alike, own, own, median_distance(alike))
+            gram = kernel.similarity(alike, own, own, median_distance(alike))
             solved = solve(gram, records[rows] - records[rows].mean(0), ridge)
             total += torch.inf if solved is None else float(solved.left_out.sum())
         return total

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from lostwax.attacks.mnemonist.attack import shown_to
+from lostwax.attacks.mnemonist.attack import inputs_of
 
 SMALL = lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=100), epochs=15)
 ATTACK = lw.attacks.EmbeddingRecoNN(attack=SMALL, picture=SMALL)
@@ -33,7 +33,7 @@ def test_what_a_layer_is_shown(game):
     knowledge, cohort, release = game
     x, params = cohort.own.x[:, 0], release[0]
     convolved = nn.functional.conv2d(x, params["0.weight"], params["0.bias"]).relu().flatten(1)
-    torch.testing.assert_close(shown_to(LINEAR, knowledge.net, params, x), convolved)
+    torch.testing.assert_close(inputs_of(LINEAR, knowledge.net, params, x), convolved)
 
 
 def beats(guess, truth, blind):
@@ -47,7 +47,7 @@ def test_the_embedding_is_rebuilt_and_then_the_record(game, embedded):
     knowledge, cohort, release = game
     truth, prior = cohort.own.x[:, 0], knowledge.prior.x
     mean = {name: value.mean(0) for name, value in release.params.items()}
-    shown, usual = (shown_to(LINEAR, knowledge.net, mean, x) for x in (truth, prior))
+    shown, usual = (inputs_of(LINEAR, knowledge.net, mean, x) for x in (truth, prior))
     assert beats(embedded.embedding(release).records.x[:, 0], shown, usual.mean(0))
     guess = embedded(release)
     assert beats(guess.records.x[:, 0], truth, prior.mean(0))
@@ -80,8 +80,12 @@ def test_refusals(game):
             "EmbeddingRecoNN is not applicable: it needs at least 4",
         ),
         (ATTACK, replace(knowledge, net=nn.Conv2d(1, 10, 8)), "trains no linear layer"),
-        (ATTACK, replace(knowledge, threat=replace(knowledge.threat, parts=told)), "parts of a record that are told"),
-        (ATTACK, replace(knowledge, prior=replace(knowledge.prior, features=knowledge.prior.x)), "shown features"),
+        (
+            ATTACK,
+            replace(knowledge, threat=replace(knowledge.threat, parts=told)),
+            "cannot use the given parts of a record",
+        ),
+        (ATTACK, replace(knowledge, prior=replace(knowledge.prior, features=knowledge.prior.x)), "trains on features"),
         (replace(ATTACK, attack=replace(SMALL, decoder=images)), knowledge, "ConvDecoder: expected images"),
     ):
         with pytest.raises(ValueError, match=sentence):

@@ -65,7 +65,7 @@ def test_agreements_are_those_of_each_model_alone():
     expected = [spearmanr(coefficients[model, 1:5], sizes[model]).statistic for model in range(4)]
     np.testing.assert_allclose(found[:4], expected)
     assert np.isnan(found[4])
-    with pytest.raises(ValueError, match="expected scales of the 5 models that are explained, got those of 2"):
+    with pytest.raises(ValueError, match="expected scales of the 5 explained models, got those of 2"):
         Explanation(rows, coefficients, torch.zeros(5, 6)).agreements(Scales(rows, scale[:2]))
 
 
@@ -153,7 +153,7 @@ def test_refusals(game):
             "8 rows needs at least 16 errors, but masks is 15",
         ),
         (lw.attacks.Mnemonist(), lw.GD(init=private), release, "but these are private. Use erase=ToMean"),
-        (lw.attacks.Mnemonist(), lw.Optimum(), release, "the trainer is Optimum, which begins nowhere"),
+        (lw.attacks.Mnemonist(), lw.Optimum(), release, "the trainer, Optimum, has no `init`"),
         (lw.attacks.Mnemonist(erase=lw.attacks.mnemonist.ToMean()), knowledge.trainer, one, "and there is one"),
         (lw.attacks.Mnemonist(), knowledge.trainer, one, "expected the truth of 1 models, got that of 200"),
     ):
@@ -162,5 +162,5 @@ def test_refusals(game):
             mnemonist(None, other, models, cohort.own, seed=0)
     with pytest.raises(ValueError, match="expected masks >= 4"):
         lw.attacks.Mnemonist(masks=3)
-    with pytest.raises(ValueError, match="do not tell 2 rows apart"):
+    with pytest.raises(ValueError, match="cannot separate 2 rows"):
         regress(torch.rand(8, dtype=torch.float64), torch.ones(8, 2, dtype=torch.float64))

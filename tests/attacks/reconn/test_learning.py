@@ -35,9 +35,9 @@ def test_it_is_the_second_half_of_prepare():
 
 def test_tables_that_will_not_do_are_refused():
     game, good = knowledge(Leaks()), table(torch.arange(10))
-    with pytest.raises(ValueError, match="two to be tested on, got 10 and 1"):
+    with pytest.raises(ValueError, match="two held-out ones, got 10 and 1"):
         ATTACK.learn(game, good, table(torch.arange(1)), seed=0)
-    with pytest.raises(ValueError, match="expected one record a model, got 9 for 10 models"):
+    with pytest.raises(ValueError, match="expected one record per model, got 9 for 10 models"):
         ATTACK.learn(game, good._replace(records=PRIOR[:9]), good, seed=0)
     with pytest.raises(ValueError, match="1 of 10 shadow models hold NaN"):
         ATTACK.learn(game, good, good._replace(seen=good.seen.index_fill(0, torch.tensor(3), torch.nan)), seed=0)

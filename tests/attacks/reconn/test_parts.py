@@ -62,7 +62,7 @@ def test_what_is_told_is_used_where_the_model_tells_nothing():
 
 def test_a_reconstructor_that_was_told_more_asks_for_it(game, tmp_path):
     reconstruct, release, _, guess = game
-    with pytest.raises(ValueError, match="or a game that tells more or less"):
+    with pytest.raises(ValueError, match="give the adversary the same numbers"):
         reconstruct(release)
     knowledge = Knowledge(NET, lw.GD(), HALF, Weights(), PRIOR)
     again = ATTACK.load(reconstruct.save(tmp_path), knowledge)

@@ -106,7 +106,7 @@ def test_objections_say_why_and_what_to_do(metric, monkeypatch):
     )
     assert seeing.objection(GAME) is None
     assert "LPIPS compares images" in seeing.objection(flat)
-    assert "needs pixels in [0, 1] or [-1, 1], but the prior's reach further" in seeing.objection(loud)
+    assert "needs pixels in [0, 1] or [-1, 1], and the prior has others" in seeing.objection(loud)
     assert judged.objection(GAME) is None
     assert judged.objection(loud) is None
     assert "adversarial term, and PatchDiscriminator: expected images" in judged.objection(flat)

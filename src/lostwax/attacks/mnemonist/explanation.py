@@ -22,7 +22,7 @@ from lostwax.seeds import generator
 from lostwax.trainers.derivatives import own_slopes
 from lostwax.trainers.descent import Descent
 
-MASKS_A_ROW = 2  # at least: fewer errors than that determine no regression
+MASKS_PER_ROW = 2  # at least: fewer errors than that determine no regression
 NUMBERS = 2**26  # of masked models in memory at a time
 
 
@@ -189,9 +189,9 @@ class Mnemonist:
         rows = len(neurons(knowledge.net))
         if rows == 0:
             return "the net trains no linear or convolutional layer, so it has no rows."
-        if self.masks < MASKS_A_ROW * rows:
+        if self.masks < MASKS_PER_ROW * rows:
             return (
-                f"a regression on the net's {rows} rows needs at least {MASKS_A_ROW * rows} errors, but masks is "
+                f"a regression on the net's {rows} rows needs at least {MASKS_PER_ROW * rows} errors, but masks is "
                 f"{self.masks}. Use masks={10 * rows}."
             )
         return self.erase.objection(knowledge, models)

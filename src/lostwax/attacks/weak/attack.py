@@ -26,14 +26,13 @@ from lostwax.attacks.weak.training import (
     train,
     training_data,
 )
-from lostwax.fields import above, at_least, between, check_fields, expect
+from lostwax.fields import above, at_least, check_fields, expect
 from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release, Threat
 from lostwax.learning.costs import Cost, Rate
 from lostwax.learning.decoders import Decoder, ResidualDecoder, Span
-from lostwax.learning.saving import SavedFolder
+from lostwax.learning.saving import Calibration, SavedFolder, check_same
 from lostwax.learning.shadow_tables import adversary_seed
-from lostwax.learning.standardise import Standardise
-from lostwax.learning.training import ErrorLine, Term, torch_seed
+from lostwax.learning.training import RANGES, ErrorLine, Term, torch_seed
 from lostwax.provenance import fingerprint
 from lostwax.shadows import Game
 from lostwax.shadows.identity import describe, identity
@@ -82,8 +81,6 @@ class TrainedOnHeads(NamedTuple):
             f"reads.{name}": value.bfloat16() if half and value.ndim > 1 else value  # except normalisation
             for name, value in self.reads.state_dict().items()
         }
-        tensors |= {f"scale.{name}": getattr(self.scale.standardise, name) for name in ("kept", "mean", "deviation")}
-        tensors |= {f"span.{name}": getattr(self.span, name) for name in ("shift", "scale")}
         words = {
             "attack": repr(self.attack),
             "reader": repr(self.attack.reader),
@@ -93,41 +90,9 @@ class TrainedOnHeads(NamedTuple):
             "classes": repr(self.attack.classes),
             "guesses": self.classes,
             "alike": self.scale.alike,
-            "features": self.scale.standardise.features,
-            "reach": self.scale.standardise.reach,
-            "bounded": self.span.bounded,
-            "error_line": self.error_line,
-            "validation_error": self.validation_error,
         }
-        return SavedFolder(words, tensors).write(folder)
-
-
-class Saved(NamedTuple):
-    """The contents of a saved reconstructor."""
-
-    words: dict[str, object]
-    classes: tuple[int, ...]
-    scale: Scale
-    reads: dict[str, Tensor]
-    span: Span
-    error_line: ErrorLine
-    validation_error: float
-
-
-def read(folder: str | Path, device: torch.device) -> Saved:
-    """Read a saved reconstructor, with tensors on the device."""
-    saved = SavedFolder.read("WeakRecoNN.load", folder, device)
-    words, tensors = saved
-    kept, mean, deviation = (tensors[f"scale.{name}"] for name in ("kept", "mean", "deviation"))
-    return Saved(
-        words,
-        tuple(words["guesses"]),
-        Scale(Standardise(kept, mean, deviation, words["features"], words["reach"]), words["alike"]),
-        saved.part("reads."),
-        Span(tensors["span.shift"], tensors["span.scale"], words["bounded"]),
-        ErrorLine(*words["error_line"]),
-        words["validation_error"],
-    )
+        calibration = Calibration(self.scale.standardise, self.span, self.error_line, self.validation_error)
+        return SavedFolder.of(words, tensors, calibration, scale="scale").write(folder)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +100,7 @@ class WeakRecoNN:
     """Train heads on sets of the prior's records, and a net that reads a record of every class off the head.
 
     `reader` reads the head and `decoder` makes the records, one of each of `classes` (None: all that a set has). The
-    error of a guess is the softmin, with this inverse temperature, of its errors to the set's records of its class,
+    error of a guess is the softmin (inverse temperature `softmin`) of its errors to the set's records of its class,
     mse * mean error^2 + mae * mean |error|  (Maciazek and Allison 2025, Eq. 3). The loss is `aim` of the errors, plus
     further `terms` relative to the nearest record. (The paper: mse=0.5, mae=0.5, aim=MeanError(); for CelebA
     classes=(1,), the rare one.)
@@ -175,14 +140,11 @@ class WeakRecoNN:
         check_fields(
             self,
             classes=at_least(0),
+            **RANGES,
             softmin=above(0),
-            mse=at_least(0),
-            mae=at_least(0),
             steps=at_least(1),
             minutes=above(0),
             batch_size=at_least(2),
-            lr=above(0),
-            validation=between(0, 1, "()"),
         )
         expect(self, "mae", "above 0 where mse is 0", self.mae + self.mse > 0)
         enough = self.shadows is None or self.shadows >= self.batch_size
@@ -230,12 +192,7 @@ class WeakRecoNN:
         knowledge = self._accepted(knowledge)
         theirs = replace(knowledge, net=trained.net, access=trained.access)
         now, before = self._architecture(knowledge), trained.attack._architecture(theirs)
-        for name, ours in now.items():
-            if before[name] != ours:
-                raise ValueError(
-                    f"WeakRecoNN.tune: the reconstructor was trained with {name} {before[name]}, but this is {ours}. "
-                    f"Tune it with the same {name}, or prepare another."
-                )
+        check_same("WeakRecoNN.tune: the reconstructor was trained", before, now, "Tune it with")
         data = training_data(self, knowledge, trained.span, trained.classes, seed)
         reads, scale = deepcopy(trained.reads), data.heads.scale
         start = trained._replace(net=knowledge.net, scale=scale, reads=reads, attack=self)
@@ -244,27 +201,14 @@ class WeakRecoNN:
     def load(self, folder: str | Path, knowledge: Knowledge) -> TrainedOnHeads:
         """A reconstructor that `save` wrote, for the knowledge's net and access, which are not saved."""
         device = knowledge.prior.x.device if self.device is None else torch.device(self.device)
-        saved = read(folder, device)
-        for name, now in self._architecture(knowledge).items():
-            if saved.words[name] != now:
-                raise ValueError(
-                    f"WeakRecoNN.load: {folder} was saved with {name} {saved.words[name]}, but this is {now}. Load it "
-                    f"with the same {name}."
-                )
+        saved = SavedFolder.read("WeakRecoNN.load", folder, device)
+        check_same(f"WeakRecoNN.load: {folder} was saved", saved.words, self._architecture(knowledge), "Load it with")
+        standardise, span, line, error = saved.calibration(scale="scale")
         with torch_seed(0, device):  # the draws are overwritten
-            reads = self._net(knowledge, saved.span)
-        reads.load_state_dict(saved.reads)
-        return TrainedOnHeads(
-            knowledge.net,
-            knowledge.access,
-            saved.classes,
-            saved.scale,
-            reads,
-            saved.span,
-            saved.error_line,
-            saved.validation_error,
-            self,
-        )
+            reads = self._net(knowledge, span)
+        reads.load_state_dict(saved.part("reads."))
+        classes, scale = tuple(saved.words["guesses"]), Scale(standardise, saved.words["alike"])
+        return TrainedOnHeads(knowledge.net, knowledge.access, classes, scale, reads, span, line, error, self)
 
     def _clause(self, knowledge: Knowledge) -> str | None:
         prior = knowledge.prior

@@ -229,7 +229,7 @@ def _learn(
     for tokens, secrets in data.heads.batches(steps, attack.batch_size, attack.shadows):
         if state.done(attack) >= 1:
             break
-        done = state.done(attack, into=0.5)  # the middle of the step
+        done = state.done(attack, into=0.5)  # mid-step, so that the first rate does not depend on the clock
         for group in optimiser.param_groups:
             group["lr"] = attack.lr * min(done / WARMUP, 1.0) * (1 + math.cos(math.pi * done)) / 2
         with halved:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from attacks.weak_reconn.game import ATTACK, NET, PRIOR, QUICK, SECRETS, THREAT, TRAINER, knowledge
+from attacks.weak.game import ATTACK, NET, PRIOR, QUICK, SECRETS, THREAT, TRAINER, knowledge
 from lostwax.games import Records
 
 
@@ -53,7 +53,7 @@ def test_games_it_can_play():
     squares = lw.GD(loss=lw.losses.SquaredError(), init=TRAINER.init)
     game = knowledge(squares, nn.Linear(64, 1), lw.Weak(size=4), real)
     assert replace(QUICK, reader=lw.attacks.weak.FlatReader()).objection(game) is None
-    assert "the labels are no class numbers" in QUICK.objection(game)
+    assert "the labels are not class numbers" in QUICK.objection(game)
     guess = replace(QUICK, reader=lw.attacks.weak.FlatReader()).prepare(game, seed=0)(
         squares(game.net, game.threat.deal(real, 2, seed=0), seed=0)
     )
@@ -103,10 +103,10 @@ def test_a_head_that_is_not_the_last_layer():
     """A net that takes images is not what features are fed to; and a whole network has no rows to read."""
     sentence = objection(net=nn.Linear(32, 3))
     assert "cannot take records of shape (64,)" in sentence
-    assert "Give as net the layers that were trained behind the backbone" in sentence
+    assert "Pass as net only the layers that were trained behind the backbone" in sentence
     whole = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 3))
     sentence = objection(net=whole, prior=Records(PRIOR.x, PRIOR.y))
-    assert "Give the trained head alone as net" in sentence
+    assert "Pass the trained head alone as net" in sentence
     assert "records.through(backbone)" in sentence
 
 
@@ -125,7 +125,7 @@ def test_what_cannot_be_seen_or_drawn():
 def test_copies_by_another_backbone():
     torch.manual_seed(0)
     other = nn.Sequential(nn.Flatten(), nn.Linear(64, 64))
-    assert "puts out other features" in objection(replace(QUICK, augment=lw.attacks.weak.Augmented(other)))
+    assert "gives other features" in objection(replace(QUICK, augment=lw.attacks.weak.Augmented(other)))
     assert "its augment has no backbone" in objection(replace(QUICK, augment=lw.attacks.weak.Augmented(None)))
     plain = Records(PRIOR.x, PRIOR.y)
     net = nn.Sequential(nn.Flatten(), NET)

@@ -7,17 +7,17 @@ import torch
 
 import lostwax as lw
 from attacks.reconn.game import Leaks, knowledge
-from lostwax.learning import kernel_regression as witness
+from lostwax.learning import kernel_regression
 from lostwax.learning.kernel_regression import (
     KERNEL,
     RIDGE,
     WEIGHTS,
+    ClassRegression,
     Regression,
-    Witness,
-    doubts_left_out,
-    least_wrong,
+    best_weight,
     scores_left_out,
     solve_from,
+    variances_left_out,
 )
 from lostwax.learning.shadow_tables import shadow_tables
 
@@ -35,13 +35,13 @@ def regressed(seen, groups):
     return Regression.fit(seen, seen, [(groups == label).nonzero()[:, 0] for label in range(int(groups.max()) + 1)])
 
 
-def taught(seen, groups):
-    return Witness.taught(regressed(seen, groups), seen, groups)
+def fitted(seen, groups):
+    return ClassRegression.fit(regressed(seen, groups), seen, groups)
 
 
 def test_it_is_a_ridge_regression_of_classes_on_likenesses():
     seen, groups = clusters(30, 0)
-    asked = taught(seen, groups)
+    asked = fitted(seen, groups)
     distances = torch.cdist(asked.rows, asked.rows).square()
     alike = KERNEL.width * (-distances / (KERNEL.width * asked.median)).exp()
     truth = torch.eye(3, dtype=torch.float64)[groups]
@@ -51,21 +51,21 @@ def test_it_is_a_ridge_regression_of_classes_on_likenesses():
 
 def test_it_decides_where_all_classes_are_in_the_same_doubt():
     others, truth = clusters(30, 2)
-    asked = taught(*clusters(60, 1))._replace(weight=10.0)
-    assert torch.equal(asked.verdict(others, torch.ones(3, 30, dtype=torch.float64)), truth)
+    asked = fitted(*clusters(60, 1))._replace(weight=10.0)
+    assert torch.equal(asked.predict(others, torch.ones(3, 30, dtype=torch.float64)), truth)
     certain = torch.ones(3, 30, dtype=torch.float64)
-    certain[1] = math.exp(-50)  # and where a class is in no doubt at all, its word does not count
-    assert (asked.verdict(others, certain) == 1).all()
-    assert (asked.verdict(others, torch.zeros(3, 30, dtype=torch.float64)) == truth).all()
+    certain[1] = math.exp(-50)  # and where a class is in no variance at all, its word does not count
+    assert (asked.predict(others, certain) == 1).all()
+    assert (asked.predict(others, torch.zeros(3, 30, dtype=torch.float64)) == truth).all()
 
 
 def test_it_asks_no_more_models_than_it_should(monkeypatch):
-    monkeypatch.setitem(witness.MODELS, "cpu", 7)
-    assert len(taught(*clusters(30, 0)).rows) <= 7
+    monkeypatch.setitem(kernel_regression.MODELS, "cpu", 7)
+    assert len(fitted(*clusters(30, 0)).rows) <= 7
 
 
 def doubt_without(regression, number, rows, one):
-    """A group's doubt about a model (1, row), by a regression on these models (s, row) of it alone."""
+    """A group's variance about a model (1, row), by a regression on these models (s, row) of it alone."""
     group, kernel = regression.groups[number], regression.kernel
     lifted = kernel.between(rows, rows, group.median) + group.ridge * torch.eye(len(rows), dtype=torch.float64)
     near = kernel.between(one, rows, group.median)[0]
@@ -75,18 +75,18 @@ def doubt_without(regression, number, rows, one):
 
 def refitted(regression, asked, seen, groups):
     """Doubts and scores (groups, s) about every model, by regressions on all the others."""
-    rows, truth = regression.sight(seen, regression.kernel), torch.eye(len(regression.groups)).double()[groups]
+    rows, truth = regression.features(seen, regression.kernel), torch.eye(len(regression.groups)).double()[groups]
     alike = KERNEL.between(asked.rows, asked.rows, asked.median)
-    doubts, scores = torch.empty_like(truth), torch.empty_like(truth)
+    variances, scores = torch.empty_like(truth), torch.empty_like(truth)
     for one in range(len(seen)):
         kept = torch.arange(len(seen)) != one
         for number in range(len(regression.groups)):
             models = rows[kept & (groups == number)]
-            doubts[one, number] = doubt_without(regression, number, models, rows[one : one + 1])
+            variances[one, number] = doubt_without(regression, number, models, rows[one : one + 1])
         lifted = alike[kept][:, kept] + RIDGE * torch.eye(len(seen) - 1, dtype=torch.float64)
         shares = truth[kept].mean(0)
         scores[one] = shares + alike[one, kept] @ torch.linalg.solve(lifted, truth[kept] - shares)
-    return doubts.mT, scores.mT
+    return variances.mT, scores.mT
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -94,14 +94,16 @@ def test_leaving_a_model_out_needs_no_other_regression(seed):
     seen, groups = clusters(45, seed, spread=0.6)
     groups[groups == 2] = torch.tensor([2, *[1] * 14])  # and a class of one model
     regression = regressed(seen, groups)
-    asked = Witness.taught(regression, seen, groups)
-    doubts, scores = refitted(regression, asked, seen, groups)
+    asked = ClassRegression.fit(regression, seen, groups)
+    variances, scores = refitted(regression, asked, seen, groups)
     judged, truth = torch.arange(0, 45, 2), torch.eye(3, dtype=torch.float64)[groups]
     solved, _ = solve_from(KERNEL.between(asked.rows, asked.rows, asked.median), truth - truth.mean(0), RIDGE)
-    torch.testing.assert_close(doubts_left_out(regression, seen, groups, judged), doubts[:, judged], rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        variances_left_out(regression, seen, groups, judged), variances[:, judged], rtol=1e-6, atol=0
+    )
     torch.testing.assert_close(scores_left_out(solved, truth), scores, rtol=1e-6, atol=1e-8)
 
-    wrong = [int(((doubts.log() - weight * scores).argmin(0) != groups).sum()) for weight in WEIGHTS]
+    wrong = [int(((variances.log() - weight * scores).argmin(0) != groups).sum()) for weight in WEIGHTS]
     assert len(set(wrong)) > 1
     assert asked.weight == WEIGHTS[wrong.index(min(wrong))]
 
@@ -110,19 +112,19 @@ def test_its_word_counts_as_much_as_it_is_right():
     truth = torch.arange(90) % 3
     right, misled = torch.eye(3, dtype=torch.float64)[truth].mT, torch.eye(3, dtype=torch.float64)[(truth + 1) % 3].mT
     open_to_all = torch.ones(3, 90, dtype=torch.float64)
-    assert least_wrong(1.5 - right, misled, truth) == 1.0  # log 3 between the doubts
-    assert least_wrong((1.5 - right).sqrt(), misled, truth) == 0.0
-    assert least_wrong(1.5 - misled, 0.1 * right, truth) == 30.0
-    assert least_wrong(open_to_all, right, truth) == least_wrong(1.5 - right, right, truth) == 10.0
+    assert best_weight(1.5 - right, misled, truth) == 1.0  # log 3 between the variances
+    assert best_weight((1.5 - right).sqrt(), misled, truth) == 0.0
+    assert best_weight(1.5 - misled, 0.1 * right, truth) == 30.0
+    assert best_weight(open_to_all, right, truth) == best_weight(1.5 - right, right, truth) == 10.0
 
 
 def test_few_models_decide_on_its_weight(monkeypatch):
-    monkeypatch.setattr(witness, "JUDGED", 10)
+    monkeypatch.setattr(kernel_regression, "JUDGED", 10)
     judged = []
-    monkeypatch.setattr(witness, "least_wrong", lambda *case: judged.append(case) or least_wrong(*case))
-    taught(*clusters(99, 0))
-    ((doubts, scores, groups),) = judged
-    assert doubts.shape == scores.shape == (3, len(groups))
+    monkeypatch.setattr(kernel_regression, "best_weight", lambda *case: judged.append(case) or best_weight(*case))
+    fitted(*clusters(99, 0))
+    ((variances, scores, groups),) = judged
+    assert variances.shape == scores.shape == (3, len(groups))
     assert len(groups) == 10
 
 
@@ -131,8 +133,8 @@ def test_held_out_models_decide_nothing():
     facts, shadows, unseen = shadow_tables(attack, knowledge(Leaks(strength=0.05)), 0)
     once = attack.learn(facts, shadows, unseen)
     again = attack.learn(facts, shadows, unseen._replace(seen=unseen.seen.flip(0)))
-    assert once.witness.weight == again.witness.weight
-    assert torch.equal(once.witness.weights, again.witness.weights)
+    assert once.classifier.weight == again.classifier.weight
+    assert torch.equal(once.classifier.weights, again.classifier.weights)
     assert torch.equal(once.regression.left_out, again.regression.left_out)
     assert once.validation_error != again.validation_error
 
@@ -147,6 +149,6 @@ def test_a_net_of_one_neuron_needs_it_and_no_other_suffers(neurons, gained):
     release, truth = trainer(net, cohort, seed=0), cohort.own.y[:, 0]
     with_it, without = (
         float((one(release).records.y[:, 0] == truth).double().mean())
-        for one in (reconstruct, reconstruct._replace(witness=None))
+        for one in (reconstruct, reconstruct._replace(classifier=None))
     )
     assert with_it >= without + gained, (with_it, without)

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from attacks.weak_reconn.game import NET, PRIOR, QUICK, THREAT, TRAINER, knowledge
+from attacks.weak.game import NET, PRIOR, QUICK, THREAT, TRAINER, knowledge
 from lostwax.attacks.weak.heads import Heads
-from lostwax.attacks.weak.objectives import Sought, mean_errors, nearest, of_others, softmin
+from lostwax.attacks.weak.objectives import GuessTargets, mean_errors, nearest, of_other_heads, softmin
 from lostwax.attacks.weak.readers import Neurons
-from lostwax.attacks.weak.training import Lessons, lessons_for, loss_of, split
+from lostwax.attacks.weak.training import TrainingData, loss_of, split, training_data
 from lostwax.games import Records, Release
 from lostwax.learning.decoders import Span
 from lostwax.shadows import Game
@@ -44,7 +44,7 @@ def test_errors_are_mean_squares_and_mean_absolutes():
 
 
 def test_the_loss_is_made_of_them_and_terms_see_the_nearest_record():
-    sought, seen = Sought.of(torch.tensor([0, 0, 1]), (0, 1)), []
+    targets, seen = GuessTargets.of(torch.tensor([0, 0, 1]), (0, 1)), []
     answers, secrets = torch.rand(4, 2, 1, 2, 2, generator=RANDOM), torch.rand(4, 3, 1, 2, 2, generator=RANDOM)
     attack = replace(QUICK, aim=lambda error, chance: (error - 3 * chance).mean(), mse=0.5, mae=0.25, softmin=30.0)
 
@@ -52,7 +52,7 @@ def test_the_loss_is_made_of_them_and_terms_see_the_nearest_record():
         seen.append(truth)
         return 7.0
 
-    found = loss_of(answers, secrets, Lessons(None, None, sought, 2.0), [term], attack)
+    found = loss_of(answers, secrets, TrainingData(None, None, targets, 2.0), [term], attack)
 
     def error(guess, records):
         wrong = 2 * (guess - records).flatten(1)  # pixels in [-1, 1]
@@ -70,10 +70,10 @@ def test_the_loss_is_made_of_them_and_terms_see_the_nearest_record():
 
 
 def test_a_guess_is_for_the_records_of_its_class():
-    sought = Sought.of(torch.tensor([0, 0, 0, 2, 2]), (2, 0))
-    assert sought.places.tolist() == [[3, 4, 3], [0, 1, 2]]
-    assert sought.counted.tolist() == [[True, True, False], [True, True, True]]
-    anyone = Sought.of(torch.tensor([0.1, 0.2]), ())
+    targets = GuessTargets.of(torch.tensor([0, 0, 0, 2, 2]), (2, 0))
+    assert targets.places.tolist() == [[3, 4, 3], [0, 1, 2]]
+    assert targets.counted.tolist() == [[True, True, False], [True, True, True]]
+    anyone = GuessTargets.of(torch.tensor([0.1, 0.2]), ())
     assert anyone.places.tolist() == [[0, 1]]
     assert anyone.of_each(torch.arange(6).view(3, 2)).tolist() == [[[0, 1]], [[2, 3]], [[4, 5]]]
 
@@ -96,18 +96,18 @@ def heads(models, trainer=TRAINER, alike=False):
 
 
 def test_heads_have_mean_zero_and_deviation_one():
-    tokens, _ = heads(512).made(range(512))
+    tokens, _ = heads(512).trained(range(512))
     torch.testing.assert_close(tokens.mean(0), torch.zeros(3, 65), rtol=0, atol=1e-4)
     spread = tokens.std(0, correction=0)
     torch.testing.assert_close(spread, torch.ones(3, 65), rtol=1e-3, atol=0)
-    pooled, _ = heads(512, alike=True).made(range(512))
+    pooled, _ = heads(512, alike=True).trained(range(512))
     assert float(pooled.mean((0, 1)).abs().max()) < 1e-4
     assert float(pooled.mean(0).abs().max()) > 0.1  # the mean of each neuron is kept
 
 
 def test_numbers_that_do_not_move_are_read_as_their_mean():
     public = lw.GD(lr=0.2, steps=10, init=lw.inits.Normal(0.002, seed=0))
-    tokens, _ = heads(64, public).made(range(64))
+    tokens, _ = heads(64, public).trained(range(64))
     dark = PRIOR.inputs.amax(0) == 0  # pixels that are black in all records
     assert dark.any()
     assert torch.equal(tokens[:, :, :64][:, :, dark], torch.zeros(64, 3, int(dark.sum())))
@@ -172,23 +172,23 @@ def test_the_sets_it_is_tested_on_differ_in_a_small_prior():
     game = knowledge(prior=small)
     assert QUICK.objection(game) is None
     assert "needs 4 in the prior" in QUICK.objection(knowledge(prior=small[1:]))
-    course = lessons_for(QUICK, game, Span.of(small.x), (0, 1, 2), 0)
-    wanted = course.sought.of_each(course.unseen[1])
+    data = training_data(QUICK, game, Span.of(small.x), (0, 1, 2), 0)
+    wanted = data.targets.of_each(data.unseen[1])
     assert len(wanted.flatten(1).unique(dim=0)) == 2**3
-    assert (wanted != of_others(wanted)).flatten(2).any(2).all()
+    assert (wanted != of_other_heads(wanted)).flatten(2).any(2).all()
 
 
 def test_chance_is_told_by_the_head_before_or_a_neighbour_without_its_records():
     secrets = torch.rand(6, 2, 1, 2, 2, generator=RANDOM)
-    assert torch.equal(of_others(secrets.unsqueeze(2)), secrets.unsqueeze(2).roll(1, 0))
+    assert torch.equal(of_other_heads(secrets.unsqueeze(2)), secrets.unsqueeze(2).roll(1, 0))
     wanted = torch.stack([secrets, secrets.roll(1, 1)], 2)  # (m, g, r, ...)
     wanted[2, 0, 1] = wanted[1, 0, 0]  # these two share a record of the first guess
-    others = of_others(wanted)
+    others = of_other_heads(wanted)
     assert torch.equal(others[2, 0], wanted[3, 0])
     assert torch.equal(others[2, 1], wanted[1, 1])
     assert torch.equal(others[1], wanted[0])
     alone = secrets[:1].unsqueeze(2).expand(3, -1, -1, -1, -1, -1)
-    assert torch.equal(of_others(alone), alone)  # no other set at all
+    assert torch.equal(of_other_heads(alone), alone)  # no other set at all
 
 
 def test_copies_are_seen_through_the_backbone_and_never_tested_on():
@@ -206,7 +206,7 @@ def test_copies_are_seen_through_the_backbone_and_never_tested_on():
     attack = lw.WeakRecoNN(**{**vars(QUICK), "augment": augmented})
     game = knowledge(net=nn.Linear(32, 3), prior=prior)
     assert attack.objection(game) is None
-    course = lessons_for(attack, game, Span.of(prior.x), (0, 1, 2), 0)
+    data = training_data(attack, game, Span.of(prior.x), (0, 1, 2), 0)
     _, tested = split(game, attack.validation, 0)
-    assert (tested.matches(Records(course.heads.game.pool.x, course.heads.game.pool.y)) < 0).all()
-    assert len(course.heads.game.pool) == 3 * (len(prior) - len(tested))
+    assert (tested.matches(Records(data.heads.game.pool.x, data.heads.game.pool.y)) < 0).all()
+    assert len(data.heads.game.pool) == 3 * (len(prior) - len(tested))

@@ -62,7 +62,7 @@ def test_most_coordinates_may_be_still():
 def test_refusals():
     with pytest.raises(ValueError, match="all 3 models look the same"):
         Standardise.fit(torch.full((3, 4), 0.1))
-    with pytest.raises(ValueError, match="expected 4 numbers a model, as the shadow models have, got 5"):
+    with pytest.raises(ValueError, match="expected 4 numbers per model, as the shadow models have, got 5"):
         Standardise.fit(normal(3, 4))(normal(3, 5))
 
 
@@ -77,5 +77,5 @@ def test_other_models_are_read_in_the_same_coordinates_at_their_own_scale():
     scaled = refitted(others)
     torch.testing.assert_close(scaled[:, :3], Standardise.fit(others[:, [0, 1, 3]])(others[:, [0, 1, 3]]))
     assert (scaled[:, 3] == 0).all()
-    with pytest.raises(ValueError, match="expected 5 numbers a model"):
+    with pytest.raises(ValueError, match="expected 5 numbers per model"):
         fitted.refit(others[:, :4])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import lostwax as lw
-from attacks.weak_reconn.game import NET, QUICK, TRAINER, knowledge, victims
+from attacks.weak.game import NET, QUICK, TRAINER, knowledge, victims
 from full_disk import no_file_over
 from lostwax.attacks.weak import training
 
@@ -67,16 +67,16 @@ def test_a_training_that_was_cut_goes_on_as_if_it_had_not_been(tmp_path, monkeyp
     kept = replace(attack, checkpoint=tmp_path / "kept")
     legs, learn = [], training._learn
 
-    def until_the_fifth(course, *rest):
-        legs.append(course.step)
+    def until_the_fifth(data, *rest):
+        legs.append(data.step)
         if len(legs) == 5:
             raise PowerCutError
-        learn(course, *rest)
+        learn(data, *rest)
 
     monkeypatch.setattr(training, "_learn", until_the_fifth)
     with pytest.raises(PowerCutError):
         kept.prepare(knowledge(), seed=0)
-    monkeypatch.setattr(training, "_learn", lambda course, *rest: (legs.append(course.step), learn(course, *rest)))
+    monkeypatch.setattr(training, "_learn", lambda data, *rest: (legs.append(data.step), learn(data, *rest)))
     assert same(kept.prepare(knowledge(), seed=0), whole)
     assert legs == [0, 3, 6, 9, 12, 12, 15, 18, 21, 24, 27]
     assert same(kept.prepare(knowledge(), seed=0), whole)  # it is over, and nothing is trained again
@@ -86,7 +86,10 @@ def test_a_training_that_was_cut_goes_on_as_if_it_had_not_been(tmp_path, monkeyp
 def test_a_checkpoint_that_cannot_be_written_is_a_warning(tmp_path):
     whole = QUICK.prepare(knowledge(), seed=0)
     kept = replace(QUICK, checkpoint=tmp_path)
-    with no_file_over(20_000), pytest.warns(RuntimeWarning, match=r"state\.safetensors could not be.*Training goes on"):
+    with (
+        no_file_over(20_000),
+        pytest.warns(RuntimeWarning, match=r"state\.safetensors could not be.*Training continues"),
+    ):
         trained = kept.prepare(knowledge(), seed=0)
     assert same(trained, whole)
     assert [path.name for path in tmp_path.iterdir()] == ["belongs_to.json"]
@@ -139,7 +142,7 @@ def test_a_checkpoint_of_another_training_is_left_alone(tmp_path):
 
 
 def test_a_discriminator_is_not_in_a_checkpoint(tmp_path):
-    with pytest.raises(ValueError, match="a checkpoint does not hold what the discriminator"):
+    with pytest.raises(ValueError, match="a checkpoint does not include the discriminator"):
         replace(QUICK, terms=(lw.learning.Adversarial(),), checkpoint=tmp_path)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from attacks.weak_reconn.game import (
+from attacks.weak.game import (
     ATTACK,
     DIGITS,
     NET,
