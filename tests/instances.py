@@ -28,7 +28,7 @@ from lostwax.learning.decoders import ConvDecoder, MLPDecoder, ResidualDecoder, 
 from lostwax.learning.discriminator import PatchDiscriminator
 from lostwax.learning.training import Adversarial, Perceptual
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie
-from lostwax.metrics.classifier import KL, Judge
+from lostwax.metrics.classifier import KL, Classifier
 from lostwax.metrics.errors import MAE, MSE, PSNR, NearPixels, SpreadRMSE
 from lostwax.metrics.pictures import LPIPS, SSIM
 from lostwax.schedules import Cosine, Linear, StepDecay
@@ -100,7 +100,7 @@ def kl_instances():
     with torch.no_grad():
         net.weight.copy_(torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(4, 3).cos())
         net.bias.zero_()
-    return (KL(Judge(net)),)
+    return (KL(Classifier(net)),)
 
 
 def sgd_instances():
@@ -191,7 +191,7 @@ INSTANCES = {
     SquaredError: squarederror_instances,
     SquaredHinge: lambda: (((SquaredHinge(), torch.tensor([0, 2, 1, 1])),)),
     Tweedie: tweedie_instances,
-    Judge: lambda: (()),
+    Classifier: lambda: (()),
     KL: kl_instances,
     MSE: lambda: ((MSE(),)),
     MAE: lambda: ((MAE(),)),
