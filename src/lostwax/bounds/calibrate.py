@@ -9,9 +9,8 @@ from typing import Literal
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling
-from lostwax.bounds.gaussian import gaussian, normal_quantile
+from lostwax.bounds.gaussian import gaussian, log_one_minus, normal_quantile
 from lostwax.bounds.inequalities import ADJACENCY, epsilon_of
-from lostwax.bounds.logs import log_one_minus
 from lostwax.bounds.subsampled import LEAST_NOISE, subsampled
 
 CLOSE = 2e-5  # relative step in noise from the root to what is returned

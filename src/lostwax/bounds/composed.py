@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from lostwax.bounds.logs import exp, log, log_add, log_one_minus
+from lostwax.bounds.gaussian import exp, log, log_add, log_one_minus
 from lostwax.bounds.step_law import UNIT, Array, Cells, LossLaw, StepLaw, Window
 
 LARGEST = 2**21  # points of a transform: about 0.2 s each

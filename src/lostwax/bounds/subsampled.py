@@ -8,8 +8,7 @@ from dataclasses import replace
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import SMALLEST, Ceiling
 from lostwax.bounds.composed import LARGEST, log_lower_end, log_upper_end
-from lostwax.bounds.gaussian import gaussian, single_step
-from lostwax.bounds.logs import log_one_minus
+from lostwax.bounds.gaussian import gaussian, log_one_minus, single_step
 from lostwax.bounds.step_law import StepLaw, Window, cut, place_window
 
 METHOD = "privacy-loss distribution, Poisson sampling"

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lostwax.attacks.ensemble.regression import RIDGES, LocalRegression
+from lostwax.attacks.ensemble.simulation import RIDGES, LocalRegression
 
 S, FEATURES, Q = 30, 50, 4
 

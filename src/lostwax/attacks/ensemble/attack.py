@@ -16,7 +16,6 @@ from lostwax.learning.costs import TABLES, Cost, Rate, classes
 from lostwax.learning.kernel_regression import Regression, Witness
 from lostwax.learning.standardise import Standardise
 
-FEWEST = 10  # members of a regression
 POLISH = 4  # Jacobians of Newton's last steps, at most
 
 
@@ -49,12 +48,7 @@ class Ensemble:
 
     def __post_init__(self) -> None:
         check_fields(
-            self,
-            members=at_least(FEWEST),
-            rounds=at_least(1),
-            margin=above(0),
-            tolerance=above(0),
-            restarts=at_least(0),
+            self, members=at_least(10), rounds=at_least(1), margin=above(0), tolerance=above(0), restarts=at_least(0)
         )
 
     def objection(self, knowledge: Knowledge) -> str | None:
