@@ -76,7 +76,9 @@ def test_an_attack_that_learnt_nothing_has_as_many_true_positives_as_false_ones(
 
 def test_true_positives_that_cannot_be_told(noisy):
     few = audited(Reads(), games=50)
-    with pytest.raises(ValueError, match=r"0.01 cannot be told from 50 null scores: expected 99 or more. Use more"):
+    with pytest.raises(
+        ValueError, match=r"0.01 cannot be estimated from 50 null scores: expected 99 or more. Use more"
+    ):
         few.tpr()
     assert "TPR" not in str(few)
     assert "TPR" in str(noisy)

@@ -114,7 +114,7 @@ def test_so_many_null_scores_give_a_lower_limit(nulls, null):
 
 
 def test_too_few_nulls_are_refused():
-    with pytest.raises(ValueError, match="cannot be told from 98 null scores: expected 99 or more"):
+    with pytest.raises(ValueError, match="cannot be estimated from 98 null scores: expected 99 or more"):
         true_positives(np.zeros(5), np.zeros(98), null=Null.OTHER_SECRETS)
     true_positives(np.zeros(5), np.arange(99.0), null=Null.OTHER_SECRETS)
     with pytest.raises(ValueError, match="false-positive rate between 0 and 1"):

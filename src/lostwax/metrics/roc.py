@@ -131,24 +131,24 @@ def true_positives(
     scores (954 with OTHER_SECRETS) the lower limit at an fpr of 1 % is 0.
     """
     check_confidence("true_positives", confidence)
-    won, chance = _lower_is_better("true_positives", scores, null_scores, better)
-    games, nulls = len(won), len(chance)
+    own, null_sorted = _lower_is_better("true_positives", scores, null_scores, better)
+    games, nulls = len(own), len(null_sorted)
     if not 0 < fpr < 1:
         raise ValueError(f"true_positives: expected a false-positive rate between 0 and 1, got fpr={fpr}.")
     kept = math.floor(fpr * (nulls + 1) * (1 + 1e-12))
     if kept < 1:
         raise ValueError(
-            f"true_positives: a false-positive rate of {fpr:g} cannot be told from {nulls} null scores: expected "
+            f"true_positives: a false-positive rate of {fpr:g} cannot be estimated from {nulls} null scores: expected "
             f"{math.ceil(1 / fpr) - 1} or more. Use more games, or a larger fpr."
         )
-    threshold = _threshold(chance, kept)
+    threshold = _threshold(null_sorted, kept)
     parts = 2 if null == Null.OTHER_SECRETS else 1  # of independent null scores each
     tail = (1 - confidence) / (2 + 2 * parts)
     below, above = _around_quantile(nulls, fpr, tail, parts)
-    fewest = int((won <= _threshold(chance, below)).sum()) if below >= 0 else 0
-    most = int((won <= chance[above - 1]).sum()) if above <= nulls else games
+    fewest = int((own <= _threshold(null_sorted, below)).sum()) if below >= 0 else 0
+    most = int((own <= null_sorted[above - 1]).sum()) if above <= nulls else games
     return TruePositives(
-        rate=float((won <= threshold).mean()),
+        rate=float((own <= threshold).mean()),
         low=float(betaincinv(fewest, games - fewest + 1, tail)) if fewest else 0.0,
         high=float(betaincinv(most + 1, games - most, 1 - tail)) if most < games else 1.0,
         fpr=fpr,
@@ -162,9 +162,9 @@ def true_positives(
 
 def roc(scores: ArrayLike, null_scores: ArrayLike, *, null: Null, better: Better = "lower") -> Curve:
     """Both rates at every threshold that changes one of them."""
-    won, chance = _lower_is_better("roc", scores, null_scores, better)
-    thresholds = np.concatenate([[-np.inf], np.unique(np.concatenate([won, chance]))])
-    fpr, tpr = (np.searchsorted(np.sort(part), thresholds, side="right") / len(part) for part in (chance, won))
+    own, null_sorted = _lower_is_better("roc", scores, null_scores, better)
+    thresholds = np.concatenate([[-np.inf], np.unique(np.concatenate([own, null_sorted]))])
+    fpr, tpr = (np.searchsorted(np.sort(part), thresholds, side="right") / len(part) for part in (null_sorted, own))
     fpr[0] = tpr[0] = 0.0  # nothing passes, not even a score of -infinity
     return Curve(fpr, tpr, thresholds if better == "lower" else -thresholds, null)
 
@@ -177,9 +177,11 @@ def _lower_is_better(
     return sign * as_scores(source, "scores", scores), np.sort(sign * as_scores(source, "null_scores", null_scores))
 
 
-def _threshold(chance: NDArray[np.float64], kept: int) -> float:
+def _threshold(null_sorted: NDArray[np.float64], kept: int) -> float:
     """The largest null score with at most `kept` null scores up to it; NaN, which nothing passes, if there is none."""
-    fit = chance if kept >= len(chance) else chance[chance < chance[kept]]  # ties with the next one are out
+    fit = (
+        null_sorted if kept >= len(null_sorted) else null_sorted[null_sorted < null_sorted[kept]]
+    )  # ties with the next one are out
     return float(fit[-1]) if fit.size else math.nan
 
 
@@ -190,13 +192,13 @@ def _around_quantile(nulls: int, fpr: float, tail: float, parts: int) -> tuple[i
     score left over may lie on either side.
     """
     each, left = divmod(nulls, parts)
-    let_through = bdtr(np.arange(each + 1), each, fpr)  # P[at most 0, 1, ... of a part lie up to q]
+    cdf = bdtr(np.arange(each + 1), each, fpr)  # P[at most 0, 1, ... of a part lie up to q]
     # a threshold with at most a null scores up to it lies beyond q only if at most a lie up to q, and so at most
     # a // parts of some part: the largest a ...
-    below = int(np.searchsorted(let_through, tail, side="right")) - 1  # ... for which that has chance <= tail
-    # X_(b) lies below q only if b null scores or more do, and so (b - left) / parts or more of some part, of chance
-    # 1 - P[at most one less]: the least b likewise
-    above = int(np.searchsorted(let_through, 1 - tail, side="left")) + 1
+    below = int(np.searchsorted(cdf, tail, side="right")) - 1  # ... for which that has probability <= tail
+    # X_(b) lies below q only if b null scores or more do, and so (b - left) / parts or more of some part, with
+    # probability 1 - P[at most one less]: the least b likewise
+    above = int(np.searchsorted(cdf, 1 - tail, side="left")) + 1
     return parts * (below + 1) - 1, parts * (above - 1) + 1 + left
 
 
@@ -317,18 +319,18 @@ def true_positives_by_class(
     """
     check_confidence("true_positives_by_class", confidence)
     source = "true_positives_by_class"
-    own, chance = as_scores(source, "scores", scores), as_scores(source, "null_scores", null_scores)
+    own, nulls = as_scores(source, "scores", scores), as_scores(source, "null_scores", null_scores)
     labels = np.asarray(classes)
-    if not labels.shape == own.shape == chance.shape:
+    if not labels.shape == own.shape == nulls.shape:
         raise ValueError(
-            f"{source}: expected a score, a null score and a class for every game, got {own.shape}, {chance.shape} and "
+            f"{source}: expected a score, a null score and a class for every game, got {own.shape}, {nulls.shape} and "
             f"{labels.shape}."
         )
     found = np.unique(labels).tolist()
     sure = 1 - (1 - confidence) / len(found)
     each = {
         label: true_positives(
-            own[labels == label], chance[labels == label], null=null, fpr=fpr, better=better, confidence=sure
+            own[labels == label], nulls[labels == label], null=null, fpr=fpr, better=better, confidence=sure
         )
         for label in found
     }

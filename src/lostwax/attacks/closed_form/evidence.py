@@ -107,9 +107,9 @@ def without_intercept(
     # Order by likelihood: the prior is that of the known rows, and x -> r(x) x has a Jacobian of size |r|^(d - 1), so
     # records with a small residual r fill more of the space of records.
     unit = (spread + 1e-12 * mean.abs()).clamp_min(torch.finfo(spread.dtype).tiny)[:, None]
-    surprise = ((found - mean[:, None]) / unit).square().sum(-1) / 2  # (g, candidates)
+    negative_log_prior = ((found - mean[:, None]) / unit).square().sum(-1) / 2  # (g, candidates)
     length = torch.linalg.vector_norm(model.features(found), dim=-1)  # |r| is proportional to 1 / |f|
-    order = (surprise - (found.shape[-1] - 1) * length.log()).nan_to_num(nan=torch.inf).argsort(1)
+    order = (negative_log_prior - (found.shape[-1] - 1) * length.log()).nan_to_num(nan=torch.inf).argsort(1)
     found, length = found.gather(1, order[..., None].expand_as(found)), length.gather(1, order)
     size = missing.square().sum((-1, -2)).sqrt()[:, None] / length  # |r| = |r f^T| / |f|, (g, candidates)
     found = torch.where((size > noise[:, None])[..., None], found, torch.nan)

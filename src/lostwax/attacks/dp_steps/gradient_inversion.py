@@ -75,13 +75,13 @@ class Search(Protocol):
     def misfit(self, clipped: Tensor, rest: Tensor) -> Tensor:
         """Elementwise misfit of clipped gradients to the rest of a step, in units of the clipping norm."""
 
-    def of_steps(self, misfit: Tensor, silence: Tensor) -> Tensor:
-        """(m, t, starts) per step, from its misfit with the secret and `silence`, that without it, (m, t, 1)."""
+    def of_steps(self, misfit: Tensor, absent_misfit: Tensor) -> Tensor:
+        """(m, t, starts) per step, from its misfit with the secret and `absent_misfit`, that without it, (m, t, 1)."""
 
-    def surprise(self, v: Tensor) -> Tensor:
+    def negative_log_prior(self, v: Tensor) -> Tensor:
         """(m, starts) the negative log prior of v, in the units of the misfit."""
 
-    def left_open(self, reach: Tensor) -> Tensor:
+    def posterior_deviations(self, sensitivity: Tensor) -> Tensor:
         """Posterior deviations of v, given the squared sensitivity of clipped gradients to records, (m, starts)."""
 
     def around(self, draws: np.random.Generator, v: Tensor, spread: Tensor, labels: Tensor, pairs: int) -> list[Tensor]:
@@ -116,17 +116,17 @@ class Anywhere(NamedTuple):
         """-<clip(g), gbar> + |clip(g) - gbar|_1."""
         return (clipped - rest).abs() - clipped * rest
 
-    def of_steps(self, misfit: Tensor, silence: Tensor) -> Tensor:
+    def of_steps(self, misfit: Tensor, absent_misfit: Tensor) -> Tensor:
         """The secret is in every step."""
         return misfit
 
-    def surprise(self, v: Tensor) -> Tensor:
+    def negative_log_prior(self, v: Tensor) -> Tensor:
         """0: no prior."""
         return v.new_zeros(v.shape[:2])
 
-    def left_open(self, reach: Tensor) -> Tensor:
+    def posterior_deviations(self, sensitivity: Tensor) -> Tensor:
         """0."""
-        return torch.zeros_like(reach).unsqueeze(2)
+        return torch.zeros_like(sensitivity).unsqueeze(2)
 
     def around(self, draws: np.random.Generator, v: Tensor, spread: Tensor, labels: Tensor, pairs: int) -> list[Tensor]:
         """None."""
@@ -163,21 +163,21 @@ class Likeliest(NamedTuple):
         """sigma^2 times the negative log-likelihood of normal noise."""
         return (clipped - rest).square() / 2
 
-    def of_steps(self, misfit: Tensor, silence: Tensor) -> Tensor:
-        """The same for a mixture: - sigma^2 ln((1 - q) exp(-silence / sigma^2) + q exp(-misfit / sigma^2))."""
+    def of_steps(self, misfit: Tensor, absent_misfit: Tensor) -> Tensor:
+        """The same for a mixture: - sigma^2 ln((1 - q) exp(-absent_misfit / sigma^2) + q exp(-misfit / sigma^2))."""
         if self.rate == 1:
             return misfit
-        gain = (silence - misfit) / self.noise**2  # in nats, for the secret having been drawn
+        gain = (absent_misfit - misfit) / self.noise**2  # in nats, for the secret having been drawn
         missed = torch.full_like(gain, math.log1p(-self.rate))
-        return silence - self.noise**2 * torch.logaddexp(missed, gain + math.log(self.rate))
+        return absent_misfit - self.noise**2 * torch.logaddexp(missed, gain + math.log(self.rate))
 
-    def surprise(self, v: Tensor) -> Tensor:
+    def negative_log_prior(self, v: Tensor) -> Tensor:
         """sigma^2 times - log p(v), v ~ N(0, I)."""
         return self.noise**2 * v.square().sum(2) / 2
 
-    def left_open(self, reach: Tensor) -> Tensor:
-        """(m, starts, r) sigma / sqrt(sigma^2 + q reach |d_i|^2), as if every direction d_i moved gradients alike."""
-        seen = self.rate * reach.unsqueeze(2) * self.law.directions.square().sum(1)
+    def posterior_deviations(self, sensitivity: Tensor) -> Tensor:
+        """(m, starts, r) sigma / sqrt(sigma^2 + q sensitivity |d_i|^2), the same sensitivity in all directions d_i."""
+        seen = self.rate * sensitivity.unsqueeze(2) * self.law.directions.square().sum(1)
         return self.noise / (self.noise**2 + seen).sqrt()
 
     def around(self, draws: np.random.Generator, v: Tensor, spread: Tensor, labels: Tensor, pairs: int) -> list[Tensor]:
@@ -199,7 +199,7 @@ class History(NamedTuple):
 
     params: Params  # (m, t, ...)  theta_t
     rest: Params  # (m, t, ...)  gbar_t, in units of the clipping norm
-    silence: Tensor  # (m, t, 1)  each step's misfit without the secret, that of a gradient of 0
+    absent_misfit: Tensor  # (m, t, 1)  each step's misfit without the secret, that of a gradient of 0
     factor: Tensor | None = None  # (m, t, starts) clipping factors; None: each gradient clips itself
 
 
@@ -244,7 +244,7 @@ class GradientInverter(NamedTuple):
             rest = {name: torch.stack([step.rest[name] for step in seen], 1) for name in seen[0].rest}
             unit = 1 / self.steps.trainer.clip
             rest = {name: value.mul_(unit) for name, value in rest.items()}
-            yield History(params, rest, self._silence(rest)), labels[some]
+            yield History(params, rest, self._absent_misfit(rest)), labels[some]
 
     def _rebuild(self, history: History, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The best of all starts: records (m, ...), labels (m,), and their lead over the next label.
@@ -255,7 +255,7 @@ class GradientInverter(NamedTuple):
         start = search.start(self._draws("starts"), labels.shape[1])
         v, whole = start.expand(*labels.shape, *start.shape[1:]).clone(), start.new_ones(1)
         typical = search.around(draws, torch.zeros_like(v), whole, labels, PAIRS)
-        spread = search.left_open(self._reach(typical, labels, history)) if typical else whole
+        spread = search.posterior_deviations(self._sensitivity(typical, labels, history)) if typical else whole
         history = self._clipped_as(typical, labels, history)
         first = round(TYPICAL_SHARE * self.iterations) if typical else 0
 
@@ -266,13 +266,15 @@ class GradientInverter(NamedTuple):
         self._descend(v, labels, history, self.iterations - first, order, nearby)
         x = search.records(v, labels)
         history = self._clipped_as(search.around(draws, v, spread, labels, PAIRS), labels, history)
-        misfit = torch.stack([self._misfit(x, labels, some) for some in self._few(history)]).sum(0)  # (m, starts)
-        total = (misfit + search.surprise(v)).nan_to_num(math.inf, math.inf)
+        misfit = torch.stack([self._misfit(x, labels, some) for some in self._some_steps(history)]).sum(
+            0
+        )  # (m, starts)
+        total = (misfit + search.negative_log_prior(v)).nan_to_num(math.inf, math.inf)
         of_label, turn = total.view(len(x), -1, self.restarts).min(2)  # (m, labels)
         least, row = of_label.sort(dim=1)
         models, row = torch.arange(len(x), device=x.device), row[:, 0]
         best = row * self.restarts + turn[models, row]
-        other = least[:, 1] if least.shape[1] > 1 else history.silence.sum((1, 2))
+        other = least[:, 1] if least.shape[1] > 1 else history.absent_misfit.sum((1, 2))
         return x[models, best].clamp(search.low, search.high), labels[models, best], other - least[:, 0]
 
     def _descend(
@@ -288,7 +290,7 @@ class GradientInverter(NamedTuple):
         steps, search = self.steps.trainer.steps, self.search
 
         def objective(v: Tensor, some: History, share: float) -> Tensor:
-            return (self._misfit(search.records(v, labels), labels, some) + share * search.surprise(v)).sum()
+            return (self._misfit(search.records(v, labels), labels, some) + share * search.negative_log_prior(v)).sum()
 
         slope: Callable[..., Tensor] = torch.func.grad(objective)
         adam = torch.optim.Adam([v], lr=self.lr * search.unit)
@@ -300,9 +302,9 @@ class GradientInverter(NamedTuple):
             fall.step()
             search.confine(v)
 
-    def _few(self, history: History) -> Iterator[History]:
+    def _some_steps(self, history: History) -> Iterator[History]:
         """Its steps, some at a time."""
-        steps = history.silence.shape[1]
+        steps = history.absent_misfit.shape[1]
         for start in range(0, steps, self.steps_at_a_time):
             yield _at(history, np.arange(start, min(start + self.steps_at_a_time, steps)))
 
@@ -311,11 +313,11 @@ class GradientInverter(NamedTuple):
 
     def _misfit(self, x: Tensor, labels: Tensor, history: History) -> Tensor:
         """(m, starts) the misfit of records (m, starts, ...), summed over steps."""
-        each = history.silence.new_zeros(1)
+        each = history.absent_misfit.new_zeros(1)
         for name, clipped in self._clipped(x, labels, history).items():
             rest = history.rest[name].flatten(2).unsqueeze(2)  # (m, t, 1, numbers)
             each = each + self.search.misfit(clipped, rest).sum(3)  # (m, t, starts)
-        return self.search.of_steps(each, history.silence).sum(1)
+        return self.search.of_steps(each, history.absent_misfit).sum(1)
 
     def _clipped(self, x: Tensor, labels: Tensor, history: History) -> Params:
         """(m, t, starts, numbers) gradients of records (m, starts, ...), in units of the clipping norm."""
@@ -324,7 +326,7 @@ class GradientInverter(NamedTuple):
         flat = {name: factor.unsqueeze(2) * value.flatten(2) for name, value in gradients.items()}  # (m t, starts, ...)
         return {name: value.view(len(labels), -1, *value.shape[1:]) for name, value in flat.items()}
 
-    def _silence(self, rest: Params) -> Tensor:
+    def _absent_misfit(self, rest: Params) -> Tensor:
         flat = [value.flatten(2) for value in rest.values()]  # (m, t, numbers)
         each = [self.search.misfit(torch.zeros_like(value), value).sum(2, keepdim=True) for value in flat]
         return torch.stack(each).sum(0)
@@ -346,17 +348,17 @@ class GradientInverter(NamedTuple):
         if not records:
             return history
         found = []
-        for some in self._few(history):
+        for some in self._some_steps(history):
             lengths = [1 / self._gradients(x, labels, some)[1] for x in records]  # max(C, |g|)
             found.append(1 / torch.stack(lengths).mean(0).view(len(labels), -1, labels.shape[1]))
         return history._replace(factor=torch.cat(found, 1))
 
-    def _reach(self, records: list[Tensor], labels: Tensor, history: History) -> Tensor:
+    def _sensitivity(self, records: list[Tensor], labels: Tensor, history: History) -> Tensor:
         """(m, starts) sensitivity  sum_t |clip(g_t(a)) - clip(g_t(b))|^2 / |a - b|^2  over pairs of records a, b."""
         moved, apart = torch.zeros_like(labels, dtype=records[0].dtype), records[0].new_zeros(())
         for a, b in zip(records[::2], records[1::2], strict=True):
             apart = apart + (a - b).flatten(2).square().sum(2)
-            for some in self._few(history):
+            for some in self._some_steps(history):
                 one, other = (self._clipped(x, labels, some) for x in (a, b))
                 moved = moved + torch.stack([(one[k] - other[k]).square().sum((1, 3)) for k in one]).sum(0)
         return moved / apart.clamp_min(1e-24)
@@ -372,7 +374,7 @@ def _part(release: Release, models: slice) -> Release:
 def _at(history: History, steps: np.ndarray) -> History:
     params, rest = ({name: value[:, steps] for name, value in part.items()} for part in history[:2])
     factor = None if history.factor is None else history.factor[:, steps]
-    return History(params, rest, history.silence[:, steps], factor)
+    return History(params, rest, history.absent_misfit[:, steps], factor)
 
 
 SLOPE = 75  # records trained on in a step that take as long as the gradient of one record's misfit to that step

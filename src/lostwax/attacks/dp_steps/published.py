@@ -70,8 +70,8 @@ class PublishedSteps:
         if not self.subtract_known or len(self.known) == 0:
             return Seen(models, params, rest)
         count = len(next(iter(params.values())))
-        nobody = self.known[:0]  # (m, 0, ...)
-        own = Records(*(part.expand(count, *part.shape) for part in (nobody.inputs, nobody.y)))
+        no_records = self.known[:0]  # (m, 0, ...)
+        own = Records(*(part.expand(count, *part.shape) for part in (no_records.inputs, no_records.y)))
         cohort = Cohort(Records(self.known.inputs, self.known.y), own, torch.arange(count, device=own.x.device))
         with float32_products(self.trainer.tf32):
             records = sample(cohort, step.sampled, self.trainer.sample_rate)

@@ -101,7 +101,7 @@ class EnsembleInverter(NamedTuple):
         found: list[Narrowed] = []
         for label, attempt in starts:
             first = self.simulator.first(label, attempt=attempt) if attempt else self.firsts[label]
-            found.append(self._closed_in(seen, label, known, first, attempt))
+            found.append(self._narrowed(seen, label, known, first, attempt))
             if found[-1].floor > STILL or found[-1].predicted <= STUCK * found[-1].rounds[0].predicted:
                 break
         return min(found, key=lambda one: one.predicted)
@@ -148,7 +148,7 @@ class EnsembleInverter(NamedTuple):
         most, labels = DOUBT * float(doubts.min()), list(self.firsts)
         return [labels[place] for place in (first, *(other for other in others if doubts[other, 0] <= most))]
 
-    def _closed_in(self, seen: Tensor, label: int, known: Tensor, first: First, attempt: int) -> Narrowed:
+    def _narrowed(self, seen: Tensor, label: int, known: Tensor, first: First, attempt: int) -> Narrowed:
         """The best of all rounds, checked by two models trained on it."""
         rounds = self._rounds(seen, label, known, first, attempt)
         best = min(rounds, key=lambda one: one.predicted)
@@ -179,7 +179,7 @@ class EnsembleInverter(NamedTuple):
             centre = frame.within(read.coordinates.unsqueeze(0), known)[0]
             errors = torch.where(known.isnan(), regression.left_out, 0.0)  # (s, q)
             left_out = float(errors.square().mean())
-            predicted = read.novelty * left_out * (_counted_once(left_out, variance) if rounds else 1.0)
+            predicted = read.novelty * left_out * (_without_cloud(left_out, variance) if rounds else 1.0)
             rounds.append(Round(centre, predicted, left_out, read.novelty, variance, errors))
             if self._ended(rounds):
                 return rounds
@@ -216,7 +216,7 @@ def checked(predicted: float, most: float, reach: Callable[[float], int]) -> flo
     return most
 
 
-def _counted_once(left_out: float, variance: float) -> float:
+def _without_cloud(left_out: float, variance: float) -> float:
     """The factor from the error S to that without the cloud as a prior:  R / S = 1 / (1 - S / C),  as 1/S = 1/C + 1/R.
 
     Clouds of covariance C after the first are drawn around what the release says: as priors they would count it twice.

@@ -67,18 +67,18 @@ def golub_kahan(forward: Products, backward: Products, residual: Tensor, slope: 
     entries: list[tuple[Tensor, Tensor]] = []
     for turn in range(count):
         back = backward(lefts[:, -1]) if turn else slope / length.clamp_min(TINY).unsqueeze(1)
-        towards, onto = _apart(back.double(), rights)
-        rights = towards.unsqueeze(1) if turn == 0 else torch.cat([rights, towards.unsqueeze(1)], 1)
-        moved, beside = _apart(forward(towards).double(), lefts)
+        right, diagonal = _orthonormal(back.double(), rights)
+        rights = right.unsqueeze(1) if turn == 0 else torch.cat([rights, right.unsqueeze(1)], 1)
+        moved, below = _orthonormal(forward(right).double(), lefts)
         lefts = torch.cat([lefts, moved.unsqueeze(1)], 1)
-        entries.append((onto, beside))
+        entries.append((diagonal, below))
     bidiagonal = residual.new_zeros(len(residual), count + 1, count)
-    for turn, (onto, beside) in enumerate(entries):
-        bidiagonal[:, turn, turn], bidiagonal[:, turn + 1, turn] = onto, beside
+    for turn, (diagonal, below) in enumerate(entries):
+        bidiagonal[:, turn, turn], bidiagonal[:, turn + 1, turn] = diagonal, below
     return Bidiagonal(rights, bidiagonal, length)
 
 
-def _apart(new: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+def _orthonormal(new: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
     """A new row (m, n) made orthogonal to the rows before (m, j, n), normalised; and its length before that, (m,)."""
     for _ in range(2 if before.numel() else 0):  # twice is enough
         new = new - ((new.unsqueeze(1) @ before.mT) @ before).squeeze(1)
