@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from s1_mnist import Game, Played, Split, arguments, correlation_rows, mean_row, split, table, write
 
 from lostwax.games import Metric
-from lostwax.metrics import KL, LPIPS, Judge
+from lostwax.metrics import KL, LPIPS, Classifier
 from lostwax.records.datasets import find_directory
 from lostwax.reports.results import Row
 
@@ -33,7 +33,7 @@ def scores(metric: Metric, game: Played, data: Split) -> NDArray[np.float64]:
 def main() -> None:
     options = arguments(__doc__, GAMES)
     data = split(options)
-    judge = Judge.trained(data.prior, seed=options.seed)
+    judge = Classifier.trained(data.prior, seed=options.seed)
     lpips = LPIPS(find_directory("s1_figure5", [WEIGHTS], options.data) / WEIGHTS)
     accuracy = Row("judge", "accuracy of the judge on held-out prior records", judge.accuracy or 0.0, paper=0.994)
     write(__file__, [accuracy], options)

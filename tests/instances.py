@@ -27,7 +27,7 @@ from lostwax.learning.augment import Affine, Repeats, Shifts
 from lostwax.learning.decoders import ConvDecoder, MLPDecoder, PatchDiscriminator, ResidualDecoder, RowDecoder
 from lostwax.learning.training import Adversarial, Perceptual
 from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie
-from lostwax.metrics.classifier import KL, Judge
+from lostwax.metrics.classifier import KL, Classifier
 from lostwax.metrics.errors import MAE, MSE, PSNR, NearPixels, SpreadRMSE
 from lostwax.metrics.pictures import LPIPS, SSIM
 from lostwax.schedules import Cosine, Linear, StepDecay
@@ -99,7 +99,7 @@ def kl_instances():
     with torch.no_grad():
         net.weight.copy_(torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(4, 3).cos())
         net.bias.zero_()
-    return (KL(Judge(net)),)
+    return (KL(Classifier(net)),)
 
 
 def sgd_instances():
@@ -190,7 +190,7 @@ INSTANCES = {
     SquaredError: squarederror_instances,
     SquaredHinge: lambda: (((SquaredHinge(), torch.tensor([0, 2, 1, 1])),)),
     Tweedie: tweedie_instances,
-    Judge: lambda: (()),
+    Classifier: lambda: (()),
     KL: kl_instances,
     MSE: lambda: ((MSE(),)),
     MAE: lambda: ((MAE(),)),

@@ -104,8 +104,8 @@ def test_a_limit_that_cannot_be_judged_is_a_breach(limit, words, accident):
 def test_too_few_games_cannot_be_judged(leaky):
     few = audited(Reads(), games=5)
     assert "run 7 or more" in str(only(lw.Policy(min_median_ratio_to_oracle=0.1), few))
-    assert "cannot be told from 5 null scores" in str(only(lw.Policy(max_tpr_at_1pct=0.9), few))
-    assert "cannot be told from 200 null scores" in str(only(lw.Policy(max_tpr_at_01pct=0.9), leaky))
+    assert "cannot be estimated from 5 null scores" in str(only(lw.Policy(max_tpr_at_1pct=0.9), few))
+    assert "cannot be estimated from 200 null scores" in str(only(lw.Policy(max_tpr_at_01pct=0.9), leaky))
 
 
 def test_candidates():

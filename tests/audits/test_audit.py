@@ -10,14 +10,14 @@ from torch import nn
 
 import lostwax as lw
 from audits.game import KNOWN, PRIOR, SECRETS, Reads, audited
-from lostwax.metrics import KL, Judge, Null
+from lostwax.metrics import KL, Classifier, Null
 
 MSE = "mean squared error"
 
 
 @pytest.fixture(scope="module")
 def noisy():
-    judge = Judge(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
+    judge = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
     return audited(Reads(noise=0.15), metrics=(KL(judge),))
 
 
@@ -76,7 +76,9 @@ def test_an_attack_that_learnt_nothing_has_as_many_true_positives_as_false_ones(
 
 def test_true_positives_that_cannot_be_told(noisy):
     few = audited(Reads(), games=50)
-    with pytest.raises(ValueError, match=r"0.01 cannot be told from 50 null scores: expected 99 or more. Play more"):
+    with pytest.raises(
+        ValueError, match=r"0.01 cannot be estimated from 50 null scores: expected 99 or more. Use more"
+    ):
         few.tpr()
     assert "TPR" not in str(few)
     assert "TPR" in str(noisy)
@@ -150,7 +152,7 @@ def test_metrics_that_cannot_be_used_are_refused_before_any_work():
     threat = lw.Informed(lw.Records(KNOWN.x.flatten(1), KNOWN.y))
     with pytest.raises(ValueError, match="SSIM compares images"):
         audited(Untouched(), threat=threat, **flat, metrics=(lw.metrics.SSIM(),))
-    with pytest.raises(FileNotFoundError, match="LPIPS knows no place"):
+    with pytest.raises(FileNotFoundError, match="LPIPS has no path to its weights"):
         audited(Untouched(), metrics=(lw.metrics.LPIPS(),))
     with pytest.raises(ValueError, match=r'one called "mean absolute error", and there is another of that name'):
         audited(Untouched(), metrics=(lw.metrics.MAE(), lw.metrics.MAE()))

@@ -60,7 +60,7 @@ def test_a_log_baseline_is_negative_and_finite(value):
     ("changes", "match"),
     [
         ({"max_success": 0.1}, "max_success"),
-        ({"max_success": 0.05}, "No noise helps"),
+        ({"max_success": 0.05}, "Noise does not help"),
         ({"max_success": 1.0}, "max_success"),
         ({"baseline": NAN}, "baseline"),
         ({"sample_rate": -1.0}, "sample_rate"),

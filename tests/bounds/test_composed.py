@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lostwax.bounds.composed import compose
-from lostwax.bounds.step_law import StepLaw, aim, cut
+from lostwax.bounds.step_law import StepLaw, cut, place_window
 
 
 def plain_power(law, steps):
@@ -22,12 +22,12 @@ def plain_power(law, steps):
 )
 def test_the_transform_agrees_with_direct_convolution(noise, rate, steps, kappa):
     step = StepLaw(noise, rate)
-    target = aim(step, steps, math.log(kappa), 1e-2)
-    law = cut(step, target.spacing, target.right).spread
+    window = place_window(step, steps, math.log(kappa), 1e-2)
+    law = cut(step, window.spacing, window.right).spread
     direct = plain_power(law, steps)
-    fast = compose(law, steps, target.tilt, target.spacing, target)
+    fast = compose(law, steps, window.tilt, window.spacing, window)
     s = np.arange(direct.size)
-    tilted = direct * np.exp(target.tilt * target.spacing * s - fast.log_scale)
+    tilted = direct * np.exp(window.tilt * window.spacing * s - fast.log_scale)
     folded = np.zeros_like(fast.mass)
     np.add.at(folded, (s - fast.start) % fast.mass.size, tilted)
     assert np.linalg.norm(folded - fast.mass) <= fast.rounding + fast.relative
@@ -35,12 +35,12 @@ def test_the_transform_agrees_with_direct_convolution(noise, rate, steps, kappa)
     assert tilted[~inside].sum() <= fast.outside
 
     c = fast.crossing(math.log(kappa))
-    above = fast.above(c, target.tilt)
+    above = fast.above(c, window.tilt)
     scale = math.exp(fast.log_size(c))
     assert scale * above.low <= direct[c + 1 :].sum() <= scale * above.high
     assert scale * above.low <= kappa * (1 + 1e-9)
     assert direct[c:].sum() >= kappa * (1 - 1e-9)
-    decay = abs(target.tilt - 1)
+    decay = abs(window.tilt - 1)
     below = fast.below(c, decay)
-    exact = (tilted * np.exp(-decay * target.spacing * np.maximum(c - s, 0)))[: c + 1].sum()
+    exact = (tilted * np.exp(-decay * window.spacing * np.maximum(c - s, 0)))[: c + 1].sum()
     assert below.low <= exact <= below.high

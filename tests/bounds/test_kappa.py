@@ -24,7 +24,7 @@ def test_ball_is_a_ratio_of_volumes():
         (lambda: log_kappa_ball(1.0, 5), "eta=1.0 to be below 1"),
         (
             lambda: log_kappa_pixels(10, 32.0, 0.3),
-            r"blind guess always succeeds .* in units of \[0, 1\]: .* 32/255 = 0.1255",
+            r"blind guess always succeeds.* in units of \[0, 1\]: .* 32/255 = 0.1255",
         ),
         (lambda: log_kappa_pixels(10, 0.5, 0.3), "tolerance=0.5 to be below 1/2"),
     ],

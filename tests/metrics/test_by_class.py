@@ -49,5 +49,5 @@ def test_few_games_say_that_they_are_few():
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="a score, a null score and a class for every game"):
         true_positives_by_class(CHANCE, CHANCE[:-1], CLASSES, null=Null.OTHER_SECRETS)
-    with pytest.raises(ValueError, match="cannot be told from 5 null scores"):
+    with pytest.raises(ValueError, match="cannot be estimated from 5 null scores"):
         true_positives_by_class(CHANCE[:5], CHANCE[:5], CLASSES[:5], null=Null.OTHER_SECRETS)

@@ -47,7 +47,7 @@ def test_bad_input():
         correlation(errors, np.ones(10))
     with pytest.raises(ValueError, match="infinite in some games"):
         correlation(np.where(errors > 3, np.inf, errors), errors)
-    with pytest.raises(ValueError, match="not a number"):
+    with pytest.raises(ValueError, match="holds 6 NaN"):
         correlation(np.where(errors > 3, np.nan, errors), errors)
     with pytest.raises(ValueError, match="100 resamples or more"):
         correlation(errors, errors, resamples=10)

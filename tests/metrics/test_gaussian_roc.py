@@ -69,9 +69,9 @@ def test_spreads_that_are_nearly_alike_have_no_jump():
 
 
 def test_errors_without_a_logit_are_refused():
-    with pytest.raises(ValueError, match=r"errors between 0 and largest=4, both excluded, and 1 of 2 are not"):
+    with pytest.raises(ValueError, match=r"errors between 0 and largest=4, both excluded, but 1 of 2 are not"):
         gaussian_roc([0.0, 1.0], [1.0, 2.0], null=NULL, largest=4.0)
-    with pytest.raises(ValueError, match=r"all 2 null_errors are the same"):
+    with pytest.raises(ValueError, match=r"all 2 null_errors are equal"):
         gaussian_roc([0.5, 1.0], [1.0, 1.0], null=NULL, largest=4.0)
-    with pytest.raises(ValueError, match=r"best_tpr: expected a false positive rate between 0 and 1, got fpr=0"):
+    with pytest.raises(ValueError, match=r"best_tpr: expected a false-positive rate between 0 and 1, got fpr=0"):
         GaussianROC(*LAWS[0], NULL).best_tpr(0)

@@ -23,12 +23,12 @@ def test_success_rate_has_an_exact_interval():
 
 def test_each_game_may_have_its_own_threshold():
     assert success_rate([1.0, 2.0, 3.0], [1.5, 1.5, 3.0]).value == pytest.approx(2 / 3)
-    with pytest.raises(ValueError, match="one threshold, or one a game"):
+    with pytest.raises(ValueError, match="one threshold, or one per game"):
         success_rate([1.0, 2.0, 3.0], [1.5, 1.5])
 
 
 def test_the_threshold_lets_through_no_more_than_the_rate():
-    null = np.arange(1, 1000.0)  # 999 scores: the tenth smallest has a mean false positive rate of 1 %
+    null = np.arange(1, 1000.0)  # 999 scores: the tenth smallest has a mean false-positive rate of 1 %
     found = true_positives([0.5, 10.0, 10.5, 2000.0], null, null=Null.OTHER_SECRETS)
     assert (found.rate, found.threshold, found.games, found.null_games) == (0.5, 10.0, 4, 999)
     turned = true_positives([-0.5, -10.0, -10.5, -2000.0], -null, null=Null.OTHER_SECRETS, better="higher")
@@ -114,14 +114,14 @@ def test_so_many_null_scores_give_a_lower_limit(nulls, null):
 
 
 def test_too_few_nulls_are_refused():
-    with pytest.raises(ValueError, match="cannot be told from 98 null scores: expected 99 or more"):
+    with pytest.raises(ValueError, match="cannot be estimated from 98 null scores: expected 99 or more"):
         true_positives(np.zeros(5), np.zeros(98), null=Null.OTHER_SECRETS)
     true_positives(np.zeros(5), np.arange(99.0), null=Null.OTHER_SECRETS)
-    with pytest.raises(ValueError, match="false positive rate between 0 and 1"):
+    with pytest.raises(ValueError, match="false-positive rate between 0 and 1"):
         true_positives(np.zeros(5), np.zeros(98), null=Null.OTHER_SECRETS, fpr=1.0)
-    with pytest.raises(ValueError, match="not a number"):
+    with pytest.raises(ValueError, match="holds 1 NaN"):
         true_positives([math.nan], np.arange(99.0), null=Null.OTHER_SECRETS)
-    with pytest.raises(ValueError, match="one number a game"):
+    with pytest.raises(ValueError, match="one number per game"):
         true_positives(np.zeros((5, 2)), np.arange(99.0), null=Null.OTHER_SECRETS)
 
 

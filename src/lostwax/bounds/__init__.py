@@ -1,4 +1,4 @@
-"""A training run's noise, and the ceiling it puts on every reconstruction attack."""
+"""Ceilings on the success of every reconstruction attack, from the noise of training."""
 
 from lostwax.bounds.bound import bound
 from lostwax.bounds.calibrate import Plan, calibrate

@@ -1,4 +1,4 @@
-"""The first question of a privacy engineer: with this noise, how often can anyone rebuild a record?"""
+"""How often any attack can rebuild a record, given the noise."""
 
 from __future__ import annotations
 
@@ -25,13 +25,11 @@ def bound(
     epsilon: float | None = None,
     delta: float = 0.0,
 ) -> Ceiling:
-    """Certified ceiling on the success of any reconstruction attack on DP-SGD, or on whatever has an epsilon.
+    """Certified ceiling on the success of any reconstruction attack on DP-SGD, or on any (epsilon, delta)-DP mechanism.
 
-    The adversary sees every noisy step and knows all records but the secret one; each step sums clipped gradients
-    over a Poisson sample and adds Gaussian noise of `noise_multiplier` times the clipping norm.
-
-    Where no more is known than an `epsilon` and its `delta`, the ceiling holds for every mechanism that has them, and
-    is higher than that of the noise behind them.
+    The adversary sees every noisy step and knows all records except the secret; each step sums clipped gradients over a
+    Poisson sample and adds Gaussian noise of `noise_multiplier` times the clipping norm. With `epsilon` and `delta`
+    instead, the ceiling holds for every mechanism with that guarantee, and is higher.
 
     Parameters
     ----------
@@ -40,24 +38,24 @@ def bound(
     tolerance
         Relative width of the interval to aim at.
     records
-        How many records are rebuilt at once; the baseline then speaks of the whole group. Each is sampled on its
-        own and clipped on its own, so that i drawn records shift a step by at most i (see `StepLaw`).
+        How many records are rebuilt at once; the baseline is that of the whole group. Each is sampled and clipped on
+        its own, so that i drawn records shift a step by at most i (see `StepLaw`).
     sampling
-        How batches are drawn. Shuffled or fixed-size batches are refused below a rate of 1, with the cure.
+        How batches are drawn. Shuffled or fixed-size batches are refused below a rate of 1.
     """
     log_kappa = checks.baseline(baseline, log_baseline)
     if epsilon is not None:
         of_noise = (noise_multiplier, sample_rate, steps, records, sampling, tolerance)
         if of_noise != (None, 1.0, 1, 1, "poisson", TOLERANCE):
             raise ValueError(
-                "bound: epsilon speaks of the whole training, and of one record. Leave out noise_multiplier, "
+                "bound: epsilon is that of the whole training, for one record. Leave out noise_multiplier, "
                 "sample_rate, steps, records, sampling and tolerance, or, for a sharper ceiling, epsilon."
             )
         return from_dp(log_kappa, epsilon, delta)
     if noise_multiplier is None:
         raise ValueError(
-            "bound: nothing says how much noise there is. Pass noise_multiplier, with sample_rate and steps, or the "
-            "epsilon and delta of a privacy guarantee."
+            "bound: the noise is missing. Pass noise_multiplier, with sample_rate and steps, or the epsilon and delta "
+            "of a privacy guarantee."
         )
     if delta != 0:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The second question of a privacy engineer: what noise keeps every attack below this success?"""
+"""The noise that keeps every attack below a given success."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ from typing import Literal
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling
-from lostwax.bounds.gaussian import gaussian, normal_quantile
+from lostwax.bounds.gaussian import gaussian, log_one_minus, normal_quantile
 from lostwax.bounds.inequalities import ADJACENCY, epsilon_of
-from lostwax.bounds.logs import log_one_minus
 from lostwax.bounds.subsampled import LEAST_NOISE, subsampled
 
 CLOSE = 2e-5  # relative step in noise from the root to what is returned
-COARSE = 1e-4  # relative width of the ceilings that search for it
-SHARP = 1e-6  # relative width of the ceilings that decide
+COARSE = 1e-4  # relative width of ceilings during the search
+SHARP = 1e-6  # relative width of the final ceilings
 MOST_NOISE = 1e12
-TOLD = 0.01  # relative error of the noise up to which a ceiling tells it
-ROUNDED = 1e-10  # relative width that no ceiling is expected to be below
+MOST_ERROR = 0.01  # relative error of the noise, at most
+ROUNDED = 1e-10  # the least relative width of a ceiling
 
 
 @dataclass(frozen=True)
 class Plan:
     """Noise that provably meets a target, the ceiling that proves it, and the (epsilon, delta) that comes with it.
 
-    `epsilon` holds at `delta` for the adjacency named in `adjacency`. A `noise_multiplier` of 0 says that the
-    target is met without noise: the record is drawn too rarely to leak that often.
+    `epsilon` holds at `delta` for the adjacency named in `adjacency`. A `noise_multiplier` of 0 means that the target
+    is met without noise: the record is drawn too rarely to leak that often.
     """
 
     noise_multiplier: float
@@ -56,21 +55,21 @@ def calibrate(
 ) -> Plan:
     """Least noise multiplier, to one part in ten thousand, whose certified ceiling is at most `max_success`.
 
-    Within a thousandth of the baseline it may be a hundredth more than the least; still nearer it is refused.
-    Of the success of the best blind guess and its natural log, give one.
+    Within a thousandth of the baseline it may be 1 % above the least; closer targets are refused. Give the success of
+    the best blind guess (`baseline`) or its natural log.
     """
     log_kappa = checks.baseline(baseline, log_baseline)
-    target = checks.probability("max_success", max_success, "It is the success that no attack may exceed.")
+    target = checks.probability("max_success", max_success, "It is the highest success that any attack may have.")
     rate, count = checks.sample_rate(sample_rate), checks.steps(steps)
     checks.sampling(sampling, rate)
     delta = checks.probability("delta", delta, "It is the delta at which epsilon is reported, for instance 1e-5.")
     if math.log(target) <= log_kappa:
         given = f"baseline={baseline!r}" if log_baseline is None else f"exp(log_baseline={log_baseline!r})"
         raise ValueError(
-            f"Expected max_success={max_success!r} to be above {given}. No noise helps against a blind "
+            f"Expected max_success={max_success!r} to be above {given}. Noise does not help against a blind "
             "guess: raise max_success, or choose a baseline with more candidates."
         )
-    _check_told_apart(target, log_kappa, ROUNDED)
+    _check_resolved(target, log_kappa, ROUNDED)
     noise, ceiling = _least_noise(target, log_kappa, rate, count)
     return Plan(noise, epsilon_of(noise, rate, count, delta), delta, ceiling)
 
@@ -93,7 +92,7 @@ def _least_noise(target: float, log_kappa: float, rate: float, steps: int) -> tu
 
     noise = _root(lambda noise: excess(noise, COARSE), full)
     slope = max((excess(0.9 * noise, COARSE / 10) - excess(noise / 0.9, COARSE / 10)) / math.log(1 / 0.81), 1e-6)
-    sharp = min(SHARP, max(1e-9, slope * CLOSE / 4))  # a flat ceiling needs sharper ends to tell two noises apart
+    sharp = min(SHARP, max(1e-9, slope * CLOSE / 4))  # a flat ceiling needs a smaller width
     for _ in range(8):
         move = excess(noise, sharp) / slope
         noise = min(full, noise * math.exp(max(-0.5, min(0.5, move))))
@@ -102,19 +101,19 @@ def _least_noise(target: float, log_kappa: float, rate: float, steps: int) -> tu
     noise, ceiling = _first_to_meet(
         target, noise, CLOSE, lambda noise: subsampled(log_kappa, noise, rate, steps, sharp)
     )
-    _check_told_apart(target, log_kappa, ceiling.relative_width)
+    _check_resolved(target, log_kappa, ceiling.relative_width)
     return noise, ceiling
 
 
-def _check_told_apart(target: float, log_kappa: float, width: float) -> None:
-    """Near the blind guess gamma is kappa (1 + c / s): known to `width`, it tells s to width / log(gamma / kappa).
+def _check_resolved(target: float, log_kappa: float, width: float) -> None:
+    """Refuse a target that determines the noise s to no better than `MOST_ERROR`.
 
-    What tells it to no better than `TOLD` is refused.
+    Near the blind guess gamma is kappa (1 + c / s): known to `width`, it determines s to width / log(gamma / kappa).
     """
-    if width > TOLD * (math.log(target) - log_kappa):
+    if width > MOST_ERROR * (math.log(target) - log_kappa):
         raise ValueError(
-            f"Expected max_success={target!r} to be further above the baseline: it is too near to tell how much noise "
-            f"it takes, for a ceiling is known here to {width:.0e} of its size. Raise max_success."
+            f"Expected max_success={target!r} to be further above the baseline: this close, ceilings (known to a "
+            f"relative {width:.0e}) do not determine the noise. Raise max_success."
         )
 
 

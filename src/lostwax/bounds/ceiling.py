@@ -1,4 +1,4 @@
-"""What a bound says: no attack rebuilds the record more often than this, and how that is known."""
+"""An upper limit of the success of every attack, and how it is known."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-SMALLEST = 5e-324  # the least positive float: where an upper end underflows it stops here, never at 0
-THREE_DEVIATIONS = 0.00135  # the chance to be so far above the mean
+SMALLEST = 5e-324  # the least positive float, where an upper end underflows
+THREE_DEVIATIONS = 0.00135  # P[N(0, 1) > 3]
 
 
 @dataclass(frozen=True)
 class Ceiling:
     """An interval for the best reconstruction success gamma of any attack, kept in logs.
 
-    `upper` is the ceiling. `lower` is the success of the best *test* between the two output distributions (or
-    the blind guess, where a bound says nothing from below), so the two together show how sharp the number is.
-    `certified` means that both ends are theorems, rounding included. Where it is false, either they are the two-sided
-    confidence limits of a sampled estimate, which is then in `estimate`; or there is none, and the baseline is an upper
-    confidence limit of the blind guess, with which `upper` stands or falls.
+    `upper` is the ceiling. `lower` is the success of the best *test* between the two output distributions (or the blind
+    guess, for a bound without a lower end): together they show how sharp the ceiling is. `certified` means that both
+    ends are proved, rounding included. Otherwise they are two-sided confidence limits of a sampled `estimate`; or,
+    without one, the baseline is an upper confidence limit of the blind guess, on which `upper` depends.
     """
 
     log_lower: float
@@ -47,7 +46,7 @@ class Ceiling:
 
     @property
     def advantage(self) -> float:
-        """(gamma - kappa) / (1 - kappa) at the upper end: what the release adds to a blind guess (S3 Eq. 4)."""
+        """(gamma - kappa) / (1 - kappa) at the upper end: what the release adds to a blind guess."""
         gain = -math.expm1(self.log_baseline - self.log_upper)  # 1 - kappa / gamma
         return self.upper * gain / -math.expm1(self.log_baseline)
 
@@ -63,11 +62,11 @@ class Ceiling:
 
     @property
     def blind_at_most(self) -> bool:
-        """Is the baseline no more than an upper confidence limit of the blind guess?"""
+        """True if the baseline is an upper confidence limit of the blind guess."""
         return not self.certified and self.estimate is None
 
     def broken_by(self, won: int, games: int) -> bool:
-        """Are these more games won than chance allows below the ceiling, by three standard errors or more?"""
+        """True if this many games won contradict the ceiling by three standard errors or more."""
         from scipy.stats import binom
 
         return bool(binom.sf(won - 1, games, self.upper) < THREE_DEVIATIONS)
@@ -78,7 +77,7 @@ class Ceiling:
         return -math.expm1(self.log_lower - self.log_upper)
 
     def __str__(self) -> str:
-        """One line that a person can read."""
+        """One line in words."""
         low, high = _probability(self.log_lower), _probability(self.log_upper)
         if self.blind_at_most:
             blind = _probability(self.log_baseline)
@@ -91,23 +90,19 @@ class Ceiling:
 
 
 def _probability(logarithm: float) -> str:
-    """exp(logarithm) to five digits, also where it is no float."""
+    """exp(logarithm) to five digits, even where it over- or underflows."""
     if abs(logarithm) < 600:
         return f"{math.exp(logarithm):.5g}"
     exponent = math.floor(logarithm / math.log(10))
     return f"{math.exp(logarithm - exponent * math.log(10)):.4f}e{exponent:+d}"
 
 
-# How often the best of all attacks is right about given candidates: what a ceiling leaves room for.
-
-
 def best_success(gram: NDArray[np.float64], *, draws: int = 400, seed: int = 0) -> float:
-    """Success of the likeliest answer among equally likely candidates, for full batches; estimated, mean over games.
+    """Success of the optimal attack among equally likely candidates, for full batches: a Monte Carlo mean over games.
 
     `gram` (games, c, c) holds K_ij = sum_t <g_i, g_j> / (C sigma)^2 of the candidates' clipped gradients. The products
-    of what is seen with each candidate, y = K e_z + N(0, K), say all there is to know of which one, z, was trained on,
-    and the likeliest is the one of the largest y_i - K_ii / 2. A ceiling (`bound`) knows of the candidates nothing but
-    K_ii <= T / sigma^2, and lies above.
+    of the release with each candidate, y = K e_z + N(0, K), are a sufficient statistic for the secret z, and the
+    likeliest has the largest y_i - K_ii / 2. A ceiling (`bound`) only uses K_ii <= T / sigma^2, and is higher.
     """
     kernel = np.asarray(gram, float)
     if kernel.ndim != 3 or kernel.shape[1] != kernel.shape[2] or kernel.shape[1] < 2:

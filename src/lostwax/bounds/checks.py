@@ -1,4 +1,4 @@
-"""Arguments that every bound takes: each check names the argument, what was expected, what came, and what to do."""
+"""Checks of the arguments that bounds take."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numbers import Real
 
 HIGHEST_STEPS = 10**9
 MOST_RECORDS = 1000
-LARGEST = 1e300  # larger whole numbers are no floats
+LARGEST = 1e300  # larger integers overflow a float
 
 
 def log_baseline(value: float) -> float:
@@ -30,7 +30,7 @@ def probability(name: str, value: float, remedy: str) -> float:
 
 
 def baseline(value: float | None, log_value: float | None) -> float:
-    """The log baseline, of which exactly one form is given."""
+    """The log baseline, from exactly one of both forms."""
     if value is None and log_value is not None:
         return log_baseline(log_value)
     if value is None or log_value is not None:
@@ -40,8 +40,8 @@ def baseline(value: float | None, log_value: float | None) -> float:
             "best blind guess, for instance 1/10 for ten equally likely candidates; below 1e-300 pass its log."
         )
     remedy = (
-        "It is the success of the best blind guess; for a value below 1e-300 pass its natural log as log_baseline, "
-        "and see `lostwax kappa` for help with choosing it."
+        "It is the success of the best blind guess; below 1e-300 pass its natural log as log_baseline. `lostwax kappa` "
+        "helps to choose it."
     )
     return math.log(probability("baseline", value, remedy))
 
@@ -80,19 +80,19 @@ def sample_rate(value: float) -> float:
 
 
 def sampling(value: str, rate: float) -> None:
-    """How batches are drawn: what is proved below a rate of 1 is proved for Poisson sampling alone."""
+    """How batches are drawn: below a rate of 1 bounds are proved for Poisson sampling only."""
     if value not in ("poisson", "shuffled", "fixed"):
         raise ValueError(f"Expected sampling={value!r} to be 'poisson', 'shuffled' or 'fixed'.")
     if value != "poisson" and rate < 1:
         raise ValueError(
             f"Expected sampling='poisson' with sample_rate={rate}, got {value!r}: the gain from sampling is proved for "
-            "Poisson sampling alone. Count a record's own steps instead: sample_rate=1.0 with steps=epochs when it "
-            "enters one batch an epoch, or with all steps."
+            "Poisson sampling only. Pass sample_rate=1.0 and steps=epochs if a record is in one batch per epoch, else "
+            "all steps."
         )
 
 
 def whole(name: str, value: int, remedy: str, *, lowest: int = 1, highest: int = HIGHEST_STEPS) -> int:
-    """A whole number; 3.0 passes for 3."""
+    """A whole number; 3.0 is accepted."""
     number = _number(name, value)
     if not lowest <= number <= highest or number != math.floor(number):
         raise ValueError(f"Expected {name}={value!r} to be a whole number from {lowest} to {highest}. {remedy}")
@@ -106,11 +106,11 @@ def steps(value: int) -> int:
 
 def records(value: int) -> int:
     """How many records are rebuilt at once."""
-    return whole("records", value, "It is how many records are to be rebuilt at once.", highest=MOST_RECORDS)
+    return whole("records", value, "It is the number of records rebuilt at once.", highest=MOST_RECORDS)
 
 
 def _number(name: str, value: float) -> float:
-    """The value as a float, NaN and foreign types refused by name."""
+    """The value as a float; NaN and other types are refused."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"Expected {name} to be a number, got {type(value).__name__}. Pass a plain int or float.")
     if isinstance(value, int) and abs(value) > LARGEST:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from lostwax.bounds.logs import exp, log, log_add, log_one_minus
-from lostwax.bounds.step_law import UNIT, Aim, Array, Cells, LossLaw, StepLaw
+from lostwax.bounds.gaussian import exp, log, log_add, log_one_minus
+from lostwax.bounds.step_law import UNIT, Array, Cells, LossLaw, StepLaw, Window
 
 LARGEST = 2**21  # points of a transform: about 0.2 s each
 
@@ -26,7 +26,7 @@ class Enclosed(NamedTuple):
 class Composed:
     """P[S = s] of the T-step loss S (in cells) after tilting: mass(s) = exp(tilt h s - log_scale) P[S = s].
 
-    mass[i] belongs to s = start + i. It is the exact tilted law folded onto the window, but for `rounding`, a bound
+    mass[i] belongs to s = start + i. It is the exact tilted law folded onto the window, up to `rounding`, a bound
     on the 2-norm of the transform's rounding error, and `relative`, the error of the masses that went in. `outside`
     bounds the tilted mass beyond the window, which is both what is missing here and what was folded in.
     """
@@ -66,7 +66,7 @@ class Composed:
         return Enclosed(max(0.0, value - slack), max(0.0, value + slack))
 
     def crossing(self, log_kappa: float) -> int:
-        """The s, nearest the top, at which P[S >= s] reaches kappa: a first guess, not certified."""
+        """The largest s at which P[S >= s] reaches kappa: a first guess, not certified."""
         rate = self.tilt * self.spacing
         origin = (self.log_scale - log_kappa) / rate if rate > 0 else float(self.start)
         scale = log_kappa - self.log_scale + rate * origin  # log of kappa in units of exp(log_scale - rate origin)
@@ -77,7 +77,7 @@ class Composed:
         return int(s[-1 - int(reached[0])]) if reached.size else self.start
 
 
-def compose(law: LossLaw, steps: int, tilt: float, spacing: float, aim: Aim) -> Composed:
+def compose(law: LossLaw, steps: int, tilt: float, spacing: float, window: Window) -> Composed:
     """The law of T steps by one real transform, raised to the power T and turned back."""
 
     def log_moment(at: float) -> float:
@@ -86,12 +86,12 @@ def compose(law: LossLaw, steps: int, tilt: float, spacing: float, aim: Aim) -> 
     moment = log_moment(tilt)
     atoms = np.exp(law.log_mass + tilt * spacing * law.index - moment)  # the tilted law of one step
     centre = steps * float(atoms @ law.index)
-    size = _transform_size((aim.above + aim.below) / spacing + 2)
-    start = math.floor(centre - aim.below / spacing)
+    size = _transform_size((window.above + window.below) / spacing + 2)
+    start = math.floor(centre - window.below / spacing)
     end = start + size
     # Chernoff: P[S >= end] <= exp(T (K(tilt + x) - K(tilt)) - x h end), and the same to the left.
-    log_above = steps * (log_moment(tilt + aim.slope_above) - moment) - aim.slope_above * spacing * end
-    log_below = steps * (log_moment(tilt - aim.slope_below) - moment) + aim.slope_below * spacing * start
+    log_above = steps * (log_moment(tilt + window.slope_above) - moment) - window.slope_above * spacing * end
+    log_below = steps * (log_moment(tilt - window.slope_below) - moment) + window.slope_below * spacing * start
     outside = math.exp(min(0.0, log_above)) + math.exp(min(0.0, log_below))
 
     folded = np.bincount(law.index % size, weights=atoms, minlength=size)
@@ -136,7 +136,7 @@ def _transform_size(points: float) -> int:
 # Both ends of gamma(kappa) for T steps: the duality on the spread law, a feasible test on the merged one.
 
 
-def log_upper_end(step: StepLaw, cells: Cells, aim: Aim, steps: int, log_kappa: float) -> tuple[float, float]:
+def log_upper_end(step: StepLaw, cells: Cells, window: Window, steps: int, log_kappa: float) -> tuple[float, float]:
     """min over c of delta(c) + exp(c) kappa, at one good c, in the spread law; and the loss at that c.
 
     gamma(kappa) <= delta_{mu||nu}(c) + exp(c) kappa for every real c (any event of null probability kappa gains at
@@ -145,32 +145,32 @@ def log_upper_end(step: StepLaw, cells: Cells, aim: Aim, steps: int, log_kappa: 
                                 = 1 - mu(S <= c) + exp(L_c) (kappa - nu(S > c)):
     the first form is sharp for a tilt above 1, the second below.
     """
-    law = compose(cells.spread, steps, aim.tilt, aim.spacing, aim)
+    law = compose(cells.spread, steps, window.tilt, window.spacing, window)
     c = law.crossing(log_kappa)
     log_null = law.log_size(c)
-    loss = steps * step.log_least + aim.spacing * c
+    loss = steps * step.log_least + window.spacing * c
     log_scale = log_null + loss  # of mu at the threshold
     slack = _slack(steps * step.log_least)
     blind = exp(log_kappa - log_null)
-    null = law.above(c, aim.tilt)
-    if aim.tilt >= 1:
-        hit = law.above(c, aim.tilt - 1)
+    null = law.above(c, window.tilt)
+    if window.tilt >= 1:
+        hit = law.above(c, window.tilt - 1)
         caught = max(hit.high - null.low + blind * (1 + 1e-12), 0.0)
         log_caught = log_scale + math.log(caught) if caught > 0 else -math.inf
         return log_add(log_caught, log(min(1.0, steps * cells.escaped))) + slack, loss
-    missed = law.below(c, 1 - aim.tilt).low + null.low - blind * (1 + 1e-12)
+    missed = law.below(c, 1 - window.tilt).low + null.low - blind * (1 + 1e-12)
     return (log_one_minus(log_scale + math.log(missed) - slack) if missed > 0 else 0.0), loss
 
 
-def log_lower_end(cells: Cells, aim: Aim, steps: int, log_kappa: float) -> float:
+def log_lower_end(cells: Cells, window: Window, steps: int, log_kappa: float) -> float:
     """The power of a test {S > c}, randomised between two thresholds so that its null probability is kappa."""
-    null = compose(cells.merged_null, steps, aim.tilt, aim.spacing, aim)
-    hit = compose(cells.merged, steps, aim.tilt - 1, aim.spacing, aim)
+    null = compose(cells.merged_null, steps, window.tilt, window.spacing, window)
+    hit = compose(cells.merged, steps, window.tilt - 1, window.spacing, window)
     c = null.crossing(log_kappa)
     for attempt in range(12):
         if _log_null_probability(null, c) <= log_kappa:
             break
-        c += 1 << attempt  # not proved to be feasible: be stricter
+        c += 1 << attempt  # not proved to be feasible: stricter
     else:
         return -math.inf
     log_strict, log_lax = _log_null_probability(null, c), _log_null_probability(null, c - 1)
@@ -185,7 +185,7 @@ def log_lower_end(cells: Cells, aim: Aim, steps: int, log_kappa: float) -> float
 
 
 def _log_null_probability(null: Composed, c: int) -> float:
-    """An upper bound of log nu(S > c); what escaped the grid is never in the test."""
+    """An upper bound of log nu(S > c); what escaped the grid is not in the test."""
     log_size = null.log_size(c)
     return log_size + log(null.above(c, null.tilt).high) + _slack(log_size)
 

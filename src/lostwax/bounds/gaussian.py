@@ -1,4 +1,4 @@
-"""Full batches, and single steps: the ceilings in closed form."""
+"""Ceilings in closed form (full batches, single steps), and sums and complements of probabilities kept as logs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ROUNDING = 4e-13  # relative error of a log computed here, measured against 60 d
 def gaussian(log_baseline: float, noise_multiplier: float, steps: int = 1, records: int = 1) -> Ceiling:
     """Ceiling for T full-batch Gaussian steps: Phi(Phi^-1(kappa) + k sqrt(T) / s).
 
-    The likelihood ratio of N(k, s^2)^T to N(0, s^2)^T grows with the sum of the steps, a Gaussian test whose power
-    is this (Kaissis et al., arXiv 2307.03928). k records at once shift a clipped sum by at most k.
+    The power of the test on the sum of the steps, with which the likelihood ratio of N(k, s^2)^T to N(0, s^2)^T grows
+    (Kaissis et al., arXiv 2307.03928). k records shift a clipped sum by at most k.
     """
     log_kappa = checks.log_baseline(log_baseline)
     noise = checks.noise_multiplier(noise_multiplier)
@@ -70,14 +70,14 @@ def normal_quantile(log_probability: float) -> float:
     """Phi^-1 of exp(log_probability), with one Newton step on log Phi to take the last digits."""
     z = float(ndtri_exp(log_probability))
     if log_probability > -0.5:
-        return z  # near 1 the log has few digits of its own: nothing to gain
+        return z  # near 1 the log has too few digits to gain any
     log_value = float(log_ndtr(z))
     slope = math.exp(-z * z / 2 - 0.5 * math.log(2 * math.pi) - log_value)  # phi / Phi
     return z + (log_probability - log_value) / slope
 
 
 def closed(log_gamma: float, log_kappa: float, method: str, slack: float = 0.0) -> Ceiling:
-    """A closed form, opened by its rounding error, `slack` of it absolute, and kept inside [kappa, 1)."""
+    """A closed form with its rounding error on both sides (`slack`: the absolute part), within [kappa, 1)."""
     log_gamma = max(log_gamma, log_kappa)
     log_upper = min(0.0, log_gamma * (1 - ROUNDING) + slack)
     log_lower = max(log_kappa, min(log_gamma * (1 + ROUNDING) - slack, -SMALLEST))
@@ -85,6 +85,29 @@ def closed(log_gamma: float, log_kappa: float, method: str, slack: float = 0.0) 
 
 
 def closed_above(log_gamma: float, log_kappa: float, method: str, *exponents: float) -> Ceiling:
-    """A closed form that says nothing from below, where these exponents were added up on the way: each is rounded."""
+    """An upper limit in closed form, with the rounding of these exponents."""
     slack = 1e-15 * (1 + abs(log_kappa) + sum(exponents))
     return replace(closed(log_gamma, log_kappa, method, slack), log_lower=log_kappa)
+
+
+def exp(x: float) -> float:
+    """exp(x), inf where it overflows."""
+    return math.exp(x) if x < 709 else math.inf
+
+
+def log(x: float) -> float:
+    """log(x), -inf at 0."""
+    return math.log(x) if x > 0 else -math.inf
+
+
+def log_add(a: float, b: float) -> float:
+    """log(exp(a) + exp(b))."""
+    high, low = max(a, b), min(a, b)
+    return high if low == -math.inf else high + math.log1p(math.exp(low - high))
+
+
+def log_one_minus(log_x: float) -> float:
+    """log(1 - exp(log_x)) with all its digits at both ends; -inf from log_x = 0 on."""
+    if log_x >= 0:
+        return -math.inf
+    return math.log1p(-math.exp(log_x)) if log_x < -0.7 else math.log(-math.expm1(log_x))

@@ -1,4 +1,4 @@
-"""From zero-concentrated DP to a ceiling (S1 Corollary 4)."""
+"""Ceilings from other privacy guarantees, and the epsilon of a training run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,8 @@ from scipy.special import entr, logsumexp
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling
-from lostwax.bounds.gaussian import closed_above
-from lostwax.bounds.logs import log, log_add
+from lostwax.bounds.gaussian import closed_above, log, log_add
 from lostwax.bounds.step_law import StepLaw
-
-# The differential privacy of the same training run: in closed form, or from dp-accounting.
-
 
 ADJACENCY = "add or remove one record"
 
@@ -23,9 +19,8 @@ ADJACENCY = "add or remove one record"
 def epsilon_of(noise_multiplier: float, sample_rate: float, steps: int, delta: float, interval: float = 1e-4) -> float:
     """The epsilon at this delta of T Poisson-sampled Gaussian steps, add-or-remove adjacency, rounded up.
 
-    `interval` is the width of dp-accounting's loss grid: coarser is faster and only raises epsilon. Where there is
-    little noise and losses are large, it grows with them: memory goes by losses over their grid. Full batches need
-    none, T steps tell as much as one with less noise, and sampled ones tell no more than these.
+    `interval` is the width of dp-accounting's loss grid: coarser is faster and only raises epsilon; it grows with
+    losses, to bound memory. Full batches have a closed form, which is also an upper limit for sampled ones.
     """
     if noise_multiplier == 0:
         return math.inf
@@ -42,7 +37,7 @@ def epsilon_of(noise_multiplier: float, sample_rate: float, steps: int, delta: f
     loss = 1 / (2 * noise_multiplier**2)  # of a step that drew the record, mean
     grid = PLDAccountant(one, value_discretization_interval=interval * max(1.0, loss)).compose(step, steps)
     epsilon = float(grid.get_epsilon(delta))
-    if epsilon == math.inf:  # delta is less than what the grid cuts off: Renyi DP cuts nothing off
+    if epsilon == math.inf:  # delta is below the mass that the grid cuts off; Renyi DP cuts off none
         epsilon = float(RdpAccountant(neighboring_relation=one).compose(step, steps).get_epsilon(delta))
     return min(full, epsilon)
 
@@ -61,14 +56,11 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
     return float(brentq(excess, 0.0, highest, xtol=1e-14 * highest, rtol=1e-12)) * (1 + 1e-9)
 
 
-# Guo et al.'s ceiling on the advantage, through mutual information and Fano's inequality (S3 appendix H).
-
-
 def fano_advantage(prior: Sequence[float], noise_multiplier: float, squared_distance: float = 2.0) -> float:
-    """Upper limit of (success - max p) / (1 - max p) for one Gaussian step and a discrete prior.
+    """Upper limit of (success - max p) / (1 - max p) for one Gaussian step and a discrete prior, by Fano's inequality.
 
-    `squared_distance` lies between any two candidates' clipped gradients in units of the clipping norm: 2 for
-    orthonormal ones, which is what S3 Table 2 prints, and 4 in the worst case.
+    Guo et al.'s ceiling, as in Hayes et al. 2023, appendix H. `squared_distance` is that between any two candidates'
+    clipped gradients in units of the clipping norm: 2 for orthonormal ones (their Table 2), 4 in the worst case.
     """
     p = np.asarray(prior, float)
     if p.ndim != 1 or p.size < 2 or not (p > 0).all() or not math.isclose(float(p.sum()), 1.0, rel_tol=1e-9):
@@ -94,13 +86,10 @@ def fano_advantage(prior: Sequence[float], noise_multiplier: float, squared_dist
     return min(1.0, max(0.0, (1 - low - best) / (1 - best)))
 
 
-# A floor under the mean squared error of unbiased attacks (Guo et al. 2022a, quoted in S3 appendix K).
-
-
 def mse_lower_bound(diameters: Sequence[float], epsilon: float) -> float:
     """Least mean squared error of an *unbiased* attack under (2, epsilon)-RDP: mean diameter^2 / 4(e^eps - 1).
 
-    A biased attack can do better: this is no ceiling on success.
+    A biased attack can do better: this is not a ceiling on success (Guo et al. 2022; Hayes et al. 2023, appendix K).
     """
     sides = np.asarray(diameters, float)
     if sides.ndim != 1 or sides.size == 0 or not (np.isfinite(sides) & (sides > 0)).all():
@@ -113,19 +102,15 @@ def mse_lower_bound(diameters: Sequence[float], epsilon: float) -> float:
     return math.exp(log_floor)
 
 
-# From (epsilon, delta)-DP to a ceiling, and back (S1 section VII-B, C).
-
-
 REMEDY = "It is the epsilon of the privacy guarantee."
 
 
 def from_dp(log_baseline: float, epsilon: float, delta: float = 0.0) -> Ceiling:
-    """Ceiling under (epsilon, delta)-DP (S1 Corollary 3 for delta = 0).
+    """Ceiling under (epsilon, delta)-DP (Balle et al. 2022, Corollary 3 for delta = 0).
 
-    The null is the mechanism run on a data set that does not hold the record: another one in its place (substitution,
-    as in S1) or none (add or remove, as in S3). An event of null probability kappa has probability at most
-    exp(epsilon) kappa + delta; its complement, by the same inequality turned round, at least
-    exp(-epsilon) (1 - kappa - delta).
+    The null is the mechanism run on a data set without the record: another one in its place (substitution, as in Balle
+    et al. 2022) or none (add or remove, as in Hayes et al. 2023). An event of null probability kappa has probability at
+    most exp(epsilon) kappa + delta; its complement at least exp(-epsilon) (1 - kappa - delta).
     """
     log_kappa = checks.log_baseline(log_baseline)
     epsilon = checks.not_negative("epsilon", epsilon, REMEDY)
@@ -145,7 +130,8 @@ def exact_reconstruction(candidates: int, epsilon: float) -> Ceiling:
     """Ceiling for naming one of M equally likely candidates under epsilon-DP, substitution.
 
     By Bayes every answer is right with probability at most exp(epsilon) / (M - 1 + exp(epsilon)). The value
-    M exp(epsilon) / (M + exp(epsilon) - 1) printed in S1 section VII-F is the leakage, that is gamma / kappa.
+    M exp(epsilon) / (M + exp(epsilon) - 1) printed in Balle et al. 2022, section VII-F,
+    is the leakage, gamma / kappa.
     """
     remedy = "It is the number of equally likely records, at least 2."
     m = checks.whole("candidates", candidates, remedy, lowest=2, highest=2**53)
@@ -155,8 +141,9 @@ def exact_reconstruction(candidates: int, epsilon: float) -> Ceiling:
 
 
 def delta_from_success(success: float, epsilon: float) -> float:
-    """The delta that robustness to exact reconstruction proves (S1 Theorem 5): (e^eps + 1) gamma - e^eps, or 0.
+    """The delta implied by robustness to exact reconstruction: (e^eps + 1) gamma - e^eps, or 0.
 
+    Balle et al. 2022, Theorem 5.
     `success` must hold for every pair of records under the prior weighted (1, exp(epsilon)) / (1 + exp(epsilon)).
     """
     success = checks.probability("success", success, "It is the highest success over all pairs of records.")
@@ -166,13 +153,10 @@ def delta_from_success(success: float, epsilon: float) -> float:
     return max(0.0, success - math.exp(log_loss)) if log_loss < 0 else 0.0
 
 
-# From Renyi DP to a ceiling (S1 Theorem 2).
-
-
 def from_rdp(log_baseline: float, orders: Sequence[float], epsilons: Sequence[float]) -> Ceiling:
-    """Ceiling under (order, epsilon)-RDP for several orders at once: the least of the bounds.
+    """Ceiling under (order, epsilon)-RDP, the least over several orders (Balle et al. 2022, Theorem 2).
 
-    Offer real orders from 1.05 up: the best one often lies between 2 and 8. An infinite epsilon drops its order.
+    Pass real orders from 1.05 up: the best is often between 2 and 8. An infinite epsilon drops its order.
     """
     log_kappa = checks.log_baseline(log_baseline)
     a, eps = np.asarray(orders, float), np.asarray(epsilons, float)
@@ -196,7 +180,7 @@ def from_rdp(log_baseline: float, orders: Sequence[float], epsilons: Sequence[fl
 def renyi_epsilons(noise_multiplier: float, sample_rate: float, steps: int, orders: Sequence[float]) -> list[float]:
     """Renyi epsilons of T Poisson-sampled Gaussian steps, remove direction: T log E_nu[R^a] / (a - 1).
 
-    By the trapezium rule, which is exact to rounding for these integrands; real orders are as good as whole ones.
+    By the trapezium rule, which is exact to rounding for these integrands.
     """
     noise, rate = checks.noise_multiplier(noise_multiplier), checks.sample_rate(sample_rate)
     count = checks.steps(steps)
@@ -212,7 +196,7 @@ def renyi_epsilons(noise_multiplier: float, sample_rate: float, steps: int, orde
 def from_zcdp(log_baseline: float, rho: float) -> Ceiling:
     """Ceiling under rho-zCDP: exp(-(sqrt(log 1/kappa) - sqrt(rho))^2), and 1 from rho = log 1/kappa on.
 
-    The printed formula falls again beyond that point, where its best order would be below 1.
+    Balle et al. 2022, Corollary 4, whose formula falls again beyond that point, where its best order is below 1.
     """
     log_kappa = checks.log_baseline(log_baseline)
     rho = checks.not_negative("rho", rho, "It is the zCDP parameter, T / (2 s^2) for T full-batch Gaussian steps.")

@@ -1,4 +1,4 @@
-"""The baseline kappa, the success of the best blind guess (S1 section VII-D, S3 appendices I and J)."""
+"""The baseline kappa, the success of the best blind guess (Balle et al. 2022, section VII-D)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def log_kappa_ball(eta: float, dimension: int) -> float:
     d = checks.whole("dimension", dimension, DIMENSION)
     if eta >= 1:
         raise ValueError(
-            f"Expected eta={eta!r} to be below 1, the radius of the ball: within it of the middle lies every record, "
-            "so that a blind guess always succeeds and no noise lowers that. Choose a smaller eta."
+            f"Expected eta={eta!r} to be below 1, the radius of the ball: every record is within 1 of the centre, so a "
+            "blind guess always succeeds. Choose a smaller eta."
         )
     return d * math.log(eta)
 
@@ -59,13 +59,12 @@ def kappa_from_samples(
     eta: float,
     confidence: float = 0.95,
 ) -> float:
-    """Upper limit of the baseline from N independent records of the prior (S3 appendix J, sharpened).
+    """Upper limit of the baseline from N independent records of the prior (sharper than Hayes et al. 2023, app. J).
 
-    The best guess of all is a fixed point, and the sample holds a binomial number of records near it: their
-    Clopper-Pearson limit is a limit of kappa. That point is not known, but whatever lies within eta of it lies
-    within 2 eta of each other, so the largest count around a *sample* at radius 2 eta is at least as large.
-    `metric(samples, centre)` returns N distances and must obey the triangle inequality (the root of the mean squared
-    error does, the mean squared error does not).
+    The best guess is a fixed point, and the number of records near it is binomial: its Clopper-Pearson limit bounds
+    kappa. That point is unknown, but records within eta of it are within 2 eta of each other, so the largest count
+    around a *sample* at radius 2 eta is at least as large. `metric(samples, centre)` returns N distances and must
+    satisfy the triangle inequality (the root of the mean squared error does, the mean squared error does not).
     """
     eta = checks.not_negative("eta", eta, RADIUS)
     confidence = checks.probability("confidence", confidence, "It is the chance that the limit holds, like 0.95.")
@@ -85,10 +84,10 @@ def kappa_from_samples(
 
 
 def log_kappa_pixels(dimension: int, tolerance: float, fraction: float) -> float:
-    """Log baseline of S3 appendix I: a share `fraction` of d pixels, uniform in [0, 1], within `tolerance`.
+    """Log baseline for a share `fraction` of d pixels, uniform in [0, 1], within `tolerance`.
 
-    Each pixel is hit with p = 2 tolerance by a guess in the middle, independently, so the baseline is the
-    binomial tail P[Binomial(d, p) >= fraction d]. The printed p^(d fraction) leaves out the choice of pixels.
+    A guess of 1/2 hits each pixel independently with p = 2 tolerance, so the baseline is the binomial tail
+    P[Binomial(d, p) >= fraction d]; p^(d fraction) in Hayes et al. 2023, appendix I, leaves out the choice of pixels.
     """
     d = checks.whole("dimension", dimension, DIMENSION)
     tolerance = checks.positive("tolerance", tolerance, "It is the distance allowed in each pixel, like 32 / 255.")
@@ -98,9 +97,8 @@ def log_kappa_pixels(dimension: int, tolerance: float, fraction: float) -> float
     p = 2 * tolerance
     if p >= 1:
         raise ValueError(
-            f"Expected tolerance={tolerance!r} to be below 1/2: within it of mid-grey lies every pixel, so that a "
-            "blind guess always succeeds and no noise lowers that. It is in units of [0, 1]: 32 of 255 levels of "
-            f"grey are 32/255 = {32 / 255:.4f}."
+            f"Expected tolerance={tolerance!r} to be below 1/2: every pixel is within 1/2 of mid-grey, so a blind "
+            f"guess always succeeds. It is in units of [0, 1]: 32 of 255 grey levels are 32/255 = {32 / 255:.4f}."
         )
     hits = np.arange(math.ceil(share * d - 1e-9), d + 1)
     log_choose = gammaln(d + 1) - gammaln(hits + 1) - gammaln(d - hits + 1)

@@ -1,4 +1,4 @@
-"""S3's sampled ceiling: an estimate with confidence limits, for comparison. It certifies nothing."""
+"""The sampled ceiling of Hayes et al. (2023): an estimate with confidence limits, for comparison, not certified."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def monte_carlo(
 ) -> Ceiling:
     """Estimate gamma from sampled likelihood ratios R = dmu/dnu under nu.
 
-    S3 Algorithm 1 adds up the top kappa N of N ratios, which the heavy tail of R makes erratic. Since E_nu[R] = 1,
-    the `repaired` form takes 1 minus the mean of the bottom (1 - kappa) N, which are bounded.
-    The limits hold with the given confidence (both together), whichever estimate is asked for.
+    Hayes et al. 2023, Algorithm 1, sums the top kappa N of N ratios, which is erratic: R has a heavy tail. Since
+    E_nu[R] = 1, the `repaired` form takes 1 minus the mean of the bottom (1 - kappa) N, which are bounded. Both limits
+    hold together with the given confidence, for either estimate.
     """
     log_kappa = checks.log_baseline(log_baseline)
     noise = checks.noise_multiplier(noise_multiplier)
     rate, count = checks.sample_rate(sample_rate), checks.steps(steps)
-    number = checks.whole("samples", samples, "It is the number of sampled runs; S3 uses 1,000,000.", lowest=1000)
+    number = checks.whole("samples", samples, "It is the number of sampled runs, like 1,000,000.", lowest=1000)
     confidence = checks.probability("confidence", confidence, "It is the chance that both limits hold.")
     kappa = math.exp(log_kappa)
     if kappa * number < 10:
         raise ValueError(
             f"Expected at least 10 / baseline samples, got {number} for a baseline of {kappa:.3g}. "
-            "Sampling says nothing about events this rare: use lostwax.bound, which is exact."
+            "Sampling cannot see events this rare: use lostwax.bound, which is exact."
         )
     ratios = np.exp(np.minimum(_losses(noise, rate, count, number, seed), 700.0))
     low, high = _limits(ratios, kappa, (1 - confidence) / 3)
@@ -66,16 +66,16 @@ def _losses(noise: float, rate: float, steps: int, number: int, seed: int) -> Ar
 def _limits(ratios: Array, kappa: float, failure: float) -> tuple[float, float]:
     """Limits of gamma, each of three statements wrong with chance `failure`.
 
-    The first half of the ratios chooses a level t, the second half judges it, so that t is a constant to it.
+    The first half of the ratios selects a level t, the second evaluates it, so that t does not depend on the second.
     Upper: gamma <= E[(R - t)_+] + t kappa = 1 - E[min(R, t)] + t kappa.
     Lower: the test R > t has power 1 - E[R; R <= t], and is diluted where its null probability exceeds kappa.
     """
     half = ratios.size // 2
-    level = max(float(np.quantile(ratios[:half], 1 - kappa)), sys.float_info.min)  # all may have underflowed
-    judge = ratios[half:]
-    high = 1 - level * _mean_limit(np.minimum(judge, level) / level, failure, -1) + level * kappa
-    size = _mean_limit((judge > level).astype(float), failure, +1)
-    power = 1 - level * _mean_limit(np.where(judge <= level, judge, 0.0) / level, failure, +1)
+    level = max(float(np.quantile(ratios[:half], 1 - kappa)), sys.float_info.min)  # all may underflow
+    held_out = ratios[half:]
+    high = 1 - level * _mean_limit(np.minimum(held_out, level) / level, failure, -1) + level * kappa
+    size = _mean_limit((held_out > level).astype(float), failure, +1)
+    power = 1 - level * _mean_limit(np.where(held_out <= level, held_out, 0.0) / level, failure, +1)
     return power * min(1.0, kappa / size), high
 
 

@@ -1,4 +1,4 @@
-"""One noisy step: a Gaussian against the mixture of Gaussians that a sampled record makes of it."""
+"""One noisy step: a Gaussian against the mixture of Gaussians with a sampled record, and its privacy loss."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class StepLaw:
     most i when i of them are drawn. Kahane's inequality (for centred Gaussian families, larger covariances raise
     every convex function of the sum of exp(X - var / 2)) makes the aligned vectors the worst case, so
     nu = N(0, s^2) against mu = sum over i of b_i N(i, s^2), b = Binomial(k, q), dominates the step
-    (Ganesh, arXiv 2401.10294). k = 1 is the pair of S3. Its ratio
+    (Ganesh, arXiv 2401.10294). k = 1 is the pair of Hayes et al. 2023. Its ratio
         R(z) = b_0 + excess(z),   excess(z) = sum over i >= 1 of b_i exp(i z / s - i^2 / (2 s^2)),
-    grows with z from b_0 to infinity. Draws so rare that they cannot matter are cut off into `escaped`.
+    grows with z from b_0 to infinity. Negligibly rare draws are cut off into `escaped`.
     """
 
     noise: float
@@ -84,8 +84,8 @@ class StepLaw:
     def solve(self, log_excess: Array) -> Array:
         """The z at which log(R - b_0) takes these values.
 
-        The log of the excess is convex and increasing, and never below any of its terms: the least root of a
-        single term lies to the right of the root, and Newton's method descends from there.
+        The log of the excess is convex, increasing and never below any of its terms: the least root of a single term
+        is right of the root, and Newton's method descends from there.
         """
         z: Array = (self.noise * (log_excess - self._offsets) / self._shifts).min(0)
         if len(self._shifts) == 1:
@@ -126,12 +126,12 @@ class StepLaw:
         return float(np.logaddexp.reduce(self.log_weights + log_ndtr(shifts / self.noise - z)))
 
 
-# The privacy loss of one step, cut into cells of equal width, with the two discrete laws that enclose it.
+# The privacy loss of one step in cells of equal width, and two discrete laws that enclose it.
 
 
 UNIT = 2.0**-53
 LEFT = -10.0  # below this z the left-over mass is one cell
-EMPTY = -45.0  # log of a null mass that is left out of the sum over 10^9 steps without a trace
+EMPTY = -45.0  # log of a null mass that is negligible even over 10^9 steps
 # Gauss-Legendre rules by `reach`, a bound on the logarithmic slope across a cell: n nodes err by at most
 # reach^(2n) (n!)^4 / ((2n + 1) (2n)!^3), below 1e-13 of the integral for each line.
 RULES = ((0.03, 3), (0.3, 4), (2.0, 8), (24.0, 20))
@@ -154,8 +154,8 @@ class Cells:
     spread: nu after each cell's mass is split onto its two ends so that the mean of R = dmu/dnu is kept
         (connect the dots). The ratio of this law to its null is exp(loss) exactly. E[f(R)] grows for every convex
         f, step by step and so for products of independent steps: an upper bound on every hockey-stick divergence.
-    merged_null, merged: nu and mu after a tester is told only the cell's number: no test can gain by that.
-    escaped: mu-mass of what neither holds (losses beyond the grid, draws cut off).
+    merged_null, merged: nu and mu of the cell's number alone: no test on it is stronger.
+    escaped: mu-mass that neither holds (losses beyond the grid, draws cut off).
     """
 
     spread: LossLaw
@@ -174,7 +174,7 @@ def cut(step: StepLaw, spacing: float, right: float) -> Cells:
     width = step.solve_growth(shares, np.log1p(math.expm1(spacing) / -np.expm1(-j * spacing)))
     reach = width * (np.abs(z) + width + 3 + len(shares) / step.noise)
     wide = np.flatnonzero(reach > RULES[-1][0])
-    skip = 0 if wide.size == 0 else min(int(wide[-1]) + 1, j.size - 1)  # too wide for the rules: leave to the left cell
+    skip = 0 if wide.size == 0 else min(int(wide[-1]) + 1, j.size - 1)  # too wide for the rules: part of the left cell
     j, z, width, reach, shares = j[skip:], z[skip:], width[skip:], reach[skip:], shares[:, skip:]
 
     log_down, log_up = _split(step, z[:-1], width[:-1], reach[:-1], shares[:, :-1])
@@ -201,9 +201,8 @@ def _log_left_hit(step: StepLaw, z: float) -> float:
 def _split_left(step: StepLaw, z: float, height: float) -> tuple[float, float]:
     """Log null masses that the cell left of z, where R = b_0 exp(height), sends to its ends.
 
-    The ends are b_0 and R(z), and the upper share is E[excess] / excess(z). Where the cell is all but empty the
-    lower end is R = 0 instead, which adds to no event: a wider spread, so still an upper bound, and it keeps the
-    lattice short.
+    The ends are b_0 and R(z), and the upper share is E[excess] / excess(z). If the cell is nearly empty the lower end
+    is R = 0 instead, which adds to no event: a wider spread, so still an upper bound, and a shorter lattice.
     """
     log_left = float(log_ndtr(z))
     log_excess = step.log_least + float(_log_expm1(np.array(height)))
@@ -272,20 +271,19 @@ def _log_expm1(x: Array) -> Array:
     return value
 
 
-# Where to look: the tilt, the spacing and the window that resolve the T-step test at a given null probability.
-#
-# Nothing here is part of the proof. A bad choice costs width, never validity.
+# The tilt, the spacing and the window that resolve the T-step test at a given null probability. None of it is part of
+# the proof: a bad choice makes the interval wider, never invalid.
 
 
-LOG_OUTSIDE = math.log(1e-18)  # aim at this mass outside the window
+LOG_OUTSIDE = math.log(1e-18)  # intended mass outside the window
 
 
 @dataclass(frozen=True)
-class Aim:
-    """tilt: lambda of the law exp(lambda L) dnu that is centred on the threshold, where its mean is.
+class Window:
+    """tilt: lambda of the law exp(lambda L) dnu whose mean is the threshold.
 
-    below, above: how far the window reaches from that law's mean; slope_below, slope_above: the Chernoff
-    exponents that prove it; spacing: the width of a cell; right: the last z of the grid; span: its range of losses.
+    below, above: distance of the window's ends from that mean; slope_below, slope_above: Chernoff exponents that prove
+    them; spacing: the width of a cell; right: the last z of the grid; span: its range of losses.
     """
 
     tilt: float
@@ -299,11 +297,13 @@ class Aim:
     span: float
 
 
-def aim(step: StepLaw, steps: int, log_kappa: float, tolerance: float, threshold: float | None = None) -> Aim:
+def place_window(
+    step: StepLaw, steps: int, log_kappa: float, tolerance: float, threshold: float | None = None
+) -> Window:
     """Solve the saddle point T K'(lambda) = threshold, K the cumulants of one step's loss under nu.
 
-    A threshold not yet known is taken where P_nu[L > T K'(lambda)] = kappa to first order. That is poor where a
-    single lucky step carries the tilted law far away, and better once the threshold itself has been found.
+    An unknown threshold is taken where P_nu[L > T K'(lambda)] = kappa to first order. That is poor where a single step
+    dominates the tilted law; pass the threshold once it has been found.
     """
     right = _right(step, log_kappa + math.log(tolerance) - math.log(steps) - 7)
     z = np.linspace(LEFT, right, max(4001, int((right - LEFT) / 0.05)))
@@ -320,7 +320,7 @@ def aim(step: StepLaw, steps: int, log_kappa: float, tolerance: float, threshold
     above, slope_above = _reach(curve, tilt, deviation, +1)
     below, slope_below = _reach(curve, tilt, deviation, -1)
     span = float(curve.loss[-1]) - step.log_least
-    return Aim(tilt, mean, spacing, below, above, slope_below, slope_above, right, span)
+    return Window(tilt, mean, spacing, below, above, slope_below, slope_above, right, span)
 
 
 @dataclass(frozen=True)
@@ -344,7 +344,7 @@ class _Cumulants:
 
 
 def _right(step: StepLaw, log_mass: float) -> float:
-    """The z beyond which mu has no more than this mass. Farther out, a tilt finds only what does not matter."""
+    """The z beyond which mu has at most this mass."""
     low, high = LEFT + 1, (len(step.log_weights) - 1) / step.noise + 2 + math.sqrt(-2 * log_mass)
     for _ in range(40):
         z = (low + high) / 2

@@ -1,4 +1,4 @@
-"""Poisson-sampled DP-SGD: a two-sided certified ceiling (S3 section 3, without sampling error)."""
+"""Poisson-sampled DP-SGD: a two-sided certified ceiling (Hayes et al. 2023, without sampling error)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from dataclasses import replace
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import SMALLEST, Ceiling
 from lostwax.bounds.composed import LARGEST, log_lower_end, log_upper_end
-from lostwax.bounds.gaussian import gaussian, single_step
-from lostwax.bounds.logs import log_one_minus
-from lostwax.bounds.step_law import Aim, StepLaw, aim, cut
+from lostwax.bounds.gaussian import gaussian, log_one_minus, single_step
+from lostwax.bounds.step_law import StepLaw, Window, cut, place_window
 
 METHOD = "privacy-loss distribution, Poisson sampling"
 ATTEMPTS = 6
 WIDEST = 1.0  # cell, as a loss
 NEGLIGIBLE = 40.0  # exp(-40) is below the rounding error
-LEAST_NOISE = 0.01  # below, the two Gaussians are 100 deviations apart: the limit of no noise is the ceiling
+LEAST_NOISE = 0.01  # below, the Gaussians are 100 deviations apart: the ceiling is the limit of no noise
 
 
 def subsampled(
@@ -30,10 +29,10 @@ def subsampled(
     """Ceiling for T steps of Gaussian noise on Poisson samples, to a relative width of `tolerance`.
 
     gamma(kappa) = sup { mu(E) : nu(E) <= kappa } with nu = N(0, s^2)^T and mu the T-fold mixture of `StepLaw`.
-    Upper end: one step's loss is spread onto a lattice (`cells`), raised to the power T by one transform
-    (`composed`) and put through the duality (`interval`). Lower end: the exact power of a test that sees only the
-    cells. Both close like T h^2 in the cell width h, which is chosen ahead and refined until the two ends meet.
-    The interval is valid at any width; where `tolerance` is out of reach it is wider, as `relative_width` shows.
+    Upper end: one step's loss is spread onto a lattice (`Cells`), raised to the power T by one transform (`Composed`)
+    and put through the duality (`log_upper_end`). Lower end: the exact power of a test that sees only the cells. Both
+    converge like T h^2 in the cell width h, which is refined until they meet. The interval is valid at any width; if
+    `tolerance` is out of reach it is wider, as `relative_width` shows.
     """
     log_kappa = checks.log_baseline(log_baseline)
     noise = checks.noise_multiplier(noise_multiplier)
@@ -49,27 +48,28 @@ def subsampled(
         return ceiling
     log_negligible = log_kappa - math.log(count) - 30
     step = StepLaw(max(noise, LEAST_NOISE), rate, group, log_negligible)
-    target = aim(step, count, log_kappa, tolerance)
+    window = place_window(step, count, log_kappa, tolerance)
     for _ in range(ATTEMPTS):
-        target = _fit(target)
-        cells = cut(step, target.spacing, target.right)
-        low = log_lower_end(cells, target, count, log_kappa)
-        high, threshold = log_upper_end(step, cells, target, count, log_kappa)
+        window = _fit(window)
+        cells = cut(step, window.spacing, window.right)
+        low = log_lower_end(cells, window, count, log_kappa)
+        high, threshold = log_upper_end(step, cells, window, count, log_kappa)
         ceiling = _intersect(ceiling, low, high if noise >= LEAST_NOISE else 0.0)
         width = ceiling.relative_width
-        if width <= tolerance or max(target.below + target.above, target.span) / target.spacing > 0.7 * LARGEST:
+        if width <= tolerance or max(window.below + window.above, window.span) / window.spacing > 0.7 * LARGEST:
             break
-        target = _refine(target, math.sqrt(tolerance / width), aim(step, count, log_kappa, tolerance, threshold))
+        window = _refine(
+            window, math.sqrt(tolerance / width), place_window(step, count, log_kappa, tolerance, threshold)
+        )
     return ceiling
 
 
 def _bracket(log_kappa: float, noise: float, rate: float, steps: int, group: int) -> Ceiling:
-    """What is known in closed form.
+    """An interval in closed form.
 
     At least the single-step ceiling (ignore the other steps). At most the full-batch ceiling, and at most
-    1 - (1 - q)^(k T) (1 - kappa): when no record of the group is ever drawn, nothing leaks. That is also the least
-    where noise is so little that no step without a record gets as far as one with it: who looks for such a step
-    sees every draw.
+    1 - (1 - q)^(k T) (1 - kappa): if no record of the group is ever drawn, nothing leaks. That is also the lower end if
+    the noise is so small that every draw of a record is visible.
     """
     low = single_step(log_kappa, noise, rate, group).log_lower
     full = gaussian(log_kappa, noise, steps, group).log_upper
@@ -77,31 +77,31 @@ def _bracket(log_kappa: float, noise: float, rate: float, steps: int, group: int
     limit, slack = log_one_minus(log_untouched), 1e-13 * (1 - log_untouched)
     never = min(0.0, limit + slack)
     far = math.sqrt(2 * (NEGLIGIBLE - log_kappa + math.log(steps)))  # T Phi(-far) <= kappa exp(-NEGLIGIBLE)
-    if 1 / noise > far + 10:  # a step with a record is beyond `far` but for a chance of Phi(-10) = 1e-23
+    if 1 / noise > far + 10:  # a step with a record is beyond `far`, except with probability Phi(-10) = 1e-23
         low = max(low, min(limit - slack, -SMALLEST))
     return Ceiling(low, max(low, min(full, never)), log_kappa, METHOD)
 
 
-def _refine(target: Aim, short: float, again: Aim) -> Aim:
-    """Aim at the threshold that was found, if the first aim was well off it; else make the cells finer."""
-    if abs(again.mean - target.mean) * abs(again.tilt - target.tilt) > 1:
+def _refine(window: Window, short: float, again: Window) -> Window:
+    """The window at the threshold that was found, if the first was far off; else with finer cells."""
+    if abs(again.mean - window.mean) * abs(again.tilt - window.tilt) > 1:
         return again
-    return replace(again, spacing=target.spacing * min(0.7, max(1 / 16, 0.8 * short)))
+    return replace(again, spacing=window.spacing * min(0.7, max(1 / 16, 0.8 * short)))
 
 
-def _fit(target: Aim) -> Aim:
-    """Widen the cells until window and grid fit the largest transform, but not beyond what a cell can hold."""
-    wide = max(target.spacing, max(target.below + target.above, target.span) / (LARGEST - 4))
-    return replace(target, spacing=min(wide, WIDEST))
+def _fit(window: Window) -> Window:
+    """Widen the cells until window and grid fit the largest transform, at most to `WIDEST`."""
+    wide = max(window.spacing, max(window.below + window.above, window.span) / (LARGEST - 4))
+    return replace(window, spacing=min(wide, WIDEST))
 
 
 def _intersect(ceiling: Ceiling, log_low: float, log_high: float) -> Ceiling:
-    """The tighter end on each side; an end that is no number says nothing."""
+    """The tighter end on each side; NaN is ignored."""
     low = ceiling.log_lower if math.isnan(log_low) else max(ceiling.log_lower, min(log_low, -SMALLEST))
     high = ceiling.log_upper if math.isnan(log_high) else min(ceiling.log_upper, log_high)
     if low > high:
         raise ArithmeticError(
-            f"The ends of a ceiling crossed (log lower {low}, log upper {high}): a fault of lostwax, not of the "
-            "arguments. Please report them."
+            f"The ends of a ceiling crossed (log lower {low}, log upper {high}). This is a bug in lostwax: please "
+            "report the arguments."
         )
     return replace(ceiling, log_lower=low, log_upper=high)

@@ -1,6 +1,6 @@
-"""Distances between guess and truth, and what they are held against."""
+"""Distances between guess and truth, baselines, and success rates with their uncertainty."""
 
-from lostwax.metrics.classifier import KL, Judge
+from lostwax.metrics.classifier import KL, Classifier
 from lostwax.metrics.errors import MAE, MSE, PSNR, NearPixels, SpreadRMSE
 from lostwax.metrics.estimate import Correlation, Estimate, correlation
 from lostwax.metrics.oracle import Oracle, nearest_neighbour
@@ -27,11 +27,11 @@ __all__ = [
     "PSNR",
     "SSIM",
     "ByClass",
+    "Classifier",
     "Correlation",
     "Curve",
     "Estimate",
     "GaussianROC",
-    "Judge",
     "NearPixels",
     "Null",
     "Oracle",

@@ -1,4 +1,4 @@
-"""Does the guess show the same thing as the truth?"""
+"""A classifier of images, and the divergence of its answers for guess and truth."""
 
 from __future__ import annotations
 
@@ -19,18 +19,14 @@ from lostwax.games import Records
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator
 
-# LeNet, the classifier that judges images like MNIST's (S1 section V-B).
-
-
 BATCH = 64
 SMALLEST = 8  # pixels
 
 
 def lenet(channels: int, height: int, width: int, classes: int, *, seed: int) -> nn.Sequential:
-    """Two convolutions of 5 x 5, each pooled, and two dense layers, with rectifiers and dropout; torch's own start.
+    """Two pooled 5 x 5 convolutions and two dense layers, with ReLU and dropout; torch's initialisation.
 
-    The first convolution is padded, as LeCun et al. (1998, section II-B) pad the image; images under 16 pixels
-    need the second padded too.
+    The first convolution is padded, as in LeCun et al. (1998, section II-B); for images under 16 pixels the second too.
     """
     padding = 2 if min(height, width) < 16 else 0
     rows, columns = ((side // 2 + 2 * padding - 4) // 2 for side in (height, width))  # after both poolings
@@ -52,7 +48,7 @@ def lenet(channels: int, height: int, width: int, classes: int, *, seed: int) ->
 
 
 def train_lenet(net: nn.Module, records: Records, *, epochs: int, seed: int) -> None:
-    """Adam, its rate rising once and falling once; order and dropout are functions of the seed."""
+    """Adam with a one-cycle schedule; order and dropout depend on the seed alone."""
     optimiser = torch.optim.Adam(net.parameters())
     steps = epochs * -(-len(records) // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=3e-3, total_steps=steps)
@@ -69,24 +65,21 @@ def train_lenet(net: nn.Module, records: Records, *, epochs: int, seed: int) -> 
     net.eval()
 
 
-# A classifier that says what an image shows, to tell whether a guess shows the same.
-
-
-RECIPE = 1  # changes with the net or its training, so that no cache outlives them
+RECIPE = 1  # raise it with any change to the net or its training: part of the cache's file name
 HELD_OUT = 0.1
 RECORDS_AT_A_TIME = 1024
 
 
 @dataclass(frozen=True, eq=False)
-class Judge:
+class Classifier:
     """A classifier in evaluation mode, as a function from records to log-probabilities.
 
-    `Judge(net)` keeps a frozen copy of any classifier that returns logits: for CIFAR-10, a Wide ResNet of one's own
-    (S1 section V-B). `Judge.trained(records)` trains a LeNet for images like MNIST's.
+    `Classifier(net)` keeps a frozen copy of any classifier that returns logits: for CIFAR-10, your own Wide ResNet.
+    `Classifier.trained(records)` trains a LeNet for images like MNIST's.
     """
 
     net: nn.Module
-    accuracy: float | None = None  # on records that it was not trained on, where that is known
+    accuracy: float | None = None  # on held-out records, if known
 
     def __post_init__(self) -> None:
         check_fields(self, accuracy=between(0, 1, "[]"))
@@ -101,11 +94,10 @@ class Judge:
     @classmethod
     def trained(
         cls, records: Records, *, cache: str | PathLike[str] | None = None, epochs: int = 10, seed: int = 0
-    ) -> Judge:
-        """A LeNet trained on nine tenths of the records, its accuracy measured on the last tenth.
+    ) -> Classifier:
+        """A LeNet trained on nine tenths of the records, its accuracy measured on the rest.
 
-        In the folder `cache` it is found again by a fingerprint of the records and the settings. Without one
-        nothing is written: a net trained on private records is not left lying about unasked.
+        With a folder `cache` it is stored under a fingerprint of records and settings, and found again.
         """
         _check(records, epochs)
         x = (records.x.unsqueeze(1) if records.x.ndim == 3 else records.x).float()
@@ -116,15 +108,14 @@ class Judge:
             name = f"judge-{RECIPE}-{fingerprint(records.x, records.y)}-{epochs}-{seed}.safetensors"
             file = Path(cache).expanduser() / name
             if file.is_file():
-                tensors = read_tensors("Judge.trained", file)
+                tensors = read_tensors("Classifier.trained", file)
                 accuracy = float(tensors.pop("accuracy"))
                 net.load_state_dict(tensors)
                 return cls(net, accuracy)
         tested = max(1, round(HELD_OUT * len(images)))
         test, train = images.split(tested, len(images) - tested, seed=seed)
         train_lenet(net, train, epochs=epochs, seed=seed)
-        judge = cls(net)
-        accuracy = float((judge(test.x).argmax(1) == test.y).double().mean())
+        accuracy = float((cls(net)(test.x).argmax(1) == test.y).double().mean())
         if file is not None:
             number = torch.tensor(accuracy, dtype=torch.float64)
             write_tensors(file, {**net.state_dict(), "accuracy": number})
@@ -132,7 +123,7 @@ class Judge:
 
 
 class _Reshaped(nn.Module):
-    """LeNet that takes flattened images, and grey ones without a channel axis, as well."""
+    """LeNet that also takes flattened images, and grey ones without a channel axis."""
 
     def __init__(self, shape: torch.Size, classes: int, *, seed: int) -> None:
         super().__init__()
@@ -142,7 +133,7 @@ class _Reshaped(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if math.prod(x.shape[1:]) != math.prod(self.shape):
-            raise ValueError(f"Judge: expected images of shape {self.shape}, got {tuple(x.shape[1:])}.")
+            raise ValueError(f"Classifier: expected images of shape {self.shape}, got {tuple(x.shape[1:])}.")
         logits: Tensor = self.layers(x.reshape(-1, *self.shape))
         return logits
 
@@ -151,27 +142,26 @@ def _check(records: Records, epochs: int) -> None:
     shape = tuple(records.x.shape)
     if len(shape) not in (3, 4) or min(shape[-2:]) < SMALLEST:
         raise ValueError(
-            f"Judge.trained: LeNet reads images of {SMALLEST} x {SMALLEST} pixels or more, shape (n, channels, height, "
-            f"width), got {shape}. Reshape flattened images, or bring your own classifier: Judge(net)."
+            f"Classifier.trained: LeNet reads images of {SMALLEST} x {SMALLEST} pixels or more, shape (n, channels, "
+            f"height, width), got {shape}. Reshape flattened images, or pass your own classifier: Classifier(net)."
         )
     if records.y.ndim != 1 or records.y.is_floating_point() or len(records) < 2 or int(records.y.min()) < 0:
         raise ValueError(
-            f"Judge.trained: expected two records or more with a class number 0, 1, ... each, got labels of shape "
+            f"Classifier.trained: expected two records or more with a class number 0, 1, ... each, got labels of shape "
             f"{tuple(records.y.shape)} and {records.y.dtype}."
         )
     if epochs < 1:
-        raise ValueError(f"Judge.trained: expected epochs >= 1, got {epochs}.")
+        raise ValueError(f"Classifier.trained: expected epochs >= 1, got {epochs}.")
 
 
 @dataclass(frozen=True, eq=False)
 class KL:
-    """Kullback-Leibler divergence from what a judge sees in the truth to what it sees in the guess (S1 section V-B).
+    """Kullback-Leibler divergence between a classifier's answers for truth and guess (Balle et al. 2022, section V-B).
 
-    A small mean squared error makes for a small divergence; the converse fails, for two different images may
-    show the same (S1 Fig. 5b).
+    A small mean squared error implies a small divergence, but not conversely: different images may show the same thing.
     """
 
-    judge: Judge
+    judge: Classifier
     better: Literal["lower", "higher"] = "lower"
     name: str = "KL under a judge (nats)"
 

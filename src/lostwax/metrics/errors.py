@@ -1,4 +1,4 @@
-"""Error in units of each feature's own spread."""
+"""Errors of a record's numbers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from torch import Tensor
 
 from lostwax.fields import above, at_least, check_fields
 
-# Mean squared error.
-
 
 @dataclass(frozen=True)
 class MSE:
-    """Mean over a record's numbers of the squared difference: for images, per pixel (S1 section V-B)."""
+    """Mean over a record's numbers of the squared difference: for images, per pixel."""
 
     better: Literal["lower", "higher"] = "lower"
     name: str = "mean squared error"
@@ -26,9 +24,6 @@ class MSE:
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, ...) twice -> (games,)."""
         return (guess - truth).square().flatten(1).mean(1)
-
-
-# Mean absolute error.
 
 
 @dataclass(frozen=True)
@@ -45,9 +40,6 @@ class MAE:
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, ...) twice -> (games,)."""
         return (guess - truth).abs().flatten(1).mean(1)
-
-
-# Peak signal-to-noise ratio.
 
 
 @dataclass(frozen=True)
@@ -67,15 +59,12 @@ class PSNR:
         return -10 * (squared_error / self.peak**2).log10()  # 10 log10(peak^2 / MSE)
 
 
-# The share of numbers that are nearly right.
-
-
 @dataclass(frozen=True)
 class NearPixels:
-    """The share of a record's numbers within `tolerance` of the truth (S3 appendix I).
+    """The share of a record's numbers within `tolerance` of the truth (Hayes et al. 2023, appendix I).
 
-    A guess counts as a success where the share is at least rho. How often a blind guess succeeds is
-    `bounds.log_kappa_pixels(d, tolerance, rho)`, for pixels of which nothing is known.
+    A guess is a success if the share is at least rho. The log success of a blind guess at unknown pixels is
+    `bounds.log_kappa_pixels(d, tolerance, rho)`.
     """
 
     tolerance: float = 32 / 255
@@ -94,8 +83,7 @@ class NearPixels:
 class SpreadRMSE:
     """Root mean square over features of (guess - truth) / standard deviation of the feature.
 
-    Constant features have no spread: they are left out, and must be right to `exact` (relative to their size) or
-    the error is infinite.
+    Constant features are left out, but must be right to `exact` (relative to their size), or the error is infinite.
     """
 
     deviation: Tensor  # (d,)

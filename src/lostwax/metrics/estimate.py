@@ -15,7 +15,7 @@ from lostwax.seeds import generator
 
 
 class Estimate(NamedTuple):
-    """What was measured over a number of games, and the interval that holds the true value."""
+    """A mean over games with its confidence interval."""
 
     value: float
     low: float
@@ -29,7 +29,7 @@ class Estimate(NamedTuple):
 
 
 def clopper_pearson(won: float, trials: float, confidence: float = 0.95) -> tuple[float, float]:
-    """The interval of a rate that holds with at least this confidence, however small the rate or the sample.
+    """The interval of a rate, with at least this confidence for every rate and sample size.
 
     Counts need not be whole: 40 of 100 guesses from 20 independent releases are 8 of 20.
     """
@@ -40,11 +40,9 @@ def clopper_pearson(won: float, trials: float, confidence: float = 0.95) -> tupl
 
 
 def median_interval(scores: NDArray[np.float64], confidence: float = 0.95) -> tuple[float, float] | None:
-    """Two of the scores between which the median lies with this confidence, whatever their law; None for too few.
+    """A distribution-free interval of the median between two of the scores; None for too few (at 95 %, below 6).
 
-    At 95 % it takes 6 of them.
-
-    Infinite scores are no obstacle: only their order counts.
+    Scores may be infinite: only their order counts.
     """
     from scipy.stats import quantile_test
 
@@ -56,25 +54,22 @@ def median_interval(scores: NDArray[np.float64], confidence: float = 0.95) -> tu
 
 
 def check_confidence(source: str, confidence: float) -> None:
-    """Between 0 and 1, or an error."""
+    """Raise a ValueError unless it is between 0 and 1."""
     if not 0 < confidence < 1:
         raise ValueError(f"{source}: expected a confidence between 0 and 1, like 0.95, got {confidence}.")
 
 
 def as_scores(source: str, name: str, scores: ArrayLike) -> NDArray[np.float64]:
-    """One number a game, infinite ones allowed."""
+    """One number per game; infinity is allowed, NaN is not."""
     numbers = np.asarray(scores, dtype=np.float64)
     if numbers.ndim != 1 or numbers.size == 0:
-        raise ValueError(f"{source}: expected {name} to hold one number a game, got shape {numbers.shape}.")
-    if np.isnan(numbers).any():
+        raise ValueError(f"{source}: expected {name} to hold one number per game, got shape {numbers.shape}.")
+    if (missing := np.isnan(numbers)).any():
         raise ValueError(
-            f"{source}: {name} holds {int(np.isnan(numbers).sum())} numbers that are not a number (nan), first in game "
-            f"{int(np.isnan(numbers).argmax())}. A guess that failed must count as infinitely wrong, not drop out."
+            f"{source}: {name} holds {int(missing.sum())} NaN, first in game {int(missing.argmax())}. Count a failed "
+            "guess as infinitely wrong."
         )
     return numbers
-
-
-# Do two metrics tell the same story?
 
 
 FEWEST = 4
@@ -84,10 +79,10 @@ Array = NDArray[np.float64]
 
 
 class Correlation(NamedTuple):
-    """How two metrics' errors go together over the games (S1 Figs 5 and 19)."""
+    """Correlations of two metrics' errors over games."""
 
-    pearson: Estimate  # of the errors: on a straight line?
-    spearman: Estimate  # of their ranks: in one order?
+    pearson: Estimate  # of the errors
+    spearman: Estimate  # of their ranks
 
 
 def correlation(
@@ -104,7 +99,7 @@ def correlation(
     for name, errors in (("first", one), ("second", other)):
         if not np.isfinite(errors).all() or np.ptp(errors) == 0:
             wrong = "the same in every game" if np.isfinite(errors).all() else "infinite in some games"
-            raise ValueError(f"correlation: the errors of {name} are {wrong}, so nothing goes with them.")
+            raise ValueError(f"correlation: the errors of {name} are {wrong}, so there is no correlation.")
     if resamples < 100:
         raise ValueError(f"correlation: expected 100 resamples or more for an interval, got {resamples}.")
     games, random = len(one), generator(seed, "correlation")
@@ -115,14 +110,14 @@ def correlation(
     statistics: tuple[Callable[[Array, Array], Array], ...] = (pearson, spearman)
     estimates = []
     for statistic, resampled in zip(statistics, zip(*drawn, strict=True), strict=True):
-        # a resample of equal errors has no correlation (nan): it is left out
+        # resamples of equal errors have no correlation (NaN) and are left out
         low, high = np.nanquantile(np.concatenate(resampled), [(1 - confidence) / 2, (1 + confidence) / 2])
         estimates.append(Estimate(float(statistic(one, other)), float(low), float(high), games, confidence))
     return Correlation(*estimates)
 
 
 def pearson(first: Array, second: Array) -> Array:
-    """Cosine of the angle between the centred errors, (..., games) twice -> (...); nan where one is constant."""
+    """Pearson's correlation, (..., games) twice -> (...); NaN where one is constant."""
     one, other = (errors - errors.mean(-1, keepdims=True) for errors in (first, second))
     size = np.sqrt((one**2).sum(-1) * (other**2).sum(-1))
     with np.errstate(invalid="ignore"):

@@ -1,4 +1,4 @@
-"""The nearest-neighbour oracle: how near does the adversary come with what it has anyway?"""
+"""The nearest-neighbour oracle: the error of the best record that the adversary already has."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ POOL_ROWS = 16_384  # rows of the pool that a product copies at a time
 
 
 class Oracle(NamedTuple):
-    """Mean squared errors between targets and the records of a pool (S1 section V-B and Fig. 3)."""
+    """Mean squared errors between targets and the records of a pool (Balle et al. 2022, section V-B)."""
 
-    mean: float  # over targets, of the error of the nearest record: the threshold of S1 Table II
+    mean: float  # over targets, of the error of the nearest record: a threshold for success
     percentiles: dict[float, float]  # over the pool, mean over targets: {1: ..., 10: ..., 50: ...}
     errors: NDArray[np.float64]  # (targets,) of the nearest record
     nearest: NDArray[np.int64]  # (targets,) its row in the pool
@@ -27,14 +27,13 @@ class Oracle(NamedTuple):
 def nearest_neighbour(
     targets: Tensor, pool: Tensor, percentiles: Sequence[float] = (1, 10, 50), *, not_row: Tensor | None = None
 ) -> Oracle:
-    """The best that guessing a record of the pool can do, told which is best.
+    """The error of the best record of the pool for each target.
 
-    An attack with a larger error has rebuilt nothing that was not there before (one with a smaller may still know no
-    more than the mean, which is nearer than any record where records have many independent numbers). A percentile is
-    taken for each target over the whole pool and then averaged over targets, as the nearest neighbour's error
-    is (the 0th percentile): that, not the percentile of all pairs, gives S1's 0.05 on CIFAR-10.
-    `not_row` (targets,) is a row of the pool that is out of the game for each target: the target itself, where it
-    lies there. Memory is bounded: distances exist for a block of targets at a time.
+    An attack with a larger error has rebuilt nothing new (one with a smaller error may still know no more than the
+    mean, which is closer than any record if records have many independent numbers). Percentiles are taken per target
+    over the pool, then averaged over targets: that, not the percentile of all pairs, gives the 0.05 of Balle et al.
+    2022 on CIFAR-10. `not_row` (targets,) is a row of the pool to exclude for each target, as the target itself. Memory
+    is bounded: distances are computed for a block of targets at a time.
     """
     _check(targets, pool, percentiles)
     rows, wanted = pool.flatten(1), targets.flatten(1)  # (n, d), (games, d)
@@ -48,7 +47,7 @@ def nearest_neighbour(
             distance[torch.arange(len(block)), not_row[start : start + size]] = torch.inf
         best = distance.argmin(1)
         nearest.append(best)
-        # again, and exactly: cdist's products lose the digits of small distances
+        # exactly: cdist loses the digits of small distances
         errors.append((block - rows[best]).double().square().mean(1))
         squared = (distance.square_() / rows.shape[1]).cpu().numpy()  # |difference|^2 / d, the MSE
         orders.append(np.percentile(squared, percentiles, axis=1, overwrite_input=True))  # (percentiles, block)

@@ -1,4 +1,4 @@
-"""Learned perceptual image patch similarity."""
+"""Metrics of images: SSIM and LPIPS."""
 
 from __future__ import annotations
 
@@ -19,27 +19,21 @@ from torch.nn.functional import conv2d, interpolate, max_pool2d
 from lostwax.fields import above, at_least, check_fields, expect
 from lostwax.files import read_tensors
 
-# What a metric of images is given.
-
 
 def as_images(source: str, guess: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
     """Both as (games, channels, height, width); (games, height, width) counts as grey."""
     if guess.shape != truth.shape:
         raise ValueError(
-            f"{source}: expected one guess of the truth's shape a game, "
-            f"got {tuple(guess.shape)} for a truth of {tuple(truth.shape)}."
+            f"{source}: expected guesses of the truth's shape {tuple(truth.shape)}, got {tuple(guess.shape)}."
         )
     if truth.ndim == 3:
         return guess.unsqueeze(1), truth.unsqueeze(1)
     if truth.ndim != 4 or truth.shape[1] not in (1, 3):
         raise ValueError(
             f"{source} compares images: expected shape (games, 1 or 3, height, width) or (games, height, width), "
-            f"got {tuple(truth.shape)}. Reshape flattened images first, and judge tables by MSE or SpreadRMSE."
+            f"got {tuple(truth.shape)}. Reshape flattened images; for tables use MSE or SpreadRMSE."
         )
     return guess, truth
-
-
-# Structural similarity.
 
 
 @dataclass(frozen=True)
@@ -48,9 +42,8 @@ class SSIM:
 
     Local means, variances and covariance are weighted by a Gaussian window; the mean is over all positions where
     the whole window lies in the image, and over channels (scikit-image's `gaussian_weights=True,
-    use_sample_covariance=False`). In an image smaller than the window, the window is cut to the largest odd size
-    that fits: 7 in an image of 8 x 8. Images are in [0, peak]. Sums are in float64: the variances are
-    differences of nearly equal numbers.
+    use_sample_covariance=False`). The window is cut to the largest odd size that fits: 7 in an image of 8 x 8. Images
+    are in [0, peak]. Sums are in float64, as the variances are differences of nearly equal numbers.
     """
 
     window: int = 11
@@ -92,7 +85,7 @@ class SSIM:
 
 
 ARCHIVE = "lpips_alex.safetensors"
-SMALLEST = 32  # pixels: below this AlexNet's second pooling has nothing left to pool
+SMALLEST = 32  # pixels: the smallest that AlexNet's poolings allow
 GAMES_AT_A_TIME = 256
 # (number in torchvision's AlexNet, stride, padding, pooled first?) of each convolution
 LAYERS = ((0, 4, 2, False), (3, 1, 2, True), (6, 1, 1, True), (8, 1, 1, False), (10, 1, 1, False))
@@ -106,9 +99,9 @@ class LPIPS:
     """Distance of two images in AlexNet's features, weighted as people judge (Zhang et al. 2018, Eq. 1; v0.1).
 
     Images are in [0, 1]. Grey ones are repeated to three channels; those with a side under 32 pixels are enlarged
-    bilinearly until it has 32, so values are comparable only among images of one size. The weights are read once from
-    `weights`, or else from lpips_alex.safetensors in LOSTWAX_DATA; nothing is ever downloaded. Differentiable in
-    both images, so it serves as a loss too (S1 section V-A).
+    bilinearly to 32, so values are comparable only among images of one size. The weights are read from `weights`, or
+    from lpips_alex.safetensors in LOSTWAX_DATA; nothing is downloaded. Differentiable in both images, so it can be a
+    loss.
     """
 
     weights: str | PathLike[str] | None = None
@@ -139,12 +132,12 @@ def _distance(parameters: Mapping[str, Tensor], guess: Tensor, truth: Tensor) ->
 
 
 def _features(parameters: Mapping[str, Tensor], images: Tensor) -> Iterator[Tensor]:
-    """What AlexNet makes of the images, after each of its five rectified convolutions."""
+    """The images' features after each of AlexNet's five rectified convolutions."""
     signal = 2 * images.float() - 1  # [0, 1] -> [-1, 1]
     if (side := min(signal.shape[-2:])) < SMALLEST:
         size = [math.ceil(length * SMALLEST / side) for length in signal.shape[-2:]]
         signal = interpolate(signal, size=size, mode="bilinear", align_corners=False)
-    signal = signal.expand(-1, 3, -1, -1)  # grey -> three channels alike
+    signal = signal.expand(-1, 3, -1, -1)  # grey -> three equal channels
     shift, scale = (signal.new_tensor(numbers).reshape(3, 1, 1) for numbers in (SHIFT, SCALE))
     signal = (signal - shift) / scale
     for number, stride, padding, pooled in LAYERS:
@@ -156,7 +149,7 @@ def _features(parameters: Mapping[str, Tensor], images: Tensor) -> Iterator[Tens
 
 
 def _unit(features: Tensor) -> Tensor:
-    """Each position's channels, scaled to length 1 (and left at 0 where all are 0, with a gradient of 0)."""
+    """Each position's channels, scaled to length 1 (0 where all are 0, with a gradient of 0)."""
     length: Tensor = torch.linalg.vector_norm(features, dim=1, keepdim=True)
     return features / (length + 1e-10)
 
@@ -165,15 +158,15 @@ def _find(weights: str | PathLike[str] | None) -> Path:
     place = os.environ.get("LOSTWAX_DATA")
     if weights is None and not place:
         raise FileNotFoundError(
-            f"LPIPS knows no place to look in for its weights: set the environment variable LOSTWAX_DATA to the "
-            f"directory that holds {ARCHIVE}, or pass weights=, the path of such a file. Nothing is downloaded."
+            "LPIPS has no path to its weights: set the environment variable LOSTWAX_DATA to the directory that holds "
+            f"{ARCHIVE}, or pass the path of such a file as weights=. Nothing is downloaded."
         )
     path = Path(place or "") / ARCHIVE if weights is None else Path(weights)
     path = path.expanduser()
     if not path.is_file():
         raise FileNotFoundError(
-            f"LPIPS looked for its weights in {path}, and there is no such file: set the environment variable "
-            f"LOSTWAX_DATA to the directory that holds {ARCHIVE}, or pass weights=, the path of such a file."
+            f"LPIPS finds no file {path}: set the environment variable LOSTWAX_DATA to the directory that holds "
+            f"{ARCHIVE}, or pass the path of such a file as weights=."
         )
     return path
 

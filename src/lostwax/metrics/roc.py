@@ -1,4 +1,4 @@
-"""How often an attack succeeds, and how often it would seem to succeed with no release at all."""
+"""Success rates of an attack, at a threshold or at a fixed false-positive rate of a null."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Better = Literal["lower", "higher"]
 
 
 class Null(StrEnum):
-    """Where false positives are counted: what the scores of an attack that learnt nothing are."""
+    """Where false positives are counted: the scores of an attack that learned nothing."""
 
-    OTHER_SECRETS = "guesses scored against another game's secrets"  # the stricter: the guess is a likely record
-    GAUSSIAN_WEIGHTS = "guesses from Gaussian weights with the shadows' covariance"  # S2, Algorithms 2 and 3
+    OTHER_SECRETS = "guesses scored against another game's secrets"  # stricter: the guess is a likely record
+    GAUSSIAN_WEIGHTS = "guesses from Gaussian weights with the shadows' covariance"  # Maciazek and Allison 2025
 
 
 def interval_words(low: float, high: float, confidence: float) -> str:
-    """The interval of a rate, or that there is none."""
+    """The interval of a rate in words, or that there is none."""
     sure = f"{100 * confidence:g} %"
     if (low, high) == (0.0, 1.0):
         return f"too few to bound the true rate with {sure} confidence"
@@ -35,7 +35,7 @@ def interval_words(low: float, high: float, confidence: float) -> str:
 
 
 class TruePositives(NamedTuple):
-    """The share of games won at a threshold that lets through a fixed share of the null."""
+    """The true-positive rate at a fixed false-positive rate of the null."""
 
     rate: float
     low: float
@@ -56,7 +56,7 @@ class TruePositives(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """The whole ROC: both rates at every threshold, from none let through to all."""
+    """The whole ROC: both rates at every threshold, from (0, 0) to (1, 1)."""
 
     fpr: NDArray[np.float64]  # (thresholds,) from 0 to 1
     tpr: NDArray[np.float64]  # (thresholds,) from 0 to 1
@@ -65,7 +65,7 @@ class Curve(NamedTuple):
 
     @property
     def area(self) -> float:
-        """The chance that a game's score beats a null score, ties counted half."""
+        """The probability that a game's score is better than a null score, ties counted half."""
         return float(np.trapezoid(self.tpr, self.fpr))
 
 
@@ -74,15 +74,15 @@ def success_rate(
 ) -> Estimate:
     """The share of games with an error of at most the threshold, with its Clopper-Pearson interval.
 
-    One threshold (S1: the oracle's mean error; S2: tau), or one a game (each target's own nearest neighbour). Guesses
-    from one release are not independent: where several are, `victims` says how many releases there were.
+    One threshold, or one per game (the error of each target's nearest neighbour). Guesses from one release are not
+    independent: pass the number of releases as `victims`.
     """
     check_confidence("success_rate", confidence)
     numbers = as_scores("success_rate", "errors", errors)
     limits = np.asarray(threshold, dtype=np.float64)
     if limits.shape not in ((), numbers.shape) or np.isnan(limits).any():
         raise ValueError(
-            f"success_rate: expected one threshold, or one a game ({len(numbers)}), got shape {limits.shape}."
+            f"success_rate: expected one threshold, or one per game ({len(numbers)}), got shape {limits.shape}."
         )
     won = int((numbers <= limits).sum())
     independent = victims or len(numbers)
@@ -91,14 +91,14 @@ def success_rate(
 
 
 def other_secrets(metric: Metric, guess: Tensor, truth: Tensor, shift: int = 1) -> Tensor:
-    """Null scores, one a game: the guess of game i against the truth of game i + shift, (games,)."""
+    """Null scores, one per game: the guess of game i against the truth of game i + shift, (games,)."""
     others = truth.roll(-shift, 0)
     same = (others == truth).flatten(1).all(1)
     if same.any():
         raise ValueError(
-            f"other_secrets: in {int(same.sum())} of {len(truth)} games (first: {int(same.int().argmax())}) the other "
-            f"game, {shift} further, has the same secret, so it says nothing of chance. Choose another shift, or "
-            "play games with different secrets."
+            f"other_secrets: in {int(same.sum())} of {len(truth)} games (first: {int(same.int().argmax())}) the game "
+            f"{shift} further has the same secret, so it is no null. Choose another shift, or games with different "
+            "secrets."
         )
     return metric(guess, others)
 
@@ -112,43 +112,43 @@ def true_positives(
     better: Better = "lower",
     confidence: float = 0.95,
 ) -> TruePositives:
-    """The true positive rate at a fixed false positive rate, with an interval that knows the threshold is estimated.
+    """The true-positive rate at a fixed false-positive rate, with an interval that accounts for the threshold's error.
 
-    The rate is taken at the largest null score X_(k) with at most k = floor(fpr (N + 1)) of the N null scores up to
-    it: a new null score is let through with probability k / (N + 1) <= fpr. Ties count against the attack.
+    The threshold is the largest null score X_(k) with at most k = floor(fpr (N + 1)) of the N null scores up to it: a
+    new null score passes with probability k / (N + 1) <= fpr. Ties count against the attack.
 
-    What is estimated is G(q): G the distribution of the scores, q the fpr-quantile of the null. Order statistics
-    enclose q, X_(a) <= q <= X_(b), but for a chance of alpha / 4 on each side, and so G(q) lies between the
-    Clopper-Pearson limits of the counts up to X_(a) and up to X_(b), each again but for alpha / 4. By the union
-    bound the interval holds for all distributions and every number of games, even where the two samples depend
-    on each other; within each sample the games must be independent.
+    The estimand is G(q): G the distribution of the scores, q the fpr-quantile of the null. Order statistics enclose q,
+    X_(a) <= q <= X_(b), except with probability alpha / 4 on each side, and G(q) lies between the Clopper-Pearson
+    limits of the counts up to X_(a) and X_(b), each again except with probability alpha / 4. By the union bound the
+    interval holds for all distributions and sample sizes, even if the two samples depend on each other; within each
+    sample the games must be independent.
 
-    With OTHER_SECRETS the null scores are not: each shares a secret with the next. Every other one is, though, and if
+    With OTHER_SECRETS null scores are not: each shares a secret with the next. Every second one is independent, and if
     at most a of all lie up to q, then at most a / 2 do in one of the two halves: six statements, of alpha / 6 each.
 
-    The interval is conservative, and mostly as wide as the null is small: at 1,000 null scores and an fpr of 1 % ten
-    of them set the threshold, and an interval that took it for exact can miss the truth half the time (tested). Below
-    636 null scores (954 with OTHER_SECRETS) the lower limit at an fpr of 1 % is 0. More null scores are the cure.
+    The interval is conservative, and its width is mostly due to the null: with 1,000 null scores and an fpr of 1 %, ten
+    set the threshold, and an interval that took it for exact can miss the truth half the time (tested). Below 636 null
+    scores (954 with OTHER_SECRETS) the lower limit at an fpr of 1 % is 0.
     """
     check_confidence("true_positives", confidence)
-    won, chance = _lower_is_better("true_positives", scores, null_scores, better)
-    games, nulls = len(won), len(chance)
+    own, null_sorted = _lower_is_better("true_positives", scores, null_scores, better)
+    games, nulls = len(own), len(null_sorted)
     if not 0 < fpr < 1:
-        raise ValueError(f"true_positives: expected a false positive rate between 0 and 1, got fpr={fpr}.")
+        raise ValueError(f"true_positives: expected a false-positive rate between 0 and 1, got fpr={fpr}.")
     kept = math.floor(fpr * (nulls + 1) * (1 + 1e-12))
     if kept < 1:
         raise ValueError(
-            f"true_positives: a false positive rate of {fpr:g} cannot be told from {nulls} null scores: expected "
-            f"{math.ceil(1 / fpr) - 1} or more. Play more games, or ask for a larger fpr."
+            f"true_positives: a false-positive rate of {fpr:g} cannot be estimated from {nulls} null scores: expected "
+            f"{math.ceil(1 / fpr) - 1} or more. Use more games, or a larger fpr."
         )
-    threshold = _threshold(chance, kept)
+    threshold = _threshold(null_sorted, kept)
     parts = 2 if null == Null.OTHER_SECRETS else 1  # of independent null scores each
     tail = (1 - confidence) / (2 + 2 * parts)
     below, above = _around_quantile(nulls, fpr, tail, parts)
-    fewest = int((won <= _threshold(chance, below)).sum()) if below >= 0 else 0
-    most = int((won <= chance[above - 1]).sum()) if above <= nulls else games
+    fewest = int((own <= _threshold(null_sorted, below)).sum()) if below >= 0 else 0
+    most = int((own <= null_sorted[above - 1]).sum()) if above <= nulls else games
     return TruePositives(
-        rate=float((won <= threshold).mean()),
+        rate=float((own <= threshold).mean()),
         low=float(betaincinv(fewest, games - fewest + 1, tail)) if fewest else 0.0,
         high=float(betaincinv(most + 1, games - most, 1 - tail)) if most < games else 1.0,
         fpr=fpr,
@@ -162,58 +162,56 @@ def true_positives(
 
 def roc(scores: ArrayLike, null_scores: ArrayLike, *, null: Null, better: Better = "lower") -> Curve:
     """Both rates at every threshold that changes one of them."""
-    won, chance = _lower_is_better("roc", scores, null_scores, better)
-    thresholds = np.concatenate([[-np.inf], np.unique(np.concatenate([won, chance]))])
-    fpr, tpr = (np.searchsorted(np.sort(part), thresholds, side="right") / len(part) for part in (chance, won))
-    fpr[0] = tpr[0] = 0.0  # nothing is let through, not even a score of -infinity
+    own, null_sorted = _lower_is_better("roc", scores, null_scores, better)
+    thresholds = np.concatenate([[-np.inf], np.unique(np.concatenate([own, null_sorted]))])
+    fpr, tpr = (np.searchsorted(np.sort(part), thresholds, side="right") / len(part) for part in (null_sorted, own))
+    fpr[0] = tpr[0] = 0.0  # nothing passes, not even a score of -infinity
     return Curve(fpr, tpr, thresholds if better == "lower" else -thresholds, null)
 
 
 def _lower_is_better(
     source: str, scores: ArrayLike, null_scores: ArrayLike, better: Better
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Both samples turned so that lower is better, the null sorted."""
+    """Both samples with lower as better, the null sorted."""
     sign = 1.0 if better == "lower" else -1.0
     return sign * as_scores(source, "scores", scores), np.sort(sign * as_scores(source, "null_scores", null_scores))
 
 
-def _threshold(chance: NDArray[np.float64], kept: int) -> float:
-    """The largest null score with at most `kept` null scores up to it; nan, which lets nothing through, if none is."""
-    fit = chance if kept >= len(chance) else chance[chance < chance[kept]]  # ties with the next one are out
+def _threshold(null_sorted: NDArray[np.float64], kept: int) -> float:
+    """The largest null score with at most `kept` null scores up to it; NaN, which nothing passes, if there is none."""
+    fit = (
+        null_sorted if kept >= len(null_sorted) else null_sorted[null_sorted < null_sorted[kept]]
+    )  # ties with the next one are out
     return float(fit[-1]) if fit.size else math.nan
 
 
 def _around_quantile(nulls: int, fpr: float, tail: float, parts: int) -> tuple[int, int]:
-    """Ranks a, b of null scores with X_(a) <= q <= X_(b), each but for a chance of `tail` in each of the parts.
+    """Ranks a, b of null scores with X_(a) <= q <= X_(b), each except with probability `tail` in each of the parts.
 
-    a < 0 or b > nulls: there is no such score. Where the scores are not independent, those of each part are, of
-    `nulls // parts` scores; a score that is left over may lie on either side.
+    a < 0 or b > nulls: there is no such score. Scores are independent within each part of `nulls // parts` scores; a
+    score left over may lie on either side.
     """
     each, left = divmod(nulls, parts)
-    let_through = bdtr(np.arange(each + 1), each, fpr)  # P[at most 0, 1, ... of a part lie up to q]
+    cdf = bdtr(np.arange(each + 1), each, fpr)  # P[at most 0, 1, ... of a part lie up to q]
     # a threshold with at most a null scores up to it lies beyond q only if at most a lie up to q, and so at most
     # a // parts of some part: the largest a ...
-    below = int(np.searchsorted(let_through, tail, side="right")) - 1  # ... for which that has chance <= tail
-    # X_(b) lies below q only if b null scores or more do, and so (b - left) / parts or more of some part, of chance
-    # 1 - P[at most one less]: the least b likewise
-    above = int(np.searchsorted(let_through, 1 - tail, side="left")) + 1
+    below = int(np.searchsorted(cdf, tail, side="right")) - 1  # ... for which that has probability <= tail
+    # X_(b) lies below q only if b null scores or more do, and so (b - left) / parts or more of some part, with
+    # probability 1 - P[at most one less]: the least b likewise
+    above = int(np.searchsorted(cdf, 1 - tail, side="left")) + 1
     return parts * (below + 1) - 1, parts * (above - 1) + 1 + left
 
 
-# The ROC of errors whose logit is normal (S2, Appendix A.1).
-
-
-ALIKE = 1e-6  # standard deviations that differ by less, in parts, are one: the second root is out of sight
+ALIKE = 1e-6  # relative difference below which two standard deviations are equal
 
 
 class GaussianROC(NamedTuple):
-    """Two normal laws of the logit of an error: of the attack's guesses (S2's H_0), and of a null's (H_1).
+    """Normal laws of the logit of an error, for the attack's guesses and a null (Maciazek and Allison 2025, app. A).
 
-    A guess is believed where its error is small: that is the cumulative ROC, `tpr`, in closed form. No test beats that
-    of the likelihood ratio (Neyman and Pearson), `best_tpr`. S2's Theorem 1 takes the two for the same, by an identity
-    (its Eq. 13) that it leaves unproved; they are where the standard deviations are, and near where the means are far
-    apart. Otherwise a likelihood ratio of two widths is large on both sides of a value, or between two, and `best_tpr`
-    is larger.
+    `tpr` accepts guesses of small error, in closed form. `best_tpr` is that of the likelihood-ratio test, which is
+    optimal (Neyman and Pearson). Their Theorem 1 equates the two by an unproved identity (Eq. 13); it holds for equal
+    standard deviations, and nearly so if the means are far apart. Otherwise the ratio is large on both sides of a
+    value, or between two, and `best_tpr` is larger.
     """
 
     mean: float
@@ -223,13 +221,13 @@ class GaussianROC(NamedTuple):
     null: Null
 
     def tpr(self, fpr: float) -> float:
-        """S2, Eq. 6, written with the normal distribution: Phi((mu_1 - mu_0 + sigma_1 Phi^-1(FPR)) / sigma_0)."""
+        """Phi((mu_1 - mu_0 + sigma_1 Phi^-1(FPR)) / sigma_0), with 1 for the null (Eq. 6)."""
         _check_rate("tpr", fpr)
         threshold = self.null_mean + self.null_std * ndtri(fpr)
         return float(ndtr((threshold - self.mean) / self.std))
 
     def best_tpr(self, fpr: float) -> float:
-        """Of the likelihood-ratio test, which is believed beyond or between two roots r_0 -+ delta (S2, Eq. 12)."""
+        """Of the likelihood-ratio test, which accepts beyond or between two roots r_0 -+ delta (Eq. 12)."""
         _check_rate("best_tpr", fpr)
         if abs(self.std - self.null_std) <= ALIKE * self.null_std:
             return float(ndtr(abs(self.null_mean - self.mean) / self.std + ndtri(fpr)))  # one root is left
@@ -237,26 +235,26 @@ class GaussianROC(NamedTuple):
         r0 = (self.null_mean * variance - self.mean * null_variance) / (variance - null_variance)
         beyond = self.std > self.null_std  # the wider law has the larger density in both tails
 
-        def believed(root: float, mean: float, std: float) -> float:
-            """How often a normal number lies beyond, or else between, the root and its mirror image in r_0."""
+        def accepted(root: float, mean: float, std: float) -> float:
+            """Probability of a normal number beyond, or else between, the root and its mirror image in r_0."""
             one, other = (float(ndtr((end - mean) / std)) for end in (root, 2 * r0 - root))
             return one + 1 - other if beyond else one - other
 
-        # so far from r_0 each tail holds less than fpr / 2 of the null, and what is between more than fpr
+        # at this distance from r_0 each tail holds less than fpr / 2 of the null, and the interval more than fpr
         quantile = float(ndtri(1 - fpr / 2 if beyond else (1 + fpr) / 2))
         reach = abs(r0 - self.null_mean) + self.null_std * (quantile + 1)
         root = brentq(
-            lambda root: believed(root, self.null_mean, self.null_std) - fpr,
+            lambda root: accepted(root, self.null_mean, self.null_std) - fpr,
             *((r0 - reach, r0) if beyond else (r0, r0 + reach)),
             xtol=1e-13,
         )
-        return believed(root, self.mean, self.std)
+        return accepted(root, self.mean, self.std)
 
 
 def gaussian_roc(errors: ArrayLike, null_errors: ArrayLike, *, null: Null, largest: float) -> GaussianROC:
     """Normal laws fitted, by maximum likelihood, to phi = log(error / (largest - error)).
 
-    `largest` is the largest error there can be: 4 for the mean squared error of pixels in [-1, 1], as in S2.
+    `largest` is the largest possible error: 4 for the mean squared error of pixels in [-1, 1].
     """
     mean, std = _fitted("errors", errors, largest)
     null_mean, null_std = _fitted("null_errors", null_errors, largest)
@@ -269,25 +267,22 @@ def _fitted(name: str, errors: ArrayLike, largest: float) -> tuple[float, float]
     outside = int(((numbers <= 0) | (numbers >= largest)).sum())
     if outside:
         raise ValueError(
-            f"gaussian_roc: expected {name} between 0 and largest={largest:g}, both excluded, and {outside} of "
+            f"gaussian_roc: expected {name} between 0 and largest={largest:g}, both excluded, but {outside} of "
             f"{len(numbers)} are not: they have no logit. Use roc, which fits nothing."
         )
     phi = logit(numbers / largest)
     if not phi.std() > 0:
-        raise ValueError(f"gaussian_roc: all {len(numbers)} {name} are the same: no normal law fits them. Use roc.")
+        raise ValueError(f"gaussian_roc: all {len(numbers)} {name} are equal, so no normal law fits them. Use roc.")
     return float(phi.mean()), float(phi.std())
 
 
 def _check_rate(name: str, fpr: float) -> None:
     if not 0 < fpr < 1:
-        raise ValueError(f"GaussianROC.{name}: expected a false positive rate between 0 and 1, got fpr={fpr}.")
-
-
-# True positives where every class has a threshold of its own.
+        raise ValueError(f"GaussianROC.{name}: expected a false-positive rate between 0 and 1, got fpr={fpr}.")
 
 
 class ByClass(NamedTuple):
-    """The share of games won where the same share of the null is let through in every class."""
+    """The true-positive rate with a threshold per class, at the same false-positive rate in each."""
 
     rate: float
     low: float
@@ -318,25 +313,24 @@ def true_positives_by_class(
 ) -> ByClass:
     """`true_positives` class by class, and their mean over games; game i and null score i are of `classes[i]`.
 
-    Records of some classes are near each other whatever anybody guesses: with one threshold for all, most false
-    positives of MNIST are ones, and the ones decide how near a guess of an eight must come. An adversary knows the
-    class it asks for, and would choose a threshold for it. The interval of each class holds with a confidence of
-    1 - (1 - confidence) / classes, so that all hold together and so does their mean: it is wide.
+    Records of some classes are close to each other: with one threshold, most false positives of MNIST are ones, which
+    then set the threshold for an eight. An adversary who knows the class would choose a threshold for it. The interval
+    of each class has confidence 1 - (1 - confidence) / classes, so that all hold together: their mean's is wide.
     """
     check_confidence("true_positives_by_class", confidence)
     source = "true_positives_by_class"
-    own, chance = as_scores(source, "scores", scores), as_scores(source, "null_scores", null_scores)
+    own, nulls = as_scores(source, "scores", scores), as_scores(source, "null_scores", null_scores)
     labels = np.asarray(classes)
-    if not labels.shape == own.shape == chance.shape:
+    if not labels.shape == own.shape == nulls.shape:
         raise ValueError(
-            f"{source}: expected a score, a null score and a class for every game, got {own.shape}, {chance.shape} and "
+            f"{source}: expected a score, a null score and a class for every game, got {own.shape}, {nulls.shape} and "
             f"{labels.shape}."
         )
     found = np.unique(labels).tolist()
     sure = 1 - (1 - confidence) / len(found)
     each = {
         label: true_positives(
-            own[labels == label], chance[labels == label], null=null, fpr=fpr, better=better, confidence=sure
+            own[labels == label], nulls[labels == label], null=null, fpr=fpr, better=better, confidence=sure
         )
         for label in found
     }

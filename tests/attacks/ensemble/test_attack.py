@@ -172,7 +172,7 @@ def test_a_stuck_game_starts_anew(prepared, victims, monkeypatch):
     assert starts == [(int(told.labels[0, 0]), 1), (int(told.labels[0, 0]), 2)]
 
 
-def test_the_class_is_told_by_doubt_and_witness():
+def test_the_class_is_told_by_doubt_and_classifier():
     """A net of one neuron: models of several classes explain a release as well as each other."""
     known, prior, secrets = DIGITS.split(300, 600, 100, seed=0)
     net, trainer = (
@@ -189,7 +189,7 @@ def test_the_class_is_told_by_doubt_and_witness():
         return sum(label == truth for label, truth in zip(likeliest, cohort.own.y[:, 0].tolist(), strict=True))
 
     assert right(reconstruct) > 97
-    assert right(reconstruct._replace(witness=None)) < 95
+    assert right(reconstruct._replace(classifier=None)) < 95
 
 
 def test_of_a_net_that_no_record_wakes_up_the_mean_is_all_there_is():

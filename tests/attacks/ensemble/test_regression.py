@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lostwax.attacks.ensemble.regression import RIDGES, Reading
+from lostwax.attacks.ensemble.simulation import RIDGES, LocalRegression
 
 S, FEATURES, Q = 30, 50, 4
 
@@ -34,34 +34,36 @@ class Primal:
 
 def test_members_left_out_are_predicted_as_by_fitting_without_them(game):
     seen, z = game
-    reading = Reading.fit(seen, z)
+    regression = LocalRegression.fit(seen, z)
     errors, expected = {}, None
     for share in RIDGES:
-        ridge = share * float(reading.features.square().sum(1).mean())
-        without = [Primal(rest(reading.features, i), rest(z, i), ridge)(reading.features[i]) for i in range(S)]
+        ridge = share * float(regression.features.square().sum(1).mean())
+        without = [Primal(rest(regression.features, i), rest(z, i), ridge)(regression.features[i]) for i in range(S)]
         left_out = z - torch.stack([prediction for prediction, _ in without])
         errors[ridge] = float(left_out.square().mean())
-        if ridge == pytest.approx(reading.ridge):
+        if ridge == pytest.approx(regression.ridge):
             expected = torch.stack([variance for _, variance in without])
-            torch.testing.assert_close(reading.left_out, left_out)
-            torch.testing.assert_close(1 / reading.inverse.diagonal(), expected)
-    assert reading.error == pytest.approx(min(errors.values()))
-    assert min(errors, key=errors.get) == pytest.approx(reading.ridge)
+            torch.testing.assert_close(regression.left_out, left_out)
+            torch.testing.assert_close(1 / regression.inverse.diagonal(), expected)
+    assert regression.error == pytest.approx(min(errors.values()))
+    assert min(errors, key=errors.get) == pytest.approx(regression.ridge)
 
 
 def test_a_new_model_is_read_as_by_plain_ridge(game):
     seen, z = game
-    reading = Reading.fit(seen[1:], z[1:])
-    estimate, features = reading(seen[:1]), reading.place(seen[:1])[0]
-    coordinates, variance = Primal(reading.features, z[1:], reading.ridge)(features)
+    regression = LocalRegression.fit(seen[1:], z[1:])
+    estimate, features = regression(seen[:1]), regression.place(seen[:1])[0]
+    coordinates, variance = Primal(regression.features, z[1:], regression.ridge)(features)
     torch.testing.assert_close(estimate.coordinates, coordinates)
-    assert estimate.novelty == pytest.approx(float(variance * reading.inverse.diagonal().reciprocal().mean() ** -1))
+    assert estimate.novelty == pytest.approx(float(variance * regression.inverse.diagonal().reciprocal().mean() ** -1))
 
 
 def test_novelty_grows_with_the_distance_from_the_members(game):
     seen, z = game
-    reading = Reading.fit(seen, z)
-    novelty = [reading(seen.mean(0, keepdim=True) + far * (seen[:1] - seen.mean(0))).novelty for far in (0, 1, 3, 10)]
+    regression = LocalRegression.fit(seen, z)
+    novelty = [
+        regression(seen.mean(0, keepdim=True) + far * (seen[:1] - seen.mean(0))).novelty for far in (0, 1, 3, 10)
+    ]
     assert novelty == sorted(novelty)
     assert novelty[0] < 1 < novelty[-1] / 10
 

@@ -293,7 +293,7 @@ def test_objections_name_the_randomness_and_the_cure():
         "the adversary sees Layers": {"access": lw.access.Layers("3")},
         "the adversary is object": {"threat": object()},
         "has 6 weights, too few": {"net": nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1, 3))},
-        "no use of the parts": {"threat": lw.Informed(knowledge.threat.known, parts=torch.eye(8)[None] > 0)},
+        "cannot use known parts": {"threat": lw.Informed(knowledge.threat.known, parts=torch.eye(8)[None] > 0)},
         "through a backbone": {"prior": replace(knowledge.prior, features=knowledge.prior.x)},
         "tables of 20164 x 20164 secret numbers, 3 GB each": {
             "prior": lw.Records(torch.zeros(2, 1, 142, 142), torch.arange(2)),

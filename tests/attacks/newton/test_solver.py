@@ -1,9 +1,9 @@
 import torch
 
-from lostwax.attacks.newton.solver import Linear
+from lostwax.attacks.newton.solver import Linearised
 
 
 def test_training_that_diverges_shows_no_way():
-    linear = Linear.of(torch.tensor([[1.0, torch.nan], [torch.inf, 2.0]]))
+    linear = Linearised.of(torch.tensor([[1.0, torch.nan], [torch.inf, 2.0]]))
     assert torch.equal(linear.jacobian, torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
     assert torch.equal(linear.normal, torch.tensor([[1.0, 0.0], [0.0, 4.0]], dtype=torch.float64))

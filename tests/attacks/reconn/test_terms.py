@@ -96,7 +96,7 @@ def test_both_terms_keep_training_deterministic_and_saving_exact(metric, tmp_pat
 
 def test_objections_say_why_and_what_to_do(metric, monkeypatch):
     monkeypatch.delenv("LOSTWAX_DATA", raising=False)
-    assert "perceptual term, and LPIPS knows no place to look in" in lw.RecoNN(
+    assert "perceptual term, and LPIPS has no path to its weights" in lw.RecoNN(
         terms=(lw.learning.Perceptual(),)
     ).objection(GAME)
     flat = replace(GAME, prior=Records(PRIOR.x.flatten(1), PRIOR.y))

@@ -1,4 +1,4 @@
-"""The closed-form attack (S1 section III)."""
+"""The closed-form attack (Balle et al. 2022, section III)."""
 
 from lostwax.attacks.closed_form.attack import ClosedForm
 

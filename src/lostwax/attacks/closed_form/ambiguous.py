@@ -1,15 +1,14 @@
-"""More features than rows: the weights point out of the span of the known rows, along the missing one.
+"""Closed forms with several solutions: models without an intercept, and more features than rows.
 
-A linear model that is fitted from zero, or with a ridge however small, has weights in the span of its rows:
+With more features than rows, a linear model fitted from zero, or with any ridge, has weights in the span of its rows:
 
     W_c = sum_i a_ci f_i,        and  sum_i a_ci = 0  where features are centred before the fit (least squares).
 
-Take away from W what lies in the span of the known rows: what is left is a_c v, with v the part of the missing row
-outside that span. So its direction v / |v| is known exactly, even where the rows are fitted so well that no residual is
-left to divide by. Three things are not in the weights, and are guessed from the known rows: the length |v|, the sign of
-a_c (hence two candidates), and the part of the row inside the span, which is a share n / d of a row with d independent
-features: it is taken from the mean of the known rows (drawn towards zero by James and Stein's factor where the span
-has an origin).
+Projecting the span of the known rows out of W leaves a_c v, with v the part of the missing row outside that span. So
+its direction v / |v| is known exactly, even if the fit leaves no residual to divide by. The rest is estimated from the
+known rows: the length |v|, the sign of a_c (hence two candidates), and the part of the row inside the span, a share
+n / d of a row with d independent features, from the mean of the known rows (shrunk by James and Stein's factor where
+the span has an origin).
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from torch import Tensor
 
 from lostwax.games import Records, Stationary
 
-# Models without an intercept: the residual is unknown too, and must solve a scalar equation (S1 Theorem 8).
+# Models without an intercept: the residual is unknown too, and solves a scalar equation (Balle et al. 2022, Theorem 8).
 
 
-ROOTS = 4  # more than were ever seen: two for two classes
+ROOTS = 4  # at most: two classes have two
 GRID = torch.cat([-torch.logspace(4, -8, 241, dtype=torch.float64), torch.logspace(-8, 4, 241, dtype=torch.float64)])
 
 
@@ -64,9 +63,8 @@ def _quadratic(square: Tensor, linear: Tensor, constant: Tensor) -> Tensor:
 def _bisect(model: Stationary, u: Tensor, v: Tensor, y: Tensor, s: Tensor) -> Tensor:
     """Up to `ROOTS` roots a of a u . residual(a v, y) = s between the points of a logarithmic grid of both signs.
 
-    Two roots may lie between neighbouring points, where no sign changes, or be one double root that rounding has
-    moved away from zero. So the point where the two sides come closest joins the grid; where there is no root, it is
-    the answer.
+    Two roots may lie between neighbouring points without a change of sign, or rounding may remove a double root. So the
+    point where the two sides are closest is added to the grid, and is the answer if there is no root.
     """
 
     def excess(a: Tensor) -> Tensor:  # (g, points)
@@ -92,7 +90,7 @@ def _bisect(model: Stationary, u: Tensor, v: Tensor, y: Tensor, s: Tensor) -> Te
 
 
 def _closest(excess: Callable[[Tensor], Tensor], grid: Tensor) -> Tensor:
-    """Where the excess comes closest to zero, or furthest beyond it, (g, 1): by thirds around the best grid point."""
+    """Where the excess is closest to zero, or furthest beyond it, (g, 1): ternary search at the best grid point."""
     distance = excess(grid).abs().nan_to_num(nan=torch.inf)
     at = distance.argmin(1, keepdim=True)
     side = excess(grid.gather(1, at)).sign()
@@ -104,7 +102,7 @@ def _closest(excess: Callable[[Tensor], Tensor], grid: Tensor) -> Tensor:
     return (low + high) / 2
 
 
-JITTER = 1e-13  # of the mean squared length: equal rows among the known must not stop Cholesky
+JITTER = 1e-13  # of the mean squared length, so that equal known rows do not stop Cholesky
 FEWEST_ROWS = 4  # to estimate the deviation of a column from
 
 
@@ -118,10 +116,9 @@ class Outside(NamedTuple):
 def outside_candidates(model: Stationary, table: Records, games: Tensor, mean: Tensor) -> Outside | None:
     """Both candidates for the missing row of each game; None with fewer features than rows.
 
-    `mean` is that of the known rows, (games, d). Lengths are measured in units of each feature's deviation, which is
-    estimated from every second row: in the games for the even rows from the odd ones, and the other way round. So it
-    depends on the missing row in no game, and the known rows of the same half are, by that measure, as long as the
-    missing one. A NaN in row i leaves game i untouched.
+    `mean` is that of the known rows, (games, d). Lengths are in units of each feature's deviation, estimated from the
+    odd rows in the games for even rows and vice versa. So it never depends on the missing row, and the known rows of
+    its half have comparable lengths. A NaN in row i does not change game i.
     """
     n, d = table.x.shape
     if n > d:
@@ -144,25 +141,25 @@ def outside_candidates(model: Stationary, table: Records, games: Tensor, mean: T
     return Outside(x, residual)
 
 
-class _Left(NamedTuple):
-    """A game: what its known rows leave unexplained of the weights, and how the missing row is expected to be."""
+class _Game(NamedTuple):
+    """One game: the weights outside the span of its known rows, and the expected size of the missing row."""
 
     row: int
     outside: Tensor  # (c, d) a v^T
     length: Tensor  # |v|
-    share_of_mean: Tensor  # of the known rows' mean, that is expected of the missing row
+    share_of_mean: Tensor  # expected of the missing row, in units of the known rows' mean
 
 
 @dataclass(frozen=True)
 class _Half:
-    """The rows as vectors whose span holds the weights: those of the other parity first, then those to be left out."""
+    """The rows as vectors whose span holds the weights: those of the other parity, then those to be left out."""
 
     vectors: Tensor  # (N, d) in units of each feature's deviation, from a known origin
     weights: Tensor  # (c, d) likewise
     unit: Tensor  # (d,) that deviation
     rows: list[int]  # which rows of the table the last vectors are: the games of this parity
-    always: int  # how many vectors come before those, and are known in all of these games
-    points: int  # how many rows the affine hull of those has; 0 where the span is meant
+    always: int  # number of vectors before those, known in all of these games
+    points: int  # number of rows of their affine hull; 0 where the span is meant
 
     @classmethod
     def of(cls, model: Stationary, features: Tensor, parity: int) -> _Half:
@@ -171,17 +168,17 @@ class _Half:
         centred = model.quadratic and model.bias is not None and not bool(model.bias_ridge.any())
         unit = _deviations(others)
         known, origin, points = others, torch.zeros_like(unit), 0
-        if centred and len(others):  # differences of rows: counted from one of them
+        if centred and len(others):  # differences from one of the rows
             known, origin, points = others[1:], others[0], len(others)
         vectors = (torch.cat([known, mine]) - origin) / unit
         rows = list(range(parity, len(features), 2))
         return cls(vectors, model.weight / unit, unit, rows, len(known), points)
 
-    def leave_one_out(self, wanted: set[int]) -> Iterator[_Left]:
+    def leave_one_out(self, wanted: set[int]) -> Iterator[_Game]:
         """The games for the wanted rows.
 
-        The Cholesky factor of the known vectors' products is grown by halves of what is left to add, so that all games
-        share most of it: n^3 log n operations instead of n^4. The path to a game does not depend on which are wanted.
+        The Cholesky factor of the known vectors' products grows by bisection, so that games share most of it: n^3 log n
+        operations instead of n^4. The path to a game does not depend on which are wanted.
         """
         always = self.vectors[: self.always]
         jitter = JITTER * always.square().sum(1).mean() if self.always else self.vectors.new_zeros(())
@@ -207,12 +204,12 @@ class _Half:
             known[:, order] = 1 / max(1, len(order))
             noise = self._noise(products.diagonal()[order].mean(), (known @ finite).square().sum(), len(order))
             outside = self.weights - coefficients @ finite
-            yield _Left(rows[0], outside, self._length(factor, noise), len(order) / (len(order) + noise))
+            yield _Game(rows[0], outside, self._length(factor, noise), len(order) / (len(order) + noise))
 
     def _noise(self, square: Tensor, mean: Tensor, k: int) -> Tensor:
         """Variance of a row over |expected row|^2, from k rows: their mean square, and the square of their mean.
 
-        Zero where the hull is meant: it has no origin, and the expected row may be as far from it as one likes.
+        Zero for an affine hull, which has no origin.
         """
         if self.points:
             return torch.zeros_like(square)
@@ -222,13 +219,13 @@ class _Half:
         return variance / (mean - variance / k).clamp_min(0)
 
     def _length(self, factor: Tensor, noise: Tensor) -> Tensor:
-        """How far a row reaches out of the span of others: Cholesky's pivots, for known rows of the games' own half.
+        """Expected length of a row outside the span of the others: Cholesky's pivots of known rows of the same half.
 
-        A row is its expected value m plus a deviation. Out of the span of k others, m itself has left
-        |m|^2 / (1 + k |m|^2 / variance); so its squared length is in proportion to 1 + 1 / (k + noise).
+        A row is its expected value m plus a deviation. Outside the span of k others, |m|^2 becomes
+        |m|^2 / (1 + k |m|^2 / variance); so the squared length is proportional to 1 + 1 / (k + noise).
         """
         pivots = factor.diagonal().square()  # (N - 1,) each vector's squared length outside those before it
-        before = torch.arange(len(pivots)).to(pivots) + max(0, self.points - self.always)  # rows that it is seen from
+        before = torch.arange(len(pivots)).to(pivots) + max(0, self.points - self.always)  # number of rows before it
         pivots = pivots * (1 + 1 / (before[-1:] + 1 + noise)) / (1 + 1 / (before + noise))
         own = pivots[self.always :] if len(pivots) > self.always else pivots
         return own.median().sqrt() if len(own) else pivots.new_tensor(torch.nan)
@@ -244,10 +241,10 @@ def _grow(products: Tensor, factor: Tensor, order: Tensor, added: Tensor) -> Ten
 
 
 def _deviations(rows: Tensor) -> Tensor:
-    """Each column's standard deviation; of few rows, drawn towards that of the other columns (all in logarithms).
+    """Each column's standard deviation; for few rows, its log is shrunk towards that of the other columns.
 
-    The variance of a log deviation of k rows is trigamma((k - 1) / 2) / 4 by chance alone. What the columns differ by
-    beyond that is real, and that share of the difference is kept. A column that does not vary takes the mean.
+    The sampling variance of a log deviation from k rows is trigamma((k - 1) / 2) / 4; the share of the columns'
+    variance beyond that is kept. A constant column takes the mean.
     """
     one = rows.new_ones(rows.shape[1])
     if len(rows) < FEWEST_ROWS:

@@ -1,4 +1,4 @@
-"""Rebuild the one missing row of a linear model's training table in closed form (S1 section III, corrected)."""
+"""Rebuild the one missing row of a linear model's training table in closed form."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from lostwax.games.fitted import uncertain
 from lostwax.learning.costs import Cost, Rate
 from lostwax.nets import linear_layer
 
-# What the rows an adversary knows look like, for all n games at once and never with a look at the missing row.
+# Statistics of the rows known in each of n games; the missing row is never used.
 
 
 def known_moments(table: Records, games: Tensor) -> tuple[Tensor, Tensor]:
     """`moments` of the rows known in each game, (games, d) twice.
 
-    Columns are counted from a row s that is known in the game: in  E[x^2] - E[x]^2  a timestamp would cancel, while in
-    E[(x - s)^2] - E[x - s]^2  at most a share n eps of the spread is lost, for s is itself one of the n rows.
+    Columns are shifted by a row s that is known in the game: in  E[x^2] - E[x]^2  a timestamp would cancel, while
+    E[(x - s)^2] - E[x - s]^2  loses at most a share n eps of the spread, since s is one of the n rows.
     """
     mean, spread = (table.x.new_empty(len(games), table.x.shape[1]) for _ in range(2))
     for played, row in ((games == 0, 1), (games != 0, 0)):
@@ -46,16 +46,13 @@ def known_moments(table: Records, games: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def moments(known: Records) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each column, (1, d) twice.
-
-    One row tells nothing of how far others lie from it: an infinite deviation, to which all records are as likely.
-    """
+    """Mean and standard deviation of each column, (1, d) twice; an infinite deviation for a single row."""
     mean = known.x.sum(0, keepdim=True) / max(1, len(known))
     return mean, known.x.std(0, correction=0, keepdim=True) if len(known) > 1 else torch.full_like(mean, torch.inf)
 
 
 def known_label(table: Records, games: Tensor) -> Tensor:
-    """A blind guess at the label: the most frequent class of the known rows, or their mean target, (games, ...)."""
+    """The most frequent class of the known rows, or their mean target, (games, ...): a blind guess at the label."""
     y = table.y
     if y.is_floating_point():
         rows = Records(y.reshape(len(y), -1), y)
@@ -87,11 +84,8 @@ def _exclusive_minimum(columns: Tensor) -> Tensor:
     return torch.minimum(before, after)
 
 
-# All n games at once: for each, what the rows that the adversary knows leave unexplained of a published sum.
-
-
 BLOCK_NUMBERS = 4_000_000  # numbers held at a time: 32 MB in float64
-SMALL_NUMBERS = 100_000  # so few are quicker summed than cut up
+SMALL_NUMBERS = 100_000  # below this one block is quicker
 
 
 def missing_rows(
@@ -99,13 +93,12 @@ def missing_rows(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield (games, missing): which games, and for each total - sum_{j != i} row_j, a (c, d + 1) matrix.
 
-    The sum of game i is put together from the rows before i and the rows after i. Row i is never added and
-    subtracted again, so its value cannot reach the guess even by rounding: a NaN in row i leaves game i untouched.
-    Rows are worked through in blocks, so memory does not grow with n.
+    The sum of game i adds the rows before i and those after i. Row i is never added and subtracted again, so it cannot
+    leak by rounding: a NaN in row i does not change game i. Rows are processed in blocks: memory does not grow with n.
     """
     total = equation.total()  # (c, d + 1)
     n = len(table)
-    size = max(math.isqrt(n), SMALL_NUMBERS // total.numel())  # as many blocks as rows in each, or one small block
+    size = max(math.isqrt(n), SMALL_NUMBERS // total.numel())  # as many blocks as rows per block, or one small block
     size = max(1, min(size, BLOCK_NUMBERS // total.numel()))
     blocks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
@@ -138,19 +131,19 @@ def _exclusive(terms: Tensor) -> Tensor:
     return before + after
 
 
-GAMES_NUMBERS = 16_000_000  # numbers held for the games played at a time: 128 MB in float64
+GAMES_NUMBERS = 16_000_000  # numbers held for the games computed at a time: 128 MB in float64
 
 
 @dataclass(frozen=True)
 class ClosedForm:
     """Subtract the known rows from a published sum; what is left is the missing row.
 
-    At the optimum of a linear model  sum_i r_i (f(x_i), 1)^T = total  (`types.fitted`). With the known rows
-    subtracted, one term of rank one is left: its last column is the residual r of the missing row, its other columns
-    G = r f(x)^T, so  f(x) = r^T G / |r|^2,  and the residual gives the label (whose formula in Theorem 1 is misprinted:
-    docs/closed_form.md). Without an intercept the last column is missing and the label must be known: Theorem 8, and
-    its like for other losses. With more features than rows the direction of the weights gives two more candidates, also
-    where no residual is left (`outside_span`).
+    At the optimum of a linear model  sum_i r_i (f(x_i), 1)^T = total  (`games.fitted`). Subtracting the known rows
+    leaves one term of rank one: its last column is the residual r of the missing row, the others are G = r f(x)^T, so
+    f(x) = r^T G / |r|^2,  and the residual gives the label (Balle et al. 2022, Theorem 1, with a misprint corrected:
+    docs/closed_form.md). Without an intercept there is no last column and the label must be known (their Theorem 8,
+    here for all losses). With more features than rows the direction of the weights gives two more candidates, even
+    where no residual is left (`ambiguous`).
     """
 
     strength: ClassVar[int] = 90
@@ -161,7 +154,7 @@ class ClosedForm:
         return answer if isinstance(answer, str) else None
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
-        """Nothing needs preparing, and nothing is random."""
+        """Nothing to prepare; nothing is random."""
         answer = _admit(knowledge)
         if isinstance(answer, str):
             raise ValueError(answer)
@@ -172,7 +165,7 @@ class ClosedForm:
         return Cost(0.0)
 
     def leave_one_out(self, fitted: Fitted, games: Tensor, hints: Hints | None = None) -> Guess:
-        """One released model, one adversary a row: rebuild each row of `games` from the model and all other rows."""
+        """Rebuild each row of `games` from one released model and all other rows."""
         labels = None if hints is None else hints.labels
         size = max(1, GAMES_NUMBERS // _numbers(fitted))
         parts = [
@@ -217,7 +210,7 @@ class _Prepared:
 
 
 def _admit(knowledge: Knowledge) -> _Prepared | str:
-    """The prepared attack, or the sentence that says why there can be none."""
+    """The prepared attack, or why it is not applicable."""
     refusal, facts = "ClosedForm is not applicable: ", knowledge.facts
     work = "it solves for one missing record and must know all the others"
     if (sentence := facts.not_one_secret(knowledge.threat, work)) is not None or facts.known is None:
@@ -236,8 +229,8 @@ def _admit(knowledge: Knowledge) -> _Prepared | str:
         )
     if layer.bias is None and not facts.given.labels:
         return refusal + (
-            "without a bias the label must be known (S1 Theorem 8). Use Informed(known, label_known=True), "
-            "or a layer with a bias."
+            "without a bias the label must be known (Balle et al. 2022, Theorem 8). Use Informed(known, "
+            "label_known=True), or a layer with a bias."
         )
     if knowledge.prior.features is not None or facts.known.features is not None:
         return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
@@ -245,23 +238,23 @@ def _admit(knowledge: Knowledge) -> _Prepared | str:
 
 
 def _numbers(fitted: Fitted) -> int:
-    """How many a game takes."""
+    """Numbers held per game."""
     widths = [fitted.table.x.shape[1], *(sums.total().numel() for sums in fitted.sums)]
     return max(widths if fitted.model is None else [*widths, fitted.model.total().numel()])
 
 
 def _rebuild(fitted: Fitted, games: Tensor, labels: Tensor | None) -> Guess:
     table, weight, model = fitted.table, fitted.weight, fitted.model
-    mean, spread = known_moments(table, games)  # (g, d) twice: the prior, made of the known rows
+    mean, spread = known_moments(table, games)  # (g, d) twice: the known rows are the prior
     left = None if model is None else _collect(model, table, weight, games)  # (g, c, d + 1)
-    if fitted.sums:  # they hold to rounding, where a model holds only as far as its solver went
+    if fitted.sums:  # exact to rounding, a model only to its solver's tolerance
         shares = [_collect(sums, table, weight, games) for sums in fitted.sums]  # (g, groups, d + 1) each
         x, size = solve(shares[0], weight.new_zeros(len(games)))
         x = torch.where(x.isnan(), mean, x)
         if model is not None and left is not None:
             label = missing_label(model, left, x, weight[games])
         elif fitted.sums[-1].by_label:
-            label = shares[-1][..., -1].argmax(-1)  # naive Bayes: the class that is one short
+            label = shares[-1][..., -1].argmax(-1)  # naive Bayes: the class with one row missing
         else:
             label = known_label(table, games)
         return Guess(Records(x[:, None], label[:, None]), size[:, None])
@@ -279,7 +272,7 @@ def _rebuild(fitted: Fitted, games: Tensor, labels: Tensor | None) -> Guess:
 
 
 def _with_extremes(guess: Guess, fitted: Fitted, games: Tensor) -> Guess:
-    """An extreme that no known row reaches is the missing row's."""
+    """An extreme that no known row reaches belongs to the missing row."""
     low, high = (part[:, None] for part in known_extremes(fitted.table, games))
 
     def replaced(rows: Records) -> Records:
@@ -294,7 +287,7 @@ def _with_extremes(guess: Guess, fitted: Fitted, games: Tensor) -> Guess:
 
 
 def _join(parts: Sequence[Guess]) -> Guess:
-    """Guesses at some games and at others, as one; those with fewer candidates get empty ones."""
+    """Concatenate guesses; missing candidates are NaN."""
     others = [part.records if part.alternatives is None else part.alternatives for part in parts]
     most = max(rows.x.shape[1] for rows in others)
     return Guess(
@@ -305,7 +298,7 @@ def _join(parts: Sequence[Guess]) -> Guess:
 
 
 def _padded(rows: Records, most: int) -> Records:
-    """(g, candidates, ...) with NaN records up to so many."""
+    """(g, candidates, ...) padded with NaN records to `most`."""
     missing = most - rows.x.shape[1]
     x = torch.cat([rows.x, rows.x[:, :1].expand(-1, missing, *rows.x.shape[2:]) * torch.nan], 1)
     return Records(x, torch.cat([rows.y, rows.y[:, :1].expand(-1, missing, *rows.y.shape[2:])], 1))

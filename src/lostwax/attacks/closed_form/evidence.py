@@ -1,4 +1,4 @@
-"""How far off a guess must be: told by an auditor from what the solver, and what rounding, left unexplained."""
+"""Candidates for the missing row, and the size of their error, from what the known rows leave unexplained."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ from lostwax.attacks.closed_form.ambiguous import candidates, outside_candidates
 from lostwax.games import Fitted, Guess, Records, Stationary, Sums
 from lostwax.games.fitted import rounding, unexplained
 
-# What explains the gradient that the known rows leave: the records that the missing one can be, likeliest first.
-
 
 class Found(NamedTuple):
-    """What explains the release in each game, likeliest first."""
+    """The candidates of each game, likeliest first."""
 
     candidates: Records  # (g, candidates, ...), NaN where there is none
     blind: Records  # (g, 1, ...) for games without any
     size: Tensor  # (g,) |r|
 
     def guess(self) -> Guess:
-        """The first candidate of each game; all of them as alternatives, where there may be several."""
+        """The first candidate of each game, with all of them as alternatives if there may be several."""
         x, y = self.candidates.x, self.candidates.y
         usable = x.isfinite().all(-1)  # (g, candidates)
         at = (torch.arange(len(x), device=x.device), usable.double().argmax(1))  # the first of the largest
@@ -36,26 +34,26 @@ class Found(NamedTuple):
         return Guess(rows, self.size[:, None], self.candidates if x.shape[1] > 1 else None)
 
     def lost(self) -> Tensor:
-        """(g,) whether the likeliest has no trace in the gradient beyond rounding."""
+        """(g,) True if the likeliest candidate's residual is lost in rounding."""
         return self.candidates.x[:, 0].isnan().any(-1)
 
 
 def with_outside(
     found: Found, model: Stationary, table: Records, games: Tensor, mean: Tensor, labels: Tensor | None
 ) -> Found:
-    """With more features than rows, two more candidates from the direction of the weights (`outside_span`)."""
+    """With more features than rows, two more candidates from the direction of the weights (`ambiguous`)."""
     outside = outside_candidates(model, table, games, mean)
     if outside is None:
         return found
     x, outputs = outside.x, model.outputs(outside.x)  # (g, 2, d), (g, 2, c)
     y = model.loss.label(outputs, torch.zeros_like(outputs) if table.y.is_floating_point() else outside.residual)
-    if labels is not None:  # the sign that suits the label comes first
+    if labels is not None:  # the sign that fits the label first
         y = labels.reshape(len(games), 1, *table.y.shape[1:]).expand_as(y)
         losses = model.loss(outputs.flatten(0, 1), y.flatten(0, 1)).reshape(len(games), 2)
         x = x.gather(1, losses.nan_to_num(nan=torch.inf).argsort(1)[..., None].expand_as(x))
     candidates = stack([found.candidates, Records(x, y)], 1)
     width = candidates.x.shape[1]
-    # they come last, but first where the likeliest of the others has no trace in the gradient
+    # last, or first where the likeliest of the others is lost in rounding
     order = torch.arange(width, device=x.device).roll(2).expand(len(games), -1)
     order = torch.where(found.lost()[:, None], order, torch.arange(width, device=x.device))
     games_first = torch.arange(len(games), device=x.device)[:, None]
@@ -63,7 +61,7 @@ def with_outside(
 
 
 def solve(missing: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """x = r^T G / |r|^2 and |r|; NaN for a row whose trace r is lost in rounding `noise`."""
+    """x = r^T G / |r|^2 and |r|; NaN for a row whose residual r is lost in rounding `noise`."""
     r, gradient = missing[..., -1], missing[..., :-1]  # (g, c), (g, c, d)
     size = r.norm(dim=-1)  # (g,)
     x = torch.einsum("gc,gcd->gd", r, gradient) / size[:, None].square()
@@ -101,17 +99,17 @@ def without_intercept(
     """All records whose term is `missing`, (g, c, d), given the label."""
     if labels is None:
         raise ValueError(
-            "ClosedForm: a model without an intercept can be solved only by an adversary who knows the label "
-            "(S1 Theorem 8). Pass hints=Hints(labels=...), or fit with an intercept."
+            "ClosedForm: a model without an intercept can be solved only by an adversary who knows the label (Balle et "
+            "al. 2022, Theorem 8). Pass hints=Hints(labels=...), or fit with an intercept."
         )
     y = labels.reshape(len(missing), *labels.shape[2:]) if labels.ndim > 1 else labels
     found = candidates(model, missing, y, weight) * model.scale + model.shift  # (g, candidates, d)
-    # Which is likelier? The prior is made of the known rows; and x -> r(x) x has a Jacobian of size |r|^(d - 1): of the
-    # records that explain the same gradient, those with a small residual r fill more of the space of records.
+    # Order by likelihood: the prior is that of the known rows, and x -> r(x) x has a Jacobian of size |r|^(d - 1), so
+    # records with a small residual r fill more of the space of records.
     unit = (spread + 1e-12 * mean.abs()).clamp_min(torch.finfo(spread.dtype).tiny)[:, None]
-    surprise = ((found - mean[:, None]) / unit).square().sum(-1) / 2  # (g, candidates)
+    negative_log_prior = ((found - mean[:, None]) / unit).square().sum(-1) / 2  # (g, candidates)
     length = torch.linalg.vector_norm(model.features(found), dim=-1)  # |r| is proportional to 1 / |f|
-    order = (surprise - (found.shape[-1] - 1) * length.log()).nan_to_num(nan=torch.inf).argsort(1)
+    order = (negative_log_prior - (found.shape[-1] - 1) * length.log()).nan_to_num(nan=torch.inf).argsort(1)
     found, length = found.gather(1, order[..., None].expand_as(found)), length.gather(1, order)
     size = missing.square().sum((-1, -2)).sqrt()[:, None] / length  # |r| = |r f^T| / |f|, (g, candidates)
     found = torch.where((size > noise[:, None])[..., None], found, torch.nan)
@@ -129,11 +127,11 @@ class ErrorBars:
     """A predicted size of the error in each feature of each guess, (games, d), in the table's own units."""
 
     predicted: Tensor  # with the release as it is
-    floor: Tensor  # if the release solved its equation to the last bit: what rounding alone would leave
+    floor: Tensor  # of rounding alone, if the release solved its equation exactly
 
 
 def leading_equation(fitted: Fitted) -> Stationary | Sums:
-    """The equation the attack solves: published sums hold exactly, a fitted model only as far as its solver went."""
+    """The equation that is solved: sums hold to rounding, a fitted model only to its solver's tolerance."""
     if fitted.sums:
         return fitted.sums[0]
     if fitted.model is None:
@@ -142,10 +140,10 @@ def leading_equation(fitted: Fitted) -> Stationary | Sums:
 
 
 def error_bars(fitted: Fitted, guess: Guess) -> ErrorBars:
-    """Predict the size of the error of each leave-one-out guess, as an auditor who has the whole table can.
+    """Predict the error of each leave-one-out guess, given the whole table.
 
     With e what all rows leave unexplained, the adversary sees r' = r - e_0 and G' = r f^T - e, hence
-    f' - f = r'^T (e_0 f^T - e) / |r'|^2  exactly. With f counted from the columns' means m, its size in feature j is
+    f' - f = r'^T (e_0 f^T - e) / |r'|^2  exactly. With f measured from the column means m, its size in feature j is
     sqrt(|e_0|^2 s_j^2 + |e_j - e_0 m_j|^2) / |r'|  for a row one deviation s_j away from the mean.
     """
     equation = leading_equation(fitted)

@@ -1,4 +1,4 @@
-"""The gradient-based attack of S3: a record rebuilt from the published steps of DP-SGD, prior or no prior."""
+"""Rebuild a record from the published steps of DP-SGD by gradient descent (Hayes et al. 2023), with a prior or not."""
 
 from __future__ import annotations
 
@@ -19,18 +19,15 @@ from lostwax.seeds import generator
 from lostwax.trainers.clipping import clip_factor, record_gradients
 from lostwax.trainers.stacked import Params
 
-# A normal law of records: a mean for every class, and one covariance within classes.
-
-
-KEPT = 1e-3  # of the largest deviation: directions in which records vary less are left out
+KEPT = 1e-3  # of the largest deviation: directions that vary less are dropped
 
 
 class NormalLaw(NamedTuple):
-    """z = mean of its class + v directions, v ~ N(0, I)."""
+    """z = mean of its class + v directions, v ~ N(0, I): one covariance for all classes."""
 
     classes: Tensor  # (classes,) in increasing order
     means: Tensor  # (classes, u)
-    directions: Tensor  # (r, u) principal ones, as long as a deviation
+    directions: Tensor  # (r, u) principal components times their deviations
 
     @classmethod
     def of(cls, x: Tensor, y: Tensor) -> NormalLaw:
@@ -51,54 +48,48 @@ class NormalLaw(NamedTuple):
         return self.means[torch.searchsorted(self.classes, y)] + v @ self.directions
 
 
-# Where a record is looked for, and by what it is judged.
-
-
 class Search(Protocol):
-    """What descent needs to know of the unknowns v (m, starts, ...) behind the records."""
+    """The parameters v (m, starts, ...) of the records searched for, and the objective."""
 
     @property
     def low(self) -> float:
-        """The least number of a record."""
+        """The smallest value in a record."""
 
     @property
     def high(self) -> float:
-        """The largest."""
+        """The largest value."""
 
     @property
     def unit(self) -> float:
-        """The size of v, by which Adam's steps are measured."""
+        """The scale of v, a factor on Adam's learning rate."""
 
     def start(self, draws: np.random.Generator, count: int) -> Tensor:
-        """(count, ...) where to begin."""
+        """(count, ...) random starts."""
 
     def records(self, v: Tensor, labels: Tensor) -> Tensor:
-        """(m, starts, ...) the records of these labels that v stands for."""
+        """(m, starts, ...) the records of v, given labels."""
 
     def confine(self, v: Tensor) -> None:
-        """Bring v back to where it may be, in place."""
+        """Clamp v to its bounds, in place."""
 
     def misfit(self, clipped: Tensor, rest: Tensor) -> Tensor:
-        """How badly clipped gradients explain what is unexplained, number by number, in units of the clipping norm."""
+        """Elementwise misfit of clipped gradients to the rest of a step, in units of the clipping norm."""
 
-    def of_steps(self, misfit: Tensor, silence: Tensor) -> Tensor:
-        """(m, t, starts) of whole steps, from their misfit if the secret is in them and if not, (m, t, 1)."""
+    def of_steps(self, misfit: Tensor, absent_misfit: Tensor) -> Tensor:
+        """(m, t, starts) per step, from its misfit with the secret and `absent_misfit`, that without it, (m, t, 1)."""
 
-    def surprise(self, v: Tensor) -> Tensor:
-        """(m, starts) what speaks against v before any step is seen, in the units of the misfit."""
+    def negative_log_prior(self, v: Tensor) -> Tensor:
+        """(m, starts) the negative log prior of v, in the units of the misfit."""
 
-    def left_open(self, reach: Tensor) -> Tensor:
-        """Deviations of v once all steps are seen, if clipped gradients move so far (m, starts) as a record moves by 1.
-
-        Squared, and summed over the steps.
-        """
+    def posterior_deviations(self, sensitivity: Tensor) -> Tensor:
+        """Posterior deviations of v, given the squared sensitivity of clipped gradients to records, (m, starts)."""
 
     def around(self, draws: np.random.Generator, v: Tensor, spread: Tensor, labels: Tensor, pairs: int) -> list[Tensor]:
-        """Records (m, starts, ...) so far from v's that say how gradients are clipped; none: each by its own length."""
+        """Records (m, starts, ...) drawn around v, whose gradients set the clipping; none: each clips its own."""
 
 
 class Anywhere(NamedTuple):
-    """S3's: any record within the range of the data, by Eq. 1."""
+    """No prior: any record within the range of the data (Hayes et al. 2023, Eq. 1)."""
 
     like: Tensor  # one record
     low: float
@@ -122,20 +113,20 @@ class Anywhere(NamedTuple):
         v.clamp_(self.low, self.high)
 
     def misfit(self, clipped: Tensor, rest: Tensor) -> Tensor:
-        """-<clip(g), gbar> + |clip(g) - gbar|_1 (S3 Eq. 1)."""
+        """-<clip(g), gbar> + |clip(g) - gbar|_1."""
         return (clipped - rest).abs() - clipped * rest
 
-    def of_steps(self, misfit: Tensor, silence: Tensor) -> Tensor:
-        """All hold it."""
+    def of_steps(self, misfit: Tensor, absent_misfit: Tensor) -> Tensor:
+        """The secret is in every step."""
         return misfit
 
-    def surprise(self, v: Tensor) -> Tensor:
-        """Nothing is known beforehand."""
+    def negative_log_prior(self, v: Tensor) -> Tensor:
+        """0: no prior."""
         return v.new_zeros(v.shape[:2])
 
-    def left_open(self, reach: Tensor) -> Tensor:
-        """Nothing: v is taken as it is."""
-        return torch.zeros_like(reach).unsqueeze(2)
+    def posterior_deviations(self, sensitivity: Tensor) -> Tensor:
+        """0."""
+        return torch.zeros_like(sensitivity).unsqueeze(2)
 
     def around(self, draws: np.random.Generator, v: Tensor, spread: Tensor, labels: Tensor, pairs: int) -> list[Tensor]:
         """None."""
@@ -143,68 +134,64 @@ class Anywhere(NamedTuple):
 
 
 class Likeliest(NamedTuple):
-    """Ours: the likeliest record under the noise of DP-SGD and a normal law of records."""
+    """The likeliest record under the noise of DP-SGD and a normal prior."""
 
     law: NormalLaw
     like: Tensor  # one record
     low: float
     high: float
     noise: float  # sigma, on every number of a step
-    rate: float = 1.0  # q, with which the secret is drawn for a step
+    rate: float = 1.0  # q, the probability that a step draws the secret
 
     @property
     def unit(self) -> float:
-        """v is in deviations of the law."""
+        """v is in deviations of the prior."""
         return 1.0
 
     def start(self, draws: np.random.Generator, count: int) -> Tensor:
-        """Near the middle of the law."""
+        """Near the prior mean."""
         return torch.from_numpy(draws.random((count, len(self.law.directions)))).to(self.like) - 0.5
 
     def records(self, v: Tensor, labels: Tensor) -> Tensor:
-        """Of the law."""
+        """Those of the prior."""
         return self.law(v, labels).view(*labels.shape, *self.like.shape)
 
     def confine(self, v: Tensor) -> None:
-        """The law does."""
+        """v is unbounded."""
 
     def misfit(self, clipped: Tensor, rest: Tensor) -> Tensor:
         """sigma^2 times the negative log-likelihood of normal noise."""
         return (clipped - rest).square() / 2
 
-    def of_steps(self, misfit: Tensor, silence: Tensor) -> Tensor:
-        """The same for a mixture: - sigma^2 ln((1 - q) exp(-silence / sigma^2) + q exp(-misfit / sigma^2))."""
+    def of_steps(self, misfit: Tensor, absent_misfit: Tensor) -> Tensor:
+        """The same for a mixture: - sigma^2 ln((1 - q) exp(-absent_misfit / sigma^2) + q exp(-misfit / sigma^2))."""
         if self.rate == 1:
             return misfit
-        gain = (silence - misfit) / self.noise**2  # in nats, for the secret having been drawn
+        gain = (absent_misfit - misfit) / self.noise**2  # in nats, for the secret having been drawn
         missed = torch.full_like(gain, math.log1p(-self.rate))
-        return silence - self.noise**2 * torch.logaddexp(missed, gain + math.log(self.rate))
+        return absent_misfit - self.noise**2 * torch.logaddexp(missed, gain + math.log(self.rate))
 
-    def surprise(self, v: Tensor) -> Tensor:
+    def negative_log_prior(self, v: Tensor) -> Tensor:
         """sigma^2 times - log p(v), v ~ N(0, I)."""
         return self.noise**2 * v.square().sum(2) / 2
 
-    def left_open(self, reach: Tensor) -> Tensor:
-        """(m, starts, r) sigma / sqrt(sigma^2 + q reach |d_i|^2), as if every direction d_i moved gradients alike."""
-        seen = self.rate * reach.unsqueeze(2) * self.law.directions.square().sum(1)
+    def posterior_deviations(self, sensitivity: Tensor) -> Tensor:
+        """(m, starts, r) sigma / sqrt(sigma^2 + q sensitivity |d_i|^2), the same sensitivity in all directions d_i."""
+        seen = self.rate * sensitivity.unsqueeze(2) * self.law.directions.square().sum(1)
         return self.noise / (self.noise**2 + seen).sqrt()
 
     def around(self, draws: np.random.Generator, v: Tensor, spread: Tensor, labels: Tensor, pairs: int) -> list[Tensor]:
         """z(v + s xi) and z(v - s xi), xi ~ N(0, I).
 
-        Some numbers leave the range of the data, and stay out: the law has the second moments of records, so that its
-        draws are as long as records are. Brought back into the range they would be shorter.
+        Not clamped to the range of the data: draws have the second moments of records, and clamping would shorten them.
         """
         numbers = torch.from_numpy(draws.standard_normal((pairs, 1, 1, v.shape[2]))).to(v)
         return [self.records(v + side * spread * one, labels) for one in numbers for side in (1, -1)]
 
 
-# Descent towards the record that explains the published steps, for many models and starts at once.
-
-
 BYTES = {"cpu": 2 << 30, "cuda": 16 << 30}  # of published steps that are held at a time
-TYPICAL_SHARE = 0.2  # of the iterations, before gradients are clipped as those of records near the estimate are
-PAIRS = 8  # of records, for a mean clipping; one pair in each iteration
+TYPICAL_SHARE = 0.2  # of the iterations: clipping by draws of the prior, then by draws around the estimate
+PAIRS = 8  # of draws for a mean clipping factor; one pair per iteration
 
 
 class History(NamedTuple):
@@ -212,11 +199,11 @@ class History(NamedTuple):
 
     params: Params  # (m, t, ...)  theta_t
     rest: Params  # (m, t, ...)  gbar_t, in units of the clipping norm
-    silence: Tensor  # (m, t, 1)  the misfit of a gradient of 0: of each step, if the secret was not in it
-    factor: Tensor | None = None  # (m, t, starts) by which gradients are clipped; None: each by its own length
+    absent_misfit: Tensor  # (m, t, 1)  each step's misfit without the secret, that of a gradient of 0
+    factor: Tensor | None = None  # (m, t, starts) clipping factors; None: each gradient clips itself
 
 
-class Inversion(NamedTuple):
+class GradientInverter(NamedTuple):
     """A prepared GradientInversion."""
 
     steps: PublishedSteps
@@ -229,23 +216,23 @@ class Inversion(NamedTuple):
     seed: int
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        """Every game on its own, many at a time."""
-        device, told = self.classes.device, None if hints is None else hints.labels
-        if told is not None and isinstance(self.search, Likeliest):
-            unheard = ~torch.isin(told.to(device), self.classes).flatten(1).all(1)  # (m,)
-            if unheard.any():
+        """Guess each model's secret, many at a time."""
+        device, given = self.classes.device, None if hints is None else hints.labels
+        if given is not None and isinstance(self.search, Likeliest):
+            unknown = ~torch.isin(given.to(device), self.classes).flatten(1).all(1)  # (m,)
+            if unknown.any():
                 raise ValueError(
-                    f"GradientInversion: the hints give game {int(unheard.int().argmax())} a label that no known or "
-                    "prior record has, whose mean to begin with. Add some to the prior, or take prior=False."
+                    f"GradientInversion: the hints give game {int(unknown.int().argmax())} a label that no known or "
+                    "prior record has, so it has no mean. Add some to the prior, or use prior=False."
                 )
-        labels = self.classes.expand(len(release), -1) if told is None else told.to(device)  # (m, labels)
+        labels = self.classes.expand(len(release), -1) if given is None else given.to(device)  # (m, labels)
         labels = labels.repeat_interleave(self.restarts, 1)  # (m, starts)
         parts = [self._rebuild(*part) for part in self._histories(release, labels)]
         x, y, confidence = (torch.cat(each) for each in zip(*parts, strict=True))
         return Guess(Records(x.unsqueeze(1), y.unsqueeze(1)), confidence.unsqueeze(1))
 
     def _histories(self, release: Release, labels: Tensor) -> Iterator[tuple[History, Tensor]]:
-        """So many models at a time as memory holds; each time the steps are published again."""
+        """The steps of as many models at a time as memory holds."""
         numbers = sum(value[0].numel() for value in release.params.values())
         at_once = self.steps_at_a_time * labels.shape[1]  # gradients, and what their gradient needs
         each = 4 * numbers * (2 * self.steps.trainer.steps + 8 * at_once)
@@ -257,18 +244,18 @@ class Inversion(NamedTuple):
             rest = {name: torch.stack([step.rest[name] for step in seen], 1) for name in seen[0].rest}
             unit = 1 / self.steps.trainer.clip
             rest = {name: value.mul_(unit) for name, value in rest.items()}
-            yield History(params, rest, self._silence(rest)), labels[some]
+            yield History(params, rest, self._absent_misfit(rest)), labels[some]
 
     def _rebuild(self, history: History, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The best of all starts: records (m, ...), their labels (m,), and how far they lead what speaks against them.
+        """The best of all starts: records (m, ...), labels (m,), and their lead over the next label.
 
-        That is the best start of another label; where there is none, no record at all.
+        With one label it is the lead over no record at all.
         """
         search, draws, order = self.search, self._draws("clipping"), self._draws("order")
         start = search.start(self._draws("starts"), labels.shape[1])
         v, whole = start.expand(*labels.shape, *start.shape[1:]).clone(), start.new_ones(1)
         typical = search.around(draws, torch.zeros_like(v), whole, labels, PAIRS)
-        spread = search.left_open(self._reach(typical, labels, history)) if typical else whole
+        spread = search.posterior_deviations(self._sensitivity(typical, labels, history)) if typical else whole
         history = self._clipped_as(typical, labels, history)
         first = round(TYPICAL_SHARE * self.iterations) if typical else 0
 
@@ -279,13 +266,15 @@ class Inversion(NamedTuple):
         self._descend(v, labels, history, self.iterations - first, order, nearby)
         x = search.records(v, labels)
         history = self._clipped_as(search.around(draws, v, spread, labels, PAIRS), labels, history)
-        misfit = torch.stack([self._misfit(x, labels, some) for some in self._few(history)]).sum(0)  # (m, starts)
-        total = (misfit + search.surprise(v)).nan_to_num(math.inf, math.inf)
+        misfit = torch.stack([self._misfit(x, labels, some) for some in self._some_steps(history)]).sum(
+            0
+        )  # (m, starts)
+        total = (misfit + search.negative_log_prior(v)).nan_to_num(math.inf, math.inf)
         of_label, turn = total.view(len(x), -1, self.restarts).min(2)  # (m, labels)
         least, row = of_label.sort(dim=1)
         models, row = torch.arange(len(x), device=x.device), row[:, 0]
         best = row * self.restarts + turn[models, row]
-        other = least[:, 1] if least.shape[1] > 1 else history.silence.sum((1, 2))
+        other = least[:, 1] if least.shape[1] > 1 else history.absent_misfit.sum((1, 2))
         return x[models, best].clamp(search.low, search.high), labels[models, best], other - least[:, 0]
 
     def _descend(
@@ -297,11 +286,11 @@ class Inversion(NamedTuple):
         order: np.random.Generator,
         clipping: Callable[[History], History] = lambda some: some,
     ) -> None:
-        """So many steps of Adam on v, in place."""
+        """Minimise by Adam, v in place."""
         steps, search = self.steps.trainer.steps, self.search
 
         def objective(v: Tensor, some: History, share: float) -> Tensor:
-            return (self._misfit(search.records(v, labels), labels, some) + share * search.surprise(v)).sum()
+            return (self._misfit(search.records(v, labels), labels, some) + share * search.negative_log_prior(v)).sum()
 
         slope: Callable[..., Tensor] = torch.func.grad(objective)
         adam = torch.optim.Adam([v], lr=self.lr * search.unit)
@@ -313,9 +302,9 @@ class Inversion(NamedTuple):
             fall.step()
             search.confine(v)
 
-    def _few(self, history: History) -> Iterator[History]:
-        """Its steps, so many at a time."""
-        steps = history.silence.shape[1]
+    def _some_steps(self, history: History) -> Iterator[History]:
+        """Its steps, some at a time."""
+        steps = history.absent_misfit.shape[1]
         for start in range(0, steps, self.steps_at_a_time):
             yield _at(history, np.arange(start, min(start + self.steps_at_a_time, steps)))
 
@@ -323,12 +312,12 @@ class Inversion(NamedTuple):
         return generator(self.seed, "adversary", "inversion", what)
 
     def _misfit(self, x: Tensor, labels: Tensor, history: History) -> Tensor:
-        """(m, starts) of records (m, starts, ...), over these steps."""
-        each = history.silence.new_zeros(1)
+        """(m, starts) the misfit of records (m, starts, ...), summed over steps."""
+        each = history.absent_misfit.new_zeros(1)
         for name, clipped in self._clipped(x, labels, history).items():
             rest = history.rest[name].flatten(2).unsqueeze(2)  # (m, t, 1, numbers)
             each = each + self.search.misfit(clipped, rest).sum(3)  # (m, t, starts)
-        return self.search.of_steps(each, history.silence).sum(1)
+        return self.search.of_steps(each, history.absent_misfit).sum(1)
 
     def _clipped(self, x: Tensor, labels: Tensor, history: History) -> Params:
         """(m, t, starts, numbers) gradients of records (m, starts, ...), in units of the clipping norm."""
@@ -337,13 +326,13 @@ class Inversion(NamedTuple):
         flat = {name: factor.unsqueeze(2) * value.flatten(2) for name, value in gradients.items()}  # (m t, starts, ...)
         return {name: value.view(len(labels), -1, *value.shape[1:]) for name, value in flat.items()}
 
-    def _silence(self, rest: Params) -> Tensor:
+    def _absent_misfit(self, rest: Params) -> Tensor:
         flat = [value.flatten(2) for value in rest.values()]  # (m, t, numbers)
         each = [self.search.misfit(torch.zeros_like(value), value).sum(2, keepdim=True) for value in flat]
         return torch.stack(each).sum(0)
 
     def _gradients(self, x: Tensor, labels: Tensor, history: History) -> tuple[Params, Tensor]:
-        """Of records (m, starts, ...) at these steps, (m t, starts, ...), and what clips each to norm 1."""
+        """Gradients of records (m, starts, ...) at all steps, (m t, starts, ...), and factors that clip them to 1."""
         trainer, t = self.steps.trainer, next(iter(history.rest.values())).shape[1]
         flat = {name: value.flatten(0, 1) for name, value in history.params.items()}  # (m t, ...)
         records = [part.unsqueeze(1).expand(len(x), t, *part.shape[1:]).flatten(0, 1) for part in (x, labels)]
@@ -352,31 +341,31 @@ class Inversion(NamedTuple):
         return gradients, clip_factor((squares + 1e-24).sqrt(), trainer.clip) / trainer.clip  # smooth where g = 0
 
     def _clipped_as(self, records: list[Tensor], labels: Tensor, history: History) -> History:
-        """By the mean length of the gradients of records (m, starts, ...); of none: as before.
+        """Clip by the mean length of the gradients of records (m, starts, ...); without records, as before.
 
-        Not by the mean of 1 / |g|: if the steps tell nothing but g / |g|, then g = g / |g| E|g| is to be expected.
+        Not by the mean of 1 / |g|: if only g / |g| is observed, the expectation of g is g / |g| E|g|.
         """
         if not records:
             return history
         found = []
-        for some in self._few(history):
+        for some in self._some_steps(history):
             lengths = [1 / self._gradients(x, labels, some)[1] for x in records]  # max(C, |g|)
             found.append(1 / torch.stack(lengths).mean(0).view(len(labels), -1, labels.shape[1]))
         return history._replace(factor=torch.cat(found, 1))
 
-    def _reach(self, records: list[Tensor], labels: Tensor, history: History) -> Tensor:
-        """(m, starts) sum_t |clip(g_t(a)) - clip(g_t(b))|^2 / |a - b|^2, over pairs of records a and b."""
+    def _sensitivity(self, records: list[Tensor], labels: Tensor, history: History) -> Tensor:
+        """(m, starts) sensitivity  sum_t |clip(g_t(a)) - clip(g_t(b))|^2 / |a - b|^2  over pairs of records a, b."""
         moved, apart = torch.zeros_like(labels, dtype=records[0].dtype), records[0].new_zeros(())
         for a, b in zip(records[::2], records[1::2], strict=True):
             apart = apart + (a - b).flatten(2).square().sum(2)
-            for some in self._few(history):
+            for some in self._some_steps(history):
                 one, other = (self._clipped(x, labels, some) for x in (a, b))
                 moved = moved + torch.stack([(one[k] - other[k]).square().sum((1, 3)) for k in one]).sum(0)
         return moved / apart.clamp_min(1e-24)
 
 
 def _part(release: Release, models: slice) -> Release:
-    """Some of the models, steps and all."""
+    """Some of the models, with their steps."""
     steps = release.steps
     some = {name: value[models] for name, value in release.params.items()}
     return Release(some, None if steps is None else lambda: (step[models] for step in steps()))
@@ -385,7 +374,7 @@ def _part(release: Release, models: slice) -> Release:
 def _at(history: History, steps: np.ndarray) -> History:
     params, rest = ({name: value[:, steps] for name, value in part.items()} for part in history[:2])
     factor = None if history.factor is None else history.factor[:, steps]
-    return History(params, rest, history.silence[:, steps], factor)
+    return History(params, rest, history.absent_misfit[:, steps], factor)
 
 
 SLOPE = 75  # records trained on in a step that take as long as the gradient of one record's misfit to that step
@@ -393,24 +382,23 @@ SLOPE = 75  # records trained on in a step that take as long as the gradient of 
 
 @dataclass(frozen=True, kw_only=True)
 class GradientInversion:
-    """Look for the record whose clipped gradients explain what the known records left unexplained.
+    """Search for the record whose clipped gradients match the published steps less those of the known records.
 
-    With a `prior`, the likeliest record under DP-SGD's noise and a normal law, with the mean of its class and the
-    covariance within classes of the records at hand: in units of the clipping norm, the least
+    With a `prior`: the likeliest record under DP-SGD's noise and a normal law with class means and the covariance
+    within classes of the known and prior records. In units of the clipping norm it minimises
 
         sum_t |c_t g_t(z) - gbar_t|^2 / 2 sigma^2 - ln p(z),  c_t = 1 / mean of max(C, |g_t|),
 
-    where the mean is over records of the law for the first fifth of the iterations, and then over records around z, so
-    far from it as the steps leave open. By |g_t(z)| alone, c_t g_t(z) is of length 1 for all z, and nothing would keep
-    the prior from shrinking it. Where the secret is in a step by chance (`sample_rate` q < 1), each step counts
-    -ln(1 - q + q exp((|gbar_t|^2 - |c_t g_t(z) - gbar_t|^2) / 2 sigma^2)) instead. Without a prior, as S3 has it
-    (Eq. 1), for q = 1 alone: within the range of the data, the least
+    where the mean is over draws of the prior for the first fifth of the iterations, then over draws of the posterior
+    around z. (With c_t = 1 / |g_t(z)|, c_t g_t(z) has length 1 for all z, and the prior would shrink z.) If steps
+    sample records (`sample_rate` q < 1), each step counts
+    -ln(1 - q + q exp((|gbar_t|^2 - |c_t g_t(z) - gbar_t|^2) / 2 sigma^2)) instead. Without a prior, for q = 1 only,
+    within the range of the data (Hayes et al. 2023, Eq. 1), it minimises
     sum_t -<clip(g_t(z)), gbar_t> + |clip(g_t(z)) - gbar_t|_1.
 
-    From random starts, `restarts` of them, by Adam, each of the `iterations` on some of the steps; the start that ends
-    with the least sum over all steps is answered. Where the label is not told (`Informed(known, label_known=True)`),
-    every label is tried, and they race: the confidence is the lead over the next label. Where it is told, the
-    confidence is the lead over no record at all, which tells little of the error.
+    Adam runs from `restarts` random starts, each of the `iterations` on some of the steps; the start of the least sum
+    over all steps is the answer. If the label is not given (`Informed(known, label_known=True)`), every label is tried
+    and the confidence is the lead over the next label; if it is, the lead over no record, a weak sign of the error.
     """
 
     strength: ClassVar[int] = 50
@@ -429,21 +417,21 @@ class GradientInversion:
         if (objection := no_steps(self, knowledge)) is not None:
             return objection
         if knowledge.facts.given.parts is not None:
-            return refusal + "it looks for the whole record, and makes no use of the parts that are known. Use RecoNN."
+            return refusal + "it searches for the whole record and cannot use known parts. Use RecoNN."
         if knowledge.prior.features is not None:
             return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
         if knowledge.prior.y.is_floating_point():
-            return refusal + "it tries every label, and these are numbers without end. Use RecoNN."
+            return refusal + "it tries every label, and these are real numbers. Use RecoNN."
         mechanism = knowledge.facts.trainer.mechanism
         if not self.prior and mechanism is not None and mechanism["sample_rate"] < 1:
             return refusal + (
-                "without a prior it is S3's Eq. 1, which takes the secret to be in every step, but with "
+                "without a prior it assumes that the secret is in every step (Hayes et al. 2023, Eq. 1), but with "
                 f"sample_rate={mechanism['sample_rate']:g} it is in some. Use GradientInversion(prior=True)."
             )
         return None
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
-        """Every step again, and the gradients that are descended along."""
+        """Every step again, and the gradients of the search."""
         mechanism, known = knowledge.facts.trainer.mechanism, knowledge.facts.known
         if mechanism is None or known is None:
             return Cost(math.inf)
@@ -453,12 +441,12 @@ class GradientInversion:
         trained = steps * sample_rate * (len(known) + 1)  # records, in all steps
         return Cost(games * (1 + SLOPE * slopes / trained) * rate.training)
 
-    def prepare(self, knowledge: Knowledge, *, seed: int) -> Inversion:
-        """Nothing can be computed before the steps are known. The seed draws starts and steps."""
+    def prepare(self, knowledge: Knowledge, *, seed: int) -> GradientInverter:
+        """Nothing to compute before the steps are known. The seed draws starts and steps."""
         if (objection := self.objection(knowledge)) is not None:
             raise ValueError(objection)
         steps, prior = PublishedSteps.of(knowledge), knowledge.prior
-        x = torch.cat([steps.known.x, prior.x.to(steps.known.x)])  # all records at hand
+        x = torch.cat([steps.known.x, prior.x.to(steps.known.x)])  # known and prior records
         y = torch.cat([steps.known.y, prior.y.to(steps.known.y)])
         low, high = float(x.min()), float(x.max())
         search: Search = Anywhere(x[0], low, high)
@@ -466,6 +454,6 @@ class GradientInversion:
             search = Likeliest(
                 NormalLaw.of(x, y), x[0], low, high, steps.trainer.noise_multiplier, steps.trainer.sample_rate
             )
-        return Inversion(
+        return GradientInverter(
             steps, search, torch.unique(y), self.iterations, self.lr, self.restarts, self.steps_at_a_time, seed
         )

@@ -1,4 +1,4 @@
-"""The attack of S3 that meets the ceiling."""
+"""The prior-aware attack of Hayes et al. (2023), which reaches the ceiling."""
 
 from __future__ import annotations
 
@@ -20,19 +20,17 @@ from lostwax.trainers.clipping import clip_factor, slopes_along
 from lostwax.trainers.stacked import Batch
 from lostwax.trainers.stepwise import float32_products
 
-# How the steps of a training speak for a candidate, in nats.
-
 
 class Observed(NamedTuple):
-    """What a step says of every candidate, in units of the clipping norm C, so that the secret's mean is 1."""
+    """One step's evidence on every candidate, in units of the clipping norm C: the mean for the secret is 1."""
 
     products: Tensor  # (m, c)  <clip(g_z), gbar> / C^2
-    squares: Tensor  # (m, c)  |clip(g_z)|^2 / C^2: 1 where it was clipped
+    squares: Tensor  # (m, c)  |clip(g_z)|^2 / C^2: 1 if clipped
 
 
 @runtime_checkable
 class Score(Protocol):
-    """A rule to add up what is observed."""
+    """A rule to add up the evidence of all steps, in nats."""
 
     def __call__(self, steps: Iterator[Observed], trainer: DPSGD) -> Tensor:
         """(m, c) for each candidate; the highest is the answer."""
@@ -41,19 +39,19 @@ class Score(Protocol):
 
 @dataclass(frozen=True)
 class InnerProducts:
-    """S3 Algorithm 2: sum_t <clip(g_z), gbar_t>. The best there is for full batches in which all are clipped."""
+    """sum_t <clip(g_z), gbar_t> (Hayes et al. 2023, Algorithm 2): optimal for full batches if all are clipped."""
 
     def __call__(self, steps: Iterator[Observed], trainer: DPSGD) -> Tensor:
-        """The products, summed."""
+        """Sum all products."""
         return sum_of(step.products for step in steps) / trainer.noise_multiplier**2
 
 
 @dataclass(frozen=True)
 class LargestProducts:
-    """S3 Algorithm 3, for mini-batches: only the largest q T products are summed, for about so many steps hold z."""
+    """The sum of the largest q T products, the expected number of steps with z (Hayes et al. 2023, Algorithm 3)."""
 
     def __call__(self, steps: Iterator[Observed], trainer: DPSGD) -> Tensor:
-        """The largest so far are kept, step by step."""
+        """Keep the largest so far, step by step."""
         kept = max(1, round(trainer.sample_rate * trainer.steps))
         largest = next(steps).products.unsqueeze(-1)  # (m, c, 1)
         for step in steps:
@@ -64,9 +62,9 @@ class LargestProducts:
 
 @dataclass(frozen=True)
 class LogLikelihood:
-    """S3 appendix G: sum_t ln(1 - q + q exp((|gbar_t|^2 - |gbar_t - clip(g_z)|^2) / (2 sigma^2 C^2))).
+    """sum_t ln(1 - q + q exp((|gbar_t|^2 - |gbar_t - clip(g_z)|^2) / (2 sigma^2 C^2))) (Hayes et al. 2023, app. G).
 
-    The log of how likely the steps are with z, less that without: with ln p(z) added, no attack is right more often.
+    The log-likelihood ratio of training with and without z: with ln p(z) added, no attack is right more often.
     """
 
     def __call__(self, steps: Iterator[Observed], trainer: DPSGD) -> Tensor:
@@ -89,12 +87,11 @@ def sum_of(terms: Iterator[Tensor]) -> Tensor:
 
 @dataclass(frozen=True)
 class PriorAware:
-    """Answer the candidate whose clipped gradients the noisy steps of DP-SGD hold most of (S3 section 3.3).
+    """Choose the candidate whose clipped gradients best match the noisy steps (Hayes et al. 2023, section 3.3).
 
-    At every step the adversary subtracts the clipped gradients of all records it knows (`subtract_known`; without, the
-    attack fails unless they are few). What is left is the secret's clipped gradient, if it was drawn, and noise. The
-    `score` says how that speaks for a candidate; LogLikelihood is the best possible, and with it no attack on the same
-    candidates is right more often. Candidates that are not alike in chance (`Hints.chances`) are weighed by it.
+    Subtracting the clipped gradients of the known records (`subtract_known`; without it the attack fails unless they
+    are few) leaves the secret's, if it was drawn, and noise. The `score` rates every candidate: with LogLikelihood, the
+    optimum, no attack on the same candidates is right more often. Prior probabilities (`Hints.chances`) are added.
     """
 
     strength: ClassVar[int] = 75
@@ -113,7 +110,7 @@ class PriorAware:
         return Cost(games * rate.training)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Chooser:
-        """Nothing can be computed before the steps are known, and nothing is drawn."""
+        """Nothing to compute before the steps are known; nothing is random."""
         if (objection := self.objection(knowledge)) is not None:
             raise ValueError(objection)
         steps = PublishedSteps.of(knowledge, subtract_known=self.subtract_known)
@@ -128,16 +125,16 @@ class Chooser(NamedTuple):
     score: Score
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        """The candidate that the steps speak for most."""
+        """The candidate of the highest score."""
         candidates = candidates_in(hints)  # (m, c, ...)
         return choose(hints, weighed(hints, self.scores(release, candidates)))
 
     def scores(self, release: Release, candidates: Records) -> Tensor:
-        """(m, c) how the steps speak for each candidate, in nats."""
+        """(m, c) the score of each candidate, in nats."""
         return self.score(self.observed(release, candidates), self.steps.trainer)
 
     def observed(self, release: Release, candidates: Records) -> Iterator[Observed]:
-        """What every step says of every candidate."""
+        """The evidence of every step on every candidate."""
         trainer, clip = self.steps.trainer, self.steps.trainer.clip
         own = candidates.to(self.steps.known.x.dtype)
         at_a_time = models_at_a_time(self.steps, self.net, own)

@@ -1,4 +1,4 @@
-"""What an informed adversary makes of the published steps of DP-SGD, before it asks about any record."""
+"""The published steps of DP-SGD, less the gradients of the known records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lostwax.trainers.stepwise import float32_products
 
 
 class Seen(NamedTuple):
-    """One step of some models: where it was taken, and what nobody but the secret and the noise put into it."""
+    """One step of some models: its parameters, and the secret's gradient with the noise."""
 
     models: slice
     params: Params  # (m, ...)  theta_t
@@ -29,7 +29,7 @@ class Seen(NamedTuple):
 class PublishedSteps:
     """The victim's procedure, as the adversary knows it.
 
-    Without `subtract_known` it takes the published sums as they are, known records and all (S3 Fig. 10).
+    Without `subtract_known` the published sums keep the known records (Hayes et al. 2023, Fig. 10).
     """
 
     net: Architecture
@@ -40,7 +40,7 @@ class PublishedSteps:
 
     @classmethod
     def of(cls, knowledge: Knowledge, *, subtract_known: bool = True) -> PublishedSteps:
-        """For a game that `no_steps` does not object to."""
+        """For a game that `no_steps` accepts."""
         trainer, known = as_dpsgd(knowledge.trainer), knowledge.facts.known
         if known is None:
             raise TypeError(
@@ -52,11 +52,11 @@ class PublishedSteps:
         return cls(net, trainer, known, clipping, subtract_known)
 
     def __call__(self, release: Release, at_a_time: int) -> Iterator[Seen]:
-        """Step by step, and in each step some models at a time."""
+        """Every step, some models at a time."""
         if release.steps is None:
             raise ValueError(
-                "release: expected the steps of DP-SGD to be published (release.steps), got weights alone. Take the "
-                "release that DPSGD returns; where the steps are kept secret, use RecoNN."
+                "release: expected the steps of DP-SGD to be published (release.steps), got weights alone. Pass the "
+                "release that DPSGD returns; if the steps are secret, use RecoNN."
             )
         for step in release.steps():
             for start in range(0, len(next(iter(step.params.values()))), at_a_time):
@@ -70,8 +70,8 @@ class PublishedSteps:
         if not self.subtract_known or len(self.known) == 0:
             return Seen(models, params, rest)
         count = len(next(iter(params.values())))
-        nobody = self.known[:0]  # (m, 0, ...)
-        own = Records(*(part.expand(count, *part.shape) for part in (nobody.inputs, nobody.y)))
+        no_records = self.known[:0]  # (m, 0, ...)
+        own = Records(*(part.expand(count, *part.shape) for part in (no_records.inputs, no_records.y)))
         cohort = Cohort(Records(self.known.inputs, self.known.y), own, torch.arange(count, device=own.x.device))
         with float32_products(self.trainer.tf32):
             records = sample(cohort, step.sampled, self.trainer.sample_rate)
@@ -80,7 +80,7 @@ class PublishedSteps:
 
 
 def no_steps(attack: object, knowledge: Knowledge) -> str | None:
-    """The objection of an attack on published steps to a game that has none, or that it cannot follow."""
+    """Why an attack on published steps is not applicable; None where it is."""
     refusal, facts = f"{type(attack).__name__} is not applicable: ", knowledge.facts
     sentence = facts.not_one_secret(knowledge.threat, "it subtracts the gradients of all known records")
     if sentence is not None:
@@ -92,16 +92,17 @@ def no_steps(attack: object, knowledge: Knowledge) -> str | None:
             "Refit."
         )
     if facts.trainer.mechanism is None:
-        return refusal + "the steps hold no noise to be weighed against. With candidates, Refit is always right."
-    if not facts.access.all_weights:
         return (
-            refusal + f"it needs every step as it was taken, but the adversary sees {knowledge.access!r}. Use RecoNN."
+            refusal
+            + "the steps hold no noise, and its likelihoods need some. With candidates, use Refit, which is exact."
         )
+    if not facts.access.all_weights:
+        return refusal + f"it needs all weights of every step, but the adversary sees {knowledge.access!r}. Use RecoNN."
     return None
 
 
 def models_at_a_time(steps: PublishedSteps, net: nn.Module, each: Records) -> int:
-    """So many models fit a tile of the trainer's when each is asked about its own records (m, c, ...)."""
+    """Number of models that fit a tile of the trainer when each is tested on its own records (m, c, ...)."""
     one = each[:1]
     known = Records(steps.known.inputs, steps.known.y)
     index = torch.zeros(1, dtype=torch.long, device=one.inputs.device)

@@ -1,4 +1,4 @@
-"""From releases to records: a cloud of candidates closes in on each, round by round."""
+"""From releases to records: a cloud of candidates that shrinks round by round."""
 
 from __future__ import annotations
 
@@ -21,54 +21,54 @@ if TYPE_CHECKING:
 
 
 PATIENCE = 2  # rounds without a smaller expected error end a game
-STUCK = 0.03  # an expected error above this share of the first one: the cloud did not close in
-DOUBT = 3.0  # classes whose doubt is within this factor of the least may be the right one
-PROBES = 16  # records that are as far from the guess as it is expected to be from the truth
-FEW, ENOUGH = 3, 4  # of them: models as far from the guess's as the release is. Fewer than the one: expect more
-WIDER = 4.0  # times the expected squared error, until there are as many as the other
-STILL = 1e-3  # two simulations of a record that differ by less, in squared deviations of the ensemble, are the same
+STUCK = 0.03  # share of the first expected error: above it, the cloud did not close in
+DOUBT = 3.0  # classes whose doubt is within this factor of the least are likely
+PROBES = 16  # records as far from the guess as its expected error
+FEW, ENOUGH = 3, 4  # probes whose models are as far from the guess's as the release: below FEW the error is raised
+WIDER = 4.0  # factor on the expected squared error, until ENOUGH probes reach as far
+STILL = 1e-3  # in squared deviations of the ensemble: two simulations of a record that differ by less are equal
 
 
 class Round(NamedTuple):
-    """One regression, read at the release."""
+    """One regression, applied to the release."""
 
     estimate: Tensor  # (q,) coordinates of the record
     predicted: float  # expected mean squared error of a coordinate
     left_out: float  # the same for members left out
-    novelty: float  # the one over the other: 1 for a release like the members, more outside of the cloud
+    novelty: float  # ratio of the two: 1 for a release like the members, more outside of the cloud
     variance: float  # of a coordinate of the members, on average
     errors: Tensor  # (s, q) those of members left out
 
 
 class Narrowed(NamedTuple):
-    """What is known of one guess, without the truth."""
+    """One game's guess and its evidence, computed without the truth."""
 
     estimate: Tensor  # (q,) coordinates of the record
     label: int
     predicted: float  # expected mean squared error of a coordinate, checked by models trained around the guess
     residual: float  # mean squared distance of the release from models trained on the guess, in ensemble deviations
     floor: float  # the same between two such models: 0 where training is deterministic
-    rounds: tuple[Round, ...]  # none where the victim diverged: the guess is then the mean
-    certified: bool = False  # did Newton's steps lead from there to a record that explains the weights to rounding?
+    rounds: tuple[Round, ...]  # none if the victim diverged: the guess is then the mean
+    certified: bool = False  # Newton's steps ended at a record that reproduces the weights to rounding
 
 
-class Inverting(NamedTuple):
+class EnsembleInverter(NamedTuple):
     """A prepared Ensemble.
 
-    Confidence is minus the expected mean squared error, in the units of `Span`. The residual does not choose the guess:
-    beside a kink a record that is right to three digits can give a model as far from the release as a wrong one does.
-    It only checks the expected error, against models of other records that are as wrong as that.
+    Confidence is minus the expected mean squared error, in the units of `Span`. The residual does not select the guess:
+    next to a kink, the model of a record that is right to three digits can be as far from the release as that of a
+    wrong one. It only checks the expected error, against models of records that are off by as much.
     """
 
     simulator: Simulator
     firsts: dict[int, First]  # by class
-    classes: Regression | None  # over all of them, a group each in this order: who explains a model best
-    witness: ClassRegression | None  # a second opinion on that; none of both where there is nothing to tell apart
+    classes: Regression | None  # over all of them, one group per class in this order; None for a single class
+    classifier: ClassRegression | None  # a second opinion on the class
     attack: Ensemble
-    polish: Inverter | None  # Newton's last steps, where training is a function of the record alone
+    polish: Inverter | None  # Newton's last steps, where it is applicable
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        """Rebuild each model's secret; what the hints tell of it is as they say."""
+        """Guess each model's secret; parts and labels in the hints are returned unchanged."""
         found = self.invert(release, hints)
         device = next(iter(release.params.values())).device
         records = [self.record(one) for one in found]
@@ -83,31 +83,31 @@ class Inverting(NamedTuple):
         seen = self.simulator.knowledge.access(self.simulator.knowledge.net, release)
         seen = seen.to(self.simulator.frame.device)  # (m, features)
         games = (self._game(seen[game : game + 1], game, hints) for game in range(len(seen)))
-        if self.polish is None or (hints is not None and hints.parts is not None):  # Newton would not keep what is told
+        if self.polish is None or (hints is not None and hints.parts is not None):  # Newton would not keep known parts
             return list(games)
         return [self._polished(one, weights) for one, weights in zip(games, release.flat().double(), strict=True)]
 
     def record(self, found: Narrowed) -> Records:
-        """(1, ...) the guess, in the prior's own numbers."""
+        """(1, ...) the guess as a record like the prior's."""
         return self.simulator.frame.records(found.estimate.unsqueeze(0), torch.full((1,), found.label))
 
     def _game(self, seen: Tensor, game: int, hints: Hints | None) -> Narrowed:
-        told = self.simulator.frame.told(hints, game)
+        known = self.simulator.frame.known(hints, game)
         starts = self._starts(seen, game, hints)
-        if not seen.isfinite().all():  # a victim that diverged tells nothing
+        if not seen.isfinite().all():  # the victim diverged
             label, _ = starts[0]
-            mean = self.simulator.frame.within(self.firsts[label].reading.mean.unsqueeze(0), told)[0]
+            mean = self.simulator.frame.within(self.firsts[label].regression.mean.unsqueeze(0), known)[0]
             return Narrowed(mean, label, predicted=math.inf, residual=math.inf, floor=math.inf, rounds=())
         found: list[Narrowed] = []
         for label, attempt in starts:
             first = self.simulator.first(label, attempt=attempt) if attempt else self.firsts[label]
-            found.append(self._closed_in(seen, label, told, first, attempt))
+            found.append(self._narrowed(seen, label, known, first, attempt))
             if found[-1].floor > STILL or found[-1].predicted <= STUCK * found[-1].rounds[0].predicted:
                 break
         return min(found, key=lambda one: one.predicted)
 
     def _polished(self, found: Narrowed, released: Tensor) -> Narrowed:
-        """Where the map is smooth and Newton's steps from the guess lead to a certificate, the record there."""
+        """The record that Newton's steps from the guess lead to, if they end in a certificate; else the guess."""
         if self.polish is None or found.floor > STILL:
             return found
         frame, near = self.simulator.frame, self.record(found)
@@ -122,16 +122,15 @@ class Inverting(NamedTuple):
         return found._replace(estimate=estimate, predicted=predicted, certified=True)
 
     def _starts(self, seen: Tensor, game: int, hints: Hints | None) -> list[tuple[int, int]]:
-        """Classes and first ensembles to start from: of the class told, or else of the likeliest.
+        """Pairs (class, attempt) to start from: the given class, or the likeliest.
 
-        Classes that explain the model about as well as the best does are tried next, the likelier first, and then
-        other ensembles of the likeliest.
+        Next come other likely classes, then other ensembles of the likeliest.
         """
         if hints is not None and hints.labels is not None and not self.simulator.frame.like.y.is_floating_point():
             likely = [int(hints.labels[game, 0])]
             if likely[0] not in self.firsts:
                 raise ValueError(
-                    f"Ensemble: the hints give game {game} a label that no record of the prior has. Add some that do."
+                    f"Ensemble: the hints give game {game} a label that no record of the prior has. Add such records."
                 )
         else:
             likely = self._likely(seen)
@@ -139,32 +138,32 @@ class Inverting(NamedTuple):
         return [*((label, 0) for label in likely), *((likely[0], turn) for turn in attempts)][: len(attempts) + 1]
 
     def _likely(self, seen: Tensor) -> list[int]:
-        """Classes, the likeliest first, by doubt and witness; after it those alone that are in little doubt."""
+        """The likeliest class by doubt and classifier, then the others of little doubt."""
         if self.classes is None:
             return list(self.firsts)
         _, doubts = self.classes(seen)  # (classes, 1)
         doubts = doubts.nan_to_num(math.inf)
-        weighed = doubts if self.witness is None else self.witness.combined(seen, doubts).nan_to_num(math.inf)
+        weighed = doubts if self.classifier is None else self.classifier.combined(seen, doubts).nan_to_num(math.inf)
         first, *others = weighed[:, 0].argsort(stable=True).tolist()
         most, labels = DOUBT * float(doubts.min()), list(self.firsts)
         return [labels[place] for place in (first, *(other for other in others if doubts[other, 0] <= most))]
 
-    def _closed_in(self, seen: Tensor, label: int, told: Tensor, first: First, attempt: int) -> Narrowed:
-        """The best of all rounds, and two models trained on it beside the release."""
-        rounds = self._rounds(seen, label, told, first, attempt)
+    def _narrowed(self, seen: Tensor, label: int, known: Tensor, first: First, attempt: int) -> Narrowed:
+        """The best of all rounds, checked by two models trained on it."""
+        rounds = self._rounds(seen, label, known, first, attempt)
         best = min(rounds, key=lambda one: one.predicted)
         twice = best.estimate.expand(2, -1)
         models = self.simulator.seen(twice, torch.full((2,), label), "answer", attempt)
-        standardise = first.reading.sight.standardise
+        standardise = first.regression.view.standardise
         scaled = standardise(torch.cat([seen.to(models), models]))  # (3, kept)
         apart = (scaled[1:] - scaled[0]).square().mean(1)  # (2,)
         floor = float((scaled[1] - scaled[2]).square().mean())
 
         def reach(predicted: float) -> int:
-            """How many models of records that are wrong by this lie as far from the guess's as the release does."""
+            """How many models of records off by this error are as far from the guess's as the release."""
             cloud = Cloud(best.estimate, best.errors * math.sqrt(predicted / max(best.left_out, 1e-300)))
             random = generator(self.simulator.seed, "adversary", "probes", attempt)
-            probes = self.simulator.frame.within(cloud.draw(PROBES, random), told)
+            probes = self.simulator.frame.within(cloud.draw(PROBES, random), known)
             moved = self.simulator.seen(probes, torch.full((PROBES,), label), "probes", attempt)
             far = (standardise(moved) - scaled[1]).square().mean(1) >= apart[0]
             return int(far.sum())
@@ -172,27 +171,27 @@ class Inverting(NamedTuple):
         predicted = checked(best.predicted, first.variance, reach)
         return Narrowed(best.estimate, label, predicted, float(apart.mean()), floor, tuple(rounds))
 
-    def _rounds(self, seen: Tensor, label: int, told: Tensor, first: First, attempt: int) -> list[Round]:
+    def _rounds(self, seen: Tensor, label: int, known: Tensor, first: First, attempt: int) -> list[Round]:
         frame, rounds = self.simulator.frame, list[Round]()
-        reading, variance = first.reading, first.variance
+        regression, variance = first.regression, first.variance
         while True:
-            read = reading(seen)
-            centre = frame.within(read.coordinates.unsqueeze(0), told)[0]
-            errors = torch.where(told.isnan(), reading.left_out, 0.0)  # (s, q)
+            read = regression(seen)
+            centre = frame.within(read.coordinates.unsqueeze(0), known)[0]
+            errors = torch.where(known.isnan(), regression.left_out, 0.0)  # (s, q)
             left_out = float(errors.square().mean())
-            predicted = read.novelty * left_out * (_counted_once(left_out, variance) if rounds else 1.0)
+            predicted = read.novelty * left_out * (_without_cloud(left_out, variance) if rounds else 1.0)
             rounds.append(Round(centre, predicted, left_out, read.novelty, variance, errors))
             if self._ended(rounds):
                 return rounds
             wider = math.sqrt(inflation(read.novelty, self.attack.margin))
             cloud = Cloud(centre, wider * errors).no_wider_than(first.variance)
             random = generator(self.simulator.seed, "adversary", "cloud", attempt, len(rounds))
-            members = frame.within(cloud.draw(self.attack.members, random), told)
-            reading = self.simulator.reading(members, label, "round", attempt, len(rounds))
+            members = frame.within(cloud.draw(self.attack.members, random), known)
+            regression = self.simulator.regression(members, label, "round", attempt, len(rounds))
             variance = float(members.var(0).mean())
 
     def _ended(self, rounds: list[Round]) -> bool:
-        """All rounds played, the record found, or nothing gained for a while."""
+        """True after the last round, below the tolerance, or without progress for a while."""
         predicted = [one.predicted for one in rounds]
         best = predicted.index(min(predicted))
         return (
@@ -203,12 +202,11 @@ class Inverting(NamedTuple):
 
 
 def checked(predicted: float, most: float, reach: Callable[[float], int]) -> float:
-    """An expected squared error, made larger where records that are as wrong do not give models like the release.
+    """Raise an expected squared error that is too small to explain the distance of the release.
 
-    Errors on members left out are those of records inside of the cloud. Where the cloud closed beside the record they
-    say too little. So `PROBES` records are drawn that are wrong by the expected error, and models trained on them. If
-    hardly any of these (`reach`) lies as far from the guess's model as the release does, the guess is not as good as
-    expected: the error is that of records which do reach as far, and `most`, the prior's, where none do.
+    Left-out errors are those of records inside of the cloud: too small if the cloud missed the record. So models are
+    trained on `PROBES` records that are off by the expected error. If hardly any (`reach`) is as far from the guess's
+    model as the release, the error is raised until enough are, at most to `most`, the prior's variance.
     """
     if not 0 < predicted < most or reach(predicted) >= FEW:
         return predicted
@@ -218,11 +216,10 @@ def checked(predicted: float, most: float, reach: Callable[[float], int]) -> flo
     return most
 
 
-def _counted_once(left_out: float, variance: float) -> float:
-    """How much larger the error S is without the help of the cloud:  R / S = 1 / (1 - S / C),  as 1/S = 1/C + 1/R.
+def _without_cloud(left_out: float, variance: float) -> float:
+    """The factor from the error S to that without the cloud as a prior:  R / S = 1 / (1 - S / C),  as 1/S = 1/C + 1/R.
 
-    The first cloud, of covariance C, is the prior's. Later ones were drawn around what the release says, and to take
-    them for priors would count it twice. Where a smaller cloud shows more, S / C is small and nothing changes; where
-    noise is all that is left, this keeps the first round's estimate, the only one that the prior helped.
+    Clouds of covariance C after the first are drawn around what the release says: as priors they would count it twice.
+    If only noise is left, this keeps the first round's estimate, the only one that the prior helped.
     """
     return 1 / max(1 - left_out / max(variance, left_out, 1e-300), 1e-6)

@@ -1,4 +1,4 @@
-"""Models trained on candidates, by the victim's own trainer, and what they teach about records."""
+"""Models trained on candidates by the victim's trainer, and regressions on them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lostwax.attacks.ensemble.regression import Reading
 from lostwax.games import Hints, Knowledge, Records
 from lostwax.games.informed import InOrder
 from lostwax.learning.coordinates import Coordinates, as_records, flat
+from lostwax.learning.kernel_regression import Kernel, KernelFeatures
 from lostwax.seeds import generator
 from lostwax.shadows import Local
 
-# A record as a row of numbers, to be regressed, drawn and clipped.
-
 
 class Frame(NamedTuple):
-    """Coordinates of a record, one a number, and of its label where that is a number too.
-
-    A class is no coordinate: every class has an ensemble of its own.
-    """
+    """Coordinates of a record: one per number, and one for its label if that is a number; a class is none."""
 
     unknowns: Coordinates
     like: Records  # one record, for shapes and dtypes
@@ -35,12 +30,12 @@ class Frame(NamedTuple):
 
     @property
     def device(self) -> torch.device:
-        """Where all is computed."""
+        """Of the computation."""
         return self.unknowns.origin.device
 
     @property
     def unit(self) -> Tensor:
-        """(q,) what one of each coordinate is in the record's own numbers."""
+        """(q,) the unit of each coordinate in the record's own numbers."""
         return self.unknowns.directions.diagonal()
 
     def coordinates(self, records: Records) -> Tensor:
@@ -51,13 +46,13 @@ class Frame(NamedTuple):
         """(n, q) and (n,) -> records in the prior's dtype; where labels are numbers, the classes are not used."""
         return as_records(self.unknowns(coordinates), classes, self.like)
 
-    def within(self, coordinates: Tensor, told: Tensor) -> Tensor:
-        """(n, q) moved into the prior's range, and as told (q,) where something is; nan where it is not."""
+    def within(self, coordinates: Tensor, known: Tensor) -> Tensor:
+        """(n, q) clamped to the prior's range, with the `known` coordinates (q,) filled in where they are not NaN."""
         inside = self.unknowns.clamped(coordinates)
-        return torch.where(told.isnan(), inside, told)
+        return torch.where(known.isnan(), inside, known)
 
-    def told(self, hints: Hints | None, game: int) -> Tensor:
-        """(q,) the coordinates of a game's secret that the hints tell, nan for the others."""
+    def known(self, hints: Hints | None, game: int) -> Tensor:
+        """(q,) the coordinates of a game's secret that the hints give, NaN for the others."""
         x, y = (part.new_full(part.shape, torch.nan, dtype=torch.float64) for part in (self.like.x, self.like.y))
         if hints is not None and hints.parts is not None:
             x = hints.parts[game].to(x)  # (1, ...), k = 1
@@ -68,11 +63,8 @@ class Frame(NamedTuple):
         return torch.where(z.isnan(), torch.nan, numbers)
 
 
-# Candidate records: around a point, or like the prior's.
-
-
 class Cloud(NamedTuple):
-    """A Gaussian cloud, told by deviations rather than by a covariance: theirs is  deviations^T deviations / s."""
+    """A Gaussian cloud of candidates with covariance  deviations^T deviations / s."""
 
     centre: Tensor  # (q,)
     deviations: Tensor  # (s, q)
@@ -83,33 +75,32 @@ class Cloud(NamedTuple):
         return float(self.deviations.square().mean())
 
     def no_wider_than(self, variance: float) -> Cloud:
-        """The cloud shrunk, where it must be: what the models do not tell would otherwise grow from round to round."""
+        """Shrunk if needed: undetermined coordinates would otherwise grow from round to round."""
         if self.variance <= variance:
             return self
         return self._replace(deviations=self.deviations * math.sqrt(variance / self.variance))
 
     def draw(self, count: int, random: np.random.Generator) -> Tensor:
-        """(count, q) random sums of deviations: their covariance, without a matrix of it."""
+        """(count, q) random sums of deviations: no covariance matrix is formed."""
         s = len(self.deviations)
         weights = torch.from_numpy(random.standard_normal((count, s))).to(self.deviations)
         return self.centre + weights @ self.deviations / math.sqrt(s)
 
 
 def inflation(novelty: float, margin: float) -> float:
-    """What the covariance of the errors on members left out is multiplied by, to draw the next cloud.
+    """Factor on the covariance of left-out errors for the next cloud.
 
-    A constant cannot serve: at 1 some clouds close beside the record and never find it, at 6 all close slowly. The
-    novelty of the release makes of the members' errors its own: a cloud that missed the record is followed by a larger
-    one, one that has it in its middle by a smaller (`benchmarks/ensemble_inflation.py`).
+    With a constant of 1 some clouds miss the record, with 6 all shrink slowly. The release's novelty gives a larger
+    cloud after one that missed the record, a smaller one otherwise (`benchmarks/ensemble_inflation.py`).
     """
     return margin * novelty
 
 
 def like_the_prior(own: Tensor, pooled: Tensor, count: int, random: np.random.Generator) -> Tensor:
-    """(count, q) records of one class: as many of its own (n, q) as there are, and then draws.
+    """(count, q) records of one class: its own records (n, q), then draws around their mean.
 
-    These scatter around the mean of the class as all records do around the means of theirs, by the deviations `pooled`
-    (s, q): the few records of a small class would span too little.
+    The draws have the covariance within all classes (deviations `pooled`, (s, q)): the few records of a small class
+    would span too little.
     """
     chosen, scattered = (
         part[torch.from_numpy(random.permutation(len(part))[:count]).to(part.device)] for part in (own, pooled)
@@ -118,10 +109,101 @@ def like_the_prior(own: Tensor, pooled: Tensor, count: int, random: np.random.Ge
     return torch.cat([chosen, more])
 
 
-class First(NamedTuple):
-    """A regression over records like the prior's, of one class."""
+RIDGES = tuple(10.0**power for power in range(-6, 2))  # shares of the mean squared length of a member's features
 
-    reading: Reading
+
+class Prediction(NamedTuple):
+    """The record of a model, as predicted."""
+
+    coordinates: Tensor  # (q,)
+    novelty: float  # expected squared error as a multiple of the members' left-out errors
+
+
+class LocalRegression(NamedTuple):
+    """Ridge regression from s simulated models to their records, selected by leave-one-out error.
+
+    Its features are the weights, which are better in a small cloud, or their direction from the mean and its length,
+    which are better for records far apart (`learning/kernel_regression.py`).
+
+    With K the Gram matrix of the features, r the ridge and an unpenalised intercept, the members' dual weights are
+    C Z,  where C inverts K + r I on vectors of zero sum: K 1 = 0, as features have mean zero, and so
+    C = (K + r I)^-1 - 1 1^T / (s r).
+    """
+
+    view: KernelFeatures
+    kernel: Kernel
+    centre: Tensor  # (row,) the mean of the members
+    features: Tensor  # (s, row) of the members, from there
+    mean: Tensor  # (q,) the intercept
+    dual: Tensor  # (s, q) C Z
+    inverse: Tensor  # (s, s) C
+    ridge: float
+    left_out: Tensor  # (s, q) truth minus prediction of each member, by the regression on all the others
+
+    @classmethod
+    def fit(cls, seen: Tensor, coordinates: Tensor) -> LocalRegression:
+        """Regress coordinates (s, q) on models (s, features), with the kernel and ridge of the least left-out error.
+
+        Equal models (of a ReLU net with no active units) predict the mean.
+        """
+        view, fitted = KernelFeatures.of(seen, dtype=torch.float64, still=True), []
+        for by_direction in (False, True):
+            kernel = Kernel(by_direction, None)
+            rows = view(seen, kernel)
+            centre = rows.mean(0)
+            features = rows - centre
+            gram = features @ features.T  # (s, s)
+            scale = float(gram.diagonal().mean()) or 1.0
+            fits = (_Fit.of(gram, coordinates, share * scale, scale) for share in RIDGES)
+            best = min(fits, key=lambda fit: fit.error)
+            fitted.append(cls(view, kernel, centre, features, coordinates.mean(0), *best[:-1]))
+        return min(fitted, key=lambda one: one.error)
+
+    @property
+    def error(self) -> float:
+        """Mean squared error of a coordinate when its member is left out."""
+        return float(self.left_out.square().mean())
+
+    def place(self, seen: Tensor) -> Tensor:
+        """(m, features) -> (m, row), from the centre of the members."""
+        return self.view(seen, self.kernel) - self.centre
+
+    def __call__(self, seen: Tensor) -> Prediction:
+        """The record of one model, (1, features).
+
+        As a Gaussian process the regression expects a squared error of  r + k(f, f) - k(f)^T C k(f) + r / s  in units
+        of the noise, and of  1 / C_ii  for a member left out. Their ratio is the novelty: about 1 among the members,
+        less in their middle, much more outside.
+        """
+        features = self.place(seen)  # (1, row)
+        near = self.features @ features[0]  # (s,) k(f)
+        apart = float(features.square().sum() - near @ self.inverse @ near)
+        novelty = (self.ridge * (1 + 1 / len(near)) + max(apart, 0.0)) / float((1 / self.inverse.diagonal()).mean())
+        return Prediction(self.mean + near @ self.dual, novelty)
+
+
+class _Fit(NamedTuple):
+    dual: Tensor
+    inverse: Tensor
+    ridge: float
+    left_out: Tensor
+    error: float
+
+    @classmethod
+    def of(cls, gram: Tensor, coordinates: Tensor, ridge: float, scale: float) -> _Fit:
+        s = len(gram)
+        lifted = gram + scale  # K + scale 1 1^T: well conditioned along 1, where K is zero
+        lifted.diagonal().add_(ridge)
+        inverse = torch.cholesky_inverse(torch.linalg.cholesky(lifted)) - 1 / (s * (ridge + s * scale))
+        dual = inverse @ coordinates
+        left_out = dual / inverse.diagonal().unsqueeze(1)  # z_i - prediction without i = (C Z)_i / C_ii
+        return cls(dual, inverse, ridge, left_out, float(left_out.square().mean()))
+
+
+class First(NamedTuple):
+    """The regression of the first round, over records like the prior's of one class."""
+
+    regression: LocalRegression
     seen: Tensor  # (s, features) of its models
     members: Tensor  # (s, q) their records
 
@@ -132,7 +214,7 @@ class First(NamedTuple):
 
 
 class Simulator(NamedTuple):
-    """The adversary's own trainings. Their seed is never the game's: the victim's private draws are not drawn here."""
+    """The adversary's trainings. Their seed is never the game's, so they repeat none of the victim's private draws."""
 
     knowledge: Knowledge
     known: Records
@@ -141,7 +223,7 @@ class Simulator(NamedTuple):
     seed: int
 
     def first(self, label: int, *, attempt: int) -> First:
-        """The first ensemble of a class, the same for all games; another at each attempt."""
+        """The first ensemble of a class, shared by all games; each attempt has its own."""
         prior = self.knowledge.prior
         z = self.frame.coordinates(prior)  # (n, q)
         groups = torch.zeros_like(prior.y, dtype=torch.long) if prior.y.is_floating_point() else prior.y
@@ -152,12 +234,12 @@ class Simulator(NamedTuple):
         members = self.frame.within(drawn, torch.full_like(z[0], torch.nan))
         return First(*self._regressed(members, label, "first", attempt))
 
-    def reading(self, members: Tensor, label: int, *purpose: int | str) -> Reading:
+    def regression(self, members: Tensor, label: int, *purpose: int | str) -> LocalRegression:
         """The regression over models trained on each of the members (s, q)."""
         return self._regressed(members, label, *purpose)[0]
 
-    def _regressed(self, members: Tensor, label: int, *purpose: int | str) -> tuple[Reading, Tensor, Tensor]:
-        """It, its models and their records, without those that diverged."""
+    def _regressed(self, members: Tensor, label: int, *purpose: int | str) -> tuple[LocalRegression, Tensor, Tensor]:
+        """The regression, its models and their records, without those that diverged."""
         seen = self.seen(members, torch.full((len(members),), label), *purpose)
         finite = seen.isfinite().all(1)  # (s,)
         if 2 * int(finite.sum()) < len(seen):
@@ -166,10 +248,10 @@ class Simulator(NamedTuple):
                 "victim's training diverges. Lower its learning rate."
             )
         seen, members = seen[finite], members[finite]
-        return Reading.fit(seen, members), seen, members
+        return LocalRegression.fit(seen, members), seen, members
 
     def seen(self, members: Tensor, labels: Tensor, *purpose: int | str) -> Tensor:
-        """(s, features) what would be seen of the victim, had each of the members (s, q) been its secret."""
+        """(s, features) what the adversary would see if the secret were each of the members (s, q)."""
         net, trainer, access = self.knowledge.net, self.knowledge.trainer, self.knowledge.access
         candidates = self.frame.records(members, labels)
         own_seed = int(generator(self.seed, "adversary", *purpose).integers(2**63))

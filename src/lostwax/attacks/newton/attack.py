@@ -21,30 +21,28 @@ from lostwax.learning.coordinates import Coordinates, flat
 from lostwax.learning.costs import DOUBLE, TABLES, Cost, Rate, classes
 from lostwax.trainers.descent import as_descent
 
-NOISES = 16  # models, by which the size of a defence's noise is measured
+NOISES = 16  # models on which the size of a defence's noise is measured
 SINGLE = 4  # bytes
 JACOBIANS = 2  # that a game computes, about (docs/newton.md)
 PAIR = 4  # trainings that a product with the Jacobian and one with its transpose take
-MOST_NUMBERS = 20_000  # of the secrets: a table of so many by so many takes 3 GB
+MOST_NUMBERS = 20_000  # secret numbers: a square table of them takes 3 GB
 
 
 @dataclass(frozen=True, kw_only=True)
 class Newton:
     """Solve  A(z) = theta  for the record z, by damped Gauss-Newton within the range of the data.
 
-    When training is deterministic given the secret (everybody knows the start and the order of batches, and nobody adds
-    noise), the released weights theta are a known smooth function A of the one missing record, with many more values
-    than unknowns. The residual is its own certificate: where it falls to rounding, the record is found, truth or no
-    truth.
+    If training is deterministic given the secret (public initialisation, public order of batches, no noise), the
+    released weights theta are a known smooth function A of the missing record, with many more values than unknowns. A
+    residual at rounding level certifies the guess, without knowing the truth.
 
-    It trains on `bank` of the records at hand and on the mean of every class, and begins with those whose models come
-    nearest the release, and with what a regression on them makes of it (`KernelRidge`). The Jacobians at the means are
-    computed once and lead most of the way for every game; a game computes at most `jacobians` of its own. Where all
-    this leaves the release unexplained, the guess of another attack, `start`, is one more place to begin; `Ensemble`
-    finds a good one from far away. With `coordinates`, records are looked for among that many principal components of
-    the records at hand: fewer tangents, and an answer that is only near. With `products` no Jacobian is formed: a game
-    costs at most so many products J v, and as many J^T w, each about one training. For records of thousands of numbers,
-    of which a few dozen products find most.
+    Starting points are the mean of every class, `bank` of the known and prior records (those whose models are closest
+    to the release) and a regression on their models (`KernelRidge`). The Jacobians at the means are computed once and
+    shared by all games; a game computes at most `jacobians` more. If the release is still unexplained, the guess of
+    another attack, `start`, is tried (`Ensemble` works from far away). With `coordinates`, the search is restricted to
+    that many principal components: fewer tangents, an approximate answer. With `products` no Jacobian is formed: a game
+    costs at most that many products J v, and as many J^T w, each about one training. Use it for records with thousands
+    of features, where a few dozen products find most of them.
     """
 
     strength: ClassVar[int] = 70
@@ -75,13 +73,13 @@ class Newton:
             )
         if stated.private_start:
             return refusal + (
-                "the initialisation is private, so the weights are no function of the record alone. With a public one "
-                "(init=LeCunNormal(seed=0)) it could."
+                "the initialisation is private, so the weights are not a function of the record alone. Use a public "
+                "one, init=LeCunNormal(seed=0)."
             )
         if not stated.deterministic:
             return refusal + (
-                "the order of batches is private, so the weights are no function of the record alone. Use Ensemble or "
-                "RecoNN."
+                "the order of batches is private, so the weights are not a function of the record alone. Use Ensemble "
+                "or RecoNN."
             )
         if not access.all_weights:
             return refusal + (
@@ -89,7 +87,7 @@ class Newton:
                 "RecoNN."
             )
         if given.parts is not None:
-            return refusal + "it solves for the whole record, and makes no use of the parts that are known. Use RecoNN."
+            return refusal + "it solves for the whole record and cannot use known parts. Use RecoNN."
         weights = sum(value.numel() for value in trainable(knowledge.net).values())
         if weights < (numbers := secrets * knowledge.prior.x.shape[1:].numel()):
             return refusal + (
@@ -98,17 +96,17 @@ class Newton:
         if numbers > MOST_NUMBERS:
             return refusal + (
                 f"it keeps tables of {numbers} x {numbers} secret numbers, {8 * numbers**2 / 1e9:.0f} GB each. Use "
-                "RecoNN, or smaller pictures."
+                "RecoNN, or smaller records."
             )
         if len(knowledge.prior) + len(known) < 2:
-            return refusal + "it begins with the mean of the records at hand, and there are none. Bring a prior."
+            return refusal + "it starts from the mean of the known and prior records, and there are none. Add a prior."
         labels = [part.y for part in (known, knowledge.prior)]
         kinds = len({label for y in labels if not y.is_floating_point() for label in torch.unique(y).tolist()})
         in_any_order = as_descent(trainer).batches.size is None
         if secrets > 1 and (count := ways(kinds, secrets, in_any_order=in_any_order)) > MOST_WAYS:
             return refusal + (
-                f"{secrets} secrets can be of {kinds} classes in {count:,} ways, each of which takes a model to "
-                f"begin with, and {MOST_WAYS:,} are the most. Play for fewer secrets, or among fewer classes."
+                f"{secrets} secrets of {kinds} classes have {count:,} combinations of labels, each of which takes a "
+                f"model, and at most {MOST_WAYS:,} are supported. Use fewer secrets or fewer classes."
             )
         if knowledge.prior.features is not None:
             return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
@@ -131,12 +129,12 @@ class Newton:
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Inverter | MatrixFree:
         """Train on the bank, which the seed draws, and linearise training at the mean record of every class.
 
-        With several secrets there are too many pairs of classes: those that a game asks for are linearised then.
+        With several secrets there are too many combinations of classes: games linearise at those that they need.
         """
         if self.products is not None:
             parts = self._parts(knowledge, seed)
             problem = Problem(parts.released_by, parts.quick, parts.coordinates)
-            prior = Coordinates.principal(parts.at_hand, self.coordinates).times(parts.quick.secrets)
+            prior = Coordinates.principal(parts.available, self.coordinates).times(parts.quick.secrets)
             return MatrixFree(problem, prior, parts.bank, parts.published, self.products, knowledge.prior[:1])
         inverter = self.inverter(knowledge, seed=seed)
         if inverter.problem.exact.secrets == 1:
@@ -145,9 +143,9 @@ class Newton:
         return inverter
 
     def inverter(self, knowledge: Knowledge, *, seed: int) -> Inverter:
-        """The same, with no Jacobian computed yet."""
+        """The same, without any Jacobian yet."""
         parts = self._parts(knowledge, seed)
-        unknowns = parts.coordinates.of_records(flat(parts.at_hand).repeat(1, parts.quick.secrets))  # (n, r)
+        unknowns = parts.coordinates.of_records(flat(parts.available).repeat(1, parts.quick.secrets))  # (n, r)
         return Inverter(
             problem=Problem(parts.released_by.computed_in(torch.float64), parts.quick, parts.coordinates),
             bank=parts.bank,
@@ -164,18 +162,18 @@ class Newton:
         if objection is not None or known is None:
             raise ValueError(objection)
         trainer = as_descent(undefended(knowledge.trainer))
-        at_hand = _together(known, knowledge.prior)
-        coordinates = self._coordinates(at_hand).times(secrets)
+        available = _together(known, knowledge.prior)
+        coordinates = self._coordinates(available).times(secrets)
         known = known.to(trainer.computes_in(knowledge.net))
         released_by = TrainingMap(knowledge.net, trainer, known, secrets)
         published = Published(knowledge.trainer, seed)
         if published.defended:
-            z, rows = flat(at_hand), draws(len(at_hand), NOISES, secrets, seed).to(at_hand.x.device)
-            units = published.units(released_by.computed_in(torch.float64), z[rows].flatten(1), at_hand.y[rows])
+            z, rows = flat(available), draws(len(available), NOISES, secrets, seed).to(available.x.device)
+            units = published.units(released_by.computed_in(torch.float64), z[rows].flatten(1), available.y[rows])
             released_by = replace(released_by, units=units)
         quick = released_by.computed_in(torch.float32, tf32=True)
-        bank = Bank.of(quick, coordinates, at_hand, self.bank, seed=seed)
-        return _Parts(at_hand, coordinates, released_by, quick, bank, published)
+        bank = Bank.of(quick, coordinates, available, self.bank, seed=seed)
+        return _Parts(available, coordinates, released_by, quick, bank, published)
 
     def _coordinates(self, records: Records) -> Coordinates:
         if self.coordinates is None or self.products is not None:
@@ -184,9 +182,9 @@ class Newton:
 
 
 class _Parts(NamedTuple):
-    """What both ways to solve have in common."""
+    """What both solvers need."""
 
-    at_hand: Records  # all records that the adversary has
+    available: Records  # known and prior records
     coordinates: Coordinates
     released_by: TrainingMap
     quick: TrainingMap
@@ -195,6 +193,6 @@ class _Parts(NamedTuple):
 
 
 def _together(known: Records, prior: Records) -> Records:
-    """All records that the adversary has."""
+    """Known and prior records."""
     ours = known.to(prior.x.device)
     return Records(torch.cat([ours.x, prior.x]), torch.cat([ours.y, prior.y]))

@@ -1,4 +1,4 @@
-"""The inversion of training, from releases to records, each with its own certificate."""
+"""Newton's iteration from releases to records, each with a certificate."""
 
 from __future__ import annotations
 
@@ -11,32 +11,30 @@ import torch
 from torch import Tensor
 
 from lostwax.attacks.newton.bank import Bank, Classes, Entry, Likely
-from lostwax.attacks.newton.solver import Ended, Linear, Point, Problem
+from lostwax.attacks.newton.solver import Ended, Linearised, Point, Problem
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.defences import undefended
 from lostwax.games import Guess, Hints, Reconstructor, Records, Release, Trainer
 from lostwax.learning.coordinates import Coordinates, as_records, flat
 
-# What happens to weights between training and the eyes of the adversary.
-
 
 class Published(NamedTuple):
-    """The owner's way to a release, arithmetic and defences and all."""
+    """How the owner makes a release: training, its arithmetic and its defences."""
 
     trainer: Trainer
-    seed: int  # the adversary's own: a defence draws other noise than the victim's, as large
+    seed: int  # the adversary's: its noise has the size of the victim's, but other values
 
     @property
     def defended(self) -> bool:
-        """Is something done to the weights after training?"""
+        """True if a defence changes the weights after training."""
         return undefended(self.trainer) is not self.trainer
 
     def units(self, exact: TrainingMap, z: Tensor, label: Tensor) -> Tensor:
-        """(p,) how large the defence's noise on each weight is: the root mean square over its tensor.
+        """(p,) the defence's noise on each weight: the root mean square over its tensor.
 
-        Measured on models trained on z (m, u), each with noise drawn for itself. A defence changes tensors by very
-        different amounts, most often in proportion to their weights; one number for all weights would be that of the
-        layer with the largest. A tensor that is released as it was trained has the unit of rounding.
+        Measured on models trained on z (m, u), each with its own noise. Defences change tensors by very different
+        amounts, most often in proportion to their weights, so one number for all would be dominated by one layer. A
+        tensor that is released unchanged has the unit of rounding.
         """
         cohort = replace(exact.cohort(z, label), index=torch.arange(len(z), device=z.device))
         ideal = exact.trainer(exact.net, cohort, seed=self.seed).params
@@ -49,7 +47,7 @@ class Published(NamedTuple):
         return torch.cat(units).clamp_min(float(least.square().mean().sqrt().nan_to_num(1.0)))
 
     def rounding(self, exact: TrainingMap, z: Tensor, label: Tensor) -> Tensor:
-        """(g,) how far releases of models trained on z (g, u) are from training in float64; or what that rounds."""
+        """(g,) distance of models trained on z (g, u), as released, from training in float64; at least its rounding."""
         cohort, ideal = exact.cohort(z, label), exact(z, label)
         as_released = exact.in_units(self.trainer(exact.net, cohort, seed=self.seed).flat().double())
         steps = exact.trainer.batches.steps(cohort.records)
@@ -57,98 +55,96 @@ class Published(NamedTuple):
         return torch.maximum((as_released - ideal).norm(dim=1), own)
 
 
-# What an inversion knows of its own answer.
-
-
-CERTAIN = 10  # times what rounding alone does to the weights: a residual up to that is explained
-DETERMINED = 0.01  # of a blind guess's error: what may be left to rounding
+CERTAIN = 10  # times the rounding error of the weights: a residual up to this is explained
+DETERMINED = 0.01  # of a blind guess's error: the most that rounding may leave
 
 
 class Inversion(NamedTuple):
-    """What is known of one game's guess, without the truth."""
+    """One game's guess and its evidence, computed without the truth."""
 
     record: Tensor  # (u,) the k records, one after the other, each with its label where that is a number
     label: Tensor  # (k,) their classes
     residual: float  # |A(z) - theta|
-    rounding: float  # what the release's arithmetic, and its defences, do to A(z), as a norm
-    variance: Tensor  # (k, d) of each number, foretold
-    prior_variance: Tensor  # (k, d) of the records at hand
+    rounding: float  # norm of what the release's arithmetic and defences change in A(z)
+    variance: Tensor  # (k, d) predicted squared error of each number
+    prior_variance: Tensor  # (k, d) over known and prior records
     directions: Tensor  # (r,) how far one deviation of the prior moves the weights: singular values of the Jacobian
-    determined: bool  # does rounding leave less than a hundredth of a blind guess's error?
-    jacobians: int  # how many were computed for this game alone; without any, how often training was linearised
-    explained_up_to: float = CERTAIN  # times the rounding: what of the residual is explained by it
+    determined: bool  # rounding leaves less than a hundredth of a blind guess's error
+    jacobians: int  # computed for this game; matrix-free: how often training was linearised
+    explained_up_to: float = CERTAIN  # times the rounding: the largest residual that it explains
 
     @property
     def predicted(self) -> float:
-        """Mean squared error of the records' numbers, foretold."""
+        """Predicted mean squared error."""
         return float(self.variance.mean())
 
     @property
     def blind(self) -> float:
-        """The same for the mean of the records at hand."""
+        """The same for the mean of known and prior records."""
         return float(self.prior_variance.mean())
 
     @property
     def explained(self) -> bool:
-        """Do the records explain the release to rounding? There is then nothing more to be had from it."""
+        """True if the records reproduce the release to rounding."""
         return self.residual <= self.explained_up_to * self.rounding
 
     @property
     def certified(self) -> bool:
-        """Do the records explain the release to rounding, and does the release determine them?
+        """True if the records reproduce the release to rounding and the release determines them.
 
-        Then the iteration has converged, and no records nearby explain the weights as well. It is no proof that none
-        far away do: a short training of a small net can have several roots (S1 Theorem 8 has two).
+        Then the iteration has converged, and no records nearby reproduce the weights as well. Records far away might: a
+        short training of a small net can have several solutions (Balle et al. 2022, Theorem 8, has two).
         """
         return self.explained and self.determined
 
     @property
     def undetermined(self) -> int:
-        """How many directions of the records move the weights by less than rounding."""
+        """Number of directions of the records that move the weights by less than rounding."""
         return int((self.directions < self.rounding).sum())
 
     @property
     def left_to_the_prior(self) -> Tensor:
-        """(k, d) numbers that the release tells less of than the prior does: they are left near the prior's mean."""
+        """(k, d) True for numbers that the release hardly determines: these stay near the prior mean."""
         return self.variance > self.prior_variance / 2
 
     def or_start(self, likely: Likely, coordinates: Coordinates, released: Tensor) -> Inversion:
-        """Itself, or where it began if that foretells the lesser error; itself where it explains the release.
+        """The inversion, or its start if that has the smaller predicted error and the release is not explained.
 
-        Newton may find nothing: the class is wrong, or training has kinks. The bank's regression alone, which foretells
-        its error by records left out, is then the better guess. Of a victim that diverged it is the mean of the class.
+        Newton may fail: the class is wrong, or training has kinks. The bank's regression, which predicts its error by
+        leaving records out, is then the better guess. If the victim diverged, it is the class mean.
         """
-        foretold = likely.foretold * float(coordinates.directions.square().sum(0).mean())  # from unknowns to numbers
+        start_error = likely.predicted_error * float(
+            coordinates.directions.square().sum(0).mean()
+        )  # from unknowns to numbers
         start = likely.regressed
-        if start is None or not foretold <= self.blind:  # so also where it is NaN
-            start, foretold = likely.mean or likely.nearest, self.blind
-        # of an answer that does not explain the release and of its start, the one that foretells the lesser error
-        if self.explained or self.predicted <= foretold:
+        if start is None or not start_error <= self.blind:  # so also where it is NaN
+            start, start_error = likely.mean or likely.nearest, self.blind
+        if self.explained or self.predicted <= start_error:
             return self
         return self._replace(
             record=coordinates(start.a),
             label=start.label,
             residual=float((start.weights - released).norm()),
-            variance=self.prior_variance * (foretold / self.blind),
+            variance=self.prior_variance * (start_error / self.blind),
             determined=False,
         )
 
 
 def explained_up_to(weights: int) -> float:
-    """Times the noise of a defence on so many weights p: a residual that it explains.
+    """The largest residual, as a multiple of a defence's noise on p weights, that the noise explains.
 
-    The square of noise drawn again differs from that of the victim's by about 2 / sqrt(p) of it.
+    The squared norms of two draws of the noise differ by a share of about 2 / sqrt(p).
     """
     return math.sqrt(1 + 6 / math.sqrt(weights))
 
 
 def determined(variance: Tensor, prior_variance: Tensor) -> bool:
-    """Is every one of k records (k, d) known much better than blindly?"""
+    """True if the predicted error of every record (k, d) is far below that of a blind guess."""
     return bool((variance.mean(1) <= DETERMINED * prior_variance.mean(1)).all())
 
 
 def as_guess(found: Sequence[Inversion], like: Records, device: torch.device) -> Guess:
-    """The games' answers, in the shapes and dtypes of the prior's records."""
+    """The answers, in the shapes and dtypes of the prior's records."""
     m, k = len(found), len(found[0].label)
     z = torch.stack([one.record for one in found]).view(m * k, -1)  # (m k, d + targets)
     records = as_records(z, torch.stack([one.label for one in found]).flatten(), like).to(device)
@@ -162,16 +158,16 @@ def as_guess(found: Sequence[Inversion], like: Records, device: torch.device) ->
 
 
 GAMES = 128  # inverted together
-NEARBY = 0.01  # deviations of the prior: training that is smooth so far around is smooth enough to be polished
+NEARBY = 0.01  # deviations of the prior: training that is smooth this far around can be polished
 
-SETTLING = 6  # steps of a defended release's game towards what is likeliest, before the last: at most
-SETTLED = 0.1  # of the predicted squared error: what the last of them may move the record by
+SETTLING = 6  # steps towards the likeliest record of a defended release, at most
+SETTLED = 0.1  # of the predicted squared error: the most that the last of them may move the record
 
-Begun = tuple[Point, Linear]
+Begun = tuple[Point, Linearised]
 
 
 class Posterior(NamedTuple):
-    """The unknowns of a game, by its release and the prior."""
+    """The unknowns of a game, given its release and the prior."""
 
     a: Tensor  # (r,) the likeliest
     variance: Tensor  # (r,)
@@ -180,7 +176,7 @@ class Posterior(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """Is it so near that point that the linear model of training, by which errors are predicted, holds there?"""
+        """True if the linear model of training, by which errors are predicted, still holds at `a`."""
         return bool(self.moved.square().sum() <= SETTLED * self.variance.sum())
 
 
@@ -191,15 +187,15 @@ class Inverter:
     problem: Problem
     bank: Bank
     published: Published
-    prior_mean: Tensor  # (r,) of the unknowns in the records at hand
+    prior_mean: Tensor  # (r,) of the unknowns over known and prior records
     prior_variance: Tensor  # (r,)
     jacobians: int
-    guess: Reconstructor | None  # another attack, asked where its own starts do not explain the release
+    guess: Reconstructor | None  # another attack, for games whose starts do not explain the release
     like: Records  # one record, for shapes, dtypes and devices
-    at_means: dict[Classes, Linear] = field(default_factory=dict)  # training linearised there, once somebody asked
+    at_means: dict[Classes, Linearised] = field(default_factory=dict)  # training linearised at class means, on demand
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        """The records that training must have seen; certified where they explain the weights to rounding."""
+        """Guess each model's secrets; certified where they reproduce the weights to rounding."""
         return as_guess(self.invert(release, hints), self.like, release.flat().device)
 
     def invert(self, release: Release, hints: Hints | None = None) -> list[Inversion]:
@@ -207,12 +203,12 @@ class Inverter:
         released = self.problem.exact.in_units(release.flat().double().to(self.like.x.device))  # (g, p)
         likeliest = self._likeliest(released, hints)
         found = self._from(released, [[entry for likely in mine for entry in likely.entries] for mine in likeliest])
-        finite = released.isfinite().all(1).tolist()  # of a model that diverged nobody has a guess
+        finite = released.isfinite().all(1).tolist()  # models that did not diverge
         lost = [g for g, one in enumerate(found) if finite[g] and not one.explained]
         if self.guess is not None and lost:
             rest = Release({name: value[lost] for name, value in release.params.items()})
-            told = None if hints is None else hints[torch.tensor(lost)]
-            starts = self._guessed(self.guess(rest, told).records.to(self.like.x.device))
+            given = None if hints is None else hints[torch.tensor(lost)]
+            starts = self._guessed(self.guess(rest, given).records.to(self.like.x.device))
             rescued = self._from(released[[lost[turn] for turn in starts]], [[start] for start in starts.values()])
             for turn, one in zip(starts, rescued, strict=True):
                 found[lost[turn]] = min(found[lost[turn]], one, key=lambda each: each.residual)
@@ -227,7 +223,7 @@ class Inverter:
         return [one for part in parts for one in self._inverted(released[part], starts[part])]
 
     def polish(self, released: Tensor, z: Tensor, label: Tensor) -> Inversion | None:
-        """One model (p,), from records (u,) of classes (k,) that are near already; None where training has kinks."""
+        """Refine records (u,) of classes (k,) near the secrets of one model (p,); None where training has kinks."""
         a = self.problem.coordinates.of_records(z)
         around = self.problem.coordinates(a + NEARBY * self.prior_variance.sqrt()) - self.problem.coordinates(a)
         if not self.problem.exact.smooth(self.problem.coordinates(a), label, around):
@@ -238,7 +234,7 @@ class Inverter:
         return found
 
     def _inverted(self, released: Tensor, starts: list[list[Entry]]) -> list[Inversion]:
-        """From each game's starts in turn, the most promising first, until one explains the release."""
+        """Each game's starts in turn, the most promising first, until one explains the release."""
         raced = self._race(released, starts)
         best: list[Inversion | None] = [None] * len(released)
         for turn in range(max(map(len, raced))):
@@ -252,12 +248,12 @@ class Inverter:
         return [one for one in best if one is not None]
 
     def _likeliest(self, released: Tensor, hints: Hints | None) -> list[list[Likely]]:
-        """For each game classes, and records of the bank to begin with."""
-        told = None if hints is None or self.like.y.is_floating_point() else hints.labels
-        return self.bank.likeliest(released, told, self.problem.quick, self.problem.coordinates)
+        """For each game, classes and records of the bank to start from."""
+        labels = None if hints is None or self.like.y.is_floating_point() else hints.labels
+        return self.bank.likeliest(released, labels, self.problem.quick, self.problem.coordinates)
 
     def _guessed(self, answer: Records) -> dict[int, Entry]:
-        """The other attack's guesses (g, k, ...) to begin with, but for classes that no record at hand has."""
+        """The other attack's guesses (g, k, ...) as starts, except for classes that are not in the bank."""
         g, k = answer.x.shape[:2]
         label = answer.x.new_zeros(g, k, dtype=torch.long) if self.like.y.is_floating_point() else answer.y
         begun = [game for game, classes in enumerate(label.tolist()) if tuple(classes) in self.bank.classes]
@@ -269,7 +265,7 @@ class Inverter:
         return {game: Entry(*each) for game, *each in zip(begun, a, label, weights, strict=True)}
 
     def _race(self, released: Tensor, starts: list[list[Entry]]) -> list[list[Begun]]:
-        """One step from every start; those that came nearest the release first."""
+        """One step from every start; those closest to the release first."""
         entries = [(g, entry) for g, mine in enumerate(starts) for entry in mine]
         points = [Point(entry.a, entry.label, entry.weights.double() - released[g]) for g, entry in entries]
         linears = [self.at_mean(entry.classes) for _, entry in entries]
@@ -280,33 +276,33 @@ class Inverter:
             raced[g].append((point, linear))
         return raced
 
-    def at_mean(self, classes: Classes) -> Linear:
-        """Training, linearised at the means of these classes; kept for the next game."""
+    def at_mean(self, classes: Classes) -> Linearised:
+        """Training, linearised at the means of these classes; kept for later games."""
         if classes not in self.at_means:
             row = self.bank.classes.index(classes)
             self.at_means[classes] = self.problem.linear(self.bank.a[row], self.bank.label[row])
         return self.at_means[classes]
 
     def _finish(self, raced: list[Begun], released: Tensor) -> list[Inversion]:
-        """From where the race was won to where nothing leads on, for all games (g, p) in step."""
+        """Iterate from the best first step to convergence, all games (g, p) together."""
         a, label = torch.stack([point.a for point, _ in raced]), torch.stack([point.label for point, _ in raced])
         points = self.problem.points(a, label, released)
         linears = [linear for _, linear in raced]
         ended = self.problem.descend(points, linears, released, self._rounding(points), self.jacobians)
-        if self.published.defended:  # the last step, towards what noise and prior make likeliest, is a large one
+        if self.published.defended:  # the step to the likeliest record is large
             ended = self._settled([self._afresh(game) for game in ended], released)
         rounding = self._rounding([game.point for game in ended])
         return [self._evidence(game, float(floor)) for game, floor in zip(ended, rounding, strict=True)]
 
     def _afresh(self, game: Ended) -> Ended:
-        """The same game, linearised where it is."""
+        """The same game, linearised at its current point."""
         return game._replace(linear=self.problem.linear(game.point.a, game.point.label))
 
     def _settled(self, ended: list[Ended], released: Tensor) -> list[Ended]:
-        """The games (g,) that are near, moved to what noise and prior make likeliest.
+        """Move games that nearly explain their release to the likeliest record, given noise and prior.
 
-        Training is not linear over the length of such a step. So steps are taken until one moves the record by less
-        than a share of the error that is predicted: only there the prediction holds.
+        Training is not linear over such a step, so steps are repeated until one moves the record by less than a share
+        of the predicted error: only there the prediction holds.
         """
         games, rounding = list(ended), self._rounding([game.point for game in ended]).tolist()
         moving = [g for g, game in enumerate(games) if game.point.distance <= CERTAIN * rounding[g]]
@@ -326,17 +322,17 @@ class Inverter:
         return self.published.rounding(self.problem.exact, z, torch.stack([point.label for point in points]))
 
     def _likeliest_record(self, game: Ended, rounding: float) -> Posterior:
-        """The likeliest record if what is left of the residual is noise, alike on all weights, and by the prior.
+        """The likeliest record under the prior, if the rest of the residual is noise of one size on all weights.
 
-        In deviations of the prior the unknowns have precision  I + J^T J / noise,  and J = U S V^T. It is one more step
-        away, towards the mean in what is not determined. In what is, it moves by no more than the noise does.
+        In deviations of the prior the unknowns have precision  I + J^T J / noise,  and J = U S V^T. Undetermined
+        directions move to the prior mean; determined ones by no more than the noise.
         """
         point, deviation = game.point, self.prior_variance.sqrt()
         noise = max(point.distance, rounding) ** 2 / len(point.residual)
         wide, small = torch.linalg.qr(game.linear.jacobian.double() * deviation)  # (p, r), (r, r)
         left, directions, turned = torch.linalg.svd(small)  # (r, r), (r,), (r, r)
         seen = directions > len(directions) * torch.finfo(directions.dtype).eps * directions[0]
-        directions = torch.where(seen, directions, 0.0)  # what rounding alone put there would be divided by noise
+        directions = torch.where(seen, directions, 0.0)  # else rounding would be divided by the noise
         precision = 1 + directions.square() / noise  # (r,) along the rows of turned
         spread = (turned.square() / precision.unsqueeze(1)).sum(0) * self.prior_variance  # (r,)
         pull = directions * (left.mT @ (wide.mT @ point.residual)) / noise  # (r,)
@@ -345,10 +341,9 @@ class Inverter:
         return Posterior(a, spread, directions, a - point.a)
 
     def _evidence(self, game: Ended, rounding: float) -> Inversion:
-        """The likeliest record, and the error predicted for it.
+        """The likeliest record and its predicted error.
 
-        A record that the last step still moved far is not certified: the linear model of training, by which errors are
-        predicted, may not hold there.
+        Not certified if the last step still moved it far: the linear model behind the prediction may not hold there.
         """
         point, coordinates = game.point, self.problem.coordinates
         likeliest = self._likeliest_record(game, rounding)

@@ -1,4 +1,4 @@
-"""The inversion of training for large records: no Jacobian, only products with it."""
+"""Newton's method for large records, by products with the Jacobian alone."""
 
 from __future__ import annotations
 
@@ -17,26 +17,23 @@ from lostwax.attacks.newton.training_map import Unrolled
 from lostwax.games import Guess, Hints, Records, Release
 from lostwax.learning.coordinates import Coordinates
 
-# The part of a Jacobian that a few products with it show.
-
-
 Products = Callable[[Tensor], Tensor]
 TINY = 1e-300
 
 
-class Shown(NamedTuple):
+class Bidiagonal(NamedTuple):
     """J V^T = U B on a small space, for each of m games: V (k, r) and U (k + 1, p) have orthonormal rows.
 
     U begins with the residual, so that  |J s + residual|  for  s = V^T y  is  |B y + length e_1|.
     """
 
-    basis: Tensor  # (m, k, r) V: where the residual points first, what J makes of it next, and so on
+    basis: Tensor  # (m, k, r) V
     bidiagonal: Tensor  # (m, k + 1, k) B
     length: Tensor  # (m,) |residual|
 
     @property
     def unexplained(self) -> Tensor:
-        """(m,) the share of the squared residual that no step within the space takes away,  min |B y + e_1|^2."""
+        """(m,) share of the squared residual left by the best step within the space,  min |B y + e_1|^2."""
         left, sizes, _ = torch.linalg.svd(self.bidiagonal.nan_to_num(0.0), full_matrices=False)  # (m, k + 1, k), (m, k)
         seen = sizes > torch.finfo(sizes.dtype).eps * sizes[:, :1] * sizes.shape[1]
         explained: Tensor = (left[:, 0].square() * seen).sum(1)
@@ -45,8 +42,8 @@ class Shown(NamedTuple):
     def steps(self, dampings: Tensor, noise: Tensor, from_mean: Tensor) -> Tensor:
         """The minima of  |J s + residual|^2 + noise |s + from_mean|^2 + damping |s|^2  within the space, (m, f, r).
 
-        One for each of f dampings, in shares of the largest curvature, and at no further product. The noise (m,) is
-        that of a weight; from_mean (m, r) is how far the unknowns are from the prior's mean, in its deviations.
+        One per damping (f,), in shares of the largest curvature, without further products. `noise` (m,) is the variance
+        of a weight, `from_mean` (m, r) the unknowns' distance from the prior mean in its deviations.
         """
         normal = self.bidiagonal.mT @ self.bidiagonal  # (m, k, k)
         lifted = noise.unsqueeze(1) + dampings * normal.diagonal(dim1=1, dim2=2).amax(1, keepdim=True)  # (m, f)
@@ -58,13 +55,11 @@ class Shown(NamedTuple):
         return steps
 
 
-def golub_kahan(forward: Products, backward: Products, residual: Tensor, slope: Tensor, count: int) -> Shown:
-    """`count` products with J and as many with J^T, beginning with residuals (m, p); every vector is kept.
+def golub_kahan(forward: Products, backward: Products, residual: Tensor, slope: Tensor, count: int) -> Bidiagonal:
+    """Golub-Kahan bidiagonalisation (1965) from residuals (m, p), with `count` products J v and as many J^T w.
 
-    The first with J^T is the slope, J^T residual (m, r): who holds unknowns at their bounds has it already.
-
-    Golub and Kahan (1965), as in LSQR (Paige and Saunders 1982). A new vector is made orthogonal to all before it: in
-    float32 the short recurrence would soon lose that.
+    `slope` is the first product, J^T residual (m, r). As in LSQR (Paige and Saunders 1982), but every vector is made
+    orthogonal to all before it: in float32 the short recurrence would soon lose that.
     """
     length = residual.norm(dim=1)
     lefts = (residual / length.clamp_min(TINY).unsqueeze(1)).unsqueeze(1)  # (m, 1, p)
@@ -72,19 +67,19 @@ def golub_kahan(forward: Products, backward: Products, residual: Tensor, slope: 
     entries: list[tuple[Tensor, Tensor]] = []
     for turn in range(count):
         back = backward(lefts[:, -1]) if turn else slope / length.clamp_min(TINY).unsqueeze(1)
-        towards, onto = _apart(back.double(), rights)
-        rights = towards.unsqueeze(1) if turn == 0 else torch.cat([rights, towards.unsqueeze(1)], 1)
-        moved, beside = _apart(forward(towards).double(), lefts)
+        right, diagonal = _orthonormal(back.double(), rights)
+        rights = right.unsqueeze(1) if turn == 0 else torch.cat([rights, right.unsqueeze(1)], 1)
+        moved, below = _orthonormal(forward(right).double(), lefts)
         lefts = torch.cat([lefts, moved.unsqueeze(1)], 1)
-        entries.append((onto, beside))
+        entries.append((diagonal, below))
     bidiagonal = residual.new_zeros(len(residual), count + 1, count)
-    for turn, (onto, beside) in enumerate(entries):
-        bidiagonal[:, turn, turn], bidiagonal[:, turn + 1, turn] = onto, beside
-    return Shown(rights, bidiagonal, length)
+    for turn, (diagonal, below) in enumerate(entries):
+        bidiagonal[:, turn, turn], bidiagonal[:, turn + 1, turn] = diagonal, below
+    return Bidiagonal(rights, bidiagonal, length)
 
 
-def _apart(new: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-    """A new row (m, n) less its share in the rows before (m, j, n), of length one; and what its length was, (m,)."""
+def _orthonormal(new: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+    """A new row (m, n) made orthogonal to the rows before (m, j, n), normalised; and its length before that, (m,)."""
     for _ in range(2 if before.numel() else 0):  # twice is enough
         new = new - ((new.unsqueeze(1) @ before.mT) @ before).squeeze(1)
     length = new.norm(dim=1)
@@ -94,21 +89,21 @@ def _apart(new: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
 FIRST = 4  # pairs of products at the first linearisation, twice as many at each further one
 DAMPINGS = (1e-12, 1e-3, 1e-1)  # of the largest curvature, all tried at once
 STALLED = 0.99
-LEFT = 0.5  # of the squared residual, by all linearisations: where they leave more, nothing is found
+LEFT = 0.5  # of the squared residual: if the linearisations leave more, nothing was found
 
 
 class Reached(NamedTuple):
-    """Where a game is, and what the last products showed of the Jacobian."""
+    """A game's current point, and the part of the Jacobian that the last products showed."""
 
     point: Point
     basis: Tensor  # (j, r)
     bidiagonal: Tensor  # (j + 1, j)
-    moved: Tensor  # (v,) by the last step that led on
-    unexplained: float  # share of the squared residual that the linearisations foretold to be left, all steps together
+    moved: Tensor  # (v,) by the last step that helped
+    unexplained: float  # share of the squared residual that the linearisations predict to remain after all steps
     steps: int = 1  # linearisations so far
 
     def after(self, before: Reached) -> Reached:
-        """The same, with what went before."""
+        """The same, with the steps before it counted in."""
         unexplained, stood = before.unexplained * self.unexplained, bool((self.moved == 0).all())
         moved = before.moved if stood else self.moved
         return self._replace(steps=before.steps + 1, moved=moved, unexplained=unexplained)
@@ -118,17 +113,17 @@ class Reached(NamedTuple):
 class MatrixFree:
     """A prepared Newton that forms no Jacobian.
 
-    Steps are made of the deviations of the prior, so that a few products find what varies most in records and moves the
-    weights most; the unknowns are a record's numbers, which have bounds, and a step bends at them. Few products are
-    worth while far away, where training is not linear, and more with each step: 4, 8, 16, ... Residuals are by the
-    release's own arithmetic: so few products never come down to rounding.
+    Steps are scaled by the prior's deviations, so that a few products find the directions that vary most between
+    records and move the weights most; they are clamped to the bounds of a record's numbers. Far away, where training is
+    not linear, few products suffice, then twice as many at each step: 4, 8, 16, ... Residuals are computed in the
+    release's own precision: this few products never reach rounding.
     """
 
     problem: Problem
-    prior: Coordinates  # the principal components of the records at hand, in their deviations
+    prior: Coordinates  # principal components of known and prior records, in their deviations
     bank: Bank
     published: Published
-    products: int  # pairs, J v and J^T w, that a game may cost
+    products: int  # pairs of J v and J^T w per game, at most
     like: Records  # one record, for shapes, dtypes and devices
 
     @cached_property
@@ -138,14 +133,14 @@ class MatrixFree:
         return self.prior.directions @ directions.mT / directions.square().sum(1)
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        """The records that training must have seen, as far as the products tell."""
+        """Guess each model's secrets."""
         return as_guess(self.invert(release, hints), self.like, release.flat().device)
 
     def invert(self, release: Release, hints: Hints | None = None) -> list[Inversion]:
         """Every model of the release, with the evidence."""
         released = self.problem.exact.in_units(release.flat().double().to(self.like.x.device))  # (g, p)
-        told = None if hints is None or self.like.y.is_floating_point() else hints.labels
-        likeliest = self.bank.likeliest(released, told, self.problem.quick, self.problem.coordinates)
+        labels = None if hints is None or self.like.y.is_floating_point() else hints.labels
+        likeliest = self.bank.likeliest(released, labels, self.problem.quick, self.problem.coordinates)
         starts = [[likely.entries[0] for likely in mine[:CLASSES_RACED]] for mine in likeliest]
         floor = self._rounding([mine[0] for mine in starts])  # (g,)
         games = self._race(starts, released, floor)
@@ -172,7 +167,7 @@ class MatrixFree:
         ]
 
     def _race(self, starts: list[list[Entry]], released: Tensor, floor: Tensor) -> list[Reached]:
-        """A first step from each of a game's starts; the one that came nearest the release goes on."""
+        """One step from each of a game's starts; the one closest to the release continues."""
         entries = [(g, entry) for g, mine in enumerate(starts) for entry in mine]
         games = [g for g, _ in entries]
         a, label = (torch.stack(part) for part in zip(*((one.a, one.label) for _, one in entries), strict=True))
@@ -184,7 +179,7 @@ class MatrixFree:
         return [min(mine, key=lambda one: one.point.distance) for mine in raced]
 
     def _steps(self, points: list[Point], released: Tensor, floor: Tensor, count: int) -> list[Reached]:
-        """A Gauss-Newton step from every point, as far as so many products determine it; as many as fit memory."""
+        """A Gauss-Newton step by `count` products from every point, as many points at a time as fit into memory."""
         together = self.problem.quick.together
         parts = [slice(first, first + together) for first in range(0, len(points), together)]
         return [one for part in parts for one in self._stepped(points[part], released[part], floor[part], count)]
@@ -194,9 +189,9 @@ class MatrixFree:
         a, label, residual = (torch.stack(part) for part in zip(*points, strict=True))  # (g, v), (g, k), (g, p)
         training = Unrolled.of(self.problem.quick, unknowns(a), label)
         slope = training.backward(residual).double() @ unknowns.directions.mT  # (g, v) J^T residual
-        # what is at a bound and pushed outwards is held, as in bounded_step: clamping alone would be no descent
+        # coordinates at a bound and pushed outwards are held, as in bounded_step
         free = ~(((a <= unknowns.low) & (slope > 0)) | ((a >= unknowns.high) & (slope < 0)))  # (g, v)
-        shown = golub_kahan(
+        reduced = golub_kahan(
             lambda s: training.forward((s @ deviations * free) @ unknowns.directions),
             lambda w: (training.backward(w).double() @ unknowns.directions.mT * free) @ deviations.mT,
             residual,
@@ -204,12 +199,12 @@ class MatrixFree:
             count,
         )
         noise = floor.square() / residual.shape[1]  # (g,) of a weight
-        steps = shown.steps(torch.tensor(DAMPINGS).to(a), noise, self.prior.of_records(unknowns(a)))  # (g, f, r)
+        steps = reduced.steps(torch.tensor(DAMPINGS).to(a), noise, self.prior.of_records(unknowns(a)))  # (g, f, r)
         tried = unknowns.clamped(a.unsqueeze(1) + steps @ deviations * free.unsqueeze(1))  # (g, f, v)
         moved = self.problem.best(points, tried, released, self.problem.exact)
         by = torch.stack([point.a for point in moved]) - a
-        unexplained = torch.where(by.any(1), shown.unexplained, 1.0).tolist()  # what leads nowhere explains nothing
-        return [Reached(*each) for each in zip(moved, shown.basis, shown.bidiagonal, by, unexplained, strict=True)]
+        unexplained = torch.where(by.any(1), reduced.unexplained, 1.0).tolist()  # no step helped
+        return [Reached(*each) for each in zip(moved, reduced.basis, reduced.bidiagonal, by, unexplained, strict=True)]
 
     def _rounding(self, entries: list[Entry]) -> Tensor:
         z = self.problem.coordinates(torch.stack([entry.a for entry in entries]))
@@ -217,13 +212,11 @@ class MatrixFree:
         return self.published.rounding(exact, z, torch.stack([entry.label for entry in entries]))
 
     def _evidence(self, game: Reached, rounding: float) -> Inversion:
-        """The error foretold is what the last step moved, in shares of the prior's: about what a next one would.
+        """The predicted error is the last step's length, about that of a next one.
 
-        Where the linearisations left most of the residual unexplained, it fell by chance if at all: a kink was crossed,
-        or the class is wrong. Nothing is found then, and the prior's variance is foretold.
-
-        Whether the release determines the record is told by the last products alone. What they do not show counts as
-        unknown: with noise on the weights the unknowns have precision  I + V^T B^T B V / noise  and  B = U S T^T.
+        Where the linearisations leave most of the residual unexplained, the class is wrong or a kink was crossed, and
+        the predicted error is the prior's variance. Whether the release determines the record follows from the last
+        products alone: the unknowns have precision  I + V^T B^T B V / noise  and  B = U S T^T.
         """
         point, directions, k = game.point, self.prior.directions, self.problem.exact.secrets
         noise = max(point.distance, rounding) ** 2 / len(point.residual)

@@ -1,4 +1,4 @@
-"""Damped Gauss-Newton on  |A(z) - theta|^2, theta being what was released."""
+"""Damped Gauss-Newton on  |A(z) - theta|^2  with theta the released weights."""
 
 from __future__ import annotations
 
@@ -12,18 +12,15 @@ from torch import Tensor
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.learning.coordinates import Coordinates
 
-# The step of a damped Gauss-Newton method that keeps within bounds.
-
-
 ROUNDS = 30
 
 
 def bounded_step(curvature: Tensor, slope: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """The minimum of  s^T C s / 2 + g^T s  over  low <= s <= high, for b problems at once, (b, u).
 
-    Clamping the free minimum would not do: where most numbers sit at a bound, as the black pixels of a digit do, it is
-    no descent. Newton steps in the free coordinates instead, a coordinate being held while it is at a bound and pushed
-    outwards (projected Newton, Bertsekas 1982). A problem whose curvature is not positive definite goes no further.
+    Clamping the unconstrained minimum is not a descent where most numbers are at a bound (the black pixels of a digit).
+    Projected Newton instead (Bertsekas 1982): a coordinate at a bound and pushed outwards is held. A problem whose
+    curvature is not positive definite stops.
     """
     step = torch.zeros_like(slope)  # (b, u)
     value = torch.zeros_like(slope[:, 0])  # (b,)
@@ -35,7 +32,7 @@ def bounded_step(curvature: Tensor, slope: Tensor, low: Tensor, high: Tensor) ->
         masked = curvature * free.unsqueeze(-1) * free.unsqueeze(-2) + torch.diag_embed(1 - free)
         factor, failed = torch.linalg.cholesky_ex(masked)
         move = -torch.cholesky_solve((gradient * free).unsqueeze(-1), factor).squeeze(-1)
-        move = torch.where(failed.unsqueeze(-1) > 0, 0.0, move)  # training that diverges has no curvature to go by
+        move = torch.where(failed.unsqueeze(-1) > 0, 0.0, move)  # training diverged
         step, better, value = _search(curvature, slope, step, move, low, high, value)
         if not better.any():
             break
@@ -45,7 +42,7 @@ def bounded_step(curvature: Tensor, slope: Tensor, low: Tensor, high: Tensor) ->
 def _search(
     curvature: Tensor, slope: Tensor, step: Tensor, move: Tensor, low: Tensor, high: Tensor, value: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The best of a few lengths of the move, each bent to the bounds; where it went, whether it gained, the value."""
+    """Line search over a few lengths, clamped to the bounds: the step, whether it improved, the value."""
     best, gained = step, torch.zeros_like(value, dtype=torch.bool)
     for length in (1.0, 0.5, 0.25, 0.1, 0.01):
         tried = torch.minimum(torch.maximum(step + length * move, low), high)
@@ -59,28 +56,28 @@ def _search(
 
 DAMPINGS = (1e-12, 1e-3, 1e-1, 1.0, 10.0)  # of the largest curvature, all tried at once
 CAREFUL = (1e-3, 1e-1, 1.0)  # of a first step, from far away
-GOOD = 0.3  # a step that leaves less than this of the residual is worth another with the same Jacobian
+GOOD = 0.3  # of the residual: after a step that leaves less, the Jacobian is used again
 STALLED = 0.99
 NEARLY = 2  # times what is enough: not worth another Jacobian
-NUMBERS = 50_000_000  # in the matrices of steps that are solved for together
+NUMBERS = 50_000_000  # in matrices that are solved together
 
 
-class Linear(NamedTuple):
+class Linearised(NamedTuple):
     """Training, linearised at one record."""
 
     jacobian: Tensor  # (p, r)
     normal: Tensor  # (r, r) J^T J, float64
 
     @classmethod
-    def of(cls, jacobian: Tensor) -> Linear:
+    def of(cls, jacobian: Tensor) -> Linearised:
         """From the Jacobian in any precision."""
-        jacobian = jacobian.nan_to_num(0.0, 0.0, 0.0)  # training that diverges shows no way
+        jacobian = jacobian.nan_to_num(0.0, 0.0, 0.0)  # training diverged
         exact = jacobian.double()
         return cls(jacobian, exact.mT @ exact)
 
 
 class Point(NamedTuple):
-    """The records looked for, and how far the model trained on them is from the release."""
+    """A guess, and how far the model trained on it is from the release."""
 
     a: Tensor  # (r,)
     label: Tensor  # (k,)
@@ -96,7 +93,7 @@ class Ended(NamedTuple):
     """Where an iteration ended."""
 
     point: Point
-    linear: Linear  # the last one computed
+    linear: Linearised  # the last one computed
     jacobians: int  # how many were
 
 
@@ -104,44 +101,43 @@ class Ended(NamedTuple):
 class Problem:
     """The map from records to released parameters, exactly and quickly.
 
-    The residual decides what is found, so it is computed in float64; the Jacobian only points the way, so `quick` may
-    be float32, or TF32 on a GPU: mixed-precision refinement.
+    Mixed-precision refinement: residuals are computed in float64, Jacobians by `quick`, in float32 or TF32.
     """
 
     exact: TrainingMap
     quick: TrainingMap
     coordinates: Coordinates
 
-    def linear(self, a: Tensor, label: Tensor) -> Linear:
+    def linear(self, a: Tensor, label: Tensor) -> Linearised:
         """At one record."""
-        return Linear.of(self.quick.tangents(self.coordinates(a), label, self.coordinates.directions))
+        return Linearised.of(self.quick.tangents(self.coordinates(a), label, self.coordinates.directions))
 
     def points(self, a: Tensor, label: Tensor, released: Tensor) -> list[Point]:
-        """At records (g, r) of these classes (g, k), one for each of the releases (g, p)."""
+        """At records (g, r) of classes (g, k), one per release (g, p)."""
         residuals = self.exact(self.coordinates(a), label) - released
         return [Point(*each) for each in zip(a, label, residuals, strict=True)]
 
-    def steps(self, points: Sequence[Point], linears: Sequence[Linear], released: Tensor) -> list[Point]:
-        """From each point the best of several steps, by the models they lead to; the point itself if none is better.
+    def steps(self, points: Sequence[Point], linears: Sequence[Linearised], released: Tensor) -> list[Point]:
+        """From each point the best of several steps, judged by the models trained there; the point if none is better.
 
-        `released` (g, p) holds one release a point. All models of all steps are trained together.
+        `released` (g, p) holds one release per point. All models are trained together.
         """
         return self.best(points, self._tried(points, linears, DAMPINGS), released, self.exact)
 
-    def first_steps(self, points: Sequence[Point], linears: Sequence[Linear], released: Tensor) -> list[Point]:
-        """The same by quick arithmetic, for many points of which few will be followed."""
+    def first_steps(self, points: Sequence[Point], linears: Sequence[Linearised], released: Tensor) -> list[Point]:
+        """The same by `quick`, for many points of which few will be followed."""
         return self.best(points, self._tried(points, linears, CAREFUL), released, self.quick)
 
     def descend(
-        self, points: Sequence[Point], linears: Sequence[Linear], released: Tensor, enough: Tensor, jacobians: int
+        self, points: Sequence[Point], linears: Sequence[Linearised], released: Tensor, enough: Tensor, jacobians: int
     ) -> list[Ended]:
-        """Steps from each point, all games in step, until its residual is `enough` (g,) or nothing leads on.
+        """Step from each point, all games together, until its residual is `enough` (g,) or no step helps.
 
-        A game asks for a Jacobian of its own when the one it has no longer leads on well, up to `jacobians` times.
-        Those it begins with may be of another record nearby.
+        The first Jacobians may be of other records nearby. A game computes a new one when progress slows, up to
+        `jacobians` times.
         """
         games = [Ended(point, linear, 0) for point, linear in zip(points, linears, strict=True)]
-        fresh = [False] * len(games)  # was the Jacobian computed at this very point?
+        fresh = [False] * len(games)  # the Jacobian is that of this point
         running = [number for number, game in enumerate(games) if game.point.distance > enough[number]]
         while running:
             before = [games[number] for number in running]
@@ -163,10 +159,10 @@ class Problem:
         return games
 
     def best(self, points: Sequence[Point], tried: Tensor, released: Tensor, weights: TrainingMap) -> list[Point]:
-        """Of the records tried (g, f, r) the one whose model is nearest the release, or else the point itself."""
+        """Of the records tried (g, f, r), the one whose model is closest to the release, or the point itself."""
         g, f, _ = tried.shape
         here = torch.stack([point.a for point in points]).unsqueeze(1)  # (g, 1, r)
-        tried = torch.where(tried.isfinite(), tried, here)  # no step leads on where the victim diverged
+        tried = torch.where(tried.isfinite(), tried, here)  # the victim diverged
         labels = torch.stack([point.label for point in points]).repeat_interleave(f, 0)
         trained = weights(self.coordinates(tried.flatten(0, 1)), labels).double()  # (g f, p)
         residuals = trained.view(g, f, -1) - released.unsqueeze(1)
@@ -179,13 +175,13 @@ class Problem:
             for row, point in enumerate(points)
         ]
 
-    def _tried(self, points: Sequence[Point], linears: Sequence[Linear], dampings: Sequence[float]) -> Tensor:
+    def _tried(self, points: Sequence[Point], linears: Sequence[Linearised], dampings: Sequence[float]) -> Tensor:
         """The minimum of  |J s + residual|^2 + damping |s|^2  within the bounds, for each damping: (g, f, r)."""
         size = max(1, NUMBERS // (len(dampings) * linears[0].normal.numel()))
         parts = [slice(start, start + size) for start in range(0, len(points), size)]
         return torch.cat([self._solved(points[part], linears[part], dampings) for part in parts])
 
-    def _solved(self, points: Sequence[Point], linears: Sequence[Linear], dampings: Sequence[float]) -> Tensor:
+    def _solved(self, points: Sequence[Point], linears: Sequence[Linearised], dampings: Sequence[float]) -> Tensor:
         a = torch.stack([point.a for point in points]).unsqueeze(1)  # (g, 1, r)
         slopes = [each.jacobian.double().mT @ point.residual for point, each in zip(points, linears, strict=True)]
         normal = torch.stack([each.normal for each in linears]).unsqueeze(1)  # (g, 1, r, r)

@@ -1,4 +1,4 @@
-"""Training as a function of the records that are not known, with its derivatives."""
+"""Training as a function of the secret records, with its derivatives."""
 
 from __future__ import annotations
 
@@ -18,19 +18,14 @@ from lostwax.trainers.descent import Descent
 from lostwax.trainers.stacked import Architecture, Batch, Params
 from lostwax.trainers.stepwise import State
 
-# Products with the Jacobian of training that never form it, forward and in reverse, step by step.
-
-
-Own = tuple[Tensor, ...]  # what of a step's own records is unknown: inputs (m, b, ...), labels if they are numbers
+Own = tuple[Tensor, ...]  # the unknown part of a step's secret records: inputs (m, b, ...), labels if they are numbers
 
 
 class Unrolled(NamedTuple):
-    """The training of m games, kept step by step.
+    """The training of m games step by step: products with its Jacobian that never form it.
 
-    A step depends on the state before it and on the records of its batch. Forward, a tangent is pushed through one step
-    after the other; in reverse, a cotangent is pulled back through them from the last to the first. Only states are
-    kept: what happens inside a step is computed again, so memory does not grow with the number of steps times that of
-    records.
+    Forward, a tangent is pushed through the steps; in reverse, a cotangent is pulled back through them. Only the states
+    between steps are stored (checkpointing), so memory does not grow with steps times records.
     """
 
     weights: TrainingMap
@@ -99,46 +94,43 @@ def _batches(weights: TrainingMap, z: Tensor, label: Tensor) -> tuple[Batch, ...
 
 
 def _zeros(state: State) -> tuple[Params, tuple[Params, ...]]:
-    """As large as the state."""
+    """Of the shapes of the state."""
     params, *buffers = ({name: torch.zeros_like(v) for name, v in part.items()} for part in (state[0], *state[1]))
     return params, tuple(buffers)
 
 
-SMOOTH = 0.1  # how far a difference may be off from a tangent, as a share of it
+SMOOTH = 0.1  # relative difference allowed between a finite difference and its tangent
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingMap:
-    """(z, label) -> A(z): the parameters that training on the known records and k more ends with, side by side.
+    """(z, label) -> A(z): the flat parameters after training on the known records and k secrets.
 
-    z are the numbers of the k records, one record after the other, and behind each record's its label where that is a
-    number too; a class is given. They are u in all.
-
-    With `units` the parameters are divided by them. Where these are the sizes of the noise that a defence adds to each
-    parameter, residuals and Jacobians are in deviations of the noise, alike for all parameters: least squares then
-    weights each parameter by what it says.
+    z holds the u numbers of the k records, one record after the other, each followed by its label if that is a number;
+    classes are passed separately. Parameters are divided by `units`: with those of a defence's noise, least squares
+    weights every parameter by its precision.
     """
 
     net: nn.Module
     trainer: Descent
     known: Records
     secrets: int = 1  # k
-    units: Tensor | None = None  # (p,) of the parameters; None for their own
+    units: Tensor | None = None  # (p,) of the parameters; None: 1
 
     @property
     def numbers(self) -> int:
-        """d, how many numbers one record has, not counting its label."""
+        """d, the numbers of one record without its label."""
         return self.known.x.shape[1:].numel()
 
     @property
     def unknowns(self) -> int:
-        """u, how many numbers z has."""
+        """u, the size of z."""
         y = self.known.y
         return self.secrets * (self.numbers + (y.shape[1:].numel() if y.is_floating_point() else 0))
 
     @property
     def together(self) -> int:
-        """How many models are computed at a time."""
+        """Number of models computed at a time."""
         device = self.known.x.device
         z, label = torch.zeros(1, self.unknowns, device=device), torch.zeros(1, self.secrets, dtype=torch.long)
         return self.trainer.tile_size(self.net, self.cohort(z, label.to(device)))
@@ -157,10 +149,10 @@ class TrainingMap:
         return parameters if self.units is None else parameters / self.units.to(parameters)
 
     def tangents(self, z: Tensor, label: Tensor, directions: Tensor) -> Tensor:
-        """dA / dz at one z (u,) of classes (k,), along directions (r, u), pushed through training: (p, r).
+        """dA / dz at one z (u,) of classes (k,), along directions (r, u), in forward mode: (p, r).
 
-        All tangents share the base trajectory and the known records, so they stack into the same large products as
-        shadow models do, each at the cost of about one more training.
+        Tangents share the base trajectory and the known records, and are batched like shadow models: each costs about
+        one training.
         """
         at = z.to(self.known.x.dtype)
         with quiet():
@@ -186,16 +178,13 @@ class TrainingMap:
         return self.trainer.differentiable(self.net, self.cohort(z[None], label[None]), seed=0).flat()[0]
 
     def smooth(self, z: Tensor, label: Tensor, direction: Tensor) -> bool:
-        """Does A go on from z (u,) as its tangent says, as far as the direction (u,) reaches?
-
-        Beside kinks it jumps instead, and derivatives are of no use.
-        """
+        """True if a central difference along `direction` (u,) at z (u,) agrees with the tangent: no kinks nearby."""
         tangent = self.tangents(z, label, direction.unsqueeze(0))[:, 0]  # (p,)
         ahead, behind = self(torch.stack([z + direction, z - direction]), label.expand(2, -1))
         return bool(((ahead - behind) / 2 - tangent).norm() <= SMOOTH * tangent.norm())
 
     def cohort(self, z: Tensor, label: Tensor) -> Cohort:
-        """Each row of z as the secrets of a model. All models are number 0: nothing of their training is private."""
+        """Each row of z as the secrets of a model. All are model 0: nothing in their training is private."""
         m, k, d = len(z), self.secrets, self.numbers
         numbers = z.to(self.known.x.dtype).reshape(m, k, -1)
         y = numbers[..., d:].reshape(m, k, *self.known.y.shape[1:]) if self.known.y.is_floating_point() else label
@@ -205,7 +194,7 @@ class TrainingMap:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without torch's warning that torch itself, in its rules for tangents, uses what it has deprecated."""
+    """Silence a deprecation warning that torch's own forward-mode rules raise."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*torch.jit.script.*", category=FutureWarning)
         yield

@@ -18,8 +18,8 @@ def misfits():
 
 
 def test_a_step_that_may_not_hold_the_secret_is_a_mixture_of_two_normal_laws():
-    clipped, rest, misfit, silence = misfits()
-    found = Likeliest(LAW, torch.zeros(3), 0.0, 1.0, NOISE, rate=0.3).of_steps(misfit, silence)
+    clipped, rest, misfit, absent_misfit = misfits()
+    found = Likeliest(LAW, torch.zeros(3), 0.0, 1.0, NOISE, rate=0.3).of_steps(misfit, absent_misfit)
     with_it, without = (torch.distributions.Normal(mean, NOISE).log_prob(rest).sum(3).exp() for mean in (clipped, 0.0))
     density = 0.3 * with_it + 0.7 * without
     constant = torch.distributions.Normal(0.0, NOISE).log_prob(torch.tensor(0.0, dtype=torch.float64)) * 5
@@ -27,15 +27,15 @@ def test_a_step_that_may_not_hold_the_secret_is_a_mixture_of_two_normal_laws():
 
 
 def test_a_step_that_holds_it_surely_is_as_it_was():
-    _, _, misfit, silence = misfits()
-    assert Likeliest(LAW, torch.zeros(3), 0.0, 1.0, NOISE).of_steps(misfit, silence) is misfit
-    nearly = Likeliest(LAW, torch.zeros(3), 0.0, 1.0, NOISE, rate=1 - 1e-12).of_steps(misfit, silence)
+    _, _, misfit, absent_misfit = misfits()
+    assert Likeliest(LAW, torch.zeros(3), 0.0, 1.0, NOISE).of_steps(misfit, absent_misfit) is misfit
+    nearly = Likeliest(LAW, torch.zeros(3), 0.0, 1.0, NOISE, rate=1 - 1e-12).of_steps(misfit, absent_misfit)
     torch.testing.assert_close(nearly, misfit)
 
 
 def test_steps_that_tell_all_leave_nothing_open_and_steps_that_tell_nothing_all():
     search = Likeliest(LAW, torch.zeros(3), 0.0, 1.0, NOISE, rate=0.5)
-    spread = search.left_open(torch.tensor([[0.0, 2.0, 1e12]], dtype=torch.float64))
+    spread = search.posterior_deviations(torch.tensor([[0.0, 2.0, 1e12]], dtype=torch.float64))
     wanted = (NOISE**2 / (NOISE**2 + 1.0)) ** 0.5  # of v with information q reach |d|^2 / sigma^2 = 1 / sigma^2
     torch.testing.assert_close(
         spread[0, :, 0], torch.tensor([1.0, wanted, 0.0], dtype=torch.float64), atol=1e-5, rtol=0

@@ -170,13 +170,13 @@ def test_memory_for_fewer_models_at_a_time_changes_nothing(monkeypatch):
     ("changes", "words"),
     [
         ({"trainer": lw.GD()}, "this GD publishes only"),
-        ({"threat": lw.Informed(KNOWN, parts=torch.ones(1, 8, 8).triu().bool())}, "no use of the parts"),
+        ({"threat": lw.Informed(KNOWN, parts=torch.ones(1, 8, 8).triu().bool())}, "cannot use known parts"),
         (
             {"trainer": replace(TRAINER, sample_rate=0.3)},
             "sample_rate=0.3 it is in some. Use GradientInversion(prior=True)",
         ),
         ({"prior": replace(PRIOR, features=PRIOR.x.flatten(1))}, "through a backbone"),
-        ({"prior": replace(PRIOR, y=PRIOR.y.float())}, "numbers without end"),
+        ({"prior": replace(PRIOR, y=PRIOR.y.float())}, "real numbers"),
     ],
 )
 def test_objections(changes, words):
