@@ -55,7 +55,7 @@ def test_nothing_is_written_through_a_link(kind, tmp_path):
     (tmp_path / "file").write_text("mine")
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / kind)
-    with pytest.raises(FileExistsError, match=r"test: .*link is a symbolic link, and lostwax writes through none"):
+    with pytest.raises(FileExistsError, match=r"test: .*link is a symbolic link, which lostwax does not follow"):
         files.write(tmp_path / "link", "ours", source="test")
     assert (tmp_path / "file").read_text() == "mine"
     assert names(tmp_path) == ["file", "folder", "link"]
@@ -75,7 +75,7 @@ def test_a_folder_and_a_pipe_are_no_files(tmp_path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for name in ("folder", "pipe"):
-        with pytest.raises(FileExistsError, match=rf"{name} is there and is no regular file"):
+        with pytest.raises(FileExistsError, match=rf"{name} exists and is not a regular file"):
             files.write(tmp_path / name, "ours", source="test")
 
 
@@ -89,7 +89,7 @@ def test_a_new_file_replaces_nothing(tmp_path):
 
 def test_a_full_disk_leaves_what_was_there(tmp_path):
     files.write(tmp_path / "a", "before", source="test")
-    with no_file_over(1_000), pytest.raises(OSError, match=r"test: .*/a could not be written .*Make room") as caught:
+    with no_file_over(1_000), pytest.raises(OSError, match=r"test: .*/a could not be written .*Free some space") as caught:
         files.write(tmp_path / "a", b"x" * 2_000, source="test")
     assert caught.value.errno == errno.EFBIG
     assert "\n" not in str(caught.value)
@@ -123,7 +123,7 @@ def test_what_only_looks_like_a_leftover_stays(tmp_path):
     ids=["nul", "surrogate", "long", "long in bytes"],
 )
 def test_names_that_no_file_can_have(name, words, tmp_path):
-    with pytest.raises(ValueError, match=rf"^test: .*{words}.*Name a") as caught:
+    with pytest.raises(ValueError, match=rf"^test: .*{words}.*Use a") as caught:
         files.write(tmp_path / name, "", source="test")
     assert len(str(caught.value)) < 250
     assert str(caught.value).isascii()

@@ -108,9 +108,9 @@ def test_the_nets_own_weights_are_a_start_for_all():
 
 
 def test_a_net_without_weights_is_no_start():
-    with pytest.raises(ValueError, match="it lies on the meta device and holds no weights to start from"):
+    with pytest.raises(ValueError, match="it is on the meta device and has no weights to start from"):
         FromNet()(nn.Linear(2, 2, device="meta"), [0], seed=0)
     broken = nn.Linear(2, 2)
     nn.init.constant_(broken.bias, math.nan)
-    with pytest.raises(ValueError, match="starts from the net's own weights, and bias holds NaN"):
+    with pytest.raises(ValueError, match="starts from the net's weights, but bias holds NaN"):
         FromNet()(broken, [0], seed=0)

@@ -1,4 +1,4 @@
-"""When work that is limited in time must be over, for a process that supervises this one. Light to import."""
+"""Deadlines of time-limited work, for a supervising process. Light to import."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _listeners: list[Callable[[float | None], None]] = []
 
 
 def on_deadline(listener: Callable[[float | None], None]) -> None:
-    """Call it with every deadline (by `time.monotonic`) from now on, and with None when the work is done in time."""
+    """Register a function that gets every new deadline (`time.monotonic`), and None when the work is done."""
     _listeners.append(listener)
 
 
 @contextmanager
 def announced(deadline: float) -> Iterator[None]:
-    """The work inside must be over by then, or it cannot be stopped from inside."""
+    """Tell the listeners by when the code inside must be done; it cannot stop itself."""
     for listener in _listeners:
         listener(deadline)
     try:

@@ -1,4 +1,4 @@
-"""What an owner can do to a model before it is released, short of differential privacy."""
+"""Changes to a model before its release, without differential privacy."""
 
 from __future__ import annotations
 
@@ -18,40 +18,34 @@ from lostwax.seeds import generator
 __all__ = ["Defence", "Defended", "Quantised", "Rounded", "WeightNoise", "undefended"]
 
 
-# What every defence can do.
-
-
 @runtime_checkable
 class Defence(Protocol):
-    """A change to a model between training and release, as a value.
+    """A change to a model between training and release.
 
-    Everybody knows which one it is. What `seed` draws is private, and belongs to the model's number alone.
+    The adversary knows the defence. What `seed` draws is private and depends only on the model's number.
     """
 
     def __call__(self, release: Release, numbers: Sequence[int], *, seed: int) -> Release:
-        """The same models, those of these numbers (m,), as they are published: names, shapes and dtypes are kept."""
+        """Change the models with these numbers (m,); names, shapes and dtypes stay."""
         ...
 
 
 def final_weights(defence: Defence, release: Release) -> Mapping[str, Tensor]:
-    """The release's parameters, refused where they are not all that is published."""
+    """The release's parameters; raises ValueError if training steps are published too."""
     if release.steps is not None:
         raise ValueError(
-            f"{type(defence).__name__}: it changes the weights that training ends with, but this release publishes "
-            "the steps of training too, and they give those weights away. Release the final weights alone."
+            f"{type(defence).__name__}: it changes only the final weights, but this release publishes the training "
+            "steps too, which reveal them. Release the final weights only."
         )
     return release.params
-
-
-# Weights in a narrower float.
 
 
 @final
 @dataclass(frozen=True)
 class Rounded:
-    """Every weight as a float of 16 bits, as models are often stored: `Rounded(torch.bfloat16)`.
+    """Weights rounded to 16-bit floats: `Rounded(torch.bfloat16)`.
 
-    float16 keeps 11 binary digits, bfloat16 8. A weight beyond float16's range (65,504) becomes infinite, as in a file.
+    float16 has 11 significant bits, bfloat16 8. Weights beyond float16's range (65,504) become infinite.
     """
 
     random: ClassVar[bool] = False
@@ -62,20 +56,17 @@ class Rounded:
         expect(self, "dtype", "torch.float16 or torch.bfloat16", self.dtype in (torch.float16, torch.bfloat16))
 
     def __call__(self, release: Release, numbers: Sequence[int], *, seed: int) -> Release:
-        """Nothing is drawn."""
+        """Deterministic."""
         weights = final_weights(self, release)
         return Release({name: value.to(self.dtype).to(value.dtype) for name, value in weights.items()})
-
-
-# Weights as small whole numbers.
 
 
 @final
 @dataclass(frozen=True)
 class Quantised:
-    """Every weight as a whole number of `bits` bits, times a scale for each tensor: `Quantised(8)` is int8.
+    """Weights as `bits`-bit integers times a scale per tensor: `Quantised(8)` is int8.
 
-    Symmetric, the most common kind: the largest weight of a tensor, by its size, is +-127 times the scale.
+    Symmetric: the largest absolute weight of a tensor is 127 times the scale (for 8 bits).
     """
 
     random: ClassVar[bool] = False
@@ -85,7 +76,7 @@ class Quantised:
         check_fields(self, bits=between(2, 16, "[]"))
 
     def __call__(self, release: Release, numbers: Sequence[int], *, seed: int) -> Release:
-        """Nothing is drawn."""
+        """Deterministic."""
         return Release({name: self._quantised(value) for name, value in final_weights(self, release).items()})
 
     def _quantised(self, value: Tensor) -> Tensor:
@@ -93,11 +84,8 @@ class Quantised:
         weights = value.flatten(1)  # (m, size)
         largest = weights.abs().amax(1, keepdim=True)  # (m, 1), levels times the scale
         shares = weights / torch.where(largest == 0, 1, largest)  # in [-1, 1]
-        quantised: Tensor = (shares * levels).round() / levels * largest  # the largest stays exactly as it was
+        quantised: Tensor = (shares * levels).round() / levels * largest  # the largest is unchanged
         return quantised.view(value.shape)
-
-
-# Noise on the weights.
 
 
 @final
@@ -105,8 +93,8 @@ class Quantised:
 class WeightNoise:
     """Gaussian noise on every weight, `sigma` times the root mean square of its tensor.
 
-    No differential privacy follows from it: how far one record can move the weights is not bounded, and the noise's
-    own size depends on the records.
+    This is not differential privacy: the influence of one record on the weights is not bounded, and the scale of the
+    noise depends on the records.
     """
 
     sigma: float
@@ -115,12 +103,10 @@ class WeightNoise:
         check_fields(self, sigma=above(0))
 
     def __call__(self, release: Release, numbers: Sequence[int], *, seed: int) -> Release:
-        """A draw for each model, by the seed and its number."""
+        """New noise per model, from the seed and its number."""
         weights = final_weights(self, release)
         if len(numbers) != len(release):
-            raise ValueError(
-                f"WeightNoise: expected the number of each of {len(release)} models, got {len(numbers)} numbers."
-            )
+            raise ValueError(f"WeightNoise: expected the numbers of {len(release)} models, got {len(numbers)} numbers.")
         return Release({name: self._noisy(value, name, numbers, seed) for name, value in weights.items()})
 
     def _noisy(self, value: Tensor, name: str, numbers: Sequence[int], seed: int) -> Tensor:
@@ -128,22 +114,18 @@ class WeightNoise:
         draws = [generator(seed, "weight noise", number, name).standard_normal(exact.shape[1]) for number in numbers]
         noise = torch.from_numpy(np.stack(draws)).to(value.device)  # (m, size)
         size = exact.square().mean(1, keepdim=True).sqrt()  # (m, 1)
-        # its size in float32, so that the order in which a device adds changes no byte
+        # round the scale to float32, so that the order of summation does not change it
         noisy: Tensor = exact + self.sigma * size.float().double() * noise
         return noisy.to(value.dtype).view(value.shape)
-
-
-# A trainer whose models pass through a defence before anybody sees them.
 
 
 @final
 @dataclass(frozen=True)
 class Defended:
-    """Train, then change what is released: `Defended(GD(...), by=Rounded(torch.float16))`.
+    """A trainer followed by a defence: `Defended(GD(...), by=Rounded(torch.float16))`.
 
-    A trainer itself, so the defence is known to the adversary like the rest of the procedure: shadow models pass
-    through it too, and an attack learns from releases like the victim's. Defences follow each other as
-    `Defended(Defended(GD(...), by=WeightNoise(0.01)), by=Quantised())`, each with randomness of its own.
+    The adversary knows the defence like the rest of the procedure: shadow models pass through it too. Defences can be
+    nested, `Defended(Defended(GD(...), by=WeightNoise(0.01)), by=Quantised())`, each with independent randomness.
     """
 
     trainer: Trainer
@@ -154,16 +136,16 @@ class Defended:
 
     @property
     def defences(self) -> int:
-        """How many follow each other."""
+        """The number of nested defences."""
         return 1 + (self.trainer.defences if isinstance(self.trainer, Defended) else 0)
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
-        """Train one model for each set of the cohort, and defend each."""
+        """Train one model per training set, and apply the defence."""
         own_seed = int(generator(seed, "defence", self.defences).integers(2**63))
         return self.by(self.trainer(net, cohort, seed=seed), cohort.index.tolist(), seed=own_seed)
 
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
-        """The trainer's own, except for what the defence takes away. DP is closed under post-processing."""
+        """The trainer's facts, except for those that the defence changes. DP is closed under post-processing."""
         deterministic = not getattr(self.by, "random", True)
         facts = trainer_facts(self.trainer, net, n)
         return facts._replace(
@@ -174,11 +156,11 @@ class Defended:
         )
 
     def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
-        """Every step of the training; the defence comes after the last."""
+        """Every training step; the defence is applied after the last."""
         return self.trainer.transcript(net, cohort, seed=seed)
 
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
-        """The trainer's: a defence looks at one model at a time."""
+        """The trainer's tile size: a defence changes each model separately."""
         return self.trainer.tile_size(net, cohort)
 
 

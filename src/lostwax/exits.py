@@ -1,4 +1,4 @@
-"""User code that ends the program: an error that names its file and line, never a result."""
+"""User code that calls sys.exit: turned into an error that names the file and line."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _OTHERS = (*(Path(sysconfig.get_path(name)).resolve() for name in _LIBRARIES), P
 
 
 class ExitedError(Exception):
-    """User code called sys.exit. Not a ValueError: it fails the audit, not just the attack that was running."""
+    """User code called sys.exit. Not a ValueError, so that it fails the audit and not only the running attack."""
 
 
 @contextmanager
 def exits_refused(what: str) -> Iterator[None]:
-    """Raise ExitedError where the code inside exits. `what` names the code: "audit: the training function"."""
+    """Raise ExitedError if the code inside exits. `what` names the code: "audit: the training function"."""
     try:
         yield
     except SystemExit as stop:
         raise ExitedError(
-            f"{what} ended the program: {_called(stop)}{_place(stop)}. An exit code says nothing of the audit: raise "
-            "an exception where something is wrong, and return where nothing is."
+            f"{what} ended the program: {_called(stop)}{_origin(stop)}. Raise an exception on failure, and return on "
+            "success."
         ) from stop
 
 
 def is_own(filename: str) -> bool:
-    """Is it a file of the user's, rather than of Python, a library or lostwax?"""
+    """Whether it is a file of the user, not of Python, a library or lostwax."""
     if filename.startswith("<"):
         return False  # frozen modules, generated code
     path = Path(filename).resolve()
@@ -41,8 +41,8 @@ def _called(stop: SystemExit) -> str:
     return f"sys.exit({'' if stop.code is None else stop.code if plain else '...'})"
 
 
-def _place(stop: SystemExit) -> str:
-    """The last line of the user's own code on the way to the exit, or of anybody's."""
+def _origin(stop: SystemExit) -> str:
+    """The last line of user code before the exit, else of any code."""
     frames = traceback.extract_tb(stop.__traceback__)
     ours = [frame for frame in frames if is_own(frame.filename)] or frames
     return f" in {ours[-1].filename}, line {ours[-1].lineno}" if ours else ""

@@ -1,6 +1,6 @@
-"""Settings are checked when a value is made: each field against its annotation and, where it has one, its range.
+"""Validation of dataclass fields on creation, against their annotations and ranges.
 
-This is the one way for all public values. `RecoNN(epochs="3")` is refused at once, and not after an hour of shadows.
+All public classes use it: `RecoNN(epochs="3")` fails at once, not after an hour of training.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-LARGEST = 2**63 - 1  # what torch and numpy hold
-LONGEST = 60  # characters of a setting that a message shows
-FEW = 4  # entries of a tuple that a message shows
+LARGEST = 2**63 - 1  # the largest int64
+LONGEST = 60  # characters of a value shown in a message
+FEW = 4  # entries of a tuple shown in a message
 PLAIN: set[Any] = {int, float, bool, str, tuple, Literal}
 WORDS = {
     int: "a whole number",
@@ -31,20 +31,20 @@ WORDS = {
 
 
 class Range(NamedTuple):
-    """The numbers that a field may take, in words and as a test."""
+    """The numbers that a field may take."""
 
-    words: str
+    text: str
     holds: Callable[[float], bool]
-    infinite: bool = False  # whether infinity is one of them
+    infinite: bool = False  # whether infinity is allowed
 
 
 def at_least(low: float, *, infinite: bool = False) -> Range:
-    """Numbers of `low` or more."""
+    """Numbers >= `low`."""
     return Range(f">= {low}", lambda number: number >= low, infinite)
 
 
 def above(low: float, *, infinite: bool = False) -> Range:
-    """Numbers greater than `low`."""
+    """Numbers > `low`."""
     return Range(f"> {low}", lambda number: number > low, infinite)
 
 
@@ -58,11 +58,11 @@ def between(low: float, high: float, ends: Literal["[]", "[)", "(]", "()"]) -> R
 
 
 def check_fields(value: Any, **ranges: Range) -> None:
-    """Raise an error that names the first field of a dataclass which is not of its declared type, or out of its range.
+    """Raise an error for the first field of a dataclass with a wrong type or out of its range.
 
     Call it in `__post_init__`: `check_fields(self, epochs=at_least(1), lr=above(0))`. Types come from the annotations.
-    An int is a whole number and no bool, a float is finite, a protocol is what has its methods. None is allowed where
-    the annotation says so. Protocols that are not `runtime_checkable` are left to the class itself.
+    A bool is not an int, a float must be finite, and a protocol is anything with its methods. None is allowed if the
+    annotation says so. Protocols that are not `runtime_checkable` are not checked.
     """
     kinds = _kinds(value.__class__)
     for field in fields(value):
@@ -78,15 +78,15 @@ def check_fields(value: Any, **ranges: Range) -> None:
 
 
 def expect(value: Any, name: str, wanted: str, holds: bool) -> None:
-    """Raise a ValueError unless a field is as wanted: for what depends on another field."""
+    """Raise a ValueError unless `holds`: for conditions that depend on other fields."""
     if not holds:
         raise ValueError(f"{_expected(value, name)} {wanted}, got {shown(getattr(value, name))}.")
 
 
 def shown(value: object) -> str:
-    """A setting in words: numbers and text as they are written, anything else by its kind, for it may hold records."""
+    """A value for a message: numbers and text as written, anything else only by type, since it may hold records."""
     if isinstance(value, type):
-        return f"the class {value.__name__} (make one: {value.__name__}(...))"
+        return f"the class {value.__name__} (create one: {value.__name__}(...))"
     if isinstance(value, int) and abs(value) > LARGEST:
         return f"a whole number of {value.bit_length()} bits"
     if _is_plain(value):
@@ -101,7 +101,7 @@ def shown(value: object) -> str:
 
 @cache
 def _kinds(cls: type) -> dict[str, Any]:
-    """The annotations of a class, evaluated; Any where a user's class names what its module does not hold."""
+    """The evaluated annotations of a class; Any if a name cannot be resolved."""
     kinds: dict[str, Any] = {field.name: Any for field in fields(cls)} if is_dataclass(cls) else {}
     for base in reversed(cls.__mro__):
         with suppress(NameError):
@@ -110,7 +110,7 @@ def _kinds(cls: type) -> dict[str, Any]:
 
 
 def _accepts(kind: Any, value: Any) -> bool:
-    """Whether a value is of an annotated type."""
+    """Whether a value has an annotated type."""
     origin, parts = get_origin(kind), get_args(kind)
     if kind is Any:
         return True
@@ -135,7 +135,7 @@ def _accepts(kind: Any, value: Any) -> bool:
 
 
 def _is_number(value: object, *, whole: bool) -> bool:
-    """Python's and numpy's numbers; fractions, tensors, text and truth values are none."""
+    """True for Python and numpy numbers, but not for bools, fractions, tensors or text."""
     if isinstance(value, bool):
         return False
     return isinstance(value, Integral) or (not whole and isinstance(value, Real) and not isinstance(value, Rational))
@@ -147,7 +147,7 @@ def _check_number(value: Any, name: str, number: Any, limit: Range | None, optio
         return
     if limit is not None and not limit.holds(number):
         each = f"each of {name}" if isinstance(getattr(value, name), tuple) else name
-        raise ValueError(f"{_expected(value, each)} {limit.words}{optional}, got {shown(getattr(value, name))}.")
+        raise ValueError(f"{_expected(value, each)} {limit.text}{optional}, got {shown(getattr(value, name))}.")
     if isinstance(number, Integral) and abs(int(number)) > LARGEST:
         raise ValueError(f"{_expected(value, name)} to be below 2**63{optional}, got {shown(int(number))}.")
     if not math.isfinite(number) and not (limit is not None and limit.infinite and number == math.inf):
@@ -163,7 +163,7 @@ def _optional(kind: Any) -> str:
 
 
 def _words(kind: Any) -> str:
-    """An annotation as a sentence says it: `int | None` is "a whole number, or None"."""
+    """An annotation as text: `int | None` is "a whole number, or None"."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return " or ".join(_words(part) for part in parts if part is not NoneType).replace(" or of type", " or") + (
@@ -182,7 +182,7 @@ def _words(kind: Any) -> str:
 
 
 def _example(field: Field[Any]) -> str:
-    """A part that would do, where the default is one."""
+    """An example, if the default is an object of lostwax."""
     default = field.default_factory() if field.default_factory is not MISSING else field.default
     if default is MISSING or default is None or isinstance(default, int | float | str | tuple):
         return ""
@@ -191,5 +191,5 @@ def _example(field: Field[Any]) -> str:
 
 def _is_plain(value: object) -> bool:
     if isinstance(value, int):
-        return abs(value) <= LARGEST  # Python refuses to print very long ones
+        return abs(value) <= LARGEST  # Python does not print very long integers
     return value is None or isinstance(value, float | str)

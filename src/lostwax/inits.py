@@ -1,9 +1,9 @@
-"""Where training starts, as values.
+"""Initial weights.
 
-A `seed` here is public: an int means that everybody knows the start, and all models share it; None that each
-model draws its own, from the training's seed and its number. A public start is drawn on the CPU in float64, and is the
-same on every device and in every dtype; private ones are drawn where the training takes place (`philox/`), and are so
-to rounding.
+A `seed` here is public: with an int all models share the same initial weights, which the adversary knows; with None
+each model draws its own, from the training seed and its number. Public weights are drawn on the CPU in float64 and are
+the same on every device and in every dtype; private ones are drawn on the training device (`philox/`) and agree to
+rounding.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from lostwax.provenance import fingerprint
 from lostwax.seeds import generator, key
 
 Params = dict[str, Tensor]
-Numbers = Tensor | Sequence[int]  # (m,) of models; a tensor lies where their starts are wanted
+Numbers = Tensor | Sequence[int]  # (m,) models' numbers; a tensor is on the device where the weights are wanted
 
 
 class Init(Protocol):
-    """A starting point."""
+    """An initialisation."""
 
     def __call__(self, net: nn.Module, numbers: Numbers, *, seed: int) -> Params:
-        """The trainable parameters of the models with these numbers, (m, ...)."""
+        """The initial trainable parameters of the models with these numbers, (m, ...)."""
         ...
 
 
@@ -44,12 +44,12 @@ class StartsFrom(Protocol):
 
 
 def trainable(net: nn.Module) -> Params:
-    """The parameters that training moves; frozen ones belong to the architecture."""
+    """The parameters with requires_grad; frozen ones belong to the architecture."""
     return {name: value.detach() for name, value in net.named_parameters() if value.requires_grad}
 
 
 class _Draws(Protocol):
-    """Where the numbers of a start come from: one for all models (...), or one for each (m, ...)."""
+    """A source of random weights: shared by all models (...), or one set per model (m, ...)."""
 
     def normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """N(0, 1) for the parameter of this name."""
@@ -60,12 +60,12 @@ class _Draws(Protocol):
         ...
 
     def same(self, value: Tensor) -> Tensor:
-        """Nothing drawn."""
+        """The given value."""
         ...
 
 
-class _One(NamedTuple):
-    """A start for all, drawn parameter after parameter."""
+class _SharedDraws(NamedTuple):
+    """The same weights for all models, drawn parameter by parameter."""
 
     random: np.random.Generator
 
@@ -79,8 +79,8 @@ class _One(NamedTuple):
         return value
 
 
-class _Each(NamedTuple):
-    """A start for each model, drawn by the parameter's name and the model's number; all of it in float32."""
+class _PrivateDraws(NamedTuple):
+    """Weights per model, drawn by parameter name and model number, in float32."""
 
     numbers: Tensor  # (m,)
     seed: int
@@ -108,7 +108,7 @@ class _Seeded(ABC):
 
     @final
     def __call__(self, net: nn.Module, numbers: Numbers, *, seed: int) -> Params:
-        """One start for all where it is public, else one a model."""
+        """The same weights for all models if the seed is public, else new ones per model."""
         models = torch.as_tensor(numbers)
         if self.seed is None:
             return self._private(net, models, seed)
@@ -117,24 +117,24 @@ class _Seeded(ABC):
 
     @abstractmethod
     def _public(self, net: nn.Module, random: np.random.Generator) -> Params:
-        """A start for all models, (...), float64."""
+        """Weights for all models, (...), float64."""
 
     @abstractmethod
     def _private(self, net: nn.Module, numbers: Tensor, seed: int) -> Params:
-        """A start for each, (m, ...), where the numbers lie."""
+        """Weights per model, (m, ...), on the device of the numbers."""
 
 
 @dataclass(frozen=True)
 class _Weights(_Seeded):
-    """Matrices and kernels are drawn, biases 0, other vectors (a GroupNorm's scale) as the net has them."""
+    """Weight matrices and kernels are drawn, biases are 0, other vectors (a GroupNorm's scale) are the net's."""
 
     @final
     def _public(self, net: nn.Module, random: np.random.Generator) -> Params:
-        return self._start(net, _One(random))
+        return self._start(net, _SharedDraws(random))
 
     @final
     def _private(self, net: nn.Module, numbers: Tensor, seed: int) -> Params:
-        return self._start(net, _Each(numbers, seed))
+        return self._start(net, _PrivateDraws(numbers, seed))
 
     def _start(self, net: nn.Module, draws: _Draws) -> Params:
         start: Params = {}
@@ -153,7 +153,7 @@ class _Weights(_Seeded):
 
 
 def _fans(shape: tuple[int, ...]) -> tuple[int, int]:
-    """How many inputs feed an output, and how many outputs an input feeds."""
+    """fan_in and fan_out."""
     positions = math.prod(shape[2:])
     return shape[1] * positions, shape[0] * positions
 
@@ -161,7 +161,7 @@ def _fans(shape: tuple[int, ...]) -> tuple[int, int]:
 @final
 @dataclass(frozen=True)
 class LeCunNormal(_Weights):
-    """N(0, 1 / fan_in), biases 0: the start of S1, Table V."""
+    """N(0, 1 / fan_in), biases 0 (Balle et al. 2022, Table V)."""
 
     def _weight(self, name: str, shape: tuple[int, ...], draws: _Draws) -> Tensor:
         fan_in, _ = _fans(shape)
@@ -191,7 +191,7 @@ class Glorot(_Weights):
 @final
 @dataclass(frozen=True)
 class Normal(_Weights):
-    """N(0, sigma^2), biases 0: the heads of S2."""
+    """N(0, sigma^2), biases 0 (Maciazek and Allison 2025)."""
 
     sigma: float
 
@@ -205,9 +205,9 @@ class Normal(_Weights):
 @final
 @dataclass(frozen=True)
 class TorchDefault(_Seeded):
-    """What torch's own layers start from: `reset_parameters` of every module that has one.
+    """The default initialisation of torch layers: `reset_parameters` of every module that has one.
 
-    Drawn by torch's own generator, which keeps 32 bits of a seed: among 100,000 private starts a pair is alike.
+    torch's generator keeps only 32 bits of a seed: among 100,000 private initialisations expect one equal pair.
     """
 
     def _public(self, net: nn.Module, random: np.random.Generator) -> Params:
@@ -228,10 +228,10 @@ class TorchDefault(_Seeded):
 @final
 @dataclass(frozen=True)
 class FromNet:
-    """The weights that the net comes with: the default. Everybody knows them, and every model starts there.
+    """The net's current weights (the default), shared by all models and known to the adversary.
 
-    So a pretrained net is trained on from where it is. A fresh torch layer has random weights: call `torch.manual_seed`
-    before it is made, or name another start, if two runs are to be the same.
+    So a pretrained net is fine-tuned. New torch layers have random weights: for reproducible runs, call
+    `torch.manual_seed` before creating them, or use another initialisation.
     """
 
     def __call__(self, net: nn.Module, numbers: Numbers, *, seed: int) -> Params:
@@ -239,13 +239,13 @@ class FromNet:
         start = trainable(net)
         if any(value.is_meta for value in start.values()):
             raise ValueError(
-                "net: it lies on the meta device and holds no weights to start from. Load them, or name a start, "
+                "net: it is on the meta device and has no weights to start from. Load them, or set an initialisation: "
                 "init=lw.inits.LeCunNormal()."
             )
         if wrong := [name for name, value in start.items() if not value.isfinite().all()]:
             raise ValueError(
-                f"net: training starts from the net's own weights, and {wrong[0]} holds NaN or infinite numbers. Load "
-                "finite weights, or name a start, init=lw.inits.LeCunNormal()."
+                f"net: training starts from the net's weights, but {wrong[0]} holds NaN or infinite numbers. Load "
+                "finite weights, or set an initialisation: init=lw.inits.LeCunNormal()."
             )
         return {
             name: _for_all(value.to(torch.float64, copy=True), torch.as_tensor(numbers))
@@ -256,7 +256,7 @@ class FromNet:
 @final
 @dataclass(frozen=True, repr=False)
 class Given:
-    """A state that everybody knows, such as a published checkpoint: `Given(net.state_dict())`."""
+    """Publicly known weights, such as a published checkpoint: `Given(net.state_dict())`."""
 
     state: Mapping[str, Tensor]
 
@@ -275,5 +275,5 @@ class Given:
         return start
 
     def __repr__(self) -> str:
-        """By its fingerprint: reports and audits hold it, and not the weights."""
+        """A fingerprint instead of the weights, for reports and audits."""
         return f"Given({len(self.state)} tensors, {fingerprint(*self.state.values())})"

@@ -1,4 +1,4 @@
-"""Losses as values: trainers descend them, the closed form solves their residual for the record."""
+"""Losses with their derivatives: trainers minimise them, the closed form solves their residual for the record."""
 
 from __future__ import annotations
 
@@ -15,22 +15,16 @@ from lostwax.games import LossFacts
 __all__ = ["BinaryCrossEntropy", "CrossEntropy", "SquaredError", "SquaredHinge", "Tweedie"]
 
 
-# Class numbers as indicator columns.
-
-
 def indicators(y: Tensor, outputs: Tensor) -> Tensor:
-    """One column an output: 1 in the column of the record's class, else 0; with a single output, y itself.
+    """One-hot labels, one column per output; with a single output, y itself.
 
-    Written as a comparison, not a scatter, so that it maps over any leading axes and under vmap.
+    A comparison, not a scatter, so that it works with any leading axes and under vmap.
     """
     if outputs.shape[-1] == 1:
         return y.unsqueeze(-1).to(outputs.dtype)  # (..., n, 1)
     classes = torch.arange(outputs.shape[-1], device=y.device).unsqueeze(-1)  # (c, 1)
-    mine = (classes == y.unsqueeze(-2)).to(outputs.dtype)  # (..., c, n) records last in memory, as stacked outputs lie
-    return mine.mT  # (..., n, c)
-
-
-# Softmax cross-entropy over class numbers.
+    onehot = (classes == y.unsqueeze(-2)).to(outputs.dtype)  # (..., c, n) records last in memory, as in stacked outputs
+    return onehot.mT  # (..., n, c)
 
 
 @dataclass(frozen=True)
@@ -51,19 +45,15 @@ class CrossEntropy:
         return LossFacts(classes=outputs, fewest_outputs=2, attained=False)
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
-        """p - onehot(y) is negative in the true class alone."""
+        """p - onehot(y) is negative only in the true class."""
         return residual.argmin(-1)
-
-
-# Logistic loss of one output, or of one output a class (one-vs-rest).
 
 
 @dataclass(frozen=True)
 class BinaryCrossEntropy:
     """a t log(1 + exp(-out)) + (1 - t) log(1 + exp(out)), with t in {0, 1} and a the `positive_weight`.
 
-    With one output, t is the label; with c outputs, t is 1 in the column of the record's class: c separate
-    "this class or not" problems.
+    With one output, t is the label; with c outputs, t is one-hot: c one-vs-rest problems.
     """
 
     positive_weight: float = 1.0
@@ -90,9 +80,6 @@ class BinaryCrossEntropy:
         if outputs.shape[-1] == 1:
             return (residual[..., 0] < 0).long()
         return residual.argmin(-1)
-
-
-# Half the squared distance to the target.
 
 
 @dataclass(frozen=True)
@@ -122,19 +109,16 @@ def _columns(y: Tensor, outputs: Tensor) -> Tensor:
     return (y.unsqueeze(-1) if y.ndim < outputs.ndim else y).to(outputs.dtype)
 
 
-# The loss of a linear support vector classifier.
-
-
 @dataclass(frozen=True)
 class SquaredHinge:
-    """max(0, 1 - s out)^2 with s = +1 for the record's class and -1 for the others, summed over outputs."""
+    """max(0, 1 - s out)^2 with s = +1 for the record's class, else -1, summed over outputs: as LinearSVC."""
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
         """The loss of each record."""
         return self._slack(outputs, y).square().sum(-1)  # (..., n)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """-2 s max(0, 1 - s out): zero for a record beyond the margin, which leaves no trace."""
+        """-2 s max(0, 1 - s out): zero for a record beyond the margin."""
         return -2 * self._sign(outputs, y) * self._slack(outputs, y)  # (..., n, c)
 
     def facts(self, outputs: int) -> LossFacts:
@@ -142,7 +126,7 @@ class SquaredHinge:
         return LossFacts(classes=max(outputs, 2))
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
-        """The label whose residual comes nearest: a record may be beyond its own margin and inside another's."""
+        """The label with the closest residual: a record may be beyond the margin of its own class only."""
         if outputs.shape[-1] == 1:
             return (residual[..., 0] < 0).long()
         labels = torch.arange(outputs.shape[-1], device=outputs.device)
@@ -156,15 +140,13 @@ class SquaredHinge:
         return (1 - self._sign(outputs, y) * outputs).clamp_min(0)
 
 
-# Half the deviance of the Tweedie family: Poisson, Gamma, inverse Gaussian and what lies between.
-
-
 @dataclass(frozen=True)
 class Tweedie:
     """Half the Tweedie deviance with variance mu^power, up to terms of y alone.
 
-    The log link is canonical only for power 1 (Poisson): in general the derivative with respect to the linear
-    predictor is (mu - y) mu'(out) / mu^power (S1 Theorem 1 covers the canonical case).
+    Poisson, Gamma and inverse Gaussian are powers 1, 2 and 3. The log link is canonical only for power 1: in general
+    the derivative with respect to the linear predictor is (mu - y) mu'(out) / mu^power (Theorem 1 of Balle et al. 2022
+    covers the canonical case).
     """
 
     power: float

@@ -10,20 +10,14 @@ from torch import nn
 __all__ = ["cnn", "mlp", "vgg11"]
 
 
-# Nets that are one linear layer: what the closed form can solve.
-
-
 def linear_layer(net: nn.Module) -> nn.Linear | None:
-    """The net's linear layer, if the net is nothing else (an nn.Linear, perhaps after an nn.Flatten)."""
+    """The net's only layer, if the net is an nn.Linear, possibly after an nn.Flatten; else None."""
     layers = [net] if not isinstance(net, nn.Sequential) else [part for part in net if not isinstance(part, nn.Flatten)]
     return layers[0] if len(layers) == 1 and isinstance(layers[0], nn.Linear) else None
 
 
-# Fully connected nets.
-
-
 def mlp(*sizes: int, activation: Callable[[], nn.Module] = nn.ELU) -> nn.Sequential:
-    """Layers of the given sizes, inputs first: `mlp(784, 10, 10)` is the released model of S1, Table V."""
+    """A fully connected net: `mlp(784, 10, 10)` is the released model of Balle et al. 2022, Table V."""
     if len(sizes) < 2 or min(sizes) < 1:
         raise ValueError(f"mlp: expected two sizes or more, each at least 1, got {sizes}.")
     first, *later = (nn.Linear(wide, narrow) for wide, narrow in pairwise(sizes))
@@ -33,9 +27,6 @@ def mlp(*sizes: int, activation: Callable[[], nn.Module] = nn.ELU) -> nn.Sequent
     return nn.Sequential(*layers)
 
 
-# Convolutional nets.
-
-
 def cnn(
     shape: tuple[int, int, int] = (3, 32, 32),
     classes: int = 10,
@@ -43,14 +34,14 @@ def cnn(
     hidden: int = 10,
     activation: Callable[[], nn.Module] = nn.ELU,
 ) -> nn.Sequential:
-    """For pictures of the given (channels, height, width): the CIFAR-10 model of S1, Table VI.
+    """A convolutional net for images (channels, height, width): the CIFAR-10 model of Balle et al. 2022, Table VI.
 
-    S1 names no padding; without any, it has 55,208 parameters, the 50K of section VI-B. `hidden` is the width of the
-    first linear layer, which the larger model of S1 widens.
+    The paper does not mention padding; without any, the net has 55,208 parameters, the 50K of section VI-B. `hidden` is
+    the width of the first linear layer, which is larger in the paper's larger model.
     """
     channels, height, width = shape
     if min(height, width) < 10:  # 10 -> 4 -> 1
-        raise ValueError(f"cnn: expected pictures of 10 x 10 or more, got {height} x {width}. Use nets.mlp.")
+        raise ValueError(f"cnn: expected images of at least 10 x 10, got {height} x {width}. Use nets.mlp.")
     rows, columns = ((side - 4) // 2 + 1 - 3 for side in (height, width))  # what the two convolutions leave
     return nn.Sequential(
         nn.Conv2d(channels, 16, 4, stride=2),
@@ -64,25 +55,19 @@ def cnn(
     )
 
 
-# VGG: three-by-three convolutions, pooled now and then, and three linear layers (Simonyan and Zisserman 2015).
-
-
-POOLED = (2, 6, 8)  # convolutions behind which the side is halved
+POOLED = (2, 6, 8)  # the convolutions that are followed by pooling
 
 
 def vgg11(classes: int = 26, *, channels: int = 1, size: int = 32) -> nn.Sequential:
-    """VGG-11 with a sixteenth of its channels, for square pictures: the base model of S2's MNIST experiment.
+    """VGG-11 with a sixteenth of the channels, for square images (Simonyan and Zisserman 2015).
 
-    `vgg11()[:-1]` is the backbone that a new last layer is trained on: 256 features, so that a head for ten classes has
-    S2's 2,570 numbers (its Table 2). S2 (D.1) names the channels and the linear layers alone. With the five poolings
-    of the original a picture of 32 x 32 would shrink to one pixel of 32 channels, before 256 features; the authors'
-    code pools three times, as is done here, which leaves 4 x 4 pixels.
+    This is the base model of the MNIST experiment of Maciazek and Allison 2025. `vgg11()[:-1]` is its backbone with 256
+    features, so a head for ten classes has the 2,570 parameters of their Table 2. Their appendix D.1 gives only the
+    channels and the linear layers; like their code, this net pools three times, not five, which leaves 4 x 4 pixels.
     """
     halved = 1 << len(POOLED)
     if size < halved or size % halved:
-        raise ValueError(
-            f"vgg11: expected a size that is a multiple of {halved} pixels, got {size}. Scale the pictures."
-        )
+        raise ValueError(f"vgg11: expected a size that is a multiple of {halved} pixels, got {size}. Scale the images.")
     layers: list[nn.Module] = []
     for number, (inputs, outputs) in enumerate(pairwise((channels, 4, 8, 16, 16, 32, 32, 32, 32)), 1):
         layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU()]

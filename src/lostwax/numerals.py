@@ -1,4 +1,4 @@
-"""Numbers as a person reads them."""
+"""Numbers formatted for reading."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def number(value: float) -> str:
-    """Two digits that count, no zeros after them: 0.013, 0.05, 4.2×10⁻⁹, 1,200, ∞."""
+    """Two significant digits, without trailing zeros: 0.013, 0.05, 4.2×10⁻⁹, 1,200, ∞."""
     if not math.isfinite(value):
         return "?" if math.isnan(value) else "∞" if value > 0 else "−∞"
     if value == 0:
@@ -29,7 +29,7 @@ def power(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """0 %, 0.4 %, 12 %, 99.6 %, 100 %: never rounded to none or to all."""
+    """0 %, 0.4 %, 12 %, 99.6 %, 100 %: never rounded to exactly 0 or 100 %."""
     value = 100 * share
     if 0 < value < 0.1:
         return f"{number(value)}{SIGN}"
@@ -39,16 +39,16 @@ def percent(share: float) -> str:
 
 
 def round_up(value: float) -> str:
-    """Three digits, for a limit or for noise that must be enough: never less than the value."""
+    """Three significant digits, rounded up: for upper limits and sufficient noise."""
     if value == 0:
         return "0"
-    value = max(value, 1e-300)  # below, steps of a three-digit number are no longer numbers
+    value = max(value, 1e-300)  # below, the rounding step would underflow
     step = 10.0 ** (math.floor(math.log10(value)) - 2)
     return f"{math.ceil(value / step - 1e-9) * step:.3g}"
 
 
 def at_most(share: float) -> str:
-    """A share that is an upper limit."""
+    """An upper limit as a percentage, rounded up."""
     return f"{round_up(min(100.0, 100 * share))}{SIGN}"
 
 

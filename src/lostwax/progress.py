@@ -1,4 +1,4 @@
-"""How far a long piece of work has come."""
+"""Progress bars."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar with the time left, fed by the function it gives; only where a person watches (stderr is a terminal)."""
+    """Show a progress bar if stderr is a terminal; yields the function that advances it."""
     if not sys.stderr.isatty() or find_spec("rich") is None:
         yield lambda done: None
         return

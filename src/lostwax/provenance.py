@@ -1,4 +1,4 @@
-"""Where a number comes from: versions, machine, and hashes of what it was computed on."""
+"""Provenance of results: versions, machine, and fingerprints of the data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PACKAGES = ("lostwax", "torch", "numpy", "scikit-learn", "scipy")
 
 
 def versions() -> dict[str, str]:
-    """The version of Python and of each package that can change a number; absent packages are left out."""
+    """The versions of Python and of the installed packages that can change a result."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -28,12 +28,12 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> str:
-    """The processor and the accelerators, in words."""
-    words = f"{os.cpu_count()} cores of {_processor()}"
-    torch = sys.modules.get("torch")  # whoever has used a GPU has imported torch already
+    """A description of the CPU and the GPUs."""
+    text = f"{os.cpu_count()} cores of {_processor()}"
+    torch = sys.modules.get("torch")  # if a GPU was used, torch has been imported
     if torch is not None and torch.cuda.is_available():
-        words += f", {torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
-    return words
+        text += f", {torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
+    return text
 
 
 def fingerprint(*arrays: Tensor) -> str:
@@ -44,7 +44,7 @@ def fingerprint(*arrays: Tensor) -> str:
     for array in arrays:
         values = array.detach().cpu().contiguous()
         digest.update(f"{str(values.dtype).removeprefix('torch.')}{tuple(values.shape)}".encode())
-        digest.update(values.flatten().view(torch.uint8).numpy().data)  # bytes, for numpy does not know every dtype
+        digest.update(values.flatten().view(torch.uint8).numpy().data)  # as bytes: numpy lacks some dtypes
     return digest.hexdigest()[:16]
 
 

@@ -1,7 +1,4 @@
-"""Learning-rate schedules as values: the factor on the learning rate at each step.
-
-Steps are optimiser steps, so with mini-batches an epoch counts once for every batch.
-"""
+"""Learning-rate schedules: the factor on the learning rate at each optimiser step (one per batch, not per epoch)."""
 
 from __future__ import annotations
 
@@ -16,13 +13,13 @@ class Schedule(Protocol):
     """A factor on the learning rate."""
 
     def __call__(self, step: int, steps: int) -> float:
-        """The factor at `step` (from 0) of a training of `steps`."""
+        """The factor at `step` (from 0) of `steps` in all."""
         ...
 
 
 @dataclass(frozen=True)
 class Constant:
-    """The same rate at every step."""
+    """A constant learning rate."""
 
     def __call__(self, step: int, steps: int) -> float:
         """1."""
@@ -31,7 +28,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Cosine:
-    """Half a cosine from 1 down to `floor`, after `warmup` steps of a straight line up to 1.
+    """Cosine decay from 1 to `floor`, after a linear warm-up of `warmup` steps.
 
     Without warm-up this is torch's CosineAnnealingLR with T_max = steps and eta_min = floor * lr.
     """
@@ -52,7 +49,7 @@ class Cosine:
 
 @dataclass(frozen=True)
 class StepDecay:
-    """The rate times `factor` after every `every` steps: torch's StepLR."""
+    """Multiply the rate by `factor` after every `every` steps: torch's StepLR."""
 
     every: int
     factor: float = 0.1
@@ -67,7 +64,7 @@ class StepDecay:
 
 @dataclass(frozen=True)
 class Linear:
-    """A straight line from `start` to `end`, which step number `steps` would reach: torch's LinearLR."""
+    """Linear from `start` to `end`, which step number `steps` would reach: torch's LinearLR."""
 
     start: float = 1.0
     end: float = 0.0

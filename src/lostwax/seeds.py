@@ -1,4 +1,4 @@
-"""Randomness by key: a draw depends on a seed and on what it is for, never on what was drawn before."""
+"""Randomness by key: a draw depends on the seed and its purpose, never on earlier draws."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from operator import index
 
 import numpy as np
 
-GENERATION = 2  # of the ways in which seeds become draws: when one changes, models of before are other models
+GENERATION = 2  # raised when any draw changes: stored models of another generation are not reused
 
 
 def key(seed: int, *purpose: int | str) -> int:
-    """128 bits for one purpose."""
-    words = (int(seed), *(part if isinstance(part, str) else index(part) for part in purpose))
-    return int.from_bytes(blake2b(repr(words).encode(), digest_size=16).digest(), "big")
+    """A 128-bit key for one purpose."""
+    parts = (int(seed), *(part if isinstance(part, str) else index(part) for part in purpose))
+    return int.from_bytes(blake2b(repr(parts).encode(), digest_size=16).digest(), "big")
 
 
 def generator(seed: int, *purpose: int | str) -> np.random.Generator:
-    """The generator of one purpose: `generator(seed, "order", epoch)`.
+    """A generator for one purpose: `generator(seed, "order", epoch)`.
 
-    numpy's: torch's CPU generator keeps 32 bits of its seed, and among a million models some would be twins.
+    From numpy: torch's CPU generator keeps only 32 bits of its seed, so some of a million models would be equal.
     """
     return np.random.Generator(np.random.PCG64(key(seed, *purpose)))

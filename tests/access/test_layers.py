@@ -36,7 +36,7 @@ def test_it_is_a_value():
 
 
 def test_a_name_that_is_not_there():
-    with pytest.raises(ValueError, match=r"no parameter of the release lies in 'head'. It publishes 1.weight, 1.bias"):
+    with pytest.raises(ValueError, match=r"the release has no parameter in 'head'. It publishes 1.weight, 1.bias"):
         Layers("1", "head")(NET, RELEASE)
     with pytest.raises(ValueError, match=r"Use Weights\(\)"):
         Layers()

@@ -51,7 +51,7 @@ def test_frozen_layers_answer_too():
 
 @pytest.mark.parametrize("queries", [torch.zeros(0, 4), torch.zeros(4), torch.zeros(2, 4, dtype=torch.long)])
 def test_queries_are_checked(queries):
-    with pytest.raises(ValueError, match="Logits: expected queries of shape"):
+    with pytest.raises(ValueError, match="Logits: expected floating-point queries of shape"):
         Logits(queries)
 
 

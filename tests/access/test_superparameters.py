@@ -63,7 +63,7 @@ def test_it_is_a_value():
 
 @pytest.mark.parametrize("row", [Neuron("1", 5), Neuron("1", -1), Neuron("2", 0)])
 def test_a_row_that_is_not_there(row):
-    with pytest.raises(ValueError, match=r"no row .*\. Of rows it trains 1\[0\] to 1\[4\], 3\[0\] to 3\[2\]"):
+    with pytest.raises(ValueError, match=r"no row .*\. Its trainable rows are 1\[0\] to 1\[4\], 3\[0\] to 3\[2\]"):
         Superparameters((row,))(NET, RELEASE)
 
 

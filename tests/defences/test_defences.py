@@ -118,7 +118,7 @@ def test_diverged_models_spoil_no_other():
 
 @every_defence
 def test_steps_that_are_published_too_are_refused(defence):
-    with pytest.raises(ValueError, match=f"{type(defence).__name__}: .*Release the final weights alone"):
+    with pytest.raises(ValueError, match=f"{type(defence).__name__}: .*Release the final weights only"):
         defence(Release(release().params, steps=lambda: iter(())), NUMBERS, seed=0)
 
 
@@ -138,5 +138,5 @@ def test_refusals():
     for sigma in (0.0, -1.0, float("inf"), float("nan")):
         with pytest.raises(ValueError, match=r"WeightNoise: expected sigma (> 0|to be finite)"):
             WeightNoise(sigma)
-    with pytest.raises(ValueError, match="WeightNoise: expected the number of each of 4 models, got 1"):
+    with pytest.raises(ValueError, match="WeightNoise: expected the numbers of 4 models, got 1"):
         WeightNoise(0.1)(release(), [0], seed=0)

@@ -88,7 +88,7 @@ def test_what_is_declared_is_accepted(good):
         ({"way": "left"}, "way to be 'up' or 'down', got 'left'."),
         ({"way": np.zeros(3)}, "way to be 'up' or 'down', got a ndarray."),
         ({"part": "mlp"}, "part to be of type Builds, got 'mlp'."),
-        ({"part": Plan}, "part to be of type Builds, got the class Plan (make one: Plan(...))."),
+        ({"part": Plan}, "part to be of type Builds, got the class Plan (create one: Plan(...))."),
         ({"where": 3}, "where to be text or a path, or None, got 3."),
         ({"places": (Place("1", "0"),)}, "places to be a tuple, each of type Place, got a tuple."),
     ],

@@ -27,5 +27,5 @@ def test_other_pictures(shape):
 
 
 def test_pictures_that_are_too_small_are_refused():
-    with pytest.raises(ValueError, match=r"cnn: expected pictures of 10 x 10 or more, got 8 x 8\. Use nets\.mlp\."):
+    with pytest.raises(ValueError, match=r"cnn: expected images of at least 10 x 10, got 8 x 8\. Use nets\.mlp\."):
         cnn((1, 8, 8))

@@ -1,4 +1,4 @@
-"""Random numbers by counter: those of model i are there at once, the same bits on a CPU and on a GPU."""
+"""Counter-based random numbers: random access by model number, with the same bits on CPU and GPU."""
 
 from __future__ import annotations
 
@@ -15,25 +15,23 @@ __all__ = ["bits", "happens", "normal", "orders", "uniform"]
 
 
 # Philox-4x64 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): bits as a function of a counter.
-
-
-BLOCK = 8  # numbers that the generator makes from one count: four words of 64 bits
-SHARE = 1 << 16  # words that are worth a thread of their own
+BLOCK = 8  # int32 numbers per counter value: four 64-bit words
+SHARE = 1 << 16  # words per thread, at least
 
 
 def bits(key: int, numbers: Tensor, blocks: int, *, before: int = 0) -> Tensor:
-    """int32 (m, 8 blocks), a row for each number and where the numbers lie: numpy's on a CPU, by Triton on a GPU.
+    """int32 (m, 8 blocks) random bits, one row per number, on their device: by numpy on a CPU, by Triton on a GPU.
 
-    A row is a function of the key (128 bits) and its number alone; `before` leaves out so many of its first blocks.
+    A row depends only on the 128-bit key and its number; `before` skips its first blocks.
     """
-    inside_func = torch._C._are_functorch_transforms_active()  # where tensors have no memory that a kernel could fill
+    inside_func = torch._C._are_functorch_transforms_active()  # such tensors have no memory for a kernel to fill
     if numbers.is_cuda and not inside_func and find_spec("triton") is not None:
         return by_triton(key, numbers, blocks, before)
     return by_numpy(key, numbers, blocks, before).to(numbers.device)
 
 
 def by_numpy(key: int, numbers: Tensor, blocks: int, before: int) -> Tensor:
-    """By as many threads as torch has, where there is work for them."""
+    """On up to as many threads as torch uses."""
     rows = numbers.tolist()
     words = np.empty((len(rows), BLOCK * blocks // 2), np.uint64)
     workers = min(torch.get_num_threads(), len(rows), words.size // SHARE)
@@ -47,9 +45,9 @@ def by_numpy(key: int, numbers: Tensor, blocks: int, before: int) -> Tensor:
 
 
 def _fill(key: int, before: int, words: np.ndarray, numbers: Sequence[int]) -> None:
-    """Row by row; numpy lets other threads run meanwhile."""
+    """Row by row; numpy releases the GIL."""
     generator = np.random.Philox(key=key)
-    fresh = generator.state  # to set it is ten times quicker than to make another generator
+    fresh = generator.state  # setting it is ten times faster than a new generator
     for row, number in zip(words, numbers, strict=True):
         fresh["state"]["counter"][:] = before, 0, number, 0
         generator.state = fresh
@@ -57,7 +55,7 @@ def _fill(key: int, before: int, words: np.ndarray, numbers: Sequence[int]) -> N
 
 
 def by_triton(key: int, numbers: Tensor, blocks: int, before: int) -> Tensor:
-    """The same bits, made on the device."""
+    """The same bits, computed on the GPU."""
     from lostwax.philox.kernel import CHUNK, philox
 
     low, high = np.frombuffer(key.to_bytes(16, "little"), np.int64).tolist()
@@ -68,20 +66,15 @@ def by_triton(key: int, numbers: Tensor, blocks: int, before: int) -> Tensor:
     return made
 
 
-# What is drawn with those bits.
-#
-# Reals are made in float32: they are the same to rounding on every device, and in every dtype they are cast to. Whole
-# numbers are the same everywhere.
-
-
-HIGHEST = 2**31 - 1  # all bits of an int32 but its sign
+# Reals are computed in float32 and agree to rounding on every device. Integers are the same everywhere.
+HIGHEST = 2**31 - 1  # all bits of an int32 except its sign
 
 
 def normal(key: int, numbers: Tensor, count: int, *, turn: int = 0) -> Tensor:
-    """N(0, 1), (m, count); draws of one count share no bits with those of another turn.
+    """N(0, 1), (m, count); different turns of one count share no bits.
 
-    Two from two uniforms (Box-Muller): sqrt(-2 ln u) cos(v), sqrt(-2 ln u) sin(v), u in (0, 1], v in [-pi, pi]. Which
-    two depends on the count: a shorter draw is not the beginning of a longer one, nor independent of it.
+    Box-Muller: sqrt(-2 ln u) cos(v), sqrt(-2 ln u) sin(v), u in (0, 1], v in [-pi, pi]. The pairing depends on the
+    count: a shorter draw is neither a prefix of a longer one nor independent of it.
     """
     blocks = -(-count // BLOCK)
     first, second = bits(key, numbers, blocks, before=turn * blocks).tensor_split(2, dim=1)  # (m, 4 blocks) each
@@ -97,15 +90,15 @@ def uniform(key: int, numbers: Tensor, count: int) -> Tensor:
 
 
 def orders(key: int, numbers: Tensor, count: int) -> Tensor:
-    """int64 (m, count): 0 .. count - 1 in random order, as 64 random bits of each would sort them."""
+    """int64 (m, count): 0 .. count - 1 in random order, sorted by 64 random bits each."""
     drawn = bits(key, numbers, -(-2 * count // BLOCK)).view(torch.int64)[:, :count]
     return drawn.argsort(dim=1, stable=True)
 
 
 def happens(key: int, numbers: Tensor, count: int, chance: float, *, turn: int = 0, turns: int = 1) -> Tensor:
-    """bool (m, turns, count): each with this chance, below 1, or less by no more than 2^-63; `turn` is the first.
+    """bool (m, turns, count): True with probability `chance` < 1, rounded down by at most 2^-63; `turn` is the first.
 
-    Turns of one count are the same whether they are drawn together or one by one.
+    Turns of one count are the same whether drawn together or one by one.
     """
     blocks = -(-2 * count // BLOCK)
     words = bits(key, numbers, turns * blocks, before=turn * blocks).view(torch.int64)  # (m, 4 blocks turns)
