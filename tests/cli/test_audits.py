@@ -194,7 +194,7 @@ def test_simulate_fills_a_store_and_goes_on(recipe, capsys):
     assert "--workers need --engine ray" in capsys.readouterr().err
     recipe.write_text("data = (1, 2)\nmodel = 3")
     assert main(["simulate", "recipe.py", "--models", "8", "--store", "s"]) == 2
-    assert "is about one fitted model" in capsys.readouterr().err
+    assert "audits a fitted model" in capsys.readouterr().err
     assert not (recipe.parent / "s").exists()
 
 

@@ -144,7 +144,7 @@ def test_reading_what_is_no_report(audit_of, tmp_path):
     lw.report(audit_of("one_game"), tmp_path / "one")
     lw.report(audit_of("of_a_table"), tmp_path / "many")
     (tmp_path / "many" / "records.safetensors").replace(tmp_path / "one" / "records.safetensors")
-    with pytest.raises(ValueError, match="The two are not of one report"):
+    with pytest.raises(ValueError, match="from different reports"):
         reports.read(tmp_path / "one")
     (tmp_path / "one" / "records.safetensors").write_bytes(b"short")
     with pytest.raises(ValueError, match="cannot be read as a safetensors file"):

@@ -88,7 +88,7 @@ def test_a_model_that_is_repeated_step_by_step_is_protected_for_its_steps(audit_
     audit = audit_of("of_pictures")
     known = replace(audit, provenance={**audit.provenance, "steps": 100})
     assert "100 full-batch steps;" in page_of(known, records=True)
-    assert "the number of steps is not known here" in page_of(audit, records=True)
+    assert "the number of steps is unknown here" in page_of(audit, records=True)
 
 
 def test_sections_that_cannot_be_drawn_say_so(audit_of):
@@ -117,7 +117,7 @@ def test_a_limit_of_the_blind_guess_is_called_one(audit_of):
 def test_errors_are_explained_where_pictures_are_shown(audit_of):
     page = page_of(audit_of("diverged"), records=True)
     assert "; ∞ is an error in one that never varies." in page
-    assert re.search(r"Not drawn: \d+ of \d+ games, whose error has no bound", page)
+    assert re.search(r"Not drawn: \d+ of \d+ games with an infinite error", page)
     assert "standard deviations of each pixel" in page_of(audit_of("of_pictures"), records=True)
     assert "standard deviations of each number" in page_of(audit_of("of_a_table"), records=True)
     assert "What hardly varies" not in page_of(audit_of("of_a_table"), records=False)
