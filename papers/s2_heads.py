@@ -28,7 +28,7 @@ import lostwax as lw
 from lostwax.attacks.weak import TrainedOnHeads
 from lostwax.attacks.weak.readers import Reader
 from lostwax.games import Knowledge, Records, Trainer
-from lostwax.games.judges import NearestOfClass, chosen, strangers
+from lostwax.games.judges import NearestOfClass, chosen, other_games
 from lostwax.learning.decoders import Decoder
 from lostwax.metrics import Null, gaussian_roc, success_rate, true_positives, true_positives_by_class
 from lostwax.reports.results import Row
@@ -177,7 +177,7 @@ def score(reconstruct: TrainedOnHeads, game: Game, data: Data, options: argparse
     guess = reconstruct(game.trainer(facts.net, cohort, seed=seed))
     shadows = Shadows(facts.net, game.trainer, facts.threat, data.prior, seed + 1)  # no draw is the victims'
     untrained = reconstruct(gaussian_weights(shadows, options.games))
-    others = strangers(cohort.own, None)
+    others = other_games(cohort.own, None)
     chance = {Null.GAUSSIAN_WEIGHTS: beside(untrained.records, cohort.own)}
     if bool((others >= 0).all()):
         chance[Null.OTHER_SECRETS] = beside(guess.records, cohort.own[others.to(cohort.own.x.device)])

@@ -69,7 +69,7 @@ def test_images_in_another_range(name, scale, shift, words):
     part = {"known": KNOWN, "secrets": SECRETS}[name]
     strange = Records(part.x * scale + shift, part.y)
     change = {"threat": lw.Informed(strange)} if name == "known" else {"secrets": strange}
-    with pytest.raises(ValueError, match="not scaled alike") as raised:
+    with pytest.raises(ValueError, match="have different scales") as raised:
         audited(Untouched(), **change)
     assert words in str(raised.value)
     assert str(raised.value).endswith("Scale all to one range, best [0, 1].")

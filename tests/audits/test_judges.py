@@ -3,7 +3,7 @@
 import torch
 
 from lostwax.games import Records
-from lostwax.games.judges import NearestOfClass, OneToOne, chosen, distinct_games, groups_of, strangers
+from lostwax.games.judges import NearestOfClass, OneToOne, chosen, distinct_games, groups_of, other_games
 
 RANDOM = torch.Generator().manual_seed(0)
 SECRETS = Records(torch.rand(4, 6, 1, 2, 2, generator=RANDOM), torch.tensor([[0, 0, 0, 1, 1, 2]] * 4))
@@ -47,9 +47,9 @@ def test_as_many_guesses_as_secrets_are_matched_one_by_one():
 def test_games_that_share_a_secret_say_nothing_of_chance():
     x = SECRETS.x.clone()
     x[2, 4] = x[1, 0]
-    assert strangers(Records(x, SECRETS.y), None).tolist() == [1, 3, 3, 0]
+    assert other_games(Records(x, SECRETS.y), None).tolist() == [1, 3, 3, 0]
     alike = Records(SECRETS.x[:1].expand(4, -1, -1, -1, -1), SECRETS.y)
-    assert strangers(alike, None).tolist() == [-1, -1, -1, -1]
+    assert other_games(alike, None).tolist() == [-1, -1, -1, -1]
     assert distinct_games(alike).tolist() == [0, 0, 0, 0]
 
 
@@ -61,7 +61,7 @@ def test_games_with_the_same_secrets_in_another_order_are_the_same():
 
 def test_only_games_in_which_the_same_is_given_are_compared():
     one = Records(SECRETS.x[:, :1], torch.tensor([[0], [1], [0], [2]]))
-    assert strangers(one, one.y).tolist() == [2, -1, 0, -1]
-    assert strangers(one, None).tolist() == [1, 2, 3, 0]
+    assert other_games(one, one.y).tolist() == [2, -1, 0, -1]
+    assert other_games(one, None).tolist() == [1, 2, 3, 0]
     groups = groups_of(torch.tensor([[0, 1], [2, 2], [1, 0]]), 3)  # the same classes in another order
     assert [group.tolist() for group in groups] == [[0, 2], [1]]

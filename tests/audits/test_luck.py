@@ -9,7 +9,7 @@ from torch import nn
 
 import lostwax as lw
 from audits.game import Publishes
-from lostwax.audits.luck import Rules, Scores, luck, luck_of_strangers
+from lostwax.audits.luck import Rules, Scores, luck, luck_of_swapped
 from lostwax.games import Guess, Records
 from lostwax.games.judges import OneToOne
 
@@ -74,11 +74,11 @@ def test_a_release_of_another_game_tells_what_hints_alone_are_worth():
     y = torch.zeros(40, 1)
     rule, games = rules(np.full(40, 0.2)), torch.arange(40)
     secrets, exact, near = (Records(part, y) for part in (truth, truth + 1e-9, truth + 0.1))
-    same = luck_of_strangers(rule, exact, exact, secrets, games)
+    same = luck_of_swapped(rule, exact, exact, secrets, games)
     assert (same.rebuilt, same.rebuilt_by_luck, same.farther) == (40, 1.0, 0.5)
-    better = luck_of_strangers(rule, exact, Records(truth + 3, y), secrets, games)
+    better = luck_of_swapped(rule, exact, Records(truth + 3, y), secrets, games)
     assert (better.rebuilt, better.rebuilt_by_luck, better.farther) == (40, 0.5, 1.0)
-    assert luck_of_strangers(rule, near, exact, secrets, games).farther == 0.0
+    assert luck_of_swapped(rule, near, exact, secrets, games).farther == 0.0
 
 
 @dataclass(frozen=True)

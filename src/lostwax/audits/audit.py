@@ -84,17 +84,19 @@ class Audit:
     truth: Records  # (games, ...)
     findings: tuple[Finding, ...]  # the first is the release as it is
     baselines: Mapping[str, Mapping[str, NDArray[np.float64]]]  # name -> metric -> (games,)
-    oracle: str  # the baseline that is the nearest record which the adversary has anyway (S1 section V-B)
+    oracle: (
+        str  # the baseline that is the nearest record which the adversary has anyway (Balle et al. 2022, section V-B)
+    )
     provenance: Mapping[str, Any]
     notes: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()  # attacks that object to the game, each with the reason, where all were to play
+    left_out: tuple[str, ...] = ()  # attacks that are not applicable, each with the reason, where none was named
     # what should have been tried and has no answer, each with the reason: attacks that were too slow or failed, where
-    # all were to play; an optimum that could not be reached. A gate does not pass over it.
+    # none was named; an optimum that could not be reached. A gate does not pass over it.
     unanswered: tuple[str, ...] = ()
     classes: tuple[object, ...] = ()  # the user's own names of class numbers 0, 1, ...; empty for regressions
     columns: tuple[str, ...] = ()  # ... and of the features, where the data brings them
-    # S1 Fig. 3: percentile over all records the adversary has -> their squared error (of images per pixel, of tables in
-    # deviations), mean over games; the oracle is the 0th
+    # percentile over all records that the adversary has -> their squared error, mean over games; the oracle is the 0th
+    # (Balle et al. 2022, Fig. 3)
     oracle_percentiles: Mapping[float, float] = field(default_factory=dict)
     chance: float | None = None  # of naming the secret among candidates; None where it has to be rebuilt
     # (games,) games with one number are not independent: guesses from one release, or equal secrets; None: `games`
@@ -163,7 +165,7 @@ class Audit:
     def success(self, threshold: float | None = None, *, confidence: float = 0.95) -> Estimate:
         """The share of games with a headline error of at most the threshold, with its Clopper-Pearson interval.
 
-        None is S1's threshold (section V-B): the error of the nearest record that the adversary has, mean over games.
+        None: the mean error of the nearest record that the adversary has (Balle et al. 2022, section V-B).
         A guess that is infinitely wrong is never a success.
         """
         limit = self.oracle_error if threshold is None else threshold
@@ -175,7 +177,7 @@ class Audit:
     ) -> Estimate:
         """The share of guesses that can owe nothing to a release, and are as near: what `success` comes to by chance.
 
-        None is the same threshold as there; in games of the weak adversary it is S2's tau.
+        None: the same threshold; with the weak adversary it is the tau of Maciazek and Allison 2025.
         """
         limit = self.oracle_error if threshold is None else threshold
         limit, scores = min(limit, float_info.max), self._chance("fpr", null)
@@ -223,7 +225,7 @@ class Audit:
         return scores
 
     def correlations(self, metric: str | None = None, *, seed: int = 0) -> dict[str, Correlation]:
-        """How the errors by one metric, the headline unless named, go with those by each other (S1 Figs 5 and 19).
+        """Correlation of one metric's errors (the headline's by default) with every other's (Balle et al. 2022, Fig. 5).
 
         Metrics that are infinite in some game, or the same in all, are left out: nothing goes with them.
         """

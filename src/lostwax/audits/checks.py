@@ -35,7 +35,7 @@ OPTIONAL = ("attack", "access", "engine")
 
 
 def check_arguments(verb: str, net: Any, records: Mapping[str, Any], metrics: Any = (), **others: Any) -> None:
-    """Refuse what would fail later with an error that says nothing to the user."""
+    """Refuse what would fail later with an error that does not help the user."""
     if not isinstance(net, nn.Module):
         raise TypeError(
             f"{verb}: expected the net to be a torch nn.Module, got {_named(net)}."
@@ -66,7 +66,7 @@ def _is_one(value: Any, kind: Kind) -> bool:
         inspect.signature(value).bind(*[None] * kind.arguments)
     except TypeError:
         return False
-    except ValueError:  # written in C: it says nothing of its arguments
+    except ValueError:  # written in C: its arguments are not known
         return True
     return True
 
@@ -111,7 +111,7 @@ def check_alike(secrets: Records, prior: Records) -> None:
 
 
 def check_varied(known: Records, prior: Records, secrets: Records) -> tuple[str, ...]:
-    """Refuse a prior whose records are all alike: whatever learns from it finds nothing, and proves nothing.
+    """Refuse a prior whose records are all the same: an attack that learns from it would find nothing.
 
     A sentence where they are copies of a few.
     """
@@ -141,7 +141,7 @@ def check_ranges(known: Records, prior: Records, secrets: Records) -> None:
     for name, x in (("threat.known", known.x), ("secrets", secrets.x)):
         if len(x) and (not stated.holds(x) or (stated.high > 1 and 0 < float(x.max()) <= 1)):
             raise ValueError(
-                f"audit: the images of {name} and of prior are not scaled alike: those of {name} have pixels "
+                f"audit: the images of {name} and of prior have different scales: those of {name} have pixels "
                 f"{_span(x)}, those of prior {_span(prior.x)}. Scale all to one range, best [0, 1]."
             )
 
@@ -226,8 +226,8 @@ def widened(prior: Records, secrets: Records) -> Support:
     """The prior, with a few synthetic records where secrets lie outside what it shows.
 
     Attacks take a number that never varies in the prior for known, pixels for bounded by the range of the prior, and
-    classes for those that it holds. The owner who audits has the secrets and knows better: an adversary who thought of
-    such values would find them, so that an attack which cannot would prove nothing.
+    classes for those that it holds. The auditor has the secrets and knows better: an adversary that tried such values
+    would find them, so an attack that cannot try them proves nothing.
     """
     if prior.features is not None:
         return Support(prior, unanswered=_cannot(prior, secrets))

@@ -1,4 +1,4 @@
-"""Which attacks play when the user names none: all that have no objection, the strongest first, while there is time."""
+"""Which attacks run when the user names none: all that apply, the strongest first, while there is time."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Tried(NamedTuple):
     """What came of all attacks."""
 
     lines: tuple[Played, ...]
-    unanswered: tuple[str, ...] = ()  # those that could play, but were too slow or failed, each with the reason
-    left_out: tuple[str, ...] = ()  # those that object to the game, each with the reason
+    unanswered: tuple[str, ...] = ()  # those that apply, but were too slow or failed, each with the reason
+    left_out: tuple[str, ...] = ()  # those that are not applicable, each with the reason
 
 
 def all_attacks(knowledge: Knowledge) -> tuple[Attack, ...]:
@@ -92,7 +92,7 @@ def before_attacks(
 def try_all(
     knowledge: Knowledge, play: Callable[[Attack], Played], *, games: int, clock: Clock, rate: Rate | None
 ) -> Tried:
-    """Play every attack without an objection, while there is time.
+    """Run every attack that applies, while there is time.
 
     The strongest that is predicted to fit into the time left goes next. Where none fits, predictions may still be too
     high by a factor of DOUBT: the strongest of the rest is tried, unless it would take longer even so. The clock stops
@@ -131,7 +131,7 @@ def try_all(
                     f"{attack_name(one)} was not begun: {attack_name(attack)} still runs." for one in waiting
                 ]
                 break
-        except ValueError as error:  # it found out too late that it cannot play
+        except ValueError as error:  # it found out late that it does not apply
             unanswered.append(f"{attack_name(attack)} failed: {error}")
         except (RuntimeError, MemoryError) as error:  # torch's, numpy's: too little memory, a matrix without an inverse
             log.warning("%s failed.", attack_name(attack), exc_info=True)

@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 class TimeUp(BaseException):
     """The time is over. It is no Exception, so that code which catches those and tries again is stopped too."""
 
-    still_running = False  # work that could not be stopped goes on in a thread of its own
+    still_running = False  # work that could not be stopped is still running in its thread
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Clock:
     def run(self, work: Callable[[], Result], *, early: float = 0.0) -> Result:
         """Do the work, and raise TimeUp at the end, or some seconds `early`.
 
-        In the main thread an alarm interrupts it. Elsewhere, and on systems that have no alarm, the work is done in a
-        thread of its own, which is interrupted, and left behind where that does not help. Either way a call into
+        In the main thread an alarm interrupts it. Elsewhere, and on systems without alarms, the work is done in a
+        separate thread, which is interrupted, and abandoned if that does not stop it. Either way a call into
         compiled code is stopped when it returns; a process that supervises it need not wait (`lostwax.deadlines`).
         What work gives that was interrupted is never taken, for part of it was cut.
         """

@@ -53,7 +53,7 @@ class Conclusion(NamedTuple):
 
 
 def conclude(audit: Audit) -> Conclusion:
-    """The grade of the worst line, limited by a certified ceiling, or open where it cannot be told."""
+    """The grade of the worst line, limited by a certified ceiling, or open where it cannot be decided."""
     lines = _lines(audit)
     worst = max(lines, key=lambda line: (line.grade.severity, line.rebuilt, line.nearer))
     reasons = _open(audit, worst)
@@ -138,7 +138,7 @@ def _open(audit: Audit, worst: Line) -> tuple[str, ...]:
 
 
 def _too_little(audit: Audit, worst: Line) -> Iterator[str]:
-    """Why finding nothing says nothing."""
+    """Why finding nothing does not show that nothing can be found."""
     if not audit.complete and audit.victims < FEW:
         games = "1 game is" if audit.victims == 1 else f"{audit.victims} independent games are"
         yield f"{games} too few to find nothing: run {FEW} or more."

@@ -212,7 +212,7 @@ def _converged(fitted: Fitted) -> tuple[Fitted | None, tuple[str, ...]]:
     reason = "no optimum could be reached"
     facts = loss_facts(fitted.model.loss, len(fitted.model.weight))
     if facts is not None and not facts.attained and not fitted.model.ridge.any():
-        reason += ": without a penalty, separable classes have none, and the weights grow for ever"
+        reason += ": without a penalty, separable classes have no optimum, and the weights grow without limit"
     return None, (f"There is no line 'as converged': {reason}.",)
 
 

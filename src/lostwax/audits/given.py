@@ -42,7 +42,7 @@ def chance(hints: Hints | None) -> float | None:
     if hints.chances is None and hints.labels is None:
         return 1 / hints.candidates.x.shape[1]
     chances = _chances(hints, hints.candidates)
-    return float((chances.amax(1) / chances.sum(1)).mean())  # of those who name the likeliest
+    return float((chances.amax(1) / chances.sum(1)).mean())  # of naming the likeliest
 
 
 def likeliest_candidate(hints: Hints | None) -> Tensor | None:
@@ -54,7 +54,7 @@ def likeliest_candidate(hints: Hints | None) -> Tensor | None:
 
 
 def _chances(hints: Hints, candidates: Records) -> Tensor:
-    """(m, c) how likely each candidate is, up to a factor per game, to somebody who knows what is given."""
+    """(m, c) how likely each candidate is, up to a factor per game, given the hints."""
     y = candidates.y
     chances = torch.ones(y.shape[:2]) if hints.chances is None else hints.chances  # (m, c)
     chances = chances.double().cpu()

@@ -14,17 +14,17 @@ from torch import Tensor
 
 from lostwax.audits import given
 from lostwax.audits.audit import Finding
-from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_strangers
+from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_swapped
 from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Attack, Guess, Hints, Records
-from lostwax.games.judges import Judge, NearestAlternative, Pairs, chosen, distinct_games, groups_of, strangers
+from lostwax.games.judges import Judge, NearestAlternative, Pairs, chosen, distinct_games, groups_of, other_games
 from lostwax.metrics import Null
 
 BLIND, ORACLE = "blind guess (mean of the prior)", "nearest prior or known record"
 BLIND_OF_CLASS, FROM_LABEL = "blind guess (mean of its class)", "blind guess (predicted from the label)"
 FROM_PARTS = "predicted from the given numbers"
-MOST_STRANGERS = 60  # games that are attacked once more, with another game's release
+MOST_SWAPPED = 60  # games that are attacked once more, with another game's release
 
 Errors = Mapping[str, NDArray[np.float64]]  # metric -> (games,)
 
@@ -37,7 +37,7 @@ class Answer(NamedTuple):
     seconds: float  # of guessing; preparing is not counted
     neurons: NeuronShares | None = None
     untrained: Guess | None = None  # its answer to Gaussian weights, where the judge asks for that null
-    strangers: Guess | None = None  # its answer to other games' releases, where more is given than a class
+    swapped: Guess | None = None  # its answer to other games' releases, where more is given than a class
 
     @property
     def name(self) -> str:
@@ -173,9 +173,9 @@ class Dealt:
         errors = {}
         if answer.untrained is not None:
             errors[Null.GAUSSIAN_WEIGHTS] = self._errors(answer.untrained.records, self.secrets)
-        if answer.strangers is not None:  # a guess is close to its own secret by what is given
+        if answer.swapped is not None:  # a guess is close to its own secret by what is given
             return errors
-        others = strangers(self.secrets, self._labels)
+        others = other_games(self.secrets, self._labels)
         games = (others >= 0).nonzero().flatten()
         if len(games) < 2 or (answer.untrained is not None and len(games) < len(others)):
             return errors
@@ -194,11 +194,11 @@ class Dealt:
             return [self.scoring.scores(guess, every.x) for guess in self.blind(every).values()]
 
         rules = Rules(self.judge, self.scoring.scores, without, self.scoring.threshold)
-        if answer.strangers is None:
+        if answer.swapped is None:
             return luck(rules, answer.guess.records, self.secrets, pool=self.pool, given=self._labels)
-        games = strangers_for(self.secrets)[0]
+        games = swapped_games(self.secrets)[0]
         guesses, secrets = (one[games.to(one.x.device)] for one in (answer.guess.records, self.secrets))
-        return luck_of_strangers(rules, guesses, answer.strangers.records, secrets, games)
+        return luck_of_swapped(rules, guesses, answer.swapped.records, secrets, games)
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,7 +284,7 @@ class LeaveOneOut:
         return luck(rules, Records(x, offered.y), secrets, pool=self.table.without(truth), given=labels)
 
 
-def needs_strangers(hints: Hints | None) -> bool:
+def needs_swapped(hints: Hints | None) -> bool:
     """Is so much given that a guess can be close to its secret by that alone, and few games are given the same?
 
     Then luck is what the attack makes of another game's release with the same hints. Candidates have a chance that is
@@ -302,10 +302,10 @@ def needs_strangers(hints: Hints | None) -> bool:
     return sum(len(group) for group in groups if len(group) >= FEWEST) < len(hints.labels) / 2
 
 
-def strangers_for(secrets: Records) -> tuple[Tensor, Tensor]:
+def swapped_games(secrets: Records) -> tuple[Tensor, Tensor]:
     """Some games, and for each another with other secrets, (b,) both."""
-    others = strangers(secrets, None)
-    games = (others >= 0).nonzero().flatten()[:MOST_STRANGERS]
+    others = other_games(secrets, None)
+    games = (others >= 0).nonzero().flatten()[:MOST_SWAPPED]
     return games, others[games]
 
 

@@ -97,15 +97,15 @@ def luck(
     )
 
 
-def luck_of_strangers(rules: Rules, guesses: Records, strangers: Records, secrets: Records, games: Tensor) -> Luck:
+def luck_of_swapped(rules: Rules, guesses: Records, swapped: Records, secrets: Records, games: Tensor) -> Luck:
     """The guesses (m, g, ...) of these games beside what the attack makes of another game's release.
 
-    For games in which more is given than a class: `strangers` (m, g, ...) were given the same as the guesses, and a
+    For games in which more is given than a class: `swapped` (m, g, ...) were given the same as the guesses, and a
     release that owes nothing to the secret. Of the two either is as likely to be better, if the guess owes nothing too.
     """
     kept = _first(secrets)
     ours, others, theirs = (
-        Records(one.x.cpu()[kept].double(), one.y.cpu()[kept]) for one in (guesses, strangers, secrets)
+        Records(one.x.cpu()[kept].double(), one.y.cpu()[kept]) for one in (guesses, swapped, secrets)
     )
     every, without = torch.arange(len(kept)), rules.baselines(games[kept])
     own = _Table(rules, ours, theirs, without).round(every, every)
@@ -189,7 +189,7 @@ def _closest(table: _Table, games: Tensor, own: _Won, pool: Tensor) -> float | N
     ratio = 1.0 if within else error / max(float(distances.min()), 1e-300)
     if _made_of_values(table.guesses.x[game], others):
         ratio = 1.0
-        if not within and len(torch.unique(others.flatten(1), dim=0)) == len(others):  # no two records are alike
+        if not within and len(torch.unique(others.flatten(1), dim=0)) == len(others):  # no two records are equal
             ratio = 2 / len(others)
     return min(1.0, len(games) * (1 + within) * ratio / (1 + len(others)))
 

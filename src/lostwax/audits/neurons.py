@@ -85,7 +85,7 @@ def neuron_shares(
 
 
 def _timed(reconstruct: Reconstructor, models: int, seconds: float) -> Reconstructor:
-    """It, shown a few models at a time, until it is seen that so many would take longer than that."""
+    """The reconstructor, given a few models at a time; raises if all would take longer than `seconds`."""
     start, done = time.monotonic(), 0
 
     def answer(release: Release, hints: Hints | None = None) -> Guess:

@@ -19,7 +19,7 @@ from lostwax.audits.ceiling import ceiling_of, check_under
 from lostwax.audits.checks import check_alike, check_ranges, check_trainable, check_varied, overlap_notes, widened
 from lostwax.audits.choice import Tried, before_attacks, try_all
 from lostwax.audits.clock import Clock
-from lostwax.audits.judging import Answer, Dealt, needs_strangers, strangers_for
+from lostwax.audits.judging import Answer, Dealt, needs_swapped, swapped_games
 from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
 from lostwax.audits.play import Played, filled, play
 from lostwax.audits.scoring import Scoring, all_metrics
@@ -48,9 +48,9 @@ def audit_procedure(
     metrics: Sequence[Metric] = (),
     max_minutes: float | None = None,
 ) -> Audit:
-    """Train one victim a game on secrets the attack never sees, and score what it makes of the releases.
+    """Train one victim per game on secrets that the attack never sees, and score its guesses.
 
-    Without an attack, all that can play do (`choice`), against the same victims, within `max_minutes`.
+    If no attack is named, all that apply are run (`choice`) on the same victims, within `max_minutes`.
     All that can be refused is refused before an attack is prepared, which may take hours.
     """
     clock = Clock.started(max_minutes)
@@ -127,7 +127,7 @@ def victims_seed(seed: int) -> int:
 class _Trained:
     """Victims that were trained, one per game, for one attack after the other.
 
-    The adversary has a seed of its own: an attack that trained shadow models by the game's seed would draw the victims'
+    The adversary has its own seed: an attack that trained shadow models by the game's seed would draw the victims'
     private randomness.
     """
 
@@ -146,11 +146,11 @@ class _Trained:
         guess = reconstruct(self.release, hints)
         seconds = time.perf_counter() - start
         untrained = None if self.untrained is None else reconstruct(self.untrained, hints)
-        strangers = None
-        if hints is not None and needs_strangers(hints):
-            games, others = strangers_for(secrets)
+        swapped = None
+        if hints is not None and needs_swapped(hints):
+            games, others = swapped_games(secrets)
             if len(games):
-                strangers = reconstruct(self.release.chosen(others), hints[games])
+                swapped = reconstruct(self.release.chosen(others), hints[games])
         held = neuron_shares(
             attack,
             reconstruct,
@@ -162,7 +162,7 @@ class _Trained:
             seed=self.seed,
             seconds=min(SECONDS, OF_TIME_LEFT * self.clock.left),
         )
-        return Answer(attack, guess, seconds, held, untrained, strangers)
+        return Answer(attack, guess, seconds, held, untrained, swapped)
 
 
 def _gaussian(knowledge: Knowledge, games: int, seed: int) -> Release:

@@ -109,7 +109,7 @@ def audit_released(
 
 @dataclass(eq=False)
 class _Released:
-    """One release and its training set; each game has an adversary of its own, who knows all records but one."""
+    """One release and its training set; each game has its own adversary, who knows all records but one."""
 
     judging: LeaveOneOut
     net: nn.Module  # as training starts
@@ -167,8 +167,8 @@ def _retrained(net: nn.Module, table: Records, trainer: Descent, rows: Tensor) -
         )
     if not trainer.public_start(net):
         raise ValueError(
-            "audit: the initialisation is drawn anew for every model, so that these very weights cannot be trained "
-            "again. Name the start, init=lw.inits.Given(state), or audit this way of training."
+            "audit: the initialisation is private, so training again does not give these weights. "
+            "Name the start, init=lw.inits.Given(state), or audit this way of training."
         )
     released = _flat(trainable(net))
     start = _flat({name: value[0] for name, value in trainer.init(net, [0], seed=0).items()})

@@ -131,7 +131,7 @@ def as_array(values: Sequence[Number]) -> NDArray[np.float64]:
 
 FORMAT = "lostwax audit"
 SCHEMA = 4
-BEFORE = 3  # can be read as well: it has no grade, and says nothing of luck
+BEFORE = 3  # can be read as well: it has no grade and no luck
 HEAD = (
     *("subject", "kind", "threat", "attack", "metric", "criterion", "threshold", "oracle", "population", "chance"),
     "labels_given",

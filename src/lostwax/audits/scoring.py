@@ -1,4 +1,4 @@
-"""How a guess is judged, alike in both kinds of audit."""
+"""How a guess is scored, in both kinds of audit."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class _InUnitRange:
 
 
 def _lpips() -> tuple[LPIPS, ...]:
-    """LPIPS where its weights are at hand; nobody who did not ask for it is told that they are not."""
+    """LPIPS if its weights are available; silent otherwise."""
     metric, grey = LPIPS(), torch.zeros(1, 1, 32, 32)
     try:
         metric(grey, grey)

@@ -158,7 +158,7 @@ def distinct_games(secrets: Records) -> Tensor:
     return first[which]
 
 
-def strangers(secrets: Records, given: Tensor | None) -> Tensor:
+def other_games(secrets: Records, given: Tensor | None) -> Tensor:
     """(m,) for each game the next one with which it shares no secret, and -1 where there is none.
 
     Where the adversary is given something about its secrets (`given` (m, ...), the labels), only games in which the
