@@ -225,7 +225,7 @@ class Audit:
         return scores
 
     def correlations(self, metric: str | None = None, *, seed: int = 0) -> dict[str, Correlation]:
-        """Correlation of one metric's errors (the headline's by default) with every other's (Balle et al. 2022, Fig. 5).
+        """Correlation of one metric's errors (the headline unless named) with each other's (Balle et al. 2022, Fig. 5).
 
         Metrics that are infinite in some game, or the same in all, are left out: nothing goes with them.
         """
