@@ -89,7 +89,10 @@ def test_a_new_file_replaces_nothing(tmp_path):
 
 def test_a_full_disk_leaves_what_was_there(tmp_path):
     files.write(tmp_path / "a", "before", source="test")
-    with no_file_over(1_000), pytest.raises(OSError, match=r"test: .*/a could not be written .*Free some space") as caught:
+    with (
+        no_file_over(1_000),
+        pytest.raises(OSError, match=r"test: .*/a could not be written .*Free some space") as caught,
+    ):
         files.write(tmp_path / "a", b"x" * 2_000, source="test")
     assert caught.value.errno == errno.EFBIG
     assert "\n" not in str(caught.value)
