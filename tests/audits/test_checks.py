@@ -109,7 +109,7 @@ def test_a_net_that_does_not_fit_is_refused_before_shadows_are_trained(net, secr
 def test_a_label_in_the_last_row_of_the_prior_is_seen_too():
     y = PRIOR.y.clone()
     y[-1] = 10
-    with pytest.raises(ValueError, match=r"threat.known and prior .*expects labels from 0 to 9, and 1 of"):
+    with pytest.raises(ValueError, match=r"threat.known and prior .*expects labels from 0 to 9, but 1 of"):
         audited(Untouched(), net=lw.nets.mlp(64, 5, 10), trainer=lw.GD(), prior=Records(PRIOR.x, y))
 
 

@@ -224,7 +224,7 @@ def test_a_torch_head_at_its_optimum(mean):
             "applies to one nn.Linear",
         ),
         (nn.Linear(5, 3), lw.Optimum(), None, ValueError, "X has 4 features, but the layer takes 5"),
-        (nn.Linear(4, 2), lw.Optimum(), None, ValueError, "labels from 0 to 1, and 50 of 150 are not"),
+        (nn.Linear(4, 2), lw.Optimum(), None, ValueError, "labels from 0 to 1, but 50 of 150 are not"),
         (nn.Linear(4, 1), lw.Optimum(), None, ValueError, "Use BinaryCrossEntropy"),
         (nn.Linear(4, 3), lw.Optimum(), "float", TypeError, "expects class numbers in y"),
         (nn.Linear(4, 3), lw.Optimum(), None, ValueError, "was not fitted on this data"),

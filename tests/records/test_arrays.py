@@ -29,11 +29,11 @@ def test_an_audit_of_the_same_numbers(form):
 @pytest.mark.parametrize(
     ("form", "words"),
     [
-        ("meta", "X lies on the meta device"),
+        ("meta", "X is on the meta device"),
         ("nested", "X is a sparse or nested tensor"),
         ("quantised", "X is a quantised tensor"),
         ("ragged", "rows of different lengths"),
-        ("huge integer", "the value at row 0, column 0 is a whole number too large"),
+        ("huge integer", "the value at row 0, column 0 is an integer too large"),
         ("masked", "X has 1 masked values"),
         ("date", "the value at row 0, column 0 is of type date"),
         ("dates", "expected numbers in X, got datetime64"),

@@ -91,7 +91,7 @@ def test_refuses_bad_arguments(pets, arguments, message):
 def test_refuses_folders_without_classes_or_images(pets):
     with pytest.raises(FileNotFoundError, match="absent is not a directory"):
         records.folder(pets / "absent")
-    with pytest.raises(ValueError, match="one sub-folder a class, got none"):
+    with pytest.raises(ValueError, match="one sub-folder per class, got none"):
         records.folder(pets / "cat")
     (pets / "emu").mkdir()
     with pytest.raises(ValueError, match="emu is a class without images"):

@@ -44,7 +44,7 @@ def test_says_what_was_looked_for_where_and_the_cures(tmp_path, name):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_asks_for_a_directory_when_none_is_known(name):
-    with pytest.raises(FileNotFoundError, match=rf"records\.{name} knows no directory.*root=.*LOSTWAX_DATA"):
+    with pytest.raises(FileNotFoundError, match=rf"records\.{name} has no directory.*root=.*LOSTWAX_DATA"):
         getattr(records, name)()
 
 

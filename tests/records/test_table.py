@@ -107,7 +107,7 @@ HOLES = np.where(X == 20, np.inf, np.where(X == 0, np.nan, X))
         ((X.astype(str), Y), None, "X must be an array of numbers"),
         ((X[0], Y), None, r"shape \(n, d\), got int64 of shape \(3,\)"),
         ((X[:0], Y[:0]), None, r"at least one row.*\(0, 3\)"),
-        ((X, Y[:3]), None, "one label a row of X: expected 4, got 3"),
+        ((X, Y[:3]), None, "one label per row of X: expected 4, got 3"),
         ((X, Y[:, None]), None, r"y must be numbers or text of shape \(n,\).*\(4, 1\)"),
         ((X, Y), "age", "leave target out"),
     ],

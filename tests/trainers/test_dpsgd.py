@@ -235,7 +235,7 @@ def test_its_mechanism_is_what_a_ceiling_asks_for():
     ("fields", "message"),
     [
         ({"clip": 0.0}, "DPSGD: expected clip > 0, got 0.0."),
-        ({"clip": float("inf")}, "DPSGD: expected clip finite, where there is noise, got inf."),
+        ({"clip": float("inf")}, "DPSGD: expected clip finite if there is noise, got inf."),
         ({"noise_multiplier": -1.0}, "DPSGD: expected noise_multiplier >= 0, got -1.0."),
         ({"steps": 0}, "DPSGD: expected steps >= 1, got 0."),
         ({"sample_rate": 0.0}, "DPSGD: expected sample_rate in (0, 1], got 0.0."),
@@ -256,7 +256,9 @@ def test_for_epsilon_names_what_it_refuses(fields):
 
 def test_a_delta_that_needs_no_noise_is_refused():
     """Below it, the search for the least noise would have no end."""
-    with pytest.raises(ValueError, match=r"expected delta < 0\.19, the chance that a record is ever drawn, got 0\.2"):
+    with pytest.raises(
+        ValueError, match=r"expected delta < 0\.19, the probability that a record is ever sampled, got 0\.2"
+    ):
         DPSGD.for_epsilon(1.0, 0.2, steps=2, sample_rate=0.1)
 
 

@@ -159,9 +159,7 @@ def test_training_starts_from_the_nets_own_weights_in_their_dtype(kind):
 def test_a_half_precision_net_is_refused_unless_a_dtype_is_named(kind, dtype):
     half = net().to(dtype)
     for call in (lambda t: t(half, cohort(2), seed=0), lambda t: t.tile_size(half, cohort(2))):
-        with pytest.raises(
-            ValueError, match=f"the parameters of the net are {str(dtype)[6:]}, and many models at once"
-        ):
+        with pytest.raises(ValueError, match=f"the net's parameters are {str(dtype)[6:]}, but training needs"):
             call(kind(steps=2))
     release = kind(steps=2, dtype=torch.float32)(half, cohort(2), seed=0)
     assert all(value.dtype == torch.float32 for value in release.params.values())
@@ -174,5 +172,5 @@ def test_a_half_precision_net_is_refused_unless_a_dtype_is_named(kind, dtype):
 def test_a_half_precision_net_is_not_audited_in_float32():
     known, prior, secrets = lw.records.digits().split(20, 20, 5, seed=0)
     game = {"threat": lw.Informed(known, candidates=2), "prior": prior, "secrets": secrets}
-    with pytest.raises(ValueError, match="the parameters of the net are float16"):
+    with pytest.raises(ValueError, match="the net's parameters are float16"):
         lw.audit(lw.nets.mlp(64, 5, 10).half(), trainer=DPSGD(steps=2), **game)

@@ -55,7 +55,7 @@ def images(*layers):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (images(nn.BatchNorm2d(4)), r"'1' \(BatchNorm2d\) mixes .* Use nn.GroupNorm instead, .*OwnTraining"),
+        (images(nn.BatchNorm2d(4)), r"'1' \(BatchNorm2d\) mixes .* Use nn.GroupNorm, .*OwnTraining"),
         (images(nn.BatchNorm2d(4, track_running_stats=False)), "Use nn.GroupNorm"),
         (images(nn.InstanceNorm2d(4, track_running_stats=True)), "Use nn.GroupNorm"),
         (images(nn.Dropout(0.5)), r"'1' \(Dropout\) drops values at random with p=0.5. Set p=0 or remove it"),
@@ -65,13 +65,16 @@ def images(*layers):
         (Mixes(), "it mixes records"),
         (Draws(), "it draws random numbers"),
         (DrawsElsewhere(), "it draws random numbers"),
-        (Overwrites(), "it writes over the records that it is given"),
+        (Overwrites(), "it changes its input in place"),
         (Decides(), "vmap cannot run it for many models at once: vmap: It looks like you're attempting"),
         (Pair(), "expected outputs of shape .* got tuple"),
         (nn.Sequential(nn.Conv2d(1, 3, 3)), r"expected outputs of shape \(n, c\)"),
         (mlp(15, 3), r"cannot take records of shape \(1, 4, 4\)"),
         (mlp(16, 1), "CrossEntropy needs two outputs or more, got 1. Use BinaryCrossEntropy"),
-        (mlp(16, 2), "expects labels from 0 to 1, and .* are not, the first in row .* Give the net one output a class"),
+        (
+            mlp(16, 2),
+            "expects labels from 0 to 1, but .* are not, the first in row .* Give the net one output per class",
+        ),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else value[:30],
 )
@@ -103,7 +106,7 @@ def with_value(value):
     ("games", "error", "message"),
     [
         (cohort(4)[:0], ValueError, "expected at least one model"),
-        (cohort(2, shared=0, secrets=0), ValueError, "expected at least one record a model"),
+        (cohort(2, shared=0, secrets=0), ValueError, "expected at least one record per model"),
         (changed(shared=with_value(float("nan"))), ValueError, "cohort.shared.x: 1 of 144 values are NaN or infinite"),
         (changed(own=with_value(float("inf"))), ValueError, "cohort.own.x: 1 of 128 values"),
         (changed(own=lambda r: r.to(torch.float32)), TypeError, "differ in dtype: x torch.float64 and torch.float32"),
@@ -118,7 +121,7 @@ def with_value(value):
         (
             changed(shared=lambda r: Records(r.x, r.y.double()), own=lambda r: Records(r.x, r.y.double())),
             TypeError,
-            "expects one whole class number a record, got torch.float32",
+            "expects one class number per record, got torch.float32",
         ),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
@@ -137,7 +140,7 @@ def test_whole_labels_of_any_size_train_alike(kind):
 
 
 def test_labels_of_other_losses():
-    with pytest.raises(ValueError, match=r"expects labels from 0 to 1, and .* are not"):
+    with pytest.raises(ValueError, match=r"expects labels from 0 to 1, but .* are not"):
         GD(loss=BinaryCrossEntropy())(mlp(16, 1), cohort(4), seed=0)
     with pytest.raises(ValueError, match="expects a target for each of the net's 3 outputs, got shape"):
         GD(loss=SquaredError())(net(), cohort(4), seed=0)

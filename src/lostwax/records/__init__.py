@@ -1,4 +1,4 @@
-"""Where records come from: one function a source, each returns `Records`."""
+"""Sources of records: each function returns `Records`."""
 
 from lostwax.records.datasets import celeba, cifar10, cifar100, digits, emnist, fashion_mnist, mnist
 from lostwax.records.npz import npz

@@ -1,4 +1,4 @@
-"""Well-known data sets: where to look for them, and what to say when they are not there."""
+"""Well-known data sets, from .npz archives or torchvision's files in `root`, by default the folder LOSTWAX_DATA."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -21,26 +20,28 @@ from lostwax.records.pictures import check_choice, from_pixels, optional, read_i
 Root = str | PathLike[str] | None
 
 
-def named(
-    source: str,
-    archives: Sequence[str],
-    dataset: Callable[[ModuleType], Callable[..., Any]],
-    *,
+def _read(
+    name: str,
+    dataset: str,
     part: Part,
     root: Root,
     download: bool,
+    *,
+    archives: Sequence[str] = (),
     transposed: bool = False,
+    **options: str,
 ) -> Records:
-    """The first of the .npz `archives` that is there, else torchvision's files.
+    """The first of the .npz `archives` that exists (default: `name`.npz), else torchvision's files.
 
-    `dataset` picks the class from torchvision.datasets; `transposed` says that its images lie on their side.
+    `dataset` is the class in torchvision.datasets, made with `options`; `transposed` swaps the axes of its images.
     """
+    source, archives = f"records.{name}", archives or [f"{name}.npz"]
     check_choice(f"{source}: part", part, PARTS)
     directory = find_directory(source, archives, root)
     for archive in archives:
         if (directory / archive).is_file():
             return npz(directory / archive, part)
-    make = dataset(optional("torchvision.datasets", source, "vision"))
+    make = partial(getattr(optional("torchvision.datasets", source, "vision"), dataset), **options)
     opened = [
         open_dataset(source, archives, directory, partial(make, directory, train=train, download=download))
         for train in ((True, False) if part == "all" else (part == "train",))
@@ -51,26 +52,26 @@ def named(
 
 
 def find_directory(source: str, archives: Sequence[str], root: Root) -> Path:
-    """`root`, else what LOSTWAX_DATA names."""
-    place = os.environ.get("LOSTWAX_DATA") if root is None else root
-    if not place:
+    """`root`, else the directory LOSTWAX_DATA."""
+    directory = os.environ.get("LOSTWAX_DATA") if root is None else root
+    if not directory:
         raise FileNotFoundError(
-            f"{source} knows no directory to look in for {_files(archives)}: pass root=, or set the "
-            "environment variable LOSTWAX_DATA. With download=True torchvision fetches its files there."
+            f"{source} has no directory in which to look for {_files(archives)}. Pass root=, or set the environment "
+            "variable LOSTWAX_DATA. With download=True torchvision downloads its files there."
         )
-    return Path(place).expanduser()
+    return Path(directory).expanduser()
 
 
 def open_dataset(source: str, archives: Sequence[str], directory: Path, make: Callable[[], Any]) -> Any:
-    """What `make` opens through torchvision; its many kinds of failure as one error with the cures."""
+    """The dataset that `make` opens; all failures of torchvision become one error with the cures."""
     try:
         return make()
     except (RuntimeError, OSError, ValueError, AssertionError) as error:
         missing = "" if directory.is_dir() else " (no such directory)"
         raise FileNotFoundError(
-            f"{source} looked in {directory}{missing} for {_files(archives)}, and found none that "
-            f"can be read (torchvision: {error}). Set the environment variable LOSTWAX_DATA or pass root= to "
-            "name the directory that holds them, or pass download=True to let torchvision fetch them there."
+            f"{source} looked in {directory}{missing} for {_files(archives)}, but found none that "
+            f"can be read (torchvision: {error}). Set the environment variable LOSTWAX_DATA or root= to the directory "
+            "that holds them, or pass download=True."
         ) from error
 
 
@@ -78,11 +79,8 @@ def _files(archives: Sequence[str]) -> str:
     return " or ".join([*archives, "torchvision's files"])
 
 
-# The embedded default: real handwritten digits that come with scikit-learn.
-
-
 def digits() -> Records:
-    """The 1,797 digits of 8 x 8 pixels (grey levels 0..16, here in [0, 1])."""
+    """scikit-learn's 1,797 handwritten digits of 8 x 8 pixels, scaled to [0, 1]."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -90,97 +88,38 @@ def digits() -> Records:
     return Records(x=x, y=torch.from_numpy(bunch.target).long())
 
 
-# MNIST: handwritten digits (LeCun, Cortes and Burges).
-
-
 def mnist(part: Part = "train", *, root: Root = None, download: bool = False) -> Records:
-    """Digits 0-9, grey, 28 x 28: 60,000 to train and 10,000 to test.
-
-    Read from `mnist.npz` or torchvision's files in `root`, or else in LOSTWAX_DATA.
-    """
-    return named(
-        "records.mnist",
-        ["mnist.npz"],
-        lambda datasets: datasets.MNIST,
-        part=part,
-        root=root,
-        download=download,
-    )
-
-
-# Fashion-MNIST: articles of clothing (Xiao, Rasul and Vollgraf 2017).
+    """MNIST: digits 0-9, grey, 28 x 28; 60,000 for training and 10,000 for testing. Archive: `mnist.npz`."""
+    return _read("mnist", "MNIST", part, root, download)
 
 
 def fashion_mnist(part: Part = "train", *, root: Root = None, download: bool = False) -> Records:
-    """Ten kinds of clothing, grey, 28 x 28: 60,000 to train and 10,000 to test.
-
-    Read from `fashion_mnist.npz` or torchvision's files in `root`, or else in LOSTWAX_DATA.
-    """
-    return named(
-        "records.fashion_mnist",
-        ["fashion_mnist.npz"],
-        lambda datasets: datasets.FashionMNIST,
-        part=part,
-        root=root,
-        download=download,
-    )
-
-
-# EMNIST Letters: handwritten letters (Cohen et al. 2017).
+    """Fashion-MNIST (Xiao, Rasul and Vollgraf 2017): ten kinds of clothing, else as MNIST. `fashion_mnist.npz`."""
+    return _read("fashion_mnist", "FashionMNIST", part, root, download)
 
 
 def emnist(part: Part = "train", *, root: Root = None, download: bool = False) -> Records:
-    """Letters A-Z as classes 0-25, upright, grey, 28 x 28: 124,800 to train and 20,800 to test.
+    """EMNIST Letters (Cohen et al. 2017): A-Z as classes 0-25, upright, grey, 28 x 28; 124,800 and 20,800.
 
-    Upper and lower case are one class. Read from `emnist_letters.npz`, `emnist_letters_part.npz`
-    (labels 1-26, as EMNIST numbers them) or torchvision's files in `root`, or else in LOSTWAX_DATA.
+    Upper and lower case are one class. Archives: `emnist_letters.npz`, `emnist_letters_part.npz` (labels 1-26, as in
+    EMNIST).
     """
-    records = named(
-        "records.emnist",
-        ["emnist_letters.npz", "emnist_letters_part.npz"],
-        lambda datasets: partial(datasets.EMNIST, split="letters"),
-        part=part,
-        root=root,
-        download=download,
-        transposed=True,
-    )
+    archives = ["emnist_letters.npz", "emnist_letters_part.npz"]
+    records = _read("emnist", "EMNIST", part, root, download, archives=archives, transposed=True, split="letters")
     lowest, highest = int(records.y.min()), int(records.y.max())
     if lowest < 1 or highest > 26:
         raise ValueError(f"records.emnist: labels must be 1-26 for A-Z, got {lowest}-{highest}.")
     return replace(records, y=records.y - 1)
 
 
-# CIFAR-10: small photographs of ten kinds of things (Krizhevsky 2009).
-
-
 def cifar10(part: Part = "train", *, root: Root = None, download: bool = False) -> Records:
-    """Ten classes, RGB, 32 x 32: 50,000 to train and 10,000 to test.
-
-    Read from `cifar10.npz` or torchvision's files in `root`, or else in LOSTWAX_DATA.
-    """
-    return named(
-        "records.cifar10",
-        ["cifar10.npz"],
-        lambda datasets: datasets.CIFAR10,
-        part=part,
-        root=root,
-        download=download,
-    )
+    """CIFAR-10 (Krizhevsky 2009): RGB, 32 x 32; 50,000 for training and 10,000 for testing. `cifar10.npz`."""
+    return _read("cifar10", "CIFAR10", part, root, download)
 
 
 def cifar100(part: Part = "train", *, root: Root = None, download: bool = False) -> Records:
-    """The hundred fine classes, RGB, 32 x 32: 50,000 to train and 10,000 to test.
-
-    Read from `cifar100.npz` or torchvision's files in `root`, or else in LOSTWAX_DATA.
-    """
-    return named(
-        "records.cifar100",
-        ["cifar100.npz"],
-        lambda datasets: datasets.CIFAR100,
-        part=part,
-        root=root,
-        download=download,
-    )
+    """CIFAR-100 with its 100 fine classes, else as CIFAR-10. Archive: `cifar100.npz`."""
+    return _read("cifar100", "CIFAR100", part, root, download)
 
 
 def celeba(
@@ -192,10 +131,9 @@ def celeba(
     root: Root = None,
     download: bool = False,
 ) -> Records:
-    """Aligned faces, RGB, cut to the central square; class 1 where the face has the attribute.
+    """CelebA: aligned faces, RGB, cropped to the central square; class 1 if the face has the attribute.
 
-    Read from torchvision's files in `root`, or else in LOSTWAX_DATA. All 202,599 faces at 64 x 64 take 10 GB:
-    `count` takes only the first so many.
+    All 202,599 faces at 64 x 64 take 10 GB; `count` limits the number. No archive, torchvision's files only.
     """
     source = "records.celeba"
     check_choice(f"{source}: part", part, ("train", "valid", "test", "all"))

@@ -1,4 +1,4 @@
-"""Images in a pickle-free .npz: `images`, or lossless WebP strips where they would be too large."""
+"""Images in a pickle-free .npz: `images`, or lossless WebP strips if they would be too large."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from lostwax.games import Records
 from lostwax.records.pictures import check_choice, from_pixels, optional
 
 Part = Literal["train", "test", "all"]
-DEFLATED = 1032  # bytes that one byte of a zip file holds at most
+DEFLATED = 1032  # the highest compression ratio of a zip file
 PARTS = ("train", "test", "all")
 
 
 def npz(path: str | PathLike[str], part: Part = "all") -> Records:
     """Images and labels of a .npz archive.
 
-    It holds `images`, uint8 (n, h, w) or (n, h, w, 3), or else these as `n_chunks` WebP strips `webp_000`,
-    `webp_001`, ... with their `shape`; `labels` (n,), whole numbers; and, where it has parts, `split` (n,):
-    0 train, 1 test.
+    It holds `images`, uint8 (n, h, w) or (n, h, w, 3), or these as `n_chunks` WebP strips `webp_000`, `webp_001`, ...
+    and their `shape`; integer `labels` (n,); and optionally `split` (n,): 0 train, 1 test.
     """
     check_choice("records.npz: part", part, PARTS)
     source = f"records.npz: {path}"
@@ -41,7 +40,7 @@ def npz(path: str | PathLike[str], part: Part = "all") -> Records:
             split = archive.get("split")
     except ImportError:
         raise
-    except Exception as error:  # a damaged archive makes zipfile, numpy and Pillow fail in any way
+    except Exception as error:  # zipfile, numpy and Pillow raise many types for damaged archives
         raise ValueError(f"{source} cannot be read as an archive of images ({error!s:.150}).") from error
     if part == "all":
         return from_pixels(source, images, labels)
@@ -49,17 +48,17 @@ def npz(path: str | PathLike[str], part: Part = "all") -> Records:
         raise ValueError(f"{source} has no `split`, got part={part!r}: pass part='all'.")
     if not split.shape == labels.shape == images.shape[:1]:
         raise ValueError(
-            f"{source}: split and labels must have one number an image: expected shape {images.shape[:1]}, "
+            f"{source}: split and labels must have one number per image: expected shape {images.shape[:1]}, "
             f"got {split.shape} and {labels.shape}."
         )
     chosen = split == PARTS.index(part)
     if not chosen.any():
-        raise ValueError(f"{source} holds no {part!r} images: pass part='all' to take what there is.")
+        raise ValueError(f"{source} holds no {part!r} images: pass part='all' for all images.")
     return from_pixels(source, images[chosen], labels[chosen])
 
 
 def _check_sizes(path: str | PathLike[str]) -> None:
-    """Raise a ValueError where an array declares more numbers than the file holds: numpy would make room for them."""
+    """Raise ValueError if an array declares more numbers than the file holds: numpy would allocate them."""
     with ZipFile(path) as archive:
         for info in archive.infolist():
             with archive.open(info) as member:

@@ -1,4 +1,4 @@
-"""Pictures from files: one array of a shape and range that nets take."""
+"""Images from arrays and files."""
 
 from __future__ import annotations
 
@@ -17,21 +17,16 @@ from numpy.typing import NDArray
 
 from lostwax.games import Records
 
-# Packages that only some sources need.
-
 
 def optional(module: str, source: str, extra: str) -> ModuleType:
-    """The module, or the command that installs it."""
+    """Import an optional dependency; the error names the command that installs it."""
     package = module.partition(".")[0]
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != package:
-            raise  # the package is there, something inside it is broken
+            raise  # the package is installed but broken
         raise ModuleNotFoundError(f"{source} needs {package}: pip install 'lostwax[{extra}]'", name=package) from error
-
-
-# 8-bit images on their way in, from arrays or from files.
 
 
 def from_pixels(source: str, images: NDArray[Any], labels: NDArray[Any]) -> Records:
@@ -43,20 +38,20 @@ def from_pixels(source: str, images: NDArray[Any], labels: NDArray[Any]) -> Reco
         )
     if labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
         raise ValueError(
-            f"{source}: labels must be whole numbers, one an image: expected shape {images.shape[:1]}, "
+            f"{source}: labels must be integers, one per image: expected shape {images.shape[:1]}, "
             f"got {labels.dtype} of shape {labels.shape}."
         )
     if images.size == 0:
         raise ValueError(f"{source}: expected at least one image, got shape {images.shape}.")
     if labels.min() < 0:
-        raise ValueError(f"{source}: labels must be 0 or more, and that of image {int((labels < 0).argmax())} is not.")
+        raise ValueError(f"{source}: labels must be 0 or more, but that of image {int((labels < 0).argmax())} is not.")
     pixels = np.moveaxis(images.reshape(*images.shape[:3], -1), -1, 1)  # (n, channels, h, w)
     x = torch.from_numpy(np.ascontiguousarray(pixels)).float().div_(255)
     return Records(x=x, y=torch.from_numpy(labels.astype(np.int64)))
 
 
 def read_images(source: str, paths: Sequence[Path], *, channels: int, size: int | None) -> NDArray[np.uint8]:
-    """Image files as one array; with `size`, each is scaled and cut to its central square of that side."""
+    """Image files as one array; with `size`, each is scaled and cropped to a central square of that side."""
     if channels not in (1, 3):
         raise ValueError(f"{source}: channels must be 1 (grey) or 3 (RGB), got {channels!r}.")
     if size is not None and (not isinstance(size, int) or size < 1):
@@ -66,8 +61,8 @@ def read_images(source: str, paths: Sequence[Path], *, channels: int, size: int 
         if image.shape != images[0].shape:
             (height, width), (other_height, other_width) = image.shape[:2], images[0].shape[:2]
             raise ValueError(
-                f"{source}: images must be of one size, but {path} is {width} x {height} and "
-                f"{paths[0]} is {other_width} x {other_height}: pass size= to bring all to one square."
+                f"{source}: images must have the same size, but {path} is {width} x {height} and "
+                f"{paths[0]} is {other_width} x {other_height}: pass size= to scale all of them."
             )
     return np.stack(images)  # (n, h, w) or (n, h, w, 3)
 
@@ -80,30 +75,27 @@ def _read(source: str, path: Path, mode: str, size: int | None) -> NDArray[np.ui
             converted = image.convert(mode)
     except (OSError, SyntaxError, ValueError) as error:
         raise ValueError(f"{source}: {path} cannot be read as an image ({error}).") from error
-    if depth[0] in "IF":  # conversion would clip at 255
+    if depth[0] in "IF":  # the conversion would clip at 255
         raise ValueError(f"{source}: {path} holds pixels of more than 8 bits (mode {depth}): scale it to 0..255 first.")
     return np.asarray(converted if size is None else operations.fit(converted, (size, size)))
 
 
-# A folder of images, one sub-folder a class.
-
-
 def folder(path: str | PathLike[str], *, size: int | None = None, channels: Literal[1, 3] = 3) -> Records:
-    """The images of each sub-folder; sub-folders in the order of their names are classes 0, 1, ...
+    """A folder of images with one sub-folder per class; sorted by name, these are classes 0, 1, ...
 
-    With `size`, each image is scaled and cut to its central square of that side; without, all must be of one
-    size already. `channels` 1 reads them as grey, 3 as RGB. Every file counts but hidden ones.
+    With `size`, each image is scaled and cropped to a central square of that side; otherwise all must have the same
+    size. `channels` 1 reads them as grey, 3 as RGB. All files except hidden ones are read.
     """
     source, top = "records.folder", Path(path)
     if not top.is_dir():
         raise FileNotFoundError(f"{source}: {top} is not a directory.")
     classes = [entry for entry in _visible(top) if entry.is_dir()]
     if not classes:
-        raise ValueError(f"{source}: {top} must hold one sub-folder a class, got none.")
+        raise ValueError(f"{source}: {top} must hold one sub-folder per class, got none.")
     files = [_visible(entry) for entry in classes]
     for entry, found in zip(classes, files, strict=True):
         if not found:
-            raise ValueError(f"{source}: {entry} is a class without images: fill or remove it.")
+            raise ValueError(f"{source}: {entry} is a class without images: add some or remove it.")
     labels = np.repeat(np.arange(len(classes)), [len(found) for found in files])
     images = read_images(source, [file for found in files for file in found], channels=channels, size=size)
     return from_pixels(source, images, labels)
@@ -114,7 +106,7 @@ def _visible(directory: Path) -> list[Path]:
 
 
 def check_choice(what: str, got: Hashable, choices: Sequence[Hashable]) -> None:
-    """Refuse a name that is not among the choices, and suggest the nearest."""
+    """Raise ValueError for a name that is not among the choices, and suggest the nearest."""
     if got in choices:
         return
     near = get_close_matches(str(got), [str(choice) for choice in choices], n=1)

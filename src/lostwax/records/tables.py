@@ -1,4 +1,4 @@
-"""Rows and columns: arrays, a pandas frame, a CSV or Parquet file."""
+"""Tables: arrays, pandas frames, CSV and Parquet files. No message quotes a cell: it names the row and column."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ from torch import Tensor
 from lostwax.games import Records
 from lostwax.records.pictures import check_choice, listing, optional
 
-# A user's array, tensor or list as a plain numpy array. No message quotes a value: rows and columns are named.
-
 
 def plain_array(source: str, name: str, values: Any) -> NDArray[Any]:
-    """What was passed as a dense array in the CPU's memory; messages begin with `source` and call it by its name."""
+    """A user's array, tensor or list as a dense numpy array; messages begin with `source` and use `name`."""
     if hasattr(values, "toarray"):
-        raise TypeError(f"{source}: {name} is a sparse matrix; all its numbers are needed: pass {name}.toarray().")
+        raise TypeError(f"{source}: {name} is a sparse matrix, but a dense one is needed: pass {name}.toarray().")
     if isinstance(values, Tensor):
         return _from_tensor(source, name, values)
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise ValueError(
-            f"{source}: {name} has {int(np.ma.getmaskarray(values).sum())} masked values. Fill them or drop their rows."
+            f"{source}: {name} has {int(np.ma.getmaskarray(values).sum())} masked values. Fill or drop them."
         )
     try:
         return np.asarray(values)
@@ -39,27 +37,27 @@ def plain_array(source: str, name: str, values: Any) -> NDArray[Any]:
 
 
 def numbers(source: str, name: str, values: Any) -> NDArray[np.float64]:
-    """The same in float64, writable and by rows."""
+    """As a writable, C-contiguous float64 array."""
     array = plain_array(source, name, values)
     if array.dtype.kind == "c":
         raise TypeError(f"{source}: {name} holds complex numbers; expected real ones.")
     if array.dtype.kind in "mMV":
         raise TypeError(f"{source}: expected numbers in {name}, got {array.dtype}. Encode it first.")
     try:
-        return np.require(array, dtype=np.float64, requirements=["C", "W"])  # torch wants to be able to write
+        return np.require(array, dtype=np.float64, requirements=["C", "W"])  # torch needs writable memory
     except (TypeError, ValueError, OverflowError):
         if array.ndim == 0:
             raise TypeError(
                 f"{source}: expected {name} to be an array of numbers, got {type(values).__name__}."
             ) from None
-        place, kind = _first_that_is_no_number(array)
+        where, kind = _first_that_is_no_number(array)
         raise TypeError(
-            f"{source}: expected numbers in {name}, got {array.dtype}: the value at {place} is {kind}. Encode it first."
+            f"{source}: expected numbers in {name}, got {array.dtype}: the value at {where} is {kind}. Encode it first."
         ) from None
 
 
 def position(index: tuple[int, ...]) -> str:
-    """Where a cell is: "row 3, column 1"; of images all further indices."""
+    """The position of a cell: "row 3, column 1"; for images all further indices."""
     row, *rest = index
     if not rest:
         return f"row {row}"
@@ -69,10 +67,10 @@ def position(index: tuple[int, ...]) -> str:
 def _from_tensor(source: str, name: str, values: Tensor) -> NDArray[Any]:
     if values.is_nested or values.layout is not torch.strided:
         raise TypeError(
-            f"{source}: {name} is a sparse or nested tensor; all its numbers are needed: pass {name}.to_dense()."
+            f"{source}: {name} is a sparse or nested tensor, but a dense one is needed: pass {name}.to_dense()."
         )
     if values.is_meta:
-        raise ValueError(f"{source}: {name} lies on the meta device and holds no numbers. Pass the tensor itself.")
+        raise ValueError(f"{source}: {name} is on the meta device and holds no numbers. Pass a tensor with data.")
     if values.is_quantized:
         raise TypeError(f"{source}: {name} is a quantised tensor; pass {name}.dequantize().")
     plain = values.detach().cpu().resolve_conj().resolve_neg()
@@ -83,15 +81,15 @@ def _from_tensor(source: str, name: str, values: Tensor) -> NDArray[Any]:
 
 
 def _first_that_is_no_number(array: NDArray[Any]) -> tuple[str, str]:
-    """Where it is, and what kind of thing."""
+    """Its position and its type."""
     for index, cell in np.ndenumerate(array):
         try:
             float(cell)
         except OverflowError:
-            return position(index), "a whole number too large for a float"
+            return position(index), "an integer too large for a float"
         except (TypeError, ValueError):
             return position(index), f"of type {type(cell).__name__}"
-    return "some place", "no number"
+    return "an unknown position", "not a number"
 
 
 SOURCE = "records.table"
@@ -100,14 +98,13 @@ SOURCE = "records.table"
 def table(data: Any, target: Any = None, *, classes: bool | None = None) -> Records:
     """Numeric features as float64 (n, d), and a label.
 
-    `data` is a pair (X, y), a pandas frame, or the path of a CSV or Parquet file; in the last two the column
-    named `target` is the label. Labels of text or whole numbers become class numbers 0..c-1 in sorted order
-    (as scikit-learn's `classes_`) and floats stay float64; `classes` True or False overrules this (False for
-    counts).
+    `data` is a pair (X, y), a pandas frame, or the path of a CSV or Parquet file; for the last two, `target` is the
+    label's column. Text and integer labels become class numbers 0..c-1 in sorted order (as scikit-learn's `classes_`),
+    floats stay float64; `classes` overrides this (False for counts).
     """
     if isinstance(data, tuple) and len(data) == 2:
         if target is not None:
-            raise ValueError(f"{SOURCE}: target names a column, but (X, y) brings its label: leave target out.")
+            raise ValueError(f"{SOURCE}: target names a column, but (X, y) has its own label: leave target out.")
         (features, labels), what = data, "y"
     else:
         frame = _read(Path(data)) if isinstance(data, str | PathLike) else data
@@ -121,8 +118,8 @@ def table(data: Any, target: Any = None, *, classes: bool | None = None) -> Reco
             raise TypeError(f"{SOURCE}: target names a column, got {type(target).__name__}.")
         if target not in columns and columns and all(_reads_as_number(name) for name in columns):
             raise ValueError(
-                f"{SOURCE}: the {len(columns)} columns are named by numbers, as where the first line of a file is a "
-                "record: give it a line of names, and name the label's as target."
+                f"{SOURCE}: the {len(columns)} column names are numbers, as if the first line of a file is a record. "
+                "Add a header line, and pass the label's column as target."
             )
         check_choice(f"{SOURCE}: target", target, columns)
         if columns.count(target) > 1:
@@ -130,7 +127,7 @@ def table(data: Any, target: Any = None, *, classes: bool | None = None) -> Reco
         features, labels, what = frame.drop(columns=target), frame[target], f"target {target!r}"
     x, y = _features(features), _labels(labels, what, classes)
     if len(x) != len(y):
-        raise ValueError(f"{SOURCE}: y must have one label a row of X: expected {len(x)}, got {len(y)}.")
+        raise ValueError(f"{SOURCE}: y must have one label per row of X: expected {len(x)}, got {len(y)}.")
     return Records(x=torch.from_numpy(x), y=torch.from_numpy(y))
 
 
@@ -158,7 +155,7 @@ def _reads_as_number(name: Any) -> bool:
 
 
 def _is_frame(data: Any) -> bool:
-    pandas = sys.modules.get("pandas")  # whoever holds a frame has imported pandas
+    pandas = sys.modules.get("pandas")  # imported if there is a frame
     return pandas is not None and isinstance(data, pandas.DataFrame)
 
 
@@ -188,7 +185,7 @@ def _features(features: Any) -> NDArray[np.float64]:
         counts = zip(names, bad, strict=True)
         where = listing(f"column {name} ({many} of {len(x)} rows)" for name, many in counts if many)
         raise ValueError(f"{SOURCE}: NaN or infinite values in {where}: drop these rows or fill them first.")
-    return np.array(x, order="C")  # our own copy, by rows
+    return np.array(x, order="C")  # a copy
 
 
 def _is_numeric(column: Any) -> bool:
@@ -203,7 +200,7 @@ def _labels(labels: Any, what: str, classes: bool | None) -> NDArray[Any]:
     wrong = np.zeros(len(y), dtype=bool)
     if y.dtype.kind == "f":
         wrong = ~np.isfinite(y)
-    elif y.dtype.kind == "O":  # pandas keeps text, and whole numbers with gaps, as objects
+    elif y.dtype.kind == "O":  # pandas keeps text, and integers with missing values, as objects
         kind: Any = str if any(isinstance(value, str) for value in y) else (int, np.integer, np.bool_)
         wrong = np.array([not isinstance(value, kind) for value in y], dtype=bool)
     if wrong.any():

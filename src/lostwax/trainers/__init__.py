@@ -1,4 +1,4 @@
-"""Trainers: the victim's algorithm as a value, for one model or for many at once."""
+"""Trainers: training algorithms, for one model or for many at once."""
 
 from lostwax.trainers.derivatives import own_gradients
 from lostwax.trainers.descent import GD, SGD, Adam, AdamW

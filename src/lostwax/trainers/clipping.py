@@ -1,8 +1,8 @@
-"""Clipped gradients of single records, of m stacked models at once.
+"""Per-record gradient clipping for m stacked models.
 
-No record contributes more than C to a sum, whatever its numbers. A gradient is divided by a power of two near its
+No record contributes more than C to a sum, whatever its values. A gradient is divided by a power of two near its
 largest entry before its norm is computed, so that no square overflows, and a gradient that is not finite counts as
-zero: both are functions of that record alone, which is what the privacy proof asks for.
+zero. Both depend on that record alone, as the privacy proof requires.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from lostwax.trainers.stacked import Architecture, Batch, Params, Part, linear, 
 
 
 class Sample(NamedTuple):
-    """The records of one step, some of which count."""
+    """The records of one step, and which of them were sampled."""
 
     batch: Batch
-    included: tuple[Tensor, ...]  # (m, b) for each part of the batch: 1 where the record was drawn, else 0
+    included: tuple[Tensor, ...]  # (m, b) for each part of the batch: 1 if the record was sampled, else 0
 
     @classmethod
     def whole(cls, batch: Batch, models: int) -> Sample:
-        """Every record counts."""
+        """All records."""
         ones = [x.new_ones(()) for x, _ in (*batch.shared, *batch.own)]
         sizes = [len(y) for _, y in batch.shared] + [y.shape[1] for _, y in batch.own]
         return cls(batch, tuple(one.expand(models, size) for one, size in zip(ones, sizes, strict=True)))
 
 
 class Clipping(Protocol):
-    """A way to clip the gradient of every record on its own."""
+    """A method of per-record clipping."""
 
     def total(self, net: Architecture, loss: Loss, params: Params, sample: Sample, clip: float) -> Params:
-        """(m, ...) the sum over a model's records of  g min(1, C / |g|); of g that is not finite, 0."""
+        """(m, ...) the sum over a model's sampled records of  g min(1, C / |g|); 0 for g that is not finite."""
         ...
 
     def norms(self, net: Architecture, loss: Loss, params: Params, batch: Batch) -> tuple[Tensor, ...]:
-        """(m, b) for each part of the batch: |g| of every record, before clipping; inf where g is not finite."""
+        """(m, b) for each part of the batch: |g| of every record, before clipping; inf if g is not finite."""
         ...
 
 
@@ -50,16 +50,13 @@ def clip_factor(norm: Tensor, clip: float) -> Tensor:
 
 
 def binary_scale(largest: Tensor) -> Tensor:
-    """The largest power of two up to `largest` > 0, to divide by without rounding; 1 for 0."""
+    """The largest power of two <= `largest`, by which division is exact; 1 for 0."""
     mantissa, _ = torch.frexp(largest)  # in [1/2, 1)
     return torch.where(largest > 0, largest / (2 * mantissa), 1.0)
 
 
 def slopes_along(net: Architecture, loss: Loss, params: Params, direction: Params, records: Part) -> Tensor:
-    """(m, b) <gradient of a record's loss, direction>, for records (m, b, ...), with no gradient ever made.
-
-    It is the derivative of the loss along the direction: one pass forward, by whatever net.
-    """
+    """(m, b) <gradient of a record's loss, direction>, for records (m, b, ...), by one forward-mode pass."""
 
     def of_one_model(params: Params, direction: Params, x: Tensor, y: Tensor) -> Tensor:
         outputs, moved, *_ = torch.func.jvp(lambda params: net(params, x), (params,), (direction,))
@@ -70,18 +67,15 @@ def slopes_along(net: Architecture, loss: Loss, params: Params, direction: Param
     return stacked(params, direction, *records)
 
 
-# Clipping by definition: the gradient of every record, for any net.
-
-
-NUMBERS = 1 << 25  # of gradients that are held at a time
+NUMBERS = 1 << 25  # of per-record gradients in memory at a time
 
 
 @dataclass(frozen=True)
 class PerRecord:
-    """Makes the gradients of some records at a time, so many that memory does not grow with the batch."""
+    """Clipping by definition, for any net: computes per-record gradients in blocks, to bound memory."""
 
     def total(self, net: Architecture, loss: Loss, params: Params, sample: Sample, clip: float) -> Params:
-        """(m, ...) the sum over a model's records of  g min(1, C / |g|); of g that is not finite, 0."""
+        """As in `Clipping`."""
         total = {name: torch.zeros_like(value) for name, value in params.items()}
         for (part, is_own), included in zip(_parts(sample.batch), sample.included, strict=True):
             for rows, gradients in _some_at_a_time(net, loss, params, part, is_own):
@@ -92,7 +86,7 @@ class PerRecord:
         return total
 
     def norms(self, net: Architecture, loss: Loss, params: Params, batch: Batch) -> tuple[Tensor, ...]:
-        """(m, b) for each part of the batch: |g| of every record, before clipping; inf where g is not finite."""
+        """As in `Clipping`."""
         return tuple(
             torch.cat([_length(gradients) for _, gradients in _some_at_a_time(net, loss, params, part, is_own)], 1)
             for part, is_own in _parts(batch)
@@ -100,7 +94,7 @@ class PerRecord:
 
 
 def record_gradients(net: Architecture, loss: Loss, params: Params, records: Part, *, own: bool = True) -> Params:
-    """(m, b, ...) the gradient of each record's loss; `own` records are (m, b, ...), others (b, ...) for all models."""
+    """(m, b, ...) per-record gradients; `own` records are (m, b, ...), shared ones (b, ...)."""
 
     def of_one_record(params: Params, x: Tensor, y: Tensor) -> Params:
         outputs, pull, *_ = torch.func.vjp(lambda params: net(params, x.unsqueeze(0)), params)
@@ -130,10 +124,7 @@ def _parts(batch: Batch) -> list[tuple[Part, bool]]:
 
 
 def _scaled(gradients: Params) -> tuple[Params, Tensor]:
-    """Gradients with a largest entry in [1, 2), 0 where they are not finite, and the scale (m, b) they are divided by.
-
-    The scale is 0 where they are not finite.
-    """
+    """Gradients divided by a scale (m, b) so that the largest entry is in [1, 2). Both are 0 if not finite."""
     largest = torch.stack([gradient.flatten(2).abs().amax(2) for gradient in gradients.values()]).amax(0)  # (m, b)
     finite, scale = largest.isfinite(), binary_scale(largest)
     scaled = {}
@@ -145,7 +136,7 @@ def _scaled(gradients: Params) -> tuple[Params, Tensor]:
 
 
 def _length(gradients: Params) -> Tensor:
-    """(m, b) the norm of a gradient of any size."""
+    """(m, b) norms, without overflow."""
     scaled, scale = _scaled(gradients)
     return torch.where(scale > 0, scale * _norm(scaled), torch.inf)
 
@@ -155,37 +146,37 @@ def _norm(gradients: Params) -> Tensor:
     return torch.stack([gradient.flatten(2).square().sum(2) for gradient in gradients.values()]).sum(0).sqrt()
 
 
-# Clipping in chains of linear layers, with the gradient of no single record ever made (ghost clipping).
+# Ghost clipping, for chains of linear layers: no per-record gradient is ever formed.
 #
-# A linear layer's gradient for one record is the outer product of two vectors, delta a^T, so that its norm is the
-# product of theirs (Goodfellow, arXiv 1510.01799), and the clipped sum is a product of two matrices:
+# The gradient of a linear layer for one record is the outer product delta a^T, so its norm is the product of the two
+# norms (Goodfellow, arXiv 1510.01799), and the clipped sum is a matrix product:
 #
 #     |g|^2 = sum over layers of (|a|^2 + 1) |delta|^2        the 1 for the bias
 #     sum_i f_i delta_i a_i^T = (f delta)^T A
 
 
 class Outer(NamedTuple):
-    """The gradients of one linear layer, a record each: slope a^T."""
+    """The per-record gradients of one linear layer: slope a^T."""
 
-    name: str  # what its parameters' names begin with
+    name: str  # the prefix of its parameters' names
     inputs: Tensor  # (b, d)  a
     slope: Tensor  # (b, h)  delta = d loss / d outputs
 
 
 class Scaled(NamedTuple):
-    """The gradients of one linear layer without their size: (scale) slope (inputs, ones)^T."""
+    """The per-record gradients of one linear layer as scale * slope (inputs, ones)^T."""
 
     name: str
     inputs: Tensor  # (b, d) a, and ...
-    ones: Tensor | None  # (b,) ... the input of the bias, the larger of them in [1, 2); None without a bias
+    ones: Tensor | None  # (b,) ... the input of the bias, the larger of the two in [1, 2); None without a bias
     slope: Tensor  # (b, h) delta, its largest entry in [1, 2), or 0
-    scale: Tensor  # (b,) in float64, for the product of two numbers may overflow: 0 where the gradient is 0
+    scale: Tensor  # (b,) in float64, since the product of two scales may overflow: 0 if the gradient is 0
 
     @classmethod
     def of(cls, layer: Outer, *, bias: bool) -> Scaled:
-        """Numbers that are not finite are 0; that the gradient is not is left in the scale.
+        """Values that are not finite become 0, with an infinite scale.
 
-        What belongs to the inputs depends on them alone: records that all models share are scaled once.
+        The scale of the inputs depends on them alone, so shared records are scaled once.
         """
         name, inputs, slope = layer
         most_in, most_out = inputs.abs().amax(-1), slope.abs().amax(-1)  # (b,)
@@ -211,13 +202,13 @@ class Scaled(NamedTuple):
 
 @dataclass(frozen=True)
 class Ghost:
-    """For nets that are linear layers with parameter-free ones between them, one after the other."""
+    """Ghost clipping for sequential nets of linear layers and layers without parameters."""
 
-    chain: tuple[tuple[str, nn.Module], ...]  # each with what its parameters' names begin with: "0.", or nothing
+    chain: tuple[tuple[str, nn.Module], ...]  # each with the prefix of its parameters' names: "0.", or empty
 
     @classmethod
     def of(cls, net: Architecture, record: Tensor) -> Ghost | None:
-        """For such nets, where every linear layer sees rows; None for all others."""
+        """None unless the net is such a chain, and every linear layer gets 2-d inputs."""
         alone = type(net.net) is nn.Linear
         whole = nn.Sequential(net.net) if alone else net.net
         named = [("", net.net)] if alone else list(net.net.named_modules(remove_duplicate=False))[1:]
@@ -235,7 +226,7 @@ class Ghost:
         return cls(chain) if linears else None
 
     def total(self, net: Architecture, loss: Loss, params: Params, sample: Sample, clip: float) -> Params:
-        """(m, ...) the sum over a model's records of  g min(1, C / |g|); of g that is not finite, 0."""
+        """As in `Clipping`."""
 
         def of_one_model(
             params: Params, shared: tuple[Part, ...], own: tuple[Part, ...], included: tuple[Tensor, ...]
@@ -258,7 +249,7 @@ class Ghost:
         return stacked(params, sample.batch.shared, sample.batch.own, sample.included)
 
     def norms(self, net: Architecture, loss: Loss, params: Params, batch: Batch) -> tuple[Tensor, ...]:
-        """(m, b) for each part of the batch: |g| of every record, before clipping; inf where g is not finite."""
+        """As in `Clipping`."""
 
         def of_one_model(params: Params, shared: tuple[Part, ...], own: tuple[Part, ...]) -> tuple[Tensor, ...]:
             sizes = [(x, _norm_of_layers(self._backward(loss, params, x, y))) for x, y in shared + own]
@@ -268,7 +259,7 @@ class Ghost:
         return stacked(params, batch.shared, batch.own)
 
     def _backward(self, loss: Loss, params: Params, x: Tensor, y: Tensor) -> list[Scaled]:
-        """One model forward and back, down to the first linear layer's outputs and no further."""
+        """Forward and backward pass of one model, down to the outputs of the first linear layer."""
         h = x
         seen: list[tuple[str, Tensor, Callable[[Tensor], tuple[Tensor]] | None]] = []
         for name, part in self.chain:
@@ -279,7 +270,7 @@ class Ghost:
                 h, pull, *_ = torch.func.vjp(part, h)
                 seen.append(("", h, pull))
             else:
-                h = part(h)  # nothing below it is trained
+                h = part(h)  # no parameters before it
         slope = loss.residual(h, y)  # (b, c)
         layers: list[Outer] = []
         for number, (name, inputs, back) in reversed(list(enumerate(seen))):
@@ -293,7 +284,7 @@ class Ghost:
 
 
 def _norm_of_layers(layers: list[Scaled]) -> tuple[Tensor, Tensor]:
-    """(b,) twice, in float64: the largest scale of a layer, inf where g is not finite, and |g| over it, never 0."""
+    """(b,) twice, in float64: the largest scale of a layer, inf if g is not finite, and |g| divided by it, never 0."""
     tiny = torch.finfo(torch.float64).tiny
     most = torch.stack([layer.scale for layer in layers]).amax(0).clamp_min(tiny)
     squares = [(layer.scale / most).square() * layer.square().double() for layer in layers]

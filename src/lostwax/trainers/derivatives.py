@@ -1,4 +1,4 @@
-"""What a secret does to its model while the model is trained."""
+"""Derivatives of training with respect to a model's own records."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from lostwax.trainers.fused.mlp import MLPTangent
 from lostwax.trainers.stacked import Architecture, Batch, Params, gradient
 from lostwax.trainers.stepwise import State, float32_products
 
-# Training differentiated with respect to its own records, forward, step by step, where a kernel knows the net.
-
 
 def quick_tangents(trainer: Descent, net: nn.Module, cohort: Cohort, directions: Tensor) -> Tensor | None:
-    """d parameters / d the own records of one model along directions (r, k, ...): (r, p). None where no kernel serves.
+    """(r, p) d parameters / d own records of one model along directions (r, k, ...), or None if no kernel applies.
 
-    The same as `torch.func.jvp` of `trainer.differentiable` along each direction, to rounding.
+    Equal to `torch.func.jvp` of `trainer.differentiable` along each direction, to rounding.
     """
     device = cohort.own.inputs.device
     dtype = trainer.computes_in(net)
@@ -33,12 +31,12 @@ def quick_tangents(trainer: Descent, net: nn.Module, cohort: Cohort, directions:
 
 
 def pushed(trainer: Descent, net: Architecture, push: MLPTangent, cohort: Cohort, directions: Tensor) -> Tensor:
-    """As above, with this kernel."""
+    """The same with a given kernel."""
     r = len(directions)
     moved_own = Records(directions, cohort.own.y.expand(r, *cohort.own.y.shape[1:]))
-    moved_cohort = Cohort(cohort.shared, moved_own, cohort.index.expand(r))  # batches pick the same places of both
+    moved_cohort = Cohort(cohort.shared, moved_own, cohort.index.expand(r))  # batches use the same positions of both
     state = trainer._start(net, cohort, 0)
-    moved = _still(state, r)
+    moved = _zeros(state, r)
     steps = trainer.batches.steps(cohort.records)
     batches = (trainer.batches(one, seed=0) for one in (cohort, moved_cohort))
     for number, (batch, moved_batch) in enumerate(zip(*batches, strict=True)):
@@ -49,8 +47,8 @@ def pushed(trainer: Descent, net: Architecture, push: MLPTangent, cohort: Cohort
     return torch.cat([value.flatten(1) for value in moved.params.values()], 1)
 
 
-def _still(state: State, r: int) -> State:
-    """The start of training does not depend on the records."""
+def _zeros(state: State, r: int) -> State:
+    """Zero tangents: the initial state does not depend on the records."""
 
     def zeros(params: Params) -> Params:
         return {name: value.new_zeros(r, *value.shape[1:]) for name, value in params.items()}
@@ -71,7 +69,7 @@ def _stepped(
         return tangent
 
     after = update(*at)
-    if trainer.linear_update:  # its derivative is itself
+    if trainer.linear_update:  # its own derivative
         return after, update(*moved)
     tangents: State = torch.func.vmap(along)(*moved)
     return after, State(_merged(tangents.params), tuple(_merged(buffer) for buffer in tangents.buffers))
@@ -90,14 +88,14 @@ def _merged(params: Params) -> Params:
 
 
 class OwnGradients(NamedTuple):
-    """The gradient of the secret's own loss before every step of its model's training."""
+    """The gradient of the secret's loss before every training step of its model (Balle et al. 2022)."""
 
-    norm: Tensor  # (m, t) over all parameters; its sum over steps is the abscissa of S1 Fig. 21
-    zeros: dict[str, Tensor]  # by parameter tensor, (m, t): the share of its entries that are exactly 0 (S1 Fig. 22)
+    norm: Tensor  # (m, t) over all parameters; its sum over steps is the abscissa of Fig. 21
+    zeros: dict[str, Tensor]  # by parameter tensor, (m, t): the fraction of entries that are exactly 0 (Fig. 22)
 
 
 def own_gradients(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int) -> OwnGradients:
-    """How much each secret pulls at its own model, along the training of that model."""
+    """Norms and zero fractions of the secrets' gradients along the training of their models."""
     norms: list[Tensor] = []
     zeros: dict[str, list[Tensor]] = {}
     for slopes in own_slopes(trainer, net, cohort, seed=seed):
@@ -112,8 +110,8 @@ def own_gradients(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int
 def own_slopes(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Params]:
     """d loss(secret) / d parameters before every step, (m, ...) each.
 
-    A step sees the mean over all its records; this is the secret's share of it, whether or not the step's batch
-    holds the secret. With several secrets a model, it is the gradient of their mean loss.
+    It is computed whether or not the batch of a step holds the secret. With several secrets per model, it is the
+    gradient of their mean loss.
     """
     own = cohort.own.to(trainer.computes_in(net))
     ours = Architecture.of(net, own.inputs.device, trainer.computes_in(net))

@@ -1,4 +1,4 @@
-"""What all trainers by gradient steps have in common."""
+"""Gradient descent on many models at once: GD, SGD, Adam and AdamW."""
 
 from __future__ import annotations
 
@@ -22,15 +22,13 @@ from lostwax.trainers.gram import Dual, Head
 from lostwax.trainers.stacked import Architecture, Batch, Gradient, Params, Part, gradient
 from lostwax.trainers.stepwise import State, Stepwise, Trajectory, float32_products
 
-# Which records each step sees.
-
 
 @dataclass(frozen=True)
 class Batches:
-    """Passes over the training sets, in batches of `size` (None: all records at once).
+    """Epochs over the training sets, in batches of `size` (None: full batch).
 
-    `order_seed` is public: with an int all models go through their records in the same order, which everybody
-    knows; with None each model has its own, drawn from the training's seed and the model's number.
+    `order_seed` is public: with an int all models use the same order, which the adversary knows; with None each model
+    has its own, drawn from the training seed and the model's number.
     """
 
     epochs: int
@@ -38,17 +36,17 @@ class Batches:
     order_seed: int | None = 0
 
     def steps(self, records: int) -> int:
-        """How many steps a training takes."""
+        """The number of steps of a training."""
         return self.epochs * (1 if self.size is None else -(-records // self.size))
 
     def records(self, cohort: Cohort) -> tuple[int, int]:
-        """How many records a model sees in a step, and how many of them, at most, are its own."""
+        """The number of records per model in a step, and how many of them, at most, are its own."""
         seen = min(self.size or cohort.records, cohort.records)
         in_step = self.size is None or self.order_seed is not None
         return seen, min(cohort.secrets, seen) if in_step else seen
 
     def __call__(self, cohort: Cohort, *, seed: int) -> Iterator[Batch]:
-        """Every step's batch; the last of an epoch may be smaller."""
+        """The batch of every step; the last of an epoch may be smaller."""
         if self.size is None:
             whole = together(cohort, slice(None), slice(None))
             for _ in range(self.epochs):
@@ -75,30 +73,30 @@ class Batches:
 
 
 def together(cohort: Cohort, shared: Tensor | slice, own: Tensor | slice) -> Batch:
-    """The same positions for every model: what is shared stays shared."""
+    """A batch at the same positions for every model; shared records are not copied."""
     common: Part = (cohort.shared.inputs[shared], cohort.shared.y[shared])  # (b, ...)
     secret: Part = (cohort.own.inputs[:, own], cohort.own.y[:, own])  # (m, b, ...)
     return Batch((common,) if len(common[1]) else (), (secret,) if secret[1].shape[1] else ())
 
 
 class Pool(NamedTuple):
-    """All records of m models in a row, the shared ones once: batches of each model's own are picked out of it."""
+    """All records of m models in one array, the shared ones once, from which per-model batches are gathered."""
 
     shared: int
-    secrets: int  # of each model
+    secrets: int  # per model
     inputs: Tensor  # (n - k + m k, ...)
     y: Tensor
 
     @classmethod
     def of(cls, cohort: Cohort) -> Pool:
-        """Records are copied once, or not at all where none is shared."""
+        """Copy the records once, or not at all if none is shared."""
         common, own = cohort.shared, cohort.own
         sides = ((common.inputs, own.inputs.flatten(0, 1)), (common.y, own.y.flatten(0, 1)))
         both = [torch.cat(side) if len(common) else side[1] for side in sides]
         return cls(len(common), cohort.secrets, both[0], both[1])
 
     def __call__(self, positions: Tensor) -> Part:
-        """Every model at positions (m, b) of its own, the shared records first."""
+        """The records at positions (m, b) of each model's training set, shared records first."""
         skipped = self.secrets * torch.arange(len(positions), device=positions.device).unsqueeze(1)  # (m, 1)
         rows = torch.where(positions < self.shared, positions, positions + skipped)
         return self.inputs[rows], self.y[rows]  # (m, b, ...)
@@ -106,22 +104,22 @@ class Pool(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Descent(Stepwise, ABC):
-    """Training by gradient steps on the mean loss: the same numbers as torch.optim on one model after the other."""
+    """Gradient descent on the mean loss, with the same results as torch.optim on each model separately."""
 
-    linear_update: ClassVar[bool] = False  # is `update` linear in state and gradient?
+    linear_update: ClassVar[bool] = False  # whether `update` is linear in state and gradient
 
     @property
     @abstractmethod
     def batches(self) -> Batches:
-        """Which records each step sees."""
+        """The records of each step."""
 
     @abstractmethod
     def update(self, state: State, gradient: Params, lr: float, number: int) -> State:
-        """The state after step `number` (from 0): a pure function, differentiable in state and gradient."""
+        """The state after step `number` (from 0); pure, and differentiable in state and gradient."""
 
     @final
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
-        """Steps that torch differentiates through; private where the start or the order of batches is."""
+        """Differentiable, and deterministic unless the initial weights or the order of batches are private."""
         private_start = not self.public_start(net)
         private_order = self.batches.size is not None and self.batches.order_seed is None
         return TrainerFacts(
@@ -133,7 +131,7 @@ class Descent(Stepwise, ABC):
 
     @final
     def differentiable(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
-        """The same training, equal to rounding, that torch.func can differentiate, forward and in reverse."""
+        """The same training, equal to rounding, differentiable by torch.func in forward and reverse mode."""
         ours, cohort = self._prepare(net, cohort)
         walk = partial(self._walk, ours, seed=seed, slope_of=gradient)
         return self._trained((tile, walk(cohort[rows])) for tile, rows in self._cut(ours, cohort))
@@ -142,9 +140,9 @@ class Descent(Stepwise, ABC):
     def step(
         self, net: Architecture, state: State, batch: Batch, number: int, steps: int, slope_of: Gradient = gradient
     ) -> tuple[State, Params]:
-        """One step of m models, a pure function: the state after it, and the gradient it was taken with.
+        """One step of m models, a pure function: the state after it, and its gradient.
 
-        `slope_of` computes that gradient; the default is differentiable.
+        `slope_of` computes the gradient; the default is differentiable.
         """
         with float32_products(self.tf32):
             slope = slope_of(net, self.loss, state.params, batch)
@@ -169,6 +167,7 @@ class Descent(Stepwise, ABC):
         return self.batches.records(cohort)
 
 
+<<<<<<< HEAD
 def as_descent(trainer: Trainer) -> Descent:
     """The trainer, as one that torch differentiates through; a TypeError if it only says that it is one."""
     if not isinstance(trainer, Descent):
@@ -182,8 +181,10 @@ def as_descent(trainer: Trainer) -> Descent:
 # The heavy-ball step that GD and SGD share.
 
 
+=======
+>>>>>>> h_words1
 def velocity(params: Params, momentum: float) -> tuple[Params, ...]:
-    """The buffers before the first step: v = 0, or none without momentum."""
+    """The initial momentum buffer, v = 0; none without momentum."""
     return ({name: torch.zeros_like(value) for name, value in params.items()},) if momentum else ()
 
 
@@ -199,13 +200,10 @@ def descend(state: State, gradient: Params, lr: float, momentum: float, weight_d
     return State(moved, (direction,) if state.buffers else ())
 
 
-# Full-batch gradient descent.
-
-
 @final
 @dataclass(frozen=True, kw_only=True)
 class GD(Descent):
-    """Gradient descent on all records at once: `GD(lr=0.2, momentum=0.9, steps=100)` is the victim of S1."""
+    """Full-batch gradient descent: `GD(lr=0.2, momentum=0.9, steps=100)` is the victim of Balle et al. 2022."""
 
     linear_update: ClassVar[bool] = True
     lr: float = 0.1
@@ -221,7 +219,7 @@ class GD(Descent):
         return Batches(epochs=self.steps)
 
     def buffers(self, params: Params) -> tuple[Params, ...]:
-        """A velocity, where there is momentum."""
+        """The velocity, with momentum."""
         return velocity(params, self.momentum)
 
     def update(self, state: State, gradient: Params, lr: float, number: int) -> State:
@@ -229,7 +227,7 @@ class GD(Descent):
         return descend(state, gradient, lr, self.momentum, self.weight_decay)
 
     def _end(self, net: Architecture, cohort: Cohort, seed: int) -> Params:
-        """Heads on few records are trained in coordinates: `update` is linear, and does to those what it does here."""
+        """Train heads on few records in dual coordinates (`gram.py`), on which the linear `update` acts alike."""
         head = Head.of(net, cohort)
         if head is None:
             return super()._end(net, cohort, seed)
@@ -238,9 +236,9 @@ class GD(Descent):
             return dual.params(self._coordinates(dual))
 
     def _coordinates(self, dual: Dual) -> Params:
-        """Those after training: by one kernel where there is one, else step by step."""
+        """The coordinates after training: by one fused kernel if possible, else step by step."""
         rates = [self.lr * self.schedule(number, self.steps) for number in range(self.steps)]
-        if gram.knows(dual, self.loss):
+        if gram.has_kernel(dual, self.loss):
             return gram.descended(dual, rates, momentum=self.momentum, weight_decay=self.weight_decay)
         state = State(dual.origin, self.buffers(dual.origin))
         for number, rate in enumerate(rates):
@@ -248,16 +246,13 @@ class GD(Descent):
         return state.params
 
 
-# Mini-batch stochastic gradient descent.
-
-
 @final
 @dataclass(frozen=True, kw_only=True)
 class SGD(Descent):
-    """Gradient descent on batches in a new random order each epoch.
+    """Mini-batch stochastic gradient descent, reshuffled every epoch.
 
-    `order_seed` is public: with an int everybody knows the order and all models share it, with None each
-    model draws its own.
+    `order_seed` is public: with an int all models share the order, which the adversary knows; with None each model
+    draws its own.
     """
 
     linear_update: ClassVar[bool] = True
@@ -276,7 +271,7 @@ class SGD(Descent):
         return Batches(epochs=self.epochs, size=self.batch_size, order_seed=self.order_seed)
 
     def buffers(self, params: Params) -> tuple[Params, ...]:
-        """A velocity, where there is momentum."""
+        """The velocity, with momentum."""
         return velocity(params, self.momentum)
 
     def update(self, state: State, gradient: Params, lr: float, number: int) -> State:
@@ -284,14 +279,11 @@ class SGD(Descent):
         return descend(state, gradient, lr, self.momentum, self.weight_decay)
 
 
-# What Adam and AdamW share: steps scaled by running moments of the gradient (Kingma and Ba 2015).
-
-
 @dataclass(frozen=True, kw_only=True)
 class Adaptive(Descent, ABC):
-    """All records at once unless `batch_size` is set.
+    """What Adam and AdamW share (Kingma and Ba 2015). Full batch unless `batch_size` is set.
 
-    `order_seed` is public: with an int everybody knows the order of the batches and all models share it, with None
+    `order_seed` is public: with an int all models share the order of the batches, which the adversary knows; with None
     each model draws its own.
     """
 
@@ -334,17 +326,14 @@ class Adaptive(Descent, ABC):
 
 
 def _root(b: Tensor) -> Tensor:
-    """sqrt(b), its derivative 0 and not infinite at b = 0: a pixel that is always black moves no weight."""
+    """sqrt(b) with derivative 0, not infinite, at b = 0 (the weights of a pixel that is always black)."""
     return b.clamp_min(torch.finfo(b.dtype).tiny).sqrt()
-
-
-# Adam.
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Adam(Adaptive):
-    """Steps scaled by running moments of the gradient; weight decay is added to the gradient."""
+    """Adam; weight decay is added to the gradient."""
 
     def update(self, state: State, gradient: Params, lr: float, number: int) -> State:
         """As torch.optim.Adam."""
@@ -353,13 +342,10 @@ class Adam(Adaptive):
         return self.adapt(state, gradient, lr, number)
 
 
-# Adam with decoupled weight decay (Loshchilov and Hutter 2019).
-
-
 @final
 @dataclass(frozen=True, kw_only=True)
 class AdamW(Adaptive):
-    """Steps scaled by running moments of the gradient; weight decay shrinks the parameters themselves."""
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
 
     weight_decay: float = 1e-2
 

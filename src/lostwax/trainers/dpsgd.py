@@ -1,4 +1,4 @@
-"""Differentially private gradient descent: clipped gradients, Poisson sampling, Gaussian noise."""
+"""DP-SGD: clipped gradients, Poisson sampling, Gaussian noise."""
 
 from __future__ import annotations
 
@@ -21,15 +21,12 @@ from lostwax.trainers.descent import Pool, descend, together, velocity
 from lostwax.trainers.stacked import Architecture, Batch, Params
 from lostwax.trainers.stepwise import Stepwise, Trajectory, float32_products
 
-# Poisson sampling: every record enters every step on its own, with the same probability.
-
-
-TOGETHER, MOST = 8, 1 << 24  # steps that are drawn for at once; draws, of 8 bytes, for which they are fewer
-GATHERED = 0.2  # up to this rate, to copy the records drawn is cheaper than to compute with all of them
+TOGETHER, MOST = 8, 1 << 24  # steps sampled at once; fewer if that takes more draws (of 8 bytes) than MOST
+GATHERED = 0.2  # up to this rate, copying the sampled records is cheaper than computing with all of them
 
 
 def draws(cohort: Cohort, rate: float, steps: int, *, seed: int) -> Iterator[Tensor | None]:
-    """Every step's (m, n) draws, shared records first, private to the model's number; None where all are drawn."""
+    """The Poisson sample (m, n) of every step, shared records first, private to each model; None at rate 1."""
     if rate == 1:
         for _ in range(steps):
             yield None
@@ -42,7 +39,7 @@ def draws(cohort: Cohort, rate: float, steps: int, *, seed: int) -> Iterator[Ten
 
 
 def sample(cohort: Cohort, drawn: Tensor | None, rate: float) -> Sample:
-    """The records that were drawn: gathered where they are few, else all of them, the others not counted."""
+    """The sampled records: gathered if they are few, else all records with weight 0 for the others."""
     if drawn is None or rate > GATHERED:
         batch = together(cohort, slice(None), slice(None))
         if drawn is None:
@@ -54,7 +51,7 @@ def sample(cohort: Cohort, drawn: Tensor | None, rate: float) -> Sample:
     model, record = drawn.nonzero(as_tuple=True)
     place = drawn.cumsum(1)[model, record] - 1
     slabs = 1 + int(place.max()) // slab if len(place) else 1
-    positions = record.new_zeros(len(drawn), slabs * slab)  # what is not filled is record 0, and does not count
+    positions = record.new_zeros(len(drawn), slabs * slab)  # padded with record 0, at weight 0
     positions[model, place] = record
     included = cohort.own.inputs.new_zeros(len(drawn), slabs * slab)
     included[model, place] = 1
@@ -63,10 +60,10 @@ def sample(cohort: Cohort, drawn: Tensor | None, rate: float) -> Sample:
 
 
 def computed(cohort: Cohort, rate: float) -> tuple[int, int]:
-    """How many records a model computes with at a time, and how many of them are not shared.
+    """The number of records per model in one computation, and how many of them are not shared.
 
-    What is gathered comes in slabs of so many: a second one is rare, and adds zeros to all models that need none, so
-    that the company a model is trained in changes no byte of it.
+    Gathered records come in slabs of this size. A second slab is rare and adds zeros to models that do not need it, so
+    that the other models of a tile do not change a model's bytes.
     """
     if rate > GATHERED:
         return cohort.records, cohort.secrets
@@ -75,13 +72,10 @@ def computed(cohort: Cohort, rate: float) -> tuple[int, int]:
     return few, few
 
 
-# Gaussian noise for many models, each its own.
-
-
 def gaussian_noise(like: Params, numbers: Numbers, *, seed: int) -> Iterator[Params]:
-    """Step by step N(0, 1) in the shape of stacked parameters, a function of (seed, model, step, place) alone.
+    """N(0, 1) noise per step in the shape of stacked parameters, determined by (seed, model, step, position).
 
-    The same to rounding on every device and in every dtype (`philox/`).
+    Equal to rounding on every device and in every dtype (`philox/`).
     """
     one = next(iter(like.values()))
     sizes = [value[0].numel() for value in like.values()]
@@ -92,16 +86,13 @@ def gaussian_noise(like: Params, numbers: Numbers, *, seed: int) -> Iterator[Par
         yield {name: part.reshape(like[name].shape) for name, part in zip(like, parts, strict=True)}
 
 
-# The noise that an (epsilon, delta) asks for, from dp-accounting.
-
-
-COARSE = 1e-3  # dp-accounting's grid of losses: coarser is faster, and asks for more noise, never less
-LARGE = 10.0  # an epsilon from which on the grid grows with it
-PRECISION = 1e-4  # relative, of the noise
+COARSE = 1e-3  # dp-accounting's discretisation: coarser is faster, and errs towards more noise
+LARGE = 10.0  # above this epsilon, the grid grows with epsilon
+PRECISION = 1e-4  # relative, of the noise multiplier
 
 
 def noise_for(epsilon: float, delta: float, *, steps: int, sample_rate: float) -> float:
-    """The least noise multiplier of T Poisson-sampled Gaussian steps, adding or removing one record, rounded up."""
+    """The smallest noise multiplier for T Poisson-sampled Gaussian steps (add-or-remove-one), rounded up."""
     for name, value, wanted, holds in (
         ("epsilon", epsilon, "finite and > 0", 0 < epsilon < math.inf),
         ("delta", delta, "in (0, 1)", 0 < delta < 1),
@@ -110,11 +101,11 @@ def noise_for(epsilon: float, delta: float, *, steps: int, sample_rate: float) -
     ):
         if not holds:
             raise ValueError(f"DPSGD.for_epsilon: expected {name} {wanted}, got {value}.")
-    drawn = -math.expm1(steps * math.log1p(-sample_rate)) if sample_rate < 1 else 1.0  # the chance to be drawn at all
+    drawn = -math.expm1(steps * math.log1p(-sample_rate)) if sample_rate < 1 else 1.0  # P(a record is ever sampled)
     if delta >= drawn:
         raise ValueError(
-            f"DPSGD.for_epsilon: expected delta < {drawn:.3g}, the chance that a record is ever drawn, got {delta}: "
-            "without any noise it would be kept. Ask for a smaller one."
+            f"DPSGD.for_epsilon: expected delta < {drawn:.3g}, the probability that a record is ever sampled, got "
+            f"{delta}, which needs no noise at all. Use a smaller delta."
         )
 
     def enough(noise: float) -> bool:
@@ -133,13 +124,13 @@ def noise_for(epsilon: float, delta: float, *, steps: int, sample_rate: float) -
 
 
 def _delta(noise: float, epsilon: float, steps: int, sample_rate: float) -> float:
-    """What T steps spend at this epsilon, never too little."""
+    """An upper bound on delta after T steps at this epsilon."""
     from dp_accounting import dp_event
     from dp_accounting.pld import PLDAccountant
     from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
     from dp_accounting.privacy_accountant import NeighboringRelation
 
-    if sample_rate == 1:  # T full-batch steps tell as much as one with less noise, in closed form
+    if sample_rate == 1:  # T full-batch steps equal one step with less noise: closed form
         return float(GaussianPrivacyLoss(noise / math.sqrt(steps)).get_delta_for_epsilon(epsilon))
     grid = COARSE * max(1.0, epsilon / LARGE)
     accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=grid)
@@ -150,19 +141,19 @@ def _delta(noise: float, epsilon: float, steps: int, sample_rate: float) -> floa
 @final
 @dataclass(frozen=True, kw_only=True)
 class DPSGD(Stepwise):
-    """Stochastic gradient descent with clipped gradients and Gaussian noise: differentially private training.
+    """Differentially private SGD (Abadi et al., arXiv 1607.00133).
 
-    Each step draws every record with probability `sample_rate` and moves along
+    Each step samples every record with probability `sample_rate` and uses the gradient
 
-        g_t = (sum over the records drawn of  g min(1, C / |g|)  +  C sigma N(0, I)) / (sample_rate n)
+        g_t = (sum over the sampled records of  g min(1, C / |g|)  +  C sigma N(0, I)) / (sample_rate n)
 
-    with C = `clip`, sigma = `noise_multiplier`: divided by the *expected* size of a batch, for the size itself tells
-    something of who is in it (Abadi et al., arXiv 1607.00133). A rate of 1 is full-batch DP-GD. A gradient g that is
-    not finite counts as 0, so that no record, whatever its numbers, moves the sum by more than C.
+    with C = `clip` and sigma = `noise_multiplier`. It divides by the *expected* batch size, since the actual size
+    depends on which records are present. A rate of 1 is full-batch DP-GD. A gradient that is not finite counts as 0, so
+    that no record changes the sum by more than C.
 
-    With `publish_steps` a release holds what the accountant takes the adversary to see: its `steps` tell the weights
-    before every step, g_t, and which of the shared records were drawn. They are computed again whenever they are asked
-    for, never stored.
+    With `publish_steps` a release holds what the privacy accountant assumes the adversary to see: `release.steps()`
+    gives the weights before every step, g_t, and which shared records were sampled. Steps are recomputed on demand,
+    never stored.
     """
 
     lr: float = 0.1
@@ -184,23 +175,22 @@ class DPSGD(Stepwise):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expect(self, "clip", "finite, where there is noise", self.noise_multiplier == 0 or self.clip < math.inf)
+        expect(self, "clip", "finite if there is noise", self.noise_multiplier == 0 or self.clip < math.inf)
 
     @classmethod
     def for_epsilon(
         cls, epsilon: float, delta: float = 1e-5, *, steps: int = 100, sample_rate: float = 1.0, **fields: Any
     ) -> Self:
-        """With the least noise for (epsilon, delta)-DP, adding or removing one record; other fields as usual."""
-
+        """With the smallest noise for (epsilon, delta)-DP (add-or-remove-one); other fields as usual."""
         noise = noise_for(epsilon, delta, steps=steps, sample_rate=sample_rate)
         return cls(noise_multiplier=noise, steps=steps, sample_rate=sample_rate, **fields)
 
     def mechanism(self) -> Mechanism:
-        """What bounds the success of every attack."""
+        """What the bound on every attack's success depends on."""
         return Mechanism(noise_multiplier=self.noise_multiplier, sample_rate=self.sample_rate, steps=self.steps)
 
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
-        """Noise that limits every attack, and steps that may be published."""
+        """The mechanism that bounds every attack, and whether steps are published."""
         noisy, private_start = self.noise_multiplier > 0, not self.public_start(net)
         return TrainerFacts(
             deterministic=not noisy and self.sample_rate == 1 and not private_start,
@@ -211,16 +201,16 @@ class DPSGD(Stepwise):
         )
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
-        """Train one model for each set of the cohort."""
+        """Train one model per training set of the cohort."""
         params = super().__call__(net, cohort, seed=seed).params
         return Release(params, (lambda: self.transcript(net, cohort, seed=seed)) if self.publish_steps else None)
 
     def buffers(self, params: Params) -> tuple[Params, ...]:
-        """A velocity, where there is momentum."""
+        """The velocity, with momentum."""
         return velocity(params, self.momentum)
 
     def clipping(self, net: Architecture, record: Tensor) -> Clipping:
-        """By ghost norms where the net allows it, else by the gradient of every record."""
+        """Ghost clipping if the net allows it, else per-record gradients."""
         return Ghost.of(net, record) or PerRecord()
 
     def _trajectory(self, net: Architecture, cohort: Cohort, seed: int) -> Trajectory:
@@ -236,7 +226,7 @@ class DPSGD(Stepwise):
                 added, scale = next(noise), self.clip * self.noise_multiplier
                 slope = {name: torch.add(value, added[name], alpha=scale) for name, value in slope.items()}
             slope = {name: value.div_(expected) for name, value in slope.items()}
-            # a copy: a slice would lead back to whether the secrets were drawn
+            # a copy: a slice would reveal whether the secrets were sampled
             known = None if drawn is None else drawn[:, : len(cohort.shared)].clone()
             published = Step(number, state.params, slope, known)
             lr = self.lr * self.schedule(number, self.steps)

@@ -1,12 +1,12 @@
-"""Heads on few records: the first layer trained in the span of its start and of the records.
+"""Heads on few records, trained in dual coordinates.
 
-The gradient of a linear layer is a sum of the records it saw, so that full-batch descent never leaves
+The gradient of a linear layer is a linear combination of its inputs, so full-batch descent stays in the span
 
-    W_t = s_t W_0 + A_t X / n       b_t = s_t b_0 + A_t 1 / n       (X a model's n records, A_t of n numbers an output)
+    W_t = s_t W_0 + A_t X / n       b_t = s_t b_0 + A_t 1 / n       (X a model's n records, A_t n numbers per output)
 
-whatever the momentum, the weight decay and the layers behind it. With the Gram matrix X X^T computed once, a step costs
-n^2 products an output in place of 2 n d: the d features are touched at the start and at the end alone. It is the dual
-form of kernel methods, here exact at every step, and of use where features outnumber records, as with the heads of S2.
+whatever the momentum, the weight decay and the later layers. With the Gram matrix X X^T computed once, a step costs n^2
+products per output instead of 2 n d. This is the dual form of kernel methods, exact at every step, and useful if there
+are more features than records, as in the heads of Maciazek and Allison 2025.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lostwax.games import Cohort, Loss
 from lostwax.losses import CrossEntropy
 from lostwax.trainers.stacked import Architecture, Params, flattens, plain
 
-SCALE, ROWS = "scale of the start", "rows of the records"  # s_t and A_t; no parameter of a module is called so
+SCALE, ROWS = "scale of the start", "rows of the records"  # s_t and A_t; cannot be names of module parameters
 
 
 class Head(NamedTuple):
@@ -32,11 +32,11 @@ class Head(NamedTuple):
 
     weight: str  # the names of the layer's parameters
     bias: str | None
-    rest: Architecture | None  # the layers behind it; None for a linear head
+    rest: Architecture | None  # the layers after it; None for a linear head
 
     @classmethod
     def of(cls, net: Architecture, cohort: Cohort) -> Head | None:
-        """For nets trained whole on records of each model's own, no more than there are features; None for others."""
+        """None unless the whole net is trained, without shared records, on at most as many records as features."""
         layers, inputs = _layers(net.net), cohort.own.inputs  # (m, n, ...)
         if layers and flattens(layers[0][1]):
             layers, inputs = layers[1:], inputs.flatten(2)
@@ -50,7 +50,7 @@ class Head(NamedTuple):
         return cls(f"{prefix}weight", None if first.bias is None else f"{prefix}bias", rest)
 
     def dual(self, start: Params, cohort: Cohort) -> Dual:
-        """The heads of a cohort, in coordinates."""
+        """The heads of a cohort, in dual coordinates."""
         x = cohort.own.inputs.flatten(2)
         gram, outputs = x @ x.mT, start[self.weight] @ x.mT
         if self.bias is not None:
@@ -59,23 +59,23 @@ class Head(NamedTuple):
 
 
 class Dual(NamedTuple):
-    """m heads, each in coordinates of its own."""
+    """m heads in dual coordinates."""
 
     head: Head
     start: Params  # (m, ...) W_0, b_0 and the parameters of the rest
     x: Tensor  # (m, n, d)
     y: Tensor  # (m, n, ...)
-    gram: Tensor  # (m, n, n) inner products of the records; plus 1 where there is a bias, the weight of a constant
+    gram: Tensor  # (m, n, n) inner products of the records; plus 1 with a bias, the weight of a constant feature
     outputs: Tensor  # (m, h, n) of the first layer before training
 
     @property
     def origin(self) -> Params:
-        """W_0 = 1 W_0 + 0 X, and the rest as it is. The scale is one number, kept on the CPU: no kernel to launch."""
+        """W_0 = 1 W_0 + 0 X, and the other layers unchanged. The scale is on the CPU, to avoid kernel launches."""
         rest = {name: value for name, value in self.start.items() if name not in (self.head.weight, self.head.bias)}
         return {SCALE: torch.ones((), dtype=torch.float64), ROWS: torch.zeros_like(self.outputs), **rest}
 
     def gradient(self, loss: Loss, at: Params) -> Params:
-        """Of the mean loss: sum_i g_i x_i / n, g = d loss / d outputs; so no part of W_0, and g of the records."""
+        """The gradient of the mean loss, sum_i g_i x_i / n with g = d loss / d outputs: 0 for s, and g for A."""
         out = self._combined(at, self.outputs, self.gram)  # s W_0 X^T + A X X^T / n, (m, h, n)
         if self.head.rest is None:
             slopes, to_out = Params(), _residual(loss, out, self.y)
@@ -85,7 +85,7 @@ class Dual(NamedTuple):
         return {SCALE: torch.zeros((), dtype=torch.float64), ROWS: to_out, **behind}
 
     def params(self, at: Params) -> Params:
-        """The heads themselves."""
+        """The parameters of the heads."""
         weight, bias = self.head.weight, self.head.bias
         trained = {**self.start, **_behind(at)}
         trained[weight] = self._combined(at, self.start[weight], self.x)  # (m, h, d)
@@ -99,24 +99,24 @@ class Dual(NamedTuple):
         return int(self.gram.shape[-1])
 
     def _combined(self, at: Params, start: Tensor, records: Tensor) -> Tensor:
-        """s start + A records / n. Where training diverges, s outgrows the dtype: infinite, as step by step."""
+        """s start + A records / n. If training diverges, s overflows to infinity, as it would step by step."""
         scale = float(at[SCALE].to(start.dtype))
         return torch.baddbmm(start, at[ROWS], records, beta=scale, alpha=1 / self.records)
 
 
 def _behind(at: Params) -> Params:
-    """The parameters of the layers behind the first."""
+    """The parameters of the layers after the first."""
     return {name: value for name, value in at.items() if name not in (SCALE, ROWS)}
 
 
 def _residual(loss: Loss, out: Tensor, y: Tensor) -> Tensor:
     """d loss / d outputs of linear heads, (m, c, n)."""
-    together = out.transpose(0, 1).flatten(1)  # (c, m n): to a loss, a record is a record, whosever it is
+    together = out.transpose(0, 1).flatten(1)  # (c, m n): the loss treats all records alike
     return loss.residual(together.mT, y.flatten(0, 1)).mT.reshape(-1, *y.shape[:2]).transpose(0, 1)
 
 
 def _pulled_back(rest: Architecture, loss: Loss, params: Params, out: Tensor, y: Tensor) -> tuple[Params, Tensor]:
-    """The same pulled back through the rest: to its parameters (m, ...), and to the outputs of the first layer."""
+    """Backpropagate through the later layers: to their parameters (m, ...), and to the first layer's outputs."""
 
     def of_one_model(params: Params, out: Tensor, y: Tensor) -> tuple[Params, Tensor]:
         outputs, pull, *_ = torch.func.vjp(lambda params, out: rest(params, out.mT), params, out)
@@ -128,7 +128,7 @@ def _pulled_back(rest: Architecture, loss: Loss, params: Params, out: Tensor, y:
 
 
 def _layers(net: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The net's layers, where it is nothing else than these, one after the other, each with parameters of its own."""
+    """The layers of a plain sequential net without shared parameters; empty for other nets."""
     if type(net) is nn.Linear and plain(nn.Sequential(net)):
         return [("", net)]
     if not plain(net) or not isinstance(net, nn.Sequential):
@@ -138,35 +138,31 @@ def _layers(net: nn.Module) -> list[tuple[str, nn.Module]]:
     return layers if alone else []
 
 
-# Linear heads in Gram space on a GPU: every step of a head's training in one kernel.
-#
-# Step by step, ten launches move arrays of n numbers an output through memory, which takes longer than the arithmetic.
+# On a GPU one kernel does all steps of a linear head: the launches of single steps take longer than their arithmetic.
+MOST = 1024  # records times classes, each rounded up, that fit the registers of a program
+A_WARP = 128  # of them per warp: none is spilled to memory on Hopper
 
 
-MOST = 1024  # records times classes, each rounded up, that the registers of a program hold
-A_WARP = 128  # of them in a warp: so many that none is spilled to memory on Hopper
-
-
-def knows(dual: Dual, loss: Loss) -> bool:
-    """Is there a kernel for these heads here: on a GPU, with Triton, linear, under cross-entropy, in float32?"""
+def has_kernel(dual: Dual, loss: Loss) -> bool:
+    """Whether a kernel applies: on a GPU with Triton, linear heads, cross-entropy, float32."""
     if dual.head.rest is not None or type(loss) is not CrossEntropy or dual.gram.dtype != torch.float32:
         return False
     return math.prod(_tile(dual)) <= MOST and dual.gram.is_cuda and find_spec("triton") is not None
 
 
 def _tile(dual: Dual) -> tuple[int, int]:
-    """Records and classes, rounded up to what a product of tiles takes."""
+    """The numbers of records and classes, rounded up to valid tile sizes."""
     _, c, n = dual.outputs.shape
     return max(16, 1 << (n - 1).bit_length()), max(16, 1 << (c - 1).bit_length())
 
 
 def descended(dual: Dual, rates: Sequence[float], *, momentum: float, weight_decay: float) -> Params:
-    """The coordinates after heavy-ball descent at these rates: what `GD.update` makes of them, to rounding."""
+    """The coordinates after momentum descent at these rates: as `GD.update`, to rounding."""
     from lostwax.trainers.fused.kernels import descend
 
     m, c, n = dual.outputs.shape
     scale, speed, scales = 1.0, 0.0, []
-    for rate in rates:  # the same steps of s, whose gradient is 0
+    for rate in rates:  # the steps of s, whose gradient is 0
         scales.append(scale)
         speed = momentum * speed + weight_decay * scale
         scale -= rate * speed

@@ -1,4 +1,4 @@
-"""Training a linear layer to the optimum of its objective."""
+"""Training a linear layer to the exact optimum of its objective."""
 
 from __future__ import annotations
 
@@ -17,25 +17,22 @@ from lostwax.nets import linear_layer
 from lostwax.trainers.refusals import check_data, check_loss, check_outputs
 from lostwax.trainers.stacked import Architecture
 
-# Newton's method on the objective of a linear model, down to the last bits: where stock solvers stop short.
-#
-# Columns may differ in scale by many orders of magnitude, and each has its own rounding error. Steps are taken in
-# coordinates that do not depend on units: features are counted from their mean, and the Hessian has a unit diagonal.
-# The search ends when every coordinate of the gradient is at its own rounding error: one norm of all would hide small
-# ones.
+# Newton's method down to the last bits, where other solvers stop early. Columns may differ in scale by many orders of
+# magnitude, so steps are taken in unit-free coordinates: centred features, and a Hessian with a unit diagonal. The
+# search ends when every coordinate of the gradient is at its own rounding error: a norm would hide small ones.
 
 
-DENSE_LIMIT = 3_000  # parameters above which the Hessian is only multiplied with, never formed
-BLOCK_NUMBERS = 4_000_000  # numbers held at a time while it is formed
+DENSE_LIMIT = 3_000  # parameters above which the Hessian is never formed, only multiplied with
+BLOCK_NUMBERS = 4_000_000  # numbers in memory at a time while it is formed
 ITERATIONS = 100
-DAMPING = 1e-13  # of each diagonal entry: flat directions (softmax shifts, collinear columns) stay where they are
-NEARLY = 100  # times its rounding error: a gradient that no step makes smaller, and that counts as zero
-TELLING = 1e3  # times the rounding error of the objective: a decrease that can be seen in its value
+DAMPING = 1e-13  # of each diagonal entry: flat directions (softmax shifts, collinear columns) do not move
+NEARLY = 100  # times its rounding error: a gradient that counts as zero if no step makes it smaller
+VISIBLE = 1e3  # times the rounding error of the objective: a decrease that shows in its value
 
 
 @dataclass(frozen=True)
 class Polished:
-    """The model at its optimum; `converged` says whether there was one to be reached."""
+    """The model at its optimum; `converged` is False if there is none."""
 
     model: Stationary
     converged: bool
@@ -43,10 +40,10 @@ class Polished:
 
 
 def polish(model: Stationary, table: Records, weight: Tensor) -> Polished:
-    """Descend from the model's own weights until every coordinate of the gradient is rounding error.
+    """Minimise from the model's weights until every coordinate of the gradient is rounding error.
 
-    The objective is convex, so damped Newton steps reach its optimum from anywhere, if it has one: an unpenalised
-    classifier of separable classes has none, and `converged` is then False.
+    The objective is convex, so damped Newton steps reach its optimum from anywhere, if it exists. An unpenalised
+    classifier of separable classes has none: `converged` is then False.
     """
     problem = _Problem.of(model, table, weight)
     theta = problem.start
@@ -58,22 +55,22 @@ def polish(model: Stationary, table: Records, weight: Tensor) -> Polished:
             return Polished(problem.model(theta), True, iteration)
         step = problem.newton_step(theta, gradient, noise)
         slope, size = (gradient * step).sum(), 1.0
-        seen = -slope > TELLING * torch.finfo(value.dtype).eps * value.abs()  # else values no longer tell
-        while size > (1e-9 if seen else 0.2):  # so near the optimum a step that is too long is not what is wrong
+        seen = -slope > VISIBLE * torch.finfo(value.dtype).eps * value.abs()  # else compare gradients, not values
+        while size > (1e-9 if seen else 0.2):  # so near the optimum the step length is not the problem
             candidate = theta + size * problem.uncentred(step)
             candidate_value, candidate_gradient = problem.value(candidate), problem.gradient(candidate)
             descends = candidate_value <= value + 1e-4 * size * slope
             if descends if seen else _excess(candidate_gradient, noise) < excess / 2:
                 break
             size /= 2
-        else:  # no step helps any more: at the optimum up to rounding, or stuck on a flat direction
+        else:  # no step helps: at the optimum up to rounding, or stuck in a flat direction
             return Polished(problem.model(theta), excess <= NEARLY, iteration)
         theta, value, gradient = candidate, candidate_value, candidate_gradient
     return Polished(problem.model(theta), _excess(gradient, problem.rounding(theta)) <= NEARLY, ITERATIONS)
 
 
 def _excess(gradient: Tensor, rounding: Tensor) -> float:
-    """The largest coordinate of the gradient in units of its own rounding error; infinite where it is no number."""
+    """The largest coordinate of the gradient in units of its rounding error; infinite for NaN."""
     return float((gradient.abs() / rounding).nan_to_num(nan=torch.inf).max())
 
 
@@ -81,8 +78,8 @@ def _excess(gradient: Tensor, rounding: Tensor) -> float:
 class _Problem:
     """The objective of `template` as a function of theta = (W, b), (c, d + 1) or (c, d).
 
-    Gradients and steps are those of (W, b + W m), the weights of features counted from their mean m: where a column's
-    mean is large beside its spread, W and b alone could hardly be told apart. Without an intercept m = 0.
+    Gradients and steps are those of (W, b + W m), the weights of features centred at their mean m: if a column's mean
+    is large compared to its spread, W and b are nearly collinear. Without an intercept m = 0.
     """
 
     template: Stationary
@@ -92,7 +89,7 @@ class _Problem:
 
     @classmethod
     def of(cls, template: Stationary, table: Records, weight: Tensor) -> _Problem:
-        """The problem with its features counted from their weighted mean."""
+        """The problem with features centred at their weighted mean."""
         _, f = template.factors(table, weight)  # (n, D)
         centre = torch.zeros_like(f[0])
         if template.bias is not None:
@@ -101,7 +98,7 @@ class _Problem:
 
     @property
     def start(self) -> Tensor:
-        """The model's own weights."""
+        """The model's weights."""
         bias = self.template.bias
         weight = self.template.weight
         return weight.clone() if bias is None else torch.cat([weight, bias[:, None]], 1)
@@ -119,7 +116,7 @@ class _Problem:
         return torch.cat([step[:, :-1], step[:, -1:] - step @ self.centre[:, None]], 1)
 
     def penalties(self) -> Tensor:
-        """Ridge of each parameter, shaped like theta."""
+        """The ridge of each parameter, shaped like theta."""
         ridge = self.template.ridge[:, None].expand_as(self.template.weight)
         return ridge if self.template.bias is None else torch.cat([ridge, self.template.bias_ridge[:, None]], 1)
 
@@ -145,16 +142,16 @@ class _Problem:
         return r.mT @ (f - self.centre) - total
 
     def rounding(self, theta: Tensor) -> Tensor:
-        """For each coordinate the size of a gradient that is nothing but rounding error, (c, D).
+        """The rounding error of each coordinate of the gradient, (c, D).
 
-        A column without spread has a weight that goes to zero and has no size of its own: it is held to the start's.
+        The weight of a constant column goes to zero and sets no scale: the initial weight is used instead.
         """
         finfo = torch.finfo(theta.dtype)
         own = rounding(self.model(theta), self.table, self.weight, self.centre)
         return own + finfo.eps * self.penalties() * self.start.abs() + finfo.tiny
 
     def newton_step(self, theta: Tensor, gradient: Tensor, noise: Tensor) -> Tensor:
-        """Minus the inverse Hessian times the gradient, in centred coordinates."""
+        """-H^-1 g, in centred coordinates."""
         model = self.model(theta)
         outputs = model.outputs(self.table.x)
 
@@ -172,7 +169,7 @@ class _Problem:
         c, width = gradient.shape
         diagonal = curvature.diagonal(dim1=1, dim2=2)  # (n, c)
         penalties = self._penalty_hessians()
-        if (curvature == diagonal.diag_embed()).all():  # one problem per output, each with its own (D, D) Hessian
+        if (curvature == diagonal.diag_embed()).all():  # separate outputs, each with a (D, D) Hessian
             hessians = torch.stack([f.mT @ (diagonal[:, i, None] * f) for i in range(c)])
             return _damped_solve(hessians + penalties, gradient)
         hessian = f.new_zeros(c * width, c * width)
@@ -224,7 +221,7 @@ class _Problem:
 
 
 def _damped_solve(hessians: Tensor, gradients: Tensor) -> Tensor:
-    """-H^-1 g for each of a stack of problems, scaled to a unit diagonal, with as little damping as Cholesky needs."""
+    """-H^-1 g for a stack of problems, scaled to a unit diagonal, with as little damping as Cholesky needs."""
     size = hessians.diagonal(dim1=1, dim2=2).clamp_min(_tiny(hessians)).sqrt()  # (k, D)
     scaled = hessians / size[:, :, None] / size[:, None, :]
     eye = torch.eye(size.shape[1], dtype=size.dtype, device=size.device)
@@ -234,22 +231,21 @@ def _damped_solve(hessians: Tensor, gradients: Tensor) -> Tensor:
         if not failed.any():
             return -torch.cholesky_solve((gradients / size)[..., None], factors)[..., 0] / size
         damping = 10 * damping
-    return torch.zeros_like(gradients)  # curvatures beyond all numbers: no step can be told
+    return torch.zeros_like(gradients)  # the curvature overflows: no step
 
 
 def _tiny(like: Tensor) -> float:
-    """The smallest curvature that counts as one; a parameter with less stays where it is."""
+    """The smallest positive curvature; parameters with less do not move."""
     return float(torch.finfo(like.dtype).tiny)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Optimum:
-    """Minimise  sum_i loss_i + ridge |W|^2 / 2  to the last bit, whatever algorithm got there.
+    """The exact minimum of  sum_i loss_i + ridge |W|^2 / 2  of a linear layer; deterministic.
 
-    With `mean=True` the loss is averaged over records instead of summed. The bias is not penalised unless
-    `penalise_bias`; torch's weight_decay does penalise it: `Optimum(ridge=weight_decay, mean=True,
-    penalise_bias=True)`. A bias that is not penalised has no optimum where none of the records is of some class. No
-    randomness: the optimum is what it is.
+    With `mean=True` the loss is averaged over records instead of summed. The bias is penalised only with
+    `penalise_bias`; torch's weight_decay does so: `Optimum(ridge=weight_decay, mean=True, penalise_bias=True)`. An
+    unpenalised bias has no optimum if a class has no records.
     """
 
     loss: Loss = CrossEntropy()
@@ -262,7 +258,7 @@ class Optimum:
         check_loss("Optimum", self.loss)
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
-        """One convex problem a model; `seed` is not used."""
+        """Solve one convex problem per model; `seed` is not used."""
         layer = self._layer(net, cohort)
         names = [name for name, _ in net.named_parameters()]
         models = [self._solve(layer, cohort, i) for i in range(len(cohort))]
@@ -271,21 +267,21 @@ class Optimum:
         return Release(dict(zip(names, weights + biases, strict=True)))
 
     def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
-        """The optimum has no history: the one step is the release itself, where the gradient is zero."""
+        """A single step: the release itself, with gradient zero."""
         release = self(net, cohort, seed=seed)
         yield Step(0, release.params, {name: torch.zeros_like(value) for name, value in release.params.items()})
 
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
-        """One: each model is a problem of its own."""
+        """One: each model is a separate problem."""
         self._layer(net, cohort)
         return 1
 
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
-        """An objective that is minimised exactly."""
+        """Deterministic, with an objective that is minimised exactly."""
         return TrainerFacts(deterministic=True, objective=self.objective)
 
     def objective(self, params: Mapping[str, Tensor], records: int) -> Stationary:
-        """The problem that `params` of a net trained on so many records solve."""
+        """The objective that `params` minimise, for a training set of `records`."""
         weight = next(value for name, value in params.items() if name.endswith("weight")).double()
         bias = next((value.double() for name, value in params.items() if name.endswith("bias")), None)
         c, d = weight.shape
@@ -294,18 +290,18 @@ class Optimum:
         return Stationary(weight, bias, self.loss, ridge, bias_ridge, weight.new_zeros(d), weight.new_ones(d))
 
     def _layer(self, net: nn.Module, cohort: Cohort) -> nn.Linear:
-        """The one layer of the net, after all that can be refused has been."""
+        """The net's only layer, after all checks."""
         layer = linear_layer(net)
         if layer is None:
             raise ValueError(
-                "Optimum: expected net to be one linear layer (nn.Linear, perhaps after nn.Flatten), whose objective "
-                f"has one optimum; got {type(net).__name__}. Use GD, SGD or Adam for other nets."
+                "Optimum: expected net to be one linear layer (nn.Linear, possibly after nn.Flatten), got "
+                f"{type(net).__name__}. Use GD, SGD or Adam for other nets."
             )
         if frozen := [name for name, value in net.named_parameters() if not value.requires_grad]:
             raise ValueError(
-                f"Optimum: expected net to train all of its layer, but {' and '.join(frozen)} is frozen "
-                "(requires_grad=False). Call net.requires_grad_(True), or use GD, SGD or Adam, which leave alone what "
-                "is frozen."
+                f"Optimum: expected a net without frozen parameters, but {' and '.join(frozen)} is frozen "
+                "(requires_grad=False). Call net.requires_grad_(True), or use GD, SGD or Adam, which support frozen "
+                "parameters."
             )
         check_data(cohort)
         exact = Cohort(cohort.shared.to(torch.float64), cohort.own.to(torch.float64), cohort.index)
@@ -316,13 +312,12 @@ class Optimum:
         shared, own = cohort.shared, cohort.own[i : i + 1]
         x = torch.cat([shared.inputs.flatten(1), own.inputs[0].flatten(1)]).double()
         table = Records(x, torch.cat([shared.y, own.y[0]]))
-        params = {name: x.new_zeros(value.shape) for name, value in layer.named_parameters()}  # where the records lie
+        params = {name: x.new_zeros(value.shape) for name, value in layer.named_parameters()}
         result = polish(self.objective(params, len(table)), table, x.new_ones(len(x)))
         if not result.converged:
             raise ValueError(
-                f"Optimum: model {int(cohort.index[i])} has no finite optimum that can be reached, with ridge="
-                f"{self.ridge} and penalise_bias={self.penalise_bias}. Its classes may be separable, and nothing hold "
-                "back the weights. Set ridge > 0. Or none of its records is of some class, and nothing holds back the "
-                "bias. Set penalise_bias=True."
+                f"Optimum: found no finite optimum of model {int(cohort.index[i])} with ridge={self.ridge} and "
+                f"penalise_bias={self.penalise_bias}. If its classes are separable, set ridge > 0. If a class has no "
+                "records, set penalise_bias=True."
             )
         return result.model

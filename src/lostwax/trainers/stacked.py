@@ -1,8 +1,7 @@
-"""Many models at once: the gradient of m stacked models on records they share and records of their own.
+"""Gradients of m stacked models, on shared records and on each model's own.
 
-The models are an axis of the parameters, and `torch.func.vmap` runs one model's code over it. Records that
-all models share are never copied: a linear layer on them is one matrix product for all models, forward and
-backward.
+Models are an axis of the parameters, over which `torch.func.vmap` maps one model's code. Shared records are never
+copied: a linear layer on them is one matrix product for all models, forward and backward.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ Part = tuple[Tensor, Tensor]  # inputs and labels of some records
 class Batch(NamedTuple):
     """The records of one step."""
 
-    shared: tuple[Part, ...]  # (b, ...) the same for every model; one part, none when empty
-    own: tuple[Part, ...]  # (m, b, ...) each model's own; likewise, or several where they are sampled
+    shared: tuple[Part, ...]  # (b, ...) the same for every model; one part, or none if empty
+    own: tuple[Part, ...]  # (m, b, ...) each model's own; likewise, or several with sampling
 
     @property
     def size(self) -> int:
-        """How many records a model sees."""
+        """The number of records per model."""
         return sum(int(y.shape[0]) for _, y in self.shared) + sum(int(y.shape[1]) for _, y in self.own)
 
 
@@ -44,10 +43,10 @@ class Architecture:
 
     @classmethod
     def of(cls, net: nn.Module, device: torch.device, dtype: torch.dtype) -> Architecture:
-        """A copy in training mode, its constants on the device; the user's net stays as it is, and so do the records.
+        """A copy in training mode, with its constants on the device; the user's net is not changed.
 
-        Nothing in it works in place (`nn.ReLU(inplace=True)`): torch cannot differentiate what overwrites its input,
-        and the first layer's input are the records.
+        In-place layers (`nn.ReLU(inplace=True)`) are replaced: torch cannot differentiate a layer that overwrites its
+        input, and the first layer would overwrite the records.
         """
         ours = deepcopy(net).train()
         for module in ours.modules():
@@ -58,7 +57,7 @@ class Architecture:
         return cls(ours, {name: _cast(value, device, dtype) for name, value in constants.items()})
 
     def initial(self, like: Tensor) -> Params:
-        """The parameters that the net came with."""
+        """The net's current parameters."""
         return {name: _cast(value, like.device, like.dtype) for name, value in trainable(self.net).items()}
 
     def __call__(self, params: Params, x: Tensor) -> Tensor:
@@ -68,7 +67,7 @@ class Architecture:
 
 
 class Gradient(Protocol):
-    """A way to compute the gradient of each model's mean loss over its batch."""
+    """A function that computes the gradient of each model's mean loss over its batch."""
 
     def __call__(self, net: Architecture, loss: Loss, params: Params, batch: Batch) -> Params:
         """(m, ...) for each parameter."""
@@ -99,11 +98,10 @@ def _outputs(net: Architecture, params: Params, inputs: Sequence[Tensor]) -> tup
 
 
 class _RecordsLast(TorchFunctionMode):
-    """Computes `linear` as (W X^T)^T, so that records lie last in memory.
+    """Computes `linear` as (W X^T)^T, so that records are last in memory.
 
-    Under vmap, m matrices W (h, d) and one X (n, d) then fold into a single product (m h, d) (d, n), whose
-    result is (m, h, n) as it stands; the gradient folds likewise into (m h, n) (n, d). torch's own rule for
-    linear would copy the result into (m, n, h).
+    Under vmap, m matrices W (h, d) and one X (n, d) then become a single product (m h, d) (d, n) with the result
+    (m, h, n); likewise the gradient becomes (m h, n) (n, d). torch's own rule would copy the result to (m, n, h).
     """
 
     def __torch_function__(
@@ -113,7 +111,7 @@ class _RecordsLast(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Replace `linear`, and leave everything else alone."""
+        """Replace only `linear`."""
         if func is nn.functional.linear and args and args[0].ndim >= 2:
             func = linear
         return func(*args, **(kwargs or {}))
@@ -127,9 +125,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return out.mT.reshape(*x.shape[:-1], -1)  # (..., h)
 
 
-# The layers that the kernels know.
-
-
+# The layers that the fused kernels support.
 IDENTITY, ELU, RELU, TANH, SIGMOID = range(5)
 ACTIVATIONS: dict[type[nn.Module], int] = {
     nn.Identity: IDENTITY,
@@ -141,17 +137,17 @@ ACTIVATIONS: dict[type[nn.Module], int] = {
 
 
 def code(layer: nn.Module) -> int | None:
-    """The number of an activation; None for what the kernels do not know."""
+    """The number of an activation; None if the kernels do not support it."""
     return ACTIVATIONS.get(type(layer)) if getattr(layer, "alpha", 1.0) == 1.0 else None
 
 
 def flattens(layer: nn.Module) -> bool:
-    """Does it make each record one row?"""
+    """Whether it flattens each record to one row."""
     return type(layer) is nn.Flatten and layer.start_dim == 1 and layer.end_dim == -1
 
 
 def plain(net: nn.Module) -> bool:
-    """Is it its layers one after another, and nothing else: no forward of its own, no hook?"""
+    """Whether it is an nn.Sequential without hooks."""
     return type(net) is nn.Sequential and not any(
         module._forward_hooks or module._forward_pre_hooks or module._backward_hooks for module in net.modules()
     )

@@ -1,4 +1,4 @@
-"""What all trainers that go step by step have in common."""
+"""The base of all trainers that proceed in steps."""
 
 from __future__ import annotations
 
@@ -21,26 +21,24 @@ from lostwax.schedules import Constant, Schedule
 from lostwax.trainers.refusals import check_data, check_loss, check_net, check_outputs, check_takes
 from lostwax.trainers.stacked import Architecture, Params
 
-# Tiles: the fixed groups in which models are computed.
-#
-# A matrix product rounds differently at another shape, so that a model's last bits depend on the company it is
-# trained in. Model i therefore has a fixed place, `i % tile` in tile `i // tile`, whatever else is asked for.
+# Models are computed in tiles, fixed groups. A matrix product rounds differently at another shape, so a model's last
+# bits depend on the group it is trained in. Model i therefore always has position `i % tile` in tile `i // tile`.
 
 
 Rows = NDArray[np.int64]
 
-_MOST = {"cpu": 256, "cuda": 16_384}  # models in a tile
-_BYTES = {"cpu": 32 << 20, "cuda": 4 << 30}  # what a tile works on: about a processor's cache, a small part of a GPU
+_MOST = {"cpu": 256, "cuda": 16_384}  # models per tile
+_BYTES = {"cpu": 32 << 20, "cuda": 4 << 30}  # working set of a tile: about a CPU's cache, a small part of a GPU
 
 
 class Tile(NamedTuple):
-    """One computation: which row of the cohort sits in each place, and which places are wanted."""
+    """One computation: the cohort's row at each position, and the positions that are requested."""
 
     rows: Rows
     wanted: Rows
 
     def taken(self, device: torch.device) -> Tensor:
-        """The rows, as an index on the device: neighbours, as they mostly are, are counted there and not copied."""
+        """The rows as an index on the device; consecutive rows, the usual case, are generated there, not copied."""
         first, last = int(self.rows[0]), int(self.rows[-1])
         if (np.diff(self.rows) == 1).all():
             return torch.arange(first, last + 1, device=device)
@@ -50,9 +48,9 @@ class Tile(NamedTuple):
 def tiles(numbers: Sequence[int], size: int) -> Iterator[Tile]:
     """The tiles that hold these models.
 
-    A tile of which more than half is wanted is computed whole, each model in its own place and the empty
-    places filled with a copy of the first. Less than that is packed together at just its own size: one victim
-    costs one training. So is a number that is asked for several times.
+    If more than half of a tile is requested, it is computed whole: each model at its position, the free positions
+    filled with copies of the first. Otherwise only the requested models are computed, so that one victim costs one
+    training; so are models that are requested several times.
     """
     asked = np.asarray(numbers, dtype=np.int64)
     order = np.argsort(asked, kind="stable")
@@ -70,7 +68,7 @@ def tiles(numbers: Sequence[int], size: int) -> Iterator[Tile]:
 
 
 def gather(parts: Sequence[tuple[Tile, dict[str, Tensor]]]) -> dict[str, Tensor]:
-    """What was computed tile by tile, in the order of the cohort."""
+    """The results of all tiles, in the order of the cohort."""
     came = np.concatenate([tile.rows[tile.wanted] for tile, _ in parts])
     order = None if (np.diff(came) > 0).all() else torch.from_numpy(np.argsort(came))
     together: dict[str, Tensor] = {}
@@ -87,9 +85,8 @@ def gather(parts: Sequence[tuple[Tile, dict[str, Tensor]]]) -> dict[str, Tensor]
 def default_size(net: Architecture, record: Tensor, *, records: int, own: int) -> int:
     """The largest power of two whose activations, parameters and own records fit the device's working set.
 
-    `records` is how many a model sees in a step, `own` how many of them it does not share with the others.
-
-    From the sizes alone, never from what is free: a game has the same tiles on every machine of a kind.
+    `records` is the number of records per model and step, `own` the number of them that are not shared. It depends only
+    on sizes, not on free memory, so that a game has the same tiles on every machine of a kind.
     """
     kind = "cpu" if record.device.type == "cpu" else "cuda"
     parameters = sum(value.numel() for value in trainable(net.net).values())
@@ -99,7 +96,7 @@ def default_size(net: Architecture, record: Tensor, *, records: int, own: int) -
 
 
 def _activations(net: Architecture, record: Tensor) -> int:
-    """How many numbers the modules of the net put out for one record."""
+    """How many numbers the net's modules output for one record."""
     counted = 0
 
     def count(module: nn.Module, inputs: object, output: object) -> None:
@@ -121,26 +118,26 @@ class State(NamedTuple):
     """m models between two steps."""
 
     params: Params  # (m, ...)
-    buffers: tuple[Params, ...]  # what the optimiser remembers: a velocity, moments
+    buffers: tuple[Params, ...]  # the optimiser's state: a velocity, moments
 
 
-COMPUTED = (torch.float32, torch.float64)  # dtypes that training can be computed in
+COMPUTED = (torch.float32, torch.float64)  # supported dtypes
 Trajectory = Iterator[tuple[Step, State]]  # each step, and the state after it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stepwise(ABC):
-    """Training by steps, many models at once.
+    """Training in steps, many models at once.
 
-    What is promised of model i, whatever the rest of the cohort, its order, and how it is cut into calls:
+    Guarantees for model i, whatever the other models of the cohort, their order and the division into calls:
 
-    - it depends on its training set, `seed` and its number alone;
-    - where more than half of its tile is asked for (`tiles.py`), so in every grouping of whole tiles, it is
-      the same to the last byte on one kind of device;
+    - it depends only on its training set, `seed` and its number;
+    - if more than half of its tile is requested, so in every grouping of whole tiles, it is the same to the last byte
+      on one kind of device;
     - otherwise, and on another kind of device, it is equal to rounding.
 
-    Every model starts from the net's own weights, and is computed in their dtype, unless `init` and `dtype` say
-    otherwise. `tile` models are computed at a time; None takes a power of two from the sizes of net and data.
+    By default every model starts from the net's weights and is computed in their dtype. `tile` models are computed at a
+    time; None: a power of two that depends on the sizes of net and data.
     """
 
     lr: float
@@ -157,22 +154,22 @@ class Stepwise(ABC):
         expect(self, "dtype", "torch.float32 or torch.float64, or None", self.dtype in (None, *COMPUTED))
         name = type(self).__name__
         check_loss(name, self.loss)
-        check_takes(name, "init", self.init, "a start, such as lw.inits.LeCunNormal()", None, [0], seed=0)
+        check_takes(name, "init", self.init, "an initialisation, such as lw.inits.LeCunNormal()", None, [0], seed=0)
         check_takes(name, "schedule", self.schedule, "a schedule, such as lw.schedules.Cosine()", 0, 1)
 
     def _ranges(self) -> dict[str, Range]:
-        """Of the fields that a subclass adds."""
+        """The ranges of the fields that a subclass adds."""
         return {}
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
-        """Train one model for each set of the cohort."""
+        """Train one model per training set of the cohort."""
         ours, cohort = self._prepare(net, cohort)
         ends = [(tile, self._end(ours, cohort[rows], seed)) for tile, rows in self._cut(ours, cohort)]
         return Release(gather(ends))
 
     @final
     def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
-        """Every step of that training: the parameters before it and the gradient it is taken with."""
+        """Every step of that training: the parameters before it, and its gradient."""
         ours, cohort = self._prepare(net, cohort)
         cut = list(self._cut(ours, cohort))
         histories = [self._trajectory(ours, cohort[rows], seed) for _, rows in cut]
@@ -193,40 +190,40 @@ class Stepwise(ABC):
 
     @final
     def public_start(self, net: nn.Module) -> bool:
-        """Does training begin at the same weights whoever trains, whatever the model's number? Told by two draws."""
+        """True if every model has the same initialisation (checked on two draws)."""
         ours, theirs = (self.init(net, [number], seed=number) for number in (0, 1))
         return all(torch.equal(ours[name], theirs[name]) for name in ours)
 
     @final
     def computes_in(self, net: nn.Module) -> torch.dtype:
-        """The dtype of training: the one that was named, else that of the net's parameters."""
+        """The dtype of training: `dtype`, else that of the net's parameters."""
         if self.dtype is not None:
             return self.dtype
         held = {value.dtype for value in net.parameters() if value.is_floating_point()}
         if len(held) != 1 or not held <= set(COMPUTED):
             names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in held))
             raise ValueError(
-                f"{type(self).__name__}: the parameters of the net are {names}, and many models at once are trained in "
-                "float32 or float64. Say dtype=torch.float32 to audit training in float32, which is another way of "
-                "training, or train as you do by lw.OwnTraining(train)."
+                f"{type(self).__name__}: the net's parameters are {names}, but training needs float32 or float64. Set "
+                "dtype=torch.float32 to audit training in float32 instead, or use your own training function: "
+                "lw.OwnTraining(train)."
             )
         return held.pop()
 
     @abstractmethod
     def buffers(self, params: Params) -> tuple[Params, ...]:
-        """What the optimiser remembers before the first step."""
+        """The optimiser's state before the first step."""
 
     @abstractmethod
     def _trajectory(self, net: Architecture, cohort: Cohort, seed: int) -> Trajectory:
         """The training of one tile."""
 
     def _end(self, net: Architecture, cohort: Cohort, seed: int) -> Params:
-        """The parameters of one tile after training: where a shorter way than step by step leads there, override."""
+        """The parameters of one tile after training; override if there is a faster way than step by step."""
         return _last(self._trajectory(net, cohort, seed))
 
     @abstractmethod
     def _seen(self, cohort: Cohort) -> tuple[int, int]:
-        """How many records a model computes with in a step, and how many of them, at most, are its own."""
+        """The number of records per model in a step, and how many of them, at most, are its own."""
 
     @final
     def _trained(self, trajectories: Iterable[tuple[Tile, Trajectory]]) -> Release:
@@ -246,14 +243,14 @@ class Stepwise(ABC):
 
     @final
     def _prepare(self, net: nn.Module, cohort: Cohort) -> tuple[Architecture, Cohort]:
-        """The net and the records, checked, on one device and in one dtype."""
+        """Check the net and the records, and bring them to one device and dtype."""
         check_net(net)
         check_data(cohort)
         device = cohort.own.inputs.device
         dtype = self.computes_in(net)
         ours = Architecture.of(net, device, dtype)
         shared, own = (Records(part.inputs, part.y).to(dtype) for part in (cohort.shared, cohort.own))
-        cast = Cohort(shared, own, cohort.index.to(device))  # of records with features, x has no part in training
+        cast = Cohort(shared, own, cohort.index.to(device))  # of records with features, x is not used in training
         check_outputs(ours, cast, self.loss)
         if device.type == "cpu":
             _keep_freed_memory()
@@ -273,7 +270,7 @@ def _last(trajectory: Trajectory) -> Params:
 
 @contextmanager
 def float32_products(tf32: bool) -> Iterator[None]:
-    """On a GPU: products of float32 in full precision or in TF32, by the same algorithm every time."""
+    """On a GPU: deterministic float32 products in full precision or in TF32."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     try:
@@ -286,7 +283,7 @@ def float32_products(tf32: bool) -> Iterator[None]:
 def _keep_freed_memory() -> None:
     """Let the C library reuse large blocks instead of returning them to the system after every operation.
 
-    glibc maps a block above a threshold afresh, and faulting its pages in costs several times the arithmetic
-    on it. The threshold rises to the largest such block freed, up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD).
+    glibc maps every block above a threshold anew, and page faults cost several times the arithmetic on it. The
+    threshold rises to the largest such block freed, up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD).
     """
     torch.empty(31 << 20, dtype=torch.uint8)

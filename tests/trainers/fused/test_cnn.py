@@ -6,7 +6,7 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.losses import CrossEntropy, SquaredError
-from lostwax.trainers.fused.cnn import Correlation, FusedCNN
+from lostwax.trainers.fused.cnn import ConvShape, FusedCNN
 from lostwax.trainers.stacked import Architecture, Batch, gradient
 
 pytest.importorskip("triton")
@@ -61,7 +61,7 @@ def test_any_mixture_of_shared_and_own_records(shared, own):
 
 
 def test_layers_of_several_tiles_and_sums_of_several_shares(monkeypatch):
-    monkeypatch.setattr(Correlation, "share", lambda sizes: 2 if sizes.linear else 32)
+    monkeypatch.setattr(ConvShape, "share", lambda sizes: 2 if sizes.linear else 32)
     convolutions = nn.Conv2d(1, 70, 3), nn.ELU(), nn.Conv2d(70, 3, 3), nn.ELU()
     check(nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(48, 66), nn.ELU(), nn.Linear(66, 10)), game())
 

@@ -39,7 +39,7 @@ def test_the_kernel_takes_all_steps(trainer, size, monkeypatch):
     pytest.importorskip("triton", reason="Triton comes with torch on Linux")
     cohort, net = games(3, *size)
     theirs = trainer(net, cohort, seed=0).params
-    monkeypatch.setattr(heads, "knows", lambda dual, loss: True)
+    monkeypatch.setattr(heads, "has_kernel", lambda dual, loss: True)
     monkeypatch.setattr(GD, "update", None)  # not called
     for name, value in trainer(net, cohort, seed=0).params.items():
         torch.testing.assert_close(value, theirs[name], rtol=1e-5, atol=1e-6)
@@ -58,14 +58,14 @@ def test_only_what_it_was_made_for_goes_through_it():
     ours = Architecture.of(net, torch.device("cpu"), torch.float32)
     dual = Head.of(ours, cohort).dual(ours.initial(cohort.own.x), cohort)
     on_gpu = dual._replace(gram=OnGPU(dual.gram))
-    assert heads.knows(on_gpu, S2.loss)
-    assert not heads.knows(dual, S2.loss)
-    assert not heads.knows(on_gpu, SquaredError())
-    assert not heads.knows(on_gpu, Parity())
-    assert not heads.knows(on_gpu._replace(outputs=torch.zeros(2, 4, 65)), S2.loss)
-    assert not heads.knows(on_gpu._replace(gram=OnGPU(dual.gram.double())), S2.loss)
+    assert heads.has_kernel(on_gpu, S2.loss)
+    assert not heads.has_kernel(dual, S2.loss)
+    assert not heads.has_kernel(on_gpu, SquaredError())
+    assert not heads.has_kernel(on_gpu, Parity())
+    assert not heads.has_kernel(on_gpu._replace(outputs=torch.zeros(2, 4, 65)), S2.loss)
+    assert not heads.has_kernel(on_gpu._replace(gram=OnGPU(dual.gram.double())), S2.loss)
     behind = dual.head._replace(rest=Architecture(nn.Sequential(), {}))
-    assert not heads.knows(on_gpu._replace(head=behind), S2.loss)
+    assert not heads.has_kernel(on_gpu._replace(head=behind), S2.loss)
 
 
 class OnGPU:

@@ -1,4 +1,4 @@
-"""Gradients of stacked nets near the speed of their products, by Triton kernels on a GPU."""
+"""Gradients of stacked nets by fused Triton kernels on a GPU."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["fused"]
 
 
 def fused(net: Architecture, loss: Loss, dtype: torch.dtype, device: torch.device) -> Gradient | None:
-    """The fast gradient where there is one: on a GPU, with Triton, for a net that a kernel knows.
+    """A fused gradient, or None without a GPU, Triton or a kernel for the net.
 
-    It has no derivative: what differentiates through training uses `stacked.gradient`.
+    It is not differentiable: to differentiate through training, use `stacked.gradient`.
     """
     if device.type != "cuda" or find_spec("triton") is None:
         return None
@@ -26,10 +26,10 @@ def fused(net: Architecture, loss: Loss, dtype: torch.dtype, device: torch.devic
 
 
 def _proven(cnn: FusedCNN | None) -> FusedCNN | None:
-    """Only convolutions of a kind that was seen to be right on a GPU: channels by the eight, and no padding.
+    """None unless all convolutions are of a kind verified on a GPU: channels a multiple of eight, no padding.
 
-    Triton 3.6 was seen to compile the loads of padded 3 x 3 windows of four channels wrongly for Hopper: the same code
-    is right in its interpreter, and for other windows.
+    Triton 3.6 miscompiles the loads of padded 3 x 3 windows of four channels on Hopper; its interpreter and other
+    windows are correct.
     """
     if cnn is None:
         return None

@@ -1,8 +1,7 @@
-"""The gradient of stacked convolutional nets, with nothing between their products.
+"""Fused gradients of stacked convolutional nets; equal to `stacked.gradient` to rounding.
 
-The same numbers as `stacked.gradient`, to rounding, for the image victims that papers train by the thousand. Each layer
-is one product over tiles gathered from the layer below (`conv_kernel.py`), with bias and activation on the way out.
-Its activations are all that is kept, and on the way back the gradient is written over them.
+Each layer is one matrix product over tiles gathered from the layer below (`conv_kernels.py`), fused with bias and
+activation. Only activations are kept, and the backward pass overwrites them with gradients.
 """
 
 from __future__ import annotations
@@ -17,14 +16,12 @@ from lostwax.games import Loss
 from lostwax.losses import CrossEntropy
 from lostwax.trainers.stacked import IDENTITY, Architecture, Batch, Params, code, flattens, plain
 
-# One layer of m stacked nets on a GPU, forward and backward: how the kernels of `conv_kernel.py` are called.
-
 
 class Block(NamedTuple):
-    """What a program works on at a time: from the sizes alone, so that the same models give the same bytes.
+    """The block sizes of a kernel. They depend only on the layer's sizes, so that the same models give the same bytes.
 
-    The rules below are among the quickest of about ten, layer by layer, for S1's CIFAR-10 model on an H200, and keep
-    to the 99 KiB of shared memory that smaller GPUs have too.
+    The rules below are among the fastest of about ten for each layer of the CIFAR-10 model of Balle et al. 2022 on an
+    H200, within the 99 KiB of shared memory of smaller GPUs.
     """
 
     pixels: int
@@ -33,16 +30,16 @@ class Block(NamedTuple):
     stages: int  # blocks in flight
 
     def options(self) -> dict[str, int]:
-        """As the kernels name them."""
+        """As keyword arguments of the kernels."""
         return dict(zip(("PIXELS", "TAPS", "WIDE", "num_stages"), self, strict=True))
 
 
-class Correlation(NamedTuple):
-    """A convolution, by its sizes; a linear layer is the convolution of a picture of one pixel.
+class ConvShape(NamedTuple):
+    """The sizes of a convolution; a linear layer is the convolution of an image of one pixel.
 
-    Pictures are (m, n, height, width, channels), each model's in one piece; models may share them (a stride of 0).
-    Kernels are (m, outputs, rows, columns, channels), and a tap is one place of the last three axes. Only the order
-    in memory counts: a linear layer takes the same tensors, its last three axes read as one.
+    Images are (m, n, height, width, channels), contiguous per model; models may share them (a stride of 0). Kernels are
+    (m, outputs, rows, columns, channels), and a tap is one position in the last three axes. A linear layer takes the
+    same tensors, with the last three axes read as one.
     """
 
     height: int
@@ -62,17 +59,17 @@ class Correlation(NamedTuple):
         self._correlate(source, kernel, bias, target, ACTIVATION=activation, BACKWARD=False)
 
     def backward(self, slope: Tensor, kernel: Tensor, active: Tensor, activation: int) -> None:
-        """active <- d loss / d pre-activations of the layer below, whose activations it held.
+        """active <- d loss / d pre-activations of the layer below, in place of its activations.
 
-        `slope` is d loss / d pre-activations of this layer. Every input gathers from all outputs that saw it, through
-        the tap by which they did: a correlation with the kernel turned round, outputs and channels exchanged.
+        `slope` is d loss / d pre-activations of this layer. It is correlated with the kernel rotated by 180 degrees,
+        outputs and channels exchanged.
         """
         height, width = (self.out_height - 1) * self.stride + 1, (self.out_width - 1) * self.stride + 1
         if self.stride > 1:  # outputs stand `stride` inputs apart
             spread = slope.new_zeros(*slope.shape[:2], height, width, self.outputs)
             spread[:, :, :: self.stride, :: self.stride] = slope
             slope = spread
-        turned = Correlation(
+        turned = ConvShape(
             *(height, width, self.outputs),
             *(self.height, self.width, self.channels),
             *(self.rows, self.columns),
@@ -113,31 +110,31 @@ class Correlation(NamedTuple):
 
     @property
     def taps(self) -> int:
-        """How many inputs an output sees."""
+        """The number of inputs per output."""
         return self.rows * self.columns * self.channels
 
     @property
     def linear(self) -> bool:
-        """Whether a record is one pixel."""
+        """Whether it is a linear layer."""
         return self.height == self.width == self.out_height == self.out_width == 1
 
     def block(self) -> Block:
         """For a layer, forward or backward: a product (pixels, taps) (taps, outputs)."""
         outputs = _power_of_two(self.outputs, most=128 if self.linear else 64)
         most = 64 if self.linear and outputs == 16 else 32
-        taps = _power_of_two(self.taps // 4, most=most)  # four blocks or more, so that loads run ahead
+        taps = _power_of_two(self.taps // 4, most=most)  # at least four blocks, so that loads are pipelined
         return Block(64 if self.linear else 128, taps, outputs, stages=4 if taps == 16 else 3)
 
     def weights_block(self) -> Block:
-        """For its gradient: a product (outputs, pixels) (pixels, taps).
+        """For the weight gradient: a product (outputs, pixels) (pixels, taps).
 
-        No more than 32 outputs: from 64 on, Triton takes Hopper's own product, which in TF32 reads no operand across
-        its memory order, and would reorder each block first.
+        At most 32 outputs: from 64 on, Triton uses Hopper's WGMMA, which in TF32 cannot read transposed operands and
+        would reorder each block first.
         """
         return Block(32, _power_of_two(self.taps, most=256), _power_of_two(self.outputs, most=32), stages=3)
 
     def share(self) -> int:
-        """How many pixels a program sums for a gradient."""
+        """The number of pixels that a program sums for a gradient."""
         return 1024 if self.linear else 4096
 
     def _correlate(self, source: Tensor, kernel: Tensor, bias: Tensor | None, target: Tensor, **kind: int) -> None:
@@ -167,11 +164,11 @@ class Correlation(NamedTuple):
 
 
 def _power_of_two(size: int, *, most: int) -> int:
-    """The least that holds so many, from 16 (what a product of tiles takes) to `most`."""
+    """`size` rounded up to a power of two, from 16 (the smallest tile of a product) to `most`."""
     return min(most, max(16, 1 << (size - 1).bit_length()))
 
 
-VECTOR = 4  # numbers that a GPU loads at once: records are filled up to a multiple of so many channels
+VECTOR = 4  # numbers per vector load: channels are padded to a multiple of it
 
 
 class Layer(NamedTuple):
@@ -183,23 +180,23 @@ class Layer(NamedTuple):
 
 
 class Done(NamedTuple):
-    """A layer on the way forward: what the way back needs of it."""
+    """A layer after its forward pass, with what its backward pass needs."""
 
     layer: Layer
-    sizes: Correlation
-    sources: list[Tensor]  # (m, n, height, width, channels) what it saw: shared and own records, or the layer below
+    sizes: ConvShape
+    sources: list[Tensor]  # (m, n, height, width, channels) its inputs: shared and own records, or the layer below
     kernel: Tensor  # (m, outputs, rows, columns, channels)
 
 
 @dataclass(frozen=True)
 class FusedCNN:
-    """Convolutions, then linear layers, under cross-entropy, as a stacked gradient."""
+    """The gradient of convolutions, then linear layers, under cross-entropy."""
 
     layers: tuple[Layer, ...]
 
     @classmethod
     def of(cls, net: Architecture, loss: Loss, dtype: torch.dtype) -> FusedCNN | None:
-        """For nets it knows, in float32; None for all others."""
+        """None unless the net and loss are supported, in float32."""
         if type(loss) is not CrossEntropy or dtype != torch.float32 or not plain(net.net):
             return None
         parts = [(name, part) for name, part in net.net.named_modules(remove_duplicate=False) if name]
@@ -216,15 +213,15 @@ class FusedCNN:
     def __call__(self, net: Architecture, loss: Loss, params: Params, batch: Batch) -> Params:
         """The gradient of each model's mean loss over its batch, (m, ...)."""
         sources, y = _records(batch, len(next(iter(params.values()))))
-        way: list[Done] = []
+        passed: list[Done] = []
         for layer in self.layers:
             done, out = _forward(layer, sources, params)
-            way.append(done)
+            passed.append(done)
             sources = [out]
         residual = loss.residual(out.flatten(2), y) / batch.size  # (m, n, classes)
         slope = residual.contiguous()  # d loss / d pre-activations, of the last layer and then of those below
         gradient: Params = {}
-        for done, below in zip(reversed(way), [*reversed(way[:-1]), None], strict=True):
+        for done, below in zip(reversed(passed), [*reversed(passed[:-1]), None], strict=True):
             gradient |= _gradient(done, slope, params)
             if below is not None:
                 (active,) = done.sources
@@ -237,9 +234,9 @@ def _forward(layer: Layer, sources: list[Tensor], params: Params) -> tuple[Done,
     """The layer's activations, (m, n, height, width, channels)."""
     weight, bias = params[f"{layer.name}.weight"], params[f"{layer.name}.bias"].contiguous()
     height, width, channels = sources[0].shape[2:]
-    if isinstance(layer.module, nn.Linear):  # it sees each picture as one pixel
+    if isinstance(layer.module, nn.Linear):  # an image of one pixel
         weight = weight.reshape(*weight.shape[:2], channels, height, width)
-        sizes = Correlation(1, 1, channels * height * width, 1, 1, weight.shape[1], 1, 1, 1, 0, 0)
+        sizes = ConvShape(1, 1, channels * height * width, 1, 1, weight.shape[1], 1, 1, 1, 0, 0)
     else:
         sizes = _sizes(layer.module, height, width, channels)
     kernel = _channels_last(weight, channels)
@@ -251,34 +248,34 @@ def _forward(layer: Layer, sources: list[Tensor], params: Params) -> tuple[Done,
 
 
 def _gradient(done: Done, slope: Tensor, params: Params) -> Params:
-    """Of the layer's own parameters, from d loss / d its pre-activations."""
+    """The gradient of the layer's parameters, from d loss / d pre-activations."""
     weight, bias = (f"{done.layer.name}.{kind}" for kind in ("weight", "bias"))
     parts = torch.split(slope, [source.shape[1] for source in done.sources], 1)
     kernels, biases = zip(*map(done.sizes.weights, done.sources, parts), strict=True)
     kernel = torch.stack(kernels).sum(0).view_as(done.kernel)
     channels_first = kernel.movedim(-1, 2)  # (m, outputs, channels, rows, columns)
     if isinstance(done.layer.module, nn.Conv2d):
-        channels_first = channels_first[:, :, : done.layer.module.in_channels]  # without those filled up
+        channels_first = channels_first[:, :, : done.layer.module.in_channels]  # without padding
     return {weight: channels_first.reshape(params[weight].shape).contiguous(), bias: torch.stack(biases).sum(0)}
 
 
 def _records(batch: Batch, m: int) -> tuple[list[Tensor], Tensor]:
-    """Shared and own records as pictures, channels last, and all their labels, (m, n)."""
+    """Shared and own records as images, channels last, and all their labels, (m, n)."""
     parts = [*batch.shared, *batch.own]
-    filled = [_channels_last(x, -(-x.shape[-3] // VECTOR) * VECTOR) for x, _ in parts]
-    pictures = [x.expand(m, *x.shape[-4:]) for x in filled]  # shared ones are not copied
-    return pictures, torch.cat([y.expand(m, y.shape[-1]) for _, y in parts], 1)
+    padded = [_channels_last(x, -(-x.shape[-3] // VECTOR) * VECTOR) for x, _ in parts]
+    images = [x.expand(m, *x.shape[-4:]) for x in padded]  # shared ones are not copied
+    return images, torch.cat([y.expand(m, y.shape[-1]) for _, y in parts], 1)
 
 
 def _channels_last(values: Tensor, channels: int) -> Tensor:
-    """(..., c, height, width) as (..., height, width, channels) in one piece, zeros in channels beyond c."""
+    """(..., c, height, width) as contiguous (..., height, width, channels), zero-padded beyond c."""
     return nn.functional.pad(values.movedim(-3, -1), (0, channels - values.shape[-3])).contiguous()
 
 
-def _sizes(module: nn.Conv2d, height: int, width: int, channels: int) -> Correlation:
+def _sizes(module: nn.Conv2d, height: int, width: int, channels: int) -> ConvShape:
     (rows, columns), (stride, _) = module.kernel_size, module.stride
     pad_rows, pad_columns = (int(pad) for pad in module.padding)
-    return Correlation(
+    return ConvShape(
         *(height, width, channels),
         *((height + 2 * pad_rows - rows) // stride + 1, (width + 2 * pad_columns - columns) // stride + 1),
         *(module.out_channels, rows, columns, stride, pad_rows, pad_columns),
@@ -286,7 +283,7 @@ def _sizes(module: nn.Conv2d, height: int, width: int, channels: int) -> Correla
 
 
 def _simple(module: nn.Module) -> TypeGuard[nn.Conv2d | nn.Linear]:
-    """A linear layer or a convolution that `Correlation` can describe."""
+    """Whether it is a linear layer or a convolution that `ConvShape` can describe."""
     if type(module) is nn.Linear:
         return module.bias is not None
     return (

@@ -1,15 +1,14 @@
-"""Convolutions of m stacked models as matrix products over gathered tiles (Triton).
+"""Triton kernels: convolutions of m stacked models as matrix products over gathered tiles.
 
-Channels lie last in memory, so that one row of a kernel's window, (columns, channels), is one contiguous run of the
-input. The window of a pixel is then a short list of runs, and a tile of windows, (pixels, taps), is loaded straight
-from the input, without unfolding it. A tap is a place (row, column, channel) of the kernel, in that order. An input is
-then loaded once for each tap that sees it: by their times on an H200, L2 bandwidth is what limits these kernels.
+Channels are last in memory, so that one row of a window, (columns, channels), is contiguous in the input. A tile of
+windows, (pixels, taps), is then loaded directly from the input, without unfolding it. A tap is a position (row, column,
+channel) of the kernel. Each input is loaded once per tap; on an H200 these kernels are limited by L2 bandwidth.
 
-`correlate` is a layer forward, and backward to its input: that is a correlation too, with the kernel turned round.
-`correlate_weights` is the gradient of the kernel. A linear layer is a convolution of a picture of one pixel.
+`correlate` is a layer's forward pass, and its backward pass to the input, with a rotated kernel. `correlate_weights` is
+the gradient of the kernel. A linear layer is a convolution of an image of one pixel.
 """
 
-# Triton's language looks like Python but is its own, and untyped.
+# Triton code looks like Python but is untyped.
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ def _windows(
     PAD_COLUMNS: tl.constexpr,
     EVEN: tl.constexpr,  # whether no tap is beyond the last
 ):
-    """What these taps of these pixels see, (PIXELS, TAPS); zero outside."""
+    """The inputs at these taps of these pixels, (PIXELS, TAPS); zero outside."""
     RUN: tl.constexpr = COLUMNS * CHANNELS
-    OVER_HEIGHT: tl.constexpr = PAD_ROWS != 0 or (OUT_HEIGHT - 1) * STRIDE + ROWS > HEIGHT  # windows that reach outside
+    OVER_HEIGHT: tl.constexpr = PAD_ROWS != 0 or (OUT_HEIGHT - 1) * STRIDE + ROWS > HEIGHT  # windows reach outside
     OVER_WIDTH: tl.constexpr = PAD_COLUMNS != 0 or (OUT_WIDTH - 1) * STRIDE + COLUMNS > WIDTH
     record, place = pixel // (OUT_HEIGHT * OUT_WIDTH), pixel % (OUT_HEIGHT * OUT_WIDTH)
     top = place // OUT_WIDTH * STRIDE - PAD_ROWS

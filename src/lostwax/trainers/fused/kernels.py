@@ -1,8 +1,7 @@
-"""All steps of linear heads in Gram space, from the first to the last without leaving the registers (Triton)."""
+"""Triton kernels for nets with one hidden layer, and for linear heads in dual coordinates."""
 
-# Triton's language looks like Python but is its own, and untyped.
+# Triton code looks like Python but is untyped, and has no (*tuple, element).
 # mypy: ignore-errors
-# Triton's language looks like Python but is its own: untyped, and with fewer forms (no (*tuple, one more)).
 # ruff: noqa: RUF005
 
 from __future__ import annotations
@@ -11,9 +10,6 @@ import triton
 import triton.language as tl
 
 from lostwax.trainers import stacked as layers
-
-# Activations and their derivatives (Triton).
-
 
 IDENTITY, ELU, RELU, TANH, SIGMOID = (tl.constexpr(layers.ACTIVATIONS[kind]) for kind in layers.ACTIVATIONS)
 
@@ -58,14 +54,14 @@ def curvature(active, ACTIVATION: tl.constexpr):
     return tl.zeros(active.shape, tl.float32)
 
 
-# One pass over the hidden layer of m stacked models, from pre-activation to both gradients (Triton).
+# One pass over the hidden layer of m stacked models, from pre-activation to both gradients.
 #
-# For a net of one hidden layer, everything of a training step between its two large products is small and local to a
-# record: activation, logits, softmax, residual, and back. Done one operation at a time, each reads and writes an array
-# (m, h, n); here that array is read once and written once, in place, and the small gradients are summed on the way.
+# In a net of one hidden layer, everything between the two large products of a step is local to a record: activation,
+# logits, softmax, residual, and back. Operation by operation, each reads and writes an array (m, h, n); here that array
+# is read and written once, in place, and the small gradients are summed in the same pass.
 #
-# Two kernels of one meaning: `middle_unrolled` keeps every number of a record in a register of one thread, in float32
-# throughout, for nets as small as S1's; `middle` multiplies tiles, for larger ones.
+# There are two versions: `middle_unrolled` keeps all numbers of a record in registers of one thread, in float32, for
+# small nets (as in Balle et al. 2022); `middle` multiplies tiles, for larger ones.
 
 
 _MINUS_INFINITY = tl.constexpr(float("-inf"))
@@ -139,7 +135,7 @@ def middle(
     BLOCK: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """One program a model: sums are made in one order, so that the same models give the same bytes."""
+    """One program per model: the order of summation is fixed, so that the same models give the same bytes."""
     model = tl.program_id(0).to(tl.int64)
     units, classes = tl.arange(0, H), tl.arange(0, C)
     cell = model * c * h + classes[:, None] * h + units[None, :]
@@ -172,7 +168,7 @@ def _records_unrolled(
     hidden_bias,  # H numbers
     out_bias,  # C numbers
     scale,
-    to_weight,  # C H vectors of BLOCK: the sums so far, each thread its own
+    to_weight,  # C H vectors of BLOCK: the sums so far, per thread
     to_hidden_bias,  # H vectors
     to_out_bias,  # C vectors
     ACTIVATION: tl.constexpr,
@@ -268,11 +264,10 @@ def middle_unrolled(
         tl.store(hidden_bias_gradient + model * H + unit, tl.sum(to_in[unit], 0))
 
 
-# The derivative of one training step of a small net along many directions, in one pass over its hidden layer (Triton).
+# The derivative of one training step of a small net along many directions, in one pass over its hidden layer.
 #
-# The directions stand where `mlp_kernel.py` has models. They share one model, so that what it answers to a record is
-# computed once, outside; each program reads it beside its own (H, n) tangents of pre-activations, which it replaces by
-# the tangents of d loss / d pre-activations.
+# Directions take the place of models in `middle`. They share one model, whose activations and softmax are computed once
+# outside; each program replaces its (H, n) tangents of pre-activations by the tangents of d loss / d pre-activations.
 
 
 @triton.jit
@@ -296,7 +291,7 @@ def middle_tangent(
     C: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One program a direction and a share of the records."""
+    """One program per direction and share of the records."""
     along, part, shares = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
     moved += along * H * n
     d_weight = moved_weight + along * C * H
@@ -359,9 +354,6 @@ def middle_tangent(
         tl.store(to_bias + place * H + unit, tl.sum(bias_sums[unit], 0))
 
 
-_MINUS_INFINITY = tl.constexpr(float("-inf"))
-
-
 @triton.jit
 def descend(
     rows,  # (m, c, n) the result: A after the last step
@@ -378,7 +370,7 @@ def descend(
     N: tl.constexpr,  # n and c rounded up to what a product of tiles takes
     C: tl.constexpr,
 ):
-    """One program a head; `GD.update` on A for cross-entropy."""
+    """All steps of linear heads in registers, one program per head: `GD.update` on A for cross-entropy."""
     head = tl.program_id(0).to(tl.int64)
     record, unit = tl.arange(0, N), tl.arange(0, C)
     exists = (unit < c)[:, None] & (record < n)[None, :]

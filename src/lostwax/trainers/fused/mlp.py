@@ -1,7 +1,4 @@
-"""The gradient of stacked nets with one hidden layer, near the speed of their two large products.
-
-The same numbers as `stacked.gradient`, to rounding, for the victims that papers train by the ten thousand.
-"""
+"""Fused gradients of stacked nets with one hidden layer; equal to `stacked.gradient` to rounding."""
 
 from __future__ import annotations
 
@@ -14,23 +11,23 @@ from lostwax.games import Loss
 from lostwax.losses import CrossEntropy
 from lostwax.trainers.stacked import Architecture, Batch, Params, code, flattens, plain
 
-UNROLLED = 128  # hidden units times classes: so many sums fit the registers of a thread
-WARP = 32  # threads, each with a record
-LARGEST = 128  # hidden units, or classes, in a tile
-TILE = 2048  # numbers of the hidden layer in a tile
+UNROLLED = 128  # hidden units times classes whose sums fit the registers of a thread
+WARP = 32  # threads, one record each
+LARGEST = 128  # hidden units, or classes, per tile
+TILE = 2048  # numbers of the hidden layer per tile
 
 
 @dataclass(frozen=True)
 class FusedMLP:
-    """Linear, activation, Linear under cross-entropy, as a stacked gradient."""
+    """The gradient of Linear, activation, Linear under cross-entropy."""
 
-    first: str  # names of the two layers
+    first: str  # the names of the two layers
     last: str
     activation: int  # as the kernels number them
 
     @classmethod
     def of(cls, net: Architecture, loss: Loss, dtype: torch.dtype) -> FusedMLP | None:
-        """For nets it knows, in float32; None for all others."""
+        """None unless the net and loss are supported, in float32."""
         if type(loss) is not CrossEntropy or dtype != torch.float32 or not plain(net.net):
             return None
         layers = list(net.net.named_children())
@@ -59,7 +56,7 @@ class FusedMLP:
         ]
         with torch.cuda.device(weight.get_device()):  # where Triton launches
             self._middle(hidden, y, own_hidden, own_y, out_weight, bias, out_bias, slopes, batch.size)
-        to_weight = torch.mm(hidden.view(m * h, -1), x).view(m, h, d)  # the second; hidden is d loss / d itself now
+        to_weight = torch.mm(hidden.view(m * h, -1), x).view(m, h, d)  # the second; hidden now holds its gradient
         if own_x.shape[1]:
             to_weight.baddbmm_(own_hidden, own_x)
         names = (f"{self.last}.weight", f"{self.first}.bias", f"{self.last}.bias")
@@ -78,7 +75,7 @@ class FusedMLP:
         slopes: list[Tensor],
         records: int,
     ) -> None:
-        """From pre-activations to their gradients, in place, and to the three small gradients."""
+        """Replace pre-activations by their gradients, in place, and compute the three small gradients."""
         from lostwax.trainers.fused import kernels as kernel
 
         (m, h, n), k, c = hidden.shape, own_hidden.shape[2], out_weight.shape[1]
@@ -119,24 +116,22 @@ def _own(batch: Batch, like: Tensor) -> tuple[Tensor, Tensor]:
     return x.flatten(2), y.contiguous()
 
 
-# The gradient of a net with one small hidden layer, and its tangents along many directions.
-#
-# What `torch.func.jvp` of `stacked.gradient` gives, to rounding, near the speed of its two large products.
-
-
-SHARE = 2_560  # records that a program goes through
+SHARE = 2_560  # records per program
 
 
 @dataclass(frozen=True)
 class MLPTangent:
-    """Linear, activation, Linear under cross-entropy; hidden units times classes up to UNROLLED."""
+    """The gradient of Linear, activation, Linear under cross-entropy, and its tangents along many directions.
+
+    Equal to `torch.func.jvp` of `stacked.gradient`, to rounding. Hidden units times classes must be at most UNROLLED.
+    """
 
     names: FusedMLP
     activation: nn.Module
 
     @classmethod
     def of(cls, net: Architecture, loss: Loss, dtype: torch.dtype) -> MLPTangent | None:
-        """For nets it knows, in float32; None for all others."""
+        """None unless the net and loss are supported, in float32."""
         names = FusedMLP.of(net, loss, dtype)
         if names is None:
             return None
@@ -165,7 +160,7 @@ class MLPTangent:
         hidden = (dw.view(r * h, d) @ x.mT).view(r, h, -1)  # dW x, the first large product
         hidden[:, :, first:] += (moved_x @ w.mT).mT  # and W dx
         to_bias, to_weight, to_out = self._middle(hidden, active, softmax, y, v, db, dv, dc, 1 / batch.size)
-        to_first = (hidden.view(r * h, -1) @ x).view(r, h, d)  # the second; hidden is the slope's tangent now
+        to_first = (hidden.view(r * h, -1) @ x).view(r, h, d)  # the second; hidden now holds the slope's tangent
         to_first += slope[:, first:] @ moved_x
         tangents = (to_first, to_bias, to_weight, to_out)
         return (
@@ -189,7 +184,7 @@ class MLPTangent:
         moved_out_bias: Tensor,
         scale: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """From tangents of pre-activations to those of their gradients, in place, and to the three small ones."""
+        """Replace tangents of pre-activations by those of their gradients, in place; returns the three small ones."""
         from lostwax.trainers.fused.kernels import middle_tangent
 
         (r, h, n), c = hidden.shape, len(softmax)
@@ -210,7 +205,7 @@ class MLPTangent:
 
 
 def _records(batch: Batch, like: Tensor) -> tuple[Tensor, Tensor, int]:
-    """All records of one model, its own last, and how many these are."""
+    """All records of one model, its own last, and the number of its own."""
     shared = [(x.flatten(1), y) for x, y in batch.shared]
     own = [(x[0].flatten(1), y[0]) for x, y in batch.own]
     x, y = (torch.cat(part) for part in zip(*shared, *own, strict=True))
