@@ -167,7 +167,6 @@ class Descent(Stepwise, ABC):
         return self.batches.records(cohort)
 
 
-<<<<<<< HEAD
 def as_descent(trainer: Trainer) -> Descent:
     """The trainer, as one that torch differentiates through; a TypeError if it only says that it is one."""
     if not isinstance(trainer, Descent):
@@ -178,11 +177,6 @@ def as_descent(trainer: Trainer) -> Descent:
     return trainer
 
 
-# The heavy-ball step that GD and SGD share.
-
-
-=======
->>>>>>> h_words1
 def velocity(params: Params, momentum: float) -> tuple[Params, ...]:
     """The initial momentum buffer, v = 0; none without momentum."""
     return ({name: torch.zeros_like(value) for name, value in params.items()},) if momentum else ()
