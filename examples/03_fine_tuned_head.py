@@ -1,7 +1,7 @@
 """I fine-tuned the last layer of a torchvision model on 40 images, and want to publish it. What can be rebuilt?
 
-The attacker has the layer, the backbone and similar images, but none of the 40 (Maciazek and Allison 2025). Classes with
-a single image leak most: little of an image remains among many of its class.
+The attacker has the layer, the backbone and similar images, but none of the 40 (Maciazek and Allison 2025). Classes
+with a single image leak most: little of an image remains among many of its class.
 """
 
 import torch

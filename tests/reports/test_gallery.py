@@ -27,14 +27,14 @@ def test_best_median_and_worst(audit_of):
 def test_the_picture_is_the_record(audit_of):
     pair = rows(audit_of("of_pictures"))[0].pairs[3]
     picture = imread(io.BytesIO(base64.b64decode(pair.pictures[0].partition(",")[2])), format="png")
-    np.testing.assert_allclose(picture[..., 0], audit_of("of_pictures").truth.x[pair.index].squeeze(), atol=1 / 250)
+    np.testing.assert_allclose(picture[..., 0], audit_of("of_pictures").truth.x[pair.position].squeeze(), atol=1 / 250)
 
 
 def test_tables_show_numbers(audit_of):
     audit = audit_of("of_a_table")
     pair = rows(audit)[0].pairs[0]
     assert pair.pictures is None
-    assert [true for _, true, _ in pair.numbers] == audit.truth.x[pair.index].tolist()
+    assert [true for _, true, _ in pair.numbers] == audit.truth.x[pair.position].tolist()
     assert [name for name, _, _ in pair.numbers] == [str(place) for place in range(1, 11)]
 
 

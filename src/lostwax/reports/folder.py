@@ -140,7 +140,7 @@ def _contents(audit: Audit, *, records: bool) -> dict[str, _File]:
         contents[RECORDS] = _File(_record_tensors(audit), private=True)
     contents |= {f"{FIGURES}/{name}.png": _File(as_png(chart), private=False) for name, chart in drawings.items()}
     if records and are_pictures(audit):
-        shown = [pair.index for row in rows(audit) for pair in row.pairs[:3]]
+        shown = [pair.position for row in rows(audit) for pair in row.pairs[:3]]
         contents[f"{FIGURES}/rebuilt.png"] = _File(rebuilt_picture(audit, shown), private=True)
     contents[TABLE] = _File(as_csv(audit, records=records), private=records)
     contents[PAGE] = _File(files.escaped(render(audit, drawings, records=records)), private=records)

@@ -23,7 +23,7 @@ class Pair(NamedTuple):
     """One record and its reconstruction."""
 
     game: int  # its number in the audit
-    index: int  # into the audit's list of games
+    position: int  # in the audit's list of games
     error: float
     rebuilt: bool
     label: str
@@ -99,7 +99,7 @@ def pair(audit: Audit, finding: Finding, index: int) -> Pair:
     one = slice(index, index + 1)
     return Pair(
         game=int(audit.games[index]),
-        index=index,
+        position=index,
         error=float(finding.errors[audit.criterion][index]),
         rebuilt=bool(finding.rebuilt[index]),
         label=labels(audit, audit.truth.y[one])[0],
