@@ -112,9 +112,7 @@ def measure(game, where, sizes):
 
     files = [path for path in Path(where).rglob("*") if path.is_file()]
     size, peak = sum(path.stat().st_size for path in files), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(
-        f"flat: {ratio:.2f}; the store's share {share:.0%}; {size / done:.0f} bytes per shadow model in {len(files)} files"
-    )
+    print(f"flat: {ratio:.2f}; the store's share {share:.0%}; {size / done:.0f} bytes per model in {len(files)} files")
     print(f"peak memory {peak / 1e9:.2f} GB")
     rows.append(
         Row(
