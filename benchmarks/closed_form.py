@@ -2,10 +2,10 @@
 
     python benchmarks/closed_form.py [--no-peer]
 
-Real data, standardised; every record is played for. Two lines a model: at the optimum (our Newton steps from the
+Real data, standardised; every record is attacked. Two lines per model: at the optimum (our Newton steps from the
 fitted weights) and as scikit-learn's default solver left it, with the verdicts. Then a few records side by side with
-the Adversarial Robustness Toolbox's DatabaseReconstruction, which is installed into an environment of its own.
-Goals: >= 96 % of breast-cancer records and >= 99.9 % of the others within 0.05 SD, median <= 1e-8 SD, <= 1 ms a record.
+the Adversarial Robustness Toolbox's DatabaseReconstruction, which is installed into its own environment.
+Goals: >= 96 % of breast-cancer records and >= 99.9 % of the others within 0.05 SD, median <= 1e-8 SD, <= 1 ms each.
 """
 
 import json
@@ -87,7 +87,7 @@ def measure(name, model, X, y):
         Row(f"{key}.median", f"{label}: median error in SD at the optimum", median, paper="<= 1e-08"),
         Row(f"{key}.worst", f"{label}: largest error in SD at the optimum", worst),
         Row(f"{key}.labels", f"{label}: labels right at the optimum", float(best.labels_right.mean())),
-        Row(f"{key}.time", f"{label}: ms a record", milliseconds, paper="<= 1"),
+        Row(f"{key}.time", f"{label}: ms per record", milliseconds, paper="<= 1"),
         Row(
             f"{key}.released",
             f"{label}: share within 0.05 SD with the default solver",
@@ -98,7 +98,7 @@ def measure(name, model, X, y):
         rows.append(Row(f"{key}.{verdict}", f"{label}: default solver, {verdict}", shares[verdict]))
     print(
         f"{label:34s} optimum: {100 * share:6.2f} % rebuilt, median {median:.1e} SD, worst {worst:.1e} SD,"
-        f" {milliseconds:.4f} ms a record"
+        f" {milliseconds:.4f} ms per record"
         f" | default solver: {100 * released.rebuilt.mean():6.2f} % rebuilt, {100 * shares['solver-limited']:.1f} %"
         f" solver-limited, {100 * shares['information-limited']:.1f} % information-limited"
     )

@@ -5,7 +5,7 @@
 A model of the cost, from rates measured by other scripts and nothing else: hours = models / rate, bytes = models times
 (4 bytes a parameter, 8 for the secret's row). Rates: S1's MLP on MNIST from `shadows_per_second.py` (on one H200, and
 on two cores), linear heads on digits from `store_scales.py` (one core, stored).
-Checked against `store_scales.py`: its cost at 10 thousand foretells that of its million, and the bytes those on disk.
+Checked against `store_scales.py`: its cost at 10 thousand predicts that of its million, and the bytes those on disk.
 """
 
 from pathlib import Path
@@ -38,9 +38,15 @@ def main():
             rows.append(Row(f"{kind}.{size}.bytes", f"{words}: bytes for {size}", float(stored)))
             cells.append(f"{in_words(hours, TIMES)}, {in_words(stored, BYTES)}")
         print(f"| {size} | " + " | ".join(cells) + " |")
-    foretold = costs[min(costs)] / costs[max(costs)]
-    rows.append(Row("check.cost", f"cost a shadow foretold from {min(costs):,} / measured at {max(costs):,}", foretold))
-    rows.append(Row("check.bytes", "bytes a shadow, foretold / on disk", (4 * HEAD + 8) / store["bytes"].value))
+    predicted = costs[min(costs)] / costs[max(costs)]
+    rows.append(
+        Row(
+            "check.cost", f"cost per shadow model predicted from {min(costs):,} / measured at {max(costs):,}", predicted
+        )
+    )
+    rows.append(
+        Row("check.bytes", "bytes per shadow model, predicted / on disk", (4 * HEAD + 8) / store["bytes"].value)
+    )
     rows.append(
         Row("driver", "MB/s that one H200 sends to the process that writes", rate["gpu stacked"] * mlp * 4 / 1e6)
     )

@@ -1,4 +1,4 @@
-"""How many DP-SGD models a second, stacked, and by Opacus one after the other?
+"""How many DP-SGD models per second, stacked, and by Opacus one after the other?
 
     python benchmarks/dpsgd.py [--data FOLDER] [--repetitions 5] [--threads 2]
 
@@ -88,7 +88,7 @@ def by_its_optimiser(cohort, trainer, ghost):
 
 
 def contest(work, repetitions):
-    """Steps of one model a second of each, in turns; the first turn warms up."""
+    """Steps of one model per second of each, in turns; the first turn warms up."""
     rates = {name: [] for name in work}
     for turn in range(repetitions + 1):
         for name, (steps, run) in work.items():
@@ -129,7 +129,7 @@ def main():
         print(f"{setting}: {source}, {known + 1:,} records, {options.threads} threads, {models} models a tile")
         for name, values in rates.items():
             print(f"  {name:<27}{rate_of[name]:9.1f} steps/s   ({min(values):.1f} to {max(values):.1f})")
-            what = f"{setting}: steps of one model a second, {name} ({source}, {known + 1:,} records)"
+            what = f"{setting}: steps of one model per second, {name} ({source}, {known + 1:,} records)"
             rows.append(Row(f"{setting} {name}", what, rate_of[name], min(values), max(values), seed=0))
         for name in list(work)[1:]:
             ratio = rate_of["stacked"] / rate_of[name]

@@ -1,4 +1,4 @@
-"""How many transfer-learned heads a second, in Gram space, stacked, and as S2 trains them: one after the other?
+"""How many transfer-learned heads per second, in Gram space, stacked, and as S2 trains them: one after the other?
 
     python benchmarks/heads_per_second.py [--records 10] [--repetitions 7]
     python benchmarks/heads_per_second.py --device cuda
@@ -8,7 +8,7 @@ them, lr 0.01, weight decay 1e-5, 26 + 3 N / 5 epochs. Features are made up (the
 the size of a ReLU layer's. All ways begin at the same weights, given to them, and take turns; ratios are of medians, of
 CPU time or, on a GPU, of the clock's. The weights after training are compared. "dealt and drawn" is the whole of a
 shadow: its records drawn from a pool of 10,000, its own random start, training.
-Goals at N = 10: on one core >= 100 times one by one, weights equal to 1e-6; on one H200 >= 1,000,000 heads a second.
+Goals at N = 10: on one core >= 100 times one by one, weights equal to 1e-6; on one H200 >= 1,000,000 heads per second.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def seconds(work, device):
 
 
 def contest(contests, repetitions, device):
-    """Heads a second of each, in turns; the first turn warms up."""
+    """Heads per second of each, in turns; the first turn warms up."""
     rates = {name: [] for name in contests}
     for turn in range(repetitions + 1):
         for name, (heads, work) in contests.items():

@@ -28,7 +28,7 @@ from lostwax.reports.results import Row, write_rows
 
 KNOWN, PRIOR, GAMES = 500, 1_000, 1_000
 VICTIM = lw.GD(lr=0.2, momentum=0.9, steps=100, init=lw.inits.LeCunNormal())
-NEWTONS = {  # with how many Jacobians of a game's own, from each start
+NEWTONS = {  # number of Jacobians per game, from each start
     "Newton, no Jacobian": lw.Newton(bank=100, jacobians=0),
     "Newton, 1 Jacobian": lw.Newton(bank=100, jacobians=1),
     "Newton, 3 Jacobians": lw.Newton(bank=100, jacobians=3),
@@ -108,7 +108,7 @@ def repetition(targets, seed):
     truth, pool = cohort.own.x[:, 0].double(), torch.cat([prior.x, known.x]).double()
     without = {
         "blind guess": (truth - pool.mean(0)).square().flatten(1).mean(1).numpy(),
-        "nearest record at hand": nearest_neighbour(truth, pool, percentiles=()).errors,
+        "nearest available record": nearest_neighbour(truth, pool, percentiles=()).errors,
     }
     attacks = {**RECONNS, **KERNELS, **NEWTONS}
     played = {name: play(attack, knowledge, cohort, release, seed) for name, attack in attacks.items()}
@@ -127,7 +127,7 @@ def draw(errors, costs, path):
             across = [costs[name][0] / games + costs[name][1] for name in names]
             words = f"{attack}, {'one game' if games == 1 else f'each of {games:,} games'}"
             axes.plot(across, middle, style, marker=marker, color=color, markerfacecolor=fill, linewidth=1, label=words)
-    for name, style in (("blind guess", "--"), ("nearest record at hand", ":")):
+    for name, style in (("blind guess", "--"), ("nearest available record", ":")):
         axes.axhline(np.median(errors[name]), color="#666666", linewidth=0.9, linestyle=style, label=name)
     axes.set(xscale="log", yscale="log", xlabel="trainings run", ylabel="median squared error of the record")
     axes.legend(frameon=False, fontsize=7)

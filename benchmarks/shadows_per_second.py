@@ -1,4 +1,4 @@
-"""How many shadow models a second, stacked and one by one, beside what this machine's matrix products allow?
+"""How many shadow models per second, stacked and one by one, beside what this machine's matrix products allow?
 
     python benchmarks/shadows_per_second.py [--data FOLDER] [--repetitions 7] [--threads 2]
     python benchmarks/shadows_per_second.py --device cuda [--attack 20000]
@@ -7,8 +7,8 @@ The victim of S1: MNIST, 784-10-10, ELU, full-batch gradient descent, lr 0.2, mo
 and 1,000 known records (on a GPU 10,000, as in S1). The limit is the two large products alone, (m h, d) (d, n) forward
 and (m h, n) (n, d) backward, at the shapes of the stacked training. All take turns; ratios are of medians. Run it on a
 quiet machine: threads that wait for each other lose many times what a neighbour takes.
-Goals on two CPU cores: >= 60 % of the limit, >= 3 times one by one. On one H200: >= 3,000 models a second in TF32,
-aiming at 5,000, with the same attack error as in float32: `--attack N` plays S1's game with N shadows of either kind.
+Goals on two CPU cores: >= 60 % of the limit, >= 3 times one by one. On one H200: >= 3,000 models per second in TF32,
+aiming at 5,000, with the same attack error as in float32: `--attack N` runs S1's game with N shadows of either kind.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def seconds(work, device):
 
 
 def contest(contests, repetitions, device):
-    """Models a second of each, in turns; the first turn warms up."""
+    """Models per second of each, in turns; the first turn warms up."""
     rates = {name: [] for name in contests}
     for turn in range(repetitions + 1):
         for name, (models, work) in contests.items():
@@ -78,7 +78,7 @@ def contest(contests, repetitions, device):
 
 
 def attack_errors(records, known, shadows, trainer):
-    """S1's game with so many shadows of this trainer: the error of each of 1,000 targets."""
+    """S1's game with this many shadow models of this trainer: the error of each of 1,000 targets."""
     known, prior, secrets = records.split(known, shadows, 1_000, seed=1)
     decoder = lw.decoders.MLPDecoder(width=2_048)
     attack = lw.RecoNN(decoder=decoder, mae=0.0, epochs=40, batch_size=256, lr=1e-3, patience=None, validation=0.05)

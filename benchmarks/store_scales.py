@@ -9,7 +9,7 @@ on one secret and 9 known records by gradient descent, 16 steps, lr 0.5, 2,048 h
 of this process, which a busy machine disturbs less than the clock does; one thread, for two that wait for each other
 on a busy machine burn several times the work.
 `--ray` asks what a cluster of two workers on this machine takes to start, and how much faster it then is than one.
-Goals: peak memory <= 2 GB; cost a shadow within 25 % from 10 thousand to a million.
+Goals: peak memory <= 2 GB; cost per shadow model within 25 % from 10 thousand to a million.
 """
 
 import argparse
@@ -78,12 +78,21 @@ def measure(game, where, sizes):
         _, processor, seconds = cost(lambda size=size: store.simulate(game, models=size, engine=Local()))
         done = len(store.open(game).present()) * TILE
         costs[size] = 1e6 * processor / (done - before)
-        print(f"to {size:>9,}: {costs[size]:6.1f} us a shadow, {(done - before) / seconds:8,.0f} shadows/s")
+        print(f"to {size:>9,}: {costs[size]:6.1f} us per shadow model, {(done - before) / seconds:8,.0f} shadows/s")
         what = f"topped up from {before:,} to {done:,}"
-        rows.append(Row(f"cost.{size}", f"us of processor a shadow, trained and stored, {what}", costs[size], seed=0))
+        rows.append(
+            Row(
+                f"cost.{size}",
+                f"us of processor time per shadow model, trained and stored, {what}",
+                costs[size],
+                seed=0,
+            )
+        )
         rows.append(Row(f"rate.{size}", f"shadows/s, {what}", (done - before) / seconds, seed=0))
     most, ratio = max(sizes), costs[max(sizes)] / costs[min(sizes)]
-    rows.append(Row("flat", f"cost a shadow, {most:,} / {min(sizes):,}", ratio, paper="goal 0.75 to 1.25", seed=0))
+    rows.append(
+        Row("flat", f"cost per shadow model, {most:,} / {min(sizes):,}", ratio, paper="goal 0.75 to 1.25", seed=0)
+    )
 
     alone = min(most, 50 * TILE)
     _, processor, _ = cost(
@@ -96,15 +105,22 @@ def measure(game, where, sizes):
     for name, chunks in (("in order", stored.read(most)), ("shuffled", stored.shuffled(most, batch=1_024, seed=0))):
         (total, _), processor, seconds = cost(lambda chunks=chunks: read(chunks))
         assert total == most
-        rows.append(Row(f"read {name}", f"us of processor a shadow, read {name}", 1e6 * processor / most, seed=0))
-        print(f"read {name}: {1e6 * processor / most:.2f} us a shadow, {most / seconds:,.0f} shadows/s")
+        rows.append(
+            Row(f"read {name}", f"us of processor time per shadow model, read {name}", 1e6 * processor / most, seed=0)
+        )
+        print(f"read {name}: {1e6 * processor / most:.2f} us per shadow model, {most / seconds:,.0f} shadows/s")
 
     files = [path for path in Path(where).rglob("*") if path.is_file()]
     size, peak = sum(path.stat().st_size for path in files), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(f"flat: {ratio:.2f}; the store's share {share:.0%}; {size / done:.0f} bytes a shadow in {len(files)} files")
+    print(f"flat: {ratio:.2f}; the store's share {share:.0%}; {size / done:.0f} bytes per model in {len(files)} files")
     print(f"peak memory {peak / 1e9:.2f} GB")
     rows.append(
-        Row("bytes", f"bytes a shadow on disk (170 parameters, float32; {len(files)} files)", size / done, seed=0)
+        Row(
+            "bytes",
+            f"bytes per shadow model on disk (170 parameters, float32; {len(files)} files)",
+            size / done,
+            seed=0,
+        )
     )
     rows.append(Row("peak", "peak memory, GB (10^9 bytes)", peak / 1e9, paper="goal <= 2", seed=0))
     return rows

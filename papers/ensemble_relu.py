@@ -4,7 +4,7 @@
 
 "relu": 10,000 known records, the victim of S1 Table II (S1: 0.0182). To reach: median 5e-4, mean 5e-3.
 "private_LR_SIZE": victims of S1 Figure 7 that draw their own order of batches of SIZE, at learning rate LR. For speed
-1,000 records are known and 5,000 are of the prior, as in papers/s1_figure7.py, and a part of the targets is played
+1,000 records are known and 5,000 are of the prior, as in papers/s1_figure7.py, and fewer targets are attacked
 (--private); RecoNN, prepared as there with 5,000 shadow models, attacks the same victims.
 """
 

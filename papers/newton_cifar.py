@@ -3,7 +3,7 @@
     python papers/newton_cifar.py --device cuda [--data FOLDER] [--targets 4] [--products 28]
 
 S1's CNN of 55,208 parameters (s1_cifar.py), 1,000 known records, the release trained and stored in float32, the label
-not told. A record has 3,072 numbers, so a Jacobian of training would cost as many trainings; `Newton(products=28)` has
+not given. A record has 3,072 numbers, so a Jacobian of training would cost as many trainings; `Newton(products=28)` has
 28 products with it and 28 with its transpose, each worth about two trainings, for all targets side by side. To reach:
 2 targets below S1's 0.0049 (5,000 known, 54,000 shadow models); with 1,000 known S1 has 0.0041 (Table IX).
 """
@@ -26,7 +26,7 @@ SIZES = {
     "known": (1_000, "records that the adversary knows"),
     "prior": (10_000, "more of its records, of which it takes mean and covariance"),
     "targets": (4, "victims, each with a secret record"),
-    "bank": (200, "models trained on records at hand, which tell the likeliest labels"),
+    "bank": (200, "models trained on known and prior records, to find the likeliest labels"),
     "products": (28, "with the Jacobian, and as many with its transpose: 4 + 8 + 16 at three linearisations"),
     "seed": (0, "of everything drawn"),
 }
@@ -46,7 +46,7 @@ def main() -> None:
     seconds = time.perf_counter() - start
     errors = squared_errors(torch.stack([one.record for one in found]).view_as(data.secrets.x), data.secrets.x)
     for one, error in zip(found, errors, strict=True):
-        print(f"  MSE {error:.5f}, foretold {one.predicted:.5f}, residual {one.residual:.1e}, {one.jacobians} steps")
+        print(f"  MSE {error:.5f}, predicted {one.predicted:.5f}, residual {one.residual:.1e}, {one.jacobians} steps")
     labels = np.array([int(one.label) for one in found]) == data.secrets.y.cpu().numpy()
     sizes = f"{len(data.known):,} known, {len(data.prior):,} prior, {len(errors)} targets, {options.products} products"
     rows = [

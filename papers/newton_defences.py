@@ -3,8 +3,8 @@
     python papers/newton_defences.py --device cuda [--rows none float16 ...] [--data FOLDER]
 
 S1's default victims (10,000 known records), trained in float32. Each release is rounded, quantised or made noisy
-(`lostwax.defences`), and `Newton`, told the label and the defence but not its noise, looks for the record that explains
-it best; in what the release leaves open it answers the prior's mean. What the defence takes from the attack is the
+(`lostwax.defences`), and `Newton`, given the label and the defence but not its noise, finds the record that explains it
+best; what the release does not determine is set to the prior's mean. What the defence takes from the attack is the
 error of the record; what it takes from the owner is accuracy on records of no training set.
 """
 
@@ -51,7 +51,7 @@ NOISE = "#0072B2"
 
 
 def split(options: argparse.Namespace) -> tuple[Split, Records]:
-    """The game's parts, and test records that nobody has."""
+    """The game's parts, and test records that are in no training set."""
     sizes = options.known, options.prior, options.targets, options.test
     parts = lw.records.mnist("all", root=options.data).split(*sizes, seed=options.seed)
     known, prior, secrets, test = (part.to(options.device) for part in parts)
@@ -112,7 +112,7 @@ def main() -> None:
     sizes = f"{len(data.known):,} known, {len(data.secrets):,} targets"
     rows = [
         median_row("blind", "median MSE of the mean record", data.blind),
-        median_row("oracle", f"median MSE of the nearest of {data.pool:,} records at hand", data.nearest),
+        median_row("oracle", f"median MSE of the nearest of {data.pool:,} available records", data.nearest),
         mean_row("accuracy", f"accuracy on {len(test):,} records, undefended", before),
     ]
     write_rows(__file__, [replace(row, seed=options.seed) for row in rows], keep_others=True)
@@ -126,10 +126,13 @@ def main() -> None:
         beats = errors < np.minimum(data.nearest, data.blind)
         rows = [
             median_row(name, f"{name}: median MSE ({sizes})", errors),
-            rate_row(f"{name}.beats", f"{name}: share nearer than the mean and all records at hand", beats),
+            rate_row(f"{name}.beats", f"{name}: share nearer than the mean and all available records", beats),
             mean_row(f"{name}.lost", f"{name}: accuracy lost", lost),
         ]
-        print(f"{name:12s} median MSE {np.median(errors):.1e}, beats both {beats.mean():.0%}, lost {lost.mean():.2%}")
+        print(
+            f"{name:12s} median MSE {np.median(errors):.1e}, closer than both baselines {beats.mean():.0%}, "
+            f"accuracy lost {lost.mean():.2%}"
+        )
         written = write_rows(__file__, [replace(row, seed=options.seed) for row in rows], keep_others=True)
         draw(read_rows(written), written.with_suffix(".png"))
 

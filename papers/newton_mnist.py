@@ -2,10 +2,10 @@
 
     python papers/newton_mnist.py --device cuda [--rows elu no_prior sigmoid tanh] [--data FOLDER]
 
-S1's set-up (s1_mnist.py), the release trained and stored in float32, the label not told. "no_prior" gives the attack
+S1's set-up (s1_mnist.py), the release trained and stored in float32, the label not given. "no_prior" gives the attack
 nothing but the known records. To reach: 100 ELU targets at mean MSE <= 1e-5 and median <= 1e-6, 95 certified, 99
-labels, 4 s a target averaged over all (what is prepared once included); 25 targets each for sigmoid and tanh.
-The few games that no start of Newton's own explains begin again with what `Ensemble` makes of them.
+labels, 4 s per target averaged over all (including preparation); 25 targets each for sigmoid and tanh.
+The few games that none of Newton's own starting points explains start again from the answer of `Ensemble`.
 """
 
 import time
@@ -45,7 +45,8 @@ def play(name: str, data: Split) -> list[Row]:
     for row in np.flatnonzero(errors > 1e-5):
         one = found[row]
         print(
-            f"  target {row}: MSE {errors[row]:.1e}, foretold {one.predicted:.1e}, label right: {labels[row]}, ", end=""
+            f"  target {row}: MSE {errors[row]:.1e}, predicted {one.predicted:.1e}, label right: {labels[row]}, ",
+            end="",
         )
         print(f"residual {one.residual:.1e}, rounding {one.rounding:.1e}, {one.jacobians} Jacobians")
     certified = np.array([one.certified for one in found])
@@ -57,7 +58,7 @@ def play(name: str, data: Split) -> list[Row]:
         Row(f"{name}.worst", f"{name}: largest MSE", float(errors.max())),
         rate_row(f"{name}.certified", f"{name}: certified", certified),
         rate_row(f"{name}.labels", f"{name}: labels right", labels),
-        mean_row(f"{name}.jacobians", f"{name}: Jacobians of a game's own", jacobians),
+        mean_row(f"{name}.jacobians", f"{name}: Jacobians per game", jacobians),
         Row(f"{name}.seconds", f"{name}: seconds a target, all included", seconds / len(errors)),
         Row(f"{name}.prepared", f"{name}: of it seconds in all to prepare", prepared),
     ]

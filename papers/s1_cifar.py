@@ -1,6 +1,6 @@
 """What the S1 scripts on CIFAR-10 share: the data, the victim, shadow models kept on disk, the attack, its rows.
 
-S1 section V-A, Tables V to VIII: a CNN of 55,208 parameters, ELU, a LeCun-normal start that everybody knows, full-batch
+S1 section V-A, Tables V to VIII: a CNN of 55,208 parameters, ELU, a public LeCun-normal initialisation, full-batch
 gradient descent with momentum 0.9, 100 epochs, 5,000 known records. S1 has 54,000 shadow models and reaches 0.0049;
 with 5,000 it is below 0.05, with 10,000 below 0.03 (section VI-B a). The defaults here are 5,000.
 
@@ -54,13 +54,13 @@ JUDGED = 10  # victims whose accuracy is taken, on as many new records as there 
 
 @dataclass(frozen=True, kw_only=True)
 class Game:
-    """One row: S1's defaults but for what is named."""
+    """One row: S1's defaults, except the fields that are set."""
 
     paper: float  # S1's mean squared error
     accuracies: tuple[float, float]  # of S1's released model, on its training set and on new records
     trainer: lw.GD | lw.Adam = GD
-    known: int | None = None  # so many of the known records, None for all
-    shadows: int | None = None  # at most so many shadow models: for slow victims
+    known: int | None = None  # number of known records, None for all
+    shadows: int | None = None  # maximum number of shadow models, for slow victims
     looks: bool = True  # S1's loss, which is after images that look right; else the squared error alone
     kernel: bool = False  # no decoder, but a regression in closed form
 
@@ -98,7 +98,7 @@ def split(options: argparse.Namespace) -> Split:
 
 
 def shadow_models(game: Game, data: Split, count: int, store: str) -> ShadowTable:
-    """Model i of the shadows, trained on record i of the prior, for the first so many."""
+    """Model i of the shadows, trained on record i of the prior, for the first `count` records."""
     settings = f"{game.trainer} {fingerprint(data.known.x, data.known.y, data.prior.x, data.prior.y)}"
     folder = Path(store) / hashlib.sha256(settings.encode()).hexdigest()[:16]  # another game, another folder
     parts = []

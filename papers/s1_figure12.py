@@ -2,9 +2,9 @@
 
     python papers/s1_figure12.py --device cuda [--rows 100 1000 5000] [--data FOLDER]
 
-A reconstructor is trained for a fixed set that is disjoint from the victims'. Each row then takes so many records that
-it has not seen for shadow models of the victims' kind, and carries it over without teaching (they only bring the
-weights to scale), tunes it, or trains one from scratch. S1 in words: tuning with few shadows does what training from
+A reconstructor is trained for a fixed set that is disjoint from the victims'. Each row then trains shadow models of
+the victims' kind on this many unseen records, and applies the reconstructor without training (they only standardise the
+weights), tunes it, or trains one from scratch. S1 in words: tuning with few shadows does what training from
 scratch does with many more, and on MNIST even none gives recognisable digits.
 """
 

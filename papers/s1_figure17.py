@@ -2,8 +2,8 @@
 
     python papers/s1_figure17.py --device cuda [--rows start_0 ...] [--data FOLDER]
 
-10,000 shadow models a start, where S1 has 59,000. S1 in words: the error varies little, and no start is easier for all
-targets. So the start with the least mean error is the best one for a share of targets that is not far above 1 in 10.
+10,000 shadow models per start, where S1 has 59,000. S1 in words: the error varies little, and no start is easier for
+all targets. So the start with the least mean error is best for a share of targets that is not far above 1 in 10.
 """
 
 from dataclasses import replace

@@ -2,9 +2,9 @@
 
     python papers/s1_figure6.py --device cuda [--rows digits letters ...] [--data FOLDER]
 
-S1 attacks CIFAR-10 with shadows from CIFAR-100, and sees a negligible difference. CIFAR-100 is not at hand: here the
+S1 attacks CIFAR-10 with shadows from CIFAR-100, and sees a negligible difference. CIFAR-100 is not available: here the
 victims are trained on MNIST, and the prior is MNIST, EMNIST letters, notMNIST (letters of typefaces) or Quick, Draw!
-(doodles), 10,000 records each. The net has ten outputs and S1 does not say which labels foreign records get: here each
+(doodles), 10,000 records each. The net has ten outputs and S1 does not say which labels such records get: here each
 gets a digit at random.
 """
 
@@ -21,7 +21,7 @@ ARCHIVES = {"letters": "emnist_letters_part.npz", "typefaces": "notmnist_part.np
 GAME = Game(copies=1)
 
 
-def foreign(archive: Path, count: int, seed: int) -> Records:
+def other_records(archive: Path, count: int, seed: int) -> Records:
     """`count` images that show no digit, each called one at random."""
     (images,) = lw.records.npz(archive).split(count, seed=seed)
     return Records(images.x, torch.randint(10, (count,), generator=torch.Generator().manual_seed(seed)))
@@ -35,7 +35,7 @@ def main() -> None:
     for name in options.rows:
         data = digits
         if name in ARCHIVES:
-            prior = foreign(folder / ARCHIVES[name], options.shadows, options.seed).to(options.device)
+            prior = other_records(folder / ARCHIVES[name], options.shadows, options.seed).to(options.device)
             data = digits._replace(prior=prior)
         write(__file__, rows_of(name, GAME, play(GAME, data, options), data), options)
 

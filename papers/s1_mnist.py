@@ -1,14 +1,14 @@
 """What the S1 scripts on MNIST share: the data, the victim, the attack, a game from start to end, and its rows.
 
-S1 section V-A and Table V: MLP 784-10-10, ELU, a LeCun-normal start that everybody knows, full-batch gradient descent
+S1 section V-A and Table V: MLP 784-10-10, ELU, a public LeCun-normal initialisation, full-batch gradient descent
 (lr 0.2, momentum 0.9, 100 epochs), 10,000 known records, 59,000 of the prior, 1,000 targets, all disjoint. Whatever a
 row changes, the targets and the prior are the same.
 
 Two attacks learn from the same shadow models: S1's reconstructor network, and with `--attack kernel` the regression in
-closed form that we put in its place (`lw.KernelRidge`: one shadow model a record, nothing chosen by hand).
+closed form that we put in its place (`lw.KernelRidge`: one shadow model per record, nothing chosen by hand).
 
 The reconstructor is wider than S1's and fed with noise; it learns from the mean squared error alone, and where a row
-says "twice" or "4 times" from as many shadow models a record, all but the first on copies turned, scaled and moved a
+says "twice" or "4 times" from as many shadow models per record, all but the first on copies turned, scaled and moved a
 little. This recipe was chosen by the error on held-out prior records of the split of seed 0; results are of others.
 """
 
@@ -67,14 +67,14 @@ def logits(prior: Records) -> Access:
 
 @dataclass(frozen=True, kw_only=True)
 class Game:
-    """One row: S1's defaults but for what is named."""
+    """One row: S1's defaults, except the fields that are set."""
 
     paper: float | None = None  # S1's mean squared error
     hidden: int = 10
     activation: Callable[[], nn.Module] = nn.ELU
     trainer: lw.GD | lw.SGD | lw.DPSGD = VICTIM
-    known: int | None = None  # so many of the known records, None for all
-    prior: int | None = None  # so many of the prior's
+    known: int | None = None  # number of known records, None for all
+    prior: int | None = None  # number of prior records
     access: Callable[[Records], Access] = all_weights
     noise: float = 0.1  # on what the decoder sees; less where less is seen
     copies: int = 2  # RecoNN's shadow models for each record of the prior, all but the first on changed copies
@@ -151,7 +151,7 @@ def cohort(data: Split) -> Cohort:
 
 
 def recipe(game: Game, records: int, options: argparse.Namespace) -> lw.RecoNN:
-    """The attack, for a prior of so many records."""
+    """The attack, for a prior of this size."""
     attack = lw.RecoNN(
         decoder=lw.decoders.MLPDecoder(width=options.width, input_noise=game.noise),
         mae=0.0,
@@ -184,7 +184,7 @@ def play(game: Game, everything: Split, options: argparse.Namespace) -> Played:
 
 
 def by_kernel(options: argparse.Namespace) -> bool:
-    """Is it our regression that plays? Scripts without the option have S1's network."""
+    """True if the attack is KernelRidge; scripts without the option use S1's network."""
     return "attack" in options and options.attack == "kernel"
 
 
@@ -220,7 +220,7 @@ def rate_row(name: str, quantity: str, right: NDArray[np.bool_]) -> Row:
 
 
 def oracle_row(data: Split) -> Row:
-    """What guessing a record at hand would give, told which is nearest."""
+    """The oracle: the error of the nearest available record."""
     return mean_row("oracle", f"mean MSE of the nearest of {data.pool:,} prior and known records", data.nearest, 0.0232)
 
 
@@ -234,7 +234,7 @@ def correlation_rows(name: str, errors: ArrayLike, others: ArrayLike, sizes: str
 
 
 def rows_of(name: str, game: Game, played: Played, data: Split) -> list[Row]:
-    """The mean error, and how often it is success: nearer than the prior's mean and than all records at hand."""
+    """The mean error, and the success rate: closer than the prior's mean and the nearest available record."""
     success = f"{name}: share of guesses nearer than the mean and the nearest of all prior and known records"
     return [
         mean_row(name, f"{name}: mean MSE ({played.sizes})", played.errors, game.paper),
@@ -262,7 +262,7 @@ def table(
 ) -> dict[str, Played]:
     """The oracle, and then the games that are asked for, each written when it is done.
 
-    `twins` are games that Table II has under another name: where they were measured, they are not played again.
+    `twins` are games that Table II has under another name: where they were measured, they are not run again.
     """
     write(script, [oracle_row(data)], options)
     played = {}
@@ -279,7 +279,7 @@ def table(
 
 
 def rows_of_twin(name: str, twin: str, options: argparse.Namespace) -> list[Row]:
-    """What Table II has of the same game, command and machine included; nothing where it was not played so."""
+    """What Table II has of the same game, command and machine included; nothing if it was not run."""
     results = Path(__file__).parent / "results" / "s1_table2.json"
     measured = read_rows(results) if results.exists() else []
     wanted = (twin, *(f"{twin}.{part}" for part in PARTS))

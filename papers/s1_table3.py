@@ -4,7 +4,7 @@
 
 The column of mean squared errors. To reach: S1's with a public start, and failure (the error of a blind guess) with a
 private one, whatever the learning rate. Three of the eight games are rows of Table II too, and are taken from there
-where they were played.
+if they were run.
 """
 
 from dataclasses import replace

@@ -3,7 +3,7 @@
     python papers/s1_table4.py --device cuda [--rows width_1 ...] [--data FOLDER]
 
 The column of mean squared errors. To reach: S1's, all far below the oracle. All but the first are rows of Table II too,
-and are taken from there where they were played.
+and are taken from there if they were run.
 """
 
 from s1_mnist import Game, arguments, split, table

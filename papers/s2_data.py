@@ -60,9 +60,9 @@ def letters(options: argparse.Namespace) -> Data:
 
     tau stays that of a prior of digits, so that rates at it can be held against the other rows.
     """
-    digits, foreign = mnist(options), lw.records.emnist("all", root=options.data)
-    names = torch.randint(10, (len(foreign),), generator=torch.Generator().manual_seed(options.seed))
-    prior = pictures(replace(foreign, y=names)).to(options.device)
+    digits, letters = mnist(options), lw.records.emnist("all", root=options.data)
+    names = torch.randint(10, (len(letters),), generator=torch.Generator().manual_seed(options.seed))
+    prior = pictures(replace(letters, y=names)).to(options.device)
     return digits._replace(prior=prior.through(digits.backbone))
 
 

@@ -5,7 +5,7 @@
 S2 appendix E: clipped gradients, every record drawn with probability q = 9/10 at each of the 32 steps, delta = N^-1.1,
 all else as without privacy. The clip norm is S2's rule (step 3): the least that costs the head next to no accuracy when
 there is no noise; S2 found 4.0 for its features. (S2's own code differs from its text: Opacus, given batches of N - 1,
-draws with q = 1/2 and takes two steps an epoch.)
+draws with q = 1/2 and takes two steps per epoch.)
 The reconstructor is the unprotected one, that of s2_table1.py's row mnist_10 (with the same width and folder it is
 taken from there), tuned to heads of each epsilon, and then for as long again to beat chance
 (`lw.attacks.weak.BeatChance`): what protects must protect from the better of the two. S2's criterion: at most 0.015
@@ -96,7 +96,7 @@ def largest_safe(points: Sequence[Point]) -> float:
 
 
 def measured(rows: Iterable[Row], kinds: Sequence[str] = ("", "_chance")) -> list[Point]:
-    """The points of the curve that have been played, in this run or before: of the kinds of tuning the better."""
+    """The points of the curve that have been measured, in this run or before; the better of both kinds of tuning."""
     rates = {row.id: float(row.value) for row in rows}
     held = {
         epsilon: [rates[f"{name}{kind}"] for kind in kinds if f"{name}{kind}" in rates]

@@ -66,7 +66,7 @@ NO_NUMBERS = Paper()
 
 @dataclass(frozen=True, kw_only=True)
 class Game:
-    """One row: S2's head on ten digits, but for what is named."""
+    """One row: S2's head on ten digits, except the fields that are set."""
 
     data: Callable[[argparse.Namespace], Data]
     size: int = 10
@@ -99,9 +99,9 @@ class Played(NamedTuple):
 
 
 def game_parser(doc: str, rows: Iterable[str]) -> argparse.ArgumentParser:
-    """The options of the scripts that play games."""
+    """The options of the scripts that run games."""
     sizes = {
-        "games": (1_000, "victims, each with a training set of its own"),
+        "games": (1_000, "victims, each with its own training set"),
         "steps": (1_000_000, "of the reconstructor's training at most"),
         "batch": (128, "heads a step"),
         "width": (256, "of the generator, S in S2's Table 2; an mlp has four times as many neurons a layer"),
@@ -269,7 +269,7 @@ def tell(script: str, name: str, trained: TrainedOnHeads, game: Game, data: Data
 
 
 def table(script: str, games: Mapping[str, Game], options: argparse.Namespace) -> None:
-    """The games that are asked for, each told when it is played; with --tuning, again by who was taught further."""
+    """The requested games, printed as they run; with --tuning, again with the tuned reconstructor."""
     loaded: dict[Callable[[argparse.Namespace], Data], Data] = {}  # one at a time
     for name in options.rows:
         start, game = time.perf_counter(), games[name]

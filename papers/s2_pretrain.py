@@ -4,12 +4,12 @@
 
 S2 (D.1) trains it on the 125K letters of EMNIST, 26 classes; its heads on ten digits are then right about 0.812 of new
 ones, those on forty about 0.920 (Table 4): the numbers to reach. We have 10K letters of EMNIST, A to M. So the model
-learns from all at hand that resembles writing, as one task with many classes: those letters, upright and turned by
-quarters (a turned letter is a sign of its own), the typefaces of notMNIST, the doodles of Quick, Draw!, and letters of
+learns from all available data that resemble writing, as one task with many classes: those letters, upright and turned
+by quarters (a turned letter is another class), the typefaces of notMNIST, the doodles of Quick, Draw!, and letters of
 all scripts in the typefaces that come with matplotlib. No digit is among them. At every step all are bent, sheared,
-thickened and torn anew. A model that learns to look away from such changes tells signs apart well but forgets how a
-picture was written; S2's, trained without any, has no reason to. So it is also asked how each picture was changed.
-With `--plain` it is not: another file, to measure what that question gives away.
+thickened and torn anew. A model that learns to look away from such changes separates the classes well but forgets how a
+picture was written; S2's, trained without any, has no reason to. So it also predicts how each picture was changed.
+With `--plain` it does not: another file, to measure the effect.
 
 Heads are judged on digits of MNIST's training part: those of the test part are the secrets of the S2 games, and a base
 model chosen on them would know them. (The recipe below, and the results files up to package version 0.1.0, are older:
@@ -46,11 +46,11 @@ from lostwax.games import Records
 from lostwax.records.datasets import find_directory
 from lostwax.records.pictures import from_pixels
 
-PAPER = {"10": 0.812, "40": 0.920}  # accuracy of heads on so many digits (S2, Table 4)
+PAPER = {"10": 0.812, "40": 0.920}  # accuracy of heads by number of digits (S2, Table 4)
 OTHERS = {"notmnist_part.npz": 0.15, "quickdraw28.npz": 0.35}  # shares of a batch
 TYPEFACES = "DejaVuSans", "DejaVuSerif", "STIXGeneral"  # matplotlib's that hold many scripts
-FACES = 8  # a letter is a class if at least so many of them have it
-CHANGES, TOLD = 7, 6.0  # numbers that say how a picture was changed, and the weight of their squared error
+FACES = 8  # a letter is a class if at least this many typefaces have it
+CHANGES, CHANGE_WEIGHT = 7, 6.0  # numbers that say how a picture was changed, and the weight of their squared error
 GLYPH = 20  # the longer side of a letter, in pictures of 28 x 28, as in MNIST
 
 
@@ -59,7 +59,7 @@ class Source(NamedTuple):
 
     share: float  # of a batch, held against those of the others
     records: Records  # 32 x 32, ink 1 and paper 0
-    signs: int  # that are told apart
+    signs: int  # number of classes
     turns: int = 1  # by quarters, which make a new class of every sign
 
     @property
@@ -69,7 +69,7 @@ class Source(NamedTuple):
 
 
 def sources(options: argparse.Namespace) -> list[Source]:
-    """All that is at hand, on the device."""
+    """All available data, on the device."""
     folder = find_directory("s2_pretrain", list(OTHERS), options.data)
     found = [(0.5, lw.records.emnist("all", root=options.data), 4), (0.8, typefaces(), 1)]
     found += [(share, lw.records.npz(folder / name), 1) for name, share in OTHERS.items() if (folder / name).exists()]
@@ -127,7 +127,7 @@ class Batch(NamedTuple):
 
 
 def batch(found: list[Source], size: int) -> Batch:
-    """About so many pictures, changed anew."""
+    """About `size` newly distorted pictures."""
     x, y, turns, first = [], [], [], 0
     whole = sum(source.share for source in found)
     for source in found:
@@ -183,10 +183,10 @@ def pretrained(found: list[Source], options: argparse.Namespace) -> nn.Sequentia
         x, y, changes = batch(found, options.batch)
         with torch.autocast("cuda", torch.bfloat16, enabled=cuda):
             outputs = net(x.contiguous(memory_format=torch.channels_last))
-        logits, told = outputs.float().split([classes, CHANGES], 1)
+        logits, predicted = outputs.float().split([classes, CHANGES], 1)
         loss = functional.cross_entropy(logits, y, label_smoothing=0.1)
         if not options.plain:
-            loss = loss + TOLD * functional.mse_loss(told, changes)
+            loss = loss + CHANGE_WEIGHT * functional.mse_loss(predicted, changes)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -197,8 +197,8 @@ def pretrained(found: list[Source], options: argparse.Namespace) -> nn.Sequentia
     return net[:-1]
 
 
-def nobodys_secrets(options: argparse.Namespace) -> Records:
-    """Digits to judge a base model on: none of them is a secret of the games that are played with it (`s2_data.py`)."""
+def validation_digits(options: argparse.Namespace) -> Records:
+    """Digits to judge a base model on: none of them is a secret in the games that use it (`s2_data.py`)."""
     return pictures(lw.records.mnist("train", root=options.data))
 
 
@@ -217,7 +217,7 @@ def main() -> None:
     folder = options.models or find_directory("s2_pretrain", [name], options.data)
     backbone = pretrained(sources(options), options)
     write_tensors(folder / name, backbone.state_dict())
-    digits = nobodys_secrets(options).to(options.device).through(backbone)
+    digits = validation_digits(options).to(options.device).through(backbone)
     kind = "plain" if options.plain else "digits"
     for size in options.rows:
         game = Game(data=mnist, size=int(size), trainer=mnist_trainer(int(size)))

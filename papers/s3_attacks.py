@@ -52,7 +52,7 @@ GRAM_BYTES = 1 << 30
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """S3's defaults but for what is named."""
+    """S3's defaults, except the fields that are set."""
 
     epsilon: float
     clip: float = 0.1
@@ -222,7 +222,7 @@ def play_priors(name: str, setting: Setting, bench: Bench) -> Iterator[Row]:
 
 def main() -> None:
     sizes = {
-        "repetitions": (10_000, "games of each setting, each with a model of its own"),
+        "repetitions": (10_000, "games of each setting, each with its own model"),
         "pool": (10_000, "records that secrets and other candidates are drawn from"),
         "test": (2_000, "records to choose the learning rate by"),
         "seed": (0, "of everything drawn"),

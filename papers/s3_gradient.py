@@ -4,7 +4,7 @@
 
 The victims of papers/s3_attacks.py, C = 0.1, at a small learning rate, where all gradients are clipped; the label is
 known. "none" is S3's attack (Eq. 1): no prior, by Adam where S3 has a million plain steps. "normal" is ours: the
-likeliest record under the noise and a normal law of the digits at hand. Pictures and curve go to docs/figures.
+likeliest record under the noise and a normal distribution fitted to the prior. Images and curve go to docs/figures.
 
 S3's criterion of appendix I, a share rho of pixels within 32/255, has a ceiling for pixels of which nothing is known, a
 blind success of 1e-94 at rho = 0.6 (S3: 1e-283). Digits are no such pixels: most of theirs are black. So beside the
@@ -80,7 +80,7 @@ def play(name: str, bench: Bench) -> Iterator[Row]:
 
 def main() -> None:
     sizes = {
-        "targets": (100, "games, each with a model of its own"),
+        "targets": (100, "games, each with its own model"),
         "pool": (10_000, "records that secrets, and the adversary's prior, are drawn from"),
         "test": (2_000, "records to measure accuracy by"),
         "iterations": (2_000, "of descent"),

@@ -2,7 +2,7 @@
 
 S4 section 2: a net of 4 layers and width 10, 40 steps of full-batch gradient descent with momentum, 10,000 known
 records, 40,000 shadow models, a transposed CNN that learns from MAE + MSE, 1,000 targets. A row is one initialisation,
-which everybody knows; S4 does not say which its own are, so that its runs stand beside ours in no order.
+which is public; S4 does not give its own, so its runs do not correspond to ours row by row.
 
 S4 does not name the learning rate, the momentum or the initialisation. Momentum and start are S1's (0.9, LeCun-normal).
 Of the rates 0.02, 0.05 and 0.1 we took the largest at which all of the first four ReLU nets learn (loss after 40 steps
@@ -98,7 +98,7 @@ def losses_of(answers: Tensor, truth: Tensor) -> NDArray[np.float64]:
 
 
 def arguments(doc: str, rows: list[str], **defaults: float) -> argparse.ArgumentParser:
-    """The options of every script that plays Table 3's game; `defaults` are sizes of the script's own."""
+    """The options of every script that runs Table 3's game; `defaults` are the script's sizes."""
     sizes = {
         "known": (10_000, "records that the adversary knows"),
         "shadows": (40_000, "records of the prior, each with a shadow model"),
@@ -114,7 +114,7 @@ def arguments(doc: str, rows: list[str], **defaults: float) -> argparse.Argument
 
 
 def in_time(names: list[str], options: argparse.Namespace, *, least: int = 1) -> Iterator[str]:
-    """The first, at least so many, and the others as long as the minutes since the script began are not over."""
+    """At least the first few, and the others within the time limit."""
     for number, name in enumerate(names):
         if number >= least and time.perf_counter() - BEGUN > 60 * options.minutes:
             print(f"{options.minutes:g} minutes are over. Left out: {', '.join(names[number:])}.", flush=True)
@@ -139,7 +139,7 @@ def split(options: argparse.Namespace) -> Split:
 
 
 def recipe(options: argparse.Namespace) -> lw.RecoNN:
-    """S4's reconstructor, but for the number of steps, which S4 says are 200."""
+    """S4's reconstructor, except for the number of steps, which S4 says are 200."""
     return lw.RecoNN(
         decoder=lw.decoders.ConvDecoder(),
         epochs=options.epochs,

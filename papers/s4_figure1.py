@@ -23,7 +23,7 @@ DEFAULT = ["relu_1", "sigmoid_1", "relu_2", "relu_3", "sigmoid_2", "relu_4", "re
 
 
 def ranges(measured: list[Row]) -> list[Row]:
-    """The lowest and the highest mean of each kind and attack, over all initialisations that were played, ever."""
+    """The lowest and the highest mean of each kind and attack, over all initialisations that have been run."""
     rows = []
     for kind, paper in RANGE.items():
         for attack in PLAYED:

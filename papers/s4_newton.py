@@ -8,7 +8,7 @@ and Ensemble, which regresses over clouds of models, is. Sigmoid nets are smooth
 Newton takes products in place of a Jacobian (`Newton(products=28)`).
 
 What it costs on an H200, by counting. Ensemble: ten classes of 2,048 models before the first target, and 2,048 a round,
-1e14 operations each time. In float32 that is 3 s, and nothing would be seen of it for minutes; so it plays against
+1e14 operations each time. In float32 that is 3 s, and nothing would be seen of it for minutes; so it attacks
 Table 3's victims as they are, trained in TF32, where it is 1 s: some 20 s to begin with, and 7 s a target. Newton: few
 models, but 28 products with the Jacobian and 28 with its transpose, each 40 steps of small operations that wait for
 their launch, for all targets at once: half a minute. Its residual must fall far, so its victims are trained in float32.
@@ -109,7 +109,7 @@ def rows_of(name: str, attack: str, found: Records, truth: Records, data: Split)
 
 if __name__ == "__main__":
     made = parser(__doc__ or "", GAMES, SIZES)
-    made.add_argument("--attacks", nargs="+", choices=ATTACKS, default=list(ATTACKS), help="who plays")
+    made.add_argument("--attacks", nargs="+", choices=ATTACKS, default=list(ATTACKS), help="attacks to run")
     made.set_defaults(rows=DEFAULT)
     options = made.parse_args()
     data = split(options)

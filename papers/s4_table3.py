@@ -11,7 +11,7 @@ Every attack learns from the same shadow models and answers the same victims:
     mnemonist     the rows with negative coefficients, as in S4: masks put rows back to their initial values
     mnemonist_mean  ours: masks put rows back to the mean of the shadow models
     random        as a control: as many rows of each layer as `mnemonist` keeps, drawn at random
-    rows          ours: all rows, one by one, weighed for each model anew (`lw.decoders.RowDecoder`), none chosen
+    rows          ours: all rows, one by one, weighted per model (`lw.decoders.RowDecoder`), none chosen
     kernel        ours: all rows, by a regression in closed form that is taught nothing (`lw.KernelRidge`)
 
 What it costs on an H200, by counting: 40,000 models take 2e15 operations in large products (7 s in TF32) and move 36 TB
@@ -19,7 +19,7 @@ of activations between them (12 s). A decoder of 31,060 x 4,096 weights is 2,980
 of it AdamW's (5 to 8 s), and its label head 500 readings of all models (3 s): one such decoder, and four of about half
 the size. The regression factorises about 250 matrices of 3,000 in float64 (5 s), and one of 12,700. In all some 70 s a
 row, alone on the GPU; beside three or four other jobs a row took 2 to 4 minutes. The script prints
-the seconds of every part, and `--minutes` ends it after the row that is being played then.
+the seconds of every part, and `--minutes` ends it after the current row.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def storage_rows(
 
 if __name__ == "__main__":
     made = arguments(__doc__ or "", DEFAULT)
-    made.add_argument("--attacks", nargs="+", choices=ATTACKS, default=list(ATTACKS), help="who plays")
+    made.add_argument("--attacks", nargs="+", choices=ATTACKS, default=list(ATTACKS), help="attacks to run")
     options = made.parse_args()
     data = split(options)
     for name in in_time(options.rows, options):

@@ -50,6 +50,6 @@ def test_examples_run(example, tmp_path):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\((?!https:)([^)#:]+)[^)]*\)|src=\"([^\"]+)\"", page.read_text()):
+    for target in re.findall(r"\]\((?!https?:)([^)#:]+)[^)]*\)|src=\"([^\"]+)\"", page.read_text()):
         path = page.parent / (target[0] or target[1])
         assert path.exists(), f"{page.name} points to {path}, which is not there"

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Grade(StrEnum):
-    """How much of the training records the release gives away, from least to most."""
+    """How much of the training records the release reveals, from least to most."""
 
     LIMITED = "limited by proof"  # nothing was found, and a certified ceiling bounds every attack
     NOT_FOUND = "not found"  # by the attacks that were run

@@ -161,10 +161,10 @@ def _lines(audit: Audit, name: str) -> list[tuple[str, Finding]]:
 
 
 def _check_independent(audit: Audit) -> None:
-    victims, played = audit.victims, len(audit.games)
-    if victims < played:
+    victims, games = audit.victims, len(audit.games)
+    if victims < games:
         raise UndecidedError(
-            f"Its {played} games come from {victims} independent victims or secrets. Limit max_rebuilt_share instead, "
+            f"Its {games} games come from {victims} independent victims or secrets. Limit max_rebuilt_share instead, "
             "which counts those, or use a threat with one secret per victim, all different."
         )
 
@@ -197,14 +197,14 @@ def _nearer_share(policy: Policy, audit: Audit, finding: Finding) -> Measured:
 
 def _share(audit: Audit, won: int, what: str) -> Measured:
     """A share of games, at the upper end of its interval unless all records were attacked."""
-    played, victims = len(audit.games), audit.victims
-    words = f"{won} of {played} {what}"
+    games, victims = len(audit.games), audit.victims
+    words = f"{won} of {games} {what}"
     if audit.complete:
-        return Measured(won / played, f"{words} ({won / played:.3g} of all).")
+        return Measured(won / games, f"{words} ({won / games:.3g} of all).")
     high = audit.interval(won)[1]
-    if victims < played:
+    if victims < games:
         words += f", from {victims} victims"
-    return Measured(high, f"{words}: a share of {won / played:.3g}, and with 95 % confidence up to {high:.3g}.")
+    return Measured(high, f"{words}: a share of {won / games:.3g}, and with 95 % confidence up to {high:.3g}.")
 
 
 def _tpr(fpr: float) -> Callable[[Policy, Audit, Finding], Measured]:

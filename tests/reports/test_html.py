@@ -119,7 +119,7 @@ def test_errors_are_explained_where_pictures_are_shown(audit_of):
     assert "; ∞ is an error in one that never varies." in page
     assert re.search(r"Not drawn: \d+ of \d+ games with an infinite error", page)
     assert "standard deviations of each pixel" in page_of(audit_of("of_pictures"), records=True)
-    assert "standard deviations of each number" in page_of(audit_of("of_a_table"), records=True)
+    assert "standard deviations of each feature" in page_of(audit_of("of_a_table"), records=True)
     assert "What hardly varies" not in page_of(audit_of("of_a_table"), records=False)
 
 

@@ -33,7 +33,7 @@ class Pair(NamedTuple):
     more: int  # how many features are left out
 
 
-class Row(NamedTuple):
+class GalleryRow(NamedTuple):
     """A titled row of examples."""
 
     name: str
@@ -51,7 +51,7 @@ def are_pictures(audit: Audit) -> bool:
     return len(shape) == 2 or (len(shape) == 3 and shape[0] in (1, 3))
 
 
-def rows(audit: Audit) -> tuple[Row, ...]:
+def rows(audit: Audit) -> tuple[GalleryRow, ...]:
     """Examples of the audit's first line, then some of the line that rebuilds most, if that is another."""
     released = audit.findings[0]
     better = max(audit.findings, key=lambda finding: int(finding.rebuilt.sum()))
@@ -77,8 +77,8 @@ def _examples(audit: Audit) -> dict[str, list[int]]:
     return {"best": order[:each], "around the median": order[middle : middle + each], "worst": order[-each:]}
 
 
-def _row(audit: Audit, finding: Finding, name: str, games: list[int]) -> Row:
-    return Row(name, tuple(pair(audit, finding, index) for index in games))
+def _row(audit: Audit, finding: Finding, name: str, games: list[int]) -> GalleryRow:
+    return GalleryRow(name, tuple(pair(audit, finding, index) for index in games))
 
 
 def labels(audit: Audit, values: Tensor) -> list[str]:

@@ -62,7 +62,7 @@ class Figure(NamedTuple):
     pixels_per_decade: float
 
 
-class Line(NamedTuple):
+class PageLine(NamedTuple):
     """A row of the table of all numbers."""
 
     name: str
@@ -138,22 +138,22 @@ def _slider(audit: Audit) -> dict[str, Any] | None:
     }
 
 
-def _lines(audit: Audit) -> list[Line]:
+def _lines(audit: Audit) -> list[PageLine]:
     """Every line of the audit, then the baselines."""
     lines = [_line(audit, finding) for finding in audit.findings]
     for name, errors in audit.baselines.items():
         rebuilt = float((errors[audit.criterion] <= audit.threshold).mean())
-        lines.append(Line(name, _share(rebuilt, audit), "", "", "", "", _medians(errors)))
+        lines.append(PageLine(name, _share(rebuilt, audit), "", "", "", "", _medians(errors)))
     return lines
 
 
-def _line(audit: Audit, finding: Finding) -> Line:
+def _line(audit: Audit, finding: Finding) -> PageLine:
     numbers = audit.summary()[finding.name]
     off = finding.label_errors
     labels = (
         f"{_share(numbers['labels_right'], audit)} right" if off is None else f"off by {number(float(off.mean()))} dev."
     )
-    return Line(
+    return PageLine(
         name=finding.name,
         rebuilt=_share(numbers["rebuilt"], audit),
         nearer="" if audit.chance is not None else _share(numbers["beats_baselines"], audit),

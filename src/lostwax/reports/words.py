@@ -33,7 +33,7 @@ class Fact(NamedTuple):
     detail: str
 
 
-class Answer(NamedTuple):
+class FirstScreen(NamedTuple):
     """The first screen."""
 
     tone: str
@@ -42,10 +42,10 @@ class Answer(NamedTuple):
     advice: tuple[str, ...]
 
 
-def answer(audit: Audit) -> Answer:
+def answer(audit: Audit) -> FirstScreen:
     """The conclusion, its numbers, and advice."""
     found = audit.conclusion
-    return Answer(TONES[found.grade], found, _facts(audit), _advice(audit, found))
+    return FirstScreen(TONES[found.grade], found, _facts(audit), _advice(audit, found))
 
 
 def _advice(audit: Audit, found: Conclusion) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lostwax.attacks.weak.heads import Scale
+from lostwax.attacks.weak.heads import HeadScale
 from lostwax.attacks.weak.objectives import Augmented, LogError, Objective
 from lostwax.attacks.weak.readers import Reader, SetReader
 from lostwax.attacks.weak.training import (
@@ -51,7 +51,7 @@ class TrainedOnHeads(NamedTuple):
     net: nn.Module
     access: Access
     classes: tuple[int, ...]  # of the guesses
-    scale: Scale
+    scale: HeadScale
     reads: ReadAndDecode
     span: Span
     error_line: ErrorLine
@@ -207,7 +207,7 @@ class WeakRecoNN:
         with torch_seed(0, device):  # the draws are overwritten
             reads = self._net(knowledge, span)
         reads.load_state_dict(saved.part("reads."))
-        classes, scale = tuple(saved.words["guesses"]), Scale(standardise, saved.words["alike"])
+        classes, scale = tuple(saved.words["guesses"]), HeadScale(standardise, saved.words["alike"])
         return TrainedOnHeads(knowledge.net, knowledge.access, classes, scale, reads, span, line, error, self)
 
     def _clause(self, knowledge: Knowledge) -> str | None:

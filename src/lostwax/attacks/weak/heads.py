@@ -13,14 +13,14 @@ from lostwax.learning.standardise import Standardise
 from lostwax.shadows import Game
 
 
-class Scale(NamedTuple):
+class HeadScale(NamedTuple):
     """What is read of a head, standardised."""
 
     standardise: Standardise
     alike: bool  # all tokens share one mean and deviation
 
     @classmethod
-    def fit(cls, seen: Tensor, *, alike: bool) -> Scale:
+    def fit(cls, seen: Tensor, *, alike: bool) -> HeadScale:
         """From (m, tokens, numbers). A constant number is read as its mean, so that tokens keep their size."""
         moving = Standardise.fit(_rows(seen, alike))
         count, kept = moving.features, moving.kept
@@ -42,7 +42,7 @@ class Heads(NamedTuple):
 
     game: Game
     see: Callable[[Release], Tensor]  # (m, tokens, numbers)
-    scale: Scale
+    scale: HeadScale
 
     @classmethod
     def of(cls, game: Game, see: Callable[[Release], Tensor], *, alike: bool, models: int) -> Heads:
@@ -56,7 +56,7 @@ class Heads(NamedTuple):
                 f"WeakRecoNN: {broken} of {models} shadow models hold NaN or infinite numbers: the victim's training "
                 "diverges. Lower its learning rate."
             )
-        return cls(game, see, Scale.fit(seen, alike=alike))
+        return cls(game, see, HeadScale.fit(seen, alike=alike))
 
     def trained(self, numbers: range) -> tuple[Tensor, Tensor]:
         """Train the heads with these numbers: what is read of them (m, tokens, numbers), and secrets (m, k, ...)."""
