@@ -5,7 +5,12 @@ S1 section V-A and Table V: MLP 784-10-10, ELU, a public LeCun-normal initialisa
 row changes, the targets and the prior are the same.
 
 Two attacks learn from the same shadow models: S1's reconstructor network, and with `--attack kernel` the regression in
+<<<<<<< HEAD
 closed form that we put in its place (`lw.KernelRidge`: one shadow model per record, nothing chosen by hand).
+=======
+closed form that we put in its place (`lw.KernelRidge`: one shadow model a record, nothing chosen by hand).
+`--attack printed --width 1000 --epochs 100` is S1's own recipe (`s1_printed.py`), to tell method and recipe apart.
+>>>>>>> gpu
 
 The reconstructor is wider than S1's and fed with noise; it learns from the mean squared error alone, and where a row
 says "twice" or "4 times" from as many shadow models per record, all but the first on copies turned, scaled and moved a
@@ -25,6 +30,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from s1_printed import prepare_as_printed
 from scipy.stats import quantile_test
 from torch import Tensor, nn
 
@@ -41,6 +47,7 @@ VICTIM = lw.GD(lr=0.2, momentum=0.9, steps=100, init=START, tf32=True)
 PRIVATE_START = lw.inits.LeCunNormal(seed=None)
 VALIDATION = 1 / 30  # of the prior's records
 TIMES = {1: "", 2: " twice"}
+ATTACKS = {"reconn": None, "kernel": "kernel ridge", "printed": "decoder as printed"}  # who learns, in words
 PARTS = ("median", "beats", "labels")  # what a row tells beside the mean error
 SIZES = {  # the options of every script that are numbers: the default, and what it is
     "known": (10_000, "records that the adversary knows"),
@@ -104,7 +111,7 @@ def arguments(doc: str, rows: Iterable[str], **defaults: int) -> argparse.Namesp
     """The options of every script; `defaults` are sizes of the script's own."""
     chosen = {name: (defaults.get(name, size), what) for name, (size, what) in SIZES.items()}
     made = parser(doc, rows, chosen)
-    made.add_argument("--attack", choices=("reconn", "kernel"), default="reconn", help="who learns from the shadows")
+    made.add_argument("--attack", choices=ATTACKS, default="reconn", help="who learns from the shadows")
     return made.parse_args()
 
 
@@ -175,26 +182,42 @@ def play(game: Game, everything: Split, options: argparse.Namespace) -> Played:
     """Prepare the attack, train the victims, rebuild their secrets."""
     torch.set_float32_matmul_precision("high")  # for the decoder; the trainer says what it uses
     data = everything.of(game)
-    if by_kernel(options):
+    attack, seed = attack_of(options), options.seed
+    if attack != "reconn":
         game = replace(game, copies=1)
-        attack: lw.RecoNN | lw.KernelRidge = lw.KernelRidge(validation=VALIDATION)
+    facts = knowledge(game, data)
+    reconstruct: Trained | Regressed
+    if attack == "kernel":
+        reconstruct = lw.KernelRidge(validation=VALIDATION).prepare(facts, seed=seed)
+    elif attack == "printed":
+        reconstruct = prepare_as_printed(
+            facts, width=options.width, epochs=options.epochs, validation=VALIDATION, seed=seed
+        )
     else:
-        attack = recipe(game, len(data.prior), options)
-    return score(attack.prepare(knowledge(game, data), seed=options.seed), game, data, options)
+        reconstruct = recipe(game, len(data.prior), options).prepare(facts, seed=seed)
+    return score(reconstruct, game, data, options, ATTACKS[attack])
 
 
+<<<<<<< HEAD
 def by_kernel(options: argparse.Namespace) -> bool:
     """True if the attack is KernelRidge; scripts without the option use S1's network."""
     return "attack" in options and options.attack == "kernel"
+=======
+def attack_of(options: argparse.Namespace) -> str:
+    """Who plays. Scripts without the option have the reconstructor network."""
+    return options.attack if "attack" in options else "reconn"
+>>>>>>> gpu
 
 
-def score(reconstruct: Trained | Regressed, game: Game, data: Split, options: argparse.Namespace) -> Played:
-    """The prepared attack against the victims."""
+def score(
+    reconstruct: Trained | Regressed, game: Game, data: Split, options: argparse.Namespace, learner: str | None = None
+) -> Played:
+    """The prepared attack against the victims; `learner` names it where it is not our recipe's."""
     guess = reconstruct(game.trainer(reconstruct.net, cohort(data), seed=options.seed)).records
-    learner = "kernel ridge" if isinstance(reconstruct, Regressed) else f"{options.members} decoder"
+    ours = f"{options.members} decoder{'s' if options.members > 1 else ''}"
     sizes = (
         f"{len(data.known):,} known, {len(data.prior):,} prior{TIMES.get(game.copies, f' {game.copies} times')}, "
-        f"{len(data.secrets):,} targets, {learner}{'s' if options.members > 1 else ''}"
+        f"{len(data.secrets):,} targets, {learner or ours}"
     )
     right = (guess.y[:, 0] == data.secrets.y).cpu().numpy()
     print(f"  held-out prior records: {reconstruct.validation_error:.4f}", flush=True)
@@ -266,7 +289,7 @@ def table(
     """
     write(script, [oracle_row(data)], options)
     played = {}
-    kind = ".kernel" if by_kernel(options) else ""
+    kind = "" if attack_of(options) == "reconn" else f".{attack_of(options)}"
     for name in options.rows:
         start = time.perf_counter()
         rows = rows_of_twin(name + kind, (twins or {}).get(name, "") + kind, options)

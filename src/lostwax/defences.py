@@ -27,7 +27,6 @@ class Defence(Protocol):
 
     def __call__(self, release: Release, numbers: Sequence[int], *, seed: int) -> Release:
         """Change the models with these numbers (m,); names, shapes and dtypes stay."""
-        ...
 
 
 def final_weights(defence: Defence, release: Release) -> Mapping[str, Tensor]:

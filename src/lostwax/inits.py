@@ -33,7 +33,6 @@ class Init(Protocol):
 
     def __call__(self, net: nn.Module, numbers: Numbers, *, seed: int) -> Params:
         """The initial trainable parameters of the models with these numbers, (m, ...)."""
-        ...
 
 
 @runtime_checkable
@@ -53,15 +52,12 @@ class _Draws(Protocol):
 
     def normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """N(0, 1) for the parameter of this name."""
-        ...
 
     def uniform(self, name: str, shape: tuple[int, ...], bound: float) -> Tensor:
         """Uniform in [-bound, bound]."""
-        ...
 
     def same(self, value: Tensor) -> Tensor:
         """The given value."""
-        ...
 
 
 class _SharedDraws(NamedTuple):

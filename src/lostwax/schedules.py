@@ -14,7 +14,6 @@ class Schedule(Protocol):
 
     def __call__(self, step: int, steps: int) -> float:
         """The factor at `step` (from 0) of `steps` in all."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ SMALLER = {
     "s4_table3": [("RowDecoder(sums=8)", "RowDecoder(sums=1, width=8)")],
     "newton_defences": [("lw.Newton(", "lw.Newton(coordinates=5, ")],
 }
-SET_UPS = ("s1_mnist", "s1_cifar", "s2_data", "s2_heads", "s2_pictures", "s3_pictures", "s4_cifar")
+SET_UPS = ("s1_mnist", "s1_printed", "s1_cifar", "s2_data", "s2_heads", "s2_pictures", "s3_pictures", "s4_cifar")
 NO_OPTIONS = ("s3_table2", "s3_fixed_epsilon")
 ONLY_HELP = ("s1_table3", "s1_table4", "s1_figure5", "s1_figure17", "newton_mnist")
 
@@ -141,6 +141,14 @@ def test_a_game_that_two_tables_share_is_played_once(papers, data, monkeypatch):
     run(papers / "s1_table3.py", f"{words} --rows private_0.2_0.9 --epochs 1", monkeypatch)
     (_, *ours) = read_rows(papers / "results" / "s1_table3.json")
     assert all(row.command.endswith("--epochs 1") for row in ours)  # another decoder is another game
+
+
+@pytest.mark.parametrize("attack", ["kernel", "printed"])
+def test_another_attack_has_rows_of_its_own(attack, papers, data, monkeypatch):
+    run(papers / "s1_table2.py", f"{SIZES} --rows default --attack {attack} --data {data}", monkeypatch)
+    rows = read_rows(papers / "results" / "s1_table2.json")
+    check(rows, 1 + 4)
+    assert {row.id for row in rows[1:]} == {f"default.{attack}{part}" for part in ("", ".median", ".beats", ".labels")}
 
 
 @pytest.mark.parametrize("name", CIFAR_RUNS)

@@ -57,31 +57,24 @@ class Judging(Protocol):
     @property
     def scoring(self) -> Scoring:
         """The metrics."""
-        ...
 
     def check(self, answer: Answer) -> None:
         """Refuse an answer of the wrong shape."""
-        ...
 
     def finding(self, answer: Answer) -> Finding:
         """The answer, scored: a line of the audit."""
-        ...
 
     def truth(self, answer: Answer) -> Records:
         """(n, ...) the secret that each scored guess is held against."""
-        ...
 
     def groups(self, each: int) -> NDArray[np.int64] | None:
         """(n,) equal numbers for games that are not independent; None: all are."""
-        ...
 
     def baselines(self, truth: Records) -> dict[str, Errors]:
         """Errors of guesses that need no release, by name, the nearest record last."""
-        ...
 
     def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
         """How near other records come."""
-        ...
 
 
 def check_shape(judge: Judge, answer: Answer, secrets: Records) -> None:

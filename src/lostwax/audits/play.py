@@ -19,11 +19,9 @@ class Games(Protocol):
     @property
     def judging(self) -> Judging:
         """How answers are judged."""
-        ...
 
     def answer(self, attack: Attack) -> Answer:
         """Prepare the attack, and let it guess the secrets of all games."""
-        ...
 
 
 class Played(NamedTuple):

@@ -30,20 +30,16 @@ class Judge(Protocol):
     @property
     def matched(self) -> bool:
         """Has each secret one guess to itself?"""
-        ...
 
     @property
     def gaussian_null(self) -> bool:
         """Is the null what the attack makes of Gaussian weights (Maciazek and Allison 2025)?"""
-        ...
 
     def check(self, guess: Guess, secrets: Records) -> str | None:
         """What is wrong with the shape of an attack's answer, as a clause; None where nothing is."""
-        ...
 
     def pairs(self, guesses: Records, secrets: Records) -> Pairs:
         """The pairs that are scored."""
-        ...
 
 
 @final

@@ -17,15 +17,12 @@ class Loss(Protocol):
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
         """The loss of each record, (..., n)."""
-        ...
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Its derivative d loss / d outputs, (..., n, c)."""
-        ...
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """The label that gives this residual at these outputs: `residual` solved for y, (..., n)."""
-        ...
 
 
 @runtime_checkable
@@ -37,15 +34,12 @@ class Trainer(Protocol):
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """Train one model for each set of the cohort."""
-        ...
 
     def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
         """Every step of that training, one at a time."""
-        ...
 
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
         """How many models are computed at a time: chunks of whole tiles change no byte of a model."""
-        ...
 
 
 @runtime_checkable
@@ -54,14 +48,12 @@ class Threat(Protocol):
 
     def deal(self, pool: Records, m: int, *, seed: int, start: int = 0) -> Cohort:
         """The training sets of models start .. start + m - 1."""
-        ...
 
     def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> Hints | None:
         """What the game tells the adversary about targets dealt from the pool, besides the release.
 
         `seed` is the dealer's: where it places the truth among candidates, the adversary cannot foretell.
         """
-        ...
 
 
 @runtime_checkable
@@ -70,7 +62,6 @@ class Access(Protocol):
 
     def __call__(self, net: nn.Module, release: Release) -> Tensor:
         """(m, features)."""
-        ...
 
 
 class Reconstructor(Protocol):
@@ -78,7 +69,6 @@ class Reconstructor(Protocol):
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         """Guess the secrets of every model in the release."""
-        ...
 
 
 @runtime_checkable
@@ -87,11 +77,9 @@ class Attack(Protocol):
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable, as a sentence; None when it can."""
-        ...
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
         """Do all the work that needs no release."""
-        ...
 
 
 @runtime_checkable
@@ -101,13 +89,10 @@ class Metric(Protocol):
     @property
     def name(self) -> str:
         """What it is called in an audit, with its unit."""
-        ...
 
     @property
     def better(self) -> Literal["lower", "higher"]:
         """Which way is closer."""
-        ...
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(..., features) twice -> (...)."""
-        ...

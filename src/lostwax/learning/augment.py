@@ -20,11 +20,9 @@ class Augment(Protocol):
 
     def objection(self, records: Records) -> str | None:
         """Why it does not apply to such records, as a clause; None if it does."""
-        ...
 
     def __call__(self, records: Records, count: int, *, seed: int) -> Records:
         """`count` records: those given, then variants of them in turn."""
-        ...
 
 
 @dataclass(frozen=True)

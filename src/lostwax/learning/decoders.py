@@ -33,7 +33,6 @@ class Decoder(Protocol):
 
     def build(self, features: int, shape: tuple[int, ...], *, bounded: bool = True) -> nn.Module:
         """The untrained net (m, features) -> (m, *shape); within [0, 1] where `bounded` (see Span)."""
-        ...
 
 
 @runtime_checkable
@@ -43,11 +42,9 @@ class RowReading(Protocol):
     @property
     def picture(self) -> Decoder:
         """What makes the record of its summary of the rows."""
-        ...
 
     def build_from_rows(self, rows: SeenRows, shape: tuple[int, ...], *, bounded: bool = True) -> nn.Module:
         """The untrained net (m, features) -> (m, *shape), where these rows lie among the features."""
-        ...
 
 
 class InputNoise(nn.Module):

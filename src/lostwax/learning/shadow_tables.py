@@ -130,31 +130,25 @@ class Shadowed(Protocol):
     @property
     def shadows(self) -> int | None:
         """How many models; None for one per record of the prior."""
-        ...
 
     @property
     def augment(self) -> Augment | None:
         """How more records are made than the prior has."""
-        ...
 
     @property
     def validation(self) -> float:
         """The share of the prior's records that is held out."""
-        ...
 
     @property
     def device(self) -> str | None:
         """Where all is computed; None for the prior's device."""
-        ...
 
     @property
     def store(self) -> str | Path | None:
         """The folder or URL that keeps shadow models."""
-        ...
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
-        ...
 
 
 def shadow_objection(attack: Shadowed, knowledge: Knowledge) -> str | None:

@@ -31,11 +31,9 @@ class Term(Protocol):
 
     def objection(self, records: Tensor) -> str | None:
         """Why it does not apply to such records (n, ...), as a sentence; None if it does."""
-        ...
 
     def begin(self, like: Tensor) -> Criterion:
         """The term for one training, with answers like these (n, ...); draws come from torch's generator."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -121,42 +119,34 @@ class DecoderTraining(Protocol):
     @property
     def epochs(self) -> int:
         """Passes over the shadow models."""
-        ...
 
     @property
     def patience(self) -> int | None:
         """Epochs without progress before it stops."""
-        ...
 
     @property
     def batch_size(self) -> int:
         """Models per step."""
-        ...
 
     @property
     def lr(self) -> float:
         """The largest rate of the one-cycle schedule."""
-        ...
 
     @property
     def weight_decay(self) -> float:
         """Of AdamW."""
-        ...
 
     @property
     def mae(self) -> float:
         """Weight of the absolute error."""
-        ...
 
     @property
     def mse(self) -> float:
         """Weight of the squared error."""
-        ...
 
     @property
     def terms(self) -> tuple[Term, ...]:
         """Further terms of the loss."""
-        ...
 
 
 class Examples(NamedTuple):

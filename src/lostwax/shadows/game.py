@@ -40,11 +40,9 @@ class Engine(Protocol):
         self, trainer: Trainer, net: nn.Module, threat: Threat, pool: Records, *, models: int, seed: int
     ) -> Iterator[tuple[Cohort, Release]]:
         """Models 0 .. models - 1, in order, in chunks of the engine's choice."""
-        ...
 
     def parts(self, game: Game, spans: Iterable[range]) -> Iterator[tuple[Cohort, Release]]:
         """The models of each span (whole tiles), in order; spans are requested lazily."""
-        ...
 
 
 def together(parts: Sequence[tuple[Cohort, Release]]) -> tuple[Cohort, Release]:
@@ -68,7 +66,6 @@ class Augmentation(Protocol):
 
     def __call__(self, records: Records, count: int, *, seed: int) -> Records:
         """`count` records: the given ones, then augmented copies of each in turn."""
-        ...
 
 
 def stream(

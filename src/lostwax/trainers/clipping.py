@@ -37,11 +37,9 @@ class Clipping(Protocol):
 
     def total(self, net: Architecture, loss: Loss, params: Params, sample: Sample, clip: float) -> Params:
         """(m, ...) the sum over a model's sampled records of  g min(1, C / |g|); 0 for g that is not finite."""
-        ...
 
     def norms(self, net: Architecture, loss: Loss, params: Params, batch: Batch) -> tuple[Tensor, ...]:
         """(m, b) for each part of the batch: |g| of every record, before clipping; inf if g is not finite."""
-        ...
 
 
 def clip_factor(norm: Tensor, clip: float) -> Tensor:

@@ -71,7 +71,6 @@ class Gradient(Protocol):
 
     def __call__(self, net: Architecture, loss: Loss, params: Params, batch: Batch) -> Params:
         """(m, ...) for each parameter."""
-        ...
 
 
 def _cast(value: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:

@@ -34,7 +34,6 @@ class Score(Protocol):
 
     def __call__(self, steps: Iterator[Observed], trainer: DPSGD) -> Tensor:
         """(m, c) for each candidate; the highest is the answer."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -32,11 +32,9 @@ class Erasure(Protocol):
 
     def objection(self, knowledge: Knowledge, models: int) -> str | None:
         """Why it does not apply to this many models of this game, as a sentence."""
-        ...
 
     def __call__(self, knowledge: Knowledge, release: Release) -> dict[str, Tensor]:
         """Its parameters, (...) each, in place of those of m models."""
-        ...
 
 
 @final

@@ -27,7 +27,6 @@ class Objective(Protocol):
 
     def __call__(self, error: Tensor, chance: Tensor) -> Tensor:
         """`error` (m, g) is to the guess's own training set, `chance` (m, g) to an unrelated one."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -57,23 +57,18 @@ class Reader(Protocol):
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it cannot read such heads, as a clause; None if it can."""
-        ...
 
     def guesses(self, classes: tuple[int, ...]) -> tuple[int, ...]:
         """The class of each guess; empty if it makes one guess, of any class."""
-        ...
 
     def see(self, net: nn.Module, access: Access, release: Release) -> Tensor:
         """(m, tokens, numbers) what it reads."""
-        ...
 
     def alike(self, net: nn.Module, classes: tuple[int, ...]) -> bool:
         """Whether tokens are exchangeable, and share one mean and deviation."""
-        ...
 
     def build(self, net: nn.Module, tokens: int, numbers: int, classes: tuple[int, ...]) -> nn.Module:
         """The untrained net (m, tokens, numbers) -> (m, guesses, features)."""
-        ...
 
 
 @dataclass(frozen=True)
