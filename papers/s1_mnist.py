@@ -5,12 +5,8 @@ S1 section V-A and Table V: MLP 784-10-10, ELU, a public LeCun-normal initialisa
 row changes, the targets and the prior are the same.
 
 Two attacks learn from the same shadow models: S1's reconstructor network, and with `--attack kernel` the regression in
-<<<<<<< HEAD
-closed form that we put in its place (`lw.KernelRidge`: one shadow model per record, nothing chosen by hand).
-=======
 closed form that we put in its place (`lw.KernelRidge`: one shadow model a record, nothing chosen by hand).
 `--attack printed --width 1000 --epochs 100` is S1's own recipe (`s1_printed.py`), to tell method and recipe apart.
->>>>>>> gpu
 
 The reconstructor is wider than S1's and fed with noise; it learns from the mean squared error alone, and where a row
 says "twice" or "4 times" from as many shadow models per record, all but the first on copies turned, scaled and moved a
@@ -198,15 +194,9 @@ def play(game: Game, everything: Split, options: argparse.Namespace) -> Played:
     return score(reconstruct, game, data, options, ATTACKS[attack])
 
 
-<<<<<<< HEAD
-def by_kernel(options: argparse.Namespace) -> bool:
-    """True if the attack is KernelRidge; scripts without the option use S1's network."""
-    return "attack" in options and options.attack == "kernel"
-=======
 def attack_of(options: argparse.Namespace) -> str:
-    """Who plays. Scripts without the option have the reconstructor network."""
+    """The attack's name; scripts without the option use the reconstructor network."""
     return options.attack if "attack" in options else "reconn"
->>>>>>> gpu
 
 
 def score(

@@ -11,8 +11,8 @@ import torch
 
 import lostwax as lw
 from lostwax.attacks.reconn import Trained
-from lostwax.decoders import Committee
 from lostwax.games import Knowledge
+from lostwax.learning.decoders import Committee
 from lostwax.learning.shadow_tables import shadow_tables
 from lostwax.learning.training import Examples, errors
 
