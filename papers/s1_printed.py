@@ -27,7 +27,7 @@ def prepare_as_printed(knowledge: Knowledge, *, width: int, epochs: int, validat
     start = attack.learn(facts, shadows, unseen, seed=seed)  # for its scale and its labels: the decoder is made anew
     scale, span = start.standardise, start.span
     learnt, held_out = (
-        Examples(scale(table.seen, span.shift.dtype), span.shares(table.records.x), table.records.y, table.sought)
+        Examples(scale(table.seen, span.shift.dtype), span.shares(table.records.x), table.records.y, table.target_mask)
         for table in (shadows, unseen)
     )
     with torch.random.fork_rng():
