@@ -142,7 +142,7 @@ def test_whole_labels_of_any_size_train_alike(kind):
 def test_labels_of_other_losses():
     with pytest.raises(ValueError, match=r"expects labels from 0 to 1, but .* are not"):
         GD(loss=BinaryCrossEntropy())(mlp(16, 1), cohort(4), seed=0)
-    with pytest.raises(ValueError, match="expects a target for each of the net's 3 outputs, got shape"):
+    with pytest.raises(ValueError, match="expects one target for each of the net's 3 outputs, got shape"):
         GD(loss=SquaredError())(net(), cohort(4), seed=0)
 
 
