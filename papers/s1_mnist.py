@@ -159,7 +159,7 @@ def recipe(game: Game, records: int, options: argparse.Namespace) -> lw.RecoNN:
         decoder=lw.decoders.MLPDecoder(width=options.width, input_noise=game.noise),
         mae=0.0,
         epochs=options.epochs,
-        batch_size=min(256, max(8, records // 40)),  # a small prior still gives some 40 steps an epoch
+        batch_size=min(256, max(8, records // 40)),  # a small prior still gives some 40 steps per epoch
         lr=1e-3,
         patience=None,
         validation=VALIDATION,

@@ -2,8 +2,8 @@
 
     python papers/s1_table9.py --device cuda --store FOLDER [--rows gd_1k_100 ...] [--data FOLDER]
 
-A subset: 1,000 known records, and the default row of Table II. S1 has 54,000 shadow models a row. Here there are 5,000,
-and of victims that are trained longer 4,000 or 2,000: some minutes a row on an H200. The decoder learns from the
+A subset: 1,000 known records, and the default row of Table II. S1 has 54,000 shadow models per row; here it is 5,000,
+and of victims that are trained longer 4,000 or 2,000: some minutes per row on an H200. The decoder learns from the
 squared error alone, which is what is compared; rows that end in "kernel" are our regression in closed form instead,
 from the same shadow models.
 """

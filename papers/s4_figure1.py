@@ -4,7 +4,7 @@
 
 S4 has 20 initialisations of each. Here six of ReLU and three of Sigmoid are the default, with a quarter of the shadow
 models of papers/s4_table3.py and twice the epochs; RecoNN as in S4, and row by row. In S4's figure RecoNN's MAE + MSE
-ranges from 0.05 to 0.29 for ReLU, and is about 0.03 for Sigmoid. By counting, about 15 s a row on an H200.
+ranges from 0.05 to 0.29 for ReLU, and is about 0.03 for Sigmoid. By counting, about 15 s per row on an H200.
 """
 
 from __future__ import annotations

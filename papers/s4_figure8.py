@@ -6,7 +6,7 @@ The game of papers/s4_table3.py with a quarter of its shadow models, for two ini
 rows put back to their initial values as in S4 and by rows put back to the mean; then it learns from every row of the
 first layer alone. S4 shows a scatter of ten rows, and finds that the smaller the coefficient, the smaller the loss: a
 correlation of +1 would be best. Ten points say little; so the ten rows are compared for every target too, its own
-coefficients with its own losses, and the mean is over targets. By counting, about 40 s a row on an H200.
+coefficients with its own losses, and the mean is over targets. By counting, about 40 s per row on an H200.
 """
 
 from __future__ import annotations

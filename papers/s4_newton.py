@@ -9,7 +9,7 @@ Newton takes products in place of a Jacobian (`Newton(products=28)`).
 
 What it costs on an H200, by counting. Ensemble: ten classes of 2,048 models before the first target, and 2,048 a round,
 1e14 operations each time. In float32 that is 3 s, and nothing would be seen of it for minutes; so it attacks
-Table 3's victims as they are, trained in TF32, where it is 1 s: some 20 s to begin with, and 7 s a target. Newton: few
+Table 3's victims as they are, trained in TF32, where it is 1 s: 20 s to begin with, and 7 s per target. Newton: few
 models, but 28 products with the Jacobian and 28 with its transpose, each 40 steps of small operations that wait for
 their launch, for all targets at once: half a minute. Its residual must fall far, so its victims are trained in float32.
 """
@@ -89,7 +89,7 @@ def play(name: str, attack: str, game: Game, data: Split, options: argparse.Name
     seconds = (time.perf_counter() - start) / len(found)
     return [
         *rows_of(name, attack, found, cohort.own[: len(found)], data),
-        Row(f"{name}.{attack}.seconds", f"{name}: {attack}'s seconds a target, all included", seconds),
+        Row(f"{name}.{attack}.seconds", f"{name}: {attack}'s seconds per target, all included", seconds),
     ]
 
 
