@@ -159,6 +159,7 @@ def _audit_model(
     from lostwax.adapters.torch import check_finite_net, read_table
     from lostwax.audits import audit_fitted, audit_released
     from lostwax.games.facts import trainer_facts
+    from lostwax.trainers.descent import as_descent
 
     is_torch = isinstance(model, sys.modules["torch"].nn.Module)
     is_differentiable = False  # steps that an attack can invert
@@ -172,6 +173,7 @@ def _audit_model(
         kind = "a torch net" if is_torch else "a scikit-learn model"
         raise TypeError(f"audit: {', '.join(unused)} does not apply to {kind} with data=(X, y). Leave it out.")
     if is_differentiable:
+        trainer = as_descent(trainer)
         table, attack = read_table(data, trainer.computes_in(model)), options["attack"]
         _check_games(games, len(table), "the records of the training set")
         return audit_released(model, table, trainer=trainer, attack=attack, games=games, seed=seed, threshold=threshold)

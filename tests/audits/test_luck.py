@@ -77,7 +77,8 @@ def test_a_release_of_another_game_tells_what_hints_alone_are_worth():
     same = luck_of_swapped(rule, exact, exact, secrets, games)
     assert (same.rebuilt, same.rebuilt_by_luck, same.farther) == (40, 1.0, 0.5)
     better = luck_of_swapped(rule, exact, Records(truth + 3, y), secrets, games)
-    assert (better.rebuilt, better.rebuilt_by_luck, better.farther) == (40, 0.5, 1.0)
+    assert (better.rebuilt, better.rebuilt_by_luck, better.farther) == (40, 0.0, 1.0)
+    assert (same.rebuilt_pairs, better.rebuilt_pairs) == ((0, 0), (40, 0))
     assert luck_of_swapped(rule, near, exact, secrets, games).farther == 0.0
 
 

@@ -61,15 +61,15 @@ def read(net: nn.Module, data: Any, trainer: Any) -> Fitted:
     if x.shape[1] != layer.in_features:
         raise ValueError(f"audit: X has {x.shape[1]} features, but the layer takes {layer.in_features}.")
     labels = inputs.targets(y, len(x))
-    stated = loss_facts(trainer.loss, layer.out_features)
+    model = facts.objective({name: value.detach() for name, value in layer.named_parameters()}, len(x))
+    stated = loss_facts(model.loss, layer.out_features)
     if stated is not None and stated.classes is not None:
         if labels.dtype.kind not in "iub":
-            raise TypeError(f"audit: {type(trainer.loss).__name__} expects class numbers in y, got {labels.dtype}.")
+            raise TypeError(f"audit: {type(model.loss).__name__} expects class numbers in y, got {labels.dtype}.")
         target = torch.from_numpy(labels.astype("int64"))
     else:
         target = inputs.regression_targets(labels, layer.out_features)
-    check_labels("y", target, layer.out_features, trainer.loss)
-    model = facts.objective({name: value.detach() for name, value in layer.named_parameters()}, len(x))
+    check_labels("y", target, layer.out_features, model.loss)
     name = f"nn.Linear({layer.in_features}, {layer.out_features})"
     fitted = Fitted(name, Records(x, target), torch.ones(len(x), dtype=torch.float64), model)
     doubt = check_same_data(fitted)

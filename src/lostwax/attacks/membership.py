@@ -29,6 +29,7 @@ class NearestCandidate:
     likelihood, so the candidates' chances (`Hints.chances`) only break ties.
     """
 
+    names_candidates: ClassVar[bool] = True  # it answers one of the candidates, not a record that it rebuilt
     attack: Attack
     metric: Metric = field(default_factory=MSE)
 
@@ -81,6 +82,7 @@ class Refit:
     """
 
     strength: ClassVar[int] = 80
+    names_candidates: ClassVar[bool] = True
 
     repeats: int = 1
 

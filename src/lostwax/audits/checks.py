@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.audits.scoring import pixel_range
-from lostwax.games import Metric, Records, Threat, Trainer
+from lostwax.games import Cohort, Facts, Hints, Metric, Records, Threat, Trainer
 from lostwax.seeds import generator
 
 # Is each argument of an audit the kind of thing it should be? Said before anything is computed.
@@ -143,6 +143,21 @@ def check_ranges(known: Records, prior: Records, secrets: Records) -> None:
             raise ValueError(
                 f"audit: the images of {name} and of prior have different scales: those of {name} have pixels "
                 f"{_span(x)}, those of prior {_span(prior.x)}. Scale all to one range, best [0, 1]."
+            )
+
+
+def check_stated(facts: Facts, cohort: Cohort, hints: Hints | None, threat: str) -> None:
+    """Refuse a threat that deals other games than its facts say: attacks are chosen by those."""
+    given = None if hints is None or hints.candidates is None else hints.candidates.x.shape[1]
+    for what, dealt, stated in (
+        ("secret records per training set", cohort.secrets, facts.secrets),
+        ("known records", len(cohort.shared), 0 if facts.known is None else len(facts.known)),
+        ("candidates per secret", given, facts.given.candidates),
+    ):
+        if dealt != stated:
+            raise ValueError(
+                f"audit: {threat} deals {dealt or 'no'} {what}, and its facts state {stated or 'no'}. Let its facts() "
+                "return what it deals: lw.games.ThreatFacts(known, secrets, lw.games.HintFacts(...))."
             )
 
 

@@ -8,7 +8,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -49,18 +49,19 @@ class Tried(NamedTuple):
 
 
 def all_attacks(knowledge: Knowledge) -> tuple[Attack, ...]:
-    """Every attack of the room that needs no argument, with its default settings.
-
-    Where the game gives candidates, an attack that rebuilds records answers the candidate nearest to what it rebuilt.
-    """
+    """Every attack of the room that needs no argument, with its default settings."""
     kinds = [getattr(attacks, name) for name in attacks.__all__]
     found: list[Attack] = [kind() for kind in kinds if hasattr(kind, "prepare") and _needs_no_argument(kind)]
-    threat: Any = knowledge.threat
-    if knowledge.facts.given.candidates is None:
-        return tuple(found)
-    alone = replace(knowledge, threat=replace(threat, candidates=None))
-    rebuilds = [attack.objection(alone) is None for attack in found]
-    return tuple(NearestCandidate(one) if plain else one for one, plain in zip(found, rebuilds, strict=True))
+    return tuple(answering(attack, knowledge) for attack in found)
+
+
+def answering(attack: Attack, knowledge: Knowledge) -> Attack:
+    """The attack; where candidates are given, one that rebuilds records answers the candidate nearest to its guess.
+
+    Only naming the very candidate counts there, and a rebuilt record is none of them, however close it is.
+    """
+    names = knowledge.facts.given.candidates is None or getattr(attack, "names_candidates", False)
+    return attack if names else NearestCandidate(attack)
 
 
 def before_attacks(

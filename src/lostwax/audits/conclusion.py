@@ -101,11 +101,18 @@ def _tests(audit: Audit, finding: Finding) -> dict[Grade, float]:
     if luck is None:  # nothing to compare with: a record rebuilt is taken at face value
         return {Grade.EXACT: 0.0 if (finding.rebuilt & ~audit.had_anyway()).any() else 1.0}
     return {
-        Grade.EXACT: min(1.0, 2 * min(_at_least(luck.rebuilt, luck.games, luck.rebuilt_by_luck), luck.closest)),
-        Grade.RECOGNISABLE: _at_least(luck.nearer, luck.games, luck.nearer_by_luck),
+        Grade.EXACT: min(
+            1.0, 2 * min(_by_luck(luck.rebuilt_pairs, luck.rebuilt, luck.games, luck.rebuilt_by_luck), luck.closest)
+        ),
+        Grade.RECOGNISABLE: _by_luck(luck.nearer_pairs, luck.nearer, luck.games, luck.nearer_by_luck),
         # the mean of as many shares that are 1/2 on average by chance, whose variance is at most 1/4
         Grade.BETTER_THAN_CHANCE: float(ndtr((0.5 - luck.farther) * 2 * math.sqrt(luck.games))),
     }
+
+
+def _by_luck(pairs: tuple[int, int] | None, won: float, trials: int, chance: float) -> float:
+    """The probability of as many by chance: a sign test where each game has a pair, one with another release."""
+    return _at_least(won, trials, chance) if pairs is None else _at_least(pairs[0], sum(pairs), 0.5)
 
 
 def _at_least(won: float, trials: int, chance: float) -> float:
@@ -151,11 +158,26 @@ def _too_little(audit: Audit, worst: Line) -> Iterator[str]:
         yield f"{infinite} of {len(audit.games)} guesses are not finite numbers, and show nothing."
     if worst.nearer and all(finding.luck is None for finding in audit.findings):
         yield "There are no other secrets to compare with chance: run more games with different secrets."
+    for finding in audit.findings:
+        if uncompared := _uncompared(audit, finding):
+            yield (
+                f"{uncompared} of the records rebuilt by {finding.name} could not be compared with chance: too few "
+                "games are given the same."
+            )
     if worst.doubt <= DOUBTFUL:
         yield (
             f"Luck alone rebuilds as many records with a probability of {percent(worst.doubt)}: run more games to "
             "rule it out."
         )
+
+
+def _uncompared(audit: Audit, finding: Finding) -> int:
+    """How many rebuilt records (not had anyway) luck may not have looked at: it compares some of the games."""
+    if finding.luck is None or finding.luck.games >= audit.victims:
+        return 0
+    groups, had = audit.games if audit.groups is None else audit.groups, audit.had_anyway()
+    rebuilt, anyway = (len(np.unique(groups[won])) for won in (finding.rebuilt & ~had, finding.rebuilt & had))
+    return max(0, rebuilt - max(0, int(finding.luck.rebuilt) - anyway))
 
 
 class _Words(NamedTuple):

@@ -20,6 +20,7 @@ from lostwax.audits.scoring import Scoring
 from lostwax.games import Attack, Guess, Hints, Records
 from lostwax.games.judges import Judge, NearestAlternative, Pairs, chosen, distinct_games, groups_of, other_games
 from lostwax.metrics import Null
+from lostwax.seeds import generator
 
 BLIND, ORACLE = "blind guess (mean of the prior)", "nearest prior or known record"
 BLIND_OF_CLASS, FROM_LABEL = "blind guess (mean of its class)", "blind guess (predicted from the label)"
@@ -95,8 +96,16 @@ class Dealt:
     judge: Judge
 
     def check(self, answer: Answer) -> None:
-        """Refuse an answer of the wrong shape."""
+        """Refuse an answer of the wrong shape, or one that is none of the candidates."""
         check_shape(self.judge, answer, self.secrets)
+        if self.hints is not None and self.hints.candidates is not None:
+            x = answer.guess.records.x  # (m, 1, ...)
+            named = (self.hints.candidates.x.to(x) == x).flatten(2).all(2).any(1)
+            if not named.all():
+                raise ValueError(
+                    f"audit: {answer.name} answered {int((~named).sum())} of {len(named)} games with a record that is "
+                    f"none of the candidates. Use lw.attacks.NearestCandidate({answer.name}(...))."
+                )
 
     def pairs(self, guess: Guess) -> Pairs:
         """Which guess is held against which secret."""
@@ -298,7 +307,10 @@ def needs_swapped(hints: Hints | None) -> bool:
 def swapped_games(secrets: Records) -> tuple[Tensor, Tensor]:
     """Some games, and for each another with other secrets, (b,) both."""
     others = other_games(secrets, None)
-    games = (others >= 0).nonzero().flatten()[:MOST_SWAPPED]
+    games = (others >= 0).nonzero().flatten()
+    if len(games) > MOST_SWAPPED:  # some at random: the first may be of one kind
+        drawn = generator(0, "swapped").permutation(len(games))[:MOST_SWAPPED]
+        games = games[torch.from_numpy(drawn).sort().values]
     return games, others[games]
 
 
@@ -309,7 +321,7 @@ def one_by_one(guess: Guess, order: Tensor) -> Guess:
         games = torch.arange(len(order), device=part.device).unsqueeze(1)
         return part[games, order.to(part.device)].flatten(0, 1).unsqueeze(1)
 
-    if guess.records.x.shape[1] == 1:
+    if guess.records.x.shape[1] == order.shape[1] == 1:
         return guess
     return replace(
         guess,

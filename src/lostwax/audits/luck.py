@@ -35,6 +35,9 @@ class Luck(NamedTuple):
     nearer: float  # games with a guess nearer than every baseline (shares of games, where they have several guesses)
     nearer_by_luck: float
     farther: float  # share of other secrets that are farther from the guess than its own: 1/2 by chance
+    # where luck is the answer to another game's release: games won with the own release only, with the other only
+    rebuilt_pairs: tuple[int, int] | None = None
+    nearer_pairs: tuple[int, int] | None = None
 
 
 class Scores(NamedTuple):
@@ -113,12 +116,19 @@ def luck_of_swapped(rules: Rules, guesses: Records, swapped: Records, secrets: R
     return Luck(
         games=len(kept),
         rebuilt=float(own.rebuilt.sum()),
-        rebuilt_by_luck=float((own.rebuilt.mean() + null.rebuilt.mean()) / 2),
+        rebuilt_by_luck=float(null.rebuilt.mean()),
         closest=1.0,
         nearer=float(own.nearer.sum()),
-        nearer_by_luck=float((own.nearer.mean() + null.nearer.mean()) / 2),
+        nearer_by_luck=float(null.nearer.mean()),
         farther=float((np.sign(null.error - own.error) / 2 + 0.5).mean()),
+        rebuilt_pairs=_pairs(own.rebuilt, null.rebuilt),
+        nearer_pairs=_pairs(own.nearer, null.nearer),
     )
+
+
+def _pairs(own: NDArray[np.float64], null: NDArray[np.float64]) -> tuple[int, int]:
+    """Games in which the own release gives more, and in which the other does: equally likely by chance."""
+    return int((own > null).sum()), int((own < null).sum())
 
 
 class _Table:

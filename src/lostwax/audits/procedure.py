@@ -16,8 +16,16 @@ from lostwax.access import Weights
 from lostwax.audits import given
 from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.ceiling import ceiling_of, check_under
-from lostwax.audits.checks import check_alike, check_ranges, check_trainable, check_varied, overlap_notes, widened
-from lostwax.audits.choice import Tried, before_attacks, try_all
+from lostwax.audits.checks import (
+    check_alike,
+    check_ranges,
+    check_stated,
+    check_trainable,
+    check_varied,
+    overlap_notes,
+    widened,
+)
+from lostwax.audits.choice import Tried, answering, before_attacks, try_all
 from lostwax.audits.clock import Clock
 from lostwax.audits.judging import Answer, Dealt, needs_swapped, swapped_games
 from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
@@ -55,13 +63,15 @@ def audit_procedure(
     """
     clock = Clock.started(max_minutes)
     knowledge = Knowledge(net, trainer, threat, access or Weights(), prior)
+    attack = None if attack is None else answering(attack, knowledge)
     if attack is not None and (objection := attack.objection(knowledge)) is not None:
         raise ValueError(f"audit: {objection}")
     check_alike(secrets, prior)
     own_seed = victims_seed(seed)
-    k = knowledge.facts.secrets if hasattr(threat, "facts") else threat.deal(secrets, 1, seed=own_seed).secrets
+    k = threat.deal(secrets, 1, seed=own_seed).secrets
     cohort = threat.deal(secrets, len(secrets) // k if games is None else games, seed=own_seed)
     hints = threat.hints(cohort, secrets, seed=own_seed)
+    check_stated(knowledge.facts, cohort, hints, type(threat).__name__)
     known, chance, unknown = cohort.shared, given.chance(hints), given.unknown(hints)
     check_trainable(net, trainer, threat, prior, secrets, seed=own_seed)
     check_ranges(known, prior, secrets)

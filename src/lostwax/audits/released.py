@@ -20,6 +20,7 @@ from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import filled, play
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Attack, Cohort, Guess, Knowledge, Records, Release, Table
+from lostwax.games.facts import trainer_facts
 from lostwax.inits import trainable
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
@@ -70,6 +71,7 @@ def audit_released(
     scoring = Scoring.of(x, threshold, with_secrets=True)
     judging = LeaveOneOut(Records(x, table.y.cpu()), rows, scoring, blind, noun="record")
     game = _Released(judging, at_start, table, trainer, release, retrained, seed)
+    support = widened(table[(torch.arange(len(table)) != rows[0]).to(table.x.device)], table)
     line = play(game, attack)
     certified = 0 if line.answer.guess.certified is None else int(line.answer.guess.certified.sum())
     kind = type(trainer).__name__
@@ -86,13 +88,14 @@ def audit_released(
         provenance={
             "net": repr(net),
             "trainer": repr(trainer),
-            "steps": trainer.batches.steps(len(table)),
+            "steps": trainer_facts(trainer, net, len(table)).steps,
             "attack": repr(attack),
             "data": fingerprint(table.x, table.y),
             "weights": fingerprint(*release.params.values()),
         },
         notes=(
             f"retraining on this data reproduces the released weights to {retrained}.",
+            *support.notes,
             *([f"the attack itself certifies {certified} of {len(rows)} guesses."] if certified else []),
         ),
         unanswered=(
@@ -103,7 +106,8 @@ def audit_released(
             )
             if game.hidden
             else ()
-        ),
+        )
+        + support.unanswered,
     )
 
 
@@ -123,6 +127,7 @@ class _Released:
     def answer(self, attack: Attack) -> Answer:
         """Prepare the attack for each game anew, and play it."""
         start, guesses, rows = time.perf_counter(), [], self.judging.rows
+        self.hidden = 0
         with progress("games", len(rows)) as advance:
             for row in rows:
                 reconstruct = attack.prepare(_without(self.net, self.table, self.trainer, row), seed=self.seed)

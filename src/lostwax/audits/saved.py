@@ -63,6 +63,12 @@ def contradictions(plain: Mapping[str, Any]) -> Iterator[str]:
         luck = finding.get("luck")
         if luck is not None and max(luck["rebuilt"], luck["nearer"], luck["games"]) > min(luck["games"], len(games)):
             yield f"{finding['name']} / luck has more games than there are"
+        if luck is not None and any(
+            pairs[0] > luck[name] + 1 or sum(pairs) > luck["games"]
+            for name in ("rebuilt", "nearer")
+            if (pairs := luck.get(f"{name}_pairs")) is not None
+        ):
+            yield f"{finding['name']} / luck has more pairs than games"
     for percent in plain["oracle_percentiles"]:
         if percent.count(".") > 1 or not 0 <= float(percent) <= 100:
             yield "oracle_percentiles has a percentile that is none"
@@ -293,8 +299,13 @@ def _plain_finding(finding: Finding) -> dict[str, Any]:
         "confidence": _numbers(guess.confidence.double().cpu()[:, 0].numpy()),
         "certified": None if guess.certified is None else guess.certified.cpu()[:, 0].tolist(),
         "neurons": None if finding.neurons is None else _plain_neurons(finding.neurons),
-        "luck": None if finding.luck is None else finding.luck._asdict(),
+        "luck": None if finding.luck is None else {k: v for k, v in finding.luck._asdict().items() if v is not None},
     }
+
+
+def _luck(plain: Mapping[str, Any]) -> Luck:
+    held: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
+    return Luck(**held)
 
 
 def _finding(plain: Mapping[str, Any]) -> Finding:
@@ -318,7 +329,7 @@ def _finding(plain: Mapping[str, Any]) -> Finding:
         label_errors=None if plain["label_errors"] is None else as_array(plain["label_errors"]),
         null_errors={Null[name]: as_array(errors) for name, errors in plain["null_errors"].items()},
         neurons=None if plain.get("neurons") is None else _neurons(plain["neurons"]),
-        luck=None if plain.get("luck") is None else Luck(**plain["luck"]),
+        luck=None if plain.get("luck") is None else _luck(plain["luck"]),
     )
 
 

@@ -94,6 +94,7 @@ class PriorAware:
     """
 
     strength: ClassVar[int] = 75
+    names_candidates: ClassVar[bool] = True
     score: Score = field(default_factory=LogLikelihood)
     subtract_known: bool = True
 

@@ -102,7 +102,10 @@ class Newton:
             return refusal + "it starts from the mean of the known and prior records, and there are none. Add a prior."
         labels = [part.y for part in (known, knowledge.prior)]
         kinds = len({label for y in labels if not y.is_floating_point() for label in torch.unique(y).tolist()})
-        in_any_order = as_descent(trainer).batches.size is None
+        try:
+            in_any_order = as_descent(trainer).batches.size is None
+        except TypeError as error:
+            return refusal + str(error)
         if secrets > 1 and (count := ways(kinds, secrets, in_any_order=in_any_order)) > MOST_WAYS:
             return refusal + (
                 f"{secrets} secrets of {kinds} classes have {count:,} combinations of labels, each of which takes a "
