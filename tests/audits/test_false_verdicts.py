@@ -180,3 +180,74 @@ def test_the_ratio_of_medians_holds_with_its_confidence():
         drawn = replace(audit, findings=(line,), baselines=nearest)
         missed += MEASURES["min_median_ratio_to_oracle"](policy, drawn, line).worst > np.exp(-0.1)
     assert missed <= 10  # 2.5 % of 400
+
+
+def test_a_record_that_is_rebuilt_among_candidates_is_named():
+    """Newton rebuilds every secret to 1e-15; asked for a candidate bit for bit, it had named none: "not found"."""
+    game = {"prior": flat(PRIOR), "secrets": flat(SECRETS)[:20]}
+    audit = lw.audit(
+        nn.Identity(), trainer=Publishes(), threat=lw.Informed(flat(KNOWN), candidates=2), attack=Reads(1e-6), **game
+    )
+    assert audit.findings[0].rebuilt.all()
+    assert audit.grade.leaks
+    assert audit.attack.startswith("NearestCandidate(Reads)")
+
+
+@dataclass(frozen=True)
+class OnlySome(Reads):
+    """Reads the record off the release in the last `count` games; the mean of the prior elsewhere."""
+
+    count: int = 10
+
+    def prepare(self, knowledge, *, seed):
+        reads, mean = super().prepare(knowledge, seed=seed), knowledge.prior.x.mean(0)
+
+        def answer(release, hints=None):
+            guess = reads(release, hints)
+            some = release.flat().sum(1) > release.flat().sum(1).sort().values[-self.count - 1]
+            x = torch.where(some.view(-1, 1, *(1 for _ in mean.shape)), guess.records.x, mean)
+            if hints is not None and hints.parts is not None:
+                x = torch.where(hints.parts.isnan(), x, hints.parts)
+            return replace(guess, records=Records(x, guess.records.y))
+
+        return answer
+
+
+def test_ten_exact_records_of_sixty_are_no_luck_where_parts_are_given():
+    """Beside another game's release none was rebuilt, and half of what was seen was taken for luck: p = 0.05."""
+    parts = torch.zeros(64, dtype=torch.bool)
+    parts[:8] = True
+    threat = lw.Informed(flat(KNOWN), parts=parts)
+    game = {"threat": threat, "prior": flat(PRIOR), "secrets": flat(SECRETS)}
+    audit = lw.audit(nn.Identity(), trainer=Publishes(), attack=OnlySome(noise=0.0, count=10), games=60, **game)
+    assert audit.findings[0].rebuilt.sum() >= 10
+    assert audit.findings[0].luck.rebuilt_pairs[1] == 0
+    assert audit.grade is Grade.EXACT
+
+
+def test_records_that_luck_did_not_look_at_are_not_passed_over():
+    """Three games of a rare class, all rebuilt: too few of that class to compare with, so the question stays open."""
+    from lostwax.audits.luck import Luck
+
+    audit = audited(Reads(noise=10.0), games=60)
+    finding = audit.findings[0]
+    rebuilt = np.zeros(60, dtype=bool)
+    rebuilt[-3:] = True
+    errors = {name: np.where(rebuilt, 0.0, values) for name, values in finding.errors.items()}
+    luck = Luck(57, 0.0, 0.0, 1.0, 0.0, 0.0, 0.5)
+    seen = replace(audit, findings=(replace(finding, errors=errors, rebuilt=rebuilt, luck=luck),))
+    assert seen.grade is Grade.UNDECIDED
+    assert "3 of the records rebuilt by as released could not be compared with chance" in str(seen.conclusion)
+    assert TUTORIAL.breaches(seen)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"), [({"candidates": 3}, "3 candidates per secret"), ({"secrets": 2}, "2 secret records")]
+)
+def test_a_threat_that_deals_what_it_does_not_state_is_refused(more, words):
+    threat = lw.Informed(flat(KNOWN), **more)
+    object.__setattr__(threat, "facts", lambda: lw.games.ThreatFacts(known=threat.known))
+    with pytest.raises(ValueError, match=f"Informed deals {words}"):
+        lw.audit(
+            nn.Identity(), trainer=Publishes(), threat=threat, attack=Reads(), prior=flat(PRIOR), secrets=flat(SECRETS)
+        )

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -71,7 +71,6 @@ def audit_released(
     scoring = Scoring.of(x, threshold, with_secrets=True)
     judging = LeaveOneOut(Records(x, table.y.cpu()), rows, scoring, blind, noun="record")
     game = _Released(judging, at_start, table, trainer, release, retrained, seed)
-    support = widened(table[(torch.arange(len(table)) != rows[0]).to(table.x.device)], table)
     line = play(game, attack)
     certified = 0 if line.answer.guess.certified is None else int(line.answer.guess.certified.sum())
     kind = type(trainer).__name__
@@ -95,7 +94,6 @@ def audit_released(
         },
         notes=(
             f"retraining on this data reproduces the released weights to {retrained}.",
-            *support.notes,
             *([f"the attack itself certifies {certified} of {len(rows)} guesses."] if certified else []),
         ),
         unanswered=(
@@ -107,7 +105,7 @@ def audit_released(
             if game.hidden
             else ()
         )
-        + support.unanswered,
+        + tuple(sorted(game.unanswered)),
     )
 
 
@@ -123,17 +121,19 @@ class _Released:
     retrained: _Retrained
     seed: int
     hidden: int = 0  # records that only the retrained weights give away
+    unanswered: set[str] = field(default_factory=set)  # what no adversary could have tried
 
     def answer(self, attack: Attack) -> Answer:
         """Prepare the attack for each game anew, and play it."""
         start, guesses, rows = time.perf_counter(), [], self.judging.rows
-        self.hidden = 0
+        self.hidden, self.unanswered = 0, set()
         with progress("games", len(rows)) as advance:
             for row in rows:
                 reconstruct = attack.prepare(_without(self.net, self.table, self.trainer, row), seed=self.seed)
                 guesses.append(reconstruct(self.release))
                 if self.retrained.miss > 0 and not self._rebuilt(guesses[-1], row):
                     self.hidden += self._rebuilt(reconstruct(self.retrained.release), row)
+                self.unanswered |= set(widened(Table(self.table).without(int(row)).known, self.table).unanswered)
                 advance(1)
         return Answer(attack, _join(guesses), time.perf_counter() - start)
 
