@@ -77,7 +77,7 @@ def test_the_limit_holds_in_compiled_code(tmp_path):
     process = begun(tmp_path, "sum(range(10**12))", sooner, words=("--max-minutes", "0.03"))
     _, error = process.communicate(timeout=120)
     assert process.returncode == 2
-    assert f"max_minutes is over, and what was running in recipe.py, line {LINE} could not be stopped" in error
+    assert f"max_minutes is over, and the code in recipe.py, line {LINE} could not be interrupted" in error
     assert time.monotonic() - start < 60
 
 

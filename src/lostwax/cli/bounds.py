@@ -8,13 +8,9 @@ import sys
 from dataclasses import asdict
 from decimal import ROUND_CEILING, Context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lostwax.cli.options import File, Number
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 Sampling = Literal["poisson", "shuffled", "fixed"]
 PICTURES = (".png", ".svg", ".pdf")
@@ -203,13 +199,12 @@ def sample(path: Path, eta: float, confidence: float = 0.95) -> None:
         raise ValueError(f"kappa sample: {path} is not an array. Write it with numpy.save.") from error
     if rows.ndim < 2:
         raise ValueError(f"kappa sample: expected one row per record in {path}, got shape {rows.shape}.")
-    _show(math.log(kappa_from_samples(rows.reshape(len(rows), -1).astype(float), _distance, eta, confidence)))
+    records = rows.reshape(len(rows), -1).astype(float)
 
+    def distance(samples: np.ndarray, centre: np.ndarray) -> np.ndarray:
+        return np.asarray(np.sqrt(np.mean((samples - centre) ** 2, 1)))
 
-def _distance(samples: np.ndarray, centre: np.ndarray) -> np.ndarray:
-    import numpy as np
-
-    return np.asarray(np.sqrt(np.mean((samples - centre) ** 2, 1)))
+    _show(math.log(kappa_from_samples(records, distance, eta, confidence)))
 
 
 def _show(log_kappa: float) -> None:

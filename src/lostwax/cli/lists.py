@@ -190,7 +190,11 @@ def _objection(attack: Attack, games: list[Knowledge], every: list[Knowledge]) -
     if any(why is None for why, _ in found):
         return None
     applicable = [game for game in every if attack.objection(game) is None]
-    near = [why for why, game in found if any(_share_a_part(game, other) for other in applicable)]
+    near = [
+        why
+        for why, game in found
+        if any(game.trainer is other.trainer or game.threat is other.threat for other in applicable)
+    ]
     return near[0] if near else found[0][0]
 
 
@@ -198,10 +202,6 @@ def _reason(attack: Attack, game: Knowledge) -> str | None:
     """Its objection, without the common prefix."""
     why = attack.objection(game)
     return None if why is None else why.removeprefix(f"{type(attack).__name__} is not applicable: ")
-
-
-def _share_a_part(game: Knowledge, other: Knowledge) -> bool:
-    return game.trainer is other.trainer or game.threat is other.threat
 
 
 def _in_words(threat: Threat) -> str:

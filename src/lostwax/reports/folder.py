@@ -26,15 +26,8 @@ def as_csv(audit: Audit, *, records: bool) -> str:
     """One row per game and line: errors by every metric, and results; labels only with `records`."""
     metrics = list(audit.findings[0].errors)
     header = ["game", "line", *metrics, *(f"{name}: {audit.criterion}" for name in audit.baselines)]
-    header += [
-        "rebuilt",
-        "nearer than baselines",
-        "verdict",
-        "label right",
-        "confidence",
-        "certified",
-        "predicted error",
-    ]
+    header += ["rebuilt", "nearer than baselines", "verdict", "label right", "confidence"]
+    header += ["certified", "predicted error"]
     header += ["label", "guessed label"] if records else []
     return "".join([_line([_text(name) for name in header]), *map(_line, _rows(audit, metrics, records))])
 
@@ -214,13 +207,10 @@ def check_folder(folder: str | Path) -> None:
 def _files(folder: Path) -> list[str]:
     """All paths inside, except the folder of figures and temporary files of killed processes."""
     inside = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
-    if _is_own_folder(folder / FIGURES):
+    figures = folder / FIGURES
+    if figures.is_dir() and not figures.is_symlink():
         del inside[FIGURES]
     return [name for name, path in inside.items() if not _is_leftover(name, path)]
-
-
-def _is_own_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
 
 
 def _is_regular(path: Path) -> bool:

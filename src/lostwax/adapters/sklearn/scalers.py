@@ -46,14 +46,11 @@ def read_scalers(steps: list[Any], x: Tensor, weight: Tensor) -> tuple[Scaling, 
         elif isinstance(step, MinMaxScaler):
             scaling = _min_max(step, scaling, x)
         else:
-            return _with_mean(step, scaling, x, weight) if isinstance(step, CENTRED) else scaling, steps[index:]
+            if isinstance(step, CENTRED):
+                sums, notes = _mean_of(step, scaling, x, weight)
+                scaling = replace(scaling, sums=sums, notes=notes)
+            return scaling, steps[index:]
     return scaling, []
-
-
-def _with_mean(step: Any, before: Scaling, x: Tensor, weight: Tensor) -> Scaling:
-    """With PCA's mean of its inputs."""
-    sums, notes = _mean_of(step, before, x, weight)
-    return replace(before, sums=sums, notes=notes)
 
 
 def _standard(scaler: Any, before: Scaling, x: Tensor, weight: Tensor) -> Scaling:
