@@ -29,11 +29,7 @@ __all__ = ["KernelRidge", "Regressed"]
 
 
 class Regressed(NamedTuple):
-    """A prepared KernelRidge.
-
-    Guesses have the dtype of the prior and the device of the release. Confidence is minus the predicted mean squared
-    error, in the coordinates of `Span`.
-    """
+    """A prepared KernelRidge. Confidence is minus the predicted mean squared error, in the coordinates of `Span`."""
 
     net: nn.Module
     access: Access
@@ -87,13 +83,10 @@ class KernelRidge:
     """Train shadow models on records of the prior, and read the record off a model by kernel ridge regression.
 
     One regression per class, from the model's similarity to each shadow model to the record. Kernel and ridge minimise
-    the leave-one-out error, which has a closed form. The class is the one whose shadow models explain the model best,
-    combined with one more regression over all classes. On the smooth victims of Balle et al. (2022) its errors are half
-    those of a decoder trained on twice the shadow models, and there is nothing to tune. It keeps all shadow models in
-    memory, and its cost grows with the cube of their number per class.
-
-    `shadows` models are trained, None for one per record of the prior; more need an `augment`. A share `validation` of
-    the prior's records is held out for an unbiased error. `device` and `store` are as for RecoNN.
+    the leave-one-out error. The class is the one whose shadow models explain the model best, combined with one more
+    regression over all classes. There is nothing to tune, but all shadow models are kept in memory, and the cost grows
+    with the cube of their number per class. A share `validation` of the prior's records is held out for an unbiased
+    error; the other settings are as for RecoNN.
     """
 
     strength: ClassVar[int] = 40

@@ -24,9 +24,8 @@ from lostwax.shadows import Local
 class NearestCandidate:
     """Rebuild the record with another attack, and answer the candidate nearest to the result.
 
-    If the metric satisfies the triangle inequality, it is right whenever the reconstruction error is less than half the
-    distance between the candidates: accurate reconstruction implies informed membership inference. A distance is not a
-    likelihood, so the candidates' chances (`Hints.chances`) only break ties.
+    Under a metric it is right whenever the reconstruction error is less than half the distance between the candidates.
+    The candidates' chances (`Hints.chances`) only break ties.
     """
 
     names_candidates: ClassVar[bool] = True  # it answers one of the candidates, not a record that it rebuilt
@@ -72,13 +71,10 @@ class _Nearest(NamedTuple):
 class Refit:
     """Train on `known` and each candidate with the victim's own trainer; answer the one whose model is nearest.
 
-    Where training is deterministic it is always right: it reproduces the release. Where training has private randomness
-    (a start, a batch order), it trains `repeats` times on each candidate with its own draws, and answers the candidate
-    under which the release is likeliest, modelling what is seen as independent Gaussians. Variances are pooled over the
-    candidates of a game, since training sets that differ in one record vary alike.
-
-    Likelihoods are multiplied by the candidates' chances (`Hints.chances`). One repeat gives no variance, so there
-    chances only break ties.
+    Where training is deterministic it reproduces the release. With private randomness, it trains `repeats` times
+    on each candidate with its own draws, and answers the candidate under which the release is likeliest, modelling what
+    is seen as independent Gaussians with variances pooled over candidates. Likelihoods are multiplied by the
+    candidates' chances (`Hints.chances`), which only break ties if there is one repeat, and so no variance.
     """
 
     strength: ClassVar[int] = 80
@@ -144,7 +140,6 @@ class _Refitting(NamedTuple):
         """By chunks: rows of candidates, and what is seen of models trained on them, with new draws each turn."""
         net, trainer, access = self.knowledge.net, self.knowledge.trainer, self.knowledge.access
         own_seed = int(generator(self.seed, "adversary", "refit", turn).integers(2**63))
-        for cohort, release in Local()(
-            trainer, net, InOrder(self.known), candidates, models=len(candidates), seed=own_seed
-        ):
+        chunks = Local()(trainer, net, InOrder(self.known), candidates, models=len(candidates), seed=own_seed)
+        for cohort, release in chunks:
             yield cohort.index, access(net, release)  # (chunk,), (chunk, features)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from abc import ABC, abstractmethod
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -39,63 +38,37 @@ RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)  # of a label head: times |W|^2 / 2, added to 
 ITERATIONS = 100  # of L-BFGS, to fit a label head
 
 
-class LabelHead(nn.Module, ABC):
-    """A linear layer that reads the label off standardised models, (m, features) -> (m,).
+class LabelHead(nn.Module):
+    """A linear layer that reads labels like y, (n,) or (n, targets), off standardised models (m, features).
 
-    It shares no weight with the decoder. Balle et al. (2022, section IV-B) rebuild x alone, from which y follows.
+    Classes by softmax regression, numbers by least squares. It shares no weight with the decoder.
     """
-
-    def __init__(self, features: int, outputs: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(features, outputs)
-
-    @abstractmethod
-    def loss(self, features: Tensor, y: Tensor) -> Tensor:
-        """The mean loss on these labels."""
-
-    @abstractmethod
-    def guess(self, features: Tensor) -> Tensor:
-        """(m,), or (m, targets): the likeliest label."""
-
-
-class ClassHead(LabelHead):
-    """Class numbers, by softmax regression."""
-
-    def loss(self, features: Tensor, y: Tensor) -> Tensor:
-        """Cross-entropy."""
-        return nn.functional.cross_entropy(self.linear(features), y.long())
-
-    def guess(self, features: Tensor) -> Tensor:
-        """The class of the highest score."""
-        scores: Tensor = self.linear(features)
-        return scores.argmax(1)
-
-
-class NumberHead(LabelHead):
-    """Real-valued labels, by least squares on standardised labels."""
 
     mean: Tensor
     deviation: Tensor
 
     def __init__(self, features: int, y: Tensor) -> None:
-        super().__init__(features, y[0].numel())
-        self.register_buffer("mean", y.mean(0))  # () or (targets,)
-        deviation = y.std(0, correction=0)
-        self.register_buffer("deviation", torch.where(deviation > 0, deviation, 1.0))
+        super().__init__()
+        self.numbers = y.is_floating_point()
+        self.linear = nn.Linear(features, y[0].numel() if self.numbers else int(y.max()) + 1)
+        if self.numbers:
+            deviation = y.std(0, correction=0)
+            self.register_buffer("mean", y.mean(0))  # () or (targets,)
+            self.register_buffer("deviation", torch.where(deviation > 0, deviation, 1.0))
 
     def loss(self, features: Tensor, y: Tensor) -> Tensor:
-        """Mean squared error."""
-        return nn.functional.mse_loss(self.linear(features).view_as(y), ((y - self.mean) / self.deviation).to(features))
+        """Cross-entropy, or the mean squared error of standardised labels."""
+        answers: Tensor = self.linear(features)
+        if not self.numbers:
+            return nn.functional.cross_entropy(answers, y.long())
+        return nn.functional.mse_loss(answers.view_as(y), ((y - self.mean) / self.deviation).to(features))
 
     def guess(self, features: Tensor) -> Tensor:
-        """The expected label."""
+        """(m,), or (m, targets): the likeliest class, or the expected numbers."""
         answers: Tensor = self.linear(features)
+        if not self.numbers:
+            return answers.argmax(1)
         return self.mean + self.deviation * answers.reshape(len(features), *self.mean.shape)
-
-
-def label_head(features: int, y: Tensor) -> LabelHead:
-    """The head for labels like y (n,) or (n, targets)."""
-    return NumberHead(features, y) if y.is_floating_point() else ClassHead(features, int(y.max()) + 1)
 
 
 def solve(head: LabelHead, features: Tensor, y: Tensor, unseen: Tensor, unseen_y: Tensor) -> None:
@@ -130,9 +103,8 @@ def _minimise(head: LabelHead, features: Tensor, y: Tensor, ridge: float) -> Non
 class Trained(NamedTuple):
     """A prepared RecoNN.
 
-    Guesses have the dtype of the prior and the device of the release. Confidence is minus the predicted mean squared
-    error, in the coordinates of `Span`. The held-out shadow models behind `validation_error` and confidence also chose
-    when to stop, so both are slightly optimistic.
+    Confidence is minus the predicted mean squared error, in the coordinates of `Span`. The held-out shadow models
+    behind it and `validation_error` also chose when to stop, so both are slightly optimistic.
     """
 
     net: nn.Module
@@ -162,12 +134,7 @@ class Trained(NamedTuple):
         """Write tensors (safetensors) and settings (JSON) into `folder`, for `RecoNN.load`."""
         tensors = {f"decoder.{name}": value for name, value in self.decoder.state_dict().items()}
         tensors |= {f"label.{name}": value for name, value in self.label.state_dict().items()}
-        words = {
-            "attack": repr(self.attack),
-            "decoder": repr(self.attack.decoder),
-            "members": self.attack.members,
-            "access": repr(self.access),
-        }
+        words = {"attack": repr(self.attack), **self.attack._identity(self.access)}
         calibration = Calibration(self.standardise, self.span, self.error_line, self.validation_error)
         return SavedFolder.of(words, tensors, calibration, scale="standardise").write(folder)
 
@@ -184,9 +151,7 @@ class RecoNN:
     the prior's records is held out: training stops after `patience` epochs without progress on their models (None:
     never), and the best weights are kept. The loss is  mae * mean |error| + mse * mean error^2  in the coordinates of
     `Span`, plus further `terms`, such as perceptual ones. The answers of several `members`, decoders trained with
-    different draws, are averaged.
-
-    All is computed in the dtype of the prior, on `device` (None: the prior's). Shadow models are kept in `store`, a
+    different draws, are averaged. All is computed on `device` (None: the prior's). Shadow models are kept in `store`, a
     folder or URL, and reused when the same game is run again.
     """
 
@@ -247,10 +212,7 @@ class RecoNN:
         return self._trained(*self._untrained(*shadow_tables(self, knowledge, seed), seed), seed)
 
     def learn(self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, *, seed: int) -> Trained:
-        """The second half of `prepare`, from shadow models that were trained before.
-
-        `unseen` are the held-out ones, trained on other records than `shadows`; `validation` is not used.
-        """
+        """The second half of `prepare`, from shadow models that were trained before, `unseen` on held-out records."""
         knowledge = accepted(self, knowledge)
         models, others = len(shadows.seen), len(unseen.seen)
         if min(models, others) < 2:
@@ -262,19 +224,13 @@ class RecoNN:
         return self._trained(*self._untrained(knowledge, shadows, unseen, seed), seed)
 
     def tune(self, trained: Trained, knowledge: Knowledge, *, seed: int) -> Trained:
-        """Adapt a reconstructor to another known set, with fewer shadow models (Balle et al. 2022, Fig. 12).
-
-        It starts as `zero_shot` and learns as in `prepare`, keeping the earlier weights where they read unseen models
-        better. `trained` is not changed.
-        """
-        start, examples, held_out = self._transferred(trained, knowledge, seed)
-        return self._trained(start, examples, held_out, seed)
+        """Adapt a copy of a reconstructor to another known set with fewer shadow models (Balle et al. 2022 Fig. 12)."""
+        return self._trained(*self._transferred(trained, knowledge, seed), seed)
 
     def zero_shot(self, trained: Trained, knowledge: Knowledge, *, seed: int) -> Trained:
         """Transfer a reconstructor to another known set without further training (Balle et al. 2022, appendix B).
 
-        Another known set moves all weights far more than one record does, so they are standardised again, for which a
-        few dozen shadow models suffice. Without it, `trained(release)` is worse than a blind guess.
+        A few dozen shadow models suffice, to standardise the weights again.
         """
         start, _, held_out = self._transferred(trained, knowledge, seed)
         return _with_errors(start, held_out, errors(start.decoder, held_out))
@@ -283,7 +239,7 @@ class RecoNN:
         """A reconstructor that `save` wrote, for the knowledge's net and access, which are not saved."""
         prior = knowledge.prior.x[:1] if self.device is None else knowledge.prior.x[:1].to(self.device)
         saved = SavedFolder.read("RecoNN.load", folder, prior.device)
-        check_same(f"RecoNN.load: {folder} was saved", saved.words, self._identity(knowledge), "Load it with")
+        check_same(f"RecoNN.load: {folder} was saved", saved.words, self._identity(knowledge.access), "Load it with")
         standardise, span, line, error = saved.calibration(scale="standardise")
         with torch_seed(0, prior.device):  # the draws are overwritten
             decoder, label = self._nets(knowledge, standardise, span)
@@ -323,9 +279,9 @@ class RecoNN:
             return seconds
         return seconds * self.decoder_parameters(knowledge, features) / self.decoder_parameters(knowledge, small)
 
-    def _identity(self, knowledge: Knowledge) -> dict[str, object]:
+    def _identity(self, access: Access) -> dict[str, object]:
         """What two attacks must share to exchange decoders."""
-        return {"decoder": repr(self.decoder), "members": self.members, "access": repr(knowledge.access)}
+        return {"decoder": repr(self.decoder), "members": self.members, "access": repr(access)}
 
     def _untrained(
         self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, seed: int
@@ -341,8 +297,8 @@ class RecoNN:
 
     def _transferred(self, trained: Trained, knowledge: Knowledge, seed: int) -> tuple[Trained, Examples, Examples]:
         """A copy of the reconstructor standardised over another known set's shadow models, and examples of these."""
-        before = trained.attack._identity(replace(knowledge, access=trained.access))
-        check_same("RecoNN: the reconstructor was trained", before, self._identity(knowledge), "Tune it with")
+        before, now = trained.attack._identity(trained.access), self._identity(knowledge.access)
+        check_same("RecoNN: the reconstructor was trained", before, now, "Tune it with")
         knowledge, shadows, unseen = shadow_tables(self, knowledge, seed)
         standardise = trained.standardise.refit(shadows.seen)
         examples, held_out = (_examples(table, standardise, trained.span) for table in (shadows, unseen))
@@ -358,8 +314,9 @@ class RecoNN:
 
     def _nets(self, knowledge: Knowledge, standardise: Standardise, span: Span) -> tuple[Committee, LabelHead]:
         decoder = Committee(self.decoder_for(knowledge, standardise, span) for _ in range(self.members))
-        label = label_head(len(standardise.kept), _labels(knowledge))
-        return decoder.to(span.shift).eval(), label.to(span.shift)
+        known = knowledge.facts.known
+        labels = torch.cat([*([] if known is None else [known.y]), knowledge.prior.y])
+        return decoder.to(span.shift).eval(), LabelHead(len(standardise.kept), labels).to(span.shift)
 
 
 def _unscaled(features: int) -> Standardise:
@@ -386,9 +343,3 @@ def _examples(table: ShadowTable, standardise: Standardise, span: Span) -> Examp
 def _with_errors(trained: Trained, held_out: Examples, errors: Tensor) -> Trained:
     """With a fit to its errors (v,) on held-out models."""
     return trained._replace(error_line=ErrorLine.fit(held_out.features, errors), validation_error=float(errors.mean()))
-
-
-def _labels(knowledge: Knowledge) -> Tensor:
-    """All labels that the adversary knows."""
-    known = knowledge.facts.known
-    return torch.cat([*([] if known is None else [known.y]), knowledge.prior.y])

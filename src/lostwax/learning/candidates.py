@@ -34,10 +34,9 @@ def side_by_side(candidates: Records) -> Records:
 
 
 def choose(hints: Hints | None, scores: Tensor) -> Guess:
-    """The candidate with the highest score (m, c); its lead over the second is the confidence. All are ranked.
+    """Rank the candidates by score (m, c), then by `Hints.chances`; confidence is the lead of the first.
 
-    Where the label is given, candidates of other labels come last. Ties are broken by `Hints.chances`; an attack whose
-    scores are log-likelihoods adds log chances itself (`weighed`).
+    Where the label is given, candidates of other labels come last.
     """
     candidates, (m, c) = candidates_in(hints), scores.shape
     scores = torch.where(scores.isnan(), -torch.inf, scores)  # a candidate whose model diverged

@@ -24,10 +24,7 @@ class Coordinates(NamedTuple):
 
     @classmethod
     def of(cls, records: Records, *, constants: bool = False) -> Coordinates:
-        """One unknown per number of the record, in the coordinates of `Span`.
-
-        With `constants`, numbers that never vary have one too, so that unknown i is number i.
-        """
+        """One unknown per number, in the coordinates of `Span`; with `constants` also for numbers that never vary."""
         span, label = Span.of(records.x.double()), _label(records)
         deviation = (label - label.mean(0)).square().mean(0).sqrt()  # (targets,)
         origin = torch.cat([span.shift.flatten(), label.mean(0)])
@@ -44,8 +41,7 @@ class Coordinates(NamedTuple):
         mean = z.mean(0)
         deviation, basis = _components(z - mean)
         kept = int((deviation > 1e-6 * deviation[0]).sum())
-        kept = kept if most is None else min(most, kept)
-        deviation, basis = deviation[:kept], basis[:kept]
+        deviation, basis = deviation[:kept][:most], basis[:kept][:most]
         anywhere = torch.full_like(deviation, torch.inf)
         return cls(mean, deviation[:, None] * basis, -anywhere, anywhere)
 
@@ -61,8 +57,7 @@ class Coordinates(NamedTuple):
     def of_records(self, z: Tensor) -> Tensor:
         """(..., u) -> a (..., r): the nearest within the bounds."""
         length = self.directions.square().sum(1)  # (r,)
-        a = (z - self.origin) @ self.directions.mT / torch.where(length > 0, length, 1.0)
-        return self.clamped(a)
+        return self.clamped((z - self.origin) @ self.directions.mT / torch.where(length > 0, length, 1.0))
 
     def clamped(self, a: Tensor) -> Tensor:
         """(..., r) within the bounds."""

@@ -1,8 +1,4 @@
-"""What an attack will cost: the trainings that it runs, at the rate that a short probe measures, and its memory.
-
-Right to a factor of about two on an idle machine. A choice between attacks needs no more, and a limit on time is kept
-by the clock.
-"""
+"""What an attack will cost in time, to a factor of about two on an idle machine, and in memory."""
 
 from __future__ import annotations
 
@@ -35,10 +31,7 @@ class Rate(NamedTuple):
 
     @classmethod
     def measured(cls, knowledge: Knowledge, *, seconds: float = 1.0) -> Rate:
-        """From one tile of models, the best of a few tries where those take no more than about so many seconds.
-
-        The first try is slow (it loads what training needs), and others may be, on a machine with other work.
-        """
+        """From one tile of models: the best of a few tries within about so many seconds, as the first is slow."""
         net, trainer, threat, prior = knowledge.net, knowledge.trainer, knowledge.threat, knowledge.prior
         tile = trainer.tile_size(net, threat.deal(prior, 1, seed=0))
         cohort = threat.deal(prior, tile, seed=0)

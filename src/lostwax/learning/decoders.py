@@ -14,18 +14,6 @@ from torch import Tensor, nn
 from lostwax.fields import at_least, between, check_fields
 from lostwax.learning.standardise import SeenLayer, SeenRows
 
-__all__ = [
-    "Committee",
-    "ConvDecoder",
-    "Decoder",
-    "MLPDecoder",
-    "PatchDiscriminator",
-    "ResidualDecoder",
-    "RowDecoder",
-    "RowReading",
-    "Span",
-]
-
 
 @runtime_checkable
 class Decoder(Protocol):
@@ -86,8 +74,7 @@ ROUNDING = 1e-6  # that a pixel may lie outside its range, after interpolation
 class Span:
     """The coordinates in which a decoder answers:  record = shift + scale * answer.
 
-    If all of the prior lies in [0, 1] or [-1, 1], as pixels do, answers are shares of that range, and decoders end with
-    a sigmoid. Other records (tables) are unbounded: answers are deviations from a feature's mean.
+    Pixels in [0, 1] or [-1, 1] are answered as shares of that range, other numbers as deviations from their mean.
     """
 
     shift: Tensor  # (...) of a record's shape
@@ -122,10 +109,7 @@ class Span:
 
 @dataclass(frozen=True)
 class MLPDecoder:
-    """`depth` hidden layers of `width` ReLUs (Balle et al. 2022, Table V: p-1000-1000-d), with noise on the input.
-
-    The noise is not in the paper, whose recipe overfits.
-    """
+    """`depth` hidden layers of `width` ReLUs (Balle et al. 2022, Table V), and input noise against overfitting."""
 
     width: int = 1000
     depth: int = 2
@@ -164,27 +148,18 @@ class ResidualDecoder:
 
     def build(self, features: int, shape: tuple[int, ...], *, bounded: bool = True) -> nn.Module:
         """(m, features) -> (m, channels, height, width); within [0, 1] where `bounded`."""
-        if len(shape) != 3:
-            raise ValueError(
-                f"ResidualDecoder: expected images of shape (channels, height, width), got records of shape {shape}. "
-                "Use MLPDecoder for other records."
-            )
-        colours, height, width = shape
+        colours, height, width = _image_shape("ResidualDecoder", shape)
         doublings = max(1, (-(-max(height, width) // SMALL) - 1).bit_length())
         side = SMALL << doublings
-        blocks: list[nn.Module] = []
-        inputs = 4 * self.width
-        for number in range(doublings):
-            outputs = 2 * self.width if number == 0 else self.width
-            blocks.append(ResidualBlock(inputs, outputs))
-            inputs = outputs
+        channels = [4 * self.width, 2 * self.width, *[self.width] * (doublings - 1)]
+        blocks = [ResidualBlock(inputs, outputs) for inputs, outputs in pairwise(channels)]
         return nn.Sequential(
             nn.Unflatten(1, (features, 1, 1)),
             nn.ConvTranspose2d(features, 4 * self.width, SMALL),
             *blocks,
-            nn.BatchNorm2d(inputs),
+            nn.BatchNorm2d(channels[-1]),
             nn.ReLU(),
-            nn.Conv2d(inputs, colours, 3, padding=1),
+            nn.Conv2d(channels[-1], colours, 3, padding=1),
             nn.ZeroPad2d((0, width - side, 0, height - side)),  # negative padding crops
             nn.Sigmoid() if bounded else nn.Identity(),  # on [-1, 1] the paper's tanh(z) = 2 sigmoid(2 z) - 1
         )
@@ -225,8 +200,8 @@ KERNEL = 5
 class ConvDecoder:
     """A linear layer onto a small image of many channels, doubled in size twice (Balle et al. 2022, Table VII).
 
-    The defaults are the table's for CIFAR-10: 4096 units as 64 channels of 8 x 8, then 32 filters of 5 x 5 with stride
-    2, then one per colour. The ReLUs between layers are ours. Sides that are no multiple of four are cropped.
+    The defaults are the table's for CIFAR-10; the ReLUs between layers are ours. Other sides than multiples of four are
+    cropped.
     """
 
     channels: tuple[int, ...] = (64, 32)
@@ -237,44 +212,36 @@ class ConvDecoder:
 
     def build(self, features: int, shape: tuple[int, ...], *, bounded: bool = True) -> nn.Module:
         """(m, features) -> (m, channels, height, width); within [0, 1] where `bounded`."""
-        if len(shape) != 3:
-            raise ValueError(
-                f"ConvDecoder: expected images of shape (channels, height, width), got records of shape {shape}. "
-                "Use MLPDecoder for other records."
-            )
-        colours, height, width = shape
+        colours, height, width = _image_shape("ConvDecoder", shape)
         times = STRIDE ** len(self.channels)
         small = (self.channels[0], -(-height // times), -(-width // times))  # rounded up
-        first, later = self.channels[0], (*self.channels[1:], colours)
-        layers: list[nn.Module] = [
-            InputNoise(self.input_noise),
-            nn.Linear(features, small[0] * small[1] * small[2]),
-            nn.Unflatten(1, small),
-        ]
-        inputs = first
-        for outputs in later:  # the side doubles: (side - 1) stride - 2 padding + kernel + output_padding = 2 side
-            double = nn.ConvTranspose2d(inputs, outputs, KERNEL, STRIDE, padding=2, output_padding=1)
-            layers += [nn.ReLU(), double]
-            inputs = outputs
-        layers.append(_crop(small, times, height, width))
+        layers = [InputNoise(self.input_noise), nn.Linear(features, math.prod(small)), nn.Unflatten(1, small)]
+        for inputs, outputs in pairwise((*self.channels, colours)):
+            # the side doubles: (side - 1) stride - 2 padding + kernel + output_padding = 2 side
+            layers += [nn.ReLU(), nn.ConvTranspose2d(inputs, outputs, KERNEL, STRIDE, padding=2, output_padding=1)]
+        layers.append(nn.ZeroPad2d((0, width - times * small[2], 0, height - times * small[1])))  # crops
         return nn.Sequential(*layers, nn.Sigmoid() if bounded else nn.Identity())
 
 
-def _crop(small: tuple[int, int, int], times: int, height: int, width: int) -> nn.Module:
-    """Crop rows and columns beyond the image, below and at the right."""
-    return nn.ZeroPad2d((0, width - times * small[2], 0, height - times * small[1]))  # negative padding crops
+def _image_shape(
+    owner: str, shape: tuple[int, ...], cure: str = "Use MLPDecoder for other records."
+) -> tuple[int, ...]:
+    """The shape, if it is an image's."""
+    if len(shape) != 3:
+        raise ValueError(
+            f"{owner}: expected images of shape (channels, height, width), got records of shape {shape}. {cure}"
+        )
+    return shape
 
 
 EMBEDDING = 0.02  # initial deviation of a class's embedding, relative to tokens of about unit size
 
 
 class Equivariant(nn.Module):
-    """Neurons as tokens, self-attention among them, and a row of features for every class to be rebuilt.
+    """Neurons as tokens, self-attention among them (Xiong et al. 2020), and a row of features for every class.
 
-    Pre-norm transformer layers (Xiong et al. 2020) without positions. Where neuron c is the output for class c
-    (`of_class`), the features of a class are those of its neuron, which has a learned embedding for its class, followed
-    by its own numbers, so that a linear read-out is possible from the start. Where neurons are hidden, every class has
-    a learned query token, and the order of neurons does not matter.
+    Where neuron c is the output for class c (`of_class`), they are those of its neuron, followed by its own numbers for
+    a linear read-out. Where neurons are hidden, every class has a learned query token, and their order does not matter.
     """
 
     classes: Tensor
@@ -312,11 +279,9 @@ BESIDE = 3  # gate inputs per row besides its summary: log size, size, bias
 class RowDecoder:
     """The directions of all rows, summed layer by layer with weights from gates that see all rows.
 
-    The secret moves a row by a multiple of its layer's input (Shamsabadi et al. 2023, Eq. 2). With ReLU a row may hold
-    a clean copy of one record and only noise of the next, so that no fixed choice of rows suits all records (as in
-    `MnemonistRecoNN`). Here a net with two layers of `width` computes for each model the weight and sign of every row's
-    direction, from the row's size and bias and `summary` numbers of its direction. It makes `sums` per layer, from
-    which `picture` makes the record.
+    The secret moves a row by a multiple of its layer's input (Shamsabadi et al. 2023, Eq. 2), but with ReLU another
+    row for every record. So a net with two layers of `width` computes for each model the weight of every row, from its
+    size, bias and `summary` numbers of its direction. `picture` makes the record from the `sums` of every layer.
     """
 
     sums: int = 4
@@ -411,18 +376,10 @@ class PatchDiscriminator:
 
     def build(self, shape: tuple[int, ...]) -> nn.Module:
         """(m, channels, height, width) -> (m, 1, rows, columns), near 1 for patches of records."""
-        if len(shape) != 3:
-            raise ValueError(
-                f"PatchDiscriminator: expected images of shape (channels, height, width), got records of shape "
-                f"{shape}. Reshape flattened images."
-            )
+        colours, _, _ = _image_shape("PatchDiscriminator", shape, "Reshape flattened images.")
         strides = [2] * (len(self.channels) - 1) + [1]
         layers: list[nn.Module] = []
-        for (inputs, outputs), stride in zip(pairwise((shape[0], *self.channels)), strides, strict=True):
-            layers += [_pad(), nn.Conv2d(inputs, outputs, PATCH, stride), nn.LeakyReLU(LEAK)]
-        return nn.Sequential(*layers, _pad(), nn.Conv2d(self.channels[-1], 1, PATCH))
-
-
-def _pad() -> nn.Module:
-    """floor((side + 3 - kernel) / stride) + 1 = ceil(side / stride)."""
-    return nn.ZeroPad2d((1, 2, 1, 2))
+        pad = nn.ZeroPad2d((1, 2, 1, 2))  # floor((side + 3 - kernel) / stride) + 1 = ceil(side / stride)
+        for (inputs, outputs), stride in zip(pairwise((colours, *self.channels)), strides, strict=True):
+            layers += [pad, nn.Conv2d(inputs, outputs, PATCH, stride), nn.LeakyReLU(LEAK)]
+        return nn.Sequential(*layers, pad, nn.Conv2d(self.channels[-1], 1, PATCH))

@@ -27,21 +27,19 @@ class Scale(NamedTuple):
     @classmethod
     def of(cls, features: Tensor) -> Scale:
         """Over shadow models (s, features)."""
-        deviation, mean = torch.std_mean(_log_size(features), correction=0)
+        deviation, mean = torch.std_mean(log_size(features), correction=0)
         return cls(float(mean), max(float(deviation), torch.finfo(torch.float32).eps))
 
     def __call__(self, features: Tensor) -> Tensor:
         """(m, 1) in deviations from the mean."""
-        return ((_log_size(features) - self.mean) / self.deviation).unsqueeze(1)
+        return ((log_size(features) - self.mean) / self.deviation).unsqueeze(1)
 
 
 class Kernel(NamedTuple):
-    """The similarity k(a, b) of two models, each represented by a row.
+    """The similarity of two models, each represented by a row.
 
-    By direction: a record moves the weights by its residual times its features, summed over steps. The residual of an
-    unusual record can be a hundred times larger than that of a typical one, but the record is in the direction.
-
-    width None: k = <a, b>. Else k = width exp(-|a - b|^2 / (width median)), which tends to the same as width grows.
+    k(a, b) = <a, b>, or with a width  width exp(-|a - b|^2 / (width median)), which tends to the same as it grows. By
+    direction: a record moves the weights by its residual times its features, and residuals vary a hundredfold.
     """
 
     by_direction: bool
@@ -101,6 +99,11 @@ def median_distance(products: Tensor) -> float:
     return max(float(apart.median()), least) if len(apart) else least
 
 
+def log_size(features: Tensor) -> Tensor:
+    """(m,) log |f| of rows (m, features)."""
+    return squares(features).clamp_min(1e-60).log() / 2
+
+
 class Solved(NamedTuple):
     """Ridge regression of records on similarities:  weights = (K + ridge I)^-1 records."""
 
@@ -133,10 +136,6 @@ def solve_from(gram: Tensor, records: Tensor, ridge: float) -> tuple[Solved, flo
     while (solved := solve(gram, records, ridge)) is None:
         ridge *= 10
     return solved, ridge
-
-
-def _log_size(features: Tensor) -> Tensor:
-    return squares(features).clamp_min(1e-60).log() / 2
 
 
 class KernelFeatures(NamedTuple):
@@ -179,12 +178,9 @@ class Group(NamedTuple):
     ridge: float
 
     def __call__(self, kernel: Kernel, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Answers (m, d) and variances (m,) for models with these rows.
+        """Answers (m, d) and variances (m,), those of a Gaussian process up to a factor, for models with these rows.
 
         answer = mean + k^T weights,  variance = k(a, a) + ridge - k^T (K + ridge I)^-1 k,  k the similarities.
-
-        They are the mean and, up to a factor, the variance of a Gaussian process. The variance is small for models of
-        this class and large for all others.
         """
         similar = kernel.between(rows, self.rows, self.median)  # (m, s)
         explained = torch.linalg.solve_triangular(self.factor, similar.mT, upper=False).square().sum(0)
@@ -202,18 +198,11 @@ class Regression(NamedTuple):
 
     @classmethod
     def fit(
-        cls,
-        seen: Tensor,
-        answers: Tensor,
-        classes: Sequence[Tensor],
-        *,
-        given: int = 0,
-        dtype: torch.dtype | None = None,
+        cls, seen: Tensor, answers: Tensor, classes: Sequence[Tensor], given: int = 0, dtype: torch.dtype | None = None
     ) -> Regression:
         """From models (s, features), the last `given` being numbers of their records, to answers (s, d).
 
-        `classes` lists the rows of each class. Kernel and ridge minimise the leave-one-out error. Models are compared
-        in `dtype`, None for that in which they are seen.
+        `classes` lists the rows of each class. Models are compared in `dtype`, None for that in which they are seen.
         """
         features = KernelFeatures.of(seen, given, dtype=dtype or seen.dtype)
         kernel, ridge = _choose(features, seen, answers, classes)
@@ -234,16 +223,10 @@ class Regression(NamedTuple):
         return torch.stack(answers), torch.stack(variances)
 
 
-class _Choice(NamedTuple):
-    kernel: Kernel
-    ridge: float
+def _choose(features: KernelFeatures, seen: Tensor, answers: Tensor, classes: Sequence[Tensor]) -> tuple[Kernel, float]:
+    """Kernel and ridge with the least leave-one-out error, summed over all classes.
 
-
-def _choose(features: KernelFeatures, seen: Tensor, answers: Tensor, classes: Sequence[Tensor]) -> _Choice:
-    """Kernel and ridge with the least leave-one-out error over all classes.
-
-    Errors are sums over classes, so the choice with the least sum so far is tried on one more class. The first that
-    was tried on all classes is the best; most others are dropped earlier.
+    The choice with the least sum so far is tried on one more class; the first that was tried on all is the best.
     """
     most = CHOSEN_BY["cpu" if seen.device.type == "cpu" else "cuda"]
     some = [rows[:most] for rows in classes if len(rows) > 1]  # a single record cannot be left out
@@ -254,18 +237,18 @@ def _choose(features: KernelFeatures, seen: Tensor, answers: Tensor, classes: Se
         found = products(here, here)
         return found, median_distance(found)
 
-    def error(choice: _Choice, number: int) -> float:
-        found, median = inner_products(number, choice.kernel.by_direction)
-        gram = choice.kernel.similarity(found, found.diagonal(), found.diagonal(), median)
+    def error(kernel: Kernel, ridge: float, number: int) -> float:
+        found, median = inner_products(number, kernel.by_direction)
+        gram = kernel.similarity(found, found.diagonal(), found.diagonal(), median)
         records = answers[some[number]]
-        solved = solve(gram, records - records.mean(0), choice.ridge)
+        solved = solve(gram, records - records.mean(0), ridge)
         return torch.inf if solved is None else float(solved.left_out.sum())
 
     kernels = [Kernel(by_direction, width) for by_direction in (True, False) for width in WIDTHS]
-    totals = {_Choice(kernel, ridge): 0.0 for kernel, ridge in product(kernels, RIDGES)}
+    totals = dict.fromkeys(product(kernels, RIDGES), 0.0)
     tried = dict.fromkeys(totals, 0)  # number of classes
     while tried[best := min(totals, key=totals.__getitem__)] < len(some):
-        totals[best] += error(best, tried[best])
+        totals[best] += error(*best, tried[best])
         tried[best] += 1
     return best
 
@@ -288,13 +271,8 @@ JUDGED = 1_000  # of these, at most, choose the weight
 class ClassRegression(NamedTuple):
     """One-hot classes regressed on models, all classes in one regression.
 
-    The variance of a class's own regression is small where its shadow models explain a model, but in a net with very
-    few neurons several classes do. This regression separates them. Both are combined: the class is that of the least
-    log variance - weight x score.
-
-    The weight makes the fewest leave-one-out errors on shadow models, so that it is 0 where variances alone do better.
-    Neither term needs a further regression: with B = (K + ridge I)^-1 of its class, a model's variance is 1 / B_ii; for
-    its score see `scores_left_out`.
+    In a net with very few neurons the regressions of several classes explain a model. So the class is that of the least
+    log variance - weight x score,  with the weight of the fewest leave-one-out errors on shadow models.
     """
 
     features: KernelFeatures
@@ -324,7 +302,7 @@ class ClassRegression(NamedTuple):
         return (self.shares + similar @ self.weights).mT
 
     def predict(self, seen: Tensor, variances: Tensor) -> Tensor:
-        """(m,) the likeliest group; variances (groups, m) are those of the groups' own regressions."""
+        """(m,) the likeliest group, given the variances (groups, m) of the groups' own regressions."""
         return self.combined(seen, variances).argmin(0)
 
     def combined(self, seen: Tensor, variances: Tensor) -> Tensor:

@@ -57,10 +57,7 @@ class ShadowTable(NamedTuple):
 
 
 def seen_and_given(seen: Tensor, hints: Hints | None) -> Tensor:
-    """What is seen of each model (m, features), then its secret with the numbers that are given, nan for the others.
-
-    Attacks read both: the given numbers narrow down what the weights can mean (Balle et al. 2022, section II-C).
-    """
+    """What is seen of each model (m, features), then its secret (Balle et al. 2022, section II-C), nan if not given."""
     if hints is None or hints.parts is None:
         return seen
     return torch.cat([seen, hints.parts[:, 0].flatten(1).to(seen)], 1)  # k = 1
@@ -86,26 +83,22 @@ def shadow_table(
 ) -> ShadowTable:
     """Train one model per target with the victim's own trainer, and keep what the adversary sees of it.
 
-    Releases are dropped chunk by chunk. The seed is derived for the adversary: private randomness that victims draw
-    from `seed` (an initialisation, a batch order) is never drawn here. A store supplies models that were trained
-    before, and with `announce` prints to stderr what it has. Errors name the attack.
+    No private randomness that victims draw from `seed` is drawn here. A store supplies models that were trained before,
+    and with `announce` prints to stderr what it has.
     """
     own_seed = adversary_seed(seed, purpose)
-    seen: Tensor | None = None
-    parts: list[Records] = []
-    given = 0
+    seen, given, parts = torch.empty(0), 0, list[Records]()
     chunks = _chunks(Game(knowledge.net, knowledge.trainer, knowledge.threat, targets, own_seed), store, announce)
     with progress(f"{purpose} models", len(targets)) as advance:
         for cohort, release in chunks:
             models = knowledge.access(knowledge.net, release)  # (chunk, features)
             part = seen_and_given(models, knowledge.threat.hints(cohort, targets, seed=own_seed))
-            given = part.shape[1] - models.shape[1]
-            if seen is None:
-                seen = part.new_empty(len(targets), part.shape[1])
+            if not parts:
+                seen, given = part.new_empty(len(targets), part.shape[1]), part.shape[1] - models.shape[1]
             seen[cohort.index] = part
             parts.append(Records(cohort.own.x[:, 0], cohort.own.y[:, 0]))  # k = 1
             advance(len(cohort))
-    if seen is None:
+    if not parts:
         raise ValueError(f"{attack}: expected at least one shadow target, got none.")
     records = Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
     return ShadowTable(seen, records, given).checked(attack)
@@ -124,34 +117,23 @@ def adversary_seed(seed: int, purpose: str) -> int:
     return int(generator(seed, "adversary", purpose).integers(2**63))
 
 
-class Shadowed(Protocol):
-    """The settings of an attack that trains shadow models."""
+class _Shadowed(Protocol):
+    """An attack that trains shadow models, with the settings of RecoNN."""
 
     @property
-    def shadows(self) -> int | None:
-        """How many models; None for one per record of the prior."""
-
+    def shadows(self) -> int | None: ...
     @property
-    def augment(self) -> Augment | None:
-        """How more records are made than the prior has."""
-
+    def augment(self) -> Augment | None: ...
     @property
-    def validation(self) -> float:
-        """The share of the prior's records that is held out."""
-
+    def validation(self) -> float: ...
     @property
-    def device(self) -> str | None:
-        """Where all is computed; None for the prior's device."""
-
+    def device(self) -> str | None: ...
     @property
-    def store(self) -> str | Path | None:
-        """The folder or URL that keeps shadow models."""
-
-    def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable."""
+    def store(self) -> str | Path | None: ...
+    def objection(self, knowledge: Knowledge) -> str | None: ...
 
 
-def shadow_objection(attack: Shadowed, knowledge: Knowledge) -> str | None:
+def shadow_objection(attack: _Shadowed, knowledge: Knowledge) -> str | None:
     """Why this many shadow models cannot be trained for this game; None if they can."""
     refusal, prior = f"{type(attack).__name__} is not applicable: ", knowledge.prior
     work = "it rebuilds the one record that an informed adversary does not know"
@@ -173,7 +155,7 @@ def shadow_objection(attack: Shadowed, knowledge: Knowledge) -> str | None:
     return None if clause is None else f"{refusal}{clause}."
 
 
-def accepted(attack: Shadowed, knowledge: Knowledge) -> Knowledge:
+def accepted(attack: _Shadowed, knowledge: Knowledge) -> Knowledge:
     """The adversary's data on the attack's device, without candidates, which it does not use; raises any objection."""
     if (objection := attack.objection(knowledge)) is not None:
         raise ValueError(objection)
@@ -192,7 +174,7 @@ def _on_device(threat: Threat, device: str | torch.device) -> Threat:
     return replace(threat, **changed)
 
 
-def shadow_tables(attack: Shadowed, knowledge: Knowledge, seed: int) -> tuple[Knowledge, ShadowTable, ShadowTable]:
+def shadow_tables(attack: _Shadowed, knowledge: Knowledge, seed: int) -> tuple[Knowledge, ShadowTable, ShadowTable]:
     """The knowledge on the attack's device, shadow models to learn from, and held-out ones."""
     knowledge = accepted(attack, knowledge)
     learn_from, test_on = targets(attack, knowledge.prior, seed)
@@ -204,7 +186,7 @@ def shadow_tables(attack: Shadowed, knowledge: Knowledge, seed: int) -> tuple[Kn
     return knowledge, shadows, unseen
 
 
-def targets(attack: Shadowed, prior: Records, seed: int) -> tuple[Records, Records]:
+def targets(attack: _Shadowed, prior: Records, seed: int) -> tuple[Records, Records]:
     """Records to learn from, augmented if there are too few, and held-out records."""
     order = torch.from_numpy(generator(seed, "adversary", "split").permutation(len(prior))).to(prior.x.device)
     shadows = attack.shadows or len(prior)

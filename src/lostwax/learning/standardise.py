@@ -22,10 +22,8 @@ COLUMNS = 1024  # columns that are copied to float64 at a time
 class Standardise:
     """Zero mean and unit deviation over shadow models (Balle et al. 2022, section V-A c), where coordinates vary.
 
-    Pixels that are black in all known records leave first-layer weights that differ between models by rounding only.
-    Divided by their tiny deviation these would be large noise, so they are dropped. Values are clamped to `reach`
-    deviations from the mean: none of s numbers lies beyond sqrt(s), so an attack that learnt from s shadow models has
-    seen nothing there (as from a pixel that is lit in the victim's record alone).
+    Weights that differ by rounding only, as those of pixels that are always black, are dropped. Values are clamped to
+    `reach` deviations from the mean, sqrt(s) for s shadow models: none of s numbers lies beyond.
     """
 
     kept: Tensor  # (kept,) whole numbers below `features`
@@ -59,13 +57,10 @@ class Standardise:
         return bool(_moments(seen)[1].any())
 
     def refit(self, seen: Tensor) -> Standardise:
-        """The same coordinates, standardised over other models (m, features), such as those of another known set.
-
-        A coordinate that is constant among them is read as its mean, (seen - mean) / inf = 0.
-        """
+        """The same coordinates, standardised over other models (m, features), such as those of another known set."""
         self._check(seen)
         mean, deviation = _moments(seen[:, self.kept])  # (kept,) twice
-        moving = torch.where(deviation > 0, deviation, torch.inf)
+        moving = torch.where(deviation > 0, deviation, torch.inf)  # constants are read as their mean
         return Standardise(self.kept, mean, moving, self.features, math.sqrt(len(seen)))
 
     def __call__(self, seen: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -118,7 +113,9 @@ class SeenRows(NamedTuple):
         row, column = (torch.cat([marks, given])[standardise.kept.cpu()] for marks in (row, column))  # (kept,)
         deviation = standardise.deviation.cpu()
         layers, start = [], 0
-        for layer, width in zip(row_layers(net).values(), _widths(net), strict=True):
+        trained = trainable(net)
+        for layer in row_layers(net).values():
+            width = sum(trained[name][0].numel() for name in layer.params)  # incoming weights, then the bias
             own = ((row >= start) & (row < start + layer.neurons)).nonzero()[:, 0]
             place = torch.full((layer.neurons, width), NOWHERE)
             unit = torch.zeros(layer.neurons, width, dtype=torch.float64)
@@ -127,8 +124,7 @@ class SeenRows(NamedTuple):
             moves = unit.norm(dim=1) > 0
             if moves.any():
                 whole = unit[moves].norm(dim=1, keepdim=True)
-                biased = len(layer.params) > 1
-                layers.append(SeenLayer(place[moves], unit[moves] / whole, biased))
+                layers.append(SeenLayer(place[moves], unit[moves] / whole, biased=len(layer.params) > 1))
             start += layer.neurons
         return cls(tuple(layers), (row == NOWHERE).nonzero()[:, 0])
 
@@ -140,12 +136,6 @@ def rows_objection(net: nn.Module, access: Access) -> str | None:
     if not neurons(net):
         return "its decoder reads rows, and the net trains no linear or convolutional layer. Use MLPDecoder."
     return None
-
-
-def _widths(net: nn.Module) -> list[int]:
-    """The columns of each layer's rows: incoming weights, then the bias."""
-    trained = trainable(net)
-    return [sum(trained[name][0].numel() for name in layer.params) for layer in row_layers(net).values()]
 
 
 def _marks(net: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from lostwax.fields import above, at_least, between, check_fields
 from lostwax.learning.decoders import Committee, PatchDiscriminator, Span
+from lostwax.learning.kernel_regression import log_size
 from lostwax.learning.shadow_tables import adversary_seed
 from lostwax.metrics import LPIPS
 from lostwax.progress import progress
@@ -38,10 +39,7 @@ class Term(Protocol):
 
 @dataclass(frozen=True)
 class Perceptual:
-    """weight * mean LPIPS(answer, truth).
-
-    Balle et al. (2022) state no weight. For AlexNet's weights see `LPIPS`: `Perceptual(metric=LPIPS("file"))`.
-    """
+    """weight * mean LPIPS(answer, truth). For AlexNet's weights see `LPIPS`: `Perceptual(metric=LPIPS("file"))`."""
 
     weight: float = 1.0
     metric: LPIPS = field(default_factory=LPIPS)
@@ -72,8 +70,7 @@ class Adversarial:
     """weight * mean (D(answer) - 1)^2, where the discriminator D learns to tell records from answers.
 
     D minimises  mean (D(truth) - 1)^2 / 2 + mean D(answer)^2 / 2  (least squares, Mao et al. 2017), one step before
-    each of the decoder's. Balle et al. (2022) state its learning rate, but neither weight nor optimiser: a hundredth of
-    the pixels' weight and Adam with a momentum of 0.5 are PatchGAN's (Isola et al. 2017).
+    each of the decoder's. The learning rate is that of Balle et al. (2022), the rest PatchGAN's (Isola et al. 2017).
     """
 
     learns: ClassVar[bool] = True  # so that a checkpoint of the decoder alone is not enough
@@ -113,40 +110,25 @@ class Adversarial:
         return criterion
 
 
-class DecoderTraining(Protocol):
-    """The settings of an attack that trains decoders."""
+class _Settings(Protocol):
+    """Those of RecoNN."""
 
     @property
-    def epochs(self) -> int:
-        """Passes over the shadow models."""
-
+    def epochs(self) -> int: ...
     @property
-    def patience(self) -> int | None:
-        """Epochs without progress before it stops."""
-
+    def patience(self) -> int | None: ...
     @property
-    def batch_size(self) -> int:
-        """Models per step."""
-
+    def batch_size(self) -> int: ...
     @property
-    def lr(self) -> float:
-        """The largest rate of the one-cycle schedule."""
-
+    def lr(self) -> float: ...
     @property
-    def weight_decay(self) -> float:
-        """Of AdamW."""
-
+    def weight_decay(self) -> float: ...
     @property
-    def mae(self) -> float:
-        """Weight of the absolute error."""
-
+    def mae(self) -> float: ...
     @property
-    def mse(self) -> float:
-        """Weight of the squared error."""
-
+    def mse(self) -> float: ...
     @property
-    def terms(self) -> tuple[Term, ...]:
-        """Further terms of the loss."""
+    def terms(self) -> tuple[Term, ...]: ...
 
 
 class Examples(NamedTuple):
@@ -158,11 +140,8 @@ class Examples(NamedTuple):
     target_mask: Tensor  # (...) which numbers of an answer count; the others are given
 
 
-def train(committee: Committee, shadows: Examples, unseen: Examples, settings: DecoderTraining, *, seed: int) -> Tensor:
-    """Fit every member to the shadows, one after the other; return the errors of their mean on unseen ones (v,).
-
-    Members differ in their draws: initial weights, batches, noise and discriminators.
-    """
+def train(committee: Committee, shadows: Examples, unseen: Examples, settings: _Settings, *, seed: int) -> Tensor:
+    """Fit every member to the shadows, with its own draws; return the errors of their mean on unseen ones (v,)."""
     with progress("decoder epochs", settings.epochs * len(committee.members)) as advance:
         for number, member in enumerate(committee.members):
             with torch_seed(adversary_seed(seed, f"decoder {number}"), shadows.features.device):
@@ -171,7 +150,7 @@ def train(committee: Committee, shadows: Examples, unseen: Examples, settings: D
 
 
 def _train_member(
-    decoder: nn.Module, shadows: Examples, unseen: Examples, settings: DecoderTraining, advance: Callable[[int], None]
+    decoder: nn.Module, shadows: Examples, unseen: Examples, settings: _Settings, advance: Callable[[int], None]
 ) -> None:
     """Fit one decoder, and keep the weights with the least error on unseen models, even if these are the initial ones.
 
@@ -232,10 +211,7 @@ def torch_seed(seed: int, device: torch.device) -> Iterator[None]:
 
 
 class ErrorLine(NamedTuple):
-    """log predicted error = level + slope * log |features|, fitted to held-out shadow models.
-
-    A model far from the shadow models was trained on an unusual record, and those are rebuilt worse.
-    """
+    """log predicted error = level + slope * log |features|: models of unusual records are far, and rebuilt worse."""
 
     level: float
     slope: float
@@ -243,7 +219,7 @@ class ErrorLine(NamedTuple):
     @classmethod
     def fit(cls, features: Tensor, errors: Tensor) -> ErrorLine:
         """Least squares over held-out models (v, features) and their errors (v,)."""
-        size, error = _log_size(features), errors.double().clamp_min(1e-30).log()
+        size, error = log_size(features), errors.double().clamp_min(1e-30).log()
         from_mean = size - size.mean()
         spread = float(from_mean.square().sum())
         slope = float((from_mean * error).sum()) / spread if spread > 1e-12 else 0.0
@@ -251,8 +227,4 @@ class ErrorLine(NamedTuple):
 
     def __call__(self, features: Tensor) -> Tensor:
         """(m,) predicted mean squared errors, in the decoder's coordinates."""
-        return (self.level + self.slope * _log_size(features)).exp()
-
-
-def _log_size(features: Tensor) -> Tensor:
-    return features.double().square().sum(1).clamp_min(1e-60).log() / 2
+        return (self.level + self.slope * log_size(features)).exp()

@@ -24,7 +24,6 @@ from lostwax.games import Records, Stationary
 
 # Models without an intercept: the residual is unknown too, and solves a scalar equation (Balle et al. 2022, Theorem 8).
 
-
 ROOTS = 4  # at most: two classes have two
 GRID = torch.cat([-torch.logspace(4, -8, 241, dtype=torch.float64), torch.logspace(-8, 4, 241, dtype=torch.float64)])
 
@@ -37,20 +36,15 @@ def candidates(model: Stationary, missing: Tensor, y: Tensor, weight: Tensor) ->
     a u . residual(a v, y) = s. For least squares that is the quadratic of Theorem 8; else it is bracketed and bisected.
     """
     gradient = missing / weight[:, None, None]  # (g, c, d)
-    u, s, v = _rank_one(gradient @ model.weight.mT)  # (g, c), (g,), (g, c)
+    left, values, right = torch.linalg.svd(gradient @ model.weight.mT)
+    u, s, v = left[..., 0], values[..., 0], right[..., 0, :]  # (g, c), (g,), (g, c)
     if model.quadratic:
         target = y.reshape(len(y), -1)  # (g, c)
         roots = _quadratic((u * v).sum(-1), (u * target).sum(-1), s)  # a^2 <u, v> - a <u, y> - s = 0
     else:
         roots = _bisect(model, u, v, y, s)  # (g, 2)
-    residual = (s[:, None] / roots)[:, :, None] * u[:, None]  # (g, candidates, c)
+    residual: Tensor = (s[:, None] / roots)[:, :, None] * u[:, None]  # (g, candidates, c)
     return torch.einsum("gkc,gcd->gkd", residual, gradient) / residual.square().sum(-1, keepdim=True)
-
-
-def _rank_one(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The leading singular triple of each matrix."""
-    left, values, right = torch.linalg.svd(matrix)
-    return left[..., 0], values[..., 0], right[..., 0, :]
 
 
 def _quadratic(square: Tensor, linear: Tensor, constant: Tensor) -> Tensor:
@@ -63,14 +57,12 @@ def _quadratic(square: Tensor, linear: Tensor, constant: Tensor) -> Tensor:
 def _bisect(model: Stationary, u: Tensor, v: Tensor, y: Tensor, s: Tensor) -> Tensor:
     """Up to `ROOTS` roots a of a u . residual(a v, y) = s between the points of a logarithmic grid of both signs.
 
-    Two roots may lie between neighbouring points without a change of sign, or rounding may remove a double root. So the
-    point where the two sides are closest is added to the grid, and is the answer if there is no root.
+    The point where the two sides are closest is added to the grid, and is the answer if there is no change of sign.
     """
 
     def excess(a: Tensor) -> Tensor:  # (g, points)
-        outputs = a[..., None] * v[:, None]  # (g, points, c)
-        labels = y[:, None].expand(a.shape)
-        return a * (u[:, None] * model.loss.residual(outputs, labels)).sum(-1) - s[:, None]
+        residual = model.loss.residual(a[..., None] * v[:, None], y[:, None].expand(a.shape))  # (g, points, c)
+        return a * (u[:, None] * residual).sum(-1) - s[:, None]
 
     grid = GRID.to(s.device).expand(len(s), -1)
     closest = _closest(excess, grid)  # (g, 1)

@@ -55,16 +55,14 @@ def known_label(table: Records, games: Tensor) -> Tensor:
     """The most frequent class of the known rows, or their mean target, (games, ...): a blind guess at the label."""
     y = table.y
     if y.is_floating_point():
-        rows = Records(y.reshape(len(y), -1), y)
-        return known_moments(rows, games)[0].reshape(len(games), *y.shape[1:])
+        return known_moments(Records(y.reshape(len(y), -1), y), games)[0].reshape(len(games), *y.shape[1:])
     counts = torch.bincount(y) - torch.nn.functional.one_hot(y[games], int(y.max()) + 1)  # (games, classes)
     return counts.argmax(1)
 
 
 def known_extremes(table: Records, games: Tensor) -> tuple[Tensor, Tensor]:
     """Smallest and largest value of each column over the rows known in each game, (games, d) twice."""
-    low = _exclusive_minimum(table.x)[games]
-    return low, -_exclusive_minimum(-table.x)[games]
+    return _exclusive_minimum(table.x)[games], -_exclusive_minimum(-table.x)[games]
 
 
 def _known_mean(table: Records, games: Tensor) -> Tensor:
@@ -168,11 +166,8 @@ class ClosedForm:
         """Rebuild each row of `games` from one released model and all other rows."""
         labels = None if hints is None else hints.labels
         size = max(1, GAMES_NUMBERS // _numbers(fitted))
-        parts = [
-            _rebuild(fitted, games[start : start + size], None if labels is None else labels[start : start + size])
-            for start in range(0, len(games), size)
-        ]
-        return _join(parts)
+        parts = [slice(start, start + size) for start in range(0, len(games), size)]
+        return _join([_rebuild(fitted, games[part], None if labels is None else labels[part]) for part in parts])
 
 
 @dataclass(frozen=True)

@@ -150,9 +150,8 @@ def error_bars(fitted: Fitted, guess: Guess) -> ErrorBars:
     e, _ = unexplained(equation, fitted.table, fitted.weight)  # (c, d + 1)
     _, f = equation.factors(fitted.table, fitted.weight)  # (n, d + 1)
     centre = f.mean(0)
-    noise = rounding(
-        equation, fitted.table, fitted.weight, centre * (torch.arange(len(centre)) < fitted.table.x.shape[1])
-    )
+    features = torch.arange(len(centre)) < fitted.table.x.shape[1]
+    noise = rounding(equation, fitted.table, fitted.weight, centre * features)
     if isinstance(equation, Stationary):
         scale = equation.scale
         if equation.bias is None:  # no e_0: r' comes from a scalar equation in G'

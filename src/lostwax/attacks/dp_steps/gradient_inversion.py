@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -48,48 +48,8 @@ class NormalLaw(NamedTuple):
         return self.means[torch.searchsorted(self.classes, y)] + v @ self.directions
 
 
-class Search(Protocol):
-    """The parameters v (m, starts, ...) of the records searched for, and the objective."""
-
-    @property
-    def low(self) -> float:
-        """The smallest value in a record."""
-
-    @property
-    def high(self) -> float:
-        """The largest value."""
-
-    @property
-    def unit(self) -> float:
-        """The scale of v, a factor on Adam's learning rate."""
-
-    def start(self, draws: np.random.Generator, count: int) -> Tensor:
-        """(count, ...) random starts."""
-
-    def records(self, v: Tensor, labels: Tensor) -> Tensor:
-        """(m, starts, ...) the records of v, given labels."""
-
-    def confine(self, v: Tensor) -> None:
-        """Clamp v to its bounds, in place."""
-
-    def misfit(self, clipped: Tensor, rest: Tensor) -> Tensor:
-        """Elementwise misfit of clipped gradients to the rest of a step, in units of the clipping norm."""
-
-    def of_steps(self, misfit: Tensor, absent_misfit: Tensor) -> Tensor:
-        """(m, t, starts) per step, from its misfit with the secret and `absent_misfit`, that without it, (m, t, 1)."""
-
-    def negative_log_prior(self, v: Tensor) -> Tensor:
-        """(m, starts) the negative log prior of v, in the units of the misfit."""
-
-    def posterior_deviations(self, sensitivity: Tensor) -> Tensor:
-        """Posterior deviations of v, given the squared sensitivity of clipped gradients to records, (m, starts)."""
-
-    def around(self, draws: np.random.Generator, v: Tensor, spread: Tensor, labels: Tensor, pairs: int) -> list[Tensor]:
-        """Records (m, starts, ...) drawn around v, whose gradients set the clipping; none: each clips its own."""
-
-
 class Anywhere(NamedTuple):
-    """No prior: any record within the range of the data (Hayes et al. 2023, Eq. 1)."""
+    """No prior: any record v (m, starts, ...) within the range of the data (Hayes et al. 2023, Eq. 1)."""
 
     like: Tensor  # one record
     low: float
@@ -101,35 +61,35 @@ class Anywhere(NamedTuple):
         return self.high - self.low
 
     def start(self, draws: np.random.Generator, count: int) -> Tensor:
-        """Uniform noise."""
+        """(count, ...) random starts: uniform noise."""
         return self.low + self.unit * torch.from_numpy(draws.random((count, *self.like.shape))).to(self.like)
 
     def records(self, v: Tensor, labels: Tensor) -> Tensor:
-        """v itself."""
+        """(m, starts, ...) the records of v, given labels: v itself."""
         return v
 
     def confine(self, v: Tensor) -> None:
-        """To the range."""
+        """Clamp v to its bounds, in place."""
         v.clamp_(self.low, self.high)
 
     def misfit(self, clipped: Tensor, rest: Tensor) -> Tensor:
-        """-<clip(g), gbar> + |clip(g) - gbar|_1."""
+        """Elementwise, of clipped gradients to the rest of a step, over C:  -<clip(g), gbar> + |clip(g) - gbar|_1."""
         return (clipped - rest).abs() - clipped * rest
 
     def of_steps(self, misfit: Tensor, absent_misfit: Tensor) -> Tensor:
-        """The secret is in every step."""
+        """(m, t, starts) per step, given its misfit without the secret, (m, t, 1): the secret is in every step."""
         return misfit
 
     def negative_log_prior(self, v: Tensor) -> Tensor:
-        """0: no prior."""
+        """(m, starts) in the units of the misfit: 0."""
         return v.new_zeros(v.shape[:2])
 
     def posterior_deviations(self, sensitivity: Tensor) -> Tensor:
-        """0."""
+        """Of v, given the squared sensitivity of clipped gradients to records, (m, starts): 0."""
         return torch.zeros_like(sensitivity).unsqueeze(2)
 
     def around(self, draws: np.random.Generator, v: Tensor, spread: Tensor, labels: Tensor, pairs: int) -> list[Tensor]:
-        """None."""
+        """Records (m, starts, ...) drawn around v, whose gradients set the clipping. None: each clips its own."""
         return []
 
 
@@ -181,13 +141,12 @@ class Likeliest(NamedTuple):
         return self.noise / (self.noise**2 + seen).sqrt()
 
     def around(self, draws: np.random.Generator, v: Tensor, spread: Tensor, labels: Tensor, pairs: int) -> list[Tensor]:
-        """z(v + s xi) and z(v - s xi), xi ~ N(0, I).
-
-        Not clamped to the range of the data: draws have the second moments of records, and clamping would shorten them.
-        """
+        """z(v + s xi) and z(v - s xi), xi ~ N(0, I), not clamped: that would change their second moments."""
         numbers = torch.from_numpy(draws.standard_normal((pairs, 1, 1, v.shape[2]))).to(v)
         return [self.records(v + side * spread * one, labels) for one in numbers for side in (1, -1)]
 
+
+Search = Anywhere | Likeliest
 
 BYTES = {"cpu": 2 << 30, "cuda": 16 << 30}  # of published steps that are held at a time
 TYPICAL_SHARE = 0.2  # of the iterations: clipping by draws of the prior, then by draws around the estimate
@@ -241,16 +200,12 @@ class GradientInverter(NamedTuple):
             some = slice(start, start + at_a_time)
             seen = list(self.steps(_part(release, some), at_a_time))
             params = {name: torch.stack([step.params[name] for step in seen], 1) for name in seen[0].params}
-            rest = {name: torch.stack([step.rest[name] for step in seen], 1) for name in seen[0].rest}
             unit = 1 / self.steps.trainer.clip
-            rest = {name: value.mul_(unit) for name, value in rest.items()}
+            rest = {name: torch.stack([step.rest[name] for step in seen], 1).mul_(unit) for name in seen[0].rest}
             yield History(params, rest, self._absent_misfit(rest)), labels[some]
 
     def _rebuild(self, history: History, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The best of all starts: records (m, ...), labels (m,), and their lead over the next label.
-
-        With one label it is the lead over no record at all.
-        """
+        """The best of all starts: records (m, ...), labels (m,), and their lead over the next label, or no record."""
         search, draws, order = self.search, self._draws("clipping"), self._draws("order")
         start = search.start(self._draws("starts"), labels.shape[1])
         v, whole = start.expand(*labels.shape, *start.shape[1:]).clone(), start.new_ones(1)
@@ -266,10 +221,8 @@ class GradientInverter(NamedTuple):
         self._descend(v, labels, history, self.iterations - first, order, nearby)
         x = search.records(v, labels)
         history = self._clipped_as(search.around(draws, v, spread, labels, PAIRS), labels, history)
-        misfit = torch.stack([self._misfit(x, labels, some) for some in self._some_steps(history)]).sum(
-            0
-        )  # (m, starts)
-        total = (misfit + search.negative_log_prior(v)).nan_to_num(math.inf, math.inf)
+        misfits = [self._misfit(x, labels, some) for some in self._some_steps(history)]  # (m, starts) each
+        total = (torch.stack(misfits).sum(0) + search.negative_log_prior(v)).nan_to_num(math.inf, math.inf)
         of_label, turn = total.view(len(x), -1, self.restarts).min(2)  # (m, labels)
         least, row = of_label.sort(dim=1)
         models, row = torch.arange(len(x), device=x.device), row[:, 0]
@@ -451,9 +404,7 @@ class GradientInversion:
         low, high = float(x.min()), float(x.max())
         search: Search = Anywhere(x[0], low, high)
         if self.prior:
-            search = Likeliest(
-                NormalLaw.of(x, y), x[0], low, high, steps.trainer.noise_multiplier, steps.trainer.sample_rate
-            )
-        return GradientInverter(
-            steps, search, torch.unique(y), self.iterations, self.lr, self.restarts, self.steps_at_a_time, seed
-        )
+            noise, rate = steps.trainer.noise_multiplier, steps.trainer.sample_rate
+            search = Likeliest(NormalLaw.of(x, y), x[0], low, high, noise, rate)
+        settings = self.iterations, self.lr, self.restarts, self.steps_at_a_time
+        return GradientInverter(steps, search, torch.unique(y), *settings, seed)

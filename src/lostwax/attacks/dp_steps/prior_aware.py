@@ -72,8 +72,7 @@ class LogLikelihood:
         gains = ((step.products - step.squares / 2) / variance for step in steps)
         if q == 1:
             return sum_of(gains)
-        missed = math.log1p(-q)
-        return sum_of(torch.logaddexp(gain + math.log(q), torch.full_like(gain, missed)) for gain in gains)
+        return sum_of(torch.logaddexp(gain + math.log(q), torch.full_like(gain, math.log1p(-q))) for gain in gains)
 
 
 def sum_of(terms: Iterator[Tensor]) -> Tensor:
@@ -126,8 +125,7 @@ class Chooser(NamedTuple):
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         """The candidate of the highest score."""
-        candidates = candidates_in(hints)  # (m, c, ...)
-        return choose(hints, weighed(hints, self.scores(release, candidates)))
+        return choose(hints, weighed(hints, self.scores(release, candidates_in(hints))))
 
     def scores(self, release: Release, candidates: Records) -> Tensor:
         """(m, c) the score of each candidate, in nats."""
@@ -136,10 +134,9 @@ class Chooser(NamedTuple):
     def observed(self, release: Release, candidates: Records) -> Iterator[Observed]:
         """The evidence of every step on every candidate."""
         trainer, clip = self.steps.trainer, self.steps.trainer.clip
-        own = candidates.to(self.steps.known.x.dtype)
-        at_a_time = models_at_a_time(self.steps, self.net, own)
+        own = candidates.to(self.steps.known.x.dtype)  # (m, c, ...)
         parts: list[Observed] = []
-        for models, params, rest in self.steps(release, at_a_time):
+        for models, params, rest in self.steps(release, models_at_a_time(self.steps, self.net, own)):
             records = own.inputs[models], own.y[models]
             with float32_products(trainer.tf32):
                 along = slopes_along(self.steps.net, trainer.loss, params, rest, records)  # (m, c)

@@ -23,20 +23,16 @@ POLISH = 4  # Jacobians of Newton's last steps, at most
 class Ensemble:
     """Train a model on each of many candidates, regress candidates on models, apply that to the release, repeat nearby.
 
-    For victims whose training is not a smooth function of the record. With ReLU it jumps whenever a known record
-    crosses a neuron's kink; a regression over a cloud of candidates averages over jumps, and a smaller cloud has fewer
-    of them. The randomness of victims that are not quite deterministic (a private batch order) averages out likewise.
+    For victims whose training is not smooth in the record (ReLU), or not quite deterministic (a private batch order): a
+    regression over a cloud of candidates averages over jumps and noise.
 
     Each of `rounds` trains `members` models. The first round, on records of the prior for every class, is shared by all
     games. Later candidates are drawn around the estimate, with the covariance of the regression's left-out errors times
-    the release's novelty (`LocalRegression`) times `margin`: the next cloud is larger if the release lies outside of
-    the last, smaller if it lies in the middle. The estimate of the smallest expected error is the answer. A game ends
-    early if that is below `tolerance` (a mean squared error, in the units of `Span`) or stops falling. If it hardly
-    fell and training is deterministic, the game is repeated up to `restarts` times: from another likely class, then
-    from other records. If training is smooth around the answer, Newton's steps refine it, if they end in a certificate.
-
-    Everything is computed on the prior's device. A GPU computes whole tiles of models (docs/trainers.md), so a power of
-    two is a good number of members there.
+    the release's novelty (`LocalRegression`) times `margin`. The estimate of the smallest expected error is the answer.
+    A game ends early if that is below `tolerance` (a mean squared error, in the units of `Span`) or stops falling. If
+    it hardly fell and training is deterministic, the game is repeated up to `restarts` times: from another likely
+    class, then from other records. If training is smooth around the answer, Newton's steps refine it, if they end in a
+    certificate.
     """
 
     strength: ClassVar[int] = 60

@@ -53,11 +53,10 @@ class Narrowed(NamedTuple):
 
 
 class EnsembleInverter(NamedTuple):
-    """A prepared Ensemble.
+    """A prepared Ensemble. Confidence is minus the expected mean squared error, in the units of `Span`.
 
-    Confidence is minus the expected mean squared error, in the units of `Span`. The residual does not select the guess:
-    next to a kink, the model of a record that is right to three digits can be as far from the release as that of a
-    wrong one. It only checks the expected error, against models of records that are off by as much.
+    The residual does not select the guess: next to a kink, the model of a nearly right record can be far from the
+    release. It only checks the expected error, against models of records that are off by as much.
     """
 
     simulator: Simulator
@@ -111,9 +110,8 @@ class EnsembleInverter(NamedTuple):
         if self.polish is None or found.floor > STILL:
             return found
         frame, near = self.simulator.frame, self.record(found)
-        device = near.x.device
-        label = torch.full((1,), found.label, device=device)
-        one = self.polish.polish(released.to(device), flat(near)[0], label)
+        label = torch.full((1,), found.label, device=near.x.device)
+        one = self.polish.polish(released.to(label.device), flat(near)[0], label)
         if one is None or not one.certified:
             return found
         estimate = frame.unknowns.of_records(one.record)
@@ -122,10 +120,7 @@ class EnsembleInverter(NamedTuple):
         return found._replace(estimate=estimate, predicted=predicted, certified=True)
 
     def _starts(self, seen: Tensor, game: int, hints: Hints | None) -> list[tuple[int, int]]:
-        """Pairs (class, attempt) to start from: the given class, or the likeliest.
-
-        Next come other likely classes, then other ensembles of the likeliest.
-        """
+        """Pairs (class, attempt) to start from: the given or likely classes, then other ensembles of the first."""
         if hints is not None and hints.labels is not None and not self.simulator.frame.like.y.is_floating_point():
             likely = [int(hints.labels[game, 0])]
             if likely[0] not in self.firsts:
@@ -192,21 +187,16 @@ class EnsembleInverter(NamedTuple):
 
     def _ended(self, rounds: list[Round]) -> bool:
         """True after the last round, below the tolerance, or without progress for a while."""
-        predicted = [one.predicted for one in rounds]
-        best = predicted.index(min(predicted))
-        return (
-            len(rounds) == self.attack.rounds
-            or predicted[-1] <= self.attack.tolerance
-            or (len(rounds) > best + PATIENCE)
-        )
+        predicted, count = [one.predicted for one in rounds], len(rounds)
+        stalled = count > predicted.index(min(predicted)) + PATIENCE
+        return count == self.attack.rounds or predicted[-1] <= self.attack.tolerance or stalled
 
 
 def checked(predicted: float, most: float, reach: Callable[[float], int]) -> float:
     """Raise an expected squared error that is too small to explain the distance of the release.
 
-    Left-out errors are those of records inside of the cloud: too small if the cloud missed the record. So models are
-    trained on `PROBES` records that are off by the expected error. If hardly any (`reach`) is as far from the guess's
-    model as the release, the error is raised until enough are, at most to `most`, the prior's variance.
+    As if the cloud missed the record. If hardly any model of `PROBES` records that are off by this error is as far from
+    the guess's model as the release (`reach`), it is raised until enough are, at most to the prior's variance, `most`.
     """
     if not 0 < predicted < most or reach(predicted) >= FEW:
         return predicted
@@ -220,6 +210,5 @@ def _without_cloud(left_out: float, variance: float) -> float:
     """The factor from the error S to that without the cloud as a prior:  R / S = 1 / (1 - S / C),  as 1/S = 1/C + 1/R.
 
     Clouds of covariance C after the first are drawn around what the release says: as priors they would count it twice.
-    If only noise is left, this keeps the first round's estimate, the only one that the prior helped.
     """
     return 1 / max(1 - left_out / max(variance, left_out, 1e-300), 1e-6)

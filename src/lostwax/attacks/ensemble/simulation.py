@@ -48,8 +48,7 @@ class Frame(NamedTuple):
 
     def within(self, coordinates: Tensor, known: Tensor) -> Tensor:
         """(n, q) clamped to the prior's range, with the `known` coordinates (q,) filled in where they are not NaN."""
-        inside = self.unknowns.clamped(coordinates)
-        return torch.where(known.isnan(), inside, known)
+        return torch.where(known.isnan(), self.unknowns.clamped(coordinates), known)
 
     def known(self, hints: Hints | None, game: int) -> Tensor:
         """(q,) the coordinates of a game's secret that the hints give, NaN for the others."""
@@ -90,23 +89,17 @@ class Cloud(NamedTuple):
 def inflation(novelty: float, margin: float) -> float:
     """Factor on the covariance of left-out errors for the next cloud.
 
-    With a constant of 1 some clouds miss the record, with 6 all shrink slowly. The release's novelty gives a larger
-    cloud after one that missed the record, a smaller one otherwise (`benchmarks/ensemble_inflation.py`).
+    The release's novelty gives a larger cloud after one that missed the record (`benchmarks/ensemble_inflation.py`).
     """
     return margin * novelty
 
 
 def like_the_prior(own: Tensor, pooled: Tensor, count: int, random: np.random.Generator) -> Tensor:
-    """(count, q) records of one class: its own records (n, q), then draws around their mean.
-
-    The draws have the covariance within all classes (deviations `pooled`, (s, q)): the few records of a small class
-    would span too little.
-    """
+    """(count, q) records of one class: its own (n, q), then draws with the covariance of `pooled` deviations (s, q)."""
     chosen, scattered = (
         part[torch.from_numpy(random.permutation(len(part))[:count]).to(part.device)] for part in (own, pooled)
     )
-    more = Cloud(own.mean(0), scattered).draw(count - len(chosen), random)
-    return torch.cat([chosen, more])
+    return torch.cat([chosen, Cloud(own.mean(0), scattered).draw(count - len(chosen), random)])
 
 
 RIDGES = tuple(10.0**power for power in range(-6, 2))  # shares of the mean squared length of a member's features
@@ -120,10 +113,7 @@ class Prediction(NamedTuple):
 
 
 class LocalRegression(NamedTuple):
-    """Ridge regression from s simulated models to their records, selected by leave-one-out error.
-
-    Its features are the weights, which are better in a small cloud, or their direction from the mean and its length,
-    which are better for records far apart (`learning/kernel_regression.py`).
+    """Ridge regression from s simulated models to their records, by weights or direction (`Kernel`).
 
     With K the Gram matrix of the features, r the ridge and an unpenalised intercept, the members' dual weights are
     C Z,  where C inverts K + r I on vectors of zero sum: K 1 = 0, as features have mean zero, and so
@@ -142,10 +132,7 @@ class LocalRegression(NamedTuple):
 
     @classmethod
     def fit(cls, seen: Tensor, coordinates: Tensor) -> LocalRegression:
-        """Regress coordinates (s, q) on models (s, features), with the kernel and ridge of the least left-out error.
-
-        Equal models (of a ReLU net with no active units) predict the mean.
-        """
+        """Regress coordinates (s, q) on models (s, features), with the kernel and ridge of the least left-out error."""
         view, fitted = KernelFeatures.of(seen, dtype=torch.float64, still=True), []
         for by_direction in (False, True):
             kernel = Kernel(by_direction, None)
@@ -171,9 +158,8 @@ class LocalRegression(NamedTuple):
     def __call__(self, seen: Tensor) -> Prediction:
         """The record of one model, (1, features).
 
-        As a Gaussian process the regression expects a squared error of  r + k(f, f) - k(f)^T C k(f) + r / s  in units
-        of the noise, and of  1 / C_ii  for a member left out. Their ratio is the novelty: about 1 among the members,
-        less in their middle, much more outside.
+        A Gaussian process expects a squared error of  r + k(f, f) - k(f)^T C k(f) + r / s,  and of  1 / C_ii  for a
+        member left out. Their ratio is the novelty: about 1 among the members, much more outside.
         """
         features = self.place(seen)  # (1, row)
         near = self.features @ features[0]  # (s,) k(f)

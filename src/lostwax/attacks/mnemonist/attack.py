@@ -58,8 +58,8 @@ class Focused(NamedTuple):
 class MnemonistRecoNN:
     """Prepare RecoNN, let Mnemonist find the rows that it reads records from, and prepare it again on these.
 
-    Rows are chosen on at most `models` held-out shadow models, whose secrets the adversary knows. These also chose when
-    to stop, so both validation errors are slightly optimistic, the second more so.
+    Rows are chosen on at most `models` held-out shadow models. These also chose when to stop, so both validation errors
+    are slightly optimistic.
     """
 
     reads_weights: ClassVar[bool] = True  # as RecoNN
@@ -101,27 +101,16 @@ class MnemonistRecoNN:
         """The second half of `learn`: explain a reconstructor trained on these shadow models, and choose rows."""
         if (objection := self.objection(knowledge)) is not None:
             raise ValueError(objection)
-        knowledge = accepted(self.attack, knowledge)
-        explanation = self._explained(first, knowledge, unseen, seed)
+        knowledge, some = accepted(self.attack, knowledge), slice(self.models)
+        models, given = (part[some] for part in models_and_given(unseen))
+        truth = Records(unseen.records.x[some].unsqueeze(1), unseen.records.y[some].unsqueeze(1))  # k = 1
+        hints = Hints(parts=given.reshape(truth.x.shape) if unseen.given else None)
+        released, masks = release_of(knowledge.net, models), adversary_seed(seed, "masks")
+        explanation = self.mnemonist(first, knowledge, released, truth, seed=masks, hints=hints)
         access = Superparameters(explanation.holding() or explanation.rows)  # all rows if none helps
         tables = (seen_by(access, knowledge.net, table) for table in (shadows, unseen))
         second = self.attack.learn(replace(knowledge, access=access), *tables, seed=seed)
         return Focused(first, explanation, second)
-
-    def _explained(self, first: Trained, knowledge: Knowledge, unseen: ShadowTable, seed: int) -> Explanation:
-        some = slice(self.models)
-        models, given = models_and_given(unseen)
-        records = unseen.records[some]
-        truth = Records(records.x.unsqueeze(1), records.y.unsqueeze(1))  # k = 1
-        parts = given[some].reshape(truth.x.shape) if unseen.given else None
-        return self.mnemonist(
-            first,
-            knowledge,
-            release_of(knowledge.net, models[some]),
-            truth,
-            seed=adversary_seed(seed, "masks"),
-            hints=Hints(parts=parts),
-        )
 
 
 class Rebuilt(NamedTuple):
@@ -135,10 +124,7 @@ class Rebuilt(NamedTuple):
 
 
 class Embedded(NamedTuple):
-    """A prepared EmbeddingRecoNN: `embedding` rebuilds the layer's input, and `picture` the record from it.
-
-    `picture.validation_error` is that of both together, on held-out shadow models.
-    """
+    """A prepared EmbeddingRecoNN; `picture.validation_error` is that of both parts together."""
 
     embedding: Trained
     picture: Trained
@@ -154,11 +140,9 @@ class Embedded(NamedTuple):
 class EmbeddingRecoNN:
     """Rebuild the input of the first linear layer from that layer, and the record from it.
 
-    A linear layer stores copies of its input (Shamsabadi et al. 2023, Eq. 2 and section 6). After convolutions that is
-    an embedding of the record, nearly the same in all shadow models: here it is computed with their mean weights.
-
-    `attack` learns to read embeddings off the layer, `picture` to turn them into records. The second learns from true
-    embeddings, as in the paper, and is validated on rebuilt ones. If the first layer is linear, use RecoNN.
+    A linear layer stores copies of its input (Shamsabadi et al. 2023, Eq. 2 and section 6), after convolutions an
+    embedding of the record, here computed with the mean weights of shadow models. `attack` learns to read embeddings
+    off the layer, `picture` to turn them into records. If the first layer is linear, use RecoNN.
     """
 
     reads_weights: ClassVar[bool] = True  # as RecoNN
@@ -206,17 +190,11 @@ class EmbeddingRecoNN:
             return Records(inputs_of(layer, net, mean, records.x), records.y)
 
         on_layer = replace(knowledge, access=_rows(net, layer), prior=embedded(knowledge.prior))
-        tables = [
-            seen_by(on_layer.access, net, table)._replace(records=embedded(table.records))
-            for table in (shadows, unseen)
-        ]
+        both = shadows, unseen
+        tables = [seen_by(on_layer.access, net, one)._replace(records=embedded(one.records)) for one in both]
         embedding = self.attack.learn(on_layer, *tables, seed=seed)
-        maps = [
-            ShadowTable(table.records.x.flatten(1), records)
-            for table, records in zip(tables, (shadows.records, unseen.records), strict=True)
-        ]
-        chained = replace(knowledge, access=Rebuilt(embedding))
-        picture = self.picture.learn(chained, *maps, seed=seed)
+        maps = [ShadowTable(table.records.x.flatten(1), one.records) for table, one in zip(tables, both, strict=True)]
+        picture = self.picture.learn(replace(knowledge, access=Rebuilt(embedding)), *maps, seed=seed)
         rebuilt = embedding(release_of(net, models_and_given(unseen)[0])).records.x.flatten(1)
         return Embedded(embedding, _validated(picture, rebuilt, unseen.records))
 

@@ -67,11 +67,7 @@ class ToStart:
 @final
 @dataclass(frozen=True)
 class ToMean:
-    """The mean of the explained models: the row loses only its own record.
-
-    It stays near the rows that a reconstructor was trained on. The initial values are far from these: the known records
-    together move a row many times further than one record does.
-    """
+    """The mean of the explained models, near the rows that a reconstructor was trained on: only one record is lost."""
 
     def objection(self, knowledge: Knowledge, models: int) -> str | None:
         """It needs two models."""
@@ -105,10 +101,7 @@ class Scales(NamedTuple):
 
 
 def row_scales(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int) -> Scales:
-    """The scale of every row, step and secret:  d loss(secret) / d bias  (Shamsabadi et al. 2023, Eq. 3).
-
-    A convolution's is a sum over positions, each of which stores a different patch.
-    """
+    """The scale of every row, step and secret:  d loss(secret) / d bias  (Shamsabadi et al. 2023, Eq. 3)."""
     biases = [layer.params[-1] for layer in row_layers(net).values()]
     for name in biases:
         if name.rpartition(".")[2] != "bias":
@@ -151,10 +144,7 @@ class Explanation(NamedTuple):
         return correlation(coefficients.cpu().numpy(), sizes.cpu().numpy(), seed=seed)
 
     def agreements(self, scales: Scales) -> NDArray[np.float64]:
-        """(m,) Spearman's correlation over rows for each model, of its own coefficients and absolute scales.
-
-        nan where no row stores the record, or all store it equally.
-        """
+        """(m,) Spearman's correlation of each model's own coefficients and absolute scales; nan if one is constant."""
         if len(scales.scale) != len(self.coefficients):
             raise ValueError(
                 f"Explanation.agreements: expected scales of the {len(self.coefficients)} explained models, "

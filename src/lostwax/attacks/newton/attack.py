@@ -33,16 +33,15 @@ class Newton:
     """Solve  A(z) = theta  for the record z, by damped Gauss-Newton within the range of the data.
 
     If training is deterministic given the secret (public initialisation, public order of batches, no noise), the
-    released weights theta are a known smooth function A of the missing record, with many more values than unknowns. A
-    residual at rounding level certifies the guess, without knowing the truth.
+    released weights theta are a known smooth function A of the missing record. A residual at rounding level certifies
+    the guess, without knowing the truth.
 
-    Starting points are the mean of every class, `bank` of the known and prior records (those whose models are closest
-    to the release) and a regression on their models (`KernelRidge`). The Jacobians at the means are computed once and
-    shared by all games; a game computes at most `jacobians` more. If the release is still unexplained, the guess of
-    another attack, `start`, is tried (`Ensemble` works from far away). With `coordinates`, the search is restricted to
-    that many principal components: fewer tangents, an approximate answer. With `products` no Jacobian is formed: a game
-    costs at most that many products J v, and as many J^T w, each about one training. Use it for records with thousands
-    of features, where a few dozen products find most of them.
+    Starting points are the mean of every class, `bank` of the known and prior records and a regression on their models.
+    A game computes at most `jacobians` besides those at the means, which all share. If the release is still
+    unexplained, the guess of another attack, `start`, is tried (`Ensemble` works from far away). With `coordinates`,
+    the search is restricted to that many principal components: fewer tangents, an approximate answer. With `products`,
+    for records with thousands of features, no Jacobian is formed: a game costs at most that many products J v, and as
+    many J^T w, each about one training.
     """
 
     strength: ClassVar[int] = 70
@@ -165,8 +164,11 @@ class Newton:
         if objection is not None or known is None:
             raise ValueError(objection)
         trainer = as_descent(undefended(knowledge.trainer))
-        available = _together(known, knowledge.prior)
-        coordinates = self._coordinates(available).times(secrets)
+        ours, prior = known.to(knowledge.prior.x.device), knowledge.prior
+        available = Records(torch.cat([ours.x, prior.x]), torch.cat([ours.y, prior.y]))
+        whole = self.coordinates is None or self.products is not None
+        coordinates = Coordinates.of(available) if whole else Coordinates.principal(available, self.coordinates)
+        coordinates = coordinates.times(secrets)
         known = known.to(trainer.computes_in(knowledge.net))
         released_by = TrainingMap(knowledge.net, trainer, known, secrets)
         published = Published(knowledge.trainer, seed)
@@ -178,11 +180,6 @@ class Newton:
         bank = Bank.of(quick, coordinates, available, self.bank, seed=seed)
         return _Parts(available, coordinates, released_by, quick, bank, published)
 
-    def _coordinates(self, records: Records) -> Coordinates:
-        if self.coordinates is None or self.products is not None:
-            return Coordinates.of(records)
-        return Coordinates.principal(records, self.coordinates)
-
 
 class _Parts(NamedTuple):
     """What both solvers need."""
@@ -193,9 +190,3 @@ class _Parts(NamedTuple):
     quick: TrainingMap
     bank: Bank
     published: Published
-
-
-def _together(known: Records, prior: Records) -> Records:
-    """Known and prior records."""
-    ours = known.to(prior.x.device)
-    return Records(torch.cat([ours.x, prior.x]), torch.cat([ours.y, prior.y]))

@@ -55,8 +55,8 @@ class Bank(NamedTuple):
     """A few shadow models, shared by all games.
 
     They are trained on the mean record of every class (with k secrets, of every combination of k classes), then on
-    known and prior records. For one secret a regression on them (`KernelRidge`) ranks classes and estimates the record;
-    for several there are too few models, and the distance of a model from the release ranks classes.
+    known and prior records. For one secret a regression on them ranks classes and estimates the record; for several
+    their distance from the release ranks classes.
     """
 
     a: Tensor  # (b, r)
@@ -100,15 +100,11 @@ class Bank(NamedTuple):
     ) -> list[list[Likely]]:
         """For each release (g, p) a few classes, the likeliest first; only those of the labels (g, k), if given."""
         ours = released.to(self.weights)
-        distance = torch.cdist(self.weights, ours, compute_mode="donot_use_mm_for_euclid_dist").nan_to_num(
-            torch.inf
-        )  # (b, g)
-        least, nearest = self._nearest(distance)
+        distance = torch.cdist(self.weights, ours, compute_mode="donot_use_mm_for_euclid_dist")  # (b, g)
+        least, nearest = self._nearest(distance.nan_to_num(torch.inf))
         answers, doubts = (None, least) if self.regression is None else self.regression(ours)
-        likely = [
-            self._likely((doubts[:, g], least[:, g]), None if labels is None else labels[g])
-            for g in range(len(released))
-        ]
+        given = [None] * len(released) if labels is None else labels
+        likely = [self._likely((doubts[:, g], least[:, g]), label) for g, label in enumerate(given)]
         pairs = [(c, g) for g, classes in enumerate(likely) for c in classes]
         regressed: list[Entry | None] = [None] * len(pairs)
         if answers is not None:
@@ -146,10 +142,8 @@ class Bank(NamedTuple):
         """
         orders = [ranking.nan_to_num(torch.inf).argsort(stable=True).tolist() for ranking in rankings]
         if labels is None:
-            first = (c for order in orders for c in order[:CLASSES_RACED])
-            return list(dict.fromkeys(first))  # each once, in this order
-        order = orders[0]
-        likely = [int(c) for c in order if sorted(self.classes[c]) == sorted(labels.tolist())]
+            return list(dict.fromkeys(c for order in orders for c in order[:CLASSES_RACED]))  # each once
+        likely = [int(c) for c in orders[0] if sorted(self.classes[c]) == sorted(labels.tolist())]
         if not likely:
             raise ValueError(
                 "Newton: the hints give a secret a label that no known or prior record has. Add some to the prior."

@@ -30,11 +30,9 @@ class Published(NamedTuple):
         return undefended(self.trainer) is not self.trainer
 
     def units(self, exact: TrainingMap, z: Tensor, label: Tensor) -> Tensor:
-        """(p,) the defence's noise on each weight: the root mean square over its tensor.
+        """(p,) the defence's noise on each weight: the root mean square over its tensor, or at least rounding.
 
-        Measured on models trained on z (m, u), each with its own noise. Defences change tensors by very different
-        amounts, most often in proportion to their weights, so one number for all would be dominated by one layer. A
-        tensor that is released unchanged has the unit of rounding.
+        Measured on models trained on z (m, u), each with its own noise.
         """
         cohort = replace(exact.cohort(z, label), index=torch.arange(len(z), device=z.device))
         ideal = exact.trainer(exact.net, cohort, seed=self.seed).params
@@ -92,8 +90,7 @@ class Inversion(NamedTuple):
     def certified(self) -> bool:
         """True if the records reproduce the release to rounding and the release determines them.
 
-        Then the iteration has converged, and no records nearby reproduce the weights as well. Records far away might: a
-        short training of a small net can have several solutions (Balle et al. 2022, Theorem 8, has two).
+        Then no records nearby reproduce the weights as well; records far away might (Balle et al. 2022, Theorem 8).
         """
         return self.explained and self.determined
 
@@ -110,13 +107,10 @@ class Inversion(NamedTuple):
     def or_start(self, likely: Likely, coordinates: Coordinates, released: Tensor) -> Inversion:
         """The inversion, or its start if that has the smaller predicted error and the release is not explained.
 
-        Newton may fail: the class is wrong, or training has kinks. The bank's regression, which predicts its error by
-        leaving records out, is then the better guess. If the victim diverged, it is the class mean.
+        Newton fails if the class is wrong or training has kinks. If the victim diverged, the start is the class mean.
         """
-        start_error = likely.predicted_error * float(
-            coordinates.directions.square().sum(0).mean()
-        )  # from unknowns to numbers
-        start = likely.regressed
+        start, unit = likely.regressed, float(coordinates.directions.square().sum(0).mean())
+        start_error = likely.predicted_error * unit  # from unknowns to numbers
         if start is None or not start_error <= self.blind:  # so also where it is NaN
             start, start_error = likely.mean or likely.nearest, self.blind
         if self.explained or self.predicted <= start_error:
@@ -301,8 +295,7 @@ class Inverter:
     def _settled(self, ended: list[Ended], released: Tensor) -> list[Ended]:
         """Move games that nearly explain their release to the likeliest record, given noise and prior.
 
-        Training is not linear over such a step, so steps are repeated until one moves the record by less than a share
-        of the predicted error: only there the prediction holds.
+        Steps are repeated until one moves the record by less than a share of the predicted error.
         """
         games, rounding = list(ended), self._rounding([game.point for game in ended]).tolist()
         moving = [g for g, game in enumerate(games) if game.point.distance <= CERTAIN * rounding[g]]
@@ -341,10 +334,7 @@ class Inverter:
         return Posterior(a, spread, directions, a - point.a)
 
     def _evidence(self, game: Ended, rounding: float) -> Inversion:
-        """The likeliest record and its predicted error.
-
-        Not certified if the last step still moved it far: the linear model behind the prediction may not hold there.
-        """
+        """The likeliest record and its predicted error; not certified if the last step still moved it far."""
         point, coordinates = game.point, self.problem.coordinates
         likeliest = self._likeliest_record(game, rounding)
         k, d = self.problem.exact.secrets, self.problem.exact.numbers

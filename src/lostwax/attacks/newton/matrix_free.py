@@ -113,10 +113,8 @@ class Reached(NamedTuple):
 class MatrixFree:
     """A prepared Newton that forms no Jacobian.
 
-    Steps are scaled by the prior's deviations, so that a few products find the directions that vary most between
-    records and move the weights most; they are clamped to the bounds of a record's numbers. Far away, where training is
-    not linear, few products suffice, then twice as many at each step: 4, 8, 16, ... Residuals are computed in the
-    release's own precision: this few products never reach rounding.
+    Steps are scaled by the prior's deviations, so that a few products find the directions that matter most: 4, then
+    twice as many at each step. Residuals are computed in the release's own precision: this never reaches rounding.
     """
 
     problem: Problem

@@ -18,9 +18,8 @@ ROUNDS = 30
 def bounded_step(curvature: Tensor, slope: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """The minimum of  s^T C s / 2 + g^T s  over  low <= s <= high, for b problems at once, (b, u).
 
-    Clamping the unconstrained minimum is not a descent where most numbers are at a bound (the black pixels of a digit).
-    Projected Newton instead (Bertsekas 1982): a coordinate at a bound and pushed outwards is held. A problem whose
-    curvature is not positive definite stops.
+    Projected Newton (Bertsekas 1982): a coordinate at a bound and pushed outwards is held. A problem whose curvature is
+    not positive definite stops.
     """
     step = torch.zeros_like(slope)  # (b, u)
     value = torch.zeros_like(slope[:, 0])  # (b,)
@@ -118,10 +117,7 @@ class Problem:
         return [Point(*each) for each in zip(a, label, residuals, strict=True)]
 
     def steps(self, points: Sequence[Point], linears: Sequence[Linearised], released: Tensor) -> list[Point]:
-        """From each point the best of several steps, judged by the models trained there; the point if none is better.
-
-        `released` (g, p) holds one release per point. All models are trained together.
-        """
+        """From each point the best of several steps, by the models trained there, given its release (g, p)."""
         return self.best(points, self._tried(points, linears, DAMPINGS), released, self.exact)
 
     def first_steps(self, points: Sequence[Point], linears: Sequence[Linearised], released: Tensor) -> list[Point]:

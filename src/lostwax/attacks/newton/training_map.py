@@ -24,8 +24,7 @@ Own = tuple[Tensor, ...]  # the unknown part of a step's secret records: inputs 
 class Unrolled(NamedTuple):
     """The training of m games step by step: products with its Jacobian that never form it.
 
-    Forward, a tangent is pushed through the steps; in reverse, a cotangent is pulled back through them. Only the states
-    between steps are stored (checkpointing), so memory does not grow with steps times records.
+    Only the states between steps are stored (checkpointing), so memory does not grow with steps times records.
     """
 
     weights: TrainingMap
@@ -106,9 +105,8 @@ SMOOTH = 0.1  # relative difference allowed between a finite difference and its 
 class TrainingMap:
     """(z, label) -> A(z): the flat parameters after training on the known records and k secrets.
 
-    z holds the u numbers of the k records, one record after the other, each followed by its label if that is a number;
-    classes are passed separately. Parameters are divided by `units`: with those of a defence's noise, least squares
-    weights every parameter by its precision.
+    z holds the u numbers of the k records, one record after the other, each followed by its label if that is a number.
+    Parameters are divided by `units`, those of a defence's noise, to weight each by its precision.
     """
 
     net: nn.Module
@@ -151,8 +149,7 @@ class TrainingMap:
     def tangents(self, z: Tensor, label: Tensor, directions: Tensor) -> Tensor:
         """dA / dz at one z (u,) of classes (k,), along directions (r, u), in forward mode: (p, r).
 
-        Tangents share the base trajectory and the known records, and are batched like shadow models: each costs about
-        one training.
+        They are batched like shadow models: each costs about one training.
         """
         at = z.to(self.known.x.dtype)
         with quiet():

@@ -11,21 +11,11 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from lostwax.attacks.weak import training
 from lostwax.attacks.weak.heads import HeadScale
 from lostwax.attacks.weak.objectives import Augmented, LogError, Objective
 from lostwax.attacks.weak.readers import Reader, SetReader
-from lostwax.attacks.weak.training import (
-    Checkpoint,
-    ReadAndDecode,
-    TrainingData,
-    answer,
-    dealt_classes,
-    errors,
-    shape_seen,
-    too_few,
-    train,
-    training_data,
-)
+from lostwax.attacks.weak.training import ReadAndDecode, TrainingData, answer, dealt_classes
 from lostwax.fields import above, at_least, check_fields, expect
 from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release, Threat
 from lostwax.learning.costs import Cost, Rate
@@ -44,8 +34,7 @@ UNKNOWN = ErrorLine(torch.inf, 0.0), torch.inf  # the errors of an untrained rec
 class TrainedOnHeads(NamedTuple):
     """A prepared WeakRecoNN: one guess per class for every head, or one of any class (label -1).
 
-    Guesses have the dtype of the prior and the device of the release. Confidence is minus the predicted mean squared
-    error to the nearest record, in the coordinates of `Span`.
+    Confidence is minus the predicted mean squared error to the nearest record, in the coordinates of `Span`.
     """
 
     net: nn.Module
@@ -81,16 +70,8 @@ class TrainedOnHeads(NamedTuple):
             f"reads.{name}": value.bfloat16() if half and value.ndim > 1 else value  # except normalisation
             for name, value in self.reads.state_dict().items()
         }
-        words = {
-            "attack": repr(self.attack),
-            "reader": repr(self.attack.reader),
-            "decoder": repr(self.attack.decoder),
-            "access": repr(self.access),
-            "net": repr(self.net),
-            "classes": repr(self.attack.classes),
-            "guesses": self.classes,
-            "alike": self.scale.alike,
-        }
+        words = {"attack": repr(self.attack), **self.attack._architecture(self.net, self.access)}
+        words |= {"guesses": self.classes, "alike": self.scale.alike}
         calibration = Calibration(self.scale.standardise, self.span, self.error_line, self.validation_error)
         return SavedFolder.of(words, tensors, calibration, scale="scale").write(folder)
 
@@ -137,15 +118,8 @@ class WeakRecoNN:
     device: str | None = None
 
     def __post_init__(self) -> None:
-        check_fields(
-            self,
-            classes=at_least(0),
-            **RANGES,
-            softmin=above(0),
-            steps=at_least(1),
-            minutes=above(0),
-            batch_size=at_least(2),
-        )
+        ranges = {"classes": at_least(0), "steps": at_least(1), "batch_size": at_least(2)}
+        check_fields(self, **RANGES, **ranges, softmin=above(0), minutes=above(0))
         expect(self, "mae", "above 0 where mse is 0", self.mae + self.mse > 0)
         enough = self.shadows is None or self.shadows >= self.batch_size
         expect(self, "shadows", f">= batch_size={self.batch_size}, or None", enough)
@@ -178,7 +152,7 @@ class WeakRecoNN:
         """
         knowledge = self._accepted(knowledge)
         classes, span = self.reader.guesses(self._asked(knowledge)), Span.of(knowledge.prior.x)
-        data = training_data(self, knowledge, span, classes, seed)
+        data = training.training_data(self, knowledge, span, classes, seed)
         with torch_seed(adversary_seed(seed, "decoder"), span.shift.device):
             reads = self._net(knowledge, span)
         parts = knowledge.net, knowledge.access, classes, data.heads.scale, reads, span
@@ -190,19 +164,19 @@ class WeakRecoNN:
         It starts from the earlier weights, with the new heads standardised; `trained` is not changed.
         """
         knowledge = self._accepted(knowledge)
-        theirs = replace(knowledge, net=trained.net, access=trained.access)
-        now, before = self._architecture(knowledge), trained.attack._architecture(theirs)
+        before = trained.attack._architecture(trained.net, trained.access)
+        now = self._architecture(knowledge.net, knowledge.access)
         check_same("WeakRecoNN.tune: the reconstructor was trained", before, now, "Tune it with")
-        data = training_data(self, knowledge, trained.span, trained.classes, seed)
-        reads, scale = deepcopy(trained.reads), data.heads.scale
-        start = trained._replace(net=knowledge.net, scale=scale, reads=reads, attack=self)
+        data = training.training_data(self, knowledge, trained.span, trained.classes, seed)
+        start = trained._replace(net=knowledge.net, scale=data.heads.scale, reads=deepcopy(trained.reads), attack=self)
         return self._trained(start, knowledge, data, seed)
 
     def load(self, folder: str | Path, knowledge: Knowledge) -> TrainedOnHeads:
         """A reconstructor that `save` wrote, for the knowledge's net and access, which are not saved."""
         device = knowledge.prior.x.device if self.device is None else torch.device(self.device)
         saved = SavedFolder.read("WeakRecoNN.load", folder, device)
-        check_same(f"WeakRecoNN.load: {folder} was saved", saved.words, self._architecture(knowledge), "Load it with")
+        architecture = self._architecture(knowledge.net, knowledge.access)
+        check_same(f"WeakRecoNN.load: {folder} was saved", saved.words, architecture, "Load it with")
         standardise, span, line, error = saved.calibration(scale="scale")
         with torch_seed(0, device):  # the draws are overwritten
             reads = self._net(knowledge, span)
@@ -230,7 +204,7 @@ class WeakRecoNN:
         except (TypeError, ValueError) as error:
             head = " Pass as net only the layers that were trained behind the backbone"
             return str(error) if prior.features is None else f"{error}{head}"
-        if (clause := self.reader.objection(knowledge) or too_few(knowledge)) is not None:
+        if (clause := self.reader.objection(knowledge) or training.too_few(knowledge)) is not None:
             return clause
         labels = cohort.own.y  # (2, k)
         if not labels.is_floating_point() and not torch.equal(labels[0], labels[1]):
@@ -260,13 +234,13 @@ class WeakRecoNN:
             raise ValueError(objection)
         return replace(knowledge, prior=knowledge.prior.to(self.device or knowledge.prior.x.device))
 
-    def _architecture(self, knowledge: Knowledge) -> dict[str, str]:
+    def _architecture(self, net: nn.Module, access: Access) -> dict[str, object]:
         """What two attacks must share to exchange nets."""
-        kinds = {"reader": self.reader, "decoder": self.decoder, "access": knowledge.access, "net": knowledge.net}
-        return {**{name: repr(value) for name, value in kinds.items()}, "classes": repr(self.classes)}
+        kinds = {"reader": self.reader, "decoder": self.decoder, "access": access, "net": net, "classes": self.classes}
+        return {name: repr(value) for name, value in kinds.items()}
 
     def _net(self, knowledge: Knowledge, span: Span) -> ReadAndDecode:
-        tokens, numbers = shape_seen(self, knowledge)
+        tokens, numbers = training.shape_seen(self, knowledge)
         reader = self.reader.build(knowledge.net, tokens, numbers, self._asked(knowledge))
         with torch.no_grad():
             features = reader(torch.zeros(1, tokens, numbers)).shape[-1]
@@ -278,11 +252,10 @@ class WeakRecoNN:
         """Fit the net in place, and measure its errors."""
         checkpoint = None
         if self.checkpoint is not None:
-            checkpoint = Checkpoint.of(self.checkpoint, self._owner(start, knowledge, seed))
-        train(start.reads, data, self, checkpoint, seed=seed)
-        wrong = errors(start.reads, data).own  # (v, g)
-        features = answer(start.reads.reader, data.unseen[0]).flatten(0, 1)
-        line = ErrorLine.fit(features, wrong.flatten())
+            checkpoint = training.Checkpoint.of(self.checkpoint, self._owner(start, knowledge, seed))
+        training.train(start.reads, data, self, checkpoint, seed=seed)
+        wrong = training.errors(start.reads, data).own  # (v, g)
+        line = ErrorLine.fit(answer(start.reads.reader, data.unseen[0]).flatten(0, 1), wrong.flatten())
         return start._replace(error_line=line, validation_error=float(wrong.mean()))
 
     def _owner(self, start: TrainedOnHeads, knowledge: Knowledge, seed: int) -> dict[str, str]:

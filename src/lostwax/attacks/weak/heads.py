@@ -76,9 +76,7 @@ class Heads(NamedTuple):
                 first %= shadows
                 together = max(min(together, (shadows - first) // size), 1)
             last = first + together * size
-            over = (
-                0 if shadows is None else max(last - shadows, 0)
-            )  # heads beyond the end of the set: its first ones again
+            over = 0 if shadows is None else max(last - shadows, 0)  # beyond the end of the set: its first ones again
             parts = [self.trained(some) for some in (range(first, last - over), range(over)) if some]
             tokens, secrets = (torch.cat(part) for part in zip(*parts, strict=True))
             for rows in torch.split(torch.randperm(len(tokens), device=tokens.device), size):

@@ -51,10 +51,9 @@ class LogError:
 class BeatChance:
     """Maximise the share of guesses with an error below `within`, at a `price` for those as close to another set.
 
-    The two shares, with a soft edge, form the Lagrangian of the Neyman-Pearson problem: the most true positives at a
-    given false-positive rate, with one threshold for all classes (Maciazek and Allison 2025). `within` is a mean
-    squared error of pixels in [-1, 1], or of deviations where records are unbounded. A share of LogError attracts
-    guesses that are far from it.
+    The Lagrangian of the Neyman-Pearson problem, with one threshold for all classes (Maciazek and Allison 2025).
+    `within` is a mean squared error of pixels in [-1, 1], or of deviations where records are unbounded. A share of
+    LogError attracts guesses that are far from it.
     """
 
     within: float
@@ -113,20 +112,15 @@ class Augmented:
             made = self.by(plain, 2 * count, seed=draws)[count:]  # the first half is unchanged
             parts.append(made if self.backbone is None else made.through(self.backbone))
         features = [part.features for part in parts if part.features is not None]
-        return Records(
-            torch.cat([part.x for part in parts]),
-            torch.cat([part.y for part in parts]),
-            torch.cat(features) if features else None,
-        )
+        x, y = torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])
+        return Records(x, y, torch.cat(features) if features else None)
 
     def __repr__(self) -> str:
         """With the backbone's fingerprint, by which checkpoints recognise it."""
-        return f"Augmented({self._backbone()}, by={self.by!r}, copies={self.copies})"
-
-    def _backbone(self) -> str:
-        if self.backbone is None:
-            return "None"
-        return f"{type(self.backbone).__name__} #{fingerprint(*self.backbone.state_dict().values())}"
+        name = "None"
+        if self.backbone is not None:
+            name = f"{type(self.backbone).__name__} #{fingerprint(*self.backbone.state_dict().values())}"
+        return f"Augmented({name}, by={self.by!r}, copies={self.copies})"
 
 
 class GuessTargets(NamedTuple):
@@ -159,10 +153,7 @@ def softmin(errors: Tensor, counted: Tensor, alpha: float) -> Tensor:
 
 
 def of_other_heads(wanted: Tensor) -> Tensor:
-    """(m, g, r, ...) -> the same shape: for each guess the targets of an unrelated head.
-
-    It is the head before, or the nearest one that shares no target with the guess.
-    """
+    """(m, g, r, ...) -> the same shape: the targets of the head before, or the nearest that shares none."""
     heads, guesses = (torch.arange(size, device=wanted.device) for size in wanted.shape[:2])
     marks = wanted.flatten(3).double().view(torch.int64).sum(-1)  # (m, g, r) exact sums, equal for equal records
     others = torch.stack([heads.roll(places) for places in NEIGHBOURS], 1)  # (m, neighbours)

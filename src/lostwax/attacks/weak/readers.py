@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -31,12 +31,8 @@ class Neurons(NamedTuple):
             return None
         (name, first), *behind = linear
         prefix = f"{name}." if name else ""
-        return cls(
-            f"{prefix}weight",
-            None if first.bias is None else f"{prefix}bias",
-            f"{behind[0][0]}.weight" if behind else None,
-            first.out_features,
-        )
+        bias = None if first.bias is None else f"{prefix}bias"
+        return cls(f"{prefix}weight", bias, f"{behind[0][0]}.weight" if behind else None, first.out_features)
 
     def tokens(self, release: Release) -> Tensor:
         """(m, neurons, numbers): a neuron's row, its bias, its outgoing weights; then the parameters that all share."""
@@ -118,15 +114,7 @@ class SetReader:
 
     def build(self, net: nn.Module, tokens: int, numbers: int, classes: tuple[int, ...]) -> nn.Module:
         """A transformer."""
-        return Equivariant(
-            tokens,
-            numbers,
-            classes,
-            of_class=_of_class(net, classes),
-            width=self.width,
-            layers=self.layers,
-            heads=self.heads,
-        )
+        return Equivariant(tokens, numbers, classes, of_class=_of_class(net, classes), **asdict(self))
 
 
 @dataclass(frozen=True)

@@ -82,11 +82,8 @@ class Checkpoint(NamedTuple):
         try:
             write_tensors(self.folder / STATE, tensors, source="WeakRecoNN")
         except OSError as error:
-            warnings.warn(
-                f"{error} Training continues without this checkpoint; the next is tried later.",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            message = f"{error} Training continues without this checkpoint; the next is tried later."
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 def _owner(path: Path) -> dict[str, str]:
@@ -160,11 +157,6 @@ class _State:
         by_time = 0.0 if attack.minutes is None else self.seconds / (60 * attack.minutes)
         return max((self.step + into) / attack.steps, by_time)
 
-    def validate(self, loss: float) -> None:
-        """Keep the weights if this is the least loss on unseen heads."""
-        if loss < self.best:
-            self.best, self.kept = loss, deepcopy(self.net.state_dict())
-
     def save(self, to: Checkpoint) -> None:
         """All that the next leg depends on."""
         numbers = torch.tensor([self.step, self.seconds, self.best], dtype=torch.float64)
@@ -206,7 +198,8 @@ def train(
             with draws, torch.backends.cudnn.flags(enabled=True, benchmark=True):  # all steps have one shape
                 _learn(state, run, steps, data, criteria, attack)
             advance(state.step - steps.start)
-            state.validate(_validation_loss(net, data, attack))  # waits for the device
+            if (loss := _validation_loss(net, data, attack)) < state.best:  # waits for the device
+                state.best, state.kept = loss, deepcopy(net.state_dict())
             due = state.done(attack) >= 1 or time.perf_counter() - state.written > SECONDS
             if checkpoint is not None and due:
                 state.save(checkpoint)
@@ -335,9 +328,8 @@ def training_data(
 def split(knowledge: Knowledge, validation: float, seed: int) -> tuple[Records, Records]:
     """Records to learn from, and a held-out share of every class, enough for several training sets."""
     prior, labels = knowledge.prior, dealt_labels(knowledge)
-    classes = dealt_classes(knowledge)
     learnt, tested = [], []
-    for label in classes or (None,):
+    for label in dealt_classes(knowledge) or (None,):
         rows = np.arange(len(prior)) if label is None else (prior.y == label).nonzero().flatten().cpu().numpy()
         per_set = len(labels) if label is None else int((labels == label).sum())
         order = generator(seed, "adversary", "split", "any" if label is None else label).permutation(rows)
