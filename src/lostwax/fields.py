@@ -21,13 +21,7 @@ LARGEST = 2**63 - 1  # the largest int64
 LONGEST = 60  # characters of a value shown in a message
 FEW = 4  # entries of a tuple shown in a message
 PLAIN: set[Any] = {int, float, bool, str, tuple, Literal}
-WORDS = {
-    int: "a whole number",
-    float: "a number",
-    bool: "True or False",
-    str: "text",
-    Path: "a path",
-}
+WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", Path: "a path"}
 
 
 class Range(NamedTuple):

@@ -54,10 +54,7 @@ def kappa_discrete(prior: Sequence[float]) -> float:
 
 
 def kappa_from_samples(
-    samples: np.ndarray,
-    metric: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    eta: float,
-    confidence: float = 0.95,
+    samples: np.ndarray, metric: Callable[[np.ndarray, np.ndarray], np.ndarray], eta: float, confidence: float = 0.95
 ) -> float:
     """Upper limit of the baseline from N independent records of the prior (sharper than Hayes et al. 2023, app. J).
 

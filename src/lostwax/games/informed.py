@@ -60,8 +60,7 @@ def line_up(cohort: Cohort, pool: Records, count: int, *, seed: int) -> LineUp:
     frequency = torch.from_numpy(copies.counts[values]).double().to(both.x.device)  # (m, count)
     alike = (copies.counts == copies.counts[0]).all()
     return LineUp(
-        both[torch.from_numpy(dealt).to(both.x.device)],
-        None if alike else frequency / frequency.sum(1, keepdim=True),
+        both[torch.from_numpy(dealt).to(both.x.device)], None if alike else frequency / frequency.sum(1, keepdim=True)
     )
 
 
