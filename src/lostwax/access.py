@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -156,20 +155,12 @@ class Superparameters:
 
     def __call__(self, net: nn.Module, release: Release) -> Tensor:
         """(m, features), in the order of the net, not of `rows`."""
-        layers, wanted = row_layers(net), set(self.rows)
-        for row in self.rows:
-            _check(row, layers)
-        seen = [
-            release.params[name][:, row.number].reshape(len(release), -1)
-            for row in neurons(net)
-            if row in wanted
-            for name in layers[row.module].params
-        ]
-        return torch.cat(seen, 1)
-
-
-def _check(row: Neuron, layers: Mapping[str, RowLayer]) -> None:
-    layer = layers.get(row.module)
-    if layer is None or not 0 <= row.number < layer.neurons:
-        rows = ", ".join(f"{module}[0] to {module}[{each.neurons - 1}]" for module, each in layers.items())
-        raise ValueError(f"Superparameters: the net has no row {row}. Its trainable rows are {rows or 'none'}.")
+        layers, present, asked = row_layers(net), neurons(net), set(self.rows)
+        if missing := asked.difference(present):
+            rows = ", ".join(f"{module}[0] to {module}[{each.neurons - 1}]" for module, each in layers.items())
+            raise ValueError(
+                f"Superparameters: the net has no row {min(missing)}. Its trainable rows are {rows or 'none'}."
+            )
+        wanted = [row for row in present if row in asked]
+        seen = [release.params[name][:, row.number] for row in wanted for name in layers[row.module].params]
+        return torch.cat([part.reshape(len(release), -1) for part in seen], 1)

@@ -98,11 +98,9 @@ def _least_noise(target: float, log_kappa: float, rate: float, steps: int) -> tu
         noise = min(full, noise * math.exp(max(-0.5, min(0.5, move))))
         if abs(move) < CLOSE / 4:
             break
-    noise, ceiling = _first_to_meet(
-        target, noise, CLOSE, lambda noise: subsampled(log_kappa, noise, rate, steps, sharp)
-    )
-    _check_resolved(target, log_kappa, ceiling.relative_width)
-    return noise, ceiling
+    met = _first_to_meet(target, noise, CLOSE, lambda noise: subsampled(log_kappa, noise, rate, steps, sharp))
+    _check_resolved(target, log_kappa, met[1].relative_width)
+    return met
 
 
 def _check_resolved(target: float, log_kappa: float, width: float) -> None:
@@ -128,13 +126,8 @@ def _root(excess: Callable[[float], float], high: float) -> float:
     return high
 
 
-def _first_to_meet(
-    target: float, noise: float, gap: float, ceiling_at: Callable[[float], Ceiling]
-) -> tuple[float, Ceiling]:
+def _first_to_meet(target: float, noise: float, gap: float, at: Callable[[float], Ceiling]) -> tuple[float, Ceiling]:
     """The first of noise (1 + gap), noise (1 + 2 gap), noise (1 + 4 gap), ... that provably meets the target."""
-    while True:
-        enough = noise * (1 + gap)
-        ceiling = ceiling_at(enough)
-        if ceiling.upper <= target:
-            return enough, ceiling
+    while (ceiling := at(enough := noise * (1 + gap))).upper > target:
         gap *= 2
+    return enough, ceiling

@@ -35,25 +35,17 @@ def single_step(log_baseline: float, noise_multiplier: float, sample_rate: float
     noise = checks.noise_multiplier(noise_multiplier)
     rate, group = checks.sample_rate(sample_rate), checks.records(records)
     slack = 1e-14 * group if group > 1 else 0.0  # the log factorials of a group carry an absolute error
-    return closed(
-        log_single_step(log_kappa, noise, rate, group), log_kappa, "single-step closed form, Poisson sampling", slack
-    )
+    log_weights = log_binomial(group, rate)
+    reached = normal_quantile(log_kappa) + np.arange(group + 1) / noise
+    log_gamma = float(np.logaddexp.reduce(log_weights + log_ndtr(reached)))
+    if log_gamma >= -0.7:  # near 1, through its complement
+        log_gamma = math.log1p(-math.exp(float(np.logaddexp.reduce(log_weights + log_ndtr(-reached)))))
+    return closed(log_gamma, log_kappa, "single-step closed form, Poisson sampling", slack)
 
 
 def log_gaussian(log_kappa: float, distance: float) -> float:
     """log Phi(Phi^-1(kappa) + distance)."""
     return float(log_ndtr(normal_quantile(log_kappa) + distance))
-
-
-def log_single_step(log_kappa: float, noise: float, rate: float, group: int) -> float:
-    """The log of the single-step mixture, through its complement where it is near 1."""
-    log_weights = log_binomial(group, rate)
-    reached = normal_quantile(log_kappa) + np.arange(group + 1) / noise
-    log_gamma = float(np.logaddexp.reduce(log_weights + log_ndtr(reached)))
-    if log_gamma < -0.7:
-        return log_gamma
-    missed = float(np.logaddexp.reduce(log_weights + log_ndtr(-reached)))
-    return math.log1p(-math.exp(missed))
 
 
 def log_binomial(trials: int, rate: float) -> np.ndarray:

@@ -147,11 +147,8 @@ def distinct_games(secrets: Records) -> Tensor:
     """(m,) for each game the first one with the same secrets, in whatever order."""
     flat = Records(secrets.x.flatten(0, 1).double().cpu(), secrets.y.flatten(0, 1).cpu())
     rows = flat.matches(flat).view(secrets.x.shape[:2]).sort(1).values  # (m, k) the first equal record
-    _, which = torch.unique(rows, dim=0, return_inverse=True)
-    first = torch.full((int(which.max()) + 1,), len(which)).scatter_reduce(
-        0, which, torch.arange(len(which)), "amin", include_self=True
-    )
-    return first[which]
+    _, first, which = np.unique(rows.numpy(), axis=0, return_index=True, return_inverse=True)
+    return torch.from_numpy(first[which.reshape(-1)])
 
 
 def other_games(secrets: Records, given: Tensor | None) -> Tensor:

@@ -1,7 +1,4 @@
-"""The weak adversary: knows the training procedure and the data distribution, but no training record.
-
-The setting of Maciazek and Allison 2025.
-"""
+"""The weak adversary knows the training and the distribution, but no record (Maciazek and Allison 2025)."""
 
 from __future__ import annotations
 

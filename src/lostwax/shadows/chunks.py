@@ -97,7 +97,9 @@ class Location(NamedTuple):
     def reading(self, path: str, cure: str) -> Iterator[None]:
         """Turn any error about damaged bytes into one ValueError that names the file and what to delete (`cure`)."""
         try:
-            self._check_regular(path)
+            found = Path(self.path(path))
+            if self.files.protocol[0] == "file" and found.exists() and not found.is_file():
+                raise ValueError("not a regular file")  # a read of a pipe would block forever
             yield
         except PermissionError as error:
             raise _unreadable(self.path(path)) from error
@@ -125,12 +127,6 @@ class Location(NamedTuple):
                 "before are kept. Free some space, get write permission, or use another store."
             ) from error
 
-    def _check_regular(self, path: str) -> None:
-        """Refuse folders, and pipes, on which a read would block forever."""
-        found = Path(self.path(path))
-        if self.files.protocol[0] == "file" and found.exists() and not found.is_file():
-            raise ValueError("not a regular file")
-
 
 def _unreadable(path: str) -> PermissionError:
     return PermissionError(f"Store: no permission to read {path}. Get read permission, or use another store.")
@@ -139,9 +135,8 @@ def _unreadable(path: str) -> PermissionError:
 # Each game has two zarr arrays: weights (models, p), and the secrets' rows in the prior (models, k).
 #
 # Both are declared far longer than will ever be filled, so that no file has to be changed later: a chunk is stored if
-# and only if its file exists. zarr's crc32c codec detects damaged chunks, but not swapped ones. So two more columns
-# next to the rows hold hashes of the game, the chunk's number, and its weights or its rows. Stores of version 1 have
-# no such hashes.
+# and only if its file exists. zarr's crc32c codec detects damaged chunks; swapped ones are detected by two more columns
+# next to the rows, hashes of the game, the chunk's number, and its weights or its rows (not in stores of version 1).
 
 
 MOST_MODELS = 2**40
@@ -173,12 +168,11 @@ class Layout(NamedTuple):
 
     def as_stored(self) -> dict[str, Any]:
         """The stored fields, without `marks` for stores of version 1, which did not have it."""
-        held = self._asdict()
-        return held if self.marks else {name: value for name, value in held.items() if name != "marks"}
+        return {name: value for name, value in self._asdict().items() if name != "marks" or value}
 
     def split(self, flat: Tensor) -> Release:
         """The inverse of `Release.flat`."""
-        pieces = torch.split(flat, [math.prod(shape) for shape in self.parameters.values()], 1)  # (m, size) each
+        pieces = torch.split(flat, list(map(math.prod, self.parameters.values())), 1)  # (m, size) each
         named = zip(self.parameters.items(), pieces, strict=True)
         return Release({name: piece.reshape(-1, *shape) for (name, shape), piece in named})
 
@@ -240,8 +234,7 @@ def store_version(location: Location) -> int:
         raise ValueError(
             f"Store: {location.name} holds other zarr data. Nothing was changed. Use a store, or a new folder."
         )
-    version = held.get("version")
-    if version != VERSION and version != WITHOUT_HASHES:
+    if (version := held.get("version")) not in (VERSION, WITHOUT_HASHES):
         raise ValueError(
             f"Store: {location.name} has version {version}, but this lostwax reads versions {WITHOUT_HASHES} and "
             f"{VERSION}. Nothing was changed. Upgrade lostwax, or use a new folder."
@@ -323,9 +316,8 @@ class StoredGame:
 
         Chunks are read in random order, and models are shuffled within every `buffer` chunks, which are in memory.
         """
-        for setting, value in (("batch", batch), ("buffer", buffer)):
-            if value < 1:
-                raise ValueError(f"shuffled: expected {setting} >= 1, got {value}.")
+        if min(batch, buffer) < 1:
+            raise ValueError(f"shuffled: expected batch >= 1 and buffer >= 1, got {batch} and {buffer}.")
         draws = generator(seed, "shuffle")
         numbers = draws.permutation(self.chunks(models)).tolist()
         for first in range(0, len(numbers), buffer):

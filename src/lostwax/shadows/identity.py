@@ -285,11 +285,8 @@ def describe(name: str, value: object) -> dict[str, str]:
 
 def _bound_values(function: FunctionType) -> dict[str, object]:
     """What a function holds besides its source: default values and closure."""
-    defaults = {
-        name: argument.default
-        for name, argument in inspect.signature(function).parameters.items()
-        if argument.default is not inspect.Parameter.empty
-    }
+    arguments, none = inspect.signature(function).parameters.items(), inspect.Parameter.empty
+    defaults = {name: argument.default for name, argument in arguments if argument.default is not none}
     outer = {name: value for name, value in inspect.getclosurevars(function).nonlocals.items() if value is not function}
     return {**defaults, **outer}
 
