@@ -316,8 +316,9 @@ class StoredGame:
 
         Chunks are read in random order, and models are shuffled within every `buffer` chunks, which are in memory.
         """
-        if min(batch, buffer) < 1:
-            raise ValueError(f"shuffled: expected batch >= 1 and buffer >= 1, got {batch} and {buffer}.")
+        for setting, value in (("batch", batch), ("buffer", buffer)):
+            if value < 1:
+                raise ValueError(f"shuffled: expected {setting} >= 1, got {value}.")
         draws = generator(seed, "shuffle")
         numbers = draws.permutation(self.chunks(models)).tolist()
         for first in range(0, len(numbers), buffer):

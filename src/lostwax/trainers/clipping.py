@@ -109,9 +109,8 @@ def _some_at_a_time(
     net: Architecture, loss: Loss, params: Params, part: Part, own: bool
 ) -> Iterator[tuple[slice, Params]]:
     x, y = part
-    axis = 1 if own else 0
     rows = max(NUMBERS // sum(value.numel() for value in params.values()), 1)
-    for start in range(0, x.shape[axis], rows):
+    for start in range(0, x.shape[1 if own else 0], rows):
         some = slice(start, start + rows)
         piece = (x[:, some], y[:, some]) if own else (x[some], y[some])
         yield some, record_gradients(net, loss, params, piece, own=own)
@@ -153,30 +152,21 @@ def _norm(gradients: Params) -> Tensor:
 #     sum_i f_i delta_i a_i^T = (f delta)^T A
 
 
-class Outer(NamedTuple):
-    """The per-record gradients of one linear layer: slope a^T."""
-
-    name: str  # the prefix of its parameters' names
-    inputs: Tensor  # (b, d)  a
-    slope: Tensor  # (b, h)  delta = d loss / d outputs
-
-
 class Scaled(NamedTuple):
     """The per-record gradients of one linear layer as scale * slope (inputs, ones)^T."""
 
-    name: str
+    name: str  # the prefix of its parameters' names
     inputs: Tensor  # (b, d) a, and ...
     ones: Tensor | None  # (b,) ... the input of the bias, the larger of the two in [1, 2); None without a bias
     slope: Tensor  # (b, h) delta, its largest entry in [1, 2), or 0
     scale: Tensor  # (b,) in float64, since the product of two scales may overflow: 0 if the gradient is 0
 
     @classmethod
-    def of(cls, layer: Outer, *, bias: bool) -> Scaled:
-        """Values that are not finite become 0, with an infinite scale.
+    def of(cls, name: str, inputs: Tensor, slope: Tensor, *, bias: bool) -> Scaled:
+        """Of slope = d loss / d outputs (b, h) and inputs (b, d). If not finite, they become 0, the scale infinite.
 
         The scale of the inputs depends on them alone, so shared records are scaled once.
         """
-        name, inputs, slope = layer
         most_in, most_out = inputs.abs().amax(-1), slope.abs().amax(-1)  # (b,)
         if bias:
             most_in = most_in.clamp_min(1)
@@ -184,13 +174,9 @@ class Scaled(NamedTuple):
         finite_in, finite_out = most_in.isfinite(), most_out.isfinite()
         size = torch.where((most_in == 0) | (most_out == 0), 0.0, scale_in.double() * scale_out.double())
         scale = torch.where(finite_in & finite_out, size, torch.inf)
-        return cls(
-            name,
-            torch.where(finite_in.unsqueeze(-1), inputs / scale_in.unsqueeze(-1), 0.0),
-            torch.where(finite_in, 1 / scale_in, 0.0) if bias else None,
-            torch.where(finite_out.unsqueeze(-1), slope / scale_out.unsqueeze(-1), 0.0),
-            scale,
-        )
+        inputs = torch.where(finite_in.unsqueeze(-1), inputs / scale_in.unsqueeze(-1), 0.0)
+        slope = torch.where(finite_out.unsqueeze(-1), slope / scale_out.unsqueeze(-1), 0.0)
+        return cls(name, inputs, torch.where(finite_in, 1 / scale_in, 0.0) if bias else None, slope, scale)
 
     def square(self) -> Tensor:
         """(b,) (|a|^2 + 1) |delta|^2, scaled."""
@@ -270,15 +256,15 @@ class Ghost:
             else:
                 h = part(h)  # no parameters before it
         slope = loss.residual(h, y)  # (b, c)
-        layers: list[Outer] = []
+        layers: list[Scaled] = []
         for number, (name, inputs, back) in reversed(list(enumerate(seen))):
             if back is not None:
                 (slope,) = back(slope)
                 continue
-            layers.append(Outer(name, inputs, slope))
+            layers.append(Scaled.of(name, inputs, slope, bias=f"{name}bias" in params))
             if number > 0:
                 slope = (params[f"{name}weight"].mT @ slope.mT).mT  # (b, d)
-        return [Scaled.of(layer, bias=f"{layer.name}bias" in params) for layer in layers]
+        return layers
 
 
 def _norm_of_layers(layers: list[Scaled]) -> tuple[Tensor, Tensor]:

@@ -99,8 +99,7 @@ class _Problem:
     @property
     def start(self) -> Tensor:
         """The model's weights."""
-        bias = self.template.bias
-        weight = self.template.weight
+        weight, bias = self.template.weight, self.template.bias
         return weight.clone() if bias is None else torch.cat([weight, bias[:, None]], 1)
 
     def model(self, theta: Tensor) -> Stationary:
@@ -135,8 +134,7 @@ class _Problem:
     def gradient(self, theta: Tensor) -> Tensor:
         """Its gradient in centred coordinates, (c, D)."""
         model = self.model(theta)
-        r, f = model.factors(self.table, self.weight)
-        total = model.total()
+        (r, f), total = model.factors(self.table, self.weight), model.total()
         if self.template.bias is not None:
             total = total - total[:, -1:] * self.centre
         return r.mT @ (f - self.centre) - total
@@ -153,14 +151,13 @@ class _Problem:
     def newton_step(self, theta: Tensor, gradient: Tensor, noise: Tensor) -> Tensor:
         """-H^-1 g, in centred coordinates."""
         model = self.model(theta)
-        outputs = model.outputs(self.table.x)
 
         def residual(output: Tensor, y: Tensor) -> Tensor:
             return model.loss.residual(output[None], y[None])[0]
 
-        curvature = vmap(jacrev(residual))(outputs, self.table.y) * self.weight[:, None, None]  # (n, c, c)
-        _, f = model.factors(self.table, self.weight)  # (n, D)
-        f = f - self.centre
+        slopes: Tensor = vmap(jacrev(residual))(model.outputs(self.table.x), self.table.y)
+        curvature = slopes * self.weight[:, None, None]  # (n, c, c)
+        f = model.factors(self.table, self.weight)[1] - self.centre  # (n, D)
         if theta.numel() <= DENSE_LIMIT:
             return self._dense_step(curvature, f, gradient)
         return self._matrix_free_step(curvature, f, gradient, noise)
@@ -291,8 +288,7 @@ class Optimum:
 
     def _layer(self, net: nn.Module, cohort: Cohort) -> nn.Linear:
         """The net's only layer, after all checks."""
-        layer = linear_layer(net)
-        if layer is None:
+        if (layer := linear_layer(net)) is None:
             raise ValueError(
                 "Optimum: expected net to be one linear layer (nn.Linear, possibly after nn.Flatten), got "
                 f"{type(net).__name__}. Use GD, SGD or Adam for other nets."
@@ -300,8 +296,7 @@ class Optimum:
         if frozen := [name for name, value in net.named_parameters() if not value.requires_grad]:
             raise ValueError(
                 f"Optimum: expected a net without frozen parameters, but {' and '.join(frozen)} is frozen "
-                "(requires_grad=False). Call net.requires_grad_(True), or use GD, SGD or Adam, which support frozen "
-                "parameters."
+                "(requires_grad=False). Call net.requires_grad_(True), or use GD, SGD or Adam, which support them."
             )
         check_data(cohort)
         exact = Cohort(cohort.shared.to(torch.float64), cohort.own.to(torch.float64), cohort.index)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, final
@@ -175,13 +175,10 @@ class Stepwise(ABC):
         histories = [self._trajectory(ours, cohort[rows], seed) for _, rows in cut]
         for together in zip(*histories, strict=True):  # all tiles in step
             steps = [(tile, step) for (tile, _), (step, _) in zip(cut, together, strict=True)]
+            params = gather([(tile, dict(step.params)) for tile, step in steps])
+            slopes = gather([(tile, dict(step.gradient)) for tile, step in steps])
             drawn = [(tile, {"sampled": step.sampled}) for tile, step in steps if step.sampled is not None]
-            yield Step(
-                steps[0][1].number,
-                gather([(tile, dict(step.params)) for tile, step in steps]),
-                gather([(tile, dict(step.gradient)) for tile, step in steps]),
-                gather(drawn)["sampled"] if drawn else None,
-            )
+            yield Step(steps[0][1].number, params, slopes, gather(drawn)["sampled"] if drawn else None)
 
     @final
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
@@ -219,15 +216,11 @@ class Stepwise(ABC):
 
     def _end(self, net: Architecture, cohort: Cohort, seed: int) -> Params:
         """The parameters of one tile after training; override if there is a faster way than step by step."""
-        return _last(self._trajectory(net, cohort, seed))
+        return last(self._trajectory(net, cohort, seed))
 
     @abstractmethod
     def _seen(self, cohort: Cohort) -> tuple[int, int]:
         """The number of records per model in a step, and how many of them, at most, are its own."""
-
-    @final
-    def _trained(self, trajectories: Iterable[tuple[Tile, Trajectory]]) -> Release:
-        return Release(gather([(tile, _last(trajectory)) for tile, trajectory in trajectories]))
 
     @final
     def _cut(self, net: Architecture, cohort: Cohort) -> Iterator[tuple[Tile, torch.Tensor]]:
@@ -246,8 +239,7 @@ class Stepwise(ABC):
         """Check the net and the records, and bring them to one device and dtype."""
         check_net(net)
         check_data(cohort)
-        device = cohort.own.inputs.device
-        dtype = self.computes_in(net)
+        device, dtype = cohort.own.inputs.device, self.computes_in(net)
         ours = Architecture.of(net, device, dtype)
         shared, own = (Records(part.inputs, part.y).to(dtype) for part in (cohort.shared, cohort.own))
         cast = Cohort(shared, own, cohort.index.to(device))  # of records with features, x is not used in training
@@ -262,7 +254,8 @@ class Stepwise(ABC):
         return self.tile or default_size(net, record, records=seen, own=own)
 
 
-def _last(trajectory: Trajectory) -> Params:
+def last(trajectory: Trajectory) -> Params:
+    """The parameters after the last step."""
     for _, state in trajectory:
         after = state
     return after.params

@@ -31,8 +31,6 @@ def _proven(cnn: FusedCNN | None) -> FusedCNN | None:
     Triton 3.6 miscompiles the loads of padded 3 x 3 windows of four channels on Hopper; its interpreter and other
     windows are correct.
     """
-    if cnn is None:
-        return None
-    convolutions = [layer.module for layer in cnn.layers if isinstance(layer.module, nn.Conv2d)]
-    proven = all(part.out_channels % 8 == 0 and part.padding == (0, 0) for part in convolutions)
-    return cnn if proven else None
+    modules = [] if cnn is None else [layer.module for layer in cnn.layers]
+    convolutions = [part for part in modules if isinstance(part, nn.Conv2d)]
+    return cnn if all(part.out_channels % 8 == 0 and part.padding == (0, 0) for part in convolutions) else None

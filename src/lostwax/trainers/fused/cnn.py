@@ -86,23 +86,13 @@ class ConvShape(NamedTuple):
         from lostwax.trainers.fused.conv_kernels import correlate_weights
 
         (m, n), block = source.shape[:2], self.weights_block()
-        pixels = n * self.out_height * self.out_width
-        share = self.share()
+        pixels, share = n * self.out_height * self.out_width, self.share()
         shares = -(-pixels // share)
         kernel_sums = slope.new_empty(m, shares, self.outputs, self.rows, self.columns, self.channels)
         bias_sums = slope.new_empty(m, shares, self.outputs)
         with torch.cuda.device(source.get_device()):  # where Triton launches
             correlate_weights[(m * shares, -(-self.taps // block.taps), -(-self.outputs // block.outputs))](
-                source,
-                source.stride(0),
-                slope,
-                slope.stride(0),
-                kernel_sums,
-                bias_sums,
-                m,
-                pixels,
-                shares,
-                share,
+                *(source, source.stride(0), slope, slope.stride(0), kernel_sums, bias_sums, m, pixels, shares, share),
                 **self._constants(),
                 **block.options(),
             )
@@ -144,14 +134,7 @@ class ConvShape(NamedTuple):
         pixels = n * self.out_height * self.out_width
         with torch.cuda.device(source.get_device()):  # where Triton launches
             correlate[(m * -(-pixels // block.pixels), -(-self.outputs // block.outputs))](
-                source,
-                source.stride(0),
-                kernel,
-                bias,
-                target,
-                target.stride(0),
-                m,
-                pixels,
+                *(source, source.stride(0), kernel, bias, target, target.stride(0), m, pixels),
                 **kind,
                 **self._constants(),
                 **block.options(),
