@@ -32,10 +32,7 @@ class Weights:
 
 @dataclass(frozen=True, init=False)
 class Layers:
-    """The parameters of some modules, concatenated: `Layers("3")` is the last layer of `mlp(64, 10, 10)`.
-
-    Names are those of modules (`net.named_modules()`) or of single parameters (`net.named_parameters()`).
-    """
+    """The parameters of some modules, or single ones, by name: `Layers("3")`, the last layer of `mlp(64, 10, 10)`."""
 
     names: tuple[str, ...]
 
@@ -70,10 +67,7 @@ MODELS_AT_A_TIME = 256
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Logits:
-    """Black-box access: the outputs on fixed public inputs, concatenated: `Logits(public.inputs[:200])`.
-
-    The queries are chosen before seeing the model, and are the same for all models (Balle et al. 2022, section VI-B).
-    """
+    """Black-box access: the outputs on fixed public inputs, `Logits(public.inputs[:200])` (Balle et al. 2022, VI-B)."""
 
     queries: Tensor  # (q, ...) what the net takes
 
@@ -103,10 +97,7 @@ LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class Neuron(NamedTuple):
-    """An output of a layer, or a channel of a convolution. Its incoming weights and bias are a row (superparameter).
-
-    Training adds a scaled copy of the layer's input to each row (Shamsabadi et al. 2023, section 5.1).
-    """
+    """An output of a layer, or channel of a convolution; its row (superparameter) is its incoming weights and bias."""
 
     module: str  # as in net.named_modules()
     number: int

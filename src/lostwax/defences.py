@@ -20,10 +20,7 @@ __all__ = ["Defence", "Defended", "Quantised", "Rounded", "WeightNoise", "undefe
 
 @runtime_checkable
 class Defence(Protocol):
-    """A change to a model between training and release.
-
-    The adversary knows the defence. What `seed` draws is private and depends only on the model's number.
-    """
+    """A change to a model between training and release, known to the adversary except for what `seed` draws."""
 
     def __call__(self, release: Release, numbers: Sequence[int], *, seed: int) -> Release:
         """Change the models with these numbers (m,); names, shapes and dtypes stay."""
@@ -84,10 +81,7 @@ class Quantised:
 @final
 @dataclass(frozen=True)
 class WeightNoise:
-    """Gaussian noise on every weight, `sigma` times the root mean square of its tensor.
-
-    Not differential privacy: one record's influence is not bounded, and the scale of the noise depends on the records.
-    """
+    """Gaussian noise on every weight, `sigma` times the root mean square of its tensor; not differential privacy."""
 
     sigma: float
 
@@ -114,10 +108,7 @@ class WeightNoise:
 @final
 @dataclass(frozen=True)
 class Defended:
-    """A trainer followed by a defence: `Defended(GD(...), by=Rounded(torch.float16))`.
-
-    The adversary knows it: shadow models are defended too. Nested defences draw independently.
-    """
+    """A trainer followed by a defence, as are its shadow models: `Defended(GD(...), by=Rounded(torch.float16))`."""
 
     trainer: Trainer
     by: Defence

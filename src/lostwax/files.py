@@ -77,10 +77,7 @@ def remove(source: str, path: Path) -> None:
 
 @final
 class Draft:
-    """A complete file under a temporary name; deleted on exit unless published.
-
-    If `private`, only the owner may read it. Text is written as UTF-8, lone surrogates as escapes.
-    """
+    """A complete file under a temporary name, deleted on exit unless published; `private`: only the owner reads it."""
 
     def __init__(self, path: Path, content: bytes | str, *, source: str, private: bool = False) -> None:
         self.path, self.source = named(source, path), source

@@ -1,9 +1,8 @@
 """Initial weights.
 
 A `seed` here is public: with an int all models share the same initial weights, which the adversary knows; with None
-each model draws its own, from the training seed and its number. Public weights are drawn on the CPU in float64 and are
-the same on every device and in every dtype; private ones are drawn on the training device (`philox/`) and agree to
-rounding.
+each model draws its own. Public weights are drawn on the CPU in float64, private ones on the training device
+(`philox/`); they agree to rounding on every device.
 """
 
 from __future__ import annotations

@@ -16,10 +16,7 @@ __all__ = ["BinaryCrossEntropy", "CrossEntropy", "SquaredError", "SquaredHinge",
 
 
 def indicators(y: Tensor, outputs: Tensor) -> Tensor:
-    """One-hot labels, one column per output; with a single output, y itself.
-
-    A comparison, not a scatter, so that it works with any leading axes and under vmap.
-    """
+    """One-hot labels, one column per output (a comparison works under vmap); with a single output, y itself."""
     if outputs.shape[-1] == 1:
         return y.unsqueeze(-1).to(outputs.dtype)  # (..., n, 1)
     classes = torch.arange(outputs.shape[-1], device=y.device).unsqueeze(-1)  # (c, 1)

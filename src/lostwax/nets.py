@@ -35,8 +35,7 @@ def cnn(
 ) -> nn.Sequential:
     """A convolutional net for images (channels, height, width): the CIFAR-10 model of Balle et al. 2022, Table VI.
 
-    Without padding, which the paper does not mention, it has 55,208 parameters, the 50K of section VI-B. `hidden`, the
-    width of the first linear layer, is larger in the paper's larger model.
+    Without padding, which the paper does not mention, it has 55,208 parameters, the 50K of section VI-B.
     """
     channels, height, width = shape
     if min(height, width) < 10:  # 10 -> 4 -> 1
@@ -54,9 +53,8 @@ POOLED = (2, 6, 8)  # the convolutions that are followed by pooling
 def vgg11(classes: int = 26, *, channels: int = 1, size: int = 32) -> nn.Sequential:
     """VGG-11 with a sixteenth of the channels, for square images (Simonyan and Zisserman 2015).
 
-    The base model of the MNIST experiment of Maciazek and Allison 2025; `vgg11()[:-1]` is its backbone with 256
-    features. Their appendix D.1 gives only the channels and the linear layers; like their code, this net pools three
-    times, not five, which leaves 4 x 4 pixels.
+    The base model of the MNIST experiment of Maciazek and Allison 2025. Like their code it pools three times, not five;
+    their appendix D.1 does not say. `vgg11()[:-1]` is its backbone with 256 features.
     """
     halved = 1 << len(POOLED)
     if size < halved or size % halved:

@@ -23,11 +23,7 @@ ROUNDED = 1e-10  # the least relative width of a ceiling
 
 @dataclass(frozen=True)
 class Plan:
-    """Noise that provably meets a target, the ceiling that proves it, and the (epsilon, delta) that comes with it.
-
-    `epsilon` holds at `delta` for the adjacency named in `adjacency`. A `noise_multiplier` of 0 means that the target
-    is met without noise: the record is drawn too rarely to leak that often.
-    """
+    """Noise that provably meets a target (0: met without noise), the ceiling that proves it, and (epsilon, delta)."""
 
     noise_multiplier: float
     epsilon: float
@@ -55,8 +51,7 @@ def calibrate(
 ) -> Plan:
     """Least noise multiplier, to one part in ten thousand, whose certified ceiling is at most `max_success`.
 
-    Within a thousandth of the baseline it may be 1 % above the least; closer targets are refused. Give the success of
-    the best blind guess (`baseline`) or its natural log.
+    Within a thousandth of the baseline it may be 1 % above the least; closer targets are refused.
     """
     log_kappa = checks.baseline(baseline, log_baseline)
     target = checks.probability("max_success", max_success, "It is the highest success that any attack may have.")

@@ -15,11 +15,7 @@ ROUNDING = 4e-13  # relative error of a log computed here, measured against 60 d
 
 
 def gaussian(log_baseline: float, noise_multiplier: float, steps: int = 1, records: int = 1) -> Ceiling:
-    """Ceiling for T full-batch Gaussian steps: Phi(Phi^-1(kappa) + k sqrt(T) / s).
-
-    The power of the test on the sum of the steps, with which the likelihood ratio of N(k, s^2)^T to N(0, s^2)^T grows
-    (Kaissis et al., arXiv 2307.03928). k records shift a clipped sum by at most k.
-    """
+    """Ceiling for T full-batch Gaussian steps: Phi(Phi^-1(kappa) + k sqrt(T) / s) (Kaissis et al. 2023, 2307.03928)."""
     log_kappa = checks.log_baseline(log_baseline)
     noise = checks.noise_multiplier(noise_multiplier)
     distance = checks.records(records) * math.sqrt(checks.steps(steps)) / noise

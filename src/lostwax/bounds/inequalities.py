@@ -19,8 +19,7 @@ ADJACENCY = "add or remove one record"
 def epsilon_of(noise_multiplier: float, sample_rate: float, steps: int, delta: float, interval: float = 1e-4) -> float:
     """The epsilon at this delta of T Poisson-sampled Gaussian steps, add-or-remove adjacency, rounded up.
 
-    `interval` is the width of dp-accounting's loss grid: coarser is faster and only raises epsilon; it grows with
-    losses, to bound memory. Full batches have a closed form, which is also an upper limit for sampled ones.
+    `interval` is the width of dp-accounting's loss grid: coarser is faster and only raises epsilon.
     """
     if noise_multiplier == 0:
         return math.inf
@@ -174,10 +173,7 @@ def from_rdp(log_baseline: float, orders: Sequence[float], epsilons: Sequence[fl
 
 
 def renyi_epsilons(noise_multiplier: float, sample_rate: float, steps: int, orders: Sequence[float]) -> list[float]:
-    """Renyi epsilons of T Poisson-sampled Gaussian steps, remove direction: T log E_nu[R^a] / (a - 1).
-
-    By the trapezium rule, which is exact to rounding for these integrands.
-    """
+    """Renyi epsilons of T Poisson-sampled Gaussian steps, remove direction: T log E_nu[R^a] / (a - 1)."""
     noise, rate = checks.noise_multiplier(noise_multiplier), checks.sample_rate(sample_rate)
     count = checks.steps(steps)
     if rate == 1:

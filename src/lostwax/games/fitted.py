@@ -128,10 +128,7 @@ def _join(left: Tensor, right: Tensor) -> Tensor:
 
 
 def unexplained(equation: Stationary | Sums, table: Records, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The total minus the sum of all rows, and the rounding error of that sum: two (c, d + 1) matrices.
-
-    For a linear model the first is minus the gradient at the released weights: how early the solver stopped.
-    """
+    """The total minus the sum of all rows (minus a linear model's gradient), and its rounding error: (c, d + 1)."""
     r, f = equation.factors(table, weight)
     return equation.total() - r.mT @ f, rounding(equation, table, weight)
 

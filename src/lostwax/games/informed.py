@@ -84,12 +84,10 @@ def _secrets_and_pool(own: Records, pool: Records) -> Records:
 @final
 @dataclass(frozen=True)
 class Informed:
-    """Every model is trained on `known` and one secret record (Balle et al. 2022).
+    """Every model is trained on `known` and one secret record (Balle et al. 2022), or several `secrets`.
 
-    With `label_known` the adversary knows the secret's label. With `parts`, a mask of a record's shape, it knows those
-    features and infers the others: attribute inference (section II-C, aux = eta(z)). With `candidates=2` it is given
-    two records, one of which is the secret: membership inference (section II-D, Algorithm 2). With `secrets=2` two
-    records of each training set are secret.
+    The adversary may know the secret's label, or the features where the mask `parts` is True (attribute inference,
+    section II-C), or `candidates`, one of which is the secret (membership inference, section II-D, Algorithm 2).
     """
 
     known: Records
@@ -180,10 +178,7 @@ class InOrder(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class Table:
-    """One training set that was really used: one release, and one game per row.
-
-    There is nothing to deal: in the game about row i the adversary is informed, and knows all other rows.
-    """
+    """One training set that was really used: one release, and one game per row, whose adversary knows all others."""
 
     records: Records
     rows: Tensor | None = None  # those that the release depends on; None: all

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cohort:
-    """m training sets that share known records: set i is `shared` followed by `own[i]`.
-
-    Informed adversary: a large `shared`, k = 1. Weak adversary: an empty `shared`, k = n.
-    """
+    """m training sets that share known records: set i is `shared` followed by `own[i]`; a weak adversary knows none."""
 
     shared: Records  # (n - k, ...) known to the adversary
     own: Records  # (m, k, ...) the secrets
@@ -125,8 +122,7 @@ class Release:
 class Knowledge:
     """Everything an attack may use before it sees the release. It holds no secret and no release.
 
-    A slice of a tensor leads back to the whole (`x._base`). Known and prior records that are slices of a larger tensor,
-    which may hold the secrets too, are therefore copied.
+    Known and prior records that are slices of a larger tensor, which leads to the secrets (`x._base`), are copied.
     """
 
     net: nn.Module

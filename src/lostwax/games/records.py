@@ -15,10 +15,10 @@ ROWS_AT_A_TIME = 4_096
 
 @dataclass(frozen=True, repr=False)
 class Records:
-    """Inputs `x` and labels `y`, one row per record.
+    """Inputs `x` and labels `y`, one row per record; more leading axes are allowed ((m, k, ...) in a Cohort).
 
-    More leading axes are allowed ((m, k, ...) in a Cohort). `features` are what the net trains on if that is not `x`
-    itself: the output of a frozen backbone, while an attack still reconstructs `x`. Integer labels are kept as int64.
+    `features` are what the net trains on if that is not `x` itself: the output of a frozen backbone. Integer labels are
+    kept as int64.
     """
 
     x: Tensor  # (n, ...)
@@ -161,10 +161,7 @@ def _keys(x: Tensor) -> Iterator[bytes]:
 
 
 def features(backbone: nn.Module, x: Tensor, batch_size: int) -> Tensor:
-    """(n, d) the backbone's outputs in evaluation mode, computed in batches on its device, returned on x's.
-
-    The backbone itself and its training mode are left unchanged.
-    """
+    """(n, d) the backbone's outputs in evaluation mode, in batches on its device, returned on x's device."""
     if batch_size < 1 or len(x) == 0:
         raise ValueError(
             f"Records.through: expected batch_size >= 1 and at least one record, got {batch_size} and {len(x)}."

@@ -119,10 +119,7 @@ def celeba(
     root: Root = None,
     download: bool = False,
 ) -> Records:
-    """CelebA: aligned faces, RGB, cropped to the central square; class 1 if the face has the attribute.
-
-    All 202,599 faces at 64 x 64 take 10 GB; `count` limits the number. No archive, torchvision's files only.
-    """
+    """CelebA: aligned faces, RGB, cropped to a central square (10 GB at 64 x 64); class 1: it has the attribute."""
     source = "records.celeba"
     check_choice(f"{source}: part", part, ("train", "valid", "test", "all"))
     if count is not None and count < 1:

@@ -80,10 +80,7 @@ class Location(NamedTuple):
         return {name for name in names if not name.endswith(PARTIAL)}
 
     def sweep(self, *parts: str) -> None:
-        """Delete partial files left by killed writers, if the complete file exists by now.
-
-        A live writer of the same file loses its partial copy, but finds the same bytes in place.
-        """
+        """Delete partial files of killed writers, if the complete file exists; a live writer finds the same bytes."""
         folder = Path(self.path(*parts))
         if self.files.protocol[0] != "file" or not folder.is_dir():
             return
@@ -113,10 +110,7 @@ class Location(NamedTuple):
 
     @contextmanager
     def writing(self, *parts: str) -> Iterator[None]:
-        """Turn an OSError into one that names the file and the cure.
-
-        No error if another writer has written the same file first and swept up our partial copy.
-        """
+        """Turn an OSError into one that names the file and the cure, unless another writer has written that file."""
         try:
             yield
         except OSError as error:
@@ -255,8 +249,7 @@ def create_store(location: Location) -> None:
 class StoredGame:
     """The stored models of one game, `chunk` of them per file. Files are written atomically and never changed.
 
-    Any number of processes may fill it at once without coordination. Two that train the same chunk write the same
-    bytes, so it does not matter which copy is kept.
+    Any number of processes may fill it at once: two that train the same chunk write the same bytes.
     """
 
     location: Location
@@ -312,10 +305,7 @@ class StoredGame:
         return self._each(range(self.chunks(models)), models)
 
     def shuffled(self, models: int, *, batch: int, seed: int, buffer: int = 8) -> Iterator[tuple[Cohort, Release]]:
-        """The first `models`, each once, in random order, in batches of up to `batch`.
-
-        Chunks are read in random order, and models are shuffled within every `buffer` chunks, which are in memory.
-        """
+        """The first `models` in random order, in batches of up to `batch`; `buffer` chunks are in memory at a time."""
         for setting, value in (("batch", batch), ("buffer", buffer)):
             if value < 1:
                 raise ValueError(f"shuffled: expected {setting} >= 1, got {value}.")

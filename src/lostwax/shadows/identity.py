@@ -1,7 +1,4 @@
-"""A text description of everything that determines a shadow model: equal descriptions mean equal models.
-
-Descriptions are stable across processes: no memory addresses, and a fingerprint in place of every tensor.
-"""
+"""A text description of everything that determines a shadow model, stable across processes."""
 
 from __future__ import annotations
 

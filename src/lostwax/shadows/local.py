@@ -21,9 +21,8 @@ from lostwax.shadows.game import Game, together
 class Local:
     """Train models in chunks of about `chunk`; None: as many as fit a quarter of the free memory.
 
-    A chunk is a whole number of the trainer's tiles, at least one, so its size does not change the models. If a chunk
-    does not fit the GPU's memory, it is halved; if one tile does not fit, the tiles get smaller, and their models agree
-    to rounding only. Both give a warning.
+    A chunk is whole tiles, so its size does not change the models. If one does not fit the GPU's memory, it is halved;
+    if one tile does not, tiles get smaller, and their models agree to rounding only. Both give a warning.
     """
 
     chunk: int | None = None

@@ -41,10 +41,7 @@ class Store:
     def simulate(
         self, game: Game, *, models: int, engine: Engine, announce: bool = True
     ) -> Iterator[tuple[Cohort, Release]]:
-        """Train and store the missing ones of the first `models`, then read all of them in order.
-
-        With `announce`, a line on stderr says what will be trained and why.
-        """
+        """Train and store the missing ones of the first `models`, then read all; `announce` says so on stderr."""
         if models < 1:
             raise ValueError(f"Store: expected models >= 1, got {models}.")
         stored = self.open(game)

@@ -1,8 +1,7 @@
-"""Per-record gradient clipping for m stacked models.
+"""Per-record gradient clipping for m stacked models: no record contributes more than C to a sum, whatever its values.
 
-No record contributes more than C to a sum, whatever its values. A gradient is divided by a power of two near its
-largest entry before its norm is computed, so that no square overflows, and a gradient that is not finite counts as
-zero. Both depend on that record alone, as the privacy proof requires.
+A gradient is divided by a power of two near its largest entry before its norm is computed, so that no square overflows,
+and one that is not finite counts as zero. Both depend on that record alone, as the privacy proof requires.
 """
 
 from __future__ import annotations

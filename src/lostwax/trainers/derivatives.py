@@ -17,10 +17,7 @@ from lostwax.trainers.stepwise import State, float32_products
 
 
 def quick_tangents(trainer: Descent, net: nn.Module, cohort: Cohort, directions: Tensor) -> Tensor | None:
-    """(r, p) d parameters / d own records of one model along directions (r, k, ...), or None if no kernel applies.
-
-    Equal to `torch.func.jvp` of `trainer.differentiable` along each direction, to rounding.
-    """
+    """(r, p) the jvp of `trainer.differentiable` along directions (r, k, ...), to rounding; None without a kernel."""
     device, dtype = cohort.own.inputs.device, trainer.computes_in(net)
     ours = Architecture.of(net, device, dtype)
     push = MLPTangent.of(ours, trainer.loss, dtype)
@@ -93,10 +90,7 @@ def own_gradients(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int
 
 
 def own_slopes(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Params]:
-    """d loss(secret) / d parameters before every step, (m, ...) each, whether or not its batch holds the secret.
-
-    With several secrets per model, it is the gradient of their mean loss.
-    """
+    """d loss(secret) / d parameters before every step, (m, ...); with several secrets, of their mean loss."""
     own = cohort.own.to(trainer.computes_in(net))
     ours = Architecture.of(net, own.inputs.device, trainer.computes_in(net))
     secrets = Batch(shared=(), own=((own.inputs, own.y),))  # (m, k, ...)

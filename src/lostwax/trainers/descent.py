@@ -26,8 +26,7 @@ from lostwax.trainers.stepwise import State, Stepwise, Trajectory, float32_produ
 class Batches:
     """Epochs over the training sets, in batches of `size` (None: full batch).
 
-    `order_seed` is public: with an int all models use the same order, which the adversary knows; with None each model
-    has its own, drawn from the training seed and the model's number.
+    `order_seed` is public: with an int all models use the same order; with None each draws its own, by its number.
     """
 
     epochs: int
@@ -138,10 +137,7 @@ class Descent(Stepwise, ABC):
     def step(
         self, net: Architecture, state: State, batch: Batch, number: int, steps: int, slope_of: Gradient = gradient
     ) -> tuple[State, Params]:
-        """One step of m models, a pure function: the state after it, and its gradient.
-
-        `slope_of` computes the gradient; the default is differentiable.
-        """
+        """One step of m models, a pure function: the state after it, and its gradient, computed by `slope_of`."""
         with float32_products(self.tf32):
             slope = slope_of(net, self.loss, state.params, batch)
             lr = self.lr * self.schedule(number, steps)
@@ -247,11 +243,7 @@ class GD(HeavyBall):
 @final
 @dataclass(frozen=True, kw_only=True)
 class SGD(HeavyBall):
-    """Mini-batch stochastic gradient descent, reshuffled every epoch.
-
-    `order_seed` is public: with an int all models share the order, which the adversary knows; with None each model
-    draws its own.
-    """
+    """Mini-batch gradient descent, reshuffled every epoch: in a public order, a private one each with order_seed=None."""
 
     batch_size: int = 64
     epochs: int = 10
@@ -268,11 +260,7 @@ class SGD(HeavyBall):
 
 @dataclass(frozen=True, kw_only=True)
 class Adaptive(Descent, ABC):
-    """What Adam and AdamW share (Kingma and Ba 2015). Full batch unless `batch_size` is set.
-
-    `order_seed` is public: with an int all models share the order of the batches, which the adversary knows; with None
-    each model draws its own.
-    """
+    """What Adam and AdamW share (Kingma and Ba 2015). Full batch unless `batch_size` is set; `order_seed` as in SGD."""
 
     lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)

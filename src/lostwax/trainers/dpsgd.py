@@ -71,10 +71,7 @@ def computed(cohort: Cohort, rate: float) -> tuple[int, int]:
 
 
 def gaussian_noise(like: Params, numbers: Numbers, *, seed: int) -> Iterator[Params]:
-    """N(0, 1) noise per step in the shape of stacked parameters, determined by (seed, model, step, position).
-
-    Equal to rounding on every device and in every dtype (`philox/`).
-    """
+    """N(0, 1) noise per step in the shape of stacked parameters, by (seed, model, step, position), on every device."""
     one = next(iter(like.values()))
     sizes = [value[0].numel() for value in like.values()]
     ours, models = key(seed, "noise"), torch.as_tensor(numbers, device=one.device)

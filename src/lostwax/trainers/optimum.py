@@ -40,11 +40,7 @@ class Polished:
 
 
 def polish(model: Stationary, table: Records, weight: Tensor) -> Polished:
-    """Minimise from the model's weights until every coordinate of the gradient is rounding error.
-
-    The objective is convex, so damped Newton steps reach its optimum from anywhere, if it exists. An unpenalised
-    classifier of separable classes has none: `converged` is then False.
-    """
+    """Minimise until every coordinate of the gradient is rounding error; `converged` is False without an optimum."""
     problem = _Problem.of(model, table, weight)
     theta = problem.start
     value, gradient = problem.value(theta), problem.gradient(theta)
@@ -240,9 +236,8 @@ def _tiny(like: Tensor) -> float:
 class Optimum:
     """The exact minimum of  sum_i loss_i + ridge |W|^2 / 2  of a linear layer; deterministic.
 
-    With `mean=True` the loss is averaged over records instead of summed. The bias is penalised only with
-    `penalise_bias`; torch's weight_decay does so: `Optimum(ridge=weight_decay, mean=True, penalise_bias=True)`. An
-    unpenalised bias has no optimum if a class has no records.
+    With `mean=True` the loss is averaged over records. The bias is penalised only with `penalise_bias`; torch's
+    weight_decay is `Optimum(ridge=weight_decay, mean=True, penalise_bias=True)`.
     """
 
     loss: Loss = CrossEntropy()

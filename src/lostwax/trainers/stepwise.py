@@ -48,9 +48,8 @@ class Tile(NamedTuple):
 def tiles(numbers: Sequence[int], size: int) -> Iterator[Tile]:
     """The tiles that hold these models.
 
-    If more than half of a tile is requested, it is computed whole: each model at its position, the free positions
-    filled with copies of the first. Otherwise only the requested models are computed, so that one victim costs one
-    training; so are models that are requested several times.
+    If more than half of a tile is requested, it is computed whole, the free positions filled with copies of the first.
+    Otherwise, and for models requested several times, only the requested ones are: one victim costs one training.
     """
     asked = np.asarray(numbers, dtype=np.int64)
     order = np.argsort(asked, kind="stable")
@@ -85,8 +84,7 @@ def gather(parts: Sequence[tuple[Tile, dict[str, Tensor]]]) -> dict[str, Tensor]
 def default_size(net: Architecture, record: Tensor, *, records: int, own: int) -> int:
     """The largest power of two whose activations, parameters and own records fit the device's working set.
 
-    `records` is the number of records per model and step, `own` the number of them that are not shared. It depends only
-    on sizes, not on free memory, so that a game has the same tiles on every machine of a kind.
+    It depends only on sizes, not on free memory, so that a game has the same tiles on every machine of a kind.
     """
     kind = "cpu" if record.device.type == "cpu" else "cuda"
     parameters = sum(value.numel() for value in trainable(net.net).values())

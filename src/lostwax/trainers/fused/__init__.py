@@ -16,10 +16,7 @@ __all__ = ["fused"]
 
 
 def fused(net: Architecture, loss: Loss, dtype: torch.dtype, device: torch.device) -> Gradient | None:
-    """A fused gradient, or None without a GPU, Triton or a kernel for the net.
-
-    It is not differentiable: to differentiate through training, use `stacked.gradient`.
-    """
+    """A fused gradient, which is not differentiable, or None without a GPU, Triton or a kernel for the net."""
     if device.type != "cuda" or find_spec("triton") is None:
         return None
     return FusedMLP.of(net, loss, dtype) or _proven(FusedCNN.of(net, loss, dtype))
