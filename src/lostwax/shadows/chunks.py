@@ -170,26 +170,20 @@ class Layout(NamedTuple):
         named = zip(self.parameters.items(), pieces, strict=True)
         return Release({name: piece.reshape(-1, *shape) for (name, shape), piece in named})
 
-    def weights(self, store: ZarrStore, folder: str) -> zarr.Array[Any]:
-        """Declare the array of weights, (models, p)."""
-        width = sum(math.prod(shape) for shape in self.parameters.values())
-        return self._declare(store, f"{folder}/weights", width, self.dtype, math.nan)
-
-    def rows(self, store: ZarrStore, folder: str) -> zarr.Array[Any]:
-        """Declare the array of rows, (models, k + marks)."""
-        return self._declare(store, f"{folder}/rows", self.secrets + self.marks, "int64", NO_ROW)
-
-    def _declare(self, store: ZarrStore, name: str, width: int, dtype: str, empty: float) -> zarr.Array[Any]:
+    def declare(self, store: ZarrStore, folder: str, part: str) -> zarr.Array[Any]:
+        """Declare the array of "weights", (models, p), or of "rows", (models, k + marks)."""
         import zarr
         from zarr.codecs import Crc32cCodec
 
+        weights = part == "weights"
+        width = sum(map(math.prod, self.parameters.values())) if weights else self.secrets + self.marks
         return zarr.create_array(
             store,
-            name=name,
+            name=f"{folder}/{part}",
             shape=(MOST_MODELS, width),
             chunks=(self.chunk, width),
-            dtype=dtype,
-            fill_value=empty,
+            dtype=self.dtype if weights else "int64",
+            fill_value=math.nan if weights else NO_ROW,
             compressors=[Crc32cCodec()],
             chunk_key_encoding={"name": "v2", "separator": "."},  # chunk 17 is the file 17.0
             config={"write_empty_chunks": True},  # a chunk is stored iff its file exists, whatever it holds
@@ -393,14 +387,15 @@ class StoredGame:
         if layout is None:
             raise ValueError(f"Store: {self.location.path(self.folder)} holds no models yet. Fill it first.")
         found = []
-        for name, declare in (("weights", layout.weights), ("rows", layout.rows)):
+        for name in ("weights", "rows"):
             path = f"{self.folder}/{name}"
             if not self.location.holds(path, "zarr.json"):
                 with self.location.writing(path, "zarr.json"), suppress(zarr.errors.ContainsArrayError):
-                    declare(self.location.arrays, self.folder)
+                    layout.declare(self.location.arrays, self.folder, name)
             with self.location.reading(f"{path}/zarr.json", f"{path}/zarr.json"):
                 array = zarr.open_array(self.location.arrays, path=path, mode="r+", config={"write_empty_chunks": True})
-                if array.metadata.to_dict() != declare(MemoryStore(), self.folder).metadata.to_dict():
+                declared = layout.declare(MemoryStore(), self.folder, name)
+                if array.metadata.to_dict() != declared.metadata.to_dict():
                     raise ValueError("it declares an array that does not fit the models of this game")
             found.append(array)
         return _Arrays(layout, *found)

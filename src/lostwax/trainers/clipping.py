@@ -26,9 +26,8 @@ class Sample(NamedTuple):
     @classmethod
     def whole(cls, batch: Batch, models: int) -> Sample:
         """All records."""
-        ones = [x.new_ones(()) for x, _ in (*batch.shared, *batch.own)]
-        sizes = [len(y) for _, y in batch.shared] + [y.shape[1] for _, y in batch.own]
-        return cls(batch, tuple(one.expand(models, size) for one, size in zip(ones, sizes, strict=True)))
+        sizes = [(x, len(y)) for x, y in batch.shared] + [(x, y.shape[1]) for x, y in batch.own]
+        return cls(batch, tuple(x.new_ones(()).expand(models, size) for x, size in sizes))
 
 
 class Clipping(Protocol):
@@ -125,9 +124,8 @@ def _scaled(gradients: Params) -> tuple[Params, Tensor]:
     finite, scale = largest.isfinite(), binary_scale(largest)
     scaled = {}
     for name, gradient in gradients.items():
-        ones = (1,) * (gradient.ndim - 2)
-        divided = gradient / scale.view(*scale.shape, *ones)
-        scaled[name] = torch.where(finite.view(*scale.shape, *ones), divided, 0.0)
+        each = (*scale.shape, *(1,) * (gradient.ndim - 2))
+        scaled[name] = torch.where(finite.view(each), gradient / scale.view(each), 0.0)
     return scaled, torch.where(finite, scale, 0.0)
 
 

@@ -243,7 +243,7 @@ class GD(HeavyBall):
 @final
 @dataclass(frozen=True, kw_only=True)
 class SGD(HeavyBall):
-    """Mini-batch gradient descent, reshuffled every epoch: in a public order, a private one each with order_seed=None."""
+    """Mini-batch gradient descent, reshuffled every epoch, in a public order; private ones with order_seed=None."""
 
     batch_size: int = 64
     epochs: int = 10

@@ -166,14 +166,14 @@ class _Problem:
             hessians = torch.stack([f.mT @ (diagonal[:, i, None] * f) for i in range(c)])
             return _damped_solve(hessians + penalties, gradient)
         hessian = f.new_zeros(c * width, c * width)
+        own = [slice(i * width, (i + 1) * width) for i in range(c)]
         size = max(1, BLOCK_NUMBERS // (c * width))
         for rows in (slice(start, start + size) for start in range(0, len(f), size)):  # (b, c D) numbers at a time
             for i in range(c):
                 weighted = (curvature[rows, i, :, None] * f[rows, None, :]).flatten(1)
-                hessian[i * width : (i + 1) * width] += f[rows].mT @ weighted  # (D, c D)
+                hessian[own[i]] += f[rows].mT @ weighted  # (D, c D)
         for i in range(c):
-            own = slice(i * width, (i + 1) * width)
-            hessian[own, own] += penalties[i]
+            hessian[own[i], own[i]] += penalties[i]
         return _damped_solve(hessian[None], gradient.reshape(1, -1)).reshape(c, width)
 
     def _penalty_hessians(self) -> Tensor:

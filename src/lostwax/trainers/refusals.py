@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -31,13 +32,9 @@ def check_loss(trainer: str, loss: Any) -> None:
 def check_takes(trainer: str, field: str, value: Any, example: str, *arguments: Any, **named: Any) -> None:
     """Raise TypeError unless it can be called with these arguments; names, classes and torch's own cannot."""
     if not inspect.isclass(value) and callable(value):
-        try:
-            inspect.signature(value).bind(*arguments, **named)
-        except TypeError:
-            pass
-        except ValueError:  # written in C, without a signature
-            return
-        else:
+        with suppress(TypeError):
+            with suppress(ValueError):  # written in C, without a signature
+                inspect.signature(value).bind(*arguments, **named)
             return
     raise TypeError(f"{trainer}: expected {field} to be {example}, got {shown(value)}.")
 
