@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,10 +32,7 @@ class Weights:
 
 @dataclass(frozen=True, init=False)
 class Layers:
-    """The parameters of some modules, concatenated: `Layers("3")` is the last layer of `mlp(64, 10, 10)`.
-
-    Names are those of modules (`net.named_modules()`) or of single parameters (`net.named_parameters()`).
-    """
+    """The parameters of some modules, or single ones, by name: `Layers("3")`, the last layer of `mlp(64, 10, 10)`."""
 
     names: tuple[str, ...]
 
@@ -71,10 +67,7 @@ MODELS_AT_A_TIME = 256
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Logits:
-    """Black-box access: the outputs on fixed public inputs, concatenated: `Logits(public.inputs[:200])`.
-
-    The queries are chosen before seeing the model, and are the same for all models (Balle et al. 2022, section VI-B).
-    """
+    """Black-box access: the outputs on fixed public inputs, `Logits(public.inputs[:200])` (Balle et al. 2022, VI-B)."""
 
     queries: Tensor  # (q, ...) what the net takes
 
@@ -104,10 +97,7 @@ LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class Neuron(NamedTuple):
-    """An output of a layer, or a channel of a convolution. Its incoming weights and bias are a row (superparameter).
-
-    Training adds a scaled copy of the layer's input to each row (Shamsabadi et al. 2023, section 5.1).
-    """
+    """An output of a layer, or channel of a convolution; its row (superparameter) is its incoming weights and bias."""
 
     module: str  # as in net.named_modules()
     number: int
@@ -156,20 +146,12 @@ class Superparameters:
 
     def __call__(self, net: nn.Module, release: Release) -> Tensor:
         """(m, features), in the order of the net, not of `rows`."""
-        layers, wanted = row_layers(net), set(self.rows)
-        for row in self.rows:
-            _check(row, layers)
-        seen = [
-            release.params[name][:, row.number].reshape(len(release), -1)
-            for row in neurons(net)
-            if row in wanted
-            for name in layers[row.module].params
-        ]
-        return torch.cat(seen, 1)
-
-
-def _check(row: Neuron, layers: Mapping[str, RowLayer]) -> None:
-    layer = layers.get(row.module)
-    if layer is None or not 0 <= row.number < layer.neurons:
-        rows = ", ".join(f"{module}[0] to {module}[{each.neurons - 1}]" for module, each in layers.items())
-        raise ValueError(f"Superparameters: the net has no row {row}. Its trainable rows are {rows or 'none'}.")
+        layers, present, asked = row_layers(net), neurons(net), set(self.rows)
+        if missing := asked.difference(present):
+            rows = ", ".join(f"{module}[0] to {module}[{each.neurons - 1}]" for module, each in layers.items())
+            raise ValueError(
+                f"Superparameters: the net has no row {min(missing)}. Its trainable rows are {rows or 'none'}."
+            )
+        wanted = [row for row in present if row in asked]
+        seen = [release.params[name][:, row.number] for row in wanted for name in layers[row.module].params]
+        return torch.cat([part.reshape(len(release), -1) for part in seen], 1)

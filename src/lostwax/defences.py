@@ -20,10 +20,7 @@ __all__ = ["Defence", "Defended", "Quantised", "Rounded", "WeightNoise", "undefe
 
 @runtime_checkable
 class Defence(Protocol):
-    """A change to a model between training and release.
-
-    The adversary knows the defence. What `seed` draws is private and depends only on the model's number.
-    """
+    """A change to a model between training and release, known to the adversary except for what `seed` draws."""
 
     def __call__(self, release: Release, numbers: Sequence[int], *, seed: int) -> Release:
         """Change the models with these numbers (m,); names, shapes and dtypes stay."""
@@ -42,10 +39,7 @@ def final_weights(defence: Defence, release: Release) -> Mapping[str, Tensor]:
 @final
 @dataclass(frozen=True)
 class Rounded:
-    """Weights rounded to 16-bit floats: `Rounded(torch.bfloat16)`.
-
-    float16 has 11 significant bits, bfloat16 8. Weights beyond float16's range (65,504) become infinite.
-    """
+    """Weights rounded to 16-bit floats: `Rounded(torch.bfloat16)`; beyond float16's range (65,504) to infinity."""
 
     random: ClassVar[bool] = False
     dtype: torch.dtype = torch.float16
@@ -63,10 +57,7 @@ class Rounded:
 @final
 @dataclass(frozen=True)
 class Quantised:
-    """Weights as `bits`-bit integers times a scale per tensor: `Quantised(8)` is int8.
-
-    Symmetric: the largest absolute weight of a tensor is 127 times the scale (for 8 bits).
-    """
+    """Weights as `bits`-bit integers times a scale per tensor, symmetric: `Quantised(8)` is int8, from -127 to 127."""
 
     random: ClassVar[bool] = False
     bits: int = 8
@@ -90,11 +81,7 @@ class Quantised:
 @final
 @dataclass(frozen=True)
 class WeightNoise:
-    """Gaussian noise on every weight, `sigma` times the root mean square of its tensor.
-
-    This is not differential privacy: the influence of one record on the weights is not bounded, and the scale of the
-    noise depends on the records.
-    """
+    """Gaussian noise on every weight, `sigma` times the root mean square of its tensor; not differential privacy."""
 
     sigma: float
 
@@ -121,11 +108,7 @@ class WeightNoise:
 @final
 @dataclass(frozen=True)
 class Defended:
-    """A trainer followed by a defence: `Defended(GD(...), by=Rounded(torch.float16))`.
-
-    The adversary knows the defence like the rest of the procedure: shadow models pass through it too. Defences can be
-    nested, `Defended(Defended(GD(...), by=WeightNoise(0.01)), by=Quantised())`, each with independent randomness.
-    """
+    """A trainer followed by a defence, as are its shadow models: `Defended(GD(...), by=Rounded(torch.float16))`."""
 
     trainer: Trainer
     by: Defence
@@ -145,14 +128,9 @@ class Defended:
 
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
         """The trainer's facts, except for those that the defence changes. DP is closed under post-processing."""
-        deterministic = not getattr(self.by, "random", True)
         facts = trainer_facts(self.trainer, net, n)
-        return facts._replace(
-            deterministic=facts.deterministic and deterministic,
-            differentiable=False,
-            publishes_steps=False,
-            objective=None,
-        )
+        deterministic = facts.deterministic and not getattr(self.by, "random", True)
+        return facts._replace(deterministic=deterministic, differentiable=False, publishes_steps=False, objective=None)
 
     def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
         """Every training step; the defence is applied after the last."""

@@ -1,7 +1,4 @@
-"""Validation of dataclass fields on creation, against their annotations and ranges.
-
-All public classes use it: `RecoNN(epochs="3")` fails at once, not after an hour of training.
-"""
+"""Validation of dataclass fields on creation: `RecoNN(epochs="3")` fails at once, not after an hour of training."""
 
 from __future__ import annotations
 
@@ -21,13 +18,7 @@ LARGEST = 2**63 - 1  # the largest int64
 LONGEST = 60  # characters of a value shown in a message
 FEW = 4  # entries of a tuple shown in a message
 PLAIN: set[Any] = {int, float, bool, str, tuple, Literal}
-WORDS = {
-    int: "a whole number",
-    float: "a number",
-    bool: "True or False",
-    str: "text",
-    Path: "a path",
-}
+WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", Path: "a path"}
 
 
 class Range(NamedTuple):
@@ -61,8 +52,7 @@ def check_fields(value: Any, **ranges: Range) -> None:
     """Raise an error for the first field of a dataclass with a wrong type or out of its range.
 
     Call it in `__post_init__`: `check_fields(self, epochs=at_least(1), lr=above(0))`. Types come from the annotations.
-    A bool is not an int, a float must be finite, and a protocol is anything with its methods. None is allowed if the
-    annotation says so. Protocols that are not `runtime_checkable` are not checked.
+    A bool is not an int, a float must be finite, and protocols that are not `runtime_checkable` are not checked.
     """
     kinds = _kinds(value.__class__)
     for field in fields(value):
@@ -166,9 +156,8 @@ def _words(kind: Any) -> str:
     """An annotation as text: `int | None` is "a whole number, or None"."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return " or ".join(_words(part) for part in parts if part is not NoneType).replace(" or of type", " or") + (
-            _optional(kind)
-        )
+        words = " or ".join(_words(part) for part in parts if part is not NoneType)
+        return words.replace(" or of type", " or") + _optional(kind)
     if origin is Literal:
         return " or ".join(map(repr, parts))
     if origin is tuple:

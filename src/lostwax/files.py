@@ -13,7 +13,6 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
@@ -78,10 +77,7 @@ def remove(source: str, path: Path) -> None:
 
 @final
 class Draft:
-    """A complete file under a temporary name; deleted on exit unless published.
-
-    If `private`, only the owner may read it. Text is written as UTF-8, lone surrogates as escapes.
-    """
+    """A complete file under a temporary name, deleted on exit unless published; `private`: only the owner reads it."""
 
     def __init__(self, path: Path, content: bytes | str, *, source: str, private: bool = False) -> None:
         self.path, self.source = named(source, path), source
@@ -126,9 +122,7 @@ class Draft:
         """The draft itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Delete the draft unless it was published."""
         self._discard()
 
@@ -143,10 +137,10 @@ class Draft:
             self._descriptor = -1
 
     def _failed(self, error: OSError) -> OSError:
-        return failed(
-            error,
-            f"{self.source}: {self.path} could not be written ({why(error)}). An earlier file is unchanged. {CURE}",
+        message = (
+            f"{self.source}: {self.path} could not be written ({why(error)}). An earlier file is unchanged. {CURE}"
         )
+        return failed(error, message)
 
 
 CURE = "Free some space, get write permission, or use another folder."

@@ -1,9 +1,8 @@
 """Initial weights.
 
 A `seed` here is public: with an int all models share the same initial weights, which the adversary knows; with None
-each model draws its own, from the training seed and its number. Public weights are drawn on the CPU in float64 and are
-the same on every device and in every dtype; private ones are drawn on the training device (`philox/`) and agree to
-rounding.
+each model draws its own. Public weights are drawn on the CPU in float64, private ones on the training device
+(`philox/`); they agree to rounding on every device.
 """
 
 from __future__ import annotations
@@ -47,21 +46,8 @@ def trainable(net: nn.Module) -> Params:
     return {name: value.detach() for name, value in net.named_parameters() if value.requires_grad}
 
 
-class _Draws(Protocol):
-    """A source of random weights: shared by all models (...), or one set per model (m, ...)."""
-
-    def normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """N(0, 1) for the parameter of this name."""
-
-    def uniform(self, name: str, shape: tuple[int, ...], bound: float) -> Tensor:
-        """Uniform in [-bound, bound]."""
-
-    def same(self, value: Tensor) -> Tensor:
-        """The given value."""
-
-
 class _SharedDraws(NamedTuple):
-    """The same weights for all models, drawn parameter by parameter."""
+    """The same weights for all models (...), drawn parameter by parameter."""
 
     random: np.random.Generator
 
@@ -76,7 +62,7 @@ class _SharedDraws(NamedTuple):
 
 
 class _PrivateDraws(NamedTuple):
-    """Weights per model, drawn by parameter name and model number, in float32."""
+    """Weights per model (m, ...), drawn by parameter name and model number, in float32."""
 
     numbers: Tensor  # (m,)
     seed: int
@@ -89,6 +75,9 @@ class _PrivateDraws(NamedTuple):
 
     def same(self, value: Tensor) -> Tensor:
         return _for_all(value.float(), self.numbers)
+
+
+_Draws = _SharedDraws | _PrivateDraws
 
 
 def _for_all(value: Tensor, numbers: Tensor) -> Tensor:
@@ -160,8 +149,7 @@ class LeCunNormal(_Weights):
     """N(0, 1 / fan_in), biases 0 (Balle et al. 2022, Table V)."""
 
     def _weight(self, name: str, shape: tuple[int, ...], draws: _Draws) -> Tensor:
-        fan_in, _ = _fans(shape)
-        return draws.normal(name, shape) / math.sqrt(fan_in)
+        return draws.normal(name, shape) / math.sqrt(_fans(shape)[0])
 
 
 @final
@@ -170,8 +158,7 @@ class He(_Weights):
     """N(0, 2 / fan_in), biases 0: torch's kaiming_normal_."""
 
     def _weight(self, name: str, shape: tuple[int, ...], draws: _Draws) -> Tensor:
-        fan_in, _ = _fans(shape)
-        return draws.normal(name, shape) * math.sqrt(2 / fan_in)
+        return draws.normal(name, shape) * math.sqrt(2 / _fans(shape)[0])
 
 
 @final
@@ -180,8 +167,7 @@ class Glorot(_Weights):
     """Uniform within sqrt(6 / (fan_in + fan_out)), biases 0: torch's xavier_uniform_."""
 
     def _weight(self, name: str, shape: tuple[int, ...], draws: _Draws) -> Tensor:
-        bound = math.sqrt(6 / sum(_fans(shape)))
-        return draws.uniform(name, shape, bound)
+        return draws.uniform(name, shape, math.sqrt(6 / sum(_fans(shape))))
 
 
 @final
@@ -226,8 +212,7 @@ class TorchDefault(_Seeded):
 class FromNet:
     """The net's current weights (the default), shared by all models and known to the adversary.
 
-    So a pretrained net is fine-tuned. New torch layers have random weights: for reproducible runs, call
-    `torch.manual_seed` before creating them, or use another initialisation.
+    New torch layers have random weights: for reproducible runs, call `torch.manual_seed` before creating them.
     """
 
     def __call__(self, net: nn.Module, numbers: Numbers, *, seed: int) -> Params:
@@ -243,10 +228,8 @@ class FromNet:
                 f"net: training starts from the net's weights, but {wrong[0]} holds NaN or infinite numbers. Load "
                 "finite weights, or set an initialisation: init=lw.inits.LeCunNormal()."
             )
-        return {
-            name: _for_all(value.to(torch.float64, copy=True), torch.as_tensor(numbers))
-            for name, value in start.items()
-        }
+        models = torch.as_tensor(numbers)
+        return {name: _for_all(value.to(torch.float64, copy=True), models) for name, value in start.items()}
 
 
 @final

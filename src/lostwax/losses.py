@@ -16,10 +16,7 @@ __all__ = ["BinaryCrossEntropy", "CrossEntropy", "SquaredError", "SquaredHinge",
 
 
 def indicators(y: Tensor, outputs: Tensor) -> Tensor:
-    """One-hot labels, one column per output; with a single output, y itself.
-
-    A comparison, not a scatter, so that it works with any leading axes and under vmap.
-    """
+    """One-hot labels, one column per output (a comparison works under vmap); with a single output, y itself."""
     if outputs.shape[-1] == 1:
         return y.unsqueeze(-1).to(outputs.dtype)  # (..., n, 1)
     classes = torch.arange(outputs.shape[-1], device=y.device).unsqueeze(-1)  # (c, 1)
@@ -77,9 +74,7 @@ class BinaryCrossEntropy:
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """The residual is negative where t = 1."""
-        if outputs.shape[-1] == 1:
-            return (residual[..., 0] < 0).long()
-        return residual.argmin(-1)
+        return (residual[..., 0] < 0).long() if outputs.shape[-1] == 1 else residual.argmin(-1)
 
 
 @dataclass(frozen=True)
@@ -92,7 +87,7 @@ class SquaredError:
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
         """out - y."""
-        return outputs - _columns(y, outputs)  # (..., n, c)
+        return outputs - (y.unsqueeze(-1) if y.ndim < outputs.ndim else y).to(outputs.dtype)  # (..., n, c)
 
     def facts(self, outputs: int) -> LossFacts:
         """One target per output."""
@@ -102,11 +97,6 @@ class SquaredError:
         """y = out - residual."""
         y = outputs - residual
         return y[..., 0] if outputs.shape[-1] == 1 else y
-
-
-def _columns(y: Tensor, outputs: Tensor) -> Tensor:
-    """Targets with the outputs' last axis: (..., n) becomes (..., n, 1)."""
-    return (y.unsqueeze(-1) if y.ndim < outputs.ndim else y).to(outputs.dtype)
 
 
 @dataclass(frozen=True)
@@ -144,9 +134,8 @@ class SquaredHinge:
 class Tweedie:
     """Half the Tweedie deviance with variance mu^power, up to terms of y alone.
 
-    Poisson, Gamma and inverse Gaussian are powers 1, 2 and 3. The log link is canonical only for power 1: in general
-    the derivative with respect to the linear predictor is (mu - y) mu'(out) / mu^power (Theorem 1 of Balle et al. 2022
-    covers the canonical case).
+    Poisson, Gamma and inverse Gaussian are powers 1, 2 and 3. The log link is canonical only for power 1 (the case of
+    Theorem 1 of Balle et al. 2022); in general d loss / d out = (mu - y) mu'(out) / mu^power.
     """
 
     power: float
@@ -157,8 +146,7 @@ class Tweedie:
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
         """The loss of each record: the integral of (mu - y) / mu^power over mu."""
-        mu, p = self._mean(outputs), self.power
-        y = y.unsqueeze(-1)
+        mu, p, y = self._mean(outputs), self.power, y.unsqueeze(-1)
         if p == 1:
             return (mu - y * mu.log()).sum(-1)
         if p == 2:

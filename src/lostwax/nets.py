@@ -27,31 +27,23 @@ def mlp(*sizes: int, activation: Callable[[], nn.Module] = nn.ELU) -> nn.Sequent
     return nn.Sequential(*layers)
 
 
+Activation = Callable[[], nn.Module]
+
+
 def cnn(
-    shape: tuple[int, int, int] = (3, 32, 32),
-    classes: int = 10,
-    *,
-    hidden: int = 10,
-    activation: Callable[[], nn.Module] = nn.ELU,
+    shape: tuple[int, int, int] = (3, 32, 32), classes: int = 10, *, hidden: int = 10, activation: Activation = nn.ELU
 ) -> nn.Sequential:
     """A convolutional net for images (channels, height, width): the CIFAR-10 model of Balle et al. 2022, Table VI.
 
-    The paper does not mention padding; without any, the net has 55,208 parameters, the 50K of section VI-B. `hidden` is
-    the width of the first linear layer, which is larger in the paper's larger model.
+    Without padding, which the paper does not mention, it has 55,208 parameters, the 50K of section VI-B.
     """
     channels, height, width = shape
     if min(height, width) < 10:  # 10 -> 4 -> 1
         raise ValueError(f"cnn: expected images of at least 10 x 10, got {height} x {width}. Use nets.mlp.")
     rows, columns = ((side - 4) // 2 + 1 - 3 for side in (height, width))  # what the two convolutions leave
     return nn.Sequential(
-        nn.Conv2d(channels, 16, 4, stride=2),
-        activation(),
-        nn.Conv2d(16, 32, 4),
-        activation(),
-        nn.Flatten(),
-        nn.Linear(32 * rows * columns, hidden),
-        activation(),
-        nn.Linear(hidden, classes),
+        *(nn.Conv2d(channels, 16, 4, stride=2), activation(), nn.Conv2d(16, 32, 4), activation()),
+        *(nn.Flatten(), nn.Linear(32 * rows * columns, hidden), activation(), nn.Linear(hidden, classes)),
     )
 
 
@@ -61,9 +53,8 @@ POOLED = (2, 6, 8)  # the convolutions that are followed by pooling
 def vgg11(classes: int = 26, *, channels: int = 1, size: int = 32) -> nn.Sequential:
     """VGG-11 with a sixteenth of the channels, for square images (Simonyan and Zisserman 2015).
 
-    This is the base model of the MNIST experiment of Maciazek and Allison 2025. `vgg11()[:-1]` is its backbone with 256
-    features, so a head for ten classes has the 2,570 parameters of their Table 2. Their appendix D.1 gives only the
-    channels and the linear layers; like their code, this net pools three times, not five, which leaves 4 x 4 pixels.
+    The base model of the MNIST experiment of Maciazek and Allison 2025. Like their code it pools three times, not five;
+    their appendix D.1 does not say. `vgg11()[:-1]` is its backbone with 256 features.
     """
     halved = 1 << len(POOLED)
     if size < halved or size % halved:
@@ -73,12 +64,5 @@ def vgg11(classes: int = 26, *, channels: int = 1, size: int = 32) -> nn.Sequent
         layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU()]
         if number in POOLED:
             layers.append(nn.MaxPool2d(2))
-    return nn.Sequential(
-        *layers,
-        nn.Flatten(),
-        nn.Linear(32 * (size // halved) ** 2, 256),
-        nn.ReLU(),
-        nn.Linear(256, 256),
-        nn.ReLU(),
-        nn.Linear(256, classes),
-    )
+    layers += [nn.Flatten(), nn.Linear(32 * (size // halved) ** 2, 256), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, classes))

@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import sys
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,10 +21,8 @@ def versions() -> dict[str, str]:
     """The versions of Python and of the installed packages that can change a result."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 

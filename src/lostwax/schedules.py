@@ -27,10 +27,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Cosine:
-    """Cosine decay from 1 to `floor`, after a linear warm-up of `warmup` steps.
-
-    Without warm-up this is torch's CosineAnnealingLR with T_max = steps and eta_min = floor * lr.
-    """
+    """Cosine decay from 1 to `floor` (torch's CosineAnnealingLR), after a linear warm-up of `warmup` steps."""
 
     warmup: int = 0
     floor: float = 0.0

@@ -31,17 +31,9 @@ def bound(
     Poisson sample and adds Gaussian noise of `noise_multiplier` times the clipping norm. With `epsilon` and `delta`
     instead, the ceiling holds for every mechanism with that guarantee, and is higher.
 
-    Parameters
-    ----------
-    baseline, log_baseline
-        Success of the best blind guess, or its natural log; give one.
-    tolerance
-        Relative width of the interval to aim at.
-    records
-        How many records are rebuilt at once; the baseline is that of the whole group. Each is sampled and clipped on
-        its own, so that i drawn records shift a step by at most i (see `StepLaw`).
-    sampling
-        How batches are drawn. Shuffled or fixed-size batches are refused below a rate of 1.
+    Give the success of the best blind guess (`baseline`) or its natural log. With `records` > 1, that many are rebuilt
+    at once, and the baseline is that of the whole group. `tolerance` is the relative width of the interval to aim at.
+    Shuffled or fixed-size batches (`sampling`) are refused below a rate of 1.
     """
     log_kappa = checks.baseline(baseline, log_baseline)
     if epsilon is not None:

@@ -23,11 +23,7 @@ ROUNDED = 1e-10  # the least relative width of a ceiling
 
 @dataclass(frozen=True)
 class Plan:
-    """Noise that provably meets a target, the ceiling that proves it, and the (epsilon, delta) that comes with it.
-
-    `epsilon` holds at `delta` for the adjacency named in `adjacency`. A `noise_multiplier` of 0 means that the target
-    is met without noise: the record is drawn too rarely to leak that often.
-    """
+    """Noise that provably meets a target (0: met without noise), the ceiling that proves it, and (epsilon, delta)."""
 
     noise_multiplier: float
     epsilon: float
@@ -55,8 +51,7 @@ def calibrate(
 ) -> Plan:
     """Least noise multiplier, to one part in ten thousand, whose certified ceiling is at most `max_success`.
 
-    Within a thousandth of the baseline it may be 1 % above the least; closer targets are refused. Give the success of
-    the best blind guess (`baseline`) or its natural log.
+    Within a thousandth of the baseline it may be 1 % above the least; closer targets are refused.
     """
     log_kappa = checks.baseline(baseline, log_baseline)
     target = checks.probability("max_success", max_success, "It is the highest success that any attack may have.")
@@ -98,11 +93,9 @@ def _least_noise(target: float, log_kappa: float, rate: float, steps: int) -> tu
         noise = min(full, noise * math.exp(max(-0.5, min(0.5, move))))
         if abs(move) < CLOSE / 4:
             break
-    noise, ceiling = _first_to_meet(
-        target, noise, CLOSE, lambda noise: subsampled(log_kappa, noise, rate, steps, sharp)
-    )
-    _check_resolved(target, log_kappa, ceiling.relative_width)
-    return noise, ceiling
+    met = _first_to_meet(target, noise, CLOSE, lambda noise: subsampled(log_kappa, noise, rate, steps, sharp))
+    _check_resolved(target, log_kappa, met[1].relative_width)
+    return met
 
 
 def _check_resolved(target: float, log_kappa: float, width: float) -> None:
@@ -128,13 +121,8 @@ def _root(excess: Callable[[float], float], high: float) -> float:
     return high
 
 
-def _first_to_meet(
-    target: float, noise: float, gap: float, ceiling_at: Callable[[float], Ceiling]
-) -> tuple[float, Ceiling]:
+def _first_to_meet(target: float, noise: float, gap: float, at: Callable[[float], Ceiling]) -> tuple[float, Ceiling]:
     """The first of noise (1 + gap), noise (1 + 2 gap), noise (1 + 4 gap), ... that provably meets the target."""
-    while True:
-        enough = noise * (1 + gap)
-        ceiling = ceiling_at(enough)
-        if ceiling.upper <= target:
-            return enough, ceiling
+    while (ceiling := at(enough := noise * (1 + gap))).upper > target:
         gap *= 2
+    return enough, ceiling

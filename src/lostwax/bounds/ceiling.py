@@ -16,10 +16,9 @@ THREE_DEVIATIONS = 0.00135  # P[N(0, 1) > 3]
 class Ceiling:
     """An interval for the best reconstruction success gamma of any attack, kept in logs.
 
-    `upper` is the ceiling. `lower` is the success of the best *test* between the two output distributions (or the blind
-    guess, for a bound without a lower end): together they show how sharp the ceiling is. `certified` means that both
-    ends are proved, rounding included. Otherwise they are two-sided confidence limits of a sampled `estimate`; or,
-    without one, the baseline is an upper confidence limit of the blind guess, on which `upper` depends.
+    `upper` is the ceiling. `lower` is the success of the best *test* between the two output distributions, or the blind
+    guess. `certified`: both ends are proved, rounding included. Otherwise they are confidence limits of a sampled
+    `estimate`; or, without one, the baseline is an upper confidence limit of the blind guess.
     """
 
     log_lower: float

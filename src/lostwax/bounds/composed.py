@@ -47,16 +47,14 @@ class Composed:
     def above(self, threshold: int, decay: float) -> Enclosed:
         """Sum over s > c of mass(s) exp(-decay h (s - c)), decay >= 0."""
         first = min(max(threshold + 1 - self.start, 0), self.mass.size)
-        part = self.mass[first:]
         away = np.arange(self.start + first - threshold, self.start + self.mass.size - threshold)
-        return self._enclose(part, np.exp(-decay * self.spacing * away))
+        return self._enclose(self.mass[first:], np.exp(-decay * self.spacing * away))
 
     def below(self, threshold: int, decay: float) -> Enclosed:
         """Sum over s <= c of mass(s) exp(-decay h (c - s)), decay >= 0."""
         last = min(max(threshold + 1 - self.start, 0), self.mass.size)
-        part = self.mass[:last]
         away = threshold - np.arange(self.start, self.start + last)
-        return self._enclose(part, np.exp(-decay * self.spacing * away))
+        return self._enclose(self.mass[:last], np.exp(-decay * self.spacing * away))
 
     def _enclose(self, part: Array, weight: Array) -> Enclosed:
         value = float(part @ weight)
@@ -97,23 +95,14 @@ def compose(law: LossLaw, steps: int, tilt: float, spacing: float, window: Windo
     folded = np.bincount(law.index % size, weights=atoms, minlength=size)
     transform = np.fft.rfft(folded)
     with np.errstate(divide="ignore"):
-        log_power = steps * np.log(np.abs(transform))
-    power = np.exp(log_power) * np.exp(1j * (steps * np.angle(transform)))
+        power = np.exp(steps * np.log(np.abs(transform))) * np.exp(1j * (steps * np.angle(transform)))
     mass = np.roll(np.fft.irfft(power, size), -(start % size))
 
     # Every exponent that is formed here or from this law is at most T times this, and is right to 8 u of that.
     exponent = 1 + (1 + abs(tilt)) * spacing * float(law.index[-1]) + abs(moment)
     relative = math.expm1(min(steps * (law.relative + 8 * UNIT * exponent), 600.0))
-    return Composed(
-        mass,
-        start,
-        tilt,
-        spacing,
-        steps * moment,
-        min(1.0, outside * (1 + relative)),
-        _rounding(folded, mass, steps),
-        relative,
-    )
+    outside, error = min(1.0, outside * (1 + relative)), _rounding(folded, mass, steps)
+    return Composed(mass, start, tilt, spacing, steps * moment, outside, error, relative)
 
 
 def _rounding(folded: Array, mass: Array, steps: int) -> float:
@@ -180,8 +169,7 @@ def log_lower_end(cells: Cells, window: Window, steps: int, log_kappa: float) ->
         return laxer
     # share of the laxer test: (kappa - strict) / (lax - strict)
     share = math.expm1(log_strict - log_kappa) / math.expm1(log_strict - log_lax) * exp(log_kappa - log_lax)
-    share = min(1.0, max(0.0, share * (1 - 1e-12)))
-    return _mix(power, laxer, share)
+    return _mix(power, laxer, min(1.0, max(0.0, share * (1 - 1e-12))))
 
 
 def _log_null_probability(null: Composed, c: int) -> float:
@@ -195,8 +183,7 @@ def _log_power(cells: Cells, hit: Composed, steps: int, c: int) -> float:
     log_size = hit.log_size(c)
     if hit.tilt >= 0:
         return log_size + log(hit.above(c, hit.tilt).low) - _slack(log_size)
-    missed: Enclosed = hit.below(c, -hit.tilt)
-    log_missed = log_size + log(missed.high) + _slack(log_size)
+    log_missed = log_size + log(hit.below(c, -hit.tilt).high) + _slack(log_size)
     return log_one_minus(log_add(log_missed, log(min(1.0, steps * cells.escaped))))
 
 

@@ -15,11 +15,7 @@ ROUNDING = 4e-13  # relative error of a log computed here, measured against 60 d
 
 
 def gaussian(log_baseline: float, noise_multiplier: float, steps: int = 1, records: int = 1) -> Ceiling:
-    """Ceiling for T full-batch Gaussian steps: Phi(Phi^-1(kappa) + k sqrt(T) / s).
-
-    The power of the test on the sum of the steps, with which the likelihood ratio of N(k, s^2)^T to N(0, s^2)^T grows
-    (Kaissis et al., arXiv 2307.03928). k records shift a clipped sum by at most k.
-    """
+    """Ceiling for T full-batch Gaussian steps: Phi(Phi^-1(kappa) + k sqrt(T) / s) (Kaissis et al. 2023, 2307.03928)."""
     log_kappa = checks.log_baseline(log_baseline)
     noise = checks.noise_multiplier(noise_multiplier)
     distance = checks.records(records) * math.sqrt(checks.steps(steps)) / noise
@@ -35,25 +31,17 @@ def single_step(log_baseline: float, noise_multiplier: float, sample_rate: float
     noise = checks.noise_multiplier(noise_multiplier)
     rate, group = checks.sample_rate(sample_rate), checks.records(records)
     slack = 1e-14 * group if group > 1 else 0.0  # the log factorials of a group carry an absolute error
-    return closed(
-        log_single_step(log_kappa, noise, rate, group), log_kappa, "single-step closed form, Poisson sampling", slack
-    )
+    log_weights = log_binomial(group, rate)
+    reached = normal_quantile(log_kappa) + np.arange(group + 1) / noise
+    log_gamma = float(np.logaddexp.reduce(log_weights + log_ndtr(reached)))
+    if log_gamma >= -0.7:  # near 1, through its complement
+        log_gamma = math.log1p(-math.exp(float(np.logaddexp.reduce(log_weights + log_ndtr(-reached)))))
+    return closed(log_gamma, log_kappa, "single-step closed form, Poisson sampling", slack)
 
 
 def log_gaussian(log_kappa: float, distance: float) -> float:
     """log Phi(Phi^-1(kappa) + distance)."""
     return float(log_ndtr(normal_quantile(log_kappa) + distance))
-
-
-def log_single_step(log_kappa: float, noise: float, rate: float, group: int) -> float:
-    """The log of the single-step mixture, through its complement where it is near 1."""
-    log_weights = log_binomial(group, rate)
-    reached = normal_quantile(log_kappa) + np.arange(group + 1) / noise
-    log_gamma = float(np.logaddexp.reduce(log_weights + log_ndtr(reached)))
-    if log_gamma < -0.7:
-        return log_gamma
-    missed = float(np.logaddexp.reduce(log_weights + log_ndtr(-reached)))
-    return math.log1p(-math.exp(missed))
 
 
 def log_binomial(trials: int, rate: float) -> np.ndarray:

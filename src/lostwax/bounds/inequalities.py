@@ -19,8 +19,7 @@ ADJACENCY = "add or remove one record"
 def epsilon_of(noise_multiplier: float, sample_rate: float, steps: int, delta: float, interval: float = 1e-4) -> float:
     """The epsilon at this delta of T Poisson-sampled Gaussian steps, add-or-remove adjacency, rounded up.
 
-    `interval` is the width of dp-accounting's loss grid: coarser is faster and only raises epsilon; it grows with
-    losses, to bound memory. Full batches have a closed form, which is also an upper limit for sampled ones.
+    `interval` is the width of dp-accounting's loss grid: coarser is faster and only raises epsilon.
     """
     if noise_multiplier == 0:
         return math.inf
@@ -78,10 +77,7 @@ def fano_advantage(prior: Sequence[float], noise_multiplier: float, squared_dist
     low, high = 0.0, 1 - 1 / p.size
     for _ in range(100):
         t = (low + high) / 2
-        if entr(t) + entr(1 - t) + t * math.log(p.size - 1) < missing:
-            low = t
-        else:
-            high = t
+        low, high = (t, high) if entr(t) + entr(1 - t) + t * math.log(p.size - 1) < missing else (low, t)
     best = float(p.max())
     return min(1.0, max(0.0, (1 - low - best) / (1 - best)))
 
@@ -129,9 +125,8 @@ def from_dp(log_baseline: float, epsilon: float, delta: float = 0.0) -> Ceiling:
 def exact_reconstruction(candidates: int, epsilon: float) -> Ceiling:
     """Ceiling for naming one of M equally likely candidates under epsilon-DP, substitution.
 
-    By Bayes every answer is right with probability at most exp(epsilon) / (M - 1 + exp(epsilon)). The value
-    M exp(epsilon) / (M + exp(epsilon) - 1) printed in Balle et al. 2022, section VII-F,
-    is the leakage, gamma / kappa.
+    By Bayes every answer is right with probability at most exp(epsilon) / (M - 1 + exp(epsilon)). M times this, printed
+    in Balle et al. 2022, section VII-F, is the leakage, gamma / kappa.
     """
     remedy = "It is the number of equally likely records, at least 2."
     m = checks.whole("candidates", candidates, remedy, lowest=2, highest=2**53)
@@ -143,8 +138,8 @@ def exact_reconstruction(candidates: int, epsilon: float) -> Ceiling:
 def delta_from_success(success: float, epsilon: float) -> float:
     """The delta implied by robustness to exact reconstruction: (e^eps + 1) gamma - e^eps, or 0.
 
-    Balle et al. 2022, Theorem 5.
-    `success` must hold for every pair of records under the prior weighted (1, exp(epsilon)) / (1 + exp(epsilon)).
+    `success` must hold for every pair of records under the prior weighted (1, exp(epsilon)) / (1 + exp(epsilon))
+    (Balle et al. 2022, Theorem 5).
     """
     success = checks.probability("success", success, "It is the highest success over all pairs of records.")
     epsilon = checks.not_negative("epsilon", epsilon, REMEDY)
@@ -178,18 +173,14 @@ def from_rdp(log_baseline: float, orders: Sequence[float], epsilons: Sequence[fl
 
 
 def renyi_epsilons(noise_multiplier: float, sample_rate: float, steps: int, orders: Sequence[float]) -> list[float]:
-    """Renyi epsilons of T Poisson-sampled Gaussian steps, remove direction: T log E_nu[R^a] / (a - 1).
-
-    By the trapezium rule, which is exact to rounding for these integrands.
-    """
+    """Renyi epsilons of T Poisson-sampled Gaussian steps, remove direction: T log E_nu[R^a] / (a - 1)."""
     noise, rate = checks.noise_multiplier(noise_multiplier), checks.sample_rate(sample_rate)
     count = checks.steps(steps)
     if rate == 1:
         return [order * count / (2 * noise**2) for order in orders]
-    step = StepLaw(noise, rate)
     z = np.linspace(-12.0, 12 + max(orders) / noise, max(4001, int(max(orders) / noise * 40)))
     log_null = math.log(z[1] - z[0]) - z**2 / 2 - 0.5 * math.log(2 * math.pi)
-    loss = step.loss(z)
+    loss = StepLaw(noise, rate).loss(z)
     return [count * max(0.0, float(logsumexp(log_null + order * loss))) / (order - 1) for order in orders]
 
 

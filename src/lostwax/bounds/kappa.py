@@ -54,10 +54,7 @@ def kappa_discrete(prior: Sequence[float]) -> float:
 
 
 def kappa_from_samples(
-    samples: np.ndarray,
-    metric: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    eta: float,
-    confidence: float = 0.95,
+    samples: np.ndarray, metric: Callable[[np.ndarray, np.ndarray], np.ndarray], eta: float, confidence: float = 0.95
 ) -> float:
     """Upper limit of the baseline from N independent records of the prior (sharper than Hayes et al. 2023, app. J).
 
@@ -94,8 +91,7 @@ def log_kappa_pixels(dimension: int, tolerance: float, fraction: float) -> float
     share = checks.positive("fraction", fraction, "It is the share of pixels that must be close, in (0, 1].")
     if share > 1:
         raise ValueError(f"Expected fraction={fraction!r} to lie in (0, 1]. It is a share, not a count of pixels.")
-    p = 2 * tolerance
-    if p >= 1:
+    if (p := 2 * tolerance) >= 1:
         raise ValueError(
             f"Expected tolerance={tolerance!r} to be below 1/2: every pixel is within 1/2 of mid-grey, so a blind "
             f"guess always succeeds. It is in units of [0, 1]: 32 of 255 grey levels are 32/255 = {32 / 255:.4f}."

@@ -57,10 +57,7 @@ def _losses(noise: float, rate: float, steps: int, number: int, seed: int) -> Ar
         distance = math.sqrt(steps) / noise
         return distance * generator.standard_normal(number) - distance**2 / 2
     step = StepLaw(noise, rate)
-    total = np.zeros(number)
-    for _ in range(steps):
-        total += step.loss(generator.standard_normal(number))
-    return total
+    return np.asarray(sum(step.loss(generator.standard_normal(number)) for _ in range(steps)))
 
 
 def _limits(ratios: Array, kappa: float, failure: float) -> tuple[float, float]:

@@ -38,14 +38,12 @@ class StepLaw:
         """log b_i for i = 0..I."""
         weights = log_binomial(self.records, self.rate)
         tails = np.logaddexp.accumulate(weights[::-1])[::-1]  # log P[Binomial >= i]
-        kept = max(2, int((tails > self.log_negligible).sum()))
-        return weights[:kept]
+        return weights[: max(2, int((tails > self.log_negligible).sum()))]
 
     @cached_property
     def escaped(self) -> float:
         """The weight of the draws that were cut off."""
-        cut = log_binomial(self.records, self.rate)[self.log_weights.size :]
-        return float(np.exp(cut).sum())
+        return float(np.exp(log_binomial(self.records, self.rate)[self.log_weights.size :]).sum())
 
     @property
     def log_least(self) -> float:
@@ -61,25 +59,20 @@ class StepLaw:
         return self.log_weights[1:, None] - self._shifts**2 / (2 * self.noise**2)  # (I, 1)
 
     def _log_terms(self, z: Array) -> Array:
-        terms: Array = self._offsets + self._shifts * (z / self.noise)  # (I, n)
-        return terms
+        return np.asarray(self._offsets + self._shifts * (z / self.noise))  # (I, n)
 
     def log_excess(self, z: Array) -> Array:
         """log(R(z) - b_0)."""
         terms = self._log_terms(z)
-        excess: Array = terms[0] if len(terms) == 1 else np.logaddexp.reduce(terms)
-        return excess
+        return np.asarray(terms[0] if len(terms) == 1 else np.logaddexp.reduce(terms))
 
     def loss(self, z: Array) -> Array:
         """The privacy loss log R(z)."""
-        loss: Array = np.logaddexp(self.log_least, self.log_excess(z))
-        return loss
+        return np.asarray(np.logaddexp(self.log_least, self.log_excess(z)))
 
     def shares(self, z: Array) -> Array:
         """Each draw's share of the excess at z: (I, n), columns that add up to 1."""
-        terms = self._log_terms(z)
-        shares: Array = np.exp(terms - self.log_excess(z))
-        return shares
+        return np.asarray(np.exp(self._log_terms(z) - self.log_excess(z)))
 
     def solve(self, log_excess: Array) -> Array:
         """The z at which log(R - b_0) takes these values.
@@ -166,7 +159,7 @@ class Cells:
 
 def cut(step: StepLaw, spacing: float, right: float) -> Cells:
     """Cut the losses of z <= right into cells of the given width."""
-    first, last = _first(step, spacing), _index(step, spacing, right)
+    first, last = max(1, _index(step, spacing, LEFT)), _index(step, spacing, right)
     j = np.arange(first, max(first, last) + 1)
     # The excess at l_j is b_0 expm1(j h), and from l_j to l_(j+1) it grows by 1 + expm1(h) / (1 - exp(-j h)).
     z = step.solve(step.log_least + _log_expm1(j * spacing))
@@ -240,10 +233,7 @@ def _split(step: StepLaw, z: Array, width: Array, reach: Array, shares: Array) -
 
 
 def _growth(step: StepLaw, shares: Array, t: Array) -> Array:
-    growth = np.zeros_like(t)
-    for i, share in enumerate(shares, start=1):
-        growth += share * np.expm1(i * t / step.noise)
-    return growth
+    return np.asarray(sum(share * np.expm1(i * t / step.noise) for i, share in enumerate(shares, start=1)))
 
 
 def _relative(step: StepLaw, z: Array, log_kept: float) -> float:
@@ -255,10 +245,6 @@ def _relative(step: StepLaw, z: Array, log_kept: float) -> float:
     return QUADRATURE + rounding + cancelled
 
 
-def _first(step: StepLaw, spacing: float) -> int:
-    return max(1, _index(step, spacing, LEFT))
-
-
 def _index(step: StepLaw, spacing: float, z: float) -> int:
     """The last j with l_j at or below the loss at z."""
     gap = float(step.log_excess(np.array([z]))[0]) - step.log_least
@@ -267,8 +253,7 @@ def _index(step: StepLaw, spacing: float, z: float) -> int:
 
 def _log_expm1(x: Array) -> Array:
     """log(exp(x) - 1) for x > 0."""
-    value: Array = x + np.log(-np.expm1(-x))
-    return value
+    return np.asarray(x + np.log(-np.expm1(-x)))
 
 
 # The tilt, the spacing and the window that resolve the T-step test at a given null probability. None of it is part of
@@ -308,7 +293,7 @@ def place_window(
     right = _right(step, log_kappa + math.log(tolerance) - math.log(steps) - 7)
     z = np.linspace(LEFT, right, max(4001, int((right - LEFT) / 0.05)))
     curve = _Cumulants(z, step.loss(z), steps)
-    tilt = _saddle(curve, log_kappa) if threshold is None else _centre(curve, threshold)
+    tilt = _saddle(curve, log_kappa) if threshold is None else _least(lambda tilt: curve(tilt)[1] >= threshold)
     _, mean, variance = curve(tilt)
     deviation = math.sqrt(variance)
     # Spreading widens L by about h^2 / 6 a step, merging by h^2 / 12; gamma moves by half of mu's density at the
@@ -362,11 +347,6 @@ def _saddle(curve: _Cumulants, log_kappa: float) -> float:
     return _least(lambda tilt: log_tail(tilt) <= log_kappa)
 
 
-def _centre(curve: _Cumulants, threshold: float) -> float:
-    """The tilt in [0, ...) whose mean is the threshold."""
-    return _least(lambda tilt: curve(tilt)[1] >= threshold)
-
-
 def _least(reached: Callable[[float], bool]) -> float:
     """The least tilt in [0, ...) from which on the condition holds."""
     if reached(0.0):
@@ -388,7 +368,5 @@ def _reach(curve: _Cumulants, tilt: float, deviation: float, side: int) -> tuple
         growth = curve(tilt + side * slope)[0] - moment - side * slope * mean
         return (growth - LOG_OUTSIDE) / slope
 
-    slopes = np.geomspace(0.02, 30, 24) / deviation
-    distances = [distance(float(slope)) for slope in slopes]
-    best = int(np.argmin(distances))
-    return distances[best], float(slopes[best])
+    slopes = (np.geomspace(0.02, 30, 24) / deviation).tolist()
+    return min((distance(slope), slope) for slope in slopes)

@@ -46,8 +46,7 @@ def subsampled(
     ceiling = _bracket(log_kappa, noise, rate, count, group)
     if ceiling.relative_width <= tolerance * 1e-3:
         return ceiling
-    log_negligible = log_kappa - math.log(count) - 30
-    step = StepLaw(max(noise, LEAST_NOISE), rate, group, log_negligible)
+    step = StepLaw(max(noise, LEAST_NOISE), rate, group, log_negligible=log_kappa - math.log(count) - 30)
     window = place_window(step, count, log_kappa, tolerance)
     for _ in range(ATTEMPTS):
         window = _fit(window)
@@ -58,9 +57,8 @@ def subsampled(
         width = ceiling.relative_width
         if width <= tolerance or max(window.below + window.above, window.span) / window.spacing > 0.7 * LARGEST:
             break
-        window = _refine(
-            window, math.sqrt(tolerance / width), place_window(step, count, log_kappa, tolerance, threshold)
-        )
+        again = place_window(step, count, log_kappa, tolerance, threshold)
+        window = _refine(window, math.sqrt(tolerance / width), again)
     return ceiling
 
 

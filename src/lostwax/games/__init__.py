@@ -8,33 +8,7 @@ from lostwax.games.protocols import Access, Attack, Loss, Metric, Reconstructor,
 from lostwax.games.records import Records
 from lostwax.games.weak import Weak
 
-__all__ = [
-    "Access",
-    "AccessFacts",
-    "Attack",
-    "Cohort",
-    "Extremes",
-    "Facts",
-    "Fitted",
-    "Guess",
-    "HintFacts",
-    "Hints",
-    "Informed",
-    "Knowledge",
-    "Loss",
-    "LossFacts",
-    "Mechanism",
-    "Metric",
-    "Reconstructor",
-    "Records",
-    "Release",
-    "Stationary",
-    "Step",
-    "Sums",
-    "Table",
-    "Threat",
-    "ThreatFacts",
-    "Trainer",
-    "TrainerFacts",
-    "Weak",
-]
+__all__ = ["AccessFacts", "Facts", "HintFacts", "LossFacts", "Mechanism", "ThreatFacts", "TrainerFacts"]
+__all__ += ["Extremes", "Fitted", "Informed", "Stationary", "Sums", "Table", "Weak"]
+__all__ += ["Cohort", "Guess", "Hints", "Knowledge", "Records", "Release", "Step"]
+__all__ += ["Access", "Attack", "Loss", "Metric", "Reconstructor", "Threat", "Trainer"]

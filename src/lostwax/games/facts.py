@@ -1,8 +1,4 @@
-"""What the parts of a game state about themselves, so that nobody has to ask for their class.
-
-A threat, trainer, access or loss may offer `facts`. One that offers none is taken to state nothing: it trains and is
-attacked by what needs to know nothing of it.
-"""
+"""What threats, trainers, accesses and losses state about themselves; one without `facts` states nothing."""
 
 from __future__ import annotations
 
@@ -82,12 +78,8 @@ class Facts(NamedTuple):
         """Why an attack that looks for the one missing record, and does `work`, does not apply; None where it does."""
         if self.known is None:
             return f"{work}, but the adversary is {type(threat).__name__}. Use threat=Informed(known)."
-        if self.secrets > 1:
-            return (
-                f"it looks for one secret record, and every training set has {self.secrets}. Use Newton, or "
-                "Informed(known, secrets=1)."
-            )
-        return None
+        many = f"it looks for one secret record, and every training set has {self.secrets}"
+        return f"{many}. Use Newton, or Informed(known, secrets=1)." if self.secrets > 1 else None
 
 
 def threat_facts(threat: Any) -> ThreatFacts:

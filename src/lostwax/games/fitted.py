@@ -65,9 +65,7 @@ class Stationary:
     def total(self) -> Tensor:
         """The sum over all rows, (c, d + 1)."""
         penalty = self.ridge[:, None] * self.weight
-        if self.bias is None:
-            return -penalty
-        return -_join(penalty, (self.bias_ridge * self.bias)[:, None])
+        return -penalty if self.bias is None else -_join(penalty, (self.bias_ridge * self.bias)[:, None])
 
 
 @dataclass(frozen=True)
@@ -130,13 +128,9 @@ def _join(left: Tensor, right: Tensor) -> Tensor:
 
 
 def unexplained(equation: Stationary | Sums, table: Records, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The total minus the sum of all rows, and the rounding error of that sum: two (c, d + 1) matrices.
-
-    For a linear model the first is minus the gradient at the released weights: how early the solver stopped.
-    """
+    """The total minus the sum of all rows (minus a linear model's gradient), and its rounding error: (c, d + 1)."""
     r, f = equation.factors(table, weight)
-    total = equation.total()
-    return total - r.mT @ f, rounding(equation, table, weight)
+    return equation.total() - r.mT @ f, rounding(equation, table, weight)
 
 
 def rounding(equation: Stationary | Sums, table: Records, weight: Tensor, centre: Tensor | None = None) -> Tensor:
@@ -153,10 +147,8 @@ def uncertain(equation: Stationary | Sums, table: Records, weight: Tensor) -> Te
 
     A residual is a difference of numbers that may be far larger: if a model fits its rows well, it is rounding error.
     """
-    r, _ = equation.factors(table, weight)
-    if isinstance(equation, Stationary):
-        return r.abs() + weight[:, None] * _sensitivity(equation, table)
-    return r.abs()
+    r = equation.factors(table, weight)[0].abs()
+    return r + weight[:, None] * _sensitivity(equation, table) if isinstance(equation, Stationary) else r
 
 
 def _sensitivity(model: Stationary, table: Records) -> Tensor:

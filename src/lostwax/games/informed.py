@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import numpy as np
@@ -17,19 +17,11 @@ from lostwax.games.records import Records
 from lostwax.seeds import generator
 
 
-class LineUp(NamedTuple):
-    """The candidates of every model."""
+def line_up(cohort: Cohort, pool: Records, count: int, *, seed: int) -> tuple[Records, Tensor | None]:
+    """(m, count, ...) each model's secret at a random position among decoys, and the candidates' chances unless equal.
 
-    candidates: Records  # (m, c, ...)
-    chances: Tensor | None  # (m, c) prior probability of each to be the secret; None if equal
-
-
-def line_up(cohort: Cohort, pool: Records, count: int, *, seed: int) -> LineUp:
-    """(m, count, ...) each model's secret at a random position among decoys from the same pool.
-
-    This is Algorithm 2 of Balle et al. 2022. All candidates of a model differ in x. The draws depend only on the seed
-    and the model's number. Each model is a separate game: a secret of one is a decoy of another, so an adversary must
-    not compare the candidates of several games.
+    This is Algorithm 2 of Balle et al. 2022. All candidates of a model differ in x. Each model is a separate game: a
+    secret of one is a decoy of another, so an adversary must not compare the candidates of several games.
 
     The prior probability of a candidate is proportional to how often its x occurs in the pool. All rows are equally
     likely to be the secret. The decoys are distinct values of x, with all sets of them equally likely, each shown as
@@ -59,10 +51,8 @@ def line_up(cohort: Cohort, pool: Records, count: int, *, seed: int) -> LineUp:
         values[game] = np.insert(decoys, position, in_pool[game])
     frequency = torch.from_numpy(copies.counts[values]).double().to(both.x.device)  # (m, count)
     alike = (copies.counts == copies.counts[0]).all()
-    return LineUp(
-        both[torch.from_numpy(dealt).to(both.x.device)],
-        None if alike else frequency / frequency.sum(1, keepdim=True),
-    )
+    candidates = both[torch.from_numpy(dealt).to(both.x.device)]
+    return candidates, None if alike else frequency / frequency.sum(1, keepdim=True)
 
 
 class _Copies(NamedTuple):
@@ -94,12 +84,10 @@ def _secrets_and_pool(own: Records, pool: Records) -> Records:
 @final
 @dataclass(frozen=True)
 class Informed:
-    """Every model is trained on `known` and one secret record (Balle et al. 2022).
+    """Every model is trained on `known` and one secret record (Balle et al. 2022), or several `secrets`.
 
-    With `label_known` the adversary knows the secret's label. With `parts`, a mask of a record's shape, it knows those
-    features and infers the others: attribute inference (section II-C, aux = eta(z)). With `candidates=2` it is given
-    two records, one of which is the secret: membership inference (section II-D, Algorithm 2). With `secrets=2` two
-    records of each training set are secret.
+    The adversary may know the secret's label, or the features where the mask `parts` is True (attribute inference,
+    section II-C), or `candidates`, one of which is the secret (membership inference, section II-D, Algorithm 2).
     """
 
     known: Records
@@ -145,15 +133,12 @@ class Informed:
         """What the adversary is given about the secrets of a cohort dealt from the pool; None if nothing."""
         if not self.label_known and self.parts is None and self.candidates is None:
             return None
-        x, parts = cohort.own.x, self.parts
-        hints = Hints(
-            labels=cohort.own.y if self.label_known else None,
-            parts=None if parts is None else torch.where(parts.to(x.device), x, torch.nan),
-        )
+        x, y = cohort.own.x, cohort.own.y
+        labels = y if self.label_known else None
+        parts = None if self.parts is None else torch.where(self.parts.to(x.device), x, torch.nan)
         if self.candidates is None:
-            return hints
-        candidates, chances = line_up(cohort, pool, self.candidates, seed=seed)
-        return replace(hints, candidates=candidates, chances=chances)
+            return Hints(labels, parts)
+        return Hints(labels, parts, *line_up(cohort, pool, self.candidates, seed=seed))
 
 
 def _check_parts(parts: Tensor, x: Tensor) -> None:
@@ -193,10 +178,7 @@ class InOrder(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class Table:
-    """One training set that was really used: one release, and one game per row.
-
-    There is nothing to deal: in the game about row i the adversary is informed, and knows all other rows.
-    """
+    """One training set that was really used: one release, and one game per row, whose adversary knows all others."""
 
     records: Records
     rows: Tensor | None = None  # those that the release depends on; None: all
@@ -213,9 +195,8 @@ class Table:
     def draw(self, games: int | None, seed: int) -> Tensor:
         """(m,) which rows are played for, in order; all of them if games is None."""
         rows = self.playable
-        if games is None:
-            return rows
-        return rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:games].sort().values]
+        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
+        return rows if games is None else rows[order[:games].sort().values]
 
     def without(self, row: int) -> Informed:
         """The adversary of one game."""

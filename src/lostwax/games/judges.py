@@ -71,8 +71,7 @@ class OneToOne:
 class NearestOfClass:
     """Each guess beside the nearest secret with its label (Maciazek and Allison 2025, Eq. 4 and Algorithm 3).
 
-    A guess with a label that no secret has is compared with all. Two guesses may be for one secret, and a secret may
-    have none: what is counted is guesses.
+    A guess with a label that no secret has is compared with all. Two guesses may be for one secret.
     """
 
     matched: ClassVar[bool] = False
@@ -115,12 +114,8 @@ class NearestAlternative:
 
 def judge_of(threat: object) -> Judge:
     """The judge that a threat brings; one to one for a threat that brings none."""
-    return threat.judge() if isinstance(threat, _BringsJudge) else OneToOne()
-
-
-@runtime_checkable
-class _BringsJudge(Protocol):
-    def judge(self) -> Judge: ...
+    judge: Judge = threat.judge() if hasattr(threat, "judge") else OneToOne()
+    return judge
 
 
 def _wrong_shape(guess: Guess, secrets: Records, each: int | None) -> str | None:
@@ -147,19 +142,15 @@ def distinct_games(secrets: Records) -> Tensor:
     """(m,) for each game the first one with the same secrets, in whatever order."""
     flat = Records(secrets.x.flatten(0, 1).double().cpu(), secrets.y.flatten(0, 1).cpu())
     rows = flat.matches(flat).view(secrets.x.shape[:2]).sort(1).values  # (m, k) the first equal record
-    _, which = torch.unique(rows, dim=0, return_inverse=True)
-    first = torch.full((int(which.max()) + 1,), len(which)).scatter_reduce(
-        0, which, torch.arange(len(which)), "amin", include_self=True
-    )
-    return first[which]
+    _, first, which = np.unique(rows.numpy(), axis=0, return_index=True, return_inverse=True)
+    return torch.from_numpy(first[which.reshape(-1)])
 
 
 def other_games(secrets: Records, given: Tensor | None) -> Tensor:
     """(m,) for each game the next one with which it shares no secret, and -1 where there is none.
 
-    Where the adversary is given something about its secrets (`given` (m, ...), the labels), only games in which the
-    same is given are compared: a guess that used the label would otherwise look close to its own secret by that alone.
-    Games for the same secrets count once.
+    Only games in which the same is `given` (m, ...), the labels, are compared: a guess that used the label would
+    otherwise look close to its own secret by that alone. Games for the same secrets count once.
     """
     flat = Records(secrets.x.flatten(0, 1).double().cpu(), secrets.y.flatten(0, 1).cpu())
     rows = flat.matches(flat).view(secrets.x.shape[:2])  # (m, k) the first equal record

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cohort:
-    """m training sets that share known records: set i is `shared` followed by `own[i]`.
-
-    Informed adversary: a large `shared`, k = 1. Weak adversary: an empty `shared`, k = n.
-    """
+    """m training sets that share known records: set i is `shared` followed by `own[i]`; a weak adversary knows none."""
 
     shared: Records  # (n - k, ...) known to the adversary
     own: Records  # (m, k, ...) the secrets
@@ -39,10 +36,8 @@ class Cohort:
         if tuple(self.own.y.shape[:2]) != (m, k):
             raise ValueError(f"Cohort: expected own.y of shape ({m}, {k}, ...), got {tuple(self.own.y.shape)}.")
         if self.own.x.shape[2:] != self.shared.x.shape[1:]:
-            raise ValueError(
-                f"Cohort: shared and own records differ in shape: "
-                f"{tuple(self.shared.x.shape[1:])} and {tuple(self.own.x.shape[2:])}."
-            )
+            ours, theirs = tuple(self.own.x.shape[2:]), tuple(self.shared.x.shape[1:])
+            raise ValueError(f"Cohort: shared and own records differ in shape: {theirs} and {ours}.")
 
     def __len__(self) -> int:
         return int(self.own.x.shape[0])
@@ -72,12 +67,8 @@ class Step:
 
     def __getitem__(self, models: slice | Tensor) -> Step:
         """The same step for some of the models."""
-        return Step(
-            self.number,
-            {name: value[models] for name, value in self.params.items()},
-            {name: value[models] for name, value in self.gradient.items()},
-            None if self.sampled is None else self.sampled[models],
-        )
+        params, gradient = ({name: each[models] for name, each in of.items()} for of in (self.params, self.gradient))
+        return Step(self.number, params, gradient, None if self.sampled is None else self.sampled[models])
 
 
 @dataclass(frozen=True)
@@ -131,8 +122,7 @@ class Release:
 class Knowledge:
     """Everything an attack may use before it sees the release. It holds no secret and no release.
 
-    A slice of a tensor leads back to the whole (`x._base`). Known and prior records that are slices of a larger tensor,
-    which may hold the secrets too, are therefore copied.
+    Known and prior records that are slices of a larger tensor, which leads to the secrets (`x._base`), are copied.
     """
 
     net: nn.Module
@@ -145,9 +135,9 @@ class Knowledge:
         object.__setattr__(self, "prior", self.prior.apart())
         if is_dataclass(self.threat) and not isinstance(self.threat, type):
             held = {field.name: getattr(self.threat, field.name) for field in fields(self.threat) if field.init}
-            cut = {name: value for name, value in held.items() if isinstance(value, Records) and value.is_cut()}
-            if cut:
-                ours = {name: value.apart() for name, value in cut.items()}
+            records = {name: value for name, value in held.items() if isinstance(value, Records)}
+            if any(value.is_cut() for value in records.values()):
+                ours = {name: value.apart() for name, value in records.items()}
                 object.__setattr__(self, "threat", replace(self.threat, **ours))
 
     @cached_property
@@ -169,12 +159,7 @@ class Hints:
 
     def __getitem__(self, games: Tensor | slice) -> Hints:
         """The hints of some of the games."""
-        return Hints(
-            labels=None if self.labels is None else self.labels[games],
-            parts=None if self.parts is None else self.parts[games],
-            candidates=None if self.candidates is None else self.candidates[games],
-            chances=None if self.chances is None else self.chances[games],
-        )
+        return Hints(**{name: None if part is None else part[games] for name, part in vars(self).items()})
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,7 @@ class Loss(Protocol):
 
 @runtime_checkable
 class Trainer(Protocol):
-    """The victim's algorithm as a value: m = 1 is the victim, m = 59_000 are its shadows.
-
-    A seed in a field is public; what `seed` draws is private, and belongs to the model's number alone.
-    """
+    """The victim's algorithm for m models: a seed in a field is public, what `seed` draws is private to each model."""
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """Train one model for each set of the cohort."""
@@ -50,10 +47,7 @@ class Threat(Protocol):
         """The training sets of models start .. start + m - 1."""
 
     def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> Hints | None:
-        """What the game tells the adversary about targets dealt from the pool, besides the release.
-
-        `seed` is the dealer's: where it places the truth among candidates, the adversary cannot foretell.
-        """
+        """What the adversary is given about targets dealt from the pool, besides the release; `seed` is secret."""
 
 
 @runtime_checkable

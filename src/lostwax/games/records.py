@@ -15,10 +15,10 @@ ROWS_AT_A_TIME = 4_096
 
 @dataclass(frozen=True, repr=False)
 class Records:
-    """Inputs `x` and labels `y`, one row per record.
+    """Inputs `x` and labels `y`, one row per record; more leading axes are allowed ((m, k, ...) in a Cohort).
 
-    More leading axes are allowed ((m, k, ...) in a Cohort). `features` are what the net trains on if that is not `x`
-    itself: the output of a frozen backbone, while an attack still reconstructs `x`. Integer labels are kept as int64.
+    `features` are what the net trains on if that is not `x` itself: the output of a frozen backbone. Integer labels are
+    kept as int64.
     """
 
     x: Tensor  # (n, ...)
@@ -26,12 +26,9 @@ class Records:
     features: Tensor | None = None  # (n, ...)
 
     def __post_init__(self) -> None:
-        _check_tensor("x", self.x)
-        _check_tensor("y", self.y)
-        if self.features is not None:
-            _check_tensor("features", self.features)
-        for name, part in (("y", self.y), ("features", self.features)):
-            if part is not None and (part.ndim == 0 or part.shape[0] != self.x.shape[0]):
+        for name, part in self._named():
+            _check_tensor(name, part)
+            if part.shape[0] != self.x.shape[0]:
                 raise ValueError(
                     f"Records: {name} must have one row per record, as x has: "
                     f"expected {self.x.shape[0]} rows, got shape {tuple(part.shape)}."
@@ -44,8 +41,7 @@ class Records:
 
     def __repr__(self) -> str:
         """Shapes and dtypes, never the values: a notebook prints the result of its last line."""
-        parts = (("x", self.x), ("y", self.y), ("features", self.features))
-        shapes = (f"{name}: {tuple(part.shape)} {part.dtype}" for name, part in parts if part is not None)
+        shapes = (f"{name}: {tuple(part.shape)} {part.dtype}" for name, part in self._named())
         return f"Records({', '.join(shapes)})"
 
     def __getitem__(self, rows: Tensor | slice) -> Records:
@@ -83,7 +79,7 @@ class Records:
 
     def is_cut(self) -> bool:
         """Whether a part is a slice of a larger tensor, which can be reached from it (`x._base`, its storage)."""
-        held = [part for part in (self.x, self.y, self.features) if part is not None]
+        held = (part for _, part in self._named())
         return any(part.untyped_storage().nbytes() > part.numel() * part.element_size() for part in held)
 
     def apart(self) -> Records:
@@ -92,8 +88,7 @@ class Records:
 
     def detached(self) -> Records:
         """The same records without gradients or lazy negation."""
-        held = [part for part in (self.x, self.y, self.features) if part is not None]
-        plain = not any(part.requires_grad or part.is_neg() for part in held)
+        plain = not any(part.requires_grad or part.is_neg() for _, part in self._named())
         return self if plain else self._each(lambda part: part.detach().resolve_neg())
 
     def matches(self, other: Records) -> Tensor:
@@ -109,6 +104,10 @@ class Records:
         for other in others:
             kept &= self.matches(other) < 0
         return self[kept.to(self.x.device)]
+
+    def _named(self) -> list[tuple[str, Tensor]]:
+        """The parts that are there, by name."""
+        return [(name, part) for name, part in vars(self).items() if name != "features" or part is not None]
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Records:
         features = None if self.features is None else change(self.features)
@@ -162,10 +161,7 @@ def _keys(x: Tensor) -> Iterator[bytes]:
 
 
 def features(backbone: nn.Module, x: Tensor, batch_size: int) -> Tensor:
-    """(n, d) the backbone's outputs in evaluation mode, computed in batches on its device, returned on x's.
-
-    The backbone itself and its training mode are left unchanged.
-    """
+    """(n, d) the backbone's outputs in evaluation mode, in batches on its device, returned on x's device."""
     if batch_size < 1 or len(x) == 0:
         raise ValueError(
             f"Records.through: expected batch_size >= 1 and at least one record, got {batch_size} and {len(x)}."

@@ -1,7 +1,4 @@
-"""The weak adversary: knows the training procedure and the data distribution, but no training record.
-
-The setting of Maciazek and Allison 2025.
-"""
+"""The weak adversary knows the training and the distribution, but no record (Maciazek and Allison 2025)."""
 
 from __future__ import annotations
 
@@ -23,8 +20,7 @@ from lostwax.seeds import key
 def dealt_rows(pool: int, count: int, *, start: int, m: int, key: int, device: torch.device) -> Tensor:
     """(m, count) the rows of a pool that models start .. start + m - 1 are trained on.
 
-    The pool is shuffled for each pass; a pass deals disjoint sets to pool // count models. So all rows are used equally
-    often, and a model's rows depend only on the key and its number.
+    A pass over the shuffled pool deals disjoint sets to pool // count models, so all rows are used equally often.
     """
     served = pool // count  # models per pass
     first, last = start // served, (start + m - 1) // served
@@ -38,9 +34,8 @@ def dealt_rows(pool: int, count: int, *, start: int, m: int, key: int, device: t
 class Weak:
     """Every training set is `size` secret records of the pool (Maciazek and Allison 2025, assumptions A.1 to A.3).
 
-    By default all classes have equally many records, as in their MNIST and CIFAR-10 experiments; with
-    `Weak(size=10, per_class=(9, 1))` there are nine of class 0 and one of class 1, as in their CelebA experiment. The
-    adversary knows these numbers. If labels are not class numbers, records are drawn regardless of their label.
+    All classes have equally many records, or as `per_class` says (9 and 1 in their CelebA experiment), which the
+    adversary knows. If labels are not class numbers, records are drawn regardless of their label.
     """
 
     size: int

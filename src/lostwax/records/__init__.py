@@ -5,15 +5,4 @@ from lostwax.records.npz import npz
 from lostwax.records.pictures import folder
 from lostwax.records.tables import table
 
-__all__ = [
-    "celeba",
-    "cifar10",
-    "cifar100",
-    "digits",
-    "emnist",
-    "fashion_mnist",
-    "folder",
-    "mnist",
-    "npz",
-    "table",
-]
+__all__ = ["celeba", "cifar10", "cifar100", "digits", "emnist", "fashion_mnist", "folder", "mnist", "npz", "table"]

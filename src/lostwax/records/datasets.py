@@ -21,20 +21,9 @@ Root = str | PathLike[str] | None
 
 
 def _read(
-    name: str,
-    dataset: str,
-    part: Part,
-    root: Root,
-    download: bool,
-    *,
-    archives: Sequence[str] = (),
-    transposed: bool = False,
-    **options: str,
+    name: str, dataset: str, part: Part, root: Root, download: bool, archives: Sequence[str] = (), **options: str
 ) -> Records:
-    """The first of the .npz `archives` that exists (default: `name`.npz), else torchvision's files.
-
-    `dataset` is the class in torchvision.datasets, made with `options`; `transposed` swaps the axes of its images.
-    """
+    """The first of the .npz `archives` that exists (default: `name`.npz), else torchvision's `dataset(**options)`."""
     source, archives = f"records.{name}", archives or [f"{name}.npz"]
     check_choice(f"{source}: part", part, PARTS)
     directory = find_directory(source, archives, root)
@@ -48,7 +37,7 @@ def _read(
     ]
     images = np.concatenate([np.asarray(one.data) for one in opened])
     labels = np.concatenate([np.asarray(one.targets) for one in opened])
-    return from_pixels(source, images.swapaxes(1, 2) if transposed else images, labels)
+    return from_pixels(source, images.swapaxes(1, 2) if dataset == "EMNIST" else images, labels)  # stored on its side
 
 
 def find_directory(source: str, archives: Sequence[str], root: Root) -> Path:
@@ -99,13 +88,12 @@ def fashion_mnist(part: Part = "train", *, root: Root = None, download: bool = F
 
 
 def emnist(part: Part = "train", *, root: Root = None, download: bool = False) -> Records:
-    """EMNIST Letters (Cohen et al. 2017): A-Z as classes 0-25, upright, grey, 28 x 28; 124,800 and 20,800.
+    """EMNIST Letters (Cohen et al. 2017): A-Z (and a-z) as classes 0-25, grey, 28 x 28; 124,800 and 20,800.
 
-    Upper and lower case are one class. Archives: `emnist_letters.npz`, `emnist_letters_part.npz` (labels 1-26, as in
-    EMNIST).
+    Archives: `emnist_letters.npz`, `emnist_letters_part.npz` (labels 1-26, as in EMNIST).
     """
     archives = ["emnist_letters.npz", "emnist_letters_part.npz"]
-    records = _read("emnist", "EMNIST", part, root, download, archives=archives, transposed=True, split="letters")
+    records = _read("emnist", "EMNIST", part, root, download, archives, split="letters")
     lowest, highest = int(records.y.min()), int(records.y.max())
     if lowest < 1 or highest > 26:
         raise ValueError(f"records.emnist: labels must be 1-26 for A-Z, got {lowest}-{highest}.")
@@ -131,10 +119,7 @@ def celeba(
     root: Root = None,
     download: bool = False,
 ) -> Records:
-    """CelebA: aligned faces, RGB, cropped to the central square; class 1 if the face has the attribute.
-
-    All 202,599 faces at 64 x 64 take 10 GB; `count` limits the number. No archive, torchvision's files only.
-    """
+    """CelebA: aligned faces, RGB, cropped to a central square (10 GB at 64 x 64); class 1: it has the attribute."""
     source = "records.celeba"
     check_choice(f"{source}: part", part, ("train", "valid", "test", "all"))
     if count is not None and count < 1:

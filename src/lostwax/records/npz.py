@@ -62,11 +62,9 @@ def _check_sizes(path: str | PathLike[str]) -> None:
     with ZipFile(path) as archive:
         for info in archive.infolist():
             with archive.open(info) as member:
-                version = np.lib.format.read_magic(member)
-                read = (
-                    np.lib.format.read_array_header_1_0 if version == (1, 0) else (np.lib.format.read_array_header_2_0)
-                )
-                shape, _, dtype = read(member)
+                form = np.lib.format
+                first = form.read_magic(member) == (1, 0)
+                shape, _, dtype = (form.read_array_header_1_0 if first else form.read_array_header_2_0)(member)
             packed = info.file_size > DEFLATED * (info.compress_size + 1)
             if packed or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > info.file_size:
                 raise ValueError(

@@ -83,8 +83,7 @@ def _read(source: str, path: Path, mode: str, size: int | None) -> NDArray[np.ui
 def folder(path: str | PathLike[str], *, size: int | None = None, channels: Literal[1, 3] = 3) -> Records:
     """A folder of images with one sub-folder per class; sorted by name, these are classes 0, 1, ...
 
-    With `size`, each image is scaled and cropped to a central square of that side; otherwise all must have the same
-    size. `channels` 1 reads them as grey, 3 as RGB. All files except hidden ones are read.
+    Images must have the same size; with `size`, each is scaled and cropped to a central square of that side.
     """
     source, top = "records.folder", Path(path)
     if not top.is_dir():

@@ -59,9 +59,7 @@ def numbers(source: str, name: str, values: Any) -> NDArray[np.float64]:
 def position(index: tuple[int, ...]) -> str:
     """The position of a cell: "row 3, column 1"; for images all further indices."""
     row, *rest = index
-    if not rest:
-        return f"row {row}"
-    return f"row {row}, column {rest[0] if len(rest) == 1 else tuple(rest)}"
+    return f"row {row}, column {rest[0] if len(rest) == 1 else tuple(rest)}" if rest else f"row {row}"
 
 
 def _from_tensor(source: str, name: str, values: Tensor) -> NDArray[Any]:
@@ -162,7 +160,9 @@ def _is_frame(data: Any) -> bool:
 def _features(features: Any) -> NDArray[np.float64]:
     if _is_frame(features):
         names = [repr(name) for name in features.columns]
-        texts = [repr(name) for name, column in features.items() if not _is_numeric(column)]
+        types = sys.modules["pandas"].api.types
+        numeric = [types.is_numeric_dtype(part) and not types.is_complex_dtype(part) for _, part in features.items()]
+        texts = [name for name, is_number in zip(names, numeric, strict=True) if not is_number]
         if texts:
             raise ValueError(
                 f"{SOURCE}: features must be numbers, but these columns are not: {listing(texts)}. "
@@ -186,11 +186,6 @@ def _features(features: Any) -> NDArray[np.float64]:
         where = listing(f"column {name} ({many} of {len(x)} rows)" for name, many in counts if many)
         raise ValueError(f"{SOURCE}: NaN or infinite values in {where}: drop these rows or fill them first.")
     return np.array(x, order="C")  # a copy
-
-
-def _is_numeric(column: Any) -> bool:
-    types = sys.modules["pandas"].api.types
-    return bool(types.is_numeric_dtype(column) and not types.is_complex_dtype(column))
 
 
 def _labels(labels: Any, what: str, classes: bool | None) -> NDArray[Any]:

@@ -80,10 +80,7 @@ class Location(NamedTuple):
         return {name for name in names if not name.endswith(PARTIAL)}
 
     def sweep(self, *parts: str) -> None:
-        """Delete partial files left by killed writers, if the complete file exists by now.
-
-        A live writer of the same file loses its partial copy, but finds the same bytes in place.
-        """
+        """Delete partial files of killed writers, if the complete file exists; a live writer finds the same bytes."""
         folder = Path(self.path(*parts))
         if self.files.protocol[0] != "file" or not folder.is_dir():
             return
@@ -97,7 +94,9 @@ class Location(NamedTuple):
     def reading(self, path: str, cure: str) -> Iterator[None]:
         """Turn any error about damaged bytes into one ValueError that names the file and what to delete (`cure`)."""
         try:
-            self._check_regular(path)
+            found = Path(self.path(path))
+            if self.files.protocol[0] == "file" and found.exists() and not found.is_file():
+                raise ValueError("not a regular file")  # a read of a pipe would block forever
             yield
         except PermissionError as error:
             raise _unreadable(self.path(path)) from error
@@ -111,10 +110,7 @@ class Location(NamedTuple):
 
     @contextmanager
     def writing(self, *parts: str) -> Iterator[None]:
-        """Turn an OSError into one that names the file and the cure.
-
-        No error if another writer has written the same file first and swept up our partial copy.
-        """
+        """Turn an OSError into one that names the file and the cure, unless another writer has written that file."""
         try:
             yield
         except OSError as error:
@@ -125,12 +121,6 @@ class Location(NamedTuple):
                 "before are kept. Free some space, get write permission, or use another store."
             ) from error
 
-    def _check_regular(self, path: str) -> None:
-        """Refuse folders, and pipes, on which a read would block forever."""
-        found = Path(self.path(path))
-        if self.files.protocol[0] == "file" and found.exists() and not found.is_file():
-            raise ValueError("not a regular file")
-
 
 def _unreadable(path: str) -> PermissionError:
     return PermissionError(f"Store: no permission to read {path}. Get read permission, or use another store.")
@@ -139,9 +129,8 @@ def _unreadable(path: str) -> PermissionError:
 # Each game has two zarr arrays: weights (models, p), and the secrets' rows in the prior (models, k).
 #
 # Both are declared far longer than will ever be filled, so that no file has to be changed later: a chunk is stored if
-# and only if its file exists. zarr's crc32c codec detects damaged chunks, but not swapped ones. So two more columns
-# next to the rows hold hashes of the game, the chunk's number, and its weights or its rows. Stores of version 1 have
-# no such hashes.
+# and only if its file exists. zarr's crc32c codec detects damaged chunks; swapped ones are detected by two more columns
+# next to the rows, hashes of the game, the chunk's number, and its weights or its rows (not in stores of version 1).
 
 
 MOST_MODELS = 2**40
@@ -173,35 +162,28 @@ class Layout(NamedTuple):
 
     def as_stored(self) -> dict[str, Any]:
         """The stored fields, without `marks` for stores of version 1, which did not have it."""
-        held = self._asdict()
-        return held if self.marks else {name: value for name, value in held.items() if name != "marks"}
+        return {name: value for name, value in self._asdict().items() if name != "marks" or value}
 
     def split(self, flat: Tensor) -> Release:
         """The inverse of `Release.flat`."""
-        pieces = torch.split(flat, [math.prod(shape) for shape in self.parameters.values()], 1)  # (m, size) each
+        pieces = torch.split(flat, list(map(math.prod, self.parameters.values())), 1)  # (m, size) each
         named = zip(self.parameters.items(), pieces, strict=True)
         return Release({name: piece.reshape(-1, *shape) for (name, shape), piece in named})
 
-    def weights(self, store: ZarrStore, folder: str) -> zarr.Array[Any]:
-        """Declare the array of weights, (models, p)."""
-        width = sum(math.prod(shape) for shape in self.parameters.values())
-        return self._declare(store, f"{folder}/weights", width, self.dtype, math.nan)
-
-    def rows(self, store: ZarrStore, folder: str) -> zarr.Array[Any]:
-        """Declare the array of rows, (models, k + marks)."""
-        return self._declare(store, f"{folder}/rows", self.secrets + self.marks, "int64", NO_ROW)
-
-    def _declare(self, store: ZarrStore, name: str, width: int, dtype: str, empty: float) -> zarr.Array[Any]:
+    def declare(self, store: ZarrStore, folder: str, part: str) -> zarr.Array[Any]:
+        """Declare the array of "weights", (models, p), or of "rows", (models, k + marks)."""
         import zarr
         from zarr.codecs import Crc32cCodec
 
+        weights = part == "weights"
+        width = sum(map(math.prod, self.parameters.values())) if weights else self.secrets + self.marks
         return zarr.create_array(
             store,
-            name=name,
+            name=f"{folder}/{part}",
             shape=(MOST_MODELS, width),
             chunks=(self.chunk, width),
-            dtype=dtype,
-            fill_value=empty,
+            dtype=self.dtype if weights else "int64",
+            fill_value=math.nan if weights else NO_ROW,
             compressors=[Crc32cCodec()],
             chunk_key_encoding={"name": "v2", "separator": "."},  # chunk 17 is the file 17.0
             config={"write_empty_chunks": True},  # a chunk is stored iff its file exists, whatever it holds
@@ -240,8 +222,7 @@ def store_version(location: Location) -> int:
         raise ValueError(
             f"Store: {location.name} holds other zarr data. Nothing was changed. Use a store, or a new folder."
         )
-    version = held.get("version")
-    if version != VERSION and version != WITHOUT_HASHES:
+    if (version := held.get("version")) not in (VERSION, WITHOUT_HASHES):
         raise ValueError(
             f"Store: {location.name} has version {version}, but this lostwax reads versions {WITHOUT_HASHES} and "
             f"{VERSION}. Nothing was changed. Upgrade lostwax, or use a new folder."
@@ -262,8 +243,7 @@ def create_store(location: Location) -> None:
 class StoredGame:
     """The stored models of one game, `chunk` of them per file. Files are written atomically and never changed.
 
-    Any number of processes may fill it at once without coordination. Two that train the same chunk write the same
-    bytes, so it does not matter which copy is kept.
+    Any number of processes may fill it at once: two that train the same chunk write the same bytes.
     """
 
     location: Location
@@ -319,10 +299,7 @@ class StoredGame:
         return self._each(range(self.chunks(models)), models)
 
     def shuffled(self, models: int, *, batch: int, seed: int, buffer: int = 8) -> Iterator[tuple[Cohort, Release]]:
-        """The first `models`, each once, in random order, in batches of up to `batch`.
-
-        Chunks are read in random order, and models are shuffled within every `buffer` chunks, which are in memory.
-        """
+        """The first `models` in random order, in batches of up to `batch`; `buffer` chunks are in memory at a time."""
         for setting, value in (("batch", batch), ("buffer", buffer)):
             if value < 1:
                 raise ValueError(f"shuffled: expected {setting} >= 1, got {value}.")
@@ -410,14 +387,15 @@ class StoredGame:
         if layout is None:
             raise ValueError(f"Store: {self.location.path(self.folder)} holds no models yet. Fill it first.")
         found = []
-        for name, declare in (("weights", layout.weights), ("rows", layout.rows)):
+        for name in ("weights", "rows"):
             path = f"{self.folder}/{name}"
             if not self.location.holds(path, "zarr.json"):
                 with self.location.writing(path, "zarr.json"), suppress(zarr.errors.ContainsArrayError):
-                    declare(self.location.arrays, self.folder)
+                    layout.declare(self.location.arrays, self.folder, name)
             with self.location.reading(f"{path}/zarr.json", f"{path}/zarr.json"):
                 array = zarr.open_array(self.location.arrays, path=path, mode="r+", config={"write_empty_chunks": True})
-                if array.metadata.to_dict() != declare(MemoryStore(), self.folder).metadata.to_dict():
+                declared = layout.declare(MemoryStore(), self.folder, name)
+                if array.metadata.to_dict() != declared.metadata.to_dict():
                     raise ValueError("it declares an array that does not fit the models of this game")
             found.append(array)
         return _Arrays(layout, *found)

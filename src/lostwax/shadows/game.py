@@ -51,14 +51,10 @@ def together(parts: Sequence[tuple[Cohort, Release]]) -> tuple[Cohort, Release]:
         return parts[0]
     cohorts, releases = zip(*parts, strict=True)
     features = [cohort.own.features for cohort in cohorts if cohort.own.features is not None]
-    own = Records(
-        torch.cat([cohort.own.x for cohort in cohorts]),
-        torch.cat([cohort.own.y for cohort in cohorts]),
-        torch.cat(features) if features else None,
-    )
+    x, y = torch.cat([cohort.own.x for cohort in cohorts]), torch.cat([cohort.own.y for cohort in cohorts])
+    own = Records(x, y, torch.cat(features) if features else None)
     cohort = Cohort(cohorts[0].shared, own, torch.cat([cohort.index for cohort in cohorts]))
-    names = releases[0].params
-    return cohort, Release({name: torch.cat([release.params[name] for release in releases]) for name in names})
+    return cohort, Release.together([Release(release.params) for release in releases])
 
 
 class Augmentation(Protocol):
@@ -80,8 +76,8 @@ def stream(
 ) -> Iterator[tuple[Cohort, Release]]:
     """An endless stream of new shadow models `start`, start + 1, ..., one tile at a time, trained on demand.
 
-    For models that are cheaper to train than to store. Model i does not depend on `start`, so an interrupted stream
-    can be resumed. With `augment`, every model is trained on augmented copies of its secrets.
+    Model i does not depend on `start`, so an interrupted stream can be resumed. With `augment`, every model is trained
+    on augmented copies of its secrets.
     """
     if start < 0:
         raise ValueError(f"stream: expected start >= 0, got {start}.")
@@ -119,9 +115,8 @@ def covariance_models(p: int) -> int:
 def gaussian_weights(game: Game, models: int) -> Release:
     """Normal weights with the mean and covariance of the shadow models (Maciazek and Allison 2025, Algorithms 2 and 3).
 
-    They depend on no single training set. With z standard normal and the rows of D the deviations of s shadow models
-    from their mean, z D / sqrt(s - 1) has the covariance D^T D / (s - 1). So neither the matrix nor all shadow models
-    are needed at once. In any direction the relative error of the variance is sqrt(2 / s), whatever p.
+    With z standard normal and the rows of D the deviations of s shadow models from their mean, z D / sqrt(s - 1) has
+    the covariance D^T D / (s - 1), and the relative error of the variance in any direction is sqrt(2 / s), whatever p.
     """
     one = game.trainer(game.net, game.deal(range(1)), seed=game.seed)
     origin = one.flat()  # (1, p) subtracted before summing, to reduce rounding
@@ -138,8 +133,6 @@ def gaussian_weights(game: Game, models: int) -> Release:
         mixed += draws.mT @ off
     mean = total / shadows  # from the origin, (1, p)
     drawn = origin + mean + (mixed - drawn_total * mean) / math.sqrt(shadows - 1)  # z D = z off - (z 1) mean
-    sizes = [value[0].numel() for value in one.params.values()]
-    cut = torch.split(drawn, sizes, dim=1)
-    return Release(
-        {name: part.reshape(models, *one.params[name].shape[1:]) for name, part in zip(one.params, cut, strict=True)}
-    )
+    cut = torch.split(drawn, [value[0].numel() for value in one.params.values()], dim=1)
+    named = zip(one.params.items(), cut, strict=True)
+    return Release({name: part.reshape(models, *value.shape[1:]) for (name, value), part in named})

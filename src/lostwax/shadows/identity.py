@@ -1,7 +1,4 @@
-"""A text description of everything that determines a shadow model: equal descriptions mean equal models.
-
-Descriptions are stable across processes: no memory addresses, and a fingerprint in place of every tensor.
-"""
+"""A text description of everything that determines a shadow model, stable across processes."""
 
 from __future__ import annotations
 
@@ -285,11 +282,8 @@ def describe(name: str, value: object) -> dict[str, str]:
 
 def _bound_values(function: FunctionType) -> dict[str, object]:
     """What a function holds besides its source: default values and closure."""
-    defaults = {
-        name: argument.default
-        for name, argument in inspect.signature(function).parameters.items()
-        if argument.default is not inspect.Parameter.empty
-    }
+    arguments, none = inspect.signature(function).parameters.items(), inspect.Parameter.empty
+    defaults = {name: argument.default for name, argument in arguments if argument.default is not none}
     outer = {name: value for name, value in inspect.getclosurevars(function).nonlocals.items() if value is not function}
     return {**defaults, **outer}
 

@@ -21,9 +21,8 @@ from lostwax.shadows.game import Game, together
 class Local:
     """Train models in chunks of about `chunk`; None: as many as fit a quarter of the free memory.
 
-    A chunk is a whole number of the trainer's tiles, at least one, so its size does not change the models. If a chunk
-    does not fit the GPU's memory, it is halved; if one tile does not fit, the tiles get smaller, and their models agree
-    to rounding only. Both give a warning.
+    A chunk is whole tiles, so its size does not change the models. If one does not fit the GPU's memory, it is halved;
+    if one tile does not, tiles get smaller, and their models agree to rounding only. Both give a warning.
     """
 
     chunk: int | None = None
@@ -74,11 +73,10 @@ def _smaller(plan: _Plan, count: int, error: torch.cuda.OutOfMemoryError) -> _Pl
     trainer, tile, _ = plan
     if count > tile:
         chunk = max(count // tile // 2, 1) * tile
-        warnings.warn(
-            f"Local: out of GPU memory with {count} models at a time; continuing with {chunk}. Results do not change.",
-            RuntimeWarning,
-            stacklevel=3,
+        words = (
+            f"Local: out of GPU memory with {count} models at a time; continuing with {chunk}. Results do not change."
         )
+        warnings.warn(words, RuntimeWarning, stacklevel=3)
         return plan._replace(chunk=chunk)
     kind = type(trainer).__name__
     if count == 1 or not is_dataclass(trainer) or not hasattr(trainer, "tile"):
@@ -89,12 +87,9 @@ def _smaller(plan: _Plan, count: int, error: torch.cuda.OutOfMemoryError) -> _Pl
         ) from error
     while tile >= count:  # by halving, the models before and after fill whole tiles
         tile //= 2
-    warnings.warn(
-        f"Local: out of GPU memory with {count} models in one tile; continuing with tiles of {tile}. Models of "
-        f"different tile sizes agree to rounding only. Use {kind}(tile={tile}) to avoid this.",
-        RuntimeWarning,
-        stacklevel=3,
-    )
+    words = f"Local: out of GPU memory with {count} models in one tile; continuing with tiles of {tile}. Models of "
+    words += f"different tile sizes agree to rounding only. Use {kind}(tile={tile}) to avoid this."
+    warnings.warn(words, RuntimeWarning, stacklevel=3)
     return _Plan(replace(trainer, tile=tile), tile, tile)
 
 

@@ -25,9 +25,8 @@ RETRIES = 5  # per chunk, if its worker is lost
 class Ray:
     """Train chunks in parallel, on the cluster at `address` or on all cores of this machine.
 
-    Without `address`, uses the cluster that this process is connected to or that RAY_ADDRESS names, else starts one on
-    this machine with `workers`. By default there is one worker per GPU, or per core if there are no GPUs. Chunks of a
-    lost worker are trained again. Workers need lostwax installed; this process writes their results to the store.
+    Without `address`, uses the connected cluster or RAY_ADDRESS, else starts one here with `workers` (default: one per
+    GPU, or per core). Chunks of a lost worker are trained again. Workers need lostwax installed.
     """
 
     address: str | None = None

@@ -23,9 +23,8 @@ FEWEST_MODELS, MOST_BYTES = 16, 32 << 20  # per chunk, if the trainer's tile siz
 class Store:
     """A zarr group (format 3) in a folder or under any fsspec URL, with one subgroup per game.
 
-    A game is identified by a hash of everything that determines its models (`identity`). The description itself is
-    stored too: if a game is not found, a message says how it differs from the nearest stored one. The store holds the
-    weights and the secrets' rows in the prior, but not published training steps. No pickle.
+    A game is identified by a hash of everything that determines its models (`identity`); the description is stored too.
+    The store holds the weights and the secrets' rows in the prior, but not published training steps. No pickle.
     """
 
     where: str | Path
@@ -42,10 +41,7 @@ class Store:
     def simulate(
         self, game: Game, *, models: int, engine: Engine, announce: bool = True
     ) -> Iterator[tuple[Cohort, Release]]:
-        """Train and store the missing ones of the first `models`, then read all of them in order.
-
-        With `announce`, a line on stderr says what will be trained and why.
-        """
+        """Train and store the missing ones of the first `models`, then read all; `announce` says so on stderr."""
         if models < 1:
             raise ValueError(f"Store: expected models >= 1, got {models}.")
         stored = self.open(game)
@@ -94,9 +90,6 @@ def _differences(stored: StoredGame) -> list[str]:
 
 
 def _unlike(theirs: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
-    names = [*ours, *(name for name in theirs if name not in ours)]
-    return [
-        f"{name}: store has {theirs.get(name, 'nothing')}, this run has {ours.get(name, 'nothing')}"
-        for name in names
-        if theirs.get(name) != ours.get(name)
-    ]
+    unlike = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
+    has = [(name, theirs.get(name, "nothing"), ours.get(name, "nothing")) for name in unlike]
+    return [f"{name}: store has {their_value}, this run has {our_value}" for name, their_value, our_value in has]

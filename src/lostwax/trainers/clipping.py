@@ -1,8 +1,7 @@
-"""Per-record gradient clipping for m stacked models.
+"""Per-record gradient clipping for m stacked models: no record contributes more than C to a sum, whatever its values.
 
-No record contributes more than C to a sum, whatever its values. A gradient is divided by a power of two near its
-largest entry before its norm is computed, so that no square overflows, and a gradient that is not finite counts as
-zero. Both depend on that record alone, as the privacy proof requires.
+A gradient is divided by a power of two near its largest entry before its norm is computed, so that no square overflows,
+and one that is not finite counts as zero. Both depend on that record alone, as the privacy proof requires.
 """
 
 from __future__ import annotations
@@ -27,9 +26,8 @@ class Sample(NamedTuple):
     @classmethod
     def whole(cls, batch: Batch, models: int) -> Sample:
         """All records."""
-        ones = [x.new_ones(()) for x, _ in (*batch.shared, *batch.own)]
-        sizes = [len(y) for _, y in batch.shared] + [y.shape[1] for _, y in batch.own]
-        return cls(batch, tuple(one.expand(models, size) for one, size in zip(ones, sizes, strict=True)))
+        sizes = [(x, len(y)) for x, y in batch.shared] + [(x, y.shape[1]) for x, y in batch.own]
+        return cls(batch, tuple(x.new_ones(()).expand(models, size) for x, size in sizes))
 
 
 class Clipping(Protocol):
@@ -109,9 +107,8 @@ def _some_at_a_time(
     net: Architecture, loss: Loss, params: Params, part: Part, own: bool
 ) -> Iterator[tuple[slice, Params]]:
     x, y = part
-    axis = 1 if own else 0
     rows = max(NUMBERS // sum(value.numel() for value in params.values()), 1)
-    for start in range(0, x.shape[axis], rows):
+    for start in range(0, x.shape[1 if own else 0], rows):
         some = slice(start, start + rows)
         piece = (x[:, some], y[:, some]) if own else (x[some], y[some])
         yield some, record_gradients(net, loss, params, piece, own=own)
@@ -127,9 +124,8 @@ def _scaled(gradients: Params) -> tuple[Params, Tensor]:
     finite, scale = largest.isfinite(), binary_scale(largest)
     scaled = {}
     for name, gradient in gradients.items():
-        ones = (1,) * (gradient.ndim - 2)
-        divided = gradient / scale.view(*scale.shape, *ones)
-        scaled[name] = torch.where(finite.view(*scale.shape, *ones), divided, 0.0)
+        each = (*scale.shape, *(1,) * (gradient.ndim - 2))
+        scaled[name] = torch.where(finite.view(each), gradient / scale.view(each), 0.0)
     return scaled, torch.where(finite, scale, 0.0)
 
 
@@ -153,30 +149,21 @@ def _norm(gradients: Params) -> Tensor:
 #     sum_i f_i delta_i a_i^T = (f delta)^T A
 
 
-class Outer(NamedTuple):
-    """The per-record gradients of one linear layer: slope a^T."""
-
-    name: str  # the prefix of its parameters' names
-    inputs: Tensor  # (b, d)  a
-    slope: Tensor  # (b, h)  delta = d loss / d outputs
-
-
 class Scaled(NamedTuple):
     """The per-record gradients of one linear layer as scale * slope (inputs, ones)^T."""
 
-    name: str
+    name: str  # the prefix of its parameters' names
     inputs: Tensor  # (b, d) a, and ...
     ones: Tensor | None  # (b,) ... the input of the bias, the larger of the two in [1, 2); None without a bias
     slope: Tensor  # (b, h) delta, its largest entry in [1, 2), or 0
     scale: Tensor  # (b,) in float64, since the product of two scales may overflow: 0 if the gradient is 0
 
     @classmethod
-    def of(cls, layer: Outer, *, bias: bool) -> Scaled:
-        """Values that are not finite become 0, with an infinite scale.
+    def of(cls, name: str, inputs: Tensor, slope: Tensor, *, bias: bool) -> Scaled:
+        """Of slope = d loss / d outputs (b, h) and inputs (b, d). If not finite, they become 0, the scale infinite.
 
         The scale of the inputs depends on them alone, so shared records are scaled once.
         """
-        name, inputs, slope = layer
         most_in, most_out = inputs.abs().amax(-1), slope.abs().amax(-1)  # (b,)
         if bias:
             most_in = most_in.clamp_min(1)
@@ -184,13 +171,9 @@ class Scaled(NamedTuple):
         finite_in, finite_out = most_in.isfinite(), most_out.isfinite()
         size = torch.where((most_in == 0) | (most_out == 0), 0.0, scale_in.double() * scale_out.double())
         scale = torch.where(finite_in & finite_out, size, torch.inf)
-        return cls(
-            name,
-            torch.where(finite_in.unsqueeze(-1), inputs / scale_in.unsqueeze(-1), 0.0),
-            torch.where(finite_in, 1 / scale_in, 0.0) if bias else None,
-            torch.where(finite_out.unsqueeze(-1), slope / scale_out.unsqueeze(-1), 0.0),
-            scale,
-        )
+        inputs = torch.where(finite_in.unsqueeze(-1), inputs / scale_in.unsqueeze(-1), 0.0)
+        slope = torch.where(finite_out.unsqueeze(-1), slope / scale_out.unsqueeze(-1), 0.0)
+        return cls(name, inputs, torch.where(finite_in, 1 / scale_in, 0.0) if bias else None, slope, scale)
 
     def square(self) -> Tensor:
         """(b,) (|a|^2 + 1) |delta|^2, scaled."""
@@ -270,15 +253,15 @@ class Ghost:
             else:
                 h = part(h)  # no parameters before it
         slope = loss.residual(h, y)  # (b, c)
-        layers: list[Outer] = []
+        layers: list[Scaled] = []
         for number, (name, inputs, back) in reversed(list(enumerate(seen))):
             if back is not None:
                 (slope,) = back(slope)
                 continue
-            layers.append(Outer(name, inputs, slope))
+            layers.append(Scaled.of(name, inputs, slope, bias=f"{name}bias" in params))
             if number > 0:
                 slope = (params[f"{name}weight"].mT @ slope.mT).mT  # (b, d)
-        return [Scaled.of(layer, bias=f"{layer.name}bias" in params) for layer in layers]
+        return layers
 
 
 def _norm_of_layers(layers: list[Scaled]) -> tuple[Tensor, Tensor]:

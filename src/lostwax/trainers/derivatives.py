@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -17,12 +17,8 @@ from lostwax.trainers.stepwise import State, float32_products
 
 
 def quick_tangents(trainer: Descent, net: nn.Module, cohort: Cohort, directions: Tensor) -> Tensor | None:
-    """(r, p) d parameters / d own records of one model along directions (r, k, ...), or None if no kernel applies.
-
-    Equal to `torch.func.jvp` of `trainer.differentiable` along each direction, to rounding.
-    """
-    device = cohort.own.inputs.device
-    dtype = trainer.computes_in(net)
+    """(r, p) the jvp of `trainer.differentiable` along directions (r, k, ...), to rounding; None without a kernel."""
+    device, dtype = cohort.own.inputs.device, trainer.computes_in(net)
     ours = Architecture.of(net, device, dtype)
     push = MLPTangent.of(ours, trainer.loss, dtype)
     if push is None or device.type != "cuda" or find_spec("triton") is None:
@@ -36,7 +32,7 @@ def pushed(trainer: Descent, net: Architecture, push: MLPTangent, cohort: Cohort
     moved_own = Records(directions, cohort.own.y.expand(r, *cohort.own.y.shape[1:]))
     moved_cohort = Cohort(cohort.shared, moved_own, cohort.index.expand(r))  # batches use the same positions of both
     state = trainer._start(net, cohort, 0)
-    moved = _zeros(state, r)
+    moved = _each(state, lambda value: value.new_zeros(r, *value.shape[1:]))  # the start does not depend on the records
     steps = trainer.batches.steps(cohort.records)
     batches = (trainer.batches(one, seed=0) for one in (cohort, moved_cohort))
     for number, (batch, moved_batch) in enumerate(zip(*batches, strict=True)):
@@ -47,13 +43,11 @@ def pushed(trainer: Descent, net: Architecture, push: MLPTangent, cohort: Cohort
     return torch.cat([value.flatten(1) for value in moved.params.values()], 1)
 
 
-def _zeros(state: State, r: int) -> State:
-    """Zero tangents: the initial state does not depend on the records."""
-
-    def zeros(params: Params) -> Params:
-        return {name: value.new_zeros(r, *value.shape[1:]) for name, value in params.items()}
-
-    return State(zeros(state.params), tuple(zeros(buffer) for buffer in state.buffers))
+def _each(state: State, change: Callable[[Tensor], Tensor]) -> State:
+    params, *buffers = (
+        {name: change(value) for name, value in part.items()} for part in (state.params, *state.buffers)
+    )
+    return State(params, tuple(buffers))
 
 
 def _stepped(
@@ -65,26 +59,15 @@ def _stepped(
         return trainer.update(state, gradient, lr, number)
 
     def along(state: State, gradient: Params) -> State:
-        tangent: State = torch.func.jvp(update, at, (_one(state), _one_of(gradient)))[1]
+        one = _each(state, lambda value: value.unsqueeze(0)), {name: g.unsqueeze(0) for name, g in gradient.items()}
+        tangent: State = torch.func.jvp(update, at, one)[1]
         return tangent
 
     after = update(*at)
     if trainer.linear_update:  # its own derivative
         return after, update(*moved)
     tangents: State = torch.func.vmap(along)(*moved)
-    return after, State(_merged(tangents.params), tuple(_merged(buffer) for buffer in tangents.buffers))
-
-
-def _one(state: State) -> State:
-    return State(_one_of(state.params), tuple(_one_of(buffer) for buffer in state.buffers))
-
-
-def _one_of(params: Params) -> Params:
-    return {name: value.unsqueeze(0) for name, value in params.items()}
-
-
-def _merged(params: Params) -> Params:
-    return {name: value.squeeze(1) for name, value in params.items()}  # (r, 1, ...) -> (r, ...)
+    return after, _each(tangents, lambda value: value.squeeze(1))  # (r, 1, ...) -> (r, ...)
 
 
 class OwnGradients(NamedTuple):
@@ -102,17 +85,12 @@ def own_gradients(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int
         lengths = [torch.linalg.vector_norm(slope.flatten(1), dim=1) for slope in slopes.values()]  # (m,) each
         norms.append(torch.linalg.vector_norm(torch.stack(lengths), dim=0))  # (m,)
         for name, slope in slopes.items():
-            still = (slope == 0).flatten(1).to(slope.dtype).mean(1)  # (m,)
-            zeros.setdefault(name, []).append(still)
+            zeros.setdefault(name, []).append((slope == 0).flatten(1).to(slope.dtype).mean(1))  # (m,)
     return OwnGradients(torch.stack(norms, 1), {name: torch.stack(shares, 1) for name, shares in zeros.items()})
 
 
 def own_slopes(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Params]:
-    """d loss(secret) / d parameters before every step, (m, ...) each.
-
-    It is computed whether or not the batch of a step holds the secret. With several secrets per model, it is the
-    gradient of their mean loss.
-    """
+    """d loss(secret) / d parameters before every step, (m, ...); with several secrets, of their mean loss."""
     own = cohort.own.to(trainer.computes_in(net))
     ours = Architecture.of(net, own.inputs.device, trainer.computes_in(net))
     secrets = Batch(shared=(), own=((own.inputs, own.y),))  # (m, k, ...)

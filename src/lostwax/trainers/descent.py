@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, NamedTuple, final
 
 import torch
@@ -20,15 +19,14 @@ from lostwax.trainers import gram
 from lostwax.trainers.fused import fused
 from lostwax.trainers.gram import Dual, Head
 from lostwax.trainers.stacked import Architecture, Batch, Gradient, Params, Part, gradient
-from lostwax.trainers.stepwise import State, Stepwise, Trajectory, float32_products
+from lostwax.trainers.stepwise import State, Stepwise, Trajectory, float32_products, gather, last
 
 
 @dataclass(frozen=True)
 class Batches:
     """Epochs over the training sets, in batches of `size` (None: full batch).
 
-    `order_seed` is public: with an int all models use the same order, which the adversary knows; with None each model
-    has its own, drawn from the training seed and the model's number.
+    `order_seed` is public: with an int all models use the same order; with None each draws its own, by its number.
     """
 
     epochs: int
@@ -60,8 +58,7 @@ class Batches:
         common = len(cohort.shared)
         for epoch in range(self.epochs):
             order = torch.from_numpy(generator(order_seed, "order", epoch).permutation(cohort.records))
-            order = order.to(cohort.own.inputs.device)
-            for positions in torch.split(order, size):
+            for positions in torch.split(order.to(cohort.own.inputs.device), size):
                 yield together(cohort, positions[positions < common], positions[positions >= common] - common)
 
     def _private(self, cohort: Cohort, size: int, seed: int) -> Iterator[Batch]:
@@ -92,8 +89,8 @@ class Pool(NamedTuple):
         """Copy the records once, or not at all if none is shared."""
         common, own = cohort.shared, cohort.own
         sides = ((common.inputs, own.inputs.flatten(0, 1)), (common.y, own.y.flatten(0, 1)))
-        both = [torch.cat(side) if len(common) else side[1] for side in sides]
-        return cls(len(common), cohort.secrets, both[0], both[1])
+        inputs, y = (torch.cat(side) if len(common) else side[1] for side in sides)
+        return cls(len(common), cohort.secrets, inputs, y)
 
     def __call__(self, positions: Tensor) -> Part:
         """The records at positions (m, b) of each model's training set, shared records first."""
@@ -133,17 +130,14 @@ class Descent(Stepwise, ABC):
     def differentiable(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """The same training, equal to rounding, differentiable by torch.func in forward and reverse mode."""
         ours, cohort = self._prepare(net, cohort)
-        walk = partial(self._walk, ours, seed=seed, slope_of=gradient)
-        return self._trained((tile, walk(cohort[rows])) for tile, rows in self._cut(ours, cohort))
+        cut = self._cut(ours, cohort)
+        return Release(gather([(tile, last(self._walk(ours, cohort[rows], seed, gradient))) for tile, rows in cut]))
 
     @final
     def step(
         self, net: Architecture, state: State, batch: Batch, number: int, steps: int, slope_of: Gradient = gradient
     ) -> tuple[State, Params]:
-        """One step of m models, a pure function: the state after it, and its gradient.
-
-        `slope_of` computes the gradient; the default is differentiable.
-        """
+        """One step of m models, a pure function: the state after it, and its gradient, computed by `slope_of`."""
         with float32_products(self.tf32):
             slope = slope_of(net, self.loss, state.params, batch)
             lr = self.lr * self.schedule(number, steps)
@@ -194,14 +188,28 @@ def descend(state: State, gradient: Params, lr: float, momentum: float, weight_d
     return State(moved, (direction,) if state.buffers else ())
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
-class GD(Descent):
-    """Full-batch gradient descent: `GD(lr=0.2, momentum=0.9, steps=100)` is the victim of Balle et al. 2022."""
+class HeavyBall(Descent, ABC):
+    """What GD and SGD share: torch.optim.SGD."""
 
     linear_update: ClassVar[bool] = True
     lr: float = 0.1
     momentum: float = 0.0
+
+    def buffers(self, params: Params) -> tuple[Params, ...]:
+        """The velocity, with momentum."""
+        return velocity(params, self.momentum)
+
+    def update(self, state: State, gradient: Params, lr: float, number: int) -> State:
+        """As torch.optim.SGD."""
+        return descend(state, gradient, lr, self.momentum, self.weight_decay)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class GD(HeavyBall):
+    """Full-batch gradient descent: `GD(lr=0.2, momentum=0.9, steps=100)` is the victim of Balle et al. 2022."""
+
     steps: int = 100
 
     def _ranges(self) -> dict[str, Range]:
@@ -211,14 +219,6 @@ class GD(Descent):
     def batches(self) -> Batches:
         """All records, `steps` times."""
         return Batches(epochs=self.steps)
-
-    def buffers(self, params: Params) -> tuple[Params, ...]:
-        """The velocity, with momentum."""
-        return velocity(params, self.momentum)
-
-    def update(self, state: State, gradient: Params, lr: float, number: int) -> State:
-        """Heavy ball, as torch.optim.SGD."""
-        return descend(state, gradient, lr, self.momentum, self.weight_decay)
 
     def _end(self, net: Architecture, cohort: Cohort, seed: int) -> Params:
         """Train heads on few records in dual coordinates (`gram.py`), on which the linear `update` acts alike."""
@@ -242,16 +242,9 @@ class GD(Descent):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class SGD(Descent):
-    """Mini-batch stochastic gradient descent, reshuffled every epoch.
+class SGD(HeavyBall):
+    """Mini-batch gradient descent, reshuffled every epoch, in a public order; private ones with order_seed=None."""
 
-    `order_seed` is public: with an int all models share the order, which the adversary knows; with None each model
-    draws its own.
-    """
-
-    linear_update: ClassVar[bool] = True
-    lr: float = 0.1
-    momentum: float = 0.0
     batch_size: int = 64
     epochs: int = 10
     order_seed: int | None = 0
@@ -264,22 +257,10 @@ class SGD(Descent):
         """Batches of `batch_size`; the last of an epoch may be smaller."""
         return Batches(epochs=self.epochs, size=self.batch_size, order_seed=self.order_seed)
 
-    def buffers(self, params: Params) -> tuple[Params, ...]:
-        """The velocity, with momentum."""
-        return velocity(params, self.momentum)
-
-    def update(self, state: State, gradient: Params, lr: float, number: int) -> State:
-        """Heavy ball, as torch.optim.SGD."""
-        return descend(state, gradient, lr, self.momentum, self.weight_decay)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Adaptive(Descent, ABC):
-    """What Adam and AdamW share (Kingma and Ba 2015). Full batch unless `batch_size` is set.
-
-    `order_seed` is public: with an int all models share the order of the batches, which the adversary knows; with None
-    each model draws its own.
-    """
+    """What Adam and AdamW share (Kingma and Ba 2015). Full batch unless `batch_size` is set; `order_seed` as in SGD."""
 
     lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, repeat
 from typing import Any, Self, final
 
 import torch
@@ -28,8 +28,7 @@ GATHERED = 0.2  # up to this rate, copying the sampled records is cheaper than c
 def draws(cohort: Cohort, rate: float, steps: int, *, seed: int) -> Iterator[Tensor | None]:
     """The Poisson sample (m, n) of every step, shared records first, private to each model; None at rate 1."""
     if rate == 1:
-        for _ in range(steps):
-            yield None
+        yield from repeat(None, steps)
         return
     ours, models = key(seed, "sample"), cohort.index.to(cohort.own.inputs.device)
     at_once = max(1, min(TOGETHER, MOST // (len(cohort) * cohort.records)))
@@ -46,8 +45,7 @@ def sample(cohort: Cohort, drawn: Tensor | None, rate: float) -> Sample:
             return Sample.whole(batch, len(cohort))
         counted = torch.split(drawn.to(cohort.own.inputs.dtype), [len(cohort.shared), cohort.secrets], dim=1)
         return Sample(batch, tuple(part for part in counted if part.shape[1]))
-    pool = Pool.of(cohort)
-    slab = computed(cohort, rate)[0]
+    pool, (slab, _) = Pool.of(cohort), computed(cohort, rate)
     model, record = drawn.nonzero(as_tuple=True)
     place = drawn.cumsum(1)[model, record] - 1
     slabs = 1 + int(place.max()) // slab if len(place) else 1
@@ -55,8 +53,8 @@ def sample(cohort: Cohort, drawn: Tensor | None, rate: float) -> Sample:
     positions[model, place] = record
     included = cohort.own.inputs.new_zeros(len(drawn), slabs * slab)
     included[model, place] = 1
-    parts = [pool(some) for some in torch.split(positions, slab, dim=1)]
-    return Sample(Batch((), tuple(parts)), torch.split(included, slab, dim=1))
+    parts = tuple(pool(some) for some in torch.split(positions, slab, dim=1))
+    return Sample(Batch((), parts), torch.split(included, slab, dim=1))
 
 
 def computed(cohort: Cohort, rate: float) -> tuple[int, int]:
@@ -73,10 +71,7 @@ def computed(cohort: Cohort, rate: float) -> tuple[int, int]:
 
 
 def gaussian_noise(like: Params, numbers: Numbers, *, seed: int) -> Iterator[Params]:
-    """N(0, 1) noise per step in the shape of stacked parameters, determined by (seed, model, step, position).
-
-    Equal to rounding on every device and in every dtype (`philox/`).
-    """
+    """N(0, 1) noise per step in the shape of stacked parameters, by (seed, model, step, position), on every device."""
     one = next(iter(like.values()))
     sizes = [value[0].numel() for value in like.values()]
     ours, models = key(seed, "noise"), torch.as_tensor(numbers, device=one.device)
@@ -148,12 +143,9 @@ class DPSGD(Stepwise):
         g_t = (sum over the sampled records of  g min(1, C / |g|)  +  C sigma N(0, I)) / (sample_rate n)
 
     with C = `clip` and sigma = `noise_multiplier`. It divides by the *expected* batch size, since the actual size
-    depends on which records are present. A rate of 1 is full-batch DP-GD. A gradient that is not finite counts as 0, so
-    that no record changes the sum by more than C.
-
-    With `publish_steps` a release holds what the privacy accountant assumes the adversary to see: `release.steps()`
-    gives the weights before every step, g_t, and which shared records were sampled. Steps are recomputed on demand,
-    never stored.
+    depends on which records are present. A gradient that is not finite counts as 0. With `publish_steps` a release
+    holds what the privacy accountant assumes the adversary to see: `release.steps()` recomputes the weights before
+    every step, g_t, and which shared records were sampled.
     """
 
     lr: float = 0.1
@@ -165,13 +157,8 @@ class DPSGD(Stepwise):
     publish_steps: bool = True
 
     def _ranges(self) -> dict[str, Range]:
-        return {
-            "clip": above(0, infinite=True),
-            "noise_multiplier": at_least(0),
-            "steps": at_least(1),
-            "sample_rate": between(0, 1, "(]"),
-            "momentum": between(0, 1, "[)"),
-        }
+        noise = {"clip": above(0, infinite=True), "noise_multiplier": at_least(0), "steps": at_least(1)}
+        return {**noise, "sample_rate": between(0, 1, "(]"), "momentum": between(0, 1, "[)")}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -240,8 +227,8 @@ class DPSGD(Stepwise):
 def as_dpsgd(trainer: Trainer) -> DPSGD:
     """The trainer, as one that publishes noisy steps; a TypeError if it only says that it is one."""
     if not isinstance(trainer, DPSGD):
+        kind = type(trainer).__name__
         raise TypeError(
-            f"{type(trainer).__name__}: its facts say publishes_steps=True, which takes a DPSGD. State "
-            "publishes_steps=False."
+            f"{kind}: its facts say publishes_steps=True, which takes a DPSGD. State publishes_steps=False."
         )
     return trainer

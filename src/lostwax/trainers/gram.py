@@ -1,12 +1,10 @@
-"""Heads on few records, trained in dual coordinates.
+"""Heads on fewer records than features (Maciazek and Allison 2025), trained exactly in dual coordinates.
 
 The gradient of a linear layer is a linear combination of its inputs, so full-batch descent stays in the span
 
     W_t = s_t W_0 + A_t X / n       b_t = s_t b_0 + A_t 1 / n       (X a model's n records, A_t n numbers per output)
 
-whatever the momentum, the weight decay and the later layers. With the Gram matrix X X^T computed once, a step costs n^2
-products per output instead of 2 n d. This is the dual form of kernel methods, exact at every step, and useful if there
-are more features than records, as in the heads of Maciazek and Allison 2025.
+With the Gram matrix X X^T computed once, a step costs n^2 products per output instead of 2 n d.
 """
 
 from __future__ import annotations

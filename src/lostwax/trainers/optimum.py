@@ -40,11 +40,7 @@ class Polished:
 
 
 def polish(model: Stationary, table: Records, weight: Tensor) -> Polished:
-    """Minimise from the model's weights until every coordinate of the gradient is rounding error.
-
-    The objective is convex, so damped Newton steps reach its optimum from anywhere, if it exists. An unpenalised
-    classifier of separable classes has none: `converged` is then False.
-    """
+    """Minimise until every coordinate of the gradient is rounding error; `converged` is False without an optimum."""
     problem = _Problem.of(model, table, weight)
     theta = problem.start
     value, gradient = problem.value(theta), problem.gradient(theta)
@@ -99,8 +95,7 @@ class _Problem:
     @property
     def start(self) -> Tensor:
         """The model's weights."""
-        bias = self.template.bias
-        weight = self.template.weight
+        weight, bias = self.template.weight, self.template.bias
         return weight.clone() if bias is None else torch.cat([weight, bias[:, None]], 1)
 
     def model(self, theta: Tensor) -> Stationary:
@@ -135,8 +130,7 @@ class _Problem:
     def gradient(self, theta: Tensor) -> Tensor:
         """Its gradient in centred coordinates, (c, D)."""
         model = self.model(theta)
-        r, f = model.factors(self.table, self.weight)
-        total = model.total()
+        (r, f), total = model.factors(self.table, self.weight), model.total()
         if self.template.bias is not None:
             total = total - total[:, -1:] * self.centre
         return r.mT @ (f - self.centre) - total
@@ -153,14 +147,13 @@ class _Problem:
     def newton_step(self, theta: Tensor, gradient: Tensor, noise: Tensor) -> Tensor:
         """-H^-1 g, in centred coordinates."""
         model = self.model(theta)
-        outputs = model.outputs(self.table.x)
 
         def residual(output: Tensor, y: Tensor) -> Tensor:
             return model.loss.residual(output[None], y[None])[0]
 
-        curvature = vmap(jacrev(residual))(outputs, self.table.y) * self.weight[:, None, None]  # (n, c, c)
-        _, f = model.factors(self.table, self.weight)  # (n, D)
-        f = f - self.centre
+        slopes: Tensor = vmap(jacrev(residual))(model.outputs(self.table.x), self.table.y)
+        curvature = slopes * self.weight[:, None, None]  # (n, c, c)
+        f = model.factors(self.table, self.weight)[1] - self.centre  # (n, D)
         if theta.numel() <= DENSE_LIMIT:
             return self._dense_step(curvature, f, gradient)
         return self._matrix_free_step(curvature, f, gradient, noise)
@@ -173,14 +166,14 @@ class _Problem:
             hessians = torch.stack([f.mT @ (diagonal[:, i, None] * f) for i in range(c)])
             return _damped_solve(hessians + penalties, gradient)
         hessian = f.new_zeros(c * width, c * width)
+        own = [slice(i * width, (i + 1) * width) for i in range(c)]
         size = max(1, BLOCK_NUMBERS // (c * width))
         for rows in (slice(start, start + size) for start in range(0, len(f), size)):  # (b, c D) numbers at a time
             for i in range(c):
                 weighted = (curvature[rows, i, :, None] * f[rows, None, :]).flatten(1)
-                hessian[i * width : (i + 1) * width] += f[rows].mT @ weighted  # (D, c D)
+                hessian[own[i]] += f[rows].mT @ weighted  # (D, c D)
         for i in range(c):
-            own = slice(i * width, (i + 1) * width)
-            hessian[own, own] += penalties[i]
+            hessian[own[i], own[i]] += penalties[i]
         return _damped_solve(hessian[None], gradient.reshape(1, -1)).reshape(c, width)
 
     def _penalty_hessians(self) -> Tensor:
@@ -243,9 +236,8 @@ def _tiny(like: Tensor) -> float:
 class Optimum:
     """The exact minimum of  sum_i loss_i + ridge |W|^2 / 2  of a linear layer; deterministic.
 
-    With `mean=True` the loss is averaged over records instead of summed. The bias is penalised only with
-    `penalise_bias`; torch's weight_decay does so: `Optimum(ridge=weight_decay, mean=True, penalise_bias=True)`. An
-    unpenalised bias has no optimum if a class has no records.
+    With `mean=True` the loss is averaged over records. The bias is penalised only with `penalise_bias`; torch's
+    weight_decay is `Optimum(ridge=weight_decay, mean=True, penalise_bias=True)`.
     """
 
     loss: Loss = CrossEntropy()
@@ -291,8 +283,7 @@ class Optimum:
 
     def _layer(self, net: nn.Module, cohort: Cohort) -> nn.Linear:
         """The net's only layer, after all checks."""
-        layer = linear_layer(net)
-        if layer is None:
+        if (layer := linear_layer(net)) is None:
             raise ValueError(
                 "Optimum: expected net to be one linear layer (nn.Linear, possibly after nn.Flatten), got "
                 f"{type(net).__name__}. Use GD, SGD or Adam for other nets."
@@ -300,8 +291,7 @@ class Optimum:
         if frozen := [name for name, value in net.named_parameters() if not value.requires_grad]:
             raise ValueError(
                 f"Optimum: expected a net without frozen parameters, but {' and '.join(frozen)} is frozen "
-                "(requires_grad=False). Call net.requires_grad_(True), or use GD, SGD or Adam, which support frozen "
-                "parameters."
+                "(requires_grad=False). Call net.requires_grad_(True), or use GD, SGD or Adam, which support them."
             )
         check_data(cohort)
         exact = Cohort(cohort.shared.to(torch.float64), cohort.own.to(torch.float64), cohort.index)

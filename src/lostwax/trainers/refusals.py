@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -31,13 +32,9 @@ def check_loss(trainer: str, loss: Any) -> None:
 def check_takes(trainer: str, field: str, value: Any, example: str, *arguments: Any, **named: Any) -> None:
     """Raise TypeError unless it can be called with these arguments; names, classes and torch's own cannot."""
     if not inspect.isclass(value) and callable(value):
-        try:
-            inspect.signature(value).bind(*arguments, **named)
-        except TypeError:
-            pass
-        except ValueError:  # written in C, without a signature
-            return
-        else:
+        with suppress(TypeError):
+            with suppress(ValueError):  # written in C, without a signature
+                inspect.signature(value).bind(*arguments, **named)
             return
     raise TypeError(f"{trainer}: expected {field} to be {example}, got {shown(value)}.")
 
@@ -72,9 +69,8 @@ def check_data(cohort: Cohort) -> None:
     shared, own = cohort.shared, cohort.own
     if shared.inputs.dtype != own.inputs.dtype or shared.y.dtype != own.y.dtype:
         raise TypeError(
-            "cohort: shared and own records differ in dtype: "
-            f"x {shared.inputs.dtype} and {own.inputs.dtype}, y {shared.y.dtype} and {own.y.dtype}. "
-            "Convert one of them."
+            f"cohort: shared and own records differ in dtype: x {shared.inputs.dtype} and {own.inputs.dtype}, "
+            f"y {shared.y.dtype} and {own.y.dtype}. Convert one of them."
         )
     if shared.inputs.device != own.inputs.device:
         raise ValueError(
@@ -83,9 +79,8 @@ def check_data(cohort: Cohort) -> None:
         )
     if shared.inputs.shape[1:] != own.inputs.shape[2:]:
         raise ValueError(
-            "cohort: shared and own records differ in the shape of the net's inputs: "
-            f"{tuple(shared.inputs.shape[1:])} and {tuple(own.inputs.shape[2:])}. "
-            "Give both features, or neither."
+            f"cohort: shared and own records differ in the shape of the net's inputs: {tuple(shared.inputs.shape[1:])} "
+            f"and {tuple(own.inputs.shape[2:])}. Give both features, or neither."
         )
     for name, records in (("shared", shared), ("own", own)):
         _check_values(f"cohort.{name}", records)
@@ -106,14 +101,12 @@ def _check_values(name: str, records: Records) -> None:
 def check_outputs(net: Architecture, cohort: Cohort, loss: Loss) -> None:
     """Run the net on two random records, together and separately, and raise an error for what cannot be trained."""
     inputs = cohort.own.inputs
-    made_up = generator(0, "probe").random((2, *inputs.shape[2:]))
-    records = torch.from_numpy(made_up).to(inputs.device, inputs.dtype)
+    records = torch.from_numpy(generator(0, "probe").random((2, *inputs.shape[2:]))).to(inputs.device, inputs.dtype)
     untouched, params = records.clone(), net.initial(records)
     with torch.no_grad():
         before = _random_state(records.device)
         try:
-            together = net(params, records)
-            again = net(params, records)
+            together, again = net(params, records), net(params, records)
             alone = [net(params, records[:1]), net(params, records[1:])]
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             raise ValueError(
@@ -158,8 +151,7 @@ def _close(one: Tensor, other: Tensor) -> bool:
 
 def check_labels(name: str, y: Tensor, outputs: int, loss: Loss) -> None:
     """Raise an error for labels that do not fit the loss and the number of outputs."""
-    kind = type(loss).__name__
-    facts = loss_facts(loss, outputs)
+    kind, facts = type(loss).__name__, loss_facts(loss, outputs)
     if facts is None:  # a third-party loss that does not say what labels it takes
         return
     if outputs < facts.fewest_outputs:

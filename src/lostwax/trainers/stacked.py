@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -66,11 +66,8 @@ class Architecture:
         return outputs
 
 
-class Gradient(Protocol):
-    """A function that computes the gradient of each model's mean loss over its batch."""
-
-    def __call__(self, net: Architecture, loss: Loss, params: Params, batch: Batch) -> Params:
-        """(m, ...) for each parameter."""
+# The gradient (m, ...) of each model's mean loss over its batch.
+Gradient = Callable[[Architecture, Loss, Params, Batch], Params]
 
 
 def _cast(value: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -103,13 +100,7 @@ class _RecordsLast(TorchFunctionMode):
     (m, h, n); likewise the gradient becomes (m h, n) (n, d). torch's own rule would copy the result to (m, n, h).
     """
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Replace only `linear`."""
         if func is nn.functional.linear and args and args[0].ndim >= 2:
             func = linear

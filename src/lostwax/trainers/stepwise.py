@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, final
@@ -37,20 +37,12 @@ class Tile(NamedTuple):
     rows: Rows
     wanted: Rows
 
-    def taken(self, device: torch.device) -> Tensor:
-        """The rows as an index on the device; consecutive rows, the usual case, are generated there, not copied."""
-        first, last = int(self.rows[0]), int(self.rows[-1])
-        if (np.diff(self.rows) == 1).all():
-            return torch.arange(first, last + 1, device=device)
-        return torch.from_numpy(self.rows).to(device)
-
 
 def tiles(numbers: Sequence[int], size: int) -> Iterator[Tile]:
     """The tiles that hold these models.
 
-    If more than half of a tile is requested, it is computed whole: each model at its position, the free positions
-    filled with copies of the first. Otherwise only the requested models are computed, so that one victim costs one
-    training; so are models that are requested several times.
+    If more than half of a tile is requested, it is computed whole, the free positions filled with copies of the first.
+    Otherwise, and for models requested several times, only the requested ones are: one victim costs one training.
     """
     asked = np.asarray(numbers, dtype=np.int64)
     order = np.argsort(asked, kind="stable")
@@ -85,8 +77,7 @@ def gather(parts: Sequence[tuple[Tile, dict[str, Tensor]]]) -> dict[str, Tensor]
 def default_size(net: Architecture, record: Tensor, *, records: int, own: int) -> int:
     """The largest power of two whose activations, parameters and own records fit the device's working set.
 
-    `records` is the number of records per model and step, `own` the number of them that are not shared. It depends only
-    on sizes, not on free memory, so that a game has the same tiles on every machine of a kind.
+    It depends only on sizes, not on free memory, so that a game has the same tiles on every machine of a kind.
     """
     kind = "cpu" if record.device.type == "cpu" else "cuda"
     parameters = sum(value.numel() for value in trainable(net.net).values())
@@ -175,13 +166,10 @@ class Stepwise(ABC):
         histories = [self._trajectory(ours, cohort[rows], seed) for _, rows in cut]
         for together in zip(*histories, strict=True):  # all tiles in step
             steps = [(tile, step) for (tile, _), (step, _) in zip(cut, together, strict=True)]
+            params = gather([(tile, dict(step.params)) for tile, step in steps])
+            slopes = gather([(tile, dict(step.gradient)) for tile, step in steps])
             drawn = [(tile, {"sampled": step.sampled}) for tile, step in steps if step.sampled is not None]
-            yield Step(
-                steps[0][1].number,
-                gather([(tile, dict(step.params)) for tile, step in steps]),
-                gather([(tile, dict(step.gradient)) for tile, step in steps]),
-                gather(drawn)["sampled"] if drawn else None,
-            )
+            yield Step(steps[0][1].number, params, slopes, gather(drawn)["sampled"] if drawn else None)
 
     @final
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
@@ -219,21 +207,20 @@ class Stepwise(ABC):
 
     def _end(self, net: Architecture, cohort: Cohort, seed: int) -> Params:
         """The parameters of one tile after training; override if there is a faster way than step by step."""
-        return _last(self._trajectory(net, cohort, seed))
+        return last(self._trajectory(net, cohort, seed))
 
     @abstractmethod
     def _seen(self, cohort: Cohort) -> tuple[int, int]:
         """The number of records per model in a step, and how many of them, at most, are its own."""
 
     @final
-    def _trained(self, trajectories: Iterable[tuple[Tile, Trajectory]]) -> Release:
-        return Release(gather([(tile, _last(trajectory)) for tile, trajectory in trajectories]))
-
-    @final
     def _cut(self, net: Architecture, cohort: Cohort) -> Iterator[tuple[Tile, torch.Tensor]]:
-        """The tiles, each with its rows of the cohort."""
+        """The tiles, each with its rows of the cohort; consecutive ones are generated on the device, not copied."""
+        device = cohort.own.inputs.device
         for tile in tiles(cohort.index.tolist(), self._tile_size(net, cohort)):
-            yield tile, tile.taken(cohort.own.inputs.device)
+            first, last = int(tile.rows[0]), int(tile.rows[-1])
+            run = (np.diff(tile.rows) == 1).all()
+            yield tile, torch.arange(first, last + 1, device=device) if run else torch.from_numpy(tile.rows).to(device)
 
     @final
     def _start(self, net: Architecture, cohort: Cohort, seed: int) -> State:
@@ -246,8 +233,7 @@ class Stepwise(ABC):
         """Check the net and the records, and bring them to one device and dtype."""
         check_net(net)
         check_data(cohort)
-        device = cohort.own.inputs.device
-        dtype = self.computes_in(net)
+        device, dtype = cohort.own.inputs.device, self.computes_in(net)
         ours = Architecture.of(net, device, dtype)
         shared, own = (Records(part.inputs, part.y).to(dtype) for part in (cohort.shared, cohort.own))
         cast = Cohort(shared, own, cohort.index.to(device))  # of records with features, x is not used in training
@@ -262,7 +248,8 @@ class Stepwise(ABC):
         return self.tile or default_size(net, record, records=seen, own=own)
 
 
-def _last(trajectory: Trajectory) -> Params:
+def last(trajectory: Trajectory) -> Params:
+    """The parameters after the last step."""
     for _, state in trajectory:
         after = state
     return after.params

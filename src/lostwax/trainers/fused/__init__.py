@@ -16,10 +16,7 @@ __all__ = ["fused"]
 
 
 def fused(net: Architecture, loss: Loss, dtype: torch.dtype, device: torch.device) -> Gradient | None:
-    """A fused gradient, or None without a GPU, Triton or a kernel for the net.
-
-    It is not differentiable: to differentiate through training, use `stacked.gradient`.
-    """
+    """A fused gradient, which is not differentiable, or None without a GPU, Triton or a kernel for the net."""
     if device.type != "cuda" or find_spec("triton") is None:
         return None
     return FusedMLP.of(net, loss, dtype) or _proven(FusedCNN.of(net, loss, dtype))
@@ -31,8 +28,6 @@ def _proven(cnn: FusedCNN | None) -> FusedCNN | None:
     Triton 3.6 miscompiles the loads of padded 3 x 3 windows of four channels on Hopper; its interpreter and other
     windows are correct.
     """
-    if cnn is None:
-        return None
-    convolutions = [layer.module for layer in cnn.layers if isinstance(layer.module, nn.Conv2d)]
-    proven = all(part.out_channels % 8 == 0 and part.padding == (0, 0) for part in convolutions)
-    return cnn if proven else None
+    modules = [] if cnn is None else [layer.module for layer in cnn.layers]
+    convolutions = [part for part in modules if isinstance(part, nn.Conv2d)]
+    return cnn if all(part.out_channels % 8 == 0 and part.padding == (0, 0) for part in convolutions) else None

@@ -20,8 +20,7 @@ from lostwax.trainers.stacked import IDENTITY, Architecture, Batch, Params, code
 class Block(NamedTuple):
     """The block sizes of a kernel. They depend only on the layer's sizes, so that the same models give the same bytes.
 
-    The rules below are among the fastest of about ten for each layer of the CIFAR-10 model of Balle et al. 2022 on an
-    H200, within the 99 KiB of shared memory of smaller GPUs.
+    Measured on an H200 for the CIFAR-10 model of Balle et al. 2022, within the 99 KiB of shared memory of smaller GPUs.
     """
 
     pixels: int
@@ -61,8 +60,7 @@ class ConvShape(NamedTuple):
     def backward(self, slope: Tensor, kernel: Tensor, active: Tensor, activation: int) -> None:
         """active <- d loss / d pre-activations of the layer below, in place of its activations.
 
-        `slope` is d loss / d pre-activations of this layer. It is correlated with the kernel rotated by 180 degrees,
-        outputs and channels exchanged.
+        `slope`, that of this layer, is correlated with the kernel turned by 180 degrees, outputs and channels swapped.
         """
         height, width = (self.out_height - 1) * self.stride + 1, (self.out_width - 1) * self.stride + 1
         if self.stride > 1:  # outputs stand `stride` inputs apart
@@ -87,22 +85,13 @@ class ConvShape(NamedTuple):
 
         (m, n), block = source.shape[:2], self.weights_block()
         pixels = n * self.out_height * self.out_width
-        share = self.share()
+        share = 1024 if self.linear else 4096  # pixels that a program sums
         shares = -(-pixels // share)
         kernel_sums = slope.new_empty(m, shares, self.outputs, self.rows, self.columns, self.channels)
         bias_sums = slope.new_empty(m, shares, self.outputs)
         with torch.cuda.device(source.get_device()):  # where Triton launches
             correlate_weights[(m * shares, -(-self.taps // block.taps), -(-self.outputs // block.outputs))](
-                source,
-                source.stride(0),
-                slope,
-                slope.stride(0),
-                kernel_sums,
-                bias_sums,
-                m,
-                pixels,
-                shares,
-                share,
+                *(source, source.stride(0), slope, slope.stride(0), kernel_sums, bias_sums, m, pixels, shares, share),
                 **self._constants(),
                 **block.options(),
             )
@@ -133,10 +122,6 @@ class ConvShape(NamedTuple):
         """
         return Block(32, _power_of_two(self.taps, most=256), _power_of_two(self.outputs, most=32), stages=3)
 
-    def share(self) -> int:
-        """The number of pixels that a program sums for a gradient."""
-        return 1024 if self.linear else 4096
-
     def _correlate(self, source: Tensor, kernel: Tensor, bias: Tensor | None, target: Tensor, **kind: int) -> None:
         from lostwax.trainers.fused.conv_kernels import correlate
 
@@ -144,14 +129,7 @@ class ConvShape(NamedTuple):
         pixels = n * self.out_height * self.out_width
         with torch.cuda.device(source.get_device()):  # where Triton launches
             correlate[(m * -(-pixels // block.pixels), -(-self.outputs // block.outputs))](
-                source,
-                source.stride(0),
-                kernel,
-                bias,
-                target,
-                target.stride(0),
-                m,
-                pixels,
+                *(source, source.stride(0), kernel, bias, target, target.stride(0), m, pixels),
                 **kind,
                 **self._constants(),
                 **block.options(),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lostwax.games import Loss
 from lostwax.losses import CrossEntropy
-from lostwax.trainers.stacked import Architecture, Batch, Params, code, flattens, plain
+from lostwax.trainers.stacked import Architecture, Batch, Params, Part, code, flattens, plain
 
 UNROLLED = 128  # hidden units times classes whose sums fit the registers of a thread
 WARP = 32  # threads, one record each
@@ -44,43 +44,32 @@ class FusedMLP:
 
     def __call__(self, net: Architecture, loss: Loss, params: Params, batch: Batch) -> Params:
         """The gradient of each model's mean loss over its batch, (m, ...)."""
-        weight, bias = params[f"{self.first}.weight"], params[f"{self.first}.bias"]
-        out_weight, out_bias = params[f"{self.last}.weight"], params[f"{self.last}.bias"]
+        weight, names = (
+            params[f"{self.first}.weight"],
+            [f"{self.last}.weight", f"{self.first}.bias", f"{self.last}.bias"],
+        )
+        small = [params[name].contiguous() for name in names]
         m, h, d = weight.shape
         x, y = _shared(batch, weight)  # (n, d), (n,)
         own_x, own_y = _own(batch, weight)  # (m, k, d), (m, k)
         hidden = (weight.reshape(m * h, d) @ x.mT).view(m, h, -1)  # the first large product, (m, h, n)
         own_hidden = torch.bmm(weight, own_x.mT)  # (m, h, k)
-        slopes = [
-            torch.empty_like(value, memory_format=torch.contiguous_format) for value in (out_weight, bias, out_bias)
-        ]
+        slopes = [torch.empty_like(value) for value in small]
         with torch.cuda.device(weight.get_device()):  # where Triton launches
-            self._middle(hidden, y, own_hidden, own_y, out_weight, bias, out_bias, slopes, batch.size)
+            self._middle((hidden, y), (own_hidden, own_y), small, slopes, batch.size)
         to_weight = torch.mm(hidden.view(m * h, -1), x).view(m, h, d)  # the second; hidden now holds its gradient
         if own_x.shape[1]:
             to_weight.baddbmm_(own_hidden, own_x)
-        names = (f"{self.last}.weight", f"{self.first}.bias", f"{self.last}.bias")
         gradient = {f"{self.first}.weight": to_weight, **dict(zip(names, slopes, strict=True))}
         return {name: gradient[name] for name in params}
 
-    def _middle(
-        self,
-        hidden: Tensor,
-        y: Tensor,
-        own_hidden: Tensor,
-        own_y: Tensor,
-        out_weight: Tensor,
-        bias: Tensor,
-        out_bias: Tensor,
-        slopes: list[Tensor],
-        records: int,
-    ) -> None:
+    def _middle(self, shared: Part, own: Part, small: list[Tensor], slopes: list[Tensor], records: int) -> None:
         """Replace pre-activations by their gradients, in place, and compute the three small gradients."""
         from lostwax.trainers.fused import kernels as kernel
 
-        (m, h, n), k, c = hidden.shape, own_hidden.shape[2], out_weight.shape[1]
-        numbers = [value.contiguous() for value in (out_weight, bias, out_bias)]
-        arrays = (hidden, y, n, own_hidden, own_y, k, *numbers, *slopes)
+        (hidden, y), (own_hidden, own_y) = shared, own
+        (m, h, n), k, c = hidden.shape, own_hidden.shape[2], small[0].shape[1]
+        arrays = (hidden, y, n, own_hidden, own_y, k, *small, *slopes)
         if h * c <= UNROLLED:
             kernel.middle_unrolled[(m,)](
                 *arrays, 1 / records, ACTIVATION=self.activation, H=h, C=c, BLOCK=WARP, num_warps=1
@@ -88,10 +77,7 @@ class FusedMLP:
             return
         units, classes = (max(16, 1 << (size - 1).bit_length()) for size in (h, c))
         kernel.middle[(m,)](
-            *arrays,
-            h,
-            c,
-            1 / records,
+            *(*arrays, h, c, 1 / records),
             ACTIVATION=self.activation,
             H=units,
             C=classes,
@@ -102,16 +88,14 @@ class FusedMLP:
 
 def _shared(batch: Batch, like: Tensor) -> tuple[Tensor, Tensor]:
     if not batch.shared:
-        return like.new_empty(0, like.shape[-1]), torch.empty(0, dtype=torch.long, device=like.device)
+        return like.new_empty(0, like.shape[-1]), like.new_empty(0, dtype=torch.long)
     ((x, y),) = batch.shared
     return x.flatten(1), y.contiguous()
 
 
 def _own(batch: Batch, like: Tensor) -> tuple[Tensor, Tensor]:
     if not batch.own:
-        return like.new_empty(len(like), 0, like.shape[-1]), torch.empty(
-            len(like), 0, dtype=torch.long, device=like.device
-        )
+        return like.new_empty(len(like), 0, like.shape[-1]), like.new_empty(len(like), 0, dtype=torch.long)
     ((x, y),) = batch.own
     return x.flatten(2), y.contiguous()
 
@@ -159,49 +143,33 @@ class MLPTangent:
         r, h, d = dw.shape
         hidden = (dw.view(r * h, d) @ x.mT).view(r, h, -1)  # dW x, the first large product
         hidden[:, :, first:] += (moved_x @ w.mT).mT  # and W dx
-        to_bias, to_weight, to_out = self._middle(hidden, active, softmax, y, v, db, dv, dc, 1 / batch.size)
+        small = self._middle(hidden, [active, softmax, y, v], [db, dv, dc], 1 / batch.size)
         to_first = (hidden.view(r * h, -1) @ x).view(r, h, d)  # the second; hidden now holds the slope's tangent
         to_first += slope[:, first:] @ moved_x
-        tangents = (to_first, to_bias, to_weight, to_out)
-        return (
-            {name: value.unsqueeze(0) for name, value in zip(self._parameters, gradient, strict=True)},
-            dict(zip(self._parameters, tangents, strict=True)),
-        )
+        gradients = {name: value.unsqueeze(0) for name, value in zip(self._parameters, gradient, strict=True)}
+        return gradients, dict(zip(self._parameters, (to_first, *small), strict=True))
 
     @property
     def _parameters(self) -> tuple[str, ...]:
         return tuple(f"{layer}.{kind}" for layer in (self.names.first, self.names.last) for kind in ("weight", "bias"))
 
-    def _middle(
-        self,
-        hidden: Tensor,
-        active: Tensor,
-        softmax: Tensor,
-        y: Tensor,
-        weight: Tensor,
-        moved_bias: Tensor,
-        moved_weight: Tensor,
-        moved_out_bias: Tensor,
-        scale: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Replace tangents of pre-activations by those of their gradients, in place; returns the three small ones."""
+    def _middle(self, hidden: Tensor, shared: list[Tensor], moved: list[Tensor], scale: float) -> list[Tensor]:
+        """Replace tangents of pre-activations by those of their gradients, in place; returns the three small ones.
+
+        `shared` are the activations, the softmax, the labels and the last weight; `moved` the small tangents.
+        """
         from lostwax.trainers.fused.kernels import middle_tangent
 
+        active, softmax, y, weight = (value.contiguous() for value in shared)
         (r, h, n), c = hidden.shape, len(softmax)
         shares = max(1, -(-n // SHARE))
         sums = [hidden.new_empty(r, shares, *shape) for shape in ((h,), (c, h), (c,))]
         with torch.cuda.device(hidden.get_device()):  # where Triton launches
             middle_tangent[(r, shares)](
-                *(hidden, active.contiguous(), softmax.contiguous(), y, n, SHARE),
-                *(weight.contiguous(), moved_bias, moved_weight, moved_out_bias, *sums, scale),
-                ACTIVATION=self.names.activation,
-                H=h,
-                C=c,
-                BLOCK=WARP,
-                num_warps=1,
+                *(hidden, active, softmax, y, n, SHARE, weight, *moved, *sums, scale),
+                **{"ACTIVATION": self.names.activation, "H": h, "C": c, "BLOCK": WARP, "num_warps": 1},
             )
-        to_bias, to_weight, to_out = (part.sum(1) for part in sums)
-        return to_bias, to_weight, to_out
+        return [part.sum(1) for part in sums]
 
 
 def _records(batch: Batch, like: Tensor) -> tuple[Tensor, Tensor, int]:
