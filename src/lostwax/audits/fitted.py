@@ -46,6 +46,8 @@ def audit_fitted(
     if converged is not None:
         lines.append(converged.played(_verdicts(converged, converged)))
         unanswered = () if fitted.sums else _unexplained(lines[1].finding.verdicts)
+    without = len(fitted.table) - len(rows)
+    weightless = [f"{without:,} rows have no weight: the model was not trained on them, and they are not tried."]
     return filled(
         released.judging,
         lines,
@@ -64,7 +66,7 @@ def audit_fitted(
             "features": fitted.table.x.shape[1],
         },
         # sums are what is attacked where there are any, at the optimum as here
-        notes=(*fitted.notes, *_weightless(fitted, rows), *(missing if fitted.sums else ()), *released.notes()),
+        notes=(*fitted.notes, *(weightless if without else ()), *(missing if fitted.sums else ()), *released.notes()),
         unanswered=(*fitted.unread, *unanswered),
         classes=fitted.classes,
         columns=fitted.columns,
@@ -84,13 +86,6 @@ def _trained_on(fitted: Fitted) -> Tensor:
         raise ValueError("audit: no row of X has any weight (sample_weight times class_weight): nothing was trained.")
     by_all = bool(fitted.extremes) or any(not sums.weighted for sums in fitted.sums)
     return torch.arange(len(x)) if by_all else weighted.nonzero().flatten()
-
-
-def _weightless(fitted: Fitted, rows: Tensor) -> tuple[str, ...]:
-    without = len(fitted.table) - len(rows)
-    if not without:
-        return ()
-    return (f"{without:,} rows have no weight: the model was not trained on them, and they are not tried.",)
 
 
 class _Line:
@@ -187,11 +182,8 @@ def _verdicts(now: _Line, best: _Line | None) -> tuple[Verdict, ...]:
     at_best = np.zeros_like(now.rebuilt) if best is None else best.rebuilt
     not_seen = bool(now.fitted.unread) or (best is None and now.fitted.model is not None)
     open_question = (now if best is None else best).within_reach() | not_seen
-    games = zip(now.rebuilt.tolist(), at_best.tolist(), open_question.tolist(), strict=True)
-    return tuple(
-        RECOVERABLE if found else SOLVER if findable else UNDECIDED if unknown else INFORMATION
-        for found, findable, unknown in games
-    )
+    verdicts = np.select([now.rebuilt, at_best, open_question], [RECOVERABLE, SOLVER, UNDECIDED], INFORMATION)
+    return tuple(Verdict(verdict) for verdict in verdicts)
 
 
 def _unexplained(verdicts: tuple[Verdict, ...]) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ class Answer(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the attack is called: its type, and that of the attack inside."""
+        """What the attack is called."""
         return attack_name(self.attack)
 
 
@@ -172,9 +172,9 @@ class Dealt:
         games = (others >= 0).nonzero().flatten()
         if len(games) < 2 or (answer.untrained is not None and len(games) < len(others)):
             return errors
-        device = self.secrets.x.device
         guesses = answer.guess.records[games.to(answer.guess.records.x.device)]
-        return errors | {Null.OTHER_SECRETS: self._errors(guesses, self.secrets[others[games].to(device)])}
+        secrets = self.secrets[others[games].to(self.secrets.x.device)]
+        return errors | {Null.OTHER_SECRETS: self._errors(guesses, secrets)}
 
     def _errors(self, guesses: Records, secrets: Records) -> NDArray[np.float64]:
         pairs = self.judge.pairs(guesses, secrets)
@@ -280,15 +280,12 @@ class LeaveOneOut:
 def needs_swapped(hints: Hints | None) -> bool:
     """Is so much given that a guess can be close to its secret by that alone, and few games are given the same?
 
-    Then luck is what the attack makes of another game's release with the same hints. Candidates have a chance that is
-    known.
+    Then luck is what the attack makes of another game's release with the same hints.
     """
-    if hints is None or hints.candidates is not None:
+    if hints is None or hints.candidates is not None:  # the chance among candidates is known
         return False
-    if hints.parts is not None:
-        return True
-    if hints.labels is None:
-        return False
+    if hints.parts is not None or hints.labels is None:
+        return hints.parts is not None
     if hints.labels.is_floating_point():
         return True
     groups = groups_of(hints.labels, len(hints.labels))

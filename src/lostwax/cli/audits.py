@@ -45,11 +45,7 @@ def init(
 
 @exits_refused("audit: the recipe or code it calls")
 def audit(
-    recipe: RecipeFile,
-    out: Folder,
-    policy: File = None,
-    max_minutes: Number = None,
-    records: bool = True,
+    recipe: RecipeFile, out: Folder, policy: File = None, max_minutes: Number = None, records: bool = True
 ) -> int:
     """Can training records be rebuilt? Runs a recipe and writes a report.
 

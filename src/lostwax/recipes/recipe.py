@@ -106,27 +106,22 @@ def _check_spelling(path: Path, names: Mapping[str, Any], wanted: tuple[str, ...
 def _misspelt(names: Mapping[str, Any], absent: Any) -> str:
     for name, value in names.items():
         alike = difflib.get_close_matches(name, list(absent), n=1, cutoff=ALIKE)
-        if alike and not name.startswith("_") and not _is_definition(value):
+        is_definition = inspect.isclass(value) or inspect.isfunction(value) or isinstance(value, ModuleType)
+        if alike and not name.startswith("_") and not is_definition:
             return f" Does {name} mean {alike[0]}? Then rename it."
     return ""
 
 
 def _check_is_value(path: Path, name: str, value: Any) -> None:
     if inspect.isclass(value):
-        raise ValueError(
-            f"recipe: {path}: {name} is the class {value.__name__}. Pass an instance: {value.__name__}(...)."
-        )
+        cure = f"Pass an instance: {value.__name__}(...)."
+        raise ValueError(f"recipe: {path}: {name} is the class {value.__name__}. {cure}")
     if inspect.isfunction(value):
-        cure = (
-            f"Wrap it: lw.OwnTraining({value.__name__})." if name == "trainer" else "Call it, or give it another name."
-        )
+        wrap = f"Wrap it: lw.OwnTraining({value.__name__})."
+        cure = wrap if name == "trainer" else "Call it, or give it another name."
         raise ValueError(f"recipe: {path}: {name} is the function {value.__name__}. {cure}")
     if isinstance(value, ModuleType):
         raise ValueError(f"recipe: {path}: {name} is the module {value.__name__}. Import it under another name.")
-
-
-def _is_definition(value: Any) -> bool:
-    return inspect.isclass(value) or inspect.isfunction(value) or isinstance(value, ModuleType)
 
 
 def own_frames(error: BaseException) -> str | None:

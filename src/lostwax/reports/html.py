@@ -78,31 +78,27 @@ def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool)
     """The page, with the figures of `charts.drawn`; it shows no records unless `records`."""
     script = _asset("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    released = audit.findings[0]
-    return (
-        _templates()
-        .get_template("report.html.jinja")
-        .render(
-            audit=audit,
-            answer=answer(audit),
-            day=date.today().isoformat(),
-            figures={name: _figure(chart, name) for name, chart in drawings.items()},
-            rows=rows(audit) if records else (),
-            neurons=_neurons(audit, records=records),
-            unbounded=int(np.isinf(released.errors[audit.criterion]).sum()),
-            rates=charts.rates(audit),
-            rates_by_class=rates_by_class(audit),
-            nulls=[(str(null), len(scores)) for null, scores in released.null_errors.items()],
-            protection=protection(audit),
-            metrics=list(released.errors),
-            lines=_lines(audit),
-            provenance=list(_flat(audit.provenance)),
-            recipe=_recipe(audit),
-            slider=_slider(audit),
-            style=_asset("report.css"),
-            script=script,
-            script_hash=digest,
-        )
+    released, page = audit.findings[0], _templates().get_template("report.html.jinja")
+    return page.render(
+        audit=audit,
+        answer=answer(audit),
+        day=date.today().isoformat(),
+        figures={name: _figure(chart, name) for name, chart in drawings.items()},
+        rows=rows(audit) if records else (),
+        neurons=_neurons(audit, records=records),
+        unbounded=int(np.isinf(released.errors[audit.criterion]).sum()),
+        rates=charts.rates(audit),
+        rates_by_class=rates_by_class(audit),
+        nulls=[(str(null), len(scores)) for null, scores in released.null_errors.items()],
+        protection=protection(audit),
+        metrics=list(released.errors),
+        lines=_lines(audit),
+        provenance=_flat(audit.provenance),
+        recipe=_recipe(audit),
+        slider=_slider(audit),
+        style=_asset("report.css"),
+        script=script,
+        script_hash=digest,
     )
 
 
@@ -149,10 +145,9 @@ def _lines(audit: Audit) -> list[PageLine]:
 
 def _line(audit: Audit, finding: Finding) -> PageLine:
     numbers = audit.summary()[finding.name]
-    off = finding.label_errors
-    labels = (
-        f"{_share(numbers['labels_right'], audit)} right" if off is None else f"off by {number(float(off.mean()))} dev."
-    )
+    labels = f"{_share(numbers['labels_right'], audit)} right"
+    if finding.label_errors is not None:
+        labels = f"off by {number(float(finding.label_errors.mean()))} dev."
     return PageLine(
         name=finding.name,
         rebuilt=_share(numbers["rebuilt"], audit),
@@ -208,19 +203,9 @@ def _templates() -> Environment:
     """Jinja with escaping: user strings are text, never markup."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
+    loader = PackageLoader("lostwax.reports", "template")
     templates = Environment(
-        loader=PackageLoader("lostwax.reports", "template"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    templates.filters |= {
-        "number": number,
-        "at_most": at_most,
-        "round_up": round_up,
-        "percent": percent,
-        "count": count,
-        "interval": interval,
-    }
+    templates.filters |= {one.__name__: one for one in (number, at_most, round_up, percent, count, interval)}
     return templates
