@@ -8,13 +8,9 @@ import sys
 from dataclasses import asdict
 from decimal import ROUND_CEILING, Context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lostwax.cli.options import File, Number
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 Sampling = Literal["poisson", "shuffled", "fixed"]
 PICTURES = (".png", ".svg", ".pdf")
@@ -80,8 +76,7 @@ def bound(
     if plot is not None:
         from lostwax.reports.figures import draw_ceilings
 
-        asked = float(f"{ceiling.baseline:.6g}")
-        baselines = sorted({0.5, 0.1, 0.01, asked} - {0.0})
+        baselines = sorted({0.5, 0.1, 0.01, float(f"{ceiling.baseline:.6g}")} - {0.0})
         draw_ceilings(plot, baselines=baselines, sample_rate=sample_rate, steps=steps, against="noise")
         print(f"wrote {plot}", file=sys.stderr)  # stdout may be JSON
 
@@ -203,13 +198,11 @@ def sample(path: Path, eta: float, confidence: float = 0.95) -> None:
         raise ValueError(f"kappa sample: {path} is not an array. Write it with numpy.save.") from error
     if rows.ndim < 2:
         raise ValueError(f"kappa sample: expected one row per record in {path}, got shape {rows.shape}.")
-    _show(math.log(kappa_from_samples(rows.reshape(len(rows), -1).astype(float), _distance, eta, confidence)))
 
+    def distance(samples: np.ndarray, centre: np.ndarray) -> np.ndarray:
+        return np.asarray(np.sqrt(np.mean((samples - centre) ** 2, 1)))
 
-def _distance(samples: np.ndarray, centre: np.ndarray) -> np.ndarray:
-    import numpy as np
-
-    return np.asarray(np.sqrt(np.mean((samples - centre) ** 2, 1)))
+    _show(math.log(kappa_from_samples(rows.reshape(len(rows), -1).astype(float), distance, eta, confidence)))
 
 
 def _show(log_kappa: float) -> None:
