@@ -145,8 +145,7 @@ class Audit:
     def beats_baselines(self, finding: Finding) -> NDArray[np.bool_]:
         """(games,) is the guess nearer than every record the adversary had anyway, and than a blind guess?
 
-        Both are needed: where records have many independent numbers, their mean is nearer to a new one than any
-        of them, and an attack that learnt nothing but the mean would beat the nearest.
+        Where records have many independent numbers, their mean is nearer to a new one than any of them: both count.
         """
         best = np.minimum.reduce([errors[self.metric] for errors in self.baselines.values()])
         return np.asarray(finding.errors[self.metric] < best)

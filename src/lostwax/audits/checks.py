@@ -99,10 +99,7 @@ def check_alike(secrets: Records, prior: Records) -> None:
 
 
 def check_varied(known: Records, prior: Records, secrets: Records) -> tuple[str, ...]:
-    """Refuse a prior whose records are all the same: an attack that learns from it would find nothing.
-
-    A sentence where they are copies of a few.
-    """
+    """Refuse a prior whose records are all the same; a sentence where they are copies of a few."""
     cure = "Give the adversary records like the secrets: known, prior, secrets = records.split(..., seed=0)."
     rows = prior.matches(prior)  # (n,) the first of each record's copies
     different = int((rows == torch.arange(len(rows))).sum())
@@ -153,11 +150,7 @@ def check_trainable(
 
 
 def overlap_notes(known: Records, prior: Records, secrets: Records) -> tuple[str, ...]:
-    """Records that stand in two places, each with its rows; an error where no secret is a secret.
-
-    A few are no mistake: tables have equal rows. The headline survives them, for no guess beats an oracle that holds
-    the secret itself.
-    """
+    """Records that stand in two places, as notes (tables have equal rows); an error where no secret is a secret."""
     doubled, in_known, in_prior = prior.matches(known), secrets.matches(known), secrets.matches(prior)
     if bool(((in_known >= 0) | (in_prior >= 0)).all()):
         places = [*_overlap("secrets", in_known, "threat.known"), *_overlap("secrets", in_prior, "prior")]
@@ -203,9 +196,8 @@ class Support(NamedTuple):
 def widened(prior: Records, secrets: Records) -> Support:
     """The prior, with a few synthetic records where secrets lie outside what it shows.
 
-    Attacks take a number that never varies in the prior for known, pixels for bounded by the range of the prior, and
-    classes for those that it holds. The auditor has the secrets and knows better: an adversary that tried such values
-    would find them, so an attack that cannot try them proves nothing.
+    Attacks take a number that never varies in the prior for known, pixels for bounded by its range, and classes for
+    those that it holds. An adversary that tried other values would find them, so such an attack proves nothing.
     """
     classes = _missing(prior, secrets)
     if prior.features is not None:  # records that go through a backbone cannot be made up

@@ -93,9 +93,8 @@ def try_all(
     """Run every attack that applies, while there is time.
 
     The strongest that is predicted to fit into the time left goes next. Where none fits, predictions may still be too
-    high by a factor of DOUBT: the strongest of the rest is tried, unless it would take longer even so. The clock stops
-    an attack that takes too long after all; a share of the time is kept for weaker ones that need little. One that is
-    predicted not to fit into memory is left out, and one that fails all the same leaves the field to the others.
+    high by a factor of DOUBT: the strongest of the rest is tried, unless it would take longer even so. A share of the
+    time is kept for weaker ones that need little.
     """
     entrants = [(attack, attack.objection(knowledge)) for attack in all_attacks(knowledge)]
     refused = [objection for _, objection in entrants if objection is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -49,32 +49,6 @@ def attack_name(attack: Attack) -> str:
     """Its type, and in brackets that of the attack inside."""
     inside = getattr(attack, "attack", None)
     return type(attack).__name__ + (f"({attack_name(inside)})" if inside is not None else "")
-
-
-class Judging(Protocol):
-    """What an audit asks of the judging of its games."""
-
-    @property
-    def scoring(self) -> Scoring:
-        """The metrics."""
-
-    def check(self, answer: Answer) -> None:
-        """Refuse an answer of the wrong shape."""
-
-    def finding(self, answer: Answer) -> Finding:
-        """The answer, scored: a line of the audit."""
-
-    def truth(self, answer: Answer) -> Records:
-        """(n, ...) the secret that each scored guess is held against."""
-
-    def groups(self, each: int) -> NDArray[np.int64] | None:
-        """(n,) equal numbers for games that are not independent; None: all are."""
-
-    def baselines(self, truth: Records) -> dict[str, Errors]:
-        """Errors of guesses that need no release, by name, the nearest record last."""
-
-    def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
-        """How near other records come."""
 
 
 def check_shape(judge: Judge, answer: Answer, secrets: Records) -> None:
@@ -275,6 +249,9 @@ class LeaveOneOut:
         secrets = Records(truth.x.unsqueeze(1), truth.y.unsqueeze(1))
         labels = secrets.y if self.label_given and not secrets.y.is_floating_point() else None
         return luck(rules, Records(x, offered.y), secrets, pool=self.table.without(truth), given=labels)
+
+
+Judging = Dealt | LeaveOneOut
 
 
 def needs_swapped(hints: Hints | None) -> bool:

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.judging import Answer, Judging
-from lostwax.games import Attack, Records
+from lostwax.games import Records
 from lostwax.provenance import machine, versions
-
-
-class Games(Protocol):
-    """Games that an audit plays: the secrets are dealt, the releases made."""
-
-    @property
-    def judging(self) -> Judging:
-        """How answers are judged."""
-
-    def answer(self, attack: Attack) -> Answer:
-        """Prepare the attack, and let it guess the secrets of all games."""
 
 
 class Played(NamedTuple):
@@ -31,11 +20,10 @@ class Played(NamedTuple):
     finding: Finding
 
 
-def play(games: Games, attack: Attack) -> Played:
-    """All games by one attack: prepared, answered, checked, judged."""
-    answer = games.answer(attack)
-    games.judging.check(answer)
-    return Played(answer, games.judging.finding(answer))
+def judged(judging: Judging, answer: Answer) -> Played:
+    """One attack's answer to all games, checked and scored."""
+    judging.check(answer)
+    return Played(answer, judging.finding(answer))
 
 
 def filled(
@@ -51,8 +39,8 @@ def filled(
 ) -> Audit:
     """The audit of games with these numbers (m,), the best line first; `more` are further fields of it.
 
-    `population` is how many games there could have been; None: any number, as where training sets are dealt without
-    end. `truth` are the secrets in the shape in which they are shown, where that is not how they are scored.
+    `population` is how many games there could have been; None: any number. `truth` are the secrets in the shape in
+    which they are shown, where that is not how they are scored.
     """
     best, scoring = lines[0], judging.scoring
     scored = judging.truth(best.answer)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,7 @@ from lostwax.audits.choice import Tried, before_attacks, try_all
 from lostwax.audits.clock import Clock
 from lostwax.audits.judging import Answer, Dealt, needs_swapped, swapped_games
 from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
-from lostwax.audits.play import Played, filled, play
+from lostwax.audits.play import Played, filled, judged
 from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.defences import in_words
 from lostwax.games import Access, Attack, Cohort, Knowledge, Metric, Records, Release, Threat, Trainer
@@ -81,11 +80,15 @@ def audit_procedure(
         games=len(cohort),
         clock=clock,
     )
+
+    def play(attack: Attack) -> Played:
+        return judged(judging, game.answer(attack))
+
     if attack is None:
         rate = rate or Rate.unknown(knowledge, game.release)
-        tried = try_all(knowledge, partial(play, game), games=len(cohort), clock=clock, rate=rate)
+        tried = try_all(knowledge, play, games=len(cohort), clock=clock, rate=rate)
     else:
-        tried = Tried((play(game, attack),))
+        tried = Tried((play(attack),))
     metric = scoring.headline.name
     lines = sorted(tried.lines, key=lambda line: (-line.finding.rebuilt.mean(), np.median(line.finding.errors[metric])))
     findings = tuple(line.finding for line in lines)

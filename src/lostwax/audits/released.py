@@ -17,7 +17,7 @@ from lostwax.attacks import Newton
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import widened
 from lostwax.audits.judging import Answer, LeaveOneOut
-from lostwax.audits.play import filled, play
+from lostwax.audits.play import filled, judged
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Attack, Cohort, Guess, Knowledge, Records, Release, Table
 from lostwax.inits import trainable
@@ -70,7 +70,7 @@ def audit_released(
     scoring = Scoring.of(x, threshold, with_secrets=True)
     judging = LeaveOneOut(Records(x, table.y.cpu()), rows, scoring, blind, noun="record")
     game = _Released(judging, at_start, table, trainer, release, retrained, seed)
-    line = play(game, attack)
+    line = judged(judging, game.answer(attack))
     certified = 0 if line.answer.guess.certified is None else int(line.answer.guess.certified.sum())
     kind = type(trainer).__name__
     hidden = (
@@ -145,8 +145,7 @@ def _without(net: nn.Module, table: Records, trainer: Descent, row: Tensor) -> K
 def _retrained(net: nn.Module, table: Records, trainer: Descent, rows: Tensor) -> _Retrained:
     """Train on the table, and refuse where that ends too far from the weights of the net.
 
-    One record of n moves the weights by about 1 / n of the way, so that is what a miss is compared with: some of the
-    records in `rows` are replaced by the mean record, one at a time.
+    A miss is compared with how far the weights move when one of `rows` is replaced by the mean record.
     """
     kind = type(trainer).__name__
     if trainer.batches.size is not None:

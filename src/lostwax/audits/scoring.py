@@ -170,10 +170,9 @@ class Scoring:
 
 
 def all_metrics(prior: Tensor, asked: Sequence[Metric], *, whole: bool = True) -> tuple[Metric, ...]:
-    """The cheap metrics that suit the records, and those the user asked for; only the latter look at whole pictures
-    where a part of each is given.
+    """The cheap metrics that suit the records, and those the user asked for, each tried on a record of the prior.
 
-    Each of these is tried on a record of the prior: one that cannot judge such records says so now, not at the end.
+    Where a part of each picture is given (not `whole`), only the latter look at whole pictures.
     """
     one = prior[:1].cpu().double()
     for metric in asked:

@@ -147,10 +147,7 @@ def _check(records: Records, epochs: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class KL:
-    """Kullback-Leibler divergence between a classifier's answers for truth and guess (Balle et al. 2022, section V-B).
-
-    A small mean squared error implies a small divergence, but not conversely: different images may show the same thing.
-    """
+    """Kullback-Leibler divergence of a classifier's answers for truth and guess (Balle et al. 2022, section V-B)."""
 
     judge: Classifier
     better: Literal["lower", "higher"] = "lower"

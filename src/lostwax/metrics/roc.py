@@ -304,8 +304,7 @@ def true_positives_by_class(
 ) -> ByClass:
     """`true_positives` class by class, and their mean over games; game i and null score i are of `classes[i]`.
 
-    Records of some classes are close to each other: with one threshold, most false positives of MNIST are ones, which
-    then set the threshold for an eight. An adversary who knows the class would choose a threshold for it. The interval
+    With one threshold, most false positives of MNIST are ones, which then set the threshold for an eight. The interval
     of each class has confidence 1 - (1 - confidence) / classes, so that all hold together: their mean's is wide.
     """
     check_confidence("true_positives_by_class", confidence)

@@ -22,7 +22,6 @@ from lostwax.reports.words import answer
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from markupsafe import Markup
 
     from lostwax.audits import Audit, Finding
 
@@ -54,14 +53,6 @@ def _plans(baseline: float, steps: int) -> tuple[tuple[float, Plan], ...]:
     return tuple((one, calibrate(max_success=one, baseline=baseline, steps=steps, delta=DELTA)) for one in targets)
 
 
-class Figure(NamedTuple):
-    """A figure inside the page."""
-
-    svg: Markup
-    alt: str
-    pixels_per_decade: float
-
-
 class PageLine(NamedTuple):
     """A row of the table of all numbers."""
 
@@ -76,6 +67,8 @@ class PageLine(NamedTuple):
 
 def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool) -> str:
     """The page, with the figures of `charts.drawn`; it shows no records unless `records`."""
+    from markupsafe import Markup
+
     script = _asset("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     released, page = audit.findings[0], _templates().get_template("report.html.jinja")
@@ -83,7 +76,9 @@ def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool)
         audit=audit,
         answer=answer(audit),
         day=date.today().isoformat(),
-        figures={name: _figure(chart, name) for name, chart in drawings.items()},
+        figures={
+            name: {**chart._asdict(), "svg": Markup(charts.as_svg(chart, name))} for name, chart in drawings.items()
+        },
         rows=rows(audit) if records else (),
         neurons=_neurons(audit, records=records),
         unbounded=int(np.isinf(released.errors[audit.criterion]).sum()),
@@ -100,12 +95,6 @@ def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool)
         script=script,
         script_hash=digest,
     )
-
-
-def _figure(chart: charts.Chart, name: str) -> Figure:
-    from markupsafe import Markup
-
-    return Figure(Markup(charts.as_svg(chart, name)), chart.alt, chart.pixels_per_decade)
 
 
 def _neurons(audit: Audit, *, records: bool) -> list[tuple[str, int, Pair | None]]:
