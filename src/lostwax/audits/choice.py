@@ -112,8 +112,10 @@ def try_all(
         if left == 0 or (not _fits(attack, seconds / DOUBT, left) and seconds < math.inf):
             unanswered.append(f"{attack_name(attack)} would take {in_words(seconds)}, and {in_words(left)} were left.")
             continue
-        if (too_large := _too_large(attack, knowledge, needed)) is not None:
-            unanswered.append(too_large)
+        free = available_bytes(torch.device(getattr(attack, "device", None) or knowledge.prior.x.device))
+        if needed > free:
+            memory = f"about {in_bytes(needed)} of memory, and {in_bytes(free)} were free"
+            unanswered.append(f"{attack_name(attack)} would need {memory}.")
             continue
         log.info("%s runs ...", attack_name(attack))
         kept = _kept(seconds, [costs[id(one)].seconds for one in waiting], left)
@@ -162,14 +164,6 @@ def _costs(willing: Sequence[Attack], knowledge: Knowledge, games: int, clock: C
         return [Cost(0.0)] * len(willing)
     costs = [predicted(one, knowledge, games, rate) for one in willing]
     return costs if clock.end is not None else [cost._replace(seconds=0.0) for cost in costs]
-
-
-def _too_large(attack: Attack, knowledge: Knowledge, needed: float) -> str | None:
-    """A sentence if the attack is predicted to need more memory than is free, where it computes."""
-    free = available_bytes(torch.device(getattr(attack, "device", None) or knowledge.prior.x.device))
-    if needed <= free:
-        return None
-    return f"{attack_name(attack)} would need about {in_bytes(needed)} of memory, and {in_bytes(free)} were free."
 
 
 def _kept(seconds: float, waiting: Sequence[float], left: float) -> float:

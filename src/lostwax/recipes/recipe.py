@@ -55,7 +55,9 @@ class Recipe:
         names = _run(source)
         kind = _kind(source, names)
         wanted = (*REQUIRED[kind], *OPTIONAL[kind])
-        _check_spelling(source, names, (kind, *wanted))
+        if question := _misspelt(names, [name for name in wanted if name not in names]):  # it would be ignored
+            cure = "If not, choose a different name, or start it with an underscore."
+            raise ValueError(f"recipe: {source}.{question} {cure}")
         for name in (kind, *wanted):
             _check_is_value(source, name, names.get(name))
         missing = [f"{name} ({meaning})" for name, meaning in REQUIRED[kind].items() if name not in names]
@@ -95,12 +97,6 @@ def _kind(path: Path, names: Mapping[str, Any]) -> str:
         f"recipe: {path} defines {why}. Define model and data = (X, y) to audit a fitted model, or net and trainer to "
         f"audit a way of training.{_misspelt(names, REQUIRED) if not found else ''}"
     )
-
-
-def _check_spelling(path: Path, names: Mapping[str, Any], wanted: tuple[str, ...]) -> None:
-    """Refuse names that look misspelt: an optional one would silently change what is audited."""
-    if question := _misspelt(names, [name for name in wanted if name not in names]):
-        raise ValueError(f"recipe: {path}.{question} If not, choose a different name, or start it with an underscore.")
 
 
 def _misspelt(names: Mapping[str, Any], absent: Any) -> str:
