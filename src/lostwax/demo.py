@@ -14,6 +14,7 @@ def run(out: Path) -> None:
     """Run four audits, print them, and write a report of each to its own folder in `out`."""
     import lostwax as lw
     from lostwax.reports import check_folder
+    from lostwax.reports.figures import draw_rebuilt
 
     names = ("logistic_regression", "kernel_ridge", "reconn", "newton")
     if out.exists() and not out.is_dir():
@@ -28,7 +29,8 @@ def run(out: Path) -> None:
     print("   For every digit: could somebody who knows the others rebuild it from the model?\n", flush=True)
     regression = logistic_regression()
     _show(regression, out / names[0])
-    _one_of_each(regression, out / "rebuilt_digits.png")
+    first_of_each = [int((regression.truth.y == label).nonzero()[0, 0]) for label in range(10)]
+    draw_rebuilt(regression, out / "rebuilt_digits.png", first_of_each)  # the picture in README
 
     print("2. A neural net, trained on 100 known digits and a secret one, 400 times. The attack never saw the secrets.")
     print("   It learns from 3,000 shadow models, by kernel ridge regression.\n", flush=True)
@@ -74,10 +76,3 @@ def _show(audit: Audit, folder: Path) -> None:
     from lostwax.verbs import report
 
     print(f"{audit}\n\nreport: {report(audit, folder)}\n", flush=True)
-
-
-def _one_of_each(audit: Audit, path: Path) -> None:
-    """The picture in README: the first record of each class, and what was rebuilt."""
-    from lostwax.reports.figures import draw_rebuilt
-
-    draw_rebuilt(audit, path, [int((audit.truth.y == label).nonzero()[0, 0]) for label in range(10)])

@@ -139,8 +139,7 @@ class Policy:
 
     def _limits(self) -> Iterator[tuple[str, float | str]]:
         for name in names():
-            value = getattr(self, name)
-            if value is not None:
+            if (value := getattr(self, name)) is not None:
                 yield name, value
 
 
@@ -191,8 +190,7 @@ def _rebuilt_share(policy: Policy, audit: Audit, finding: Finding) -> Measured:
 def _nearer_share(policy: Policy, audit: Audit, finding: Finding) -> Measured:
     if audit.chance is not None:
         raise UndecidedError("Its adversary chooses among candidates: limit max_rebuilt_share instead.")
-    nearer = int(audit.beats_baselines(finding).sum())
-    return _share(audit, nearer, "guesses are closer than every baseline")
+    return _share(audit, int(audit.beats_baselines(finding).sum()), "guesses are closer than every baseline")
 
 
 def _share(audit: Audit, won: int, what: str) -> Measured:

@@ -104,10 +104,10 @@ def audit(
         raise TypeError(f"audit: expected seed to be a whole number, got {shown(seed)}.")
     if seed.bit_length() > SEED_BITS:
         raise ValueError(f"audit: expected seed to have at most {SEED_BITS} bits, got {shown(seed)}.")
-    game = {"threat": threat, "attack": attack, "access": access, "prior": prior, "secrets": secrets}
-    no_metrics = isinstance(metrics, tuple | list) and not metrics
-    asked = {**game, "metrics": None if no_metrics else metrics, "max_minutes": max_minutes}
     if data is not None:
+        game = {"threat": threat, "attack": attack, "access": access, "prior": prior, "secrets": secrets}
+        no_metrics = isinstance(metrics, tuple | list) and not metrics
+        asked = {**game, "metrics": None if no_metrics else metrics, "max_minutes": max_minutes}
         return _audit_model(model, data, sample_weight, trainer, asked, games, seed, threshold)
     if sample_weight is not None:
         raise TypeError("audit: sample_weight applies only with data=(X, y). Leave it out.")

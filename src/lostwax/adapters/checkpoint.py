@@ -84,30 +84,22 @@ def _tensors(path: Path, content: Any, entry: str | None) -> dict[str, Tensor]:
 
 def _check_fits(net: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
     wanted = net.state_dict()
-    odd = [
-        name
-        for name, value in state.items()
-        if value.layout is not torch.strided or value.is_meta or value.is_quantized
-    ]
-    if odd:
+    if odd := [name for name, one in state.items() if one.layout != torch.strided or one.is_meta or one.is_quantized]:
         raise ValueError(f"load_weights: {_listed(odd)} of {path} are not dense tensors with values. Save them dense.")
-    kinds = [
-        f"{name} is {_kind(state[name])} where the net has {_kind(value)}"
-        for name, value in wanted.items()
-        if name in state and not torch.can_cast(state[name].dtype, value.dtype)
-    ]
+    pairs = {name: (state[name], value) for name, value in wanted.items() if name in state}
     wrong = [
-        f"{name} has shape {tuple(state[name].shape)} where the net has {tuple(value.shape)}"
-        for name, value in wanted.items()
-        if name in state and state[name].shape != value.shape
+        f"{name} has shape {tuple(ours.shape)} where the net has {tuple(value.shape)}"
+        for name, (ours, value) in pairs.items()
+        if ours.shape != value.shape
     ]
-    problems = [
-        *([f"missing {_listed(missing)}"] if (missing := [name for name in wanted if name not in state]) else []),
-        *([f"unexpected {_listed(extra)}"] if (extra := [name for name in state if name not in wanted]) else []),
-        *([_listed(wrong)] if wrong else []),
-        *([_listed(kinds)] if kinds else []),
+    kinds = [
+        f"{name} is {_kind(ours)} where the net has {_kind(value)}"
+        for name, (ours, value) in pairs.items()
+        if not torch.can_cast(ours.dtype, value.dtype)
     ]
-    if problems:
+    missing, extra = ([name for name in one if name not in other] for one, other in ((wanted, state), (state, wanted)))
+    found = (("missing ", missing), ("unexpected ", extra), ("", wrong), ("", kinds))
+    if problems := [f"{word}{_listed(names)}" for word, names in found if names]:
         raise ValueError(
             f"load_weights: the weights in {path} do not fit this net: {'; '.join(problems)}. Build the net that they "
             "were saved from."
@@ -116,9 +108,8 @@ def _check_fits(net: nn.Module, state: Mapping[str, Tensor], path: Path) -> None
 
 def _check_finite(loaded: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
     """Refuse values that are NaN or infinite in the net's dtype, even if only the cast made them so."""
-    broken = {
-        name: value for name, value in loaded.state_dict().items() if name in state and not value.isfinite().all()
-    }
+    values = {name: value for name, value in loaded.state_dict().items() if name in state}
+    broken = {name: value for name, value in values.items() if not value.isfinite().all()}
     if not broken:
         return
     if any(not state[name].double().isfinite().all() for name in broken if not state[name].is_complex()):

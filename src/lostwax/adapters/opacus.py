@@ -21,14 +21,10 @@ def mechanism(privacy_engine: Any, data_loader: Any = None, *, poisson: bool = F
     accountant = getattr(privacy_engine, "accountant", privacy_engine)
     history = getattr(accountant, "history", None)
     if not isinstance(history, list):
-        raise TypeError(
-            "opacus.mechanism: expected an Opacus PrivacyEngine or its accountant, "
-            f"got {type(privacy_engine).__name__}."
-        )
+        got = type(privacy_engine).__name__
+        raise TypeError(f"opacus.mechanism: expected an Opacus PrivacyEngine or its accountant, got {got}.")
     if not history:
-        raise ValueError(
-            "opacus.mechanism: the accountant has recorded no step. Pass the engine after training the model."
-        )
+        raise ValueError("opacus.mechanism: the accountant has recorded no step. Pass the engine after training.")
     noises, rates, steps = zip(*history, strict=True)
     least, most = float(min(noises)), float(max(rates))
     if data_loader is not None:

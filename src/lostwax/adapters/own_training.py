@@ -27,11 +27,9 @@ Function = Callable[[nn.Module, Tensor, Tensor, int], nn.Module | Mapping[str, T
 class OwnTraining:
     """`function(net, x, y, seed)` trains a net on x (n, ...) and y (n, ...), and returns it or its state_dict.
 
-    It is called once per model, with a fresh copy of the net and the records; the secret record comes last. This is
-    far slower than the built-in trainers, which train hundreds of models at once, but it may do anything (batch norm,
-    dropout, early stopping). Random draws should derive from `seed`, which differs per model; the global generators of
-    torch, numpy and random are seeded with it. A function with a fixed seed has public randomness, which makes the
-    adversary stronger.
+    It is called once per model, with a fresh copy of the net and the records; the secret record comes last. It may do
+    anything (batch norm, dropout, early stopping), but is far slower than the built-in trainers. Random draws should
+    derive from `seed`, which differs per model; the global generators of torch, numpy and random are seeded with it.
     """
 
     function: Function

@@ -33,9 +33,8 @@ def read_table(data: Any, dtype: torch.dtype) -> Records:
     x = torch.from_numpy(inputs.features(X)).to(dtype)
     labels = inputs.targets(y, len(x))
     if labels.dtype.kind not in "iubf":
-        raise TypeError(
-            f"audit: expected class numbers or targets in y, got {labels.dtype}. Number the classes from 0."
-        )
+        got = labels.dtype
+        raise TypeError(f"audit: expected class numbers or targets in y, got {got}. Number the classes from 0.")
     target = torch.from_numpy(labels.astype("float64" if labels.dtype.kind == "f" else "int64"))
     return Records(x, target).to(dtype)
 
@@ -56,8 +55,7 @@ def read(net: nn.Module, data: Any, trainer: Any) -> Fitted:
             "minimises, trainer=lw.Optimum(loss=..., ridge=...), or its gradient steps, trainer=lw.GD(...)."
         )
     X, y = inputs.unpack(data)
-    values = inputs.features(X)
-    x = torch.from_numpy(values.reshape(len(values), -1))
+    x = torch.from_numpy(inputs.features(X)).flatten(1)
     if x.shape[1] != layer.in_features:
         raise ValueError(f"audit: X has {x.shape[1]} features, but the layer takes {layer.in_features}.")
     labels = inputs.targets(y, len(x))

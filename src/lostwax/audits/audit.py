@@ -22,18 +22,9 @@ from lostwax.audits.saved import from_plain, read_plain
 from lostwax.audits.text import as_json, as_table
 from lostwax.games import Guess, Records
 from lostwax.grades import Grade
-from lostwax.metrics import (
-    ByClass,
-    Correlation,
-    Estimate,
-    Null,
-    TruePositives,
-    correlation,
-    success_rate,
-    true_positives,
-    true_positives_by_class,
-)
+from lostwax.metrics import ByClass, Correlation, Estimate, Null, TruePositives, correlation
 from lostwax.metrics.estimate import clopper_pearson
+from lostwax.metrics.roc import success_rate, true_positives, true_positives_by_class
 
 if TYPE_CHECKING:
     from lostwax.bounds import Ceiling
@@ -84,9 +75,7 @@ class Audit:
     truth: Records  # (games, ...)
     findings: tuple[Finding, ...]  # the first is the release as it is
     baselines: Mapping[str, Mapping[str, NDArray[np.float64]]]  # name -> metric -> (games,)
-    oracle: (
-        str  # the baseline that is the nearest record which the adversary has anyway (Balle et al. 2022, section V-B)
-    )
+    oracle: str  # the baseline that is the nearest record the adversary has anyway (Balle et al. 2022, section V-B)
     provenance: Mapping[str, Any]
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()  # attacks that are not applicable, each with the reason, where none was named
@@ -156,8 +145,7 @@ class Audit:
     def beats_baselines(self, finding: Finding) -> NDArray[np.bool_]:
         """(games,) is the guess nearer than every record the adversary had anyway, and than a blind guess?
 
-        Both are needed: where records have many independent numbers, their mean is nearer to a new one than any
-        of them, and an attack that learnt nothing but the mean would beat the nearest.
+        Where records have many independent numbers, their mean is nearer to a new one than any of them: both count.
         """
         best = np.minimum.reduce([errors[self.metric] for errors in self.baselines.values()])
         return np.asarray(finding.errors[self.metric] < best)
@@ -168,8 +156,7 @@ class Audit:
         None: the mean error of the nearest record that the adversary has (Balle et al. 2022, section V-B).
         A guess that is infinitely wrong is never a success.
         """
-        limit = self.oracle_error if threshold is None else threshold
-        limit = min(limit, float_info.max)
+        limit = min(self.oracle_error if threshold is None else threshold, float_info.max)
         return success_rate(self.errors, limit, confidence=confidence, victims=self.victims)
 
     def fpr(
@@ -179,10 +166,9 @@ class Audit:
 
         None: the same threshold; with the weak adversary it is the tau of Maciazek and Allison 2025.
         """
-        limit = self.oracle_error if threshold is None else threshold
-        limit, scores = min(limit, float_info.max), self._chance("fpr", null)
-        victims = min(self.victims, len(scores))
-        return success_rate(scores, limit, confidence=confidence, victims=victims)
+        limit = min(self.oracle_error if threshold is None else threshold, float_info.max)
+        scores = self._chance("fpr", null)
+        return success_rate(scores, limit, confidence=confidence, victims=min(self.victims, len(scores)))
 
     @property
     def oracle_error(self) -> float:
@@ -196,8 +182,7 @@ class Audit:
 
         Chance is what `null` says; 1 % takes 99 games or more. The interval holds the uncertainty of both rates.
         """
-        scores = self._chance("tpr", null)
-        return true_positives(self.errors, scores, null=null, fpr=at_fpr, confidence=confidence)
+        return true_positives(self.errors, self._chance("tpr", null), null=null, fpr=at_fpr, confidence=confidence)
 
     def tpr_by_class(
         self, at_fpr: float = 0.01, *, null: Null = Null.OTHER_SECRETS, confidence: float = 0.95
@@ -233,12 +218,11 @@ class Audit:
         if name not in errors:
             names = ", ".join(f'"{known}"' for known in errors)
             raise KeyError(f'Audit.correlations: expected one of {names}, got "{name}".')
-        others = {
-            other: numbers
+        return {
+            other: correlation(errors[name], numbers, seed=seed)
             for other, numbers in errors.items()
             if other != name and np.isfinite(numbers).all() and np.ptp(numbers) > 0
         }
-        return {other: correlation(errors[name], numbers, seed=seed) for other, numbers in others.items()}
 
     def finding(self, name: str) -> Finding:
         """The line of that name: `audit.finding("as converged")`."""
@@ -252,29 +236,20 @@ class Audit:
         """The headline numbers of every line and baseline."""
         lines: dict[str, dict[str, float]] = {}
         for finding in self.findings:
-            errors = finding.errors[self.metric]
+            reasons = {str(kind): finding.verdicts.count(kind) / len(self.games) for kind in Verdict}
             lines[finding.name] = {
                 "games": len(self.games),
                 "rebuilt": float(finding.rebuilt.mean()),
                 "beats_baselines": float(self.beats_baselines(finding).mean()),
                 "labels_right": float(finding.labels_right.mean()),
                 **({} if finding.label_errors is None else {"label_error": float(finding.label_errors.mean())}),
-                "median_error": float(np.median(errors)),
+                "median_error": float(np.median(finding.errors[self.metric])),
                 "milliseconds_per_record": 1e3 * finding.seconds / len(self.games),
-                **{
-                    str(verdict): finding.verdicts.count(verdict) / len(self.games)
-                    for verdict in Verdict
-                    if finding.verdicts
-                },
+                **(reasons if finding.verdicts else {}),
             }
-        for name, errors_by_metric in self.baselines.items():
-            errors = errors_by_metric[self.metric]
-            rebuilt = float((errors_by_metric[self.criterion] <= self.threshold).mean())
-            lines[name] = {
-                "games": len(self.games),
-                "rebuilt": rebuilt,
-                "median_error": float(np.median(errors)),
-            }
+        for name, errors in self.baselines.items():
+            rebuilt, median = (errors[self.criterion] <= self.threshold).mean(), np.median(errors[self.metric])
+            lines[name] = {"games": len(self.games), "rebuilt": float(rebuilt), "median_error": float(median)}
         return lines
 
     def to_json(self, path: str | Path) -> Path:

@@ -51,31 +51,23 @@ def ceiling_of(
     kappa = max(_blind(group, scoring) for group in groups)
     if secrets * kappa >= 1:
         return None
-    over = _over_matched if judge.matched or secrets == 1 else _over_any
-    ceiling = over(mechanism, kappa, secrets)
+    if judge.matched or secrets == 1:
+        # Each of k secrets has one of k guesses to itself. In training without a secret the guesses owe nothing to it,
+        # and one of them is right about it with a chance of k kappa at most, by the union bound: gamma(k kappa).
+        ceiling = bound(**mechanism, baseline=secrets * kappa)
+    else:
+        ceiling = _over_any(mechanism, kappa, secrets)
     looked_at = sum(min(len(group), MOST) for group in groups)
     limit = f"the blind guess a limit of {100 * SURE:g} % confidence from {looked_at:,} records of the prior"
     return replace(ceiling, method=f"{ceiling.method}; {limit}", certified=False)
 
 
-def _over_matched(mechanism: Mechanism, kappa: float, k: int) -> Ceiling:
-    """Each secret has one of k guesses to itself (`judges.OneToOne`): gamma(k kappa).
-
-    Fix a secret, and all that was drawn but it. In training without it, the k guesses owe nothing to it, and one of
-    them or more is right about it with a chance of k kappa at most, by the union bound. So in training with it the
-    chance is gamma(k kappa) at most, for every secret and on average.
-    """
-    return bound(**mechanism, baseline=k * kappa)
-
-
 def _over_any(mechanism: Mechanism, kappa: float, k: int) -> Ceiling:
     """A guess is right if it is near any of k secrets (`judges.NearestOfClass`): the lower of two ceilings.
 
-    The guess may be for whichever secret happened to be drawn, so that no secret can be fixed ahead. Either all are
-    taken away at once: then a guess is right with k kappa at most, and training with the group has gamma of k records
-    at k kappa. Or one is: the guess is right about it with gamma(kappa) at most, and about one of k with k times that,
-    by the union bound. The first is lower where there is little noise and records are seldom drawn, the second where
-    noise hides each of them.
+    No secret can be fixed ahead. Either all are taken away at once: a guess is right with k kappa at most, and training
+    with the group has gamma of k records at k kappa. Or one is: the guess is right about it with gamma(kappa) at most,
+    and about one of k with k times that, by the union bound.
     """
     one, log_kappa = bound(**mechanism, baseline=kappa), math.log(k * kappa)
     log_upper = min(0.0, math.log(k) + one.log_upper + 1e-14)  # rounded up

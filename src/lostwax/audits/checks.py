@@ -13,8 +13,6 @@ from lostwax.audits.scoring import pixel_range
 from lostwax.games import Cohort, Facts, Hints, Metric, Records, Threat, Trainer
 from lostwax.seeds import generator
 
-# Is each argument of an audit the kind of thing it should be? Said before anything is computed.
-
 
 class Kind(NamedTuple):
     """What an argument must be able to do, and what such a thing is called."""
@@ -37,21 +35,18 @@ OPTIONAL = ("attack", "access", "engine")
 def check_arguments(verb: str, net: Any, records: Mapping[str, Any], metrics: Any = (), **others: Any) -> None:
     """Refuse what would fail later with an error that does not help the user."""
     if not isinstance(net, nn.Module):
+        cure = " For a fitted scikit-learn model pass data=(X, y), the table it was fitted on."
         raise TypeError(
-            f"{verb}: expected the net to be a torch nn.Module, got {_named(net)}."
-            + (
-                " For a fitted scikit-learn model pass data=(X, y), the table it was fitted on."
-                if verb == "audit"
-                else ""
-            )
+            f"{verb}: expected the net to be a torch nn.Module, got {_named(net)}.{cure if verb == 'audit' else ''}"
         )
     for name, each in records.items():
         if not isinstance(each, Records):
             raise TypeError(f"{verb}: expected {name} to be lw.Records(x, y), got {_named(each)}.")
     for name, value in others.items():
         if not (value is None and name in OPTIONAL) and not _is_one(value, KINDS[name]):
-            example = KINDS[name].example
-            raise TypeError(f"{verb}: expected {name} to be {example}, got {_named(value)}.{_cure(name, value)}")
+            own = name == "trainer" and inspect.isfunction(value)
+            cure = f" Wrap a training function of your own: lw.OwnTraining({value.__name__})." if own else ""
+            raise TypeError(f"{verb}: expected {name} to be {KINDS[name].example}, got {_named(value)}.{cure}")
     if not isinstance(metrics, Sequence) or not all(isinstance(one, Metric) for one in metrics):
         raise TypeError("audit: expected metrics to be a list of metrics, such as [lw.metrics.SSIM()].")
 
@@ -60,10 +55,9 @@ def _is_one(value: Any, kind: Kind) -> bool:
     """Can it do what is asked of it? A class and a net cannot, whatever their methods."""
     if isinstance(value, type | nn.Module) or not all(callable(getattr(value, each, None)) for each in kind.methods):
         return False
-    if kind.arguments is None:
-        return True
     try:
-        inspect.signature(value).bind(*[None] * kind.arguments)
+        if kind.arguments is not None:
+            inspect.signature(value).bind(*[None] * kind.arguments)
     except TypeError:
         return False
     except ValueError:  # written in C: its arguments are not known
@@ -73,12 +67,6 @@ def _is_one(value: Any, kind: Kind) -> bool:
 
 def _named(value: Any) -> str:
     return f"the class {value.__name__}" if inspect.isclass(value) else type(value).__name__
-
-
-def _cure(name: str, value: Any) -> str:
-    if name == "trainer" and inspect.isfunction(value):
-        return f" Wrap a training function of your own: lw.OwnTraining({value.__name__})."
-    return ""
 
 
 ROWS_AT_A_TIME = 8_192
@@ -111,16 +99,14 @@ def check_alike(secrets: Records, prior: Records) -> None:
 
 
 def check_varied(known: Records, prior: Records, secrets: Records) -> tuple[str, ...]:
-    """Refuse a prior whose records are all the same: an attack that learns from it would find nothing.
-
-    A sentence where they are copies of a few.
-    """
+    """Refuse a prior whose records are all the same; a sentence where they are copies of a few."""
     cure = "Give the adversary records like the secrets: known, prior, secrets = records.split(..., seed=0)."
     rows = prior.matches(prior)  # (n,) the first of each record's copies
     different = int((rows == torch.arange(len(rows))).sum())
     if different < 2:
         raise ValueError(f"audit: the prior is one record, {len(prior):,} times: nothing can be learnt from it. {cure}")
-    own, *more = (_deviation(part) for part in (prior, known, secrets) if len(part) > 1)  # (d,) each
+    varied = (part.x.flatten(1).double().cpu() for part in (prior, known, secrets) if len(part) > 1)
+    own, *more = (x.std(0, correction=0) for x in varied)  # (d,) each
     others = torch.stack(more).amin(0) if more else torch.zeros_like(own)
     varies = (own > SAME * others)[others > 0].double()
     if len(varies) and float(varies.mean()) < RARE and float(own.norm()) < SAME * float(others.norm()):
@@ -179,11 +165,7 @@ def check_trainable(
 
 
 def overlap_notes(known: Records, prior: Records, secrets: Records) -> tuple[str, ...]:
-    """Records that stand in two places, each with its rows; an error where no secret is a secret.
-
-    A few are no mistake: tables have equal rows. The headline survives them, for no guess beats an oracle that holds
-    the secret itself.
-    """
+    """Records that stand in two places, as notes (tables have equal rows); an error where no secret is a secret."""
     doubled, in_known, in_prior = prior.matches(known), secrets.matches(known), secrets.matches(prior)
     if bool(((in_known >= 0) | (in_prior >= 0)).all()):
         places = [*_overlap("secrets", in_known, "threat.known"), *_overlap("secrets", in_prior, "prior")]
@@ -192,15 +174,11 @@ def overlap_notes(known: Records, prior: Records, secrets: Records) -> tuple[str
             f"{'; '.join(places)}. Deal disjoint parts: known, prior, secrets = records.split(..., seed=0)."
         )
     pairs = (
-        (_overlap("prior", doubled, "threat.known"), "prior.without(known)", "A shadow model then holds one twice."),
-        (_overlap("secrets", in_known, "threat.known"), "secrets.without(known)", "The adversary has them anyway."),
-        (
-            _overlap("secrets", in_prior, "prior"),
-            "secrets.without(prior)",
-            "The attack learns from these very records.",
-        ),
+        (_overlap("prior", doubled, "threat.known"), "A shadow model then holds one twice. prior.without(known)"),
+        (_overlap("secrets", in_known, "threat.known"), "The adversary has them anyway. secrets.without(known)"),
+        (_overlap("secrets", in_prior, "prior"), "The attack learns from these very records. secrets.without(prior)"),
     )
-    return tuple(f"{found}. {why} {cure} leaves them out." for overlap, cure, why in pairs for found in overlap)
+    return tuple(f"{found}. {why_and_cure} leaves them out." for overlap, why_and_cure in pairs for found in overlap)
 
 
 def _overlap(name: str, rows: Tensor, place: str) -> list[str]:
@@ -212,17 +190,10 @@ def _overlap(name: str, rows: Tensor, place: str) -> list[str]:
     return [f"{name}: {len(found)} of {len(rows)} records are also in {place} (first: {first})"]
 
 
-def _deviation(records: Records) -> Tensor:
-    return records.x.flatten(1).double().cpu().std(0, correction=0)
-
-
 def _span(x: Tensor) -> str:
     """The customary range of the pixels: no pixel is quoted."""
     limits = pixel_range(x)
     return "outside of [-1, 1] and [0, 255]" if limits is None else f"in {limits}"
-
-
-# Values and classes of the secrets that nothing in the prior shows: the adversary is allowed to try them.
 
 
 ROWS = 10  # of the prior, copied and changed, for each kind of change
@@ -240,18 +211,19 @@ class Support(NamedTuple):
 def widened(prior: Records, secrets: Records) -> Support:
     """The prior, with a few synthetic records where secrets lie outside what it shows.
 
-    Attacks take a number that never varies in the prior for known, pixels for bounded by the range of the prior, and
-    classes for those that it holds. The auditor has the secrets and knows better: an adversary that tried such values
-    would find them, so an attack that cannot try them proves nothing.
+    Attacks take a number that never varies in the prior for known, pixels for bounded by its range, and classes for
+    those that it holds. An adversary that tried other values would find them, so such an attack proves nothing.
     """
-    if prior.features is not None:
-        return Support(prior, unanswered=_cannot(prior, secrets))
+    classes = _missing(prior, secrets)
+    if prior.features is not None:  # records that go through a backbone cannot be made up
+        named = _listed(torch.tensor(classes))
+        cannot = f"Secrets of class {named} have no like in the prior, and cannot be guessed."
+        return Support(prior, unanswered=(cannot,) if classes else ())
     x, theirs = prior.x.flatten(1), secrets.x.flatten(1).to(prior.x)
     low, high = x.amin(0), x.amax(0)  # (d,)
     lowest, highest = theirs.amin(0), theirs.amax(0)
     still = (low == high) & ((lowest < low) | (highest > high))
     outside = still | _out_of_range(x, lowest, highest)
-    classes = _missing(prior, secrets)
     parts, notes = [prior], []
     if outside.any():
         affected = int(((theirs < low) | (theirs > high))[:, outside].any(1).sum())
@@ -274,9 +246,8 @@ def widened(prior: Records, secrets: Records) -> Support:
         return Support(prior)
     added = sum(map(len, parts)) - len(prior)
     notes.append(f"The adversary may try them: {added} synthetic records that show them were added to its prior.")
-    return Support(
-        Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])), (" ".join(notes),)
-    )
+    every = Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+    return Support(every, (" ".join(notes),))
 
 
 def _out_of_range(x: Tensor, lowest: Tensor, highest: Tensor) -> Tensor:
@@ -291,13 +262,6 @@ def _missing(prior: Records, secrets: Records) -> list[int]:
     if secrets.y.is_floating_point():
         return []
     return sorted(set(torch.unique(secrets.y).tolist()) - set(torch.unique(prior.y).tolist()))
-
-
-def _cannot(prior: Records, secrets: Records) -> tuple[str, ...]:
-    """Records that go through a backbone cannot be made up."""
-    if not (classes := _missing(prior, secrets)):
-        return ()
-    return (f"Secrets of class {_listed(torch.tensor(classes))} have no like in the prior, and cannot be guessed.",)
 
 
 def _some(prior: Records) -> Records:

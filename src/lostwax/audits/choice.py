@@ -69,8 +69,7 @@ def before_attacks(
 ) -> tuple[Made, Rate | None]:
     """What all attacks play against (the victims, and models for the null), and how fast models are trained.
 
-    The clock runs for the probe that measures the rate and for the victims as it does for attacks. Without victims
-    there is no audit, so that a limit which is too short for them is an error. Without a limit nothing is measured.
+    A limit that is too short for the victims is an error. Without a limit nothing is measured.
     """
     _check_memory(knowledge, games)
     if clock.end is None:
@@ -96,9 +95,8 @@ def try_all(
     """Run every attack that applies, while there is time.
 
     The strongest that is predicted to fit into the time left goes next. Where none fits, predictions may still be too
-    high by a factor of DOUBT: the strongest of the rest is tried, unless it would take longer even so. The clock stops
-    an attack that takes too long after all; a share of the time is kept for weaker ones that need little. One that is
-    predicted not to fit into memory is left out, and one that fails all the same leaves the field to the others.
+    high by a factor of DOUBT: the strongest of the rest is tried, unless it would take longer even so. A share of the
+    time is kept for weaker ones that need little.
     """
     entrants = [(attack, attack.objection(knowledge)) for attack in all_attacks(knowledge)]
     refused = [objection for _, objection in entrants if objection is not None]
@@ -116,8 +114,10 @@ def try_all(
         if left == 0 or (not _fits(attack, seconds / DOUBT, left) and seconds < math.inf):
             unanswered.append(f"{attack_name(attack)} would take {in_words(seconds)}, and {in_words(left)} were left.")
             continue
-        if (too_large := _too_large(attack, knowledge, needed)) is not None:
-            unanswered.append(too_large)
+        free = available_bytes(torch.device(getattr(attack, "device", None) or knowledge.prior.x.device))
+        if needed > free:
+            memory = f"about {in_bytes(needed)} of memory, and {in_bytes(free)} were free"
+            unanswered.append(f"{attack_name(attack)} would need {memory}.")
             continue
         log.info("%s runs ...", attack_name(attack))
         kept = _kept(seconds, [costs[id(one)].seconds for one in waiting], left)
@@ -128,23 +128,24 @@ def try_all(
             spent = in_words(time.monotonic() - start)
             unanswered.append(f"{attack_name(attack)} was stopped: it was not done after {spent}.")
             if stop.still_running:  # beside it nothing can be timed, nor be sure of its random numbers
-                unanswered += [
-                    f"{attack_name(one)} was not begun: {attack_name(attack)} still runs." for one in waiting
-                ]
+                running = attack_name(attack)
+                unanswered += [f"{attack_name(one)} was not begun: {running} still runs." for one in waiting]
                 break
         except ValueError as error:  # it found out late that it does not apply
             unanswered.append(f"{attack_name(attack)} failed: {error}")
         except (RuntimeError, MemoryError) as error:  # torch's, numpy's: too little memory, a matrix without an inverse
             log.warning("%s failed.", attack_name(attack), exc_info=True)
-            unanswered.append(f"{attack_name(attack)} failed: {_one_line(error)}")
+            said = " ".join("".join(traceback.format_exception_only(error)).split())  # its type, and what it says
+            unanswered.append(f"{attack_name(attack)} failed: {said}")
         else:
             lines.append(line)
             log.info("%s is done, after %s.", attack_name(attack), in_words(time.monotonic() - start))
             unanswered += _cut_short(asked, attack, time.monotonic() - start)
+    if not lines and clock.end is None:
+        raise ValueError(f"audit: no attack has an answer. {' '.join(unanswered)}")
     if not lines:
-        cure = "" if clock.end is None else " Allow more minutes (max_minutes), or name a quicker attack."
-        in_time = "" if clock.end is None else " in time"
-        raise ValueError(f"audit: no attack has an answer{in_time}. {' '.join(unanswered)}{cure}")
+        cure = "Allow more minutes (max_minutes), or name a quicker attack."
+        raise ValueError(f"audit: no attack has an answer in time. {' '.join(unanswered)} {cure}")
     return Tried(tuple(lines), tuple(unanswered), tuple(refused))
 
 
@@ -165,14 +166,6 @@ def _costs(willing: Sequence[Attack], knowledge: Knowledge, games: int, clock: C
         return [Cost(0.0)] * len(willing)
     costs = [predicted(one, knowledge, games, rate) for one in willing]
     return costs if clock.end is not None else [cost._replace(seconds=0.0) for cost in costs]
-
-
-def _too_large(attack: Attack, knowledge: Knowledge, needed: float) -> str | None:
-    """A sentence if the attack is predicted to need more memory than is free, where it computes."""
-    free = available_bytes(torch.device(getattr(attack, "device", None) or knowledge.prior.x.device))
-    if needed <= free:
-        return None
-    return f"{attack_name(attack)} would need about {in_bytes(needed)} of memory, and {in_bytes(free)} were free."
 
 
 def _kept(seconds: float, waiting: Sequence[float], left: float) -> float:
@@ -204,9 +197,8 @@ def _cut_short(asked: Attack, played: Attack, seconds: float) -> list[str]:
     given, wanted = getattr(played, "minutes", None), getattr(asked, "minutes", None)
     if given is None or given == wanted or seconds < 60 * given:
         return []
-    return [
-        f"{attack_name(played)} was cut short: it learned for {given:.2g} minutes only, and might do better with more."
-    ]
+    said = f"it learned for {given:.2g} minutes only, and might do better with more."
+    return [f"{attack_name(played)} was cut short: {said}"]
 
 
 def _strength(attack: Attack) -> int:
@@ -250,11 +242,6 @@ def _needs_no_argument(kind: Any) -> bool:
     )
 
 
-def _one_line(error: Exception) -> str:
-    """Its type and what it says."""
-    return " ".join("".join(traceback.format_exception_only(error)).split())
-
-
 def available_bytes(device: torch.device) -> float:
     """What can be allocated there now, in a container too; infinite where the system does not say."""
     if device.type == "cuda":
@@ -269,10 +256,8 @@ def in_bytes(number: float) -> str:
 
 
 def _of_the_system() -> float:
-    if SYSTEM.is_file():
-        found = _number(SYSTEM, "MemAvailable:")
-        if found is not None:
-            return 1024 * found  # it counts in kB
+    if (found := _number(SYSTEM, "MemAvailable:")) is not None:
+        return 1024 * found  # it counts in kB
     if "SC_AVPHYS_PAGES" in os.sysconf_names:
         return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return float("inf")

@@ -55,9 +55,8 @@ class Clock:
         """Do the work, and raise TimeUp at the end, or some seconds `early`.
 
         In the main thread an alarm interrupts it. Elsewhere, and on systems without alarms, the work is done in a
-        separate thread, which is interrupted, and abandoned if that does not stop it. Either way a call into
-        compiled code is stopped when it returns; a process that supervises it need not wait (`lostwax.deadlines`).
-        What work gives that was interrupted is never taken, for part of it was cut.
+        separate thread, which is interrupted, and abandoned if that does not stop it. A call into compiled code is
+        stopped when it returns. What work gives that was interrupted is never taken.
         """
         if self.end is None:
             return work()

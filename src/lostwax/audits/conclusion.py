@@ -193,7 +193,7 @@ class _Words(NamedTuple):
         if grade is Grade.UNDECIDED:
             return "Undecided: this audit cannot tell whether records can be rebuilt."
         if grade is Grade.LIMITED:
-            limit = at_most(_upper(audit))
+            limit = at_most(1.0 if audit.ceiling is None else audit.ceiling.upper)
             return f"In the long run no attack succeeds in more than {limit} of games; none was seen to beat guessing."
         if audit.chance is not None:
             return {
@@ -238,11 +238,7 @@ class _Words(NamedTuple):
     def _early(self) -> tuple[str, ...]:
         """That the model as it is hides records which its optimum gives away."""
         released = self.lines[0]
-        if (
-            self.audit.kind != "this model"
-            or released.name == self.worst.name
-            or self.worst.rebuilt <= released.rebuilt
-        ):
+        if not self._where() or self.worst.rebuilt <= released.rebuilt:
             return ()
         played = len(self.audit.games)
         return (
@@ -308,10 +304,6 @@ def _under(ceiling: Ceiling) -> str:
         f"Whatever the attack, it succeeds in at most {at_most(ceiling.upper)} of games ({proof}), where a blind guess "
         f"succeeds in {blind}{percent(ceiling.baseline)}."
     )
-
-
-def _upper(audit: Audit) -> float:
-    return 1.0 if audit.ceiling is None else audit.ceiling.upper
 
 
 def _of(won: int, played: int) -> str:

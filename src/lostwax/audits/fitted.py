@@ -15,9 +15,9 @@ from lostwax.attacks.closed_form.attack import known_moments
 from lostwax.attacks.closed_form.evidence import ErrorBars, error_bars, leading_equation
 from lostwax.audits.audit import Audit, Verdict
 from lostwax.audits.judging import Answer, LeaveOneOut
-from lostwax.audits.play import Played, filled, play
+from lostwax.audits.play import Played, filled, judged
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Attack, Fitted, Guess, Hints, Records, Table
+from lostwax.games import Fitted, Guess, Hints, Records, Table
 from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import unexplained
 from lostwax.provenance import fingerprint
@@ -42,10 +42,14 @@ def audit_fitted(
     released = _Line(fitted, chosen, scoring, "as released")
     converged = None if best is None else _Line(best, chosen, scoring, "as converged")
     lines = [released.played(_verdicts(released, converged))]
-    unanswered = () if fitted.sums else missing
+    unanswered = missing
     if converged is not None:
         lines.append(converged.played(_verdicts(converged, converged)))
-        unanswered = () if fitted.sums else _unexplained(lines[1].finding.verdicts)
+        open_ones = lines[1].finding.verdicts.count(UNDECIDED)
+        why = f"{open_ones} records were not rebuilt at the optimum although rounding alone does not hide them there."
+        unanswered = (why,) if open_ones else ()
+    without = len(fitted.table) - len(rows)
+    weightless = [f"{without:,} rows have no weight: the model was not trained on them, and they are not tried."]
     return filled(
         released.judging,
         lines,
@@ -64,8 +68,8 @@ def audit_fitted(
             "features": fitted.table.x.shape[1],
         },
         # sums are what is attacked where there are any, at the optimum as here
-        notes=(*fitted.notes, *_weightless(fitted, rows), *(missing if fitted.sums else ()), *released.notes()),
-        unanswered=(*fitted.unread, *unanswered),
+        notes=(*fitted.notes, *(weightless if without else ()), *(missing if fitted.sums else ()), *released.notes()),
+        unanswered=(*fitted.unread, *(() if fitted.sums else unanswered)),
         classes=fitted.classes,
         columns=fitted.columns,
     )
@@ -86,19 +90,8 @@ def _trained_on(fitted: Fitted) -> Tensor:
     return torch.arange(len(x)) if by_all else weighted.nonzero().flatten()
 
 
-def _weightless(fitted: Fitted, rows: Tensor) -> tuple[str, ...]:
-    without = len(fitted.table) - len(rows)
-    if not without:
-        return ()
-    return (f"{without:,} rows have no weight: the model was not trained on them, and they are not tried.",)
-
-
 class _Line:
-    """One release attacked in every game, with what the auditor sees of it.
-
-    Where several records explain the release equally well, an attacker has all of them: the one nearest to the truth
-    counts, and is the guess that is shown.
-    """
+    """One release attacked in every game; of records that explain it equally well the one nearest the truth counts."""
 
     def __init__(self, fitted: Fitted, rows: Tensor, scoring: Scoring, name: str) -> None:
         self.fitted, self.rows, self.scoring = fitted, rows, scoring
@@ -124,13 +117,9 @@ class _Line:
             },
         )
 
-    def answer(self, attack: Attack) -> Answer:
-        """What the closed form gave."""
-        return Answer(attack, self.guess, self.seconds)
-
     def played(self, verdicts: tuple[Verdict, ...]) -> Played:
         """This line of the audit."""
-        line = play(self, ClosedForm())
+        line = judged(self.judging, Answer(ClosedForm(), self.guess, self.seconds))
         return line._replace(finding=replace(line.finding, verdicts=verdicts))
 
     def in_criterion(self, bar: Tensor) -> NDArray[np.float64]:
@@ -187,19 +176,8 @@ def _verdicts(now: _Line, best: _Line | None) -> tuple[Verdict, ...]:
     at_best = np.zeros_like(now.rebuilt) if best is None else best.rebuilt
     not_seen = bool(now.fitted.unread) or (best is None and now.fitted.model is not None)
     open_question = (now if best is None else best).within_reach() | not_seen
-    games = zip(now.rebuilt.tolist(), at_best.tolist(), open_question.tolist(), strict=True)
-    return tuple(
-        RECOVERABLE if found else SOLVER if findable else UNDECIDED if unknown else INFORMATION
-        for found, findable, unknown in games
-    )
-
-
-def _unexplained(verdicts: tuple[Verdict, ...]) -> tuple[str, ...]:
-    """A sentence where records were not rebuilt from the optimum though rounding does not hide them."""
-    count = verdicts.count(UNDECIDED)
-    if not count:
-        return ()
-    return (f"{count} records were not rebuilt at the optimum although rounding alone does not hide them there.",)
+    verdicts = np.select([now.rebuilt, at_best, open_question], [RECOVERABLE, SOLVER, UNDECIDED], INFORMATION)
+    return tuple(Verdict(verdict) for verdict in verdicts)
 
 
 def _converged(fitted: Fitted) -> tuple[Fitted | None, tuple[str, ...]]:

@@ -13,12 +13,12 @@ MOST_ROWS = 10_000  # of the prior for that
 
 def in_words(hints: Hints | None) -> str:
     """The end of the sentence "Informed adversary, knows 300 of 301 records"."""
-    given = []
-    if hints is not None and hints.labels is not None:
+    hints, given = hints or Hints(), []
+    if hints.labels is not None:
         given.append("the labels of the secrets")
-    if hints is not None and hints.parts is not None:
+    if hints.parts is not None:
         given.append(_share(hints.parts))
-    if hints is not None and hints.candidates is not None:
+    if hints.candidates is not None:
         given.append(f"{hints.candidates.x.shape[1]} candidates for each")
     return "".join(f", and {what}" for what in given)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -42,7 +42,7 @@ class Answer(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the attack is called: its type, and that of the attack inside."""
+        """What the attack is called."""
         return attack_name(self.attack)
 
 
@@ -50,32 +50,6 @@ def attack_name(attack: Attack) -> str:
     """Its type, and in brackets that of the attack inside."""
     inside = getattr(attack, "attack", None)
     return type(attack).__name__ + (f"({attack_name(inside)})" if inside is not None else "")
-
-
-class Judging(Protocol):
-    """What an audit asks of the judging of its games."""
-
-    @property
-    def scoring(self) -> Scoring:
-        """The metrics."""
-
-    def check(self, answer: Answer) -> None:
-        """Refuse an answer of the wrong shape."""
-
-    def finding(self, answer: Answer) -> Finding:
-        """The answer, scored: a line of the audit."""
-
-    def truth(self, answer: Answer) -> Records:
-        """(n, ...) the secret that each scored guess is held against."""
-
-    def groups(self, each: int) -> NDArray[np.int64] | None:
-        """(n,) equal numbers for games that are not independent; None: all are."""
-
-    def baselines(self, truth: Records) -> dict[str, Errors]:
-        """Errors of guesses that need no release, by name, the nearest record last."""
-
-    def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
-        """How near other records come."""
 
 
 def check_shape(judge: Judge, answer: Answer, secrets: Records) -> None:
@@ -181,9 +155,9 @@ class Dealt:
         games = (others >= 0).nonzero().flatten()
         if len(games) < 2 or (answer.untrained is not None and len(games) < len(others)):
             return errors
-        device = self.secrets.x.device
         guesses = answer.guess.records[games.to(answer.guess.records.x.device)]
-        return errors | {Null.OTHER_SECRETS: self._errors(guesses, self.secrets[others[games].to(device)])}
+        secrets = self.secrets[others[games].to(self.secrets.x.device)]
+        return errors | {Null.OTHER_SECRETS: self._errors(guesses, secrets)}
 
     def _errors(self, guesses: Records, secrets: Records) -> NDArray[np.float64]:
         pairs = self.judge.pairs(guesses, secrets)
@@ -286,18 +260,18 @@ class LeaveOneOut:
         return luck(rules, Records(x, offered.y), secrets, pool=self.table.without(truth), given=labels)
 
 
+Judging = Dealt | LeaveOneOut
+
+
 def needs_swapped(hints: Hints | None) -> bool:
     """Is so much given that a guess can be close to its secret by that alone, and few games are given the same?
 
-    Then luck is what the attack makes of another game's release with the same hints. Candidates have a chance that is
-    known.
+    Then luck is what the attack makes of another game's release with the same hints.
     """
-    if hints is None or hints.candidates is not None:
+    if hints is None or hints.candidates is not None:  # the chance among candidates is known
         return False
-    if hints.parts is not None:
-        return True
-    if hints.labels is None:
-        return False
+    if hints.parts is not None or hints.labels is None:
+        return hints.parts is not None
     if hints.labels.is_floating_point():
         return True
     groups = groups_of(hints.labels, len(hints.labels))

@@ -87,17 +87,7 @@ def luck(
     close = _closest(table, some, own, _some(pool, seed))
     if not rounds and close is None:
         return None
-    every = [own, *rounds]
-    farther = [np.sign(one.error - own.error) / 2 + 0.5 for one in rounds]
-    return Luck(
-        games=len(some),
-        rebuilt=float(own.rebuilt.sum()),
-        rebuilt_by_luck=float(np.mean([one.rebuilt.mean() for one in every])),
-        closest=1.0 if close is None else close,
-        nearer=float(own.nearer.sum()),
-        nearer_by_luck=float(np.mean([one.nearer.mean() for one in every])),
-        farther=float(np.mean(farther)) if farther else 0.5,
-    )
+    return _compared(own, rounds, 1.0 if close is None else close)
 
 
 def luck_of_swapped(rules: Rules, guesses: Records, swapped: Records, secrets: Records, games: Tensor) -> Luck:
@@ -113,16 +103,25 @@ def luck_of_swapped(rules: Rules, guesses: Records, swapped: Records, secrets: R
     every, without = torch.arange(len(kept)), rules.baselines(games[kept])
     own = _Table(rules, ours, theirs, without).round(every, every)
     null = _Table(rules, others, theirs, without).round(every, every)
-    return Luck(
-        games=len(kept),
-        rebuilt=float(own.rebuilt.sum()),
+    return _compared(own, [null], closest=1.0)._replace(
         rebuilt_by_luck=float(null.rebuilt.mean()),
-        closest=1.0,
-        nearer=float(own.nearer.sum()),
         nearer_by_luck=float(null.nearer.mean()),
-        farther=float((np.sign(null.error - own.error) / 2 + 0.5).mean()),
         rebuilt_pairs=_pairs(own.rebuilt, null.rebuilt),
         nearer_pairs=_pairs(own.nearer, null.nearer),
+    )
+
+
+def _compared(own: _Won, rounds: list[_Won], closest: float) -> Luck:
+    """The guesses against their own secrets, beside rounds that owe nothing to them."""
+    farther = [np.sign(one.error - own.error) / 2 + 0.5 for one in rounds]
+    return Luck(
+        games=len(own.rebuilt),
+        rebuilt=float(own.rebuilt.sum()),
+        rebuilt_by_luck=float(np.mean([one.rebuilt.mean() for one in (own, *rounds)])),
+        closest=closest,
+        nearer=float(own.nearer.sum()),
+        nearer_by_luck=float(np.mean([one.nearer.mean() for one in (own, *rounds)])),
+        farther=float(np.mean(farther)) if farther else 0.5,
     )
 
 

@@ -13,6 +13,13 @@ from lostwax.games import Attack, Records
 from lostwax.provenance import machine, versions
 
 
+class Played(NamedTuple):
+    """What came of one attack."""
+
+    answer: Answer
+    finding: Finding
+
+
 class Games(Protocol):
     """Games that an audit plays: the secrets are dealt, the releases made."""
 
@@ -24,18 +31,15 @@ class Games(Protocol):
         """Prepare the attack, and let it guess the secrets of all games."""
 
 
-class Played(NamedTuple):
-    """What came of one attack."""
-
-    answer: Answer
-    finding: Finding
-
-
 def play(games: Games, attack: Attack) -> Played:
     """All games by one attack: prepared, answered, checked, judged."""
-    answer = games.answer(attack)
-    games.judging.check(answer)
-    return Played(answer, games.judging.finding(answer))
+    return judged(games.judging, games.answer(attack))
+
+
+def judged(judging: Judging, answer: Answer) -> Played:
+    """One attack's answer to all games, checked and scored."""
+    judging.check(answer)
+    return Played(answer, judging.finding(answer))
 
 
 def filled(
@@ -51,8 +55,8 @@ def filled(
 ) -> Audit:
     """The audit of games with these numbers (m,), the best line first; `more` are further fields of it.
 
-    `population` is how many games there could have been; None: any number, as where training sets are dealt without
-    end. `truth` are the secrets in the shape in which they are shown, where that is not how they are scored.
+    `population` is how many games there could have been; None: any number. `truth` are the secrets in the shape in
+    which they are shown, where that is not how they are scored.
     """
     best, scoring = lines[0], judging.scoring
     scored = judging.truth(best.answer)

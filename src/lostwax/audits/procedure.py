@@ -96,10 +96,8 @@ def audit_procedure(
         tried = try_all(knowledge, partial(play, game), games=len(cohort), clock=clock, rate=rate)
     else:
         tried = Tried((play(game, attack),))
-    lines = sorted(
-        tried.lines,
-        key=lambda line: (-line.finding.rebuilt.mean(), np.median(line.finding.errors[scoring.headline.name])),
-    )
+    metric = scoring.headline.name
+    lines = sorted(tried.lines, key=lambda line: (-line.finding.rebuilt.mean(), np.median(line.finding.errors[metric])))
     findings = tuple(line.finding for line in lines)
     each = len(findings[0].rebuilt) // len(cohort)
     ceiling = ceiling_of(knowledge.facts.trainer.mechanism, hints, prior, scoring, secrets=k, judge=judging.judge)
@@ -107,15 +105,15 @@ def audit_procedure(
     certified = [f"{line.answer.name}: {note}" for line in lines for note in _certified(line.finding)]
     if attack is not None:
         lines = [lines[0]._replace(finding=replace(findings[0], name="as released"))]
+    known_of = f"{len(known)} of {cohort.records}"
+    name = lines[0].answer.name + ("" if len(lines) == 1 else f", the best of {len(lines)},")
     return filled(
         judging,
         lines,
         subject=f"{type(net).__name__} trained by {in_words(trainer)}",
         kind="this procedure",
-        threat=(
-            f"{type(threat).__name__} adversary, knows {len(known)} of {cohort.records} records{given.in_words(hints)}"
-        ),
-        attack=f"{_best_of(lines)} through {type(knowledge.access).__name__}",
+        threat=f"{type(threat).__name__} adversary, knows {known_of} records{given.in_words(hints)}",
+        attack=f"{name} through {type(knowledge.access).__name__}",
         numbers=cohort.index,
         population=None if judging.judge.gaussian_null else len(secrets),
         chance=chance,
@@ -146,7 +144,11 @@ class _Trained:
     ) -> None:
         self.knowledge, self.judging, self.release, self.clock = knowledge, judging, release, clock
         self.seed = int(generator(seed, "adversary").integers(2**62))
-        self.untrained = _gaussian(knowledge, len(cohort), self.seed) if judging.judge.gaussian_null else None
+        self.untrained = None
+        if judging.judge.gaussian_null:  # as many models that owe nothing to a training set
+            own_seed = int(generator(self.seed, "untrained").integers(2**62))
+            shadows = Game(knowledge.net, knowledge.trainer, knowledge.threat, knowledge.prior, own_seed)
+            self.untrained = gaussian_weights(shadows, len(cohort))
 
     def answer(self, attack: Attack) -> Answer:
         """All games, by this attack."""
@@ -161,25 +163,9 @@ class _Trained:
             games, others = swapped_games(secrets)
             if len(games):
                 swapped = reconstruct(self.release.chosen(others), hints[games])
-        held = neuron_shares(
-            attack,
-            reconstruct,
-            self.knowledge,
-            self.release,
-            guess,
-            secrets,
-            hints,
-            seed=self.seed,
-            seconds=min(SECONDS, OF_TIME_LEFT * self.clock.left),
-        )
+        limit, played = min(SECONDS, OF_TIME_LEFT * self.clock.left), (self.knowledge, self.release, guess)
+        held = neuron_shares(attack, reconstruct, *played, secrets, hints, seed=self.seed, seconds=limit)
         return Answer(attack, guess, seconds, held, untrained, swapped)
-
-
-def _gaussian(knowledge: Knowledge, games: int, seed: int) -> Release:
-    """As many models that owe nothing to a training set."""
-    own_seed = int(generator(seed, "untrained").integers(2**62))
-    shadows = Game(knowledge.net, knowledge.trainer, knowledge.threat, knowledge.prior, own_seed)
-    return gaussian_weights(shadows, games)
 
 
 def _provenance(knowledge: Knowledge, cohort: Cohort, secrets: Records, lines: Sequence[Played]) -> dict[str, Any]:
@@ -197,11 +183,6 @@ def _provenance(knowledge: Knowledge, cohort: Cohort, secrets: Records, lines: S
         },
         "weights of the net": fingerprint(*trainable(knowledge.net).values()),
     }
-
-
-def _best_of(lines: Sequence[Played]) -> str:
-    name = lines[0].answer.name
-    return name if len(lines) == 1 else f"{name}, the best of {len(lines)},"
 
 
 class _AsDealt(NamedTuple):
@@ -229,10 +210,8 @@ def _certified(found: Finding) -> tuple[str, ...]:
     guess = found.guess
     if guess.certified is None:
         return ()
-    sure = int(guess.certified.sum())
-    notes = [
-        f"{sure} of {len(guess.certified)} guesses reproduce the released weights to rounding, which determine them."
-    ]
+    sure = f"{int(guess.certified.sum())} of {len(guess.certified)} guesses"
+    notes = [f"{sure} reproduce the released weights to rounding, which determine them."]
     if guess.undetermined is not None and guess.undetermined.any():
         left = guess.undetermined.flatten(1).double()  # (games, numbers)
         notes.append(

@@ -53,16 +53,16 @@ def audit_released(
 ) -> Audit:
     """Play `games` records (all when None), drawn by `seed`, against the weights that the net holds.
 
-    In each the adversary knows all other records and how the net was trained, and has nothing else to learn from; the
-    attack (Newton unless named) is prepared anew, for it knows other records. That the trainer, on this very data, ends
-    at these very weights is checked first: an attack on another way of training would find nothing, and prove nothing.
-    A small miss can still hide records. So each one that is not rebuilt is played for again, against the weights that
-    the trainer does end at; where it is rebuilt from those, the audit is undecided.
+    In each the adversary knows all other records and how the net was trained; the attack (Newton unless named) is
+    prepared anew. That the trainer, on this very data, ends at these very weights is checked first. A small miss can
+    still hide records: each one that is not rebuilt is played for again, against the weights that the trainer does end
+    at, and where it is rebuilt from those, the audit is undecided.
     """
     attack = Newton(bank=100) if attack is None else attack
     rows = Table(table).draw(games, seed)
     retrained = _retrained(net, table, trainer, rows)
-    at_start = _at_start(net, trainer)
+    at_start = deepcopy(net)  # what an attack prepares with holds no release
+    at_start.load_state_dict({name: value[0] for name, value in trainer.init(net, [0], seed=0).items()}, strict=False)
     if (objection := attack.objection(_without(at_start, table, trainer, rows[0]))) is not None:
         raise ValueError(f"audit: {objection}")
     release = Release({name: value.to(table.x).unsqueeze(0) for name, value in trainable(net).items()})
@@ -74,6 +74,11 @@ def audit_released(
     line = play(game, attack)
     certified = 0 if line.answer.guess.certified is None else int(line.answer.guess.certified.sum())
     kind = type(trainer).__name__
+    hidden = (
+        f"{game.hidden} of {len(rows)} records are not rebuilt from the released weights, but are from the weights "
+        f"that {kind} itself ends at, which miss them by {retrained}. Pass the very trainer (init, lr, steps, "
+        "weight_decay, dtype, ...) that made them."
+    )
     return filled(
         judging,
         [line],
@@ -96,16 +101,7 @@ def audit_released(
             f"retraining on this data reproduces the released weights to {retrained}.",
             *([f"the attack itself certifies {certified} of {len(rows)} guesses."] if certified else []),
         ),
-        unanswered=(
-            (
-                f"{game.hidden} of {len(rows)} records are not rebuilt from the released weights, but are from the "
-                f"weights that {kind} itself ends at, which miss them by {retrained}. Pass the very trainer (init, lr, "
-                "steps, weight_decay, dtype, ...) that made them.",
-            )
-            if game.hidden
-            else ()
-        )
-        + tuple(sorted(game.unanswered)),
+        unanswered=(*((hidden,) if game.hidden else ()), *sorted(game.unanswered)),
     )
 
 
@@ -144,13 +140,6 @@ class _Released:
         return bool(scoring.rebuilt(scoring.errors(x, truth.unsqueeze(0)))[0])
 
 
-def _at_start(net: nn.Module, trainer: Descent) -> nn.Module:
-    """A copy of the net before training: what an attack prepares with holds no release."""
-    copy, start = deepcopy(net), trainer.init(net, [0], seed=0)
-    copy.load_state_dict({name: value[0] for name, value in start.items()}, strict=False)
-    return copy
-
-
 def _without(net: nn.Module, table: Records, trainer: Descent, row: Tensor) -> Knowledge:
     """What the adversary of one game knows."""
     threat = Table(table).without(int(row))
@@ -160,8 +149,7 @@ def _without(net: nn.Module, table: Records, trainer: Descent, row: Tensor) -> K
 def _retrained(net: nn.Module, table: Records, trainer: Descent, rows: Tensor) -> _Retrained:
     """Train on the table, and refuse where that ends too far from the weights of the net.
 
-    One record of n moves the weights by about 1 / n of the way, so that is what a miss is compared with: some of the
-    records in `rows` are replaced by the mean record, one at a time.
+    A miss is compared with how far the weights move when one of `rows` is replaced by the mean record.
     """
     kind = type(trainer).__name__
     if trainer.batches.size is not None:
@@ -214,11 +202,8 @@ def _replaced(table: Records, rows: Tensor) -> Cohort:
         own[places + 1, places] = part.mean(0)
         return own
 
-    own = Records(
-        replaced(table.x),
-        table.y[rows.to(device)].repeat(len(rows) + 1, *(1 for _ in table.y.shape)),
-        None if table.features is None else replaced(table.features),
-    )
+    y = table.y[rows.to(device)].repeat(len(rows) + 1, *(1 for _ in table.y.shape))
+    own = Records(replaced(table.x), y, None if table.features is None else replaced(table.features))
     number = torch.zeros(len(rows) + 1, dtype=torch.long, device=device)  # all are model 0
     return Cohort(table[others.to(device)], own, number)
 

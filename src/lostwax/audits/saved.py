@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from lostwax.audits.neurons import NeuronShares
     from lostwax.bounds import Ceiling
 
-
-# What in the JSON of an audit cannot be true at once: the file was edited, or damaged.
-
-
 ROUNDING = 1e-9
 
 Number = float | str  # JSON has no infinity: "inf", "-inf" and "nan" stand for themselves
@@ -73,7 +69,7 @@ def contradictions(plain: Mapping[str, Any]) -> Iterator[str]:
         if percent.count(".") > 1 or not 0 <= float(percent) <= 100:
             yield "oracle_percentiles has a percentile that is none"
     if plain["ceiling"] is not None:
-        low, high, blind = (float(plain["ceiling"][f"log_{end}"]) for end in ("lower", "upper", "baseline"))
+        low, high, blind = (float(plain["ceiling"][name]) for name in LOGS)
         if not blind - ROUNDING <= low <= high + ROUNDING <= 2 * ROUNDING:
             yield "the ends of the ceiling are in no order"
 
@@ -99,11 +95,8 @@ def other_records(audit: Audit, tensors: Mapping[str, Tensor]) -> Iterator[str]:
             yield f"does not hold {part!r} for the {games} games"
     for name in names:
         x = tensors[f"{name}.x"]
-        if (
-            not x.is_floating_point()
-            or x.element_size() < 2
-            or x[0].numel() != tensors["truth.x"][0].numel()  # guesses of pictures may be flat
-        ):
+        same_size = x[0].numel() == tensors["truth.x"][0].numel()  # guesses of pictures may be flat
+        if not x.is_floating_point() or x.element_size() < 2 or not same_size:
             yield f"holds {name + '.x'!r} of another shape or dtype than the records"
     if not tensors["truth.x"].isfinite().all():
         yield "holds NaN or infinite numbers in the records"
@@ -142,6 +135,7 @@ HEAD = (
     *("subject", "kind", "threat", "attack", "metric", "criterion", "threshold", "oracle", "population", "chance"),
     "labels_given",
 )
+LOGS = ("log_lower", "log_upper", "log_baseline")  # of a ceiling
 
 EDITED = "The file was edited or damaged: run the audit again, or write the file anew with Audit.to_json."
 
@@ -216,21 +210,15 @@ def _audit(plain: Mapping[str, Any]) -> Audit:
 
 def _plain_conclusion(audit: Audit) -> dict[str, Any]:
     found = audit.conclusion
-    return {
-        "grade": str(found.grade),
-        "line": found.line.name,
-        "headline": found.headline,
-        "sentences": list(found.sentences),
-        "open": list(found.open),
-    }
+    lists = {"sentences": list(found.sentences), "open": list(found.open)}
+    return {"grade": str(found.grade), "line": found.line.name, "headline": found.headline, **lists}
 
 
 def _upgraded(plain: dict[str, Any]) -> dict[str, Any]:
     """A file of the schema before as one of today's: candidates are named or not, whatever the threshold was."""
     if plain["schema"] != BEFORE:
         return plain
-    new = {**plain, "schema": SCHEMA, "groups": None, "labels_given": False}
-    new["conclusion"] = None
+    new = {**plain, "schema": SCHEMA, "groups": None, "labels_given": False, "conclusion": None}
     if isinstance(plain.get("chance"), int | float) and isinstance(plain.get("findings"), list):
         new["threshold"] = 0
         new["findings"] = [_named_or_not(finding, plain.get("criterion")) for finding in plain["findings"]]
@@ -251,9 +239,8 @@ def read_plain(path: Path) -> dict[str, Any]:
     try:
         plain = json.loads(path.read_bytes(), parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"Audit.from_json: {path} is no JSON ({error}). It was cut short or is another file."
-        ) from None
+        cause = f"({error}). It was cut short or is another file."
+        raise ValueError(f"Audit.from_json: {path} is no JSON {cause}") from None
     if not isinstance(plain, dict) or plain.get("format", FORMAT) != FORMAT or "schema" not in plain:
         raise ValueError(f"Audit.from_json: {path} is JSON, but no audit: expected what Audit.to_json writes.")
     plain = _upgraded(plain)
@@ -347,30 +334,25 @@ def _neurons(plain: Mapping[str, Any]) -> NeuronShares:
     from lostwax.audits.neurons import NeuronShares
 
     best, median, worst = plain["places"]
-    return NeuronShares(
-        (best, median, worst),
-        tuple(Neuron(*row) for row in plain["rows"]),
-        np.stack([as_array(game) for game in plain["shares"]]),
-        np.stack([as_array(game) for game in plain["standard_errors"]]),
-    )
+    rows = tuple(Neuron(*row) for row in plain["rows"])
+    shares, errors = (np.stack([as_array(game) for game in plain[name]]) for name in ("shares", "standard_errors"))
+    return NeuronShares((best, median, worst), rows, shares, errors)
 
 
 def _plain_ceiling(ceiling: Ceiling) -> dict[str, Any]:
-    return {
-        "log_lower": _number(ceiling.log_lower),
-        "log_upper": _number(ceiling.log_upper),
-        "log_baseline": _number(ceiling.log_baseline),
-        "method": ceiling.method,
-        "certified": ceiling.certified,
-        "estimate": ceiling.estimate,
-    }
+    logs = {name: _number(getattr(ceiling, name)) for name in LOGS}
+    return {**logs, "method": ceiling.method, "certified": ceiling.certified, "estimate": ceiling.estimate}
 
 
 def _ceiling(plain: Mapping[str, Any]) -> Ceiling:
     from lostwax.bounds import Ceiling
 
-    logs = {name: float(plain[name]) for name in ("log_lower", "log_upper", "log_baseline")}
-    return Ceiling(**logs, method=plain["method"], certified=plain["certified"], estimate=plain["estimate"])
+    return Ceiling(
+        **{name: float(plain[name]) for name in LOGS},
+        method=plain["method"],
+        certified=plain["certified"],
+        estimate=plain["estimate"],
+    )
 
 
 def _no_records(*games: int) -> Records:

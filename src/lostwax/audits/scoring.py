@@ -17,9 +17,6 @@ from lostwax.audits.luck import Scores
 from lostwax.games import Guess, Metric, Records
 from lostwax.metrics import LPIPS, MAE, MSE, PSNR, SSIM, Oracle, SpreadRMSE, nearest_neighbour
 
-# Images in an audit: the range of their pixels, and the metrics made for them.
-
-
 ROUNDING = 1e-6  # of a range, by which a pixel may lie outside
 
 
@@ -41,14 +38,10 @@ class PixelRange(NamedTuple):
 RANGES = (PixelRange(0, 1), PixelRange(-1, 1), PixelRange(0, 255))  # the customary ones, narrowest first
 
 
-def is_image(x: Tensor) -> bool:
-    """(n, 1 or 3, height, width)?"""
-    return x.ndim == 4 and x.shape[1] in (1, 3)
-
-
 def pixel_range(x: Tensor) -> PixelRange | None:
     """The narrowest customary range that holds the images; None where none does, or where these are no images."""
-    return next((limits for limits in RANGES if limits.holds(x)), None) if is_image(x) else None
+    is_image = x.ndim == 4 and x.shape[1] in (1, 3)  # (n, 1 or 3, height, width)
+    return next((limits for limits in RANGES if limits.holds(x)), None) if is_image else None
 
 
 def pixel_metrics(x: Tensor) -> tuple[Metric, ...]:
@@ -116,10 +109,9 @@ class Scoring:
     ) -> Scoring:
         """Tables are scored in deviations of each feature, images (and other shapes) per pixel.
 
-        A population `with_secrets` in it, or `secrets` beside it, tell which features are the same for all: everybody
-        can write those down, and a guess that is off there hides nothing. A feature that only secrets vary in has the
-        spread that they give it. Numbers that the adversary is given count in no error. A threshold of 0 asks for the
-        very record, in constant features too.
+        A population `with_secrets` in it, or `secrets` beside it, tell which features are the same for all: a guess
+        that is off there hides nothing. A feature that only secrets vary in has the spread that they give it. Numbers
+        that are given count in no error. A threshold of 0 asks for the very record, in constant features too.
         """
         exact = 0.0 if threshold == 0 else math.inf if with_secrets or secrets is not None else SpreadRMSE.exact
         mask = None if unknown is None else unknown.flatten()
@@ -139,16 +131,8 @@ class Scoring:
         """
         x, y = guess.records.x[:, 0].double().cpu().reshape(truth.x.shape), guess.records.y[:, 0].cpu()
         errors, labels = self.errors(x, truth.x), labels.cpu()
-        return Finding(
-            name=name,
-            guess=guess,
-            errors=errors,
-            rebuilt=self.rebuilt(errors),
-            labels_right=labels_right(y, truth.y, labels),
-            label_errors=label_errors(y, truth.y, labels),
-            seconds=seconds,
-            **more,
-        )
+        right, off = labels_right(y, truth.y, labels), label_errors(y, truth.y, labels)
+        return Finding(name, guess, errors, self.rebuilt(errors), right, seconds, label_errors=off, **more)
 
     def errors(self, guess: Tensor, truth: Tensor) -> dict[str, NDArray[np.float64]]:
         """Every metric of every game, by name."""
@@ -186,10 +170,9 @@ class Scoring:
 
 
 def all_metrics(prior: Tensor, asked: Sequence[Metric], *, whole: bool = True) -> tuple[Metric, ...]:
-    """The cheap metrics that suit the records, and those the user asked for; only the latter look at whole pictures
-    where a part of each is given.
+    """The cheap metrics that suit the records, and those the user asked for, each tried on a record of the prior.
 
-    Each of these is tried on a record of the prior: one that cannot judge such records says so now, not at the end.
+    Where a part of each picture is given (not `whole`), only the latter look at whole pictures.
     """
     one = prior[:1].cpu().double()
     for metric in asked:

@@ -35,27 +35,18 @@ def as_table(audit: Audit) -> str:
         *wrap(str(found).replace("\N{NO-BREAK SPACE}", " "), WIDTH),
         "",
     ]
-    rows: list[tuple[str, ...]] = [
-        ("", "rebuilt", "nearer", "median error", "labels", "ms per record", "why the rest is not")
-    ]
+    header = ("", "rebuilt", "nearer", "median error", "labels", "ms per record", "why the rest is not")
+    rows: list[tuple[str, ...]] = [header]
     summary = audit.summary()
     for finding in audit.findings:
         numbers = summary[finding.name]
-        rows.append(
-            (
-                finding.name,
-                _rate(numbers["rebuilt"], audit),
-                "" if audit.chance is not None else _rate(numbers["beats_baselines"], audit),
-                _error(numbers["median_error"]),
-                _labels(numbers, audit),
-                f"{numbers['milliseconds_per_record']:.3f}",
-                _reasons(numbers),
-            )
-        )
+        rebuilt, error = _rate(numbers["rebuilt"], audit), _error(numbers["median_error"])
+        nearer = "" if audit.chance is not None else _rate(numbers["beats_baselines"], audit)
+        time = f"{numbers['milliseconds_per_record']:.3f}"
+        rows.append((finding.name, rebuilt, nearer, error, _labels(numbers, audit), time, _reasons(numbers)))
     for name in audit.baselines:
-        numbers = summary[name]
-        rebuilt = _rate(numbers["rebuilt"], audit)
-        rows.append((name, rebuilt, "", _error(numbers["median_error"]), "", "", ""))
+        rebuilt, error = _rate(summary[name]["rebuilt"], audit), _error(summary[name]["median_error"])
+        rows.append((name, rebuilt, "", error, "", "", ""))
     if not any(row[-1] for row in rows[1:]):
         rows = [row[:-1] for row in rows]  # no reasons to give
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -81,9 +72,8 @@ def as_table(audit: Audit) -> str:
 def _more_numbers(audit: Audit) -> list[str]:
     """Success at the oracle's mean error, true positives where there are games enough, and the mean by every metric."""
     released = audit.findings[0]
-    lines = [
-        f"success rate (error <= {audit.oracle_error:.4g}, the mean error of the {audit.oracle}): {audit.success()}"
-    ]
+    limit = f"error <= {audit.oracle_error:.4g}, the mean error of the {audit.oracle}"
+    lines = [f"success rate ({limit}): {audit.success()}"]
     lines += [str(audit.tpr(null=null)) for null, scores in released.null_errors.items() if len(scores) >= FEWEST_NULLS]
     lines += [str(one) for one in rates_by_class(audit)]
     means = [f"{name} {errors.mean():.4g}" for name, errors in released.errors.items() if np.isfinite(errors).all()]
@@ -126,9 +116,5 @@ def _error(value: float) -> str:
 
 
 def _reasons(numbers: dict[str, float]) -> str:
-    reasons = [
-        f"{100 * numbers[reason]:.1f} % {reason}"
-        for reason in ("solver-limited", "information-limited", "undecided")
-        if numbers.get(reason, 0) > 0
-    ]
-    return ", ".join(reasons)
+    reasons = ("solver-limited", "information-limited", "undecided")
+    return ", ".join(f"{100 * numbers[one]:.1f} % {one}" for one in reasons if numbers.get(one, 0) > 0)

@@ -14,6 +14,7 @@ from lostwax.exits import exits_refused
 from lostwax.recipes import Recipe, start
 
 Starter = Literal["sklearn", "torch", "head"]
+GAME = ("trainer", "threat", "prior", "seed")  # what of a recipe shadow models are trained by
 
 
 def demo(out: Folder = Path("demo")) -> None:
@@ -45,11 +46,7 @@ def init(
 
 @exits_refused("audit: the recipe or code it calls")
 def audit(
-    recipe: RecipeFile,
-    out: Folder,
-    policy: File = None,
-    max_minutes: Number = None,
-    records: bool = True,
+    recipe: RecipeFile, out: Folder, policy: File = None, max_minutes: Number = None, records: bool = True
 ) -> int:
     """Can training records be rebuilt? Runs a recipe and writes a report.
 
@@ -121,11 +118,9 @@ def simulate(
     if not read.trains:
         raise ValueError(f"simulate: {recipe} audits a fitted model. Shadow models need a net and its trainer.")
     where = shadows.Ray(address=address, workers=workers) if engine == "ray" else shadows.Local()
-    game = {name: read.arguments[name] for name in ("trainer", "threat", "prior", "seed") if name in read.arguments}
+    game = {"seed": 0, **{name: read.arguments[name] for name in GAME if name in read.arguments}}
     train(read.subject, **game, models=models, store=store, engine=where)
-    stored = shadows.Store(store).open(
-        shadows.Game(read.subject, game["trainer"], game["threat"], game["prior"], game.get("seed", 0))
-    )
+    stored = shadows.Store(store).open(shadows.Game(read.subject, *(game[name] for name in GAME)))
     held = len(stored.present()) * stored.chunk
     asked = "" if held == models else f" ({models:,} requested; stored in chunks of {stored.chunk:,})"
     print(f"{store} holds {held:,} models of {recipe}{asked}.")
@@ -151,7 +146,5 @@ def _check_writable(command: str, out: Path) -> None:
     try:
         files.check_writable(nearest)
     except OSError as error:
-        why = error.strerror or str(error)
-        raise OSError(
-            f"{command}: --out {out} is not writable ({nearest}: {why}). Name a folder that you own."
-        ) from error
+        why = f"{nearest}: {error.strerror or error}"
+        raise OSError(f"{command}: --out {out} is not writable ({why}). Name a folder that you own.") from error

@@ -76,8 +76,7 @@ def bound(
     if plot is not None:
         from lostwax.reports.figures import draw_ceilings
 
-        asked = float(f"{ceiling.baseline:.6g}")
-        baselines = sorted({0.5, 0.1, 0.01, asked} - {0.0})
+        baselines = sorted({0.5, 0.1, 0.01, float(f"{ceiling.baseline:.6g}")} - {0.0})
         draw_ceilings(plot, baselines=baselines, sample_rate=sample_rate, steps=steps, against="noise")
         print(f"wrote {plot}", file=sys.stderr)  # stdout may be JSON
 
@@ -199,12 +198,11 @@ def sample(path: Path, eta: float, confidence: float = 0.95) -> None:
         raise ValueError(f"kappa sample: {path} is not an array. Write it with numpy.save.") from error
     if rows.ndim < 2:
         raise ValueError(f"kappa sample: expected one row per record in {path}, got shape {rows.shape}.")
-    records = rows.reshape(len(rows), -1).astype(float)
 
     def distance(samples: np.ndarray, centre: np.ndarray) -> np.ndarray:
         return np.asarray(np.sqrt(np.mean((samples - centre) ** 2, 1)))
 
-    _show(math.log(kappa_from_samples(records, distance, eta, confidence)))
+    _show(math.log(kappa_from_samples(rows.reshape(len(rows), -1).astype(float), distance, eta, confidence)))
 
 
 def _show(log_kappa: float) -> None:

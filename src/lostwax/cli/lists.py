@@ -158,24 +158,14 @@ def _matrix(title: str, rows: Mapping[str, Attack], columns: Mapping[str, list[K
     for name, objections in found.items():
         alike.setdefault(tuple(why is None for why in objections), []).append(name)
     reasons = list(dict.fromkeys(why for names in alike.values() for why in found[names[0]] if why is not None))
-    cells = [
-        ["yes" if why is None else f"[{reasons.index(why) + 1}]" for why in found[names[0]]] for names in alike.values()
-    ]
-    head = zip_longest(*(_stacked(names) for names in alike.values()), fillvalue="")
+    marks: dict[str | None, str] = {None: "yes", **{why: f"[{number}]" for number, why in enumerate(reasons, 1)}}
+    cells = [[marks[why] for why in found[names[0]]] for names in alike.values()]
+    head = zip_longest(*(",\n".join(names).split("\n") for names in alike.values()), fillvalue="")
     table = [*(("", *line) for line in head), *zip(rows, *cells, strict=True)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
-    notes = [_note(number, attacks_by[why], why) for number, why in enumerate(reasons, 1)]
+    notes = [_wrapped(f"{', '.join(attacks_by[why])}: {why}", f"[{number}] ") for number, why in enumerate(reasons, 1)]
     return "\n".join([title, *lines, "", *notes])
-
-
-def _stacked(names: list[str]) -> list[str]:
-    """A merged column's names, one per line."""
-    return [*(f"{name}," for name in names[:-1]), names[-1]]
-
-
-def _note(number: int, names: list[str], why: str) -> str:
-    return _wrapped(f"{', '.join(names)}: {why}", f"[{number}] ")
 
 
 def _wrapped(text: str, mark: str) -> str:
@@ -186,22 +176,16 @@ def _wrapped(text: str, mark: str) -> str:
 
 def _objection(attack: Attack, games: list[Knowledge], every: list[Knowledge]) -> str | None:
     """Why it applies to none of the games; of several reasons, the one about what these games have in common."""
-    found = [(_reason(attack, game), game) for game in games]
-    if any(why is None for why, _ in found):
+    found = [attack.objection(game) for game in games]
+    if None in found:
         return None
     applicable = [game for game in every if attack.objection(game) is None]
-    near = [
-        why
-        for why, game in found
-        if any(game.trainer is other.trainer or game.threat is other.threat for other in applicable)
-    ]
-    return near[0] if near else found[0][0]
 
+    def is_near(game: Knowledge) -> bool:
+        return any(game.trainer is other.trainer or game.threat is other.threat for other in applicable)
 
-def _reason(attack: Attack, game: Knowledge) -> str | None:
-    """Its objection, without the common prefix."""
-    why = attack.objection(game)
-    return None if why is None else why.removeprefix(f"{type(attack).__name__} is not applicable: ")
+    why = next((why for why, game in zip(found, games, strict=True) if is_near(game)), found[0])
+    return str(why).removeprefix(f"{type(attack).__name__} is not applicable: ")
 
 
 def _in_words(threat: Threat) -> str:

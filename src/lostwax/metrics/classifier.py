@@ -33,17 +33,9 @@ def lenet(channels: int, height: int, width: int, classes: int, *, seed: int) ->
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(generator(seed, "judge", "start").integers(2**63)))
         return nn.Sequential(
-            nn.Conv2d(channels, 20, 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(20, 50, 5, padding=padding),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(50 * rows * columns, 500),
-            nn.ReLU(),
-            nn.Dropout(0.5),
-            nn.Linear(500, classes),
+            *(nn.Conv2d(channels, 20, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(20, 50, 5, padding=padding), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
+            *(nn.Linear(50 * rows * columns, 500), nn.ReLU(), nn.Dropout(0.5), nn.Linear(500, classes)),
         )
 
 
@@ -117,8 +109,7 @@ class Classifier:
         train_lenet(net, train, epochs=epochs, seed=seed)
         accuracy = float((cls(net)(test.x).argmax(1) == test.y).double().mean())
         if file is not None:
-            number = torch.tensor(accuracy, dtype=torch.float64)
-            write_tensors(file, {**net.state_dict(), "accuracy": number})
+            write_tensors(file, {**net.state_dict(), "accuracy": torch.tensor(accuracy, dtype=torch.float64)})
         return cls(net, accuracy)
 
 
@@ -156,10 +147,7 @@ def _check(records: Records, epochs: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class KL:
-    """Kullback-Leibler divergence between a classifier's answers for truth and guess (Balle et al. 2022, section V-B).
-
-    A small mean squared error implies a small divergence, but not conversely: different images may show the same thing.
-    """
+    """Kullback-Leibler divergence of a classifier's answers for truth and guess (Balle et al. 2022, section V-B)."""
 
     judge: Classifier
     better: Literal["lower", "higher"] = "lower"

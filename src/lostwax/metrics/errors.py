@@ -55,8 +55,7 @@ class PSNR:
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, ...) twice -> (games,)."""
-        squared_error = (guess - truth).square().flatten(1).mean(1)
-        return -10 * (squared_error / self.peak**2).log10()  # 10 log10(peak^2 / MSE)
+        return -10 * (MSE()(guess, truth) / self.peak**2).log10()  # 10 log10(peak^2 / MSE)
 
 
 @dataclass(frozen=True)

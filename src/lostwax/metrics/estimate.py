@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -92,10 +91,8 @@ def correlation(
     check_confidence("correlation", confidence)
     one, other = as_scores("correlation", "first", first), as_scores("correlation", "second", second)
     if len(one) != len(other) or len(one) < FEWEST:
-        raise ValueError(
-            f"correlation: expected the errors of the same games twice, {FEWEST} games or more, "
-            f"got {len(one)} and {len(other)}."
-        )
+        wanted = f"the errors of the same games twice, {FEWEST} games or more"
+        raise ValueError(f"correlation: expected {wanted}, got {len(one)} and {len(other)}.")
     for name, errors in (("first", one), ("second", other)):
         if not np.isfinite(errors).all() or np.ptp(errors) == 0:
             wrong = "the same in every game" if np.isfinite(errors).all() else "infinite in some games"
@@ -107,12 +104,11 @@ def correlation(
     for start in range(0, resamples, block := max(1, BLOCK_NUMBERS // games)):
         rows = random.integers(games, size=(min(block, resamples - start), games))  # (resamples, games)
         drawn.append((pearson(one[rows], other[rows]), spearman(one[rows], other[rows])))
-    statistics: tuple[Callable[[Array, Array], Array], ...] = (pearson, spearman)
     estimates = []
-    for statistic, resampled in zip(statistics, zip(*drawn, strict=True), strict=True):
+    for value, resampled in zip((pearson(one, other), spearman(one, other)), zip(*drawn, strict=True), strict=True):
         # resamples of equal errors have no correlation (NaN) and are left out
         low, high = np.nanquantile(np.concatenate(resampled), [(1 - confidence) / 2, (1 + confidence) / 2])
-        estimates.append(Estimate(float(statistic(one, other)), float(low), float(high), games, confidence))
+        estimates.append(Estimate(float(value), float(low), float(high), games, confidence))
     return Correlation(*estimates)
 
 

@@ -29,11 +29,9 @@ def nearest_neighbour(
 ) -> Oracle:
     """The error of the best record of the pool for each target.
 
-    An attack with a larger error has rebuilt nothing new (one with a smaller error may still know no more than the
-    mean, which is closer than any record if records have many independent numbers). Percentiles are taken per target
-    over the pool, then averaged over targets: that, not the percentile of all pairs, gives the 0.05 of Balle et al.
-    2022 on CIFAR-10. `not_row` (targets,) is a row of the pool to exclude for each target, as the target itself. Memory
-    is bounded: distances are computed for a block of targets at a time.
+    An attack with a larger error has rebuilt nothing new. Percentiles are taken per target over the pool, then averaged
+    over targets: that, not the percentile of all pairs, gives the 0.05 of Balle et al. 2022 on CIFAR-10. `not_row`
+    (targets,) is a row of the pool to exclude for each target, as the target itself. Memory is bounded.
     """
     _check(targets, pool, percentiles)
     rows, wanted = pool.flatten(1), targets.flatten(1)  # (n, d), (games, d)
@@ -52,22 +50,14 @@ def nearest_neighbour(
         squared = (distance.square_() / rows.shape[1]).cpu().numpy()  # |difference|^2 / d, the MSE
         orders.append(np.percentile(squared, percentiles, axis=1, overwrite_input=True))  # (percentiles, block)
     found = torch.cat(errors).cpu().numpy()
-    means = np.concatenate(orders, 1).mean(1)
-    return Oracle(
-        mean=float(found.mean()),
-        percentiles={number: float(mean) for number, mean in zip(percentiles, means, strict=True)},
-        errors=found,
-        nearest=torch.cat(nearest).cpu().numpy(),
-        pool=len(pool),
-    )
+    means = dict(zip(percentiles, np.concatenate(orders, 1).mean(1).tolist(), strict=True))
+    return Oracle(float(found.mean()), means, found, torch.cat(nearest).cpu().numpy(), len(pool))
 
 
 def _check(targets: Tensor, pool: Tensor, percentiles: Sequence[float]) -> None:
     if len(targets) == 0 or len(pool) == 0:
-        raise ValueError(
-            f"nearest_neighbour: expected at least one target and one record in the pool, "
-            f"got {len(targets)} and {len(pool)}."
-        )
+        got = f"{len(targets)} and {len(pool)}"
+        raise ValueError(f"nearest_neighbour: expected at least one target and one record in the pool, got {got}.")
     if targets.shape[1:] != pool.shape[1:] or targets.dtype != pool.dtype or not pool.is_floating_point():
         raise ValueError(
             "nearest_neighbour: expected targets and pool of one shape and one floating dtype, got "

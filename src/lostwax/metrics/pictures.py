@@ -23,9 +23,8 @@ from lostwax.files import read_tensors
 def as_images(source: str, guess: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
     """Both as (games, channels, height, width); (games, height, width) counts as grey."""
     if guess.shape != truth.shape:
-        raise ValueError(
-            f"{source}: expected guesses of the truth's shape {tuple(truth.shape)}, got {tuple(guess.shape)}."
-        )
+        wanted, got = tuple(truth.shape), tuple(guess.shape)
+        raise ValueError(f"{source}: expected guesses of the truth's shape {wanted}, got {got}.")
     if truth.ndim == 3:
         return guess.unsqueeze(1), truth.unsqueeze(1)
     if truth.ndim != 4 or truth.shape[1] not in (1, 3):
@@ -40,10 +39,9 @@ def as_images(source: str, guess: Tensor, truth: Tensor) -> tuple[Tensor, Tensor
 class SSIM:
     """Agreement of local brightness, contrast and structure, 1 for a perfect guess (Wang et al. 2004, Eq. 13).
 
-    Local means, variances and covariance are weighted by a Gaussian window; the mean is over all positions where
-    the whole window lies in the image, and over channels (scikit-image's `gaussian_weights=True,
-    use_sample_covariance=False`). The window is cut to the largest odd size that fits: 7 in an image of 8 x 8. Images
-    are in [0, peak]. Sums are in float64, as the variances are differences of nearly equal numbers.
+    Weighted by a Gaussian window; the mean is over all positions where the whole window lies in the image, and over
+    channels (scikit-image's `gaussian_weights=True, use_sample_covariance=False`). The window is cut to the largest odd
+    size that fits: 7 in an image of 8 x 8. Images are in [0, peak].
     """
 
     window: int = 11
@@ -58,7 +56,7 @@ class SSIM:
 
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, channels, height, width) twice -> (games,)."""
-        x, y = (images.double() for images in as_images("SSIM", guess, truth))
+        x, y = (images.double() for images in as_images("SSIM", guess, truth))  # variances cancel digits
         weights = self._weights(min(x.shape[-2:])).to(x)
 
         def local(image: Tensor) -> Tensor:
@@ -71,9 +69,8 @@ class SSIM:
         variances = local(x * x) - mean_x**2 + local(y * y) - mean_y**2
         covariance = local(x * y) - mean_x * mean_y
         c1, c2 = (0.01 * self.peak) ** 2, (0.03 * self.peak) ** 2
-        similarity = ((2 * mean_x * mean_y + c1) * (2 * covariance + c2)) / (
-            (mean_x**2 + mean_y**2 + c1) * (variances + c2)
-        )
+        scale = (mean_x**2 + mean_y**2 + c1) * (variances + c2)
+        similarity = ((2 * mean_x * mean_y + c1) * (2 * covariance + c2)) / scale
         return similarity.flatten(1).mean(1).to(guess.dtype)
 
     def _weights(self, side: int) -> Tensor:
@@ -98,10 +95,9 @@ SHIFT, SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)  # ImageNet's mea
 class LPIPS:
     """Distance of two images in AlexNet's features, weighted as people judge (Zhang et al. 2018, Eq. 1; v0.1).
 
-    Images are in [0, 1]. Grey ones are repeated to three channels; those with a side under 32 pixels are enlarged
-    bilinearly to 32, so values are comparable only among images of one size. The weights are read from `weights`, or
-    from lpips_alex.safetensors in LOSTWAX_DATA; nothing is downloaded. Differentiable in both images, so it can be a
-    loss.
+    Images are in [0, 1]. Those with a side under 32 pixels are enlarged bilinearly to 32, so values are comparable only
+    among images of one size. The weights are read from `weights`, or from lpips_alex.safetensors in LOSTWAX_DATA;
+    nothing is downloaded. Differentiable in both images, so it can be a loss.
     """
 
     weights: str | PathLike[str] | None = None
@@ -114,10 +110,7 @@ class LPIPS:
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, channels, height, width) twice -> (games,)."""
         parameters = _read(_find(self.weights), str(truth.device))
-        parts = zip(
-            *(torch.split(images, GAMES_AT_A_TIME) for images in as_images("LPIPS", guess, truth)),
-            strict=True,
-        )
+        parts = zip(*(torch.split(images, GAMES_AT_A_TIME) for images in as_images("LPIPS", guess, truth)), strict=True)
         return torch.cat([_distance(parameters, one, other) for one, other in parts]).to(guess.dtype)
 
 
@@ -161,8 +154,7 @@ def _find(weights: str | PathLike[str] | None) -> Path:
             "LPIPS has no path to its weights: set the environment variable LOSTWAX_DATA to the directory that holds "
             f"{ARCHIVE}, or pass the path of such a file as weights=. Nothing is downloaded."
         )
-    path = Path(place or "") / ARCHIVE if weights is None else Path(weights)
-    path = path.expanduser()
+    path = (Path(place or "") / ARCHIVE if weights is None else Path(weights)).expanduser()
     if not path.is_file():
         raise FileNotFoundError(
             f"LPIPS finds no file {path}: set the environment variable LOSTWAX_DATA to the directory that holds "

@@ -81,9 +81,8 @@ def success_rate(
     numbers = as_scores("success_rate", "errors", errors)
     limits = np.asarray(threshold, dtype=np.float64)
     if limits.shape not in ((), numbers.shape) or np.isnan(limits).any():
-        raise ValueError(
-            f"success_rate: expected one threshold, or one per game ({len(numbers)}), got shape {limits.shape}."
-        )
+        wanted = f"one threshold, or one per game ({len(numbers)})"
+        raise ValueError(f"success_rate: expected {wanted}, got shape {limits.shape}.")
     won = int((numbers <= limits).sum())
     independent = victims or len(numbers)
     low, high = clopper_pearson(won / len(numbers) * independent, independent, confidence)
@@ -126,9 +125,7 @@ def true_positives(
     With OTHER_SECRETS null scores are not: each shares a secret with the next. Every second one is independent, and if
     at most a of all lie up to q, then at most a / 2 do in one of the two halves: six statements, of alpha / 6 each.
 
-    The interval is conservative, and its width is mostly due to the null: with 1,000 null scores and an fpr of 1 %, ten
-    set the threshold, and an interval that took it for exact can miss the truth half the time (tested). Below 636 null
-    scores (954 with OTHER_SECRETS) the lower limit at an fpr of 1 % is 0.
+    The interval is conservative. Below 636 null scores (954 with OTHER_SECRETS) the lower limit at an fpr of 1 % is 0.
     """
     check_confidence("true_positives", confidence)
     own, null_sorted = _lower_is_better("true_positives", scores, null_scores, better)
@@ -179,9 +176,8 @@ def _lower_is_better(
 
 def _threshold(null_sorted: NDArray[np.float64], kept: int) -> float:
     """The largest null score with at most `kept` null scores up to it; NaN, which nothing passes, if there is none."""
-    fit = (
-        null_sorted if kept >= len(null_sorted) else null_sorted[null_sorted < null_sorted[kept]]
-    )  # ties with the next one are out
+    # ties with the next one are out
+    fit = null_sorted if kept >= len(null_sorted) else null_sorted[null_sorted < null_sorted[kept]]
     return float(fit[-1]) if fit.size else math.nan
 
 
@@ -243,11 +239,8 @@ class GaussianROC(NamedTuple):
         # at this distance from r_0 each tail holds less than fpr / 2 of the null, and the interval more than fpr
         quantile = float(ndtri(1 - fpr / 2 if beyond else (1 + fpr) / 2))
         reach = abs(r0 - self.null_mean) + self.null_std * (quantile + 1)
-        root = brentq(
-            lambda root: accepted(root, self.null_mean, self.null_std) - fpr,
-            *((r0 - reach, r0) if beyond else (r0, r0 + reach)),
-            xtol=1e-13,
-        )
+        low, high = (r0 - reach, r0) if beyond else (r0, r0 + reach)
+        root = brentq(lambda end: accepted(end, self.null_mean, self.null_std) - fpr, low, high, xtol=1e-13)
         return accepted(root, self.mean, self.std)
 
 
@@ -256,9 +249,7 @@ def gaussian_roc(errors: ArrayLike, null_errors: ArrayLike, *, null: Null, large
 
     `largest` is the largest possible error: 4 for the mean squared error of pixels in [-1, 1].
     """
-    mean, std = _fitted("errors", errors, largest)
-    null_mean, null_std = _fitted("null_errors", null_errors, largest)
-    return GaussianROC(mean, std, null_mean, null_std, null)
+    return GaussianROC(*_fitted("errors", errors, largest), *_fitted("null_errors", null_errors, largest), null)
 
 
 def _fitted(name: str, errors: ArrayLike, largest: float) -> tuple[float, float]:
@@ -313,8 +304,7 @@ def true_positives_by_class(
 ) -> ByClass:
     """`true_positives` class by class, and their mean over games; game i and null score i are of `classes[i]`.
 
-    Records of some classes are close to each other: with one threshold, most false positives of MNIST are ones, which
-    then set the threshold for an eight. An adversary who knows the class would choose a threshold for it. The interval
+    With one threshold, most false positives of MNIST are ones, which then set the threshold for an eight. The interval
     of each class has confidence 1 - (1 - confidence) / classes, so that all hold together: their mean's is wide.
     """
     check_confidence("true_positives_by_class", confidence)
@@ -322,20 +312,14 @@ def true_positives_by_class(
     own, nulls = as_scores(source, "scores", scores), as_scores(source, "null_scores", null_scores)
     labels = np.asarray(classes)
     if not labels.shape == own.shape == nulls.shape:
-        raise ValueError(
-            f"{source}: expected a score, a null score and a class for every game, got {own.shape}, {nulls.shape} and "
-            f"{labels.shape}."
-        )
+        got = f"{own.shape}, {nulls.shape} and {labels.shape}"
+        raise ValueError(f"{source}: expected a score, a null score and a class for every game, got {got}.")
     found = np.unique(labels).tolist()
     sure = 1 - (1 - confidence) / len(found)
-    each = {
-        label: true_positives(
-            own[labels == label], nulls[labels == label], null=null, fpr=fpr, better=better, confidence=sure
-        )
-        for label in found
-    }
-    rate, low, high = (
-        float(sum(getattr(one, name) * one.games for one in each.values()) / len(own))
-        for name in ("rate", "low", "high")
-    )
+    each = {}
+    for label in found:
+        scored = own[labels == label], nulls[labels == label]
+        each[label] = true_positives(*scored, null=null, fpr=fpr, better=better, confidence=sure)
+    sums = (sum(getattr(one, name) * one.games for one in each.values()) for name in ("rate", "low", "high"))
+    rate, low, high = (float(total / len(own)) for total in sums)
     return ByClass(rate, low, high, fpr, null, len(own), confidence, each)

@@ -55,7 +55,9 @@ class Recipe:
         names = _run(source)
         kind = _kind(source, names)
         wanted = (*REQUIRED[kind], *OPTIONAL[kind])
-        _check_spelling(source, names, (kind, *wanted))
+        if question := _misspelt(names, [name for name in wanted if name not in names]):  # it would be ignored
+            cure = "If not, choose a different name, or start it with an underscore."
+            raise ValueError(f"recipe: {source}.{question} {cure}")
         for name in (kind, *wanted):
             _check_is_value(source, name, names.get(name))
         missing = [f"{name} ({meaning})" for name, meaning in REQUIRED[kind].items() if name not in names]
@@ -97,12 +99,6 @@ def _kind(path: Path, names: Mapping[str, Any]) -> str:
     )
 
 
-def _check_spelling(path: Path, names: Mapping[str, Any], wanted: tuple[str, ...]) -> None:
-    """Refuse names that look misspelt: an optional one would silently change what is audited."""
-    if question := _misspelt(names, [name for name in wanted if name not in names]):
-        raise ValueError(f"recipe: {path}.{question} If not, choose a different name, or start it with an underscore.")
-
-
 def _misspelt(names: Mapping[str, Any], absent: Any) -> str:
     for name, value in names.items():
         alike = difflib.get_close_matches(name, list(absent), n=1, cutoff=ALIKE)
@@ -114,13 +110,11 @@ def _misspelt(names: Mapping[str, Any], absent: Any) -> str:
 
 def _check_is_value(path: Path, name: str, value: Any) -> None:
     if inspect.isclass(value):
-        raise ValueError(
-            f"recipe: {path}: {name} is the class {value.__name__}. Pass an instance: {value.__name__}(...)."
-        )
+        cure = f"Pass an instance: {value.__name__}(...)."
+        raise ValueError(f"recipe: {path}: {name} is the class {value.__name__}. {cure}")
     if inspect.isfunction(value):
-        cure = (
-            f"Wrap it: lw.OwnTraining({value.__name__})." if name == "trainer" else "Call it, or give it another name."
-        )
+        wrap = f"Wrap it: lw.OwnTraining({value.__name__})."
+        cure = wrap if name == "trainer" else "Call it, or give it another name."
         raise ValueError(f"recipe: {path}: {name} is the function {value.__name__}. {cure}")
     if isinstance(value, ModuleType):
         raise ValueError(f"recipe: {path}: {name} is the module {value.__name__}. Import it under another name.")

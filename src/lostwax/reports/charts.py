@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import cycle
 from textwrap import shorten
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,12 +67,11 @@ def draw_errors(audit: Audit) -> Chart:
         figure, axes = blank(WIDTH, 300)
         top = max(_counts(values, bins).max() for values in (errors, *more, *others.values()))
         axes.hist(_drawn(errors, bins), bins=bins.tolist(), color=COLOURS["accent"], alpha=0.9, rwidth=0.94)
-        for finding, values, dashes in zip(audit.findings[1:], more, cycle(DASHES), strict=False):
-            counts = _counts(values, bins)
-            axes.stairs(counts, bins, color=COLOURS["accent"], linewidth=1.6, linestyle=dashes, label=finding.name)
-        for (name, values), dashes in zip(others.items(), cycle(DASHES), strict=False):
-            counts = _counts(values, bins)
-            axes.stairs(counts, bins, color=COLOURS["ink"], linewidth=1.2, linestyle=dashes, label=name)
+        lines = {finding.name: values for finding, values in zip(audit.findings[1:], more, strict=True)}
+        for group, colour, width in ((lines, COLOURS["accent"], 1.6), (others, COLOURS["ink"], 1.2)):
+            for (name, values), dashes in zip(group.items(), cycle(DASHES), strict=False):
+                counts = _counts(values, bins)
+                axes.stairs(counts, bins, color=colour, linewidth=width, linestyle=dashes, label=name)
         axes.axvline(audit.threshold, color=COLOURS["muted"], linewidth=1.2, linestyle=(0, (1, 2)), gid="threshold")
         axes.set(xscale="log", xlim=(bins[0], bins[-1]), ylim=(0, 1.12 * max(1, top)))
         axes.set_xlabel(f"error ({audit.criterion}); lower is closer to the original")
@@ -81,21 +80,21 @@ def draw_errors(audit: Audit) -> Chart:
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         _legend(axes, "the attack" if len(audit.findings) == 1 else audit.findings[0].name)
         figure.tight_layout(pad=0.6)
-        width = axes.get_window_extent().width
+        pixels = axes.get_window_extent().width
     alt = f"Histogram of errors. Median of the attack {number(float(np.median(errors)))}; " + "; ".join(
         f"{name} {number(float(np.median(values)))}" for name, values in others.items()
     )
-    return Chart(figure, alt, width / math.log10(bins[-1] / bins[0]))
+    return Chart(figure, alt, pixels / math.log10(bins[-1] / bins[0]))
 
 
 def rates(audit: Audit) -> tuple[TruePositives, ...]:
     """True-positive rates at false-positive rates of 1 % and 0.1 %, for each null with enough games."""
-    found = []
-    for null, scores in audit.findings[0].null_errors.items():
-        for fpr in (0.01, 0.001):
-            if len(scores) >= math.ceil(1 / fpr) - 1:
-                found.append(true_positives(audit.errors, scores, null=null, fpr=fpr))
-    return tuple(found)
+    return tuple(
+        true_positives(audit.errors, scores, null=null, fpr=fpr)
+        for null, scores in audit.findings[0].null_errors.items()
+        for fpr in (0.01, 0.001)
+        if len(scores) >= math.ceil(1 / fpr) - 1
+    )
 
 
 def draw_roc(audit: Audit) -> Chart:
@@ -111,16 +110,9 @@ def draw_roc(audit: Audit) -> Chart:
             label = f"the attack, against {null}" if len(nulls) > 1 else "the attack"
             axes.plot(x, y, color=COLOURS["accent"], linewidth=2, linestyle=dashes, drawstyle="steps-post", label=label)
         for one in rates(audit):
-            axes.errorbar(
-                one.fpr,
-                max(one.rate, least),
-                yerr=[[max(one.rate, least) - max(one.low, least)], [max(0.0, one.high - max(one.rate, least))]],
-                fmt="o",
-                color=COLOURS["ink"],
-                markersize=5,
-                linewidth=1.2,
-                capsize=4,
-            )
+            rate, low = max(one.rate, least), max(one.low, least)
+            ends, ink = [[rate - low], [max(0.0, one.high - rate)]], COLOURS["ink"]
+            axes.errorbar(one.fpr, rate, yerr=ends, fmt="o", color=ink, markersize=5, linewidth=1.2, capsize=4)
         axes.set(xscale="log", yscale="log", xlim=(least, 1.1), ylim=(least, 1.4))
         axes.set_xlabel("false-positive rate (found by chance)")
         axes.set_ylabel("true-positive rate (found by the attack)")
@@ -187,26 +179,14 @@ def style() -> Iterator[None]:
     """The common style of all figures."""
     from matplotlib import rc_context
 
-    ink, muted = COLOURS["ink"], COLOURS["muted"]
-    with rc_context(
-        {
-            "svg.fonttype": "none",
-            "text.parse_math": False,  # dollars in names are no formulas
-            "svg.hashsalt": "lostwax",
-            "font.size": 12,
-            "text.color": ink,
-            "axes.edgecolor": COLOURS["line"],
-            "axes.labelcolor": muted,
-            "axes.labelpad": 8,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "xtick.color": COLOURS["line"],
-            "ytick.color": COLOURS["line"],
-            "xtick.labelcolor": muted,
-            "ytick.labelcolor": muted,
-            "xtick.minor.visible": False,
-        }
-    ):
+    settings: Any = {
+        **{"svg.fonttype": "none", "svg.hashsalt": "lostwax", "font.size": 12, "text.color": COLOURS["ink"]},
+        "text.parse_math": False,  # dollars in names are no formulas
+        **{"axes.labelpad": 8, "axes.spines.top": False, "axes.spines.right": False, "xtick.minor.visible": False},
+        **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), COLOURS["line"]),
+        **dict.fromkeys(("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), COLOURS["muted"]),
+    }
+    with rc_context(settings):
         yield
 
 
@@ -227,18 +207,15 @@ def _legend(axes: Axes, first: str) -> None:
     from matplotlib.patches import Patch
 
     handles, names = axes.get_legend_handles_labels()
-    axes.legend(
-        [Patch(color=COLOURS["accent"]), *handles],
-        [shorten(name, LONGEST, placeholder="…") for name in (first, *names)],
-        frameon=False,
-        loc="lower left",
-        bbox_to_anchor=(0, 1.0),
-        ncols=4 if len(names) < 4 else 3,
-        borderaxespad=0,
-        handlelength=1.6,
-        columnspacing=1.8,
-        fontsize=11,
-    )
+    handles = [Patch(color=COLOURS["accent"]), *handles]
+    shown = [shorten(name, LONGEST, placeholder="…") for name in (first, *names)]
+    place: Any = {
+        "loc": "lower left",
+        "bbox_to_anchor": (0, 1.0),
+        "borderaxespad": 0,
+        "ncols": 4 if len(names) < 4 else 3,
+    }
+    axes.legend(handles, shown, frameon=False, handlelength=1.6, columnspacing=1.8, fontsize=11, **place)
 
 
 def _bins(samples: list[NDArray[np.float64]], threshold: float) -> NDArray[np.float64]:

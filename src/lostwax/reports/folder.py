@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lostwax import files
-from lostwax.files import escaped
 from lostwax.reports.gallery import labels
 
 if TYPE_CHECKING:
@@ -26,9 +25,8 @@ def as_csv(audit: Audit, *, records: bool) -> str:
     """One row per game and line: errors by every metric, and results; labels only with `records`."""
     metrics = list(audit.findings[0].errors)
     header = ["game", "line", *metrics, *(f"{name}: {audit.criterion}" for name in audit.baselines)]
-    header += ["rebuilt", "nearer than baselines", "verdict", "label right", "confidence"]
-    header += ["certified", "predicted error"]
-    header += ["label", "guessed label"] if records else []
+    header += ["rebuilt", "nearer than baselines", "verdict", "label right"]
+    header += ["confidence", "certified", "predicted error", *(("label", "guessed label") if records else ())]
     return "".join([_line([_text(name) for name in header]), *map(_line, _rows(audit, metrics, records))])
 
 
@@ -67,7 +65,7 @@ def _yes(value: bool) -> str:
 
 def _text(value: str) -> str:
     """Text that spreadsheets do not evaluate, without control characters; numbers may start with a sign."""
-    value = escaped(value)
+    value = files.escaped(value)
     try:
         float(value)
     except ValueError:
@@ -187,9 +185,8 @@ def check_folder(folder: str | Path) -> None:
         raise NotADirectoryError(f"report: folder={target} is a file. Name a new folder.")
     nearest = next(path for path in (target, *target.absolute().parents) if path.exists())
     if not nearest.is_dir():
-        raise NotADirectoryError(
-            f"report: folder={target} cannot be created: {nearest} is a file. Name another folder."
-        )
+        why = f"cannot be created: {nearest} is a file"
+        raise NotADirectoryError(f"report: folder={target} {why}. Name another folder.")
     if not os.access(nearest, os.W_OK):
         raise PermissionError(f"report: folder={target} is not writable. Name a folder that you own.")
     if not target.is_dir() or not (found := _files(target)):
@@ -206,8 +203,7 @@ def check_folder(folder: str | Path) -> None:
 
 def _files(folder: Path) -> list[str]:
     """All paths inside, except the folder of figures and temporary files of killed processes."""
-    inside = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
-    figures = folder / FIGURES
+    inside, figures = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}, folder / FIGURES
     if figures.is_dir() and not figures.is_symlink():
         del inside[FIGURES]
     return [name for name, path in inside.items() if not _is_leftover(name, path)]
@@ -242,20 +238,17 @@ def _is_audit(path: Path) -> bool:
 
 
 def _record_tensors(audit: Audit) -> bytes:
-    from lostwax.files import as_bytes
-
     tensors = {"truth.x": audit.truth.x, "truth.y": audit.truth.y}
     for number, finding in enumerate(audit.findings):
         tensors |= {f"{number}.x": finding.guess.records.x, f"{number}.y": finding.guess.records.y}
-    return as_bytes({name: value.clone() for name, value in tensors.items()})
+    return files.as_bytes({name: value.clone() for name, value in tensors.items()})
 
 
 def _with_records(audit: Audit, path: Path) -> Audit:
     from lostwax.audits.saved import other_records
-    from lostwax.files import read_tensors
     from lostwax.games import Records
 
-    tensors = read_tensors("reports.read", path)
+    tensors = files.read_tensors("reports.read", path)
     for contradiction in other_records(audit, tensors):
         raise ValueError(
             f"reports.read: {path} {contradiction} of {NUMBERS} beside it, so they are from different reports. Run the "

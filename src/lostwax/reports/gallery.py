@@ -95,8 +95,9 @@ def pair(audit: Audit, finding: Finding, index: int) -> Pair:
     """The record and the finding's reconstruction of the game at this index of the audit's list."""
     truth = audit.truth.x[index].double().cpu().numpy()
     guess = finding.guess.records.x[index, 0].double().cpu().reshape(truth.shape).numpy()
-    pictured = are_pictures(audit)
-    one = slice(index, index + 1)
+    pictured, one = are_pictures(audit), slice(index, index + 1)
+    names = audit.columns if len(audit.columns) == truth.size else [str(number + 1) for number in range(truth.size)]
+    numbers = tuple(zip(names, truth.ravel().tolist(), guess.ravel().tolist(), strict=True))
     return Pair(
         game=int(audit.games[index]),
         position=index,
@@ -105,16 +106,9 @@ def pair(audit: Audit, finding: Finding, index: int) -> Pair:
         label=labels(audit, audit.truth.y[one])[0],
         guessed_label=labels(audit, finding.guess.records.y[one, 0])[0],
         pictures=(_data_uri(truth, truth), _data_uri(guess, truth)) if pictured else None,
-        numbers=() if pictured else _numbers(audit, truth, guess),
+        numbers=() if pictured else numbers[:NUMBERS],
         more=0 if pictured else max(0, truth.size - NUMBERS),
     )
-
-
-def _numbers(
-    audit: Audit, truth: NDArray[np.float64], guess: NDArray[np.float64]
-) -> tuple[tuple[str, float, float], ...]:
-    names = audit.columns if len(audit.columns) == truth.size else [str(index + 1) for index in range(truth.size)]
-    return tuple(zip(names, truth.ravel().tolist(), guess.ravel().tolist(), strict=True))[:NUMBERS]
 
 
 def _data_uri(image: NDArray[np.float64], truth: NDArray[np.float64]) -> str:

@@ -22,7 +22,6 @@ from lostwax.reports.words import answer
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from markupsafe import Markup
 
     from lostwax.audits import Audit, Finding
 
@@ -54,14 +53,6 @@ def _plans(baseline: float, steps: int) -> tuple[tuple[float, Plan], ...]:
     return tuple((one, calibrate(max_success=one, baseline=baseline, steps=steps, delta=DELTA)) for one in targets)
 
 
-class Figure(NamedTuple):
-    """A figure inside the page."""
-
-    svg: Markup
-    alt: str
-    pixels_per_decade: float
-
-
 class PageLine(NamedTuple):
     """A row of the table of all numbers."""
 
@@ -76,40 +67,34 @@ class PageLine(NamedTuple):
 
 def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool) -> str:
     """The page, with the figures of `charts.drawn`; it shows no records unless `records`."""
-    script = _asset("report.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    released = audit.findings[0]
-    return (
-        _templates()
-        .get_template("report.html.jinja")
-        .render(
-            audit=audit,
-            answer=answer(audit),
-            day=date.today().isoformat(),
-            figures={name: _figure(chart, name) for name, chart in drawings.items()},
-            rows=rows(audit) if records else (),
-            neurons=_neurons(audit, records=records),
-            unbounded=int(np.isinf(released.errors[audit.criterion]).sum()),
-            rates=charts.rates(audit),
-            rates_by_class=rates_by_class(audit),
-            nulls=[(str(null), len(scores)) for null, scores in released.null_errors.items()],
-            protection=protection(audit),
-            metrics=list(released.errors),
-            lines=_lines(audit),
-            provenance=list(_flat(audit.provenance)),
-            recipe=_recipe(audit),
-            slider=_slider(audit),
-            style=_asset("report.css"),
-            script=script,
-            script_hash=digest,
-        )
-    )
-
-
-def _figure(chart: charts.Chart, name: str) -> Figure:
     from markupsafe import Markup
 
-    return Figure(Markup(charts.as_svg(chart, name)), chart.alt, chart.pixels_per_decade)
+    script = _asset("report.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    released, page = audit.findings[0], _templates().get_template("report.html.jinja")
+    return page.render(
+        audit=audit,
+        answer=answer(audit),
+        day=date.today().isoformat(),
+        figures={
+            name: {**chart._asdict(), "svg": Markup(charts.as_svg(chart, name))} for name, chart in drawings.items()
+        },
+        rows=rows(audit) if records else (),
+        neurons=_neurons(audit, records=records),
+        unbounded=int(np.isinf(released.errors[audit.criterion]).sum()),
+        rates=charts.rates(audit),
+        rates_by_class=rates_by_class(audit),
+        nulls=[(str(null), len(scores)) for null, scores in released.null_errors.items()],
+        protection=protection(audit),
+        metrics=list(released.errors),
+        lines=_lines(audit),
+        provenance=_flat(audit.provenance),
+        recipe=_recipe(audit),
+        slider=_slider(audit),
+        style=_asset("report.css"),
+        script=script,
+        script_hash=digest,
+    )
 
 
 def _neurons(audit: Audit, *, records: bool) -> list[tuple[str, int, Pair | None]]:
@@ -149,10 +134,9 @@ def _lines(audit: Audit) -> list[PageLine]:
 
 def _line(audit: Audit, finding: Finding) -> PageLine:
     numbers = audit.summary()[finding.name]
-    off = finding.label_errors
-    labels = (
-        f"{_share(numbers['labels_right'], audit)} right" if off is None else f"off by {number(float(off.mean()))} dev."
-    )
+    labels = f"{_share(numbers['labels_right'], audit)} right"
+    if finding.label_errors is not None:
+        labels = f"off by {number(float(finding.label_errors.mean()))} dev."
     return PageLine(
         name=finding.name,
         rebuilt=_share(numbers["rebuilt"], audit),
@@ -208,19 +192,9 @@ def _templates() -> Environment:
     """Jinja with escaping: user strings are text, never markup."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
+    loader = PackageLoader("lostwax.reports", "template")
     templates = Environment(
-        loader=PackageLoader("lostwax.reports", "template"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    templates.filters |= {
-        "number": number,
-        "at_most": at_most,
-        "round_up": round_up,
-        "percent": percent,
-        "count": count,
-        "interval": interval,
-    }
+    templates.filters |= {one.__name__: one for one in (number, at_most, round_up, percent, count, interval)}
     return templates

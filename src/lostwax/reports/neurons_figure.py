@@ -52,8 +52,7 @@ def draw_neurons(audit: Audit, index: int) -> Chart:
     width, height = CELL if numbered else SMALL
     widths = [max(-(-len(layer) // COLUMN) * width, NARROWEST) + GAP for layer in layers]
     across, down = LEFT + sum(widths), TOP + height * min(COLUMN, max(len(layer) for layer in layers))
-    strongest = max(cell.share for cell in found)
-    muted, boxes = COLOURS["muted"], list[Box]()
+    muted, boxes = COLOURS["muted"], Boxes()
     with style():
         figure, axes = blank(round(across), round(down))
         axes.set(xlim=(0, across), ylim=(down, 0))
@@ -67,10 +66,10 @@ def draw_neurons(audit: Audit, index: int) -> Chart:
             for cell in layer:
                 column, line = divmod(cell.number, COLUMN)
                 x, y = left + column * width, TOP + line * height
-                boxes.append(Box(cell, x, y, width - 2, height - 2))
+                boxes.append((cell, x, y))
                 if numbered:
                     axes.text(x - 5, y + height / 2, str(cell.number), ha="right", va="center", color=muted, fontsize=9)
-        _draw_boxes(axes, boxes, strongest, numbered=numbered)
+        _draw_boxes(axes, boxes, (width - 2, height - 2), numbered=numbered)
     return Chart(figure, in_words(found))
 
 
@@ -84,39 +83,31 @@ def in_words(found: list[Cell]) -> str:
     return f"{len(holding)} of {len(found)} neurons hold this record: {most}{others}."
 
 
-class Box(NamedTuple):
-    """A cell and its position."""
-
-    cell: Cell
-    x: float
-    y: float
-    width: float
-    height: float
+Boxes = list[tuple[Cell, float, float]]  # cells and their positions x, y
 
 
-def _draw_boxes(axes: Axes, boxes: list[Box], strongest: float, *, numbered: bool) -> None:
+def _draw_boxes(axes: Axes, boxes: Boxes, size: tuple[float, float], *, numbered: bool) -> None:
     """Draw all boxes as collections: thousands of single patches would take a minute."""
     from matplotlib.collections import LineCollection, PatchCollection
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Rectangle
 
-    def rectangles(some: list[Box]) -> list[Rectangle]:
-        return [Rectangle((box.x, box.y), box.width, box.height) for box in some]
+    width, height = size
+    strongest = max(cell.share for cell, _, _ in boxes)
+
+    def rectangles(some: Boxes) -> list[Rectangle]:
+        return [Rectangle((x, y), width, height) for _, x, y in some]
 
     axes.add_collection(PatchCollection(rectangles(boxes), facecolor="none", edgecolor=COLOURS["line"], linewidth=1))
-    misleading = [box for box in boxes if box.cell.clear and box.cell.share < 0]
-    crosses = [
-        ((box.x, start), (box.x + box.width, end))
-        for box in misleading
-        for start, end in ((box.y, box.y + box.height), (box.y + box.height, box.y))
-    ]
+    misleading = [(x, y) for cell, x, y in boxes if cell.clear and cell.share < 0]
+    crosses = [((x, y + a), (x + width, y + b)) for x, y in misleading for a, b in ((0, height), (height, 0))]
     axes.add_collection(LineCollection(crosses, colors=COLOURS["muted"], linewidths=0.9))
-    holding = [box for box in boxes if box.cell.clear and box.cell.share >= 0]
-    strengths = [max(PALEST, box.cell.share / strongest) if strongest > 0 else PALEST for box in holding]
+    holding = [(cell, x, y) for cell, x, y in boxes if cell.clear and cell.share >= 0]
+    strengths = [max(PALEST, cell.share / strongest) if strongest > 0 else PALEST for cell, _, _ in holding]
     colours = [to_rgba(COLOURS["accent"], strength) for strength in strengths]
     axes.add_collection(PatchCollection(rectangles(holding), facecolors=colours, linewidth=0))
-    for box, strength in zip(holding, strengths, strict=True):
+    for (cell, x, y), strength in zip(holding, strengths, strict=True):
         if numbered:
             ink = COLOURS["paper" if strength > 0.6 else "ink"]
-            middle = box.x + box.width / 2, box.y + box.height / 2 + 0.5
-            axes.text(*middle, percent(box.cell.share), ha="center", va="center", color=ink, fontsize=9.5)
+            middle = x + width / 2, y + height / 2 + 0.5
+            axes.text(*middle, percent(cell.share), ha="center", va="center", color=ink, fontsize=9.5)

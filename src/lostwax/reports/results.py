@@ -103,25 +103,14 @@ def read_rows(path: Path) -> list[Row]:
 
 def page(root: Path) -> str:
     """`docs/results.md`, from every results file under `papers/` and `benchmarks/`."""
-    every = _results(root)
-    parts = [HEAD]
-    parts.append(_contents(_questions(root), every))
-    for name, rows in every.items():
-        commands = sorted({row.command for row in rows})
-        machines = sorted({row.machine for row in rows})
-        parts.append(
-            f"## {name}\n\n"
-            + "".join(f"`{command}`  \n" for command in commands)
-            + f"on {'; '.join(machines)}\n\n"
-            + _tables(rows)
-        )
-    return "\n".join(parts)
-
-
-def _results(root: Path) -> dict[str, list[Row]]:
-    """The rows of every script that has been run, by script name."""
     paths = [path for folder in ("papers", "benchmarks") for path in sorted((root / folder / "results").glob("*.json"))]
-    return {f"{path.parent.parent.name}/{path.stem}": read_rows(path) for path in paths}
+    every = {f"{path.parent.parent.name}/{path.stem}": read_rows(path) for path in paths}  # by script name
+    parts = [HEAD, _contents(_questions(root), every)]
+    for name, rows in every.items():
+        commands = "".join(f"`{command}`  \n" for command in sorted({row.command for row in rows}))
+        machines = "; ".join(sorted({row.machine for row in rows}))
+        parts.append(f"## {name}\n\n{commands}on {machines}\n\n{_tables(rows)}")
+    return "\n".join(parts)
 
 
 def _questions(root: Path) -> dict[str, str]:
@@ -143,7 +132,7 @@ def _contents(questions: Mapping[str, str], every: Mapping[str, Sequence[Row]]) 
         if not group:
             continue
         lines += [f"## {title}", "", about]
-        if answered := [_content(name, question, every[name]) for name, question in group.items() if name in every]:
+        if answered := [_content(name, group[name], every[name]) for name in group if name in every]:
             lines += ["", "| script | rows | with a paper's number or a goal |", "|---|---|---|", *answered]
         if missing := [f"`{name}.py`" for name in group if name not in every]:
             lines += ["", f"No results yet: {', '.join(missing)}."]

@@ -61,10 +61,7 @@ def _advice(audit: Audit, found: Conclusion) -> tuple[str, ...]:
             keep_back,
             NOISE,
         ),
-        Grade.BETTER_THAN_CHANCE: (
-            "Decide whether this leak is acceptable; stronger attacks may find more.",
-            NOISE,
-        ),
+        Grade.BETTER_THAN_CHANCE: ("Decide whether this leak is acceptable; stronger attacks may find more.", NOISE),
         Grade.UNDECIDED: (_cure(audit), "This is not an all-clear: nothing was shown either way."),
         Grade.NOT_FOUND: (
             "Try stronger attacks, and attacks made for this kind of model.",
@@ -88,13 +85,9 @@ def _cure(audit: Audit) -> str:
 def _facts(audit: Audit) -> tuple[Fact, ...]:
     line = audit.conclusion.line
     if audit.chance is not None:
-        share = _share(audit, line.rebuilt)
-        return (
-            Fact(
-                share, "identified", f"{count(line.rebuilt)} of {count(len(audit.games))}{_sure(audit, line.rebuilt)}"
-            ),
-            Fact(f"{100 * audit.chance:.3g}{SIGN}", "by guessing", "naming the likeliest candidate"),
-        )
+        detail = f"{count(line.rebuilt)} of {count(len(audit.games))}{_sure(audit, line.rebuilt)}"
+        guessing = Fact(f"{100 * audit.chance:.3g}{SIGN}", "by guessing", "naming the likeliest candidate")
+        return Fact(_share(audit, line.rebuilt), "identified", detail), guessing
     return (*_rebuilt(audit, line), _nearer(audit, line), _typical(audit, line))
 
 

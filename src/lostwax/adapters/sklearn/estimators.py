@@ -134,22 +134,13 @@ def read_estimator(estimator: Any, y: Array, weight: Tensor) -> Reading:
 
 
 @read_estimator.register(LinearRegression)
-def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    if estimator.positive:
-        raise not_supported(estimator, "positive=True", "positive=False")
-    return _regressed(y, weight, _linear(estimator, SquaredError(), 0.0))
-
-
 @read_estimator.register(Ridge)
-def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    if estimator.positive:
-        raise not_supported(estimator, "positive=True", "positive=False")
-    return _regressed(y, weight, _linear(estimator, SquaredError(), estimator.alpha))
-
-
 @read_estimator.register(RidgeCV)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    return _regressed(y, weight, _linear(estimator, SquaredError(), estimator.alpha_))
+    if getattr(estimator, "positive", False):
+        raise not_supported(estimator, "positive=True", "positive=False")
+    ridge = getattr(estimator, "alpha_", getattr(estimator, "alpha", 0.0))  # RidgeCV: the chosen alpha
+    return _regressed(y, weight, _linear(estimator, SquaredError(), ridge))
 
 
 @read_estimator.register(PoissonRegressor)
@@ -159,7 +150,8 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     fixed = {PoissonRegressor: 1.0, GammaRegressor: 2.0}
     power = next((fixed[kind] for kind in fixed if isinstance(estimator, kind)), None)
     power = float(estimator.power) if power is None else power
-    log = getattr(estimator, "link", "auto") == "log" or (getattr(estimator, "link", "auto") == "auto" and power > 0)
+    link = getattr(estimator, "link", "auto")
+    log = link == "log" or (link == "auto" and power > 0)
     ridge = estimator.alpha * float(weight.sum())  # the loss is a mean over all rows, including the secret one
     return _regressed(y, weight, _linear(estimator, Tweedie(power, "log" if log else "identity"), ridge))
 

@@ -21,10 +21,8 @@ def unpack(data: Any) -> tuple[Any, Any]:
     if isinstance(data, Records):
         return data.x, data.y
     if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise TypeError(
-            f"audit: expected data=(X, y) or lw.Records, got {type(data).__name__}. Stack a dataset into two arrays "
-            "first."
-        )
+        cure = "Stack a dataset into two arrays first."
+        raise TypeError(f"audit: expected data=(X, y) or lw.Records, got {type(data).__name__}. {cure}")
     return data[0], data[1]
 
 
@@ -63,14 +61,11 @@ def column_names(X: Any, steps: list[Any]) -> tuple[str, ...]:
     given = list(X.columns) if hasattr(X, "columns") else remembered
     if remembered and all(isinstance(name, str) for name in given) and given != remembered:
         place = next(i for i, (ours, theirs) in enumerate(zip(given, remembered, strict=True)) if ours != theirs)
-        found = (
-            f"column {place} is {given[place]!r} where {type(steps[0]).__name__} was fitted on {remembered[place]!r}"
-        )
+        fitted_on = f"where {type(steps[0]).__name__} was fitted on {remembered[place]!r}"
+        found = f"column {place} is {given[place]!r} {fitted_on}"
         if sorted(given) == sorted(remembered):
-            raise ValueError(
-                f"audit: the columns of X are in a different order than the model's: {found}. "
-                "Pass X[model.feature_names_in_]."
-            )
+            order = f"in a different order than the model's: {found}"
+            raise ValueError(f"audit: the columns of X are {order}. Pass X[model.feature_names_in_].")
         raise ValueError(
             f"audit: the columns of X are not those of the model: {found}. Pass the data the model was fitted on, with "
             "the columns model.feature_names_in_."
@@ -83,7 +78,7 @@ def precision(X: Any) -> float:
     if isinstance(X, Tensor):
         return torch.finfo(X.dtype if X.is_floating_point() else torch.float64).eps
     kind = np.asarray(X).dtype
-    return float(np.finfo(kind).eps) if kind.kind == "f" else float(np.finfo(np.float64).eps)
+    return float(np.finfo(kind if kind.kind == "f" else np.float64).eps)
 
 
 def targets(y: Any, rows: int) -> np.ndarray[Any, np.dtype[Any]]:
@@ -94,10 +89,8 @@ def targets(y: Any, rows: int) -> np.ndarray[Any, np.dtype[Any]]:
     if values.ndim == 0 or len(values) != rows:
         raise ValueError(f"audit: expected y with one row per record, {rows} rows as in X, got shape {values.shape}.")
     if values.ndim > 2 or values.dtype.kind in "cV":
-        raise ValueError(
-            f"audit: expected y with one label or row of targets per record, got {values.dtype} of shape "
-            f"{values.shape}."
-        )
+        got = f"{values.dtype} of shape {values.shape}"
+        raise ValueError(f"audit: expected y with one label or row of targets per record, got {got}.")
     if np.issubdtype(values.dtype, np.floating):
         _finite(values.reshape(rows, -1), "y")
     if values.dtype.kind == "O":
@@ -110,9 +103,8 @@ def _check_labels(values: np.ndarray[Any, np.dtype[Any]]) -> None:
     for index, label in np.ndenumerate(values):
         if label is None or label != label or not isinstance(label, Hashable):
             what = "missing" if label is None or isinstance(label, Real) else f"of type {type(label).__name__}"
-            raise ValueError(
-                f"audit: the label in y at {position(index)} is {what}. Drop that row, or pass a number or text."
-            )
+            cure = "Drop that row, or pass a number or text."
+            raise ValueError(f"audit: the label in y at {position(index)} is {what}. {cure}")
 
 
 def weights(sample_weight: Any, rows: int) -> Tensor:

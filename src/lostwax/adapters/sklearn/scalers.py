@@ -28,6 +28,10 @@ class Scaling:
     extremes: tuple[Extremes, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def then(self, centre: Tensor, spread: Tensor) -> Scaling:
+        """(f - centre) / spread."""
+        return replace(self, shift=self.shift + centre * self.scale, scale=self.scale * spread)
+
     def unscaled(self, sums: Sums) -> Sums:
         """Sums of scaled rows as sums of the original rows: x = shift + scale f(x)."""
         return replace(sums, totals=sums.totals * self.scale + sums.counts[:, None] * self.shift)
@@ -47,29 +51,28 @@ def read_scalers(steps: list[Any], x: Tensor, weight: Tensor) -> tuple[Scaling, 
             scaling = _min_max(step, scaling, x)
         else:
             if isinstance(step, CENTRED):
-                sums, notes = _mean_of(step, scaling, x, weight)
-                scaling = replace(scaling, sums=sums, notes=notes)
+                scaling = _with_mean(step, scaling, x, weight)
             return scaling, steps[index:]
     return scaling, []
 
 
 def _standard(scaler: Any, before: Scaling, x: Tensor, weight: Tensor) -> Scaling:
-    sums, notes = before.sums, before.notes
     if scaler.mean_ is not None:
-        sums, notes = _mean_of(scaler, before, x, weight)
+        before = _with_mean(scaler, before, x, weight)
     centre = torch.from_numpy(scaler.mean_) if scaler.with_mean else torch.zeros_like(x[0])
     spread = torch.from_numpy(published(scaler, "scale_")) if scaler.with_std else torch.ones_like(x[0])
-    return _after(before, centre, spread, sums, before.extremes, notes)
+    return before.then(centre, spread)
 
 
-def _mean_of(step: Any, before: Scaling, x: Tensor, weight: Tensor) -> tuple[tuple[Sums, ...], tuple[str, ...]]:
-    """The sums and notes so far, and those of the step's `mean_`."""
+def _with_mean(step: Any, before: Scaling, x: Tensor, weight: Tensor) -> Scaling:
+    """The scaling so far, with what the step's `mean_` tells."""
     name = type(step).__name__
     mean = torch.from_numpy(published(step, "mean_"))
     seen = getattr(step, "n_samples_seen_", getattr(step, "n_samples_", len(x)))
     fitted_with = _weights_of(name, mean, float(torch.as_tensor(seen).max()), before, x, weight)
     if fitted_with is None:
-        return before.sums, (*before.notes, f"{name} was not fitted on this table and is assumed public.")
+        note = f"{name} was not fitted on this table and is assumed public."
+        return replace(before, notes=(*before.notes, note))
     count = fitted_with.sum()[None]
     weighted = not bool((fitted_with == 1).all())
     own = Sums(f"{name}'s mean", mean[None] * count, count, by_label=False, weighted=weighted)
@@ -77,7 +80,7 @@ def _mean_of(step: Any, before: Scaling, x: Tensor, weight: Tensor) -> tuple[tup
         f"{name}'s mean includes the secret row and reveals it by itself (n * mean - sum of the known rows), whatever "
         "the model after it. Fit it on public data."
     )
-    return (*before.sums, before.unscaled(own)), (*before.notes, note)
+    return replace(before, sums=(*before.sums, before.unscaled(own)), notes=(*before.notes, note))
 
 
 def _weights_of(name: str, mean: Tensor, count: float, before: Scaling, x: Tensor, weight: Tensor) -> Tensor | None:
@@ -106,16 +109,5 @@ def _min_max(scaler: Any, before: Scaling, x: Tensor) -> Scaling:
     elif first:
         notes = (*notes, "MinMaxScaler was not fitted on this table and is assumed public.")
     spread = 1 / torch.from_numpy(published(scaler, "scale_"))
-    return _after(before, -torch.from_numpy(published(scaler, "min_")) * spread, spread, before.sums, extremes, notes)
-
-
-def _after(
-    before: Scaling,
-    centre: Tensor,
-    spread: Tensor,
-    sums: tuple[Sums, ...],
-    extremes: tuple[Extremes, ...],
-    notes: tuple[str, ...],
-) -> Scaling:
-    """(f - centre) / spread applied to what came before."""
-    return Scaling(before.shift + centre * before.scale, before.scale * spread, sums, extremes, notes)
+    centre = -torch.from_numpy(published(scaler, "min_")) * spread
+    return replace(before, extremes=extremes, notes=notes).then(centre, spread)
