@@ -119,9 +119,8 @@ class KernelRidge:
     def learn(self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable) -> Regressed:
         """The second half of `prepare`, from shadow models that were trained before."""
         knowledge = accepted(self, knowledge)
-        shadows, unseen = (
-            table.checked(type(self).__name__).to(knowledge.prior.x.device) for table in (shadows, unseen)
-        )
+        name, device = type(self).__name__, knowledge.prior.x.device
+        shadows, unseen = (table.checked(name).to(device) for table in (shadows, unseen))
         span, y = Span.of(knowledge.prior.x), shadows.records.y
         answers = span.shares(shadows.records.x).flatten(1).double()  # (s, d)
         classes = number = classifier = None

@@ -109,8 +109,7 @@ def outside_candidates(model: Stationary, table: Records, games: Tensor, mean: T
     """Both candidates for the missing row of each game; None with fewer features than rows.
 
     `mean` is that of the known rows, (games, d). Lengths are in units of each feature's deviation, estimated from the
-    odd rows in the games for even rows and vice versa. So it never depends on the missing row, and the known rows of
-    its half have comparable lengths. A NaN in row i does not change game i.
+    odd rows in the games for even rows and vice versa, so that a NaN in row i does not change game i.
     """
     n, d = table.x.shape
     if n > d:
@@ -199,11 +198,8 @@ class _Half:
             yield _Game(rows[0], outside, self._length(factor, noise), len(order) / (len(order) + noise))
 
     def _noise(self, square: Tensor, mean: Tensor, k: int) -> Tensor:
-        """Variance of a row over |expected row|^2, from k rows: their mean square, and the square of their mean.
-
-        Zero for an affine hull, which has no origin.
-        """
-        if self.points:
+        """Variance of a row over |expected row|^2, from k rows: their mean square, and the square of their mean."""
+        if self.points:  # an affine hull has no origin
             return torch.zeros_like(square)
         if k < 2:
             return torch.full_like(square, torch.inf)
@@ -213,8 +209,7 @@ class _Half:
     def _length(self, factor: Tensor, noise: Tensor) -> Tensor:
         """Expected length of a row outside the span of the others: Cholesky's pivots of known rows of the same half.
 
-        A row is its expected value m plus a deviation. Outside the span of k others, |m|^2 becomes
-        |m|^2 / (1 + k |m|^2 / variance); so the squared length is proportional to 1 + 1 / (k + noise).
+        Outside the span of k others, the squared length is proportional to 1 + 1 / (k + noise).
         """
         pivots = factor.diagonal().square()  # (N - 1,) each vector's squared length outside those before it
         before = torch.arange(len(pivots)).to(pivots) + max(0, self.points - self.always)  # number of rows before it

@@ -343,15 +343,13 @@ class GradientInversion:
         sum_t |c_t g_t(z) - gbar_t|^2 / 2 sigma^2 - ln p(z),  c_t = 1 / mean of max(C, |g_t|),
 
     where the mean is over draws of the prior for the first fifth of the iterations, then over draws of the posterior
-    around z. (With c_t = 1 / |g_t(z)|, c_t g_t(z) has length 1 for all z, and the prior would shrink z.) If steps
-    sample records (`sample_rate` q < 1), each step counts
-    -ln(1 - q + q exp((|gbar_t|^2 - |c_t g_t(z) - gbar_t|^2) / 2 sigma^2)) instead. Without a prior, for q = 1 only,
-    within the range of the data (Hayes et al. 2023, Eq. 1), it minimises
-    sum_t -<clip(g_t(z)), gbar_t> + |clip(g_t(z)) - gbar_t|_1.
+    around z. (With c_t = 1 / |g_t(z)| the prior would shrink z.) If steps sample records (`sample_rate` q < 1), each
+    step is a mixture (`Likeliest.of_steps`). Without a prior, for q = 1 only, within the range of the data (Hayes et
+    al. 2023, Eq. 1), it minimises  sum_t -<clip(g_t(z)), gbar_t> + |clip(g_t(z)) - gbar_t|_1.
 
     Adam runs from `restarts` random starts, each of the `iterations` on some of the steps; the start of the least sum
-    over all steps is the answer. If the label is not given (`Informed(known, label_known=True)`), every label is tried
-    and the confidence is the lead over the next label; if it is, the lead over no record, a weak sign of the error.
+    over all steps is the answer. Confidence is the lead over the next label, or over no record if the label is given
+    (`Informed(known, label_known=True)`).
     """
 
     strength: ClassVar[int] = 50

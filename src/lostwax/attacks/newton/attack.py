@@ -129,10 +129,7 @@ class Newton:
         )
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Inverter | MatrixFree:
-        """Train on the bank, which the seed draws, and linearise training at the mean record of every class.
-
-        With several secrets there are too many combinations of classes: games linearise at those that they need.
-        """
+        """Train on the bank, which the seed draws, and, for one secret, linearise training at every class mean."""
         if self.products is not None:
             parts = self._parts(knowledge, seed)
             problem = Problem(parts.released_by, parts.quick, parts.coordinates)

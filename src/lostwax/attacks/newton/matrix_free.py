@@ -58,8 +58,7 @@ class Bidiagonal(NamedTuple):
 def golub_kahan(forward: Products, backward: Products, residual: Tensor, slope: Tensor, count: int) -> Bidiagonal:
     """Golub-Kahan bidiagonalisation (1965) from residuals (m, p), with `count` products J v and as many J^T w.
 
-    `slope` is the first product, J^T residual (m, r). As in LSQR (Paige and Saunders 1982), but every vector is made
-    orthogonal to all before it: in float32 the short recurrence would soon lose that.
+    `slope` is the first product, J^T residual (m, r). Every vector is made orthogonal to all before it, for float32.
     """
     length = residual.norm(dim=1)
     lefts = (residual / length.clamp_min(TINY).unsqueeze(1)).unsqueeze(1)  # (m, 1, p)
@@ -152,11 +151,8 @@ class MatrixFree:
             moved = self._steps([one.point for one in before], released[running], floor[running], count)
             for g, one in zip(running, moved, strict=True):
                 games[g] = one.after(games[g])
-            running = [
-                g
-                for g, one in zip(running, before, strict=True)
-                if games[g].point.distance <= STALLED * one.point.distance
-            ]
+            far = [STALLED * one.point.distance for one in before]
+            running = [g for g, most in zip(running, far, strict=True) if games[g].point.distance <= most]
             spent, count = spent + count, 2 * count
         found = [self._evidence(one, float(least)) for one, least in zip(games, floor, strict=True)]
         return [

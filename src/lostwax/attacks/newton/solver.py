@@ -98,10 +98,7 @@ class Ended(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """The map from records to released parameters, exactly and quickly.
-
-    Mixed-precision refinement: residuals are computed in float64, Jacobians by `quick`, in float32 or TF32.
-    """
+    """The map from records to released parameters: residuals by `exact`, in float64, Jacobians by `quick`."""
 
     exact: TrainingMap
     quick: TrainingMap
@@ -129,8 +126,7 @@ class Problem:
     ) -> list[Ended]:
         """Step from each point, all games together, until its residual is `enough` (g,) or no step helps.
 
-        The first Jacobians may be of other records nearby. A game computes a new one when progress slows, up to
-        `jacobians` times.
+        The first Jacobians may be of records nearby; a game computes a new one when progress slows, up to `jacobians`.
         """
         games = [Ended(point, linear, 0) for point, linear in zip(points, linears, strict=True)]
         fresh = [False] * len(games)  # the Jacobian is that of this point

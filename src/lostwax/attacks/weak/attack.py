@@ -91,8 +91,7 @@ class WeakRecoNN:
     `validation` of the prior, but at least eight training sets' worth or half of it. `augment` makes more of the rest.
 
     On a GPU it computes in bfloat16 if `half`, and with torch.compile if `compile`; all on `device` (None: the
-    prior's). With a folder as `checkpoint`, the same call resumes an interrupted training: minutes of all runs add up,
-    and a checkpoint of another training is never overwritten.
+    prior's). With a folder as `checkpoint`, the same call resumes an interrupted training.
     """
 
     strength: ClassVar[int] = 30
@@ -146,10 +145,7 @@ class WeakRecoNN:
         return replace(self, minutes=minutes if self.minutes is None else min(self.minutes, minutes))
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> TrainedOnHeads:
-        """Train heads and the net that reads them. Victims trained with the same seed share no draw.
-
-        The result is reproducible without `minutes` and on a CPU; otherwise up to the clock and to rounding.
-        """
+        """Train heads and the net that reads them; reproducible without `minutes` and on a CPU."""
         knowledge = self._accepted(knowledge)
         classes, span = self.reader.guesses(self._asked(knowledge)), Span.of(knowledge.prior.x)
         data = training.training_data(self, knowledge, span, classes, seed)
@@ -159,10 +155,7 @@ class WeakRecoNN:
         return self._trained(TrainedOnHeads(*parts, *UNKNOWN, self), knowledge, data, seed)
 
     def tune(self, trained: TrainedOnHeads, knowledge: Knowledge, *, seed: int) -> TrainedOnHeads:
-        """Adapt a reconstructor to heads trained in another way, such as DP-SGD (Maciazek and Allison 2025, section 4).
-
-        It starts from the earlier weights, with the new heads standardised; `trained` is not changed.
-        """
+        """Adapt a copy of a reconstructor to other heads, such as those of DP-SGD (Maciazek and Allison 2025)."""
         knowledge = self._accepted(knowledge)
         before = trained.attack._architecture(trained.net, trained.access)
         now = self._architecture(knowledge.net, knowledge.access)

@@ -72,8 +72,7 @@ class BeatChance:
 class Augmented:
     """Every record `copies` times: once unchanged, then changed `by` an augmentation, and passed through the backbone.
 
-    Computed once before learning, since a large backbone is too slow to run in every step, and kept in memory. Use
-    `backbone=None` for nets that train on x itself.
+    Computed once before learning, and kept in memory. Use `backbone=None` for nets that train on x itself.
     """
 
     backbone: nn.Module | None
