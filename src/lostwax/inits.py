@@ -217,18 +217,13 @@ class FromNet:
 
     def __call__(self, net: nn.Module, numbers: Numbers, *, seed: int) -> Params:
         """The net's trainable parameters, the same for every model."""
-        start = trainable(net)
+        start, models = trainable(net), torch.as_tensor(numbers)
+        cure = "or set an initialisation: init=lw.inits.LeCunNormal()."
         if any(value.is_meta for value in start.values()):
-            raise ValueError(
-                "net: it is on the meta device and has no weights to start from. Load them, or set an initialisation: "
-                "init=lw.inits.LeCunNormal()."
-            )
+            raise ValueError(f"net: it is on the meta device and has no weights to start from. Load them, {cure}")
         if wrong := [name for name, value in start.items() if not value.isfinite().all()]:
-            raise ValueError(
-                f"net: training starts from the net's weights, but {wrong[0]} holds NaN or infinite numbers. Load "
-                "finite weights, or set an initialisation: init=lw.inits.LeCunNormal()."
-            )
-        models = torch.as_tensor(numbers)
+            held = f"{wrong[0]} holds NaN or infinite numbers"
+            raise ValueError(f"net: training starts from the net's weights, but {held}. Load finite weights, {cure}")
         return {name: _for_all(value.to(torch.float64, copy=True), models) for name, value in start.items()}
 
 

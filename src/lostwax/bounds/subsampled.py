@@ -98,8 +98,6 @@ def _intersect(ceiling: Ceiling, log_low: float, log_high: float) -> Ceiling:
     low = ceiling.log_lower if math.isnan(log_low) else max(ceiling.log_lower, min(log_low, -SMALLEST))
     high = ceiling.log_upper if math.isnan(log_high) else min(ceiling.log_upper, log_high)
     if low > high:
-        raise ArithmeticError(
-            f"The ends of a ceiling crossed (log lower {low}, log upper {high}). This is a bug in lostwax: please "
-            "report the arguments."
-        )
+        crossed = f"The ends of a ceiling crossed (log lower {low}, log upper {high})."
+        raise ArithmeticError(f"{crossed} This is a bug in lostwax: please report the arguments.")
     return replace(ceiling, log_lower=low, log_upper=high)

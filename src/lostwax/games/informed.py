@@ -119,7 +119,8 @@ class Informed:
         first, last = start // turns, (start + m - 1) // turns
         orders = [generator(seed, "deal", turn).permutation(len(pool))[: turns * k] for turn in range(first, last + 1)]
         rows = np.concatenate(orders).reshape(-1, k)[models - first * turns]  # (m, k)
-        return Cohort(self.known, pool[_on(pool, rows)], _on(pool, models))  # own (m, k, ...)
+        dealt, numbers = (torch.from_numpy(part).to(pool.x.device) for part in (rows, models))
+        return Cohort(self.known, pool[dealt], numbers)  # own (m, k, ...)
 
     def facts(self) -> ThreatFacts:
         """All other records are known."""
@@ -154,10 +155,6 @@ def _check_parts(parts: Tensor, x: Tensor) -> None:
         )
     if not x.is_floating_point():
         raise ValueError(f"Informed: parts needs records of floating-point numbers, got {x.dtype}.")
-
-
-def _on(records: Records, numbers: np.ndarray) -> Tensor:
-    return torch.from_numpy(numbers).to(records.x.device)
 
 
 class InOrder(NamedTuple):

@@ -116,20 +116,15 @@ class Records:
 
 def _check_tensor(name: str, part: Tensor) -> None:
     """Raise an error unless it is a dense tensor of real numbers."""
+    wanted = f"Records: expected {name} to"
     if not isinstance(part, Tensor):
-        kind = type(part).__name__
-        raise TypeError(f"Records: expected {name} to be a tensor, got {kind}. Pass torch.as_tensor({name}).")
+        raise TypeError(f"{wanted} be a tensor, got {type(part).__name__}. Pass torch.as_tensor({name}).")
     if part.is_nested or str(part.layout) != "torch.strided":
-        raise TypeError(
-            f"Records: expected {name} to be a dense tensor, got a sparse or nested one. Pass {name}.to_dense()."
-        )
+        raise TypeError(f"{wanted} be a dense tensor, got a sparse or nested one. Pass {name}.to_dense().")
     if part.is_meta:
         raise ValueError(f"Records: {name} is on the meta device and holds no numbers. Pass a tensor with data.")
     if part.is_quantized or part.is_complex():
-        raise TypeError(
-            f"Records: expected {name} to hold real numbers, got {part.dtype}. Pass {name}.dequantize() or "
-            "its real part."
-        )
+        raise TypeError(f"{wanted} hold real numbers, got {part.dtype}. Pass {name}.dequantize() or its real part.")
     if part.ndim == 0:
         raise ValueError(f"Records: expected {name} with one row per record, got a single number. Pass {name}[None].")
 
@@ -137,10 +132,8 @@ def _check_tensor(name: str, part: Tensor) -> None:
 def _check_device(device: torch.device | str) -> None:
     """Raise an error for a device that torch does not know or have here."""
     if not isinstance(device, str | torch.device):
-        raise TypeError(
-            "Records.to: expected a device such as 'cuda', or a dtype such as torch.float32, got "
-            f"{type(device).__name__}."
-        )
+        kind = type(device).__name__
+        raise TypeError(f"Records.to: expected a device such as 'cuda', or a dtype such as torch.float32, got {kind}.")
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 __all__ = ["bits", "happens", "normal", "orders", "uniform"]
 
-
 # Philox-4x64 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): bits as a function of a counter.
 BLOCK = 8  # int32 numbers per counter value: four 64-bit words
 SHARE = 1 << 16  # words per thread, at least

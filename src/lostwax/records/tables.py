@@ -24,9 +24,8 @@ def plain_array(source: str, name: str, values: Any) -> NDArray[Any]:
     if isinstance(values, Tensor):
         return _from_tensor(source, name, values)
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        raise ValueError(
-            f"{source}: {name} has {int(np.ma.getmaskarray(values).sum())} masked values. Fill or drop them."
-        )
+        masked = int(np.ma.getmaskarray(values).sum())
+        raise ValueError(f"{source}: {name} has {masked} masked values. Fill or drop them.")
     try:
         return np.asarray(values)
     except (ValueError, TypeError, OverflowError, RuntimeError):
@@ -47,9 +46,8 @@ def numbers(source: str, name: str, values: Any) -> NDArray[np.float64]:
         return np.require(array, dtype=np.float64, requirements=["C", "W"])  # torch needs writable memory
     except (TypeError, ValueError, OverflowError):
         if array.ndim == 0:
-            raise TypeError(
-                f"{source}: expected {name} to be an array of numbers, got {type(values).__name__}."
-            ) from None
+            kind = type(values).__name__
+            raise TypeError(f"{source}: expected {name} to be an array of numbers, got {kind}.") from None
         where, kind = _first_that_is_no_number(array)
         raise TypeError(
             f"{source}: expected numbers in {name}, got {array.dtype}: the value at {where} is {kind}. Encode it first."
@@ -74,8 +72,7 @@ def _from_tensor(source: str, name: str, values: Tensor) -> NDArray[Any]:
     plain = values.detach().cpu().resolve_conj().resolve_neg()
     if plain.is_floating_point() and plain.dtype not in (torch.float16, torch.float32, torch.float64):
         plain = plain.float()  # numpy has no bfloat16 and no float8
-    array: NDArray[Any] = plain.numpy()
-    return array
+    return np.asarray(plain.numpy())
 
 
 def _first_that_is_no_number(array: NDArray[Any]) -> tuple[str, str]:

@@ -119,12 +119,8 @@ class Descent(Stepwise, ABC):
         """Differentiable, and deterministic unless the initial weights or the order of batches are private."""
         private_start = not self.public_start(net)
         private_order = self.batches.size is not None and self.batches.order_seed is None
-        return TrainerFacts(
-            deterministic=not private_start and not private_order,
-            private_start=private_start,
-            differentiable=True,
-            steps=self.batches.steps(n),
-        )
+        deterministic = not private_start and not private_order
+        return TrainerFacts(deterministic, private_start, differentiable=True, steps=self.batches.steps(n))
 
     @final
     def differentiable(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:

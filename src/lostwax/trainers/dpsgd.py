@@ -179,13 +179,9 @@ class DPSGD(Stepwise):
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
         """The mechanism that bounds every attack, and whether steps are published."""
         noisy, private_start = self.noise_multiplier > 0, not self.public_start(net)
-        return TrainerFacts(
-            deterministic=not noisy and self.sample_rate == 1 and not private_start,
-            private_start=private_start,
-            steps=self.steps,
-            mechanism=self.mechanism() if noisy else None,
-            publishes_steps=self.publish_steps,
-        )
+        deterministic = not noisy and self.sample_rate == 1 and not private_start
+        mechanism = self.mechanism() if noisy else None
+        return TrainerFacts(deterministic, private_start, False, self.steps, mechanism, self.publish_steps)
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """Train one model per training set of the cohort."""

@@ -37,6 +37,13 @@ class Tile(NamedTuple):
     rows: Rows
     wanted: Rows
 
+    def taken(self, device: torch.device) -> Tensor:
+        """The rows as an index on the device; consecutive rows, the usual case, are generated there, not copied."""
+        first, last = int(self.rows[0]), int(self.rows[-1])
+        if (np.diff(self.rows) == 1).all():
+            return torch.arange(first, last + 1, device=device)
+        return torch.from_numpy(self.rows).to(device)
+
 
 def tiles(numbers: Sequence[int], size: int) -> Iterator[Tile]:
     """The tiles that hold these models.
@@ -215,12 +222,9 @@ class Stepwise(ABC):
 
     @final
     def _cut(self, net: Architecture, cohort: Cohort) -> Iterator[tuple[Tile, torch.Tensor]]:
-        """The tiles, each with its rows of the cohort; consecutive ones are generated on the device, not copied."""
-        device = cohort.own.inputs.device
+        """The tiles, each with its rows of the cohort."""
         for tile in tiles(cohort.index.tolist(), self._tile_size(net, cohort)):
-            first, last = int(tile.rows[0]), int(tile.rows[-1])
-            run = (np.diff(tile.rows) == 1).all()
-            yield tile, torch.arange(first, last + 1, device=device) if run else torch.from_numpy(tile.rows).to(device)
+            yield tile, tile.taken(cohort.own.inputs.device)
 
     @final
     def _start(self, net: Architecture, cohort: Cohort, seed: int) -> State:

@@ -84,8 +84,7 @@ class ConvShape(NamedTuple):
         from lostwax.trainers.fused.conv_kernels import correlate_weights
 
         (m, n), block = source.shape[:2], self.weights_block()
-        pixels = n * self.out_height * self.out_width
-        share = 1024 if self.linear else 4096  # pixels that a program sums
+        pixels, share = n * self.out_height * self.out_width, self.share()
         shares = -(-pixels // share)
         kernel_sums = slope.new_empty(m, shares, self.outputs, self.rows, self.columns, self.channels)
         bias_sums = slope.new_empty(m, shares, self.outputs)
@@ -121,6 +120,10 @@ class ConvShape(NamedTuple):
         would reorder each block first.
         """
         return Block(32, _power_of_two(self.taps, most=256), _power_of_two(self.outputs, most=32), stages=3)
+
+    def share(self) -> int:
+        """The number of pixels that a program sums for a gradient."""
+        return 1024 if self.linear else 4096
 
     def _correlate(self, source: Tensor, kernel: Tensor, bias: Tensor | None, target: Tensor, **kind: int) -> None:
         from lostwax.trainers.fused.conv_kernels import correlate

@@ -71,9 +71,8 @@ class FusedMLP:
         (m, h, n), k, c = hidden.shape, own_hidden.shape[2], small[0].shape[1]
         arrays = (hidden, y, n, own_hidden, own_y, k, *small, *slopes)
         if h * c <= UNROLLED:
-            kernel.middle_unrolled[(m,)](
-                *arrays, 1 / records, ACTIVATION=self.activation, H=h, C=c, BLOCK=WARP, num_warps=1
-            )
+            sizes = {"ACTIVATION": self.activation, "H": h, "C": c, "BLOCK": WARP}
+            kernel.middle_unrolled[(m,)](*arrays, 1 / records, **sizes, num_warps=1)
             return
         units, classes = (max(16, 1 << (size - 1).bit_length()) for size in (h, c))
         kernel.middle[(m,)](
