@@ -9,15 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.linear_model import (
-    GammaRegressor,
-    LinearRegression,
-    LogisticRegression,
-    PoissonRegressor,
-    Ridge,
-    RidgeCV,
-    TweedieRegressor,
-)
+from sklearn import linear_model
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
@@ -133,9 +125,9 @@ def read_estimator(estimator: Any, y: Array, weight: Tensor) -> Reading:
     raise refusal(estimator)
 
 
-@read_estimator.register(LinearRegression)
-@read_estimator.register(Ridge)
-@read_estimator.register(RidgeCV)
+@read_estimator.register(linear_model.LinearRegression)
+@read_estimator.register(linear_model.Ridge)
+@read_estimator.register(linear_model.RidgeCV)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if getattr(estimator, "positive", False):
         raise not_supported(estimator, "positive=True", "positive=False")
@@ -143,11 +135,11 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     return _regressed(y, weight, _linear(estimator, SquaredError(), ridge))
 
 
-@read_estimator.register(PoissonRegressor)
-@read_estimator.register(GammaRegressor)
-@read_estimator.register(TweedieRegressor)
+@read_estimator.register(linear_model.PoissonRegressor)
+@read_estimator.register(linear_model.GammaRegressor)
+@read_estimator.register(linear_model.TweedieRegressor)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
-    fixed = {PoissonRegressor: 1.0, GammaRegressor: 2.0}
+    fixed = {linear_model.PoissonRegressor: 1.0, linear_model.GammaRegressor: 2.0}
     power = next((fixed[kind] for kind in fixed if isinstance(estimator, kind)), None)
     power = float(estimator.power) if power is None else power
     link = getattr(estimator, "link", "auto")
@@ -156,7 +148,7 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     return _regressed(y, weight, _linear(estimator, Tweedie(power, "log" if log else "identity"), ridge))
 
 
-@read_estimator.register(LogisticRegression)
+@read_estimator.register(linear_model.LogisticRegression)
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if not getattr(estimator, "refit", True):
         raise not_supported(estimator, "refit=False", "refit=True")
