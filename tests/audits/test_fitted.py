@@ -129,7 +129,7 @@ def test_no_optimum_to_converge_to():
     audit = lw.audit(LogisticRegression(C=np.inf).fit(X, separable), (X, separable))
     assert [finding.name for finding in audit.findings] == ["as released"]
     (why,) = audit.unanswered
-    assert "no optimum could be reached: without a penalty, separable classes have none" in why
+    assert "no optimum could be reached: without a penalty, separable classes have no optimum" in why
     assert not audit.findings[0].rebuilt.all()
     assert Verdict.SOLVER_LIMITED not in audit.verdicts  # nobody saw the optimum
     assert Verdict.UNDECIDED in audit.verdicts

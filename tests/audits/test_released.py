@@ -65,7 +65,7 @@ def test_what_cannot_be_trained_again(released):
     net, start, table = released
     with pytest.raises(ValueError, match="SGD takes batches"):
         lw.audit(net, table, trainer=SGD(lr=0.1, batch_size=5, epochs=1, init=lw.inits.Given(start)), games=1)
-    with pytest.raises(ValueError, match="initialisation is drawn anew"):
+    with pytest.raises(ValueError, match="initialisation is private"):
         lw.audit(net, table, trainer=GD(lr=0.1, steps=1, init=lw.inits.LeCunNormal(seed=None)), games=1)
     with pytest.raises(TypeError, match="threat does not apply to a torch net"):
         lw.audit(net, table, trainer=trainer(start), threat=lw.Informed(table))

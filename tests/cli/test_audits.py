@@ -154,7 +154,7 @@ def test_a_name_that_no_folder_can_have(recipe, capsys, name):
     assert main(["demo", "--out", name]) == 2
     assert main(["init", "torch", "--out", name]) == 2
     error = capsys.readouterr().err
-    assert error.count("Name a") == 3
+    assert error.count("Use a") == 3
     assert "it ran" not in error
     assert "Traceback" not in error
 

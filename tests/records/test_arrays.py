@@ -52,7 +52,7 @@ def test_short_floats_are_read_as_they_are(form):
 
 
 def test_labels_with_three_axes():
-    with pytest.raises(ValueError, match="one label or one row of targets per record"):
+    with pytest.raises(ValueError, match="one label or row of targets per record"):
         lw.audit(fitted("regression"), (X, TARGETS[:, None, None]))
     with pytest.raises(ValueError, match="audit: the label in y at row 4 is missing"):
         lw.audit(fitted("classes"), (X, np.where(np.arange(40) == 4, None, CLASSES)))

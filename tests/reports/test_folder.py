@@ -246,9 +246,9 @@ def test_where_the_numbers_do_not_fit_the_earlier_report_stays(audit_of, tmp_pat
 
 @pytest.mark.parametrize("name", ["a\0b", "a\ud800b", 300 * "a"], ids=["nul", "surrogate", "long"])
 def test_a_folder_that_cannot_be_named(name, audit_of, tmp_path):
-    with pytest.raises(ValueError, match=r"^report: .*Name a"):
+    with pytest.raises(ValueError, match=r"^report: .*Use a"):
         lw.report(audit_of("one_game"), tmp_path / name)
-    with pytest.raises(ValueError, match=r"^Audit.to_json: .*Name a"):
+    with pytest.raises(ValueError, match=r"^Audit.to_json: .*Use a"):
         audit_of("one_game").to_json(tmp_path / name)
 
 

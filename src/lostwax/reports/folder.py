@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lostwax import files
-from lostwax.reports.gallery import labels
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit
@@ -54,6 +53,8 @@ def _rows(audit: Audit, metrics: list[str], records: bool) -> Iterator[list[obje
 
 def _line(cells: Sequence[object]) -> str:
     """One row. The writer's CRLF terminator makes it quote cells with any kind of line end."""
+    from lostwax.reports.gallery import labels
+
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\r\n").writerow(cells)
     return text.getvalue().removesuffix("\r\n") + "\n"

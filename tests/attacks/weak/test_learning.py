@@ -57,7 +57,7 @@ def test_the_report_is_written(audit, tmp_path):
     assert "WeakRecoNN" in page
     for null in Null:
         assert str(audit.tpr_by_class(null=null)) in str(audit)
-    assert page.count("With its own threshold for each of 3 classes") == 2
+    assert page.count("With a separate threshold for each of 3 classes") == 2
     assert "in each of 3 classes" not in str(Audit.from_json(tmp_path / "audit.json"))  # which holds no labels
 
 
