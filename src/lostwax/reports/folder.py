@@ -30,6 +30,8 @@ def as_csv(audit: Audit, *, records: bool) -> str:
 
 
 def _rows(audit: Audit, metrics: list[str], records: bool) -> Iterator[list[object]]:
+    from lostwax.reports.gallery import labels
+
     true_labels = labels(audit, audit.truth.y) if records else []
     for finding in audit.findings:
         nearer = audit.beats_baselines(finding)
@@ -53,8 +55,6 @@ def _rows(audit: Audit, metrics: list[str], records: bool) -> Iterator[list[obje
 
 def _line(cells: Sequence[object]) -> str:
     """One row. The writer's CRLF terminator makes it quote cells with any kind of line end."""
-    from lostwax.reports.gallery import labels
-
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\r\n").writerow(cells)
     return text.getvalue().removesuffix("\r\n") + "\n"
