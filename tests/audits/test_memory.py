@@ -88,7 +88,7 @@ def test_one_attack_that_does_not_fit_ends_no_audit(monkeypatch, minutes):
 
 def test_victims_that_do_not_fit_are_refused_with_the_number(monkeypatch):
     monkeypatch.setattr(choice, "available_bytes", lambda device: 2_000.0)
-    with pytest.raises(ValueError, match=r"40 victims of 15 parameters would need .* Play fewer games: at most 16 fit"):
+    with pytest.raises(ValueError, match=r"40 victims of 15 parameters would need .* Use fewer games: at most 16 fit"):
         lw.audit(nn.Linear(4, 3), trainer=GD(), threat=lw.Informed(KNOWN), prior=PRIOR, secrets=SECRETS)
 
 

@@ -67,7 +67,7 @@ def answering(attack: Attack, knowledge: Knowledge) -> Attack:
 def before_attacks(
     make: Callable[[], Made], knowledge: Knowledge, *, games: int, clock: Clock
 ) -> tuple[Made, Rate | None]:
-    """What all attacks play against (the victims, and models for the null), and how fast models are trained.
+    """What all attacks run against (the victims, and models for the null), and how fast models are trained.
 
     A limit that is too short for the victims is an error. Without a limit nothing is measured.
     """
@@ -217,7 +217,7 @@ def _too_short(limit: float, knowledge: Knowledge, games: int, rate: Rate | None
     needed = max((games + null) * rate.training, limit)
     fit = min(int(limit / rate.training / 2) - null, games // 2)  # half the time is for attacks
     also = f" and {null:,} models for the null" if null else ""
-    fewer = f", or play fewer games: about {fit:,} of {games:,} might do" if fit > 0 else ""
+    fewer = f", or use fewer games: about {fit:,} of {games:,} might do" if fit > 0 else ""
     return (
         f"audit: max_minutes is too short: before any attack begins, training {games:,} victims{also} takes "
         f"{in_words(needed)} or more, and {in_words(limit)} were left. Allow more minutes{fewer}."
@@ -232,7 +232,7 @@ def _check_memory(knowledge: Knowledge, games: int) -> None:
         fit = int(games * free / needed)
         raise ValueError(
             f"audit: {games:,} victims of {parameters:,} parameters would need about {in_bytes(needed)} of memory, and "
-            f"{in_bytes(free)} are free. " + (f"Play fewer games: at most {fit:,} fit." if fit else "None would fit.")
+            f"{in_bytes(free)} are free. " + (f"Use fewer games: at most {fit:,} fit." if fit else "None would fit.")
         )
 
 

@@ -113,7 +113,7 @@ class Dealt:
         return {name: self.scoring.errors(guess, truth.x) for name, guess in self.blind(truth).items()}
 
     def blind(self, truth: Records) -> dict[str, Tensor]:
-        """Those guesses, (n, ...) each."""
+        """The guesses behind `baselines`, (n, ...) each."""
         if (likeliest := given.likeliest_candidate(self.hints)) is not None:
             return {"likeliest candidate": likeliest}  # it has the secret before it: the nearest record is no measure
         if self._labels is None:

@@ -191,7 +191,7 @@ class _AsDealt(NamedTuple):
     cohort: Cohort
 
     def deal(self, pool: Records, m: int, *, seed: int, start: int = 0) -> Cohort:
-        """Some of them."""
+        """The training sets of these models."""
         return self.cohort[start : start + m]
 
     def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> None:

@@ -40,7 +40,7 @@ class TrainerFacts(NamedTuple):
     """What a trainer states about training a net on n records: `trainer.facts(net, n)`."""
 
     deterministic: bool = False  # the model is a function of the training set alone
-    private_start: bool = False  # each model begins at weights of its own, which nobody knows
+    private_start: bool = False  # each model begins at private weights
     differentiable: bool = False  # torch differentiates through it: a `trainers.descent.Descent` whose steps are smooth
     steps: int | None = None
     mechanism: Mechanism | None = None  # where it adds noise: what limits every attack
@@ -51,7 +51,7 @@ class TrainerFacts(NamedTuple):
 class AccessFacts(NamedTuple):
     """What an access states: `access.facts()`."""
 
-    all_weights: bool = False
+    all_weights: bool = False  # in the order of `Release.flat()`
     rows: bool = False  # each number that is seen is one of the weights
 
 

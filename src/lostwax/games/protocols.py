@@ -52,7 +52,7 @@ class Threat(Protocol):
 
 @runtime_checkable
 class Access(Protocol):
-    """What of a release the adversary sees, as one row of numbers a model."""
+    """What of a release the adversary sees, as one row of numbers per model."""
 
     def __call__(self, net: nn.Module, release: Release) -> Tensor:
         """(m, features)."""
@@ -70,7 +70,7 @@ class Attack(Protocol):
     """A way to rebuild records. Fields are its settings."""
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """Why it is not applicable, as a sentence; None when it can."""
+        """Why it is not applicable, as a sentence; None if it is."""
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
         """Do all the work that needs no release."""

@@ -31,7 +31,7 @@ class Rate(NamedTuple):
 
     @classmethod
     def measured(cls, knowledge: Knowledge, *, seconds: float = 1.0) -> Rate:
-        """From one tile of models: the best of a few tries within about so many seconds, as the first is slow."""
+        """From one tile of models: the best of a few tries within about this many seconds, as the first is slow."""
         net, trainer, threat, prior = knowledge.net, knowledge.trainer, knowledge.threat, knowledge.prior
         tile = trainer.tile_size(net, threat.deal(prior, 1, seed=0))
         cohort = threat.deal(prior, tile, seed=0)

@@ -143,7 +143,7 @@ class KernelFeatures(NamedTuple):
 
     standardise: Standardise
     scale: Scale
-    given: int  # so many kept features, the last, are given numbers of the record
+    given: int  # how many of the kept features, the last, are given numbers of the record
     dtype: torch.dtype  # of the rows
 
     @classmethod
@@ -164,7 +164,7 @@ class KernelFeatures(NamedTuple):
 
 WIDTHS = (4.0, 16.0, None)
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)  # relative to similarities of about one
-CHOSEN_BY = {"cpu": 600, "cuda": 3_000}  # at most so many models per class choose kernel and ridge: about a second
+CHOSEN_BY = {"cpu": 600, "cuda": 3_000}  # models per class that choose kernel and ridge, at most: about a second
 
 
 class Group(NamedTuple):

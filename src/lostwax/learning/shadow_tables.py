@@ -26,7 +26,7 @@ class ShadowTable(NamedTuple):
 
     seen: Tensor  # (s, features)
     records: Records  # (s, ...) each model's secret
-    given: int = 0  # so many features, the last, are numbers of the secret that the adversary is given
+    given: int = 0  # how many features, the last, are numbers of the secret that the adversary is given
 
     @property
     def target_mask(self) -> Tensor:
