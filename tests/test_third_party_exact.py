@@ -52,8 +52,7 @@ def test_newton_does_not_start_where_training_is_not_differentiable():
 
 def test_newton_says_what_a_differentiable_trainer_must_be():
     false = knowledge(Wrapped(SMOOTH, TrainerFacts(deterministic=True, differentiable=True)))
-    with pytest.raises(TypeError, match=r"Wrapped: its facts say differentiable=True"):
-        lw.Newton().objection(false)
+    assert "Wrapped: its facts say differentiable=True" in lw.Newton().objection(false)
 
 
 def test_steps_are_read_from_dpsgd_alone():

@@ -176,6 +176,9 @@ def test_unequal_chances_raise_the_blind_guess():
     class Weighted:
         inside: lw.Informed
 
+        def facts(self):
+            return self.inside.facts()
+
         def deal(self, pool, m, *, seed, start=0):
             return self.inside.deal(pool, m, seed=seed, start=start)
 

@@ -37,6 +37,7 @@ class Wrapped:
 class FirstCandidate:
     """Names the first candidate, in the shape that is asked for or in another."""
 
+    names_candidates = True
     flat: bool = False
 
     def objection(self, knowledge):

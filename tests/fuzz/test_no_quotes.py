@@ -70,7 +70,7 @@ BAD = {
         "'name'",
     ),
     "a file of words": (lambda folder: lw.records.table(csv(folder, f"age,name,y\n1,{MARK},0\n"), "y"), "'name'"),
-    "no line of names": (lambda folder: lw.records.table(csv(folder, f"{NUMBER},2\n3,4\n"), "y"), "a line of names"),
+    "no line of names": (lambda folder: lw.records.table(csv(folder, f"{NUMBER},2\n3,4\n"), "y"), "a header line"),
     "a label out of range": (
         lambda _: list(
             lw.simulate(

@@ -71,7 +71,8 @@ def audit_procedure(
     k = threat.deal(secrets, 1, seed=own_seed).secrets
     cohort = threat.deal(secrets, len(secrets) // k if games is None else games, seed=own_seed)
     hints = threat.hints(cohort, secrets, seed=own_seed)
-    check_stated(knowledge.facts, cohort, hints, type(threat).__name__)
+    if hasattr(threat, "facts"):
+        check_stated(knowledge.facts, cohort, hints, type(threat).__name__)
     known, chance, unknown = cohort.shared, given.chance(hints), given.unknown(hints)
     check_trainable(net, trainer, threat, prior, secrets, seed=own_seed)
     check_ranges(known, prior, secrets)

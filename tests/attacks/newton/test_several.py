@@ -71,8 +71,8 @@ def test_ways_are_counted_before_they_are_made():
         return Newton().objection(Knowledge(lw.nets.mlp(64, 30, 10), trainer, threat, lw.access.Weights(), prior))
 
     batches = lw.SGD(lr=0.2, batch_size=14, epochs=4, dtype=torch.float64)
-    assert "8 secrets can be of 10 classes in 24,310 ways" in objection(8, SHORT)
-    assert "5 secrets can be of 10 classes in 100,000 ways" in objection(5, batches)
+    assert "8 secrets of 10 classes have 24,310 combinations of labels" in objection(8, SHORT)
+    assert "5 secrets of 10 classes have 100,000 combinations of labels" in objection(5, batches)
     assert "Play for fewer secrets, or among fewer classes." in objection(20, batches)
     assert objection(6, SHORT) is None
     assert objection(4, batches) is None
