@@ -73,7 +73,7 @@ def test_ways_are_counted_before_they_are_made():
     batches = lw.SGD(lr=0.2, batch_size=14, epochs=4, dtype=torch.float64)
     assert "8 secrets of 10 classes have 24,310 combinations of labels" in objection(8, SHORT)
     assert "5 secrets of 10 classes have 100,000 combinations of labels" in objection(5, batches)
-    assert "Play for fewer secrets, or among fewer classes." in objection(20, batches)
+    assert "Use fewer secrets or fewer classes." in objection(20, batches)
     assert objection(6, SHORT) is None
     assert objection(4, batches) is None
     assert objection(8, SHORT, prior[prior.y < 3]) is None
