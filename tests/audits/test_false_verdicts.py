@@ -213,7 +213,7 @@ class OnlySome(Reads):
         return answer
 
 
-def test_ten_exact_records_of_sixty_are_no_luck_where_parts_are_given():
+def test_ten_exact_records_of_sixty_are_no_luck_where_parts_are_given(tmp_path):
     """Beside another game's release none was rebuilt, and half of what was seen was taken for luck: p = 0.05."""
     parts = torch.zeros(64, dtype=torch.bool)
     parts[:8] = True
@@ -223,6 +223,10 @@ def test_ten_exact_records_of_sixty_are_no_luck_where_parts_are_given():
     assert audit.findings[0].rebuilt.sum() >= 10
     assert audit.findings[0].luck.rebuilt_pairs[1] == 0
     assert audit.grade is Grade.EXACT
+    audit.to_json(tmp_path / "audit.json")
+    again = lw.Audit.from_json(tmp_path / "audit.json")
+    assert again.findings[0].luck == audit.findings[0].luck
+    assert again.grade is audit.grade
 
 
 def test_records_that_luck_did_not_look_at_are_not_passed_over():

@@ -286,8 +286,13 @@ def _plain_finding(finding: Finding) -> dict[str, Any]:
         "confidence": _numbers(guess.confidence.double().cpu()[:, 0].numpy()),
         "certified": None if guess.certified is None else guess.certified.cpu()[:, 0].tolist(),
         "neurons": None if finding.neurons is None else _plain_neurons(finding.neurons),
-        "luck": None if finding.luck is None else {k: v for k, v in finding.luck._asdict().items() if v is not None},
+        "luck": None if finding.luck is None else _plain_luck(finding.luck),
     }
+
+
+def _plain_luck(luck: Luck) -> dict[str, Any]:
+    held = {name: value for name, value in luck._asdict().items() if value is not None}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in held.items()}
 
 
 def _luck(plain: Mapping[str, Any]) -> Luck:
