@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from torch import nn
 
 import lostwax as lw
+from lostwax.audits.judging import one_by_one
 from lostwax.games import Guess, Records, Release, TrainerFacts
 
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(60, 60, 40, seed=0)
@@ -107,3 +109,76 @@ class Ink:
 def test_a_metric_of_ones_own_is_reported():
     audit = lw.audit(NET, trainer=lw.GD(steps=2), attack=FirstCandidate(), metrics=[Ink()], games=4, **GAME)
     assert "difference in ink" in audit.findings[0].errors
+
+
+@dataclass(frozen=True)
+class Forwards:
+    """A trainer that hands on another's facts, or states its objective alone."""
+
+    inner: object
+    objective_alone: bool = False
+
+    def __call__(self, net, cohort, *, seed):
+        return self.inner(net, cohort, seed=seed)
+
+    def transcript(self, net, cohort, *, seed):
+        return self.inner.transcript(net, cohort, seed=seed)
+
+    def tile_size(self, net, cohort):
+        return self.inner.tile_size(net, cohort)
+
+    def facts(self, net, n):
+        facts = self.inner.facts(net, n)
+        return TrainerFacts(objective=facts.objective) if self.objective_alone else facts
+
+
+class Hands:
+    """A threat that hands on another's facts, and has none of its fields."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def facts(self):
+        return self.inner.facts()
+
+    def deal(self, pool, m, *, seed, start=0):
+        return self.inner.deal(pool, m, seed=seed, start=start)
+
+    def hints(self, cohort, pool, *, seed):
+        return self.inner.hints(cohort, pool, seed=seed)
+
+
+TABLES = [Records(part.x.flatten(1)[:, :6].contiguous(), part.y % 2) for part in (KNOWN, PRIOR, SECRETS)]
+
+
+@pytest.mark.parametrize("candidates", [None, 2])
+def test_parts_that_hand_on_facts_do_not_end_an_audit_without_a_named_attack(candidates):
+    """Newton takes no trainer that only says it is differentiable; candidates are no field of the threat."""
+    known, prior, secrets = TABLES
+    audit = lw.audit(
+        nn.Linear(6, 2),
+        trainer=Forwards(lw.GD(lr=0.3, steps=5)),
+        threat=Hands(lw.Informed(known, candidates=candidates)),
+        prior=prior,
+        secrets=secrets,
+        games=4,
+        max_minutes=0.3,
+    )
+    assert audit.findings
+    assert any("its facts say differentiable=True" in why for why in audit.left_out)
+
+
+def test_a_torch_layer_is_read_by_a_stated_objective_alone():
+    records, trainer = TABLES[0].to(torch.float64), lw.Optimum(ridge=1.0)
+    net = nn.Linear(6, 2).double()
+    net.load_state_dict(trainer(net, lw.Informed(records[:-1]).deal(records[-1:], 1, seed=0), seed=0)[0])
+    data = (records.x.numpy(), records.y.numpy())
+    ours, theirs = (lw.audit(net, data, trainer=one) for one in (Forwards(trainer, objective_alone=True), trainer))
+    assert ours.grade is theirs.grade
+    assert (ours.errors == theirs.errors).all()
+
+
+def test_a_judge_may_hold_one_guess_against_two_secrets():
+    guess = Guess(Records(torch.arange(6.0).view(2, 1, 3), torch.tensor([[0], [1]])), torch.zeros(2, 1))
+    flat = one_by_one(guess, torch.zeros(2, 2, dtype=torch.long))
+    assert flat.records.x[:, 0, 0].tolist() == [0.0, 0.0, 3.0, 3.0]
