@@ -162,7 +162,7 @@ def test_parts_that_hand_on_facts_do_not_end_an_audit_without_a_named_attack(can
         prior=prior,
         secrets=secrets,
         games=4,
-        max_minutes=0.3,
+        max_minutes=3,
     )
     assert audit.findings
     assert any("its facts say differentiable=True" in why for why in audit.left_out)
