@@ -18,7 +18,7 @@ from lostwax.audits.fitted import audit_fitted, converged, likeliest, no_optimum
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import Played, filled, judged
 from lostwax.audits.scoring import Scoring
-from lostwax.games import TableCells, Fitted, Guess, Kept, Part, Records, ReleasedTable, Table
+from lostwax.games import Fitted, Guess, Kept, Part, Records, ReleasedTable, Table, TableCells
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.func import vjp
 
-from lostwax.games.cells import TableCells, Columns
+from lostwax.games.cells import Columns, TableCells
 from lostwax.games.facts import loss_facts
 from lostwax.games.records import Records
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.steps import Back, Values, placed, step_of
-from lostwax.games import TableCells, Columns, Fitted, Kept, Part, Present, Records, Stored
+from lostwax.games import Columns, Fitted, Kept, Part, Present, Records, Stored, TableCells
 from lostwax.records.frames import coded, codes_of
 
 AGREES = 1e-9  # relative to a column's spread: a mean is that of this table

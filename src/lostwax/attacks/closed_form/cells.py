@@ -10,7 +10,7 @@ from torch import Tensor
 from lostwax.attacks.closed_form.attack import collected, exclusive, found_by, known_extremes
 from lostwax.attacks.closed_form.evidence import solve
 from lostwax.attacks.closed_form.stored import held
-from lostwax.games import TableCells, Extremes, Part, Present, Records
+from lostwax.games import Extremes, Part, Present, Records, TableCells
 
 SAME = 1e-9  # of a column's spread: two means are equal
 
