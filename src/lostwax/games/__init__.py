@@ -1,7 +1,8 @@
 """The nouns, the protocols and the games: what is dealt, released, known and guessed."""
 
+from lostwax.games.cells import Cells, Columns, Kept
 from lostwax.games.facts import AccessFacts, Facts, HintFacts, LossFacts, Mechanism, ThreatFacts, TrainerFacts
-from lostwax.games.fitted import Extremes, Fitted, Stationary, Sums
+from lostwax.games.fitted import Extremes, Fitted, Stationary, Stored, Sums
 from lostwax.games.informed import Informed, Table
 from lostwax.games.nouns import Cohort, Guess, Hints, Knowledge, Release, Step
 from lostwax.games.protocols import Access, Attack, Loss, Metric, Reconstructor, Threat, Trainer
@@ -9,6 +10,18 @@ from lostwax.games.records import Records
 from lostwax.games.weak import Weak
 
 __all__ = ["AccessFacts", "Facts", "HintFacts", "LossFacts", "Mechanism", "ThreatFacts", "TrainerFacts"]
-__all__ += ["Extremes", "Fitted", "Informed", "Stationary", "Sums", "Table", "Weak"]
+__all__ += [
+    "Cells",
+    "Columns",
+    "Extremes",
+    "Fitted",
+    "Informed",
+    "Kept",
+    "Stationary",
+    "Stored",
+    "Sums",
+    "Table",
+    "Weak",
+]
 __all__ += ["Cohort", "Guess", "Hints", "Knowledge", "Records", "Release", "Step"]
 __all__ += ["Access", "Attack", "Loss", "Metric", "Reconstructor", "Threat", "Trainer"]

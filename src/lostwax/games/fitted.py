@@ -100,6 +100,15 @@ class Extremes:
 
 
 @dataclass(frozen=True)
+class Stored:
+    """Training rows that the release holds as they are: support vectors, the rows of a nearest-neighbour model."""
+
+    source: str  # the part that holds them
+    x: Tensor  # (k, d)
+    y: Tensor | None = None  # (k,) or (k, targets), where their labels are held too
+
+
+@dataclass(frozen=True)
 class Fitted:
     """Everything a released model publishes about the table it was fitted on."""
 
@@ -109,6 +118,7 @@ class Fitted:
     model: Stationary | None  # the linear model; None if there is none (naive Bayes has sums), or it was not read
     sums: tuple[Sums, ...] = ()
     extremes: tuple[Extremes, ...] = ()
+    stored: tuple[Stored, ...] = ()
     classes: tuple[object, ...] = ()  # the user's names of class numbers 0, 1, ...
     columns: tuple[str, ...] = ()  # ... and of the features; empty if the data has none
     notes: tuple[str, ...] = ()  # for the report: how the model was read
@@ -116,7 +126,8 @@ class Fitted:
 
     def tells_label(self) -> bool:
         """Whether anything that was read depends on the label."""
-        return self.model is not None or any(sums.by_label for sums in self.sums)
+        told = (*(sums.by_label for sums in self.sums), *(stored.y is not None for stored in self.stored))
+        return self.model is not None or any(told)
 
 
 def _with_ones(features: Tensor) -> Tensor:
