@@ -209,3 +209,29 @@ def curvature_times(loss: Loss, outputs: Tensor, y: Tensor, v: Tensor) -> Tensor
         return torch.zeros_like(outputs)
     (found,) = torch.autograd.grad(residual, at, v)  # the Hessian of a loss is symmetric
     return found
+
+
+def sums_of_others(terms: Tensor) -> Tensor:
+    """Sum of all the other terms, for each term along the first axis: those before it plus those after it.
+
+    No term is added and subtracted again: a NaN in it does not change its own sum.
+    """
+    zero = torch.zeros_like(terms[:1])
+    before = torch.cat([zero, terms[:-1].cumsum(0)])
+    after = torch.cat([terms[1:].flip(0).cumsum(0).flip(0), zero])
+    return before + after
+
+
+SYMMETRIC = 1_000  # rows above which the products of pairs are worth computing once, not twice
+
+
+def gram(rows: Tensor) -> Tensor:
+    """The products of all pairs of rows, (n, n)."""
+    if len(rows) <= SYMMETRIC:
+        return rows @ rows.mT
+    half = len(rows) // 2
+    found = rows.new_empty(len(rows), len(rows))
+    found[:half, :half], found[half:, half:] = gram(rows[:half]), gram(rows[half:])
+    found[:half, half:] = rows[:half] @ rows[half:].mT
+    found[half:, :half] = found[:half, half:].mT
+    return found

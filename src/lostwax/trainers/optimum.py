@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lostwax.fields import at_least, check_fields
 from lostwax.games import Cohort, Loss, Records, Release, Stationary, Step, TrainerFacts
-from lostwax.games.fitted import blocks, curvature_times, rounding
+from lostwax.games.fitted import blocks, curvature_times, gram, rounding
 from lostwax.losses import CrossEntropy
 from lostwax.nets import linear_layer
 from lostwax.trainers.refusals import check_data, check_loss, check_outputs
@@ -219,8 +219,7 @@ class _Problem:
     @cached_property
     def _products(self) -> Tensor:
         """(n, n) of the centred rows, without the column of ones; no step changes them."""
-        f = self.template.features(self.table.x) - self.centre[: self.template.weight.shape[1]]
-        return f @ f.mT
+        return gram(self.template.features(self.table.x) - self.centre[: self.template.weight.shape[1]])
 
     def _penalty_hessians(self) -> Tensor:
         """(c, D, D): diag(ridge, 0) + bias_ridge k k^T with k = (-m, 1), for b = k . (W, b')."""

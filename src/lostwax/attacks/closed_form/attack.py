@@ -20,7 +20,7 @@ from lostwax.attacks.closed_form.evidence import (
     without_intercept,
 )
 from lostwax.games import Fitted, Guess, Hints, Knowledge, Reconstructor, Records, Release, Stationary, Sums
-from lostwax.games.fitted import blocks, uncertain
+from lostwax.games.fitted import blocks, sums_of_others, uncertain
 from lostwax.learning.costs import Cost, Rate
 from lostwax.nets import linear_layer
 
@@ -124,29 +124,21 @@ def _sums_without(
     size = max(math.isqrt(n), SMALL_NUMBERS // width)  # as many blocks as rows per block, or one small block
     size = max(1, min(size, BLOCK_NUMBERS // width))
     parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
-    others = _exclusive(torch.stack([sum_of(block) for block in parts]))  # what all other blocks sum to
+    others = sums_of_others(torch.stack([sum_of(block) for block in parts]))  # what all other blocks sum to
     order = games.argsort()  # in the order of rows
     starts = torch.tensor([*(block.start for block in parts), n], device=games.device)
     bounds = torch.searchsorted(games[order], starts).tolist()
     for block, outside, first, last in zip(parts, others, bounds[:-1], bounds[1:], strict=True):
         if first < last:
             which = order[first:last]
-            yield which, outside + _exclusive(terms(block))[games[which] - block.start]
+            yield which, outside + sums_of_others(terms(block))[games[which] - block.start]
 
 
 def known_rounding(equation: Stationary | Sums, table: Records, weight: Tensor, games: Tensor) -> Tensor:
     """The rounding error in the missing residual r of each game: that of the known rows' residuals, (games,)."""
-    known = _exclusive(uncertain(equation, table, weight))[games]  # (games, c)
+    known = sums_of_others(uncertain(equation, table, weight))[games]  # (games, c)
     size: Tensor = vector_norm(known, dim=-1)
     return torch.finfo(known.dtype).eps * size
-
-
-def _exclusive(terms: Tensor) -> Tensor:
-    """Sum of all the other terms, for each term along the first axis: those before it plus those after it."""
-    zero = torch.zeros_like(terms[:1])
-    before = torch.cat([zero, terms[:-1].cumsum(0)])
-    after = torch.cat([terms[1:].flip(0).cumsum(0).flip(0), zero])
-    return before + after
 
 
 GAMES_NUMBERS = 16_000_000  # numbers held for the games computed at a time: 128 MB in float64
