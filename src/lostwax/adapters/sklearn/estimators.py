@@ -131,8 +131,25 @@ def read_estimator(estimator: Any, y: Array, weight: Tensor) -> Reading:
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if getattr(estimator, "positive", False):
         raise not_supported(estimator, "positive=True", "positive=False")
-    ridge = getattr(estimator, "alpha_", getattr(estimator, "alpha", 0.0))  # RidgeCV: the chosen alpha
-    return _regressed(y, weight, _linear(estimator, SquaredError(), ridge))
+    return _regressed(y, weight, _linear(estimator, SquaredError(), _chosen(estimator, "alpha")))
+
+
+@read_estimator.register(linear_model.ElasticNet)
+@read_estimator.register(linear_model.ElasticNetCV)
+@read_estimator.register(linear_model.LassoCV)
+@read_estimator.register(linear_model.LassoLars)
+@read_estimator.register(linear_model.LassoLarsCV)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    if estimator.positive:
+        raise not_supported(estimator, "positive=True", "positive=False")
+    alpha, share = _chosen(estimator, "alpha"), _chosen(estimator, "l1_ratio", 1.0)
+    strength = alpha * float(weight.sum())  # the loss is a mean over all rows, including the secret one
+    return _regressed(y, weight, _linear(estimator, SquaredError(), (1 - share) * strength, l1=share * strength))
+
+
+@read_estimator.register(linear_model.MultiTaskElasticNet)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    raise refusal(estimator)  # a penalty on groups of weights, unlike that of its parent ElasticNet
 
 
 @read_estimator.register(linear_model.PoissonRegressor)
@@ -155,8 +172,8 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     chosen = "_" if hasattr(estimator, "C_") else ""  # LogisticRegressionCV: the chosen C
     l1_ratios = np.ravel(np.asarray(getattr(estimator, f"l1_ratio{chosen}", None), dtype=object))
     penalty = getattr(estimator, "penalty", "l2")  # newer versions have only C and l1_ratio
-    if penalty in ("l1", "elasticnet") or (penalty != "l2" and any(ratio for ratio in l1_ratios)):
-        raise not_supported(estimator, "an L1 penalty", "an L2 penalty alone")
+    fixed = {"l1": 1.0, "l2": 0.0}
+    shares = np.array([fixed.get(penalty, ratio or 0.0) for ratio in l1_ratios], dtype=np.float64)
     several = len(estimator.classes_) > 2
     one_vs_rest = _is_liblinear(estimator) or getattr(estimator, "multi_class", "auto") == "ovr"
     loss = CrossEntropy() if several and not one_vs_rest else BinaryCrossEntropy()
@@ -164,8 +181,11 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if not one_vs_rest and len(set(C.tolist())) > 1:
         raise not_supported(estimator, f"a C_ for each class ({C.tolist()})", "one C for all, unless one-vs-rest")
     # C_c sum of losses + |W_c|^2 / 2; one-vs-rest has a C per class, which older versions store as a list
-    ridge = 0.0 if penalty is None else 1 / (C if one_vs_rest and several else C[0])
-    model = _linear(estimator, loss, ridge, penalised_bias=_is_liblinear(estimator))
+    each = slice(None) if one_vs_rest and several else 0
+    strength, share = 0.0 if penalty is None else 1 / C[each], shares[each]
+    model = _linear(
+        estimator, loss, (1 - share) * strength, l1=share * strength, penalised_bias=_is_liblinear(estimator)
+    )
     return _classified(estimator, y, weight, model)
 
 
@@ -173,11 +193,10 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if estimator.loss != "squared_hinge":
         raise not_supported(estimator, f"loss={estimator.loss!r}", "loss='squared_hinge'")
-    if estimator.penalty != "l2":
-        raise not_supported(estimator, f"penalty={estimator.penalty!r}", "penalty='l2'")
     if estimator.multi_class != "ovr":
         raise not_supported(estimator, f"multi_class={estimator.multi_class!r}", "multi_class='ovr'")
-    model = _linear(estimator, SquaredHinge(), 1 / estimator.C, penalised_bias=True)
+    ridge, l1 = (1.0, 0.0) if estimator.penalty == "l2" else (0.0, 1.0)
+    model = _linear(estimator, SquaredHinge(), ridge / estimator.C, l1=l1 / estimator.C, penalised_bias=True)
     return _classified(estimator, y, weight, model)
 
 
@@ -194,7 +213,8 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
         if reading.model is None or facts is None or facts.classes is None:
             raise refusal(part)
         parts.append(reading.model)
-    return Reading(numbers, weight, _stack(parts), classes=tuple(estimator.classes_.tolist()))
+    model = _stack(parts)
+    return Reading(numbers, weight, model, classes=tuple(estimator.classes_.tolist()), notes=_zero_weights(model))
 
 
 @read_estimator.register(GaussianNB)
@@ -207,8 +227,13 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     return Reading(numbers, weight, sums=(sums,), classes=tuple(estimator.classes_.tolist()), notes=(note,))
 
 
+def _chosen(estimator: Any, name: str, default: float = 0.0) -> Any:
+    """A setting, as chosen by cross-validation where that was done."""
+    return getattr(estimator, f"{name}_", getattr(estimator, name, default))
+
+
 def _regressed(y: Array, weight: Tensor, model: Stationary) -> Reading:
-    return Reading(regression_targets(y, len(model.weight)), weight, model)
+    return Reading(regression_targets(y, len(model.weight)), weight, model, notes=_zero_weights(model))
 
 
 def _is_liblinear(estimator: Any) -> bool:
@@ -217,42 +242,77 @@ def _is_liblinear(estimator: Any) -> bool:
 
 def _classified(estimator: Any, y: Array, weight: Tensor, model: Stationary) -> Reading:
     numbers = class_numbers(y, estimator.classes_)
-    notes: tuple[str, ...] = ()
+    notes = _zero_weights(model)
     if estimator.class_weight is not None:
         if _is_liblinear(estimator) and len(estimator.classes_) > 2:  # it weights only the class, not the rest
             raise not_supported(estimator, "class_weight=... with more than two classes", "class_weight=None")
         counted = {"sample_weight": weight.numpy()} if "sample_weight" in BALANCING else {}
         shares = compute_class_weight(estimator.class_weight, classes=estimator.classes_, y=y, **counted)
         weight = weight * torch.from_numpy(np.asarray(shares, dtype=np.float64))[numbers]
-        notes = ("the adversary is assumed to know the class weights.",)
+        notes = (*notes, "the adversary is assumed to know the class weights.")
     return Reading(numbers, weight, model, classes=tuple(estimator.classes_.tolist()), notes=notes)
 
 
-def _linear(estimator: Any, loss: Loss, ridge: Any, *, penalised_bias: bool = False) -> Stationary:
+def _linear(estimator: Any, loss: Loss, ridge: Any, *, l1: Any = 0.0, penalised_bias: bool = False) -> Stationary:
     weight = torch.from_numpy(np.atleast_2d(published(estimator, "coef_")))  # (c, d)
     c, d = weight.shape
     bias = None
     if estimator.fit_intercept:
         bias = torch.from_numpy(np.broadcast_to(published(estimator, "intercept_"), (c,)).copy())
-    strength = torch.from_numpy(np.broadcast_to(np.asarray(ridge, dtype=np.float64), (c,)).copy())
+    strength, sparsity = (
+        torch.from_numpy(np.broadcast_to(np.asarray(part, dtype=np.float64), (c,)).copy()) for part in (ridge, l1)
+    )
     # liblinear appends a column of `intercept_scaling`, whose weight b / intercept_scaling is penalised too
     scaling = getattr(estimator, "intercept_scaling", 1.0)
     bias_ridge = strength / scaling**2 if penalised_bias else torch.zeros_like(strength)
     iterations, limit = getattr(estimator, "n_iter_", None), getattr(estimator, "max_iter", None)
     stopped = iterations is not None and limit is not None and bool(np.max(iterations) >= limit)
     stopped = stopped or getattr(estimator, "tol", 0.0) >= LOOSE
-    return Stationary(weight, bias, loss, strength, bias_ridge, weight.new_zeros(d), weight.new_ones(d), stopped)
+    model = Stationary(weight, bias, loss, strength, bias_ridge, weight.new_zeros(d), weight.new_ones(d), stopped)
+    return _with_l1(estimator, model, sparsity, sparsity / scaling if penalised_bias else None)
+
+
+def _with_l1(estimator: Any, model: Stationary, l1: Tensor, bias_l1: Tensor | None) -> Stationary:
+    """The model with this L1 penalty."""
+    if not l1.any():
+        return model
+    if bias_l1 is not None and model.bias is not None and not model.bias.any():
+        model = replace(model, bias=None)  # a penalised intercept of zero has no equation
+    if model.bias is None and len(l1) > 1:
+        raise not_supported(estimator, "an L1 penalty on several outputs without an intercept", "fit_intercept=True")
+    return replace(model, l1=l1, bias_l1=bias_l1)
+
+
+def _zero_weights(model: Stationary) -> tuple[str, ...]:
+    """A note on features that the model does not use."""
+    unused = int((model.weight == 0).all(0).sum()) if model.sparse else 0
+    if not unused:
+        return ()
+    if unused == model.weight.shape[1]:
+        return ("all weights are zero: the model depends on the labels alone, and reveals no feature of any row.",)
+    return (
+        f"{unused} of {model.weight.shape[1]} features have weight zero. Of these the model reveals an interval at "
+        "most; the others are solved for.",
+    )
 
 
 def _stack(parts: list[Stationary]) -> Stationary:
     """Combine binary models of one class each."""
     first = parts[0]
-    biases = [part.bias for part in parts if part.bias is not None]
+
+    def joined(name: str) -> Tensor | None:
+        values = [getattr(part, name) for part in parts]
+        if all(value is None for value in values):
+            return None
+        return torch.cat([torch.zeros_like(first.ridge) if value is None else value for value in values])
+
     return replace(
         first,
         weight=torch.cat([part.weight for part in parts]),
-        bias=torch.cat(biases) if biases else None,
+        bias=joined("bias"),
         ridge=torch.cat([part.ridge for part in parts]),
         bias_ridge=torch.cat([part.bias_ridge for part in parts]),
         stopped_early=any(part.stopped_early for part in parts),
+        l1=joined("l1"),
+        bias_l1=joined("bias_l1"),
     )
