@@ -5,22 +5,34 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from sklearn import linear_model
 from sklearn.base import clone
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.linear_model import (
+    ARDRegression,
+    BayesianRidge,
     ElasticNet,
     ElasticNetCV,
+    HuberRegressor,
     Lasso,
     LassoCV,
     LassoLars,
     LassoLarsIC,
     LogisticRegression,
     MultiTaskLasso,
+    Perceptron,
+    QuantileRegressor,
+    Ridge,
+    RidgeClassifier,
+    RidgeClassifierCV,
+    SGDClassifier,
+    SGDRegressor,
 )
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
-from sklearn.svm import LinearSVC
+from sklearn.svm import LinearSVC, LinearSVR
 
 import lostwax as lw
 from lostwax.adapters.sklearn import read
@@ -194,3 +206,157 @@ def test_groups_of_weights_are_not_read():
     Y = np.stack([y, -y], 1)
     with pytest.raises(TypeError, match="does not support MultiTaskLasso"):
         read(MultiTaskLasso().fit(X, Y), (X, Y))
+
+
+RIDGE_CLASSIFIERS = [
+    RidgeClassifier(alpha=0.5),
+    RidgeClassifier(class_weight="balanced"),
+    RidgeClassifier(fit_intercept=False),
+    RidgeClassifierCV(alphas=[0.1, 1.0, 10.0]),
+]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("load", [load_wine, load_breast_cancer])
+@pytest.mark.parametrize("model", RIDGE_CLASSIFIERS, ids=str)
+def test_ridge_classifiers_with_three_and_two_classes(model, load, weighted):
+    X, y = standardised(load)
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y)) if weighted else None
+    fit = clone(model).fit(X, y, sample_weight=weight)
+    assert relative_gradient(read(fit, (X, y), weight)) < 1e-12
+    _, guess, errors, _ = rebuilt(fit, X, y, weight)
+    assert errors.max() < 1e-6
+    assert (guess.records.y[:, 0].numpy() == y).all()
+
+
+def test_bayesian_ridge_publishes_the_mean_of_the_table():
+    X, y = load_diabetes(return_X_y=True)
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
+    for model, more in ((BayesianRidge(), weight), (BayesianRidge(), None), (ARDRegression(), None)):
+        fit = model.fit(X, y) if more is None else model.fit(X, y, sample_weight=more)
+        fitted = read(fit, (X, y), more)
+        assert fitted.sums
+        assert relative_gradient(fitted) < 1e-9
+        audit = lw.audit(fit, (X, y), sample_weight=more)
+        assert audit.errors.max() < 1e-6
+        assert any("X_offset_" in note for note in audit.notes)
+
+
+@pytest.mark.parametrize("model", [BayesianRidge(), ARDRegression(threshold_lambda=0.05)], ids=str)
+def test_bayesian_weights_give_the_row_away_too(model):
+    X, y = standardised(load_diabetes)
+    scaler = MinMaxScaler((-1, 3)).fit(np.concatenate([X - 1, X + 1]))
+    fit = clone(model).fit(scaler.transform(X), y)
+    fitted = read(make_pipeline(scaler, fit), (X, y))
+    fitted = replace(fitted, sums=())
+    guess = ClosedForm().leave_one_out(fitted, torch.arange(len(X)))
+    used = fit.coef_ != 0
+    assert used.all() == isinstance(model, BayesianRidge)
+    errors = (guess.records.x[:, 0] - fitted.table.x).abs() / fitted.table.x.std(0)
+    assert errors[:, used].max() < 1e-6
+    if guess.kept is not None:
+        assert ((guess.kept[:, 0] == Kept.EXACT).numpy() == used).all()
+    np.testing.assert_allclose(guess.records.y[:, 0], y, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_huber_gives_every_row_and_the_targets_of_inliers(weighted):
+    X, y = standardised(load_diabetes)
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y)) if weighted else None
+    fit = HuberRegressor(tol=1e-10, max_iter=10_000).fit(X, y, sample_weight=weight)
+    assert relative_gradient(read(fit, (X, y), weight)) < 1e-4  # scipy's lbfgs stops here
+    fitted, guess, errors, _ = rebuilt(fit, X, y, weight)
+    assert errors.max() < 1e-6
+    distance = (fitted.model.outputs(fitted.table.x)[:, 0] - fitted.table.y).abs()
+    outlier = (distance > fitted.model.loss.threshold).numpy()
+    assert 0 < outlier.sum() < len(y) / 2
+    found = guess.records.y[:, 0].numpy()
+    np.testing.assert_allclose(found[~outlier], y[~outlier], rtol=0, atol=1e-6)
+    assert (np.abs(found - y)[outlier] > 0).all()
+
+
+def test_linear_svr_gives_the_rows_outside_its_tube():
+    X, y = standardised(load_diabetes)
+    settings = {"loss": "squared_epsilon_insensitive", "epsilon": 5.0, "C": 0.1, "dual": False}
+    fit = LinearSVR(**settings, tol=1e-12, max_iter=100_000).fit(X, y)
+    assert relative_gradient(read(fit, (X, y))) < 1e-6
+    fitted, guess, errors, _ = rebuilt(fit, X, y)
+    outside = np.abs(fitted.model.outputs(fitted.table.x)[:, 0].numpy() - y) > 5.0 + 1e-3
+    assert 0.5 < outside.mean() < 1
+    assert errors[outside].max() < 1e-5
+    np.testing.assert_allclose(guess.records.y[:, 0].numpy()[outside], y[outside], rtol=0, atol=1e-5)
+    assert not (errors[~outside].max(1) < 1e-3).any()
+
+
+def test_targets_as_the_regressor_saw_them():
+    X, y = standardised(load_diabetes)
+    fit = TransformedTargetRegressor(Ridge(), func=np.log, inverse_func=np.exp).fit(X, y)
+    _, guess, errors, _ = rebuilt(fit, X, y)
+    assert errors.max() < 1e-6
+    np.testing.assert_allclose(guess.records.y[:, 0], np.log(y), rtol=0, atol=1e-8)
+
+
+STOCHASTIC = [
+    SGDClassifier(loss="log_loss", alpha=0.1, random_state=0),
+    SGDClassifier(loss="modified_huber", alpha=0.1, random_state=0),
+    SGDClassifier(loss="squared_hinge", alpha=0.1, eta0=1e-3, learning_rate="constant", random_state=0),
+    SGDClassifier(loss="squared_error", alpha=0.1, learning_rate="invscaling", random_state=0),
+    SGDRegressor(alpha=0.1, random_state=0),
+    SGDRegressor(loss="huber", epsilon=30.0, alpha=0.1, eta0=0.1, random_state=0),
+    SGDRegressor(loss="squared_epsilon_insensitive", alpha=0.1, random_state=0),
+]
+
+
+@pytest.mark.parametrize("model", STOCHASTIC, ids=str)
+def test_descent_that_is_given_long_enough_reaches_the_optimum_we_read(model):
+    X, y = standardised(load_diabetes if isinstance(model, SGDRegressor) else load_wine)
+    fitted = read(clone(model).fit(X, y), (X, y))
+    assert fitted.model.stopped_early
+    assert any("'as converged'" in note for note in fitted.notes)
+    optimum = polish(fitted.model, fitted.table, fitted.weight)
+    assert optimum.converged
+    long = clone(model).set_params(learning_rate="constant", eta0=0.002, tol=None, max_iter=300, average=30_000)
+    near = read(long.fit(X, y), (X, y)).model.weight
+    scale = optimum.model.weight.abs().max()
+    assert (near - optimum.model.weight).abs().max() < 0.05 * scale
+    _, _, errors, _ = rebuilt(clone(model).fit(X, y), X, y)
+    r, _ = optimum.model.factors(fitted.table, fitted.weight)
+    seen = (r.abs() > 1e-3).any(1).numpy()
+    assert seen.mean() > 0.3
+    assert errors[seen].max() < 1e-6
+
+
+def test_descent_that_diverged_is_not_read():
+    X, y = load_wine(return_X_y=True)
+    fit = SGDClassifier(loss="squared_hinge", random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match="diverged"):
+        read(fit, (X, y))
+
+
+UNREADABLE = [
+    (Perceptron(), "minimises no objective"),
+    (QuantileRegressor(), "corners"),
+    (SGDClassifier(), "loss='hinge'"),
+    (SGDClassifier(loss="log_loss", penalty="l1"), "penalty='l1'"),
+    (SGDClassifier(loss="log_loss", early_stopping=True), "early_stopping=True"),
+    (LinearSVR(), "loss='epsilon_insensitive'"),
+]
+
+
+@pytest.mark.parametrize(("model", "words"), UNREADABLE, ids=str)
+@pytest.mark.filterwarnings("ignore")
+def test_models_without_an_equation_are_refused_by_name(model, words):
+    X, y = standardised(load_wine)
+    with pytest.raises((TypeError, ValueError), match=words) as caught:
+        read(clone(model).fit(X, y), (X, y))
+    assert type(model).__name__ in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_passive_aggressive_models_are_refused_by_name():
+    kind = getattr(linear_model, "PassiveAggressiveClassifier", None)
+    if kind is None:
+        pytest.skip("newer versions have it as a setting of SGDClassifier")
+    X, y = standardised(load_wine)
+    with pytest.raises(TypeError, match="PassiveAggressiveClassifier: it minimises no objective"):
+        read(kind().fit(X, y), (X, y))

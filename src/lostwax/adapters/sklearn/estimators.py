@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from inspect import signature
@@ -10,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn import linear_model
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
-from sklearn.svm import LinearSVC
+from sklearn.svm import LinearSVC, LinearSVR
 from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
@@ -20,11 +22,23 @@ from lostwax.adapters.sklearn.inputs import class_numbers, published, regression
 from lostwax.fields import shown
 from lostwax.games import Loss, Stationary, Sums
 from lostwax.games.facts import loss_facts
-from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie
+from lostwax.losses import (
+    BinaryCrossEntropy,
+    CrossEntropy,
+    Huber,
+    ModifiedHuber,
+    SquaredEpsilonInsensitive,
+    SquaredError,
+    SquaredHinge,
+    SquaredSignError,
+    Tweedie,
+)
 
 SUPPORTED = (
-    "LinearRegression, Ridge, RidgeCV, LogisticRegression, LogisticRegressionCV, PoissonRegressor, GammaRegressor, "
-    "TweedieRegressor, LinearSVC, OneVsRestClassifier of LogisticRegression or LinearSVC, and GaussianNB, alone or "
+    "LinearRegression, Ridge, RidgeCV, RidgeClassifier, RidgeClassifierCV, BayesianRidge, ARDRegression, Lasso, "
+    "LassoCV, LassoLars, LassoLarsCV, LassoLarsIC, ElasticNet, ElasticNetCV, LogisticRegression, LogisticRegressionCV, "
+    "PoissonRegressor, GammaRegressor, TweedieRegressor, HuberRegressor, LinearSVC, LinearSVR, SGDClassifier, "
+    "SGDRegressor, OneVsRestClassifier and TransformedTargetRegressor of these, and GaussianNB, alone or "
     "after StandardScaler and MinMaxScaler in a Pipeline; and, before any other model, the mean of a leading "
     "StandardScaler or PCA and the range of a leading MinMaxScaler"
 )
@@ -33,6 +47,8 @@ TREES = "it stores thresholds and leaf averages, not a sum over rows that could 
 STORED = "it stores its training records, so no attack is needed: anyone with the model has them"
 VECTORS = "it stores its support vectors (support_vectors_), so no attack is needed: anyone with the model has them"
 OPTIMUM = "its objective has no unique optimum"
+CORNERS = "its loss has corners, so that its optimum leaves no equation for the rows on them"
+MISTAKES = "it minimises no objective: its weights depend on the order of the rows"
 
 # module, an attribute of the fitted model, why the closed form does not apply, and the alternative
 REASONS = (
@@ -50,6 +66,9 @@ REASONS = (
         OPTIMUM,
         f" Train it with lw.GD, lw.SGD or lw.Adam as a torch module. {SHADOWS}",
     ),
+    ("sklearn.linear_model._quantile", "coef_", CORNERS, f" {SHADOWS}"),
+    ("sklearn.linear_model._perceptron", "coef_", MISTAKES, f" {SHADOWS}"),
+    ("sklearn.linear_model._passive_aggressive", "coef_", MISTAKES, f" {SHADOWS}"),
 )
 
 
@@ -104,7 +123,9 @@ def cannot_look_behind(step: Any) -> SettingNotReadError:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 LOOSE = 1e-2  # a solver with this tolerance stops early
+DIVERGED = 1.5  # times the objective of zero weights, where solvers start
 BALANCING = signature(compute_class_weight).parameters  # newer versions balance by sample weight
+BALANCED_BY_ROWS = (linear_model.RidgeClassifier, linear_model.RidgeClassifierCV, linear_model.SGDClassifier)
 
 
 @dataclass(frozen=True)
@@ -132,6 +153,80 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if getattr(estimator, "positive", False):
         raise not_supported(estimator, "positive=True", "positive=False")
     return _regressed(y, weight, _linear(estimator, SquaredError(), _chosen(estimator, "alpha")))
+
+
+@read_estimator.register(linear_model.RidgeClassifier)
+@read_estimator.register(linear_model.RidgeClassifierCV)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    if getattr(estimator, "positive", False):
+        raise not_supported(estimator, "positive=True", "positive=False")
+    return _classified(estimator, y, weight, _linear(estimator, SquaredSignError(), _chosen(estimator, "alpha")))
+
+
+@read_estimator.register(linear_model.BayesianRidge)
+@read_estimator.register(linear_model.ARDRegression)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    model = _linear(estimator, SquaredError(), 1 / estimator.alpha_)  # |out - y|^2 / 2 + sum_j lambda_j w_j^2 / 2 alpha
+    precision = torch.from_numpy(published(estimator, "lambda_")).expand(model.weight.shape[1])
+    dropped = precision >= getattr(estimator, "threshold_lambda", torch.inf)
+    unit = precision.sqrt()  # w_j sqrt(lambda_j) is the weight of f_j / sqrt(lambda_j)
+    model = replace(model, weight=model.weight * unit, scale=unit, dropped=dropped if dropped.any() else None)
+    reading = _regressed(y, weight, model)
+    if not estimator.fit_intercept:
+        return reading
+    count, name = weight.sum()[None], type(estimator).__name__
+    mean = torch.from_numpy(published(estimator, "X_offset_"))
+    sums = Sums(f"{name}'s X_offset_", mean[None] * count, count, by_label=False, weighted=True)
+    note = f"X_offset_ of {name} is the mean of the table, which reveals the row by itself."
+    return replace(reading, sums=(sums,), notes=(*reading.notes, note))
+
+
+@read_estimator.register(linear_model.HuberRegressor)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    scale = float(estimator.scale_)  # sum_i 2 Huber_i / scale_ + alpha |w|^2
+    reading = _regressed(y, weight, _linear(estimator, Huber(estimator.epsilon * scale), estimator.alpha * scale))
+    note = "scale_ is kept as released; of an outlier's target only a bound is revealed."
+    return replace(reading, notes=(*reading.notes, note))
+
+
+@read_estimator.register(LinearSVR)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    if estimator.loss != "squared_epsilon_insensitive":
+        raise not_supported(estimator, f"loss={estimator.loss!r}", "loss='squared_epsilon_insensitive'")
+    loss = SquaredEpsilonInsensitive(float(estimator.epsilon))
+    return _regressed(y, weight, _linear(estimator, loss, 1 / estimator.C, penalised_bias=True))
+
+
+CLASSIFICATION: dict[str, Loss] = {
+    "log_loss": BinaryCrossEntropy(),
+    "squared_error": SquaredSignError(),
+    "modified_huber": ModifiedHuber(),
+    "squared_hinge": SquaredHinge(),
+}
+REGRESSION: dict[str, Callable[[float], Loss]] = {  # of epsilon
+    "squared_error": lambda epsilon: SquaredError(),
+    "huber": Huber,
+    "squared_epsilon_insensitive": SquaredEpsilonInsensitive,
+}
+
+
+@read_estimator.register(linear_model.SGDClassifier)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    model = _stochastic_model(estimator, len(y), CLASSIFICATION)
+    return _stochastic(estimator, _classified(estimator, y, weight, model))
+
+
+@read_estimator.register(linear_model.SGDRegressor)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    losses = {name: loss(float(estimator.epsilon)) for name, loss in REGRESSION.items()}
+    return _stochastic(estimator, _regressed(y, weight, _stochastic_model(estimator, len(y), losses)))
+
+
+@read_estimator.register(TransformedTargetRegressor)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    targets = estimator.transformer_.transform(y.reshape(len(y), -1))
+    reading = read_estimator(estimator.regressor_, targets[:, 0] if targets.shape[1] == 1 else targets, weight)
+    return replace(reading, notes=(*reading.notes, "targets are those that the regressor was fitted on, transformed."))
 
 
 @read_estimator.register(linear_model.ElasticNet)
@@ -227,6 +322,32 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     return Reading(numbers, weight, sums=(sums,), classes=tuple(estimator.classes_.tolist()), notes=(note,))
 
 
+def _stochastic_model(estimator: Any, rows: int, losses: Mapping[str, Loss]) -> Stationary:
+    """The objective that stochastic gradient descent approaches: the mean loss + alpha |w|^2 / 2."""
+    if estimator.loss not in losses:
+        raise not_supported(estimator, f"loss={estimator.loss!r}", f"loss={' or '.join(map(repr, losses))}")
+    if estimator.penalty not in ("l2", None):
+        raise not_supported(estimator, f"penalty={estimator.penalty!r}", "penalty='l2'")
+    if estimator.early_stopping:
+        raise not_supported(estimator, "early_stopping=True, which leaves rows out", "early_stopping=False")
+    ridge = 0.0 if estimator.penalty is None else estimator.alpha * rows
+    return replace(_linear(estimator, losses[estimator.loss], ridge), stopped_early=True)
+
+
+def _stochastic(estimator: Any, reading: Reading) -> Reading:
+    """With a note; an error where the penalty alone exceeds the objective of zero weights: the steps diverged."""
+    if (model := reading.model) is None:
+        return reading
+    zero = reading.weight @ model.loss(model.weight.new_zeros(len(reading.y), len(model.weight)), reading.y)
+    if float(model.penalty()) > DIVERGED * float(zero):
+        raise not_supported(estimator, "weights that diverged", "models of scaled features, or with smaller steps")
+    note = (
+        f"{type(estimator).__name__} stops near the optimum of its objective, not at it: 'as converged' is what the "
+        "same objective gives at its optimum."
+    )
+    return replace(reading, notes=(*reading.notes, note))
+
+
 def _chosen(estimator: Any, name: str, default: float = 0.0) -> Any:
     """A setting, as chosen by cross-validation where that was done."""
     return getattr(estimator, f"{name}_", getattr(estimator, name, default))
@@ -237,16 +358,18 @@ def _regressed(y: Array, weight: Tensor, model: Stationary) -> Reading:
 
 
 def _is_liblinear(estimator: Any) -> bool:
-    return isinstance(estimator, LinearSVC) or estimator.solver == "liblinear"
+    return isinstance(estimator, LinearSVC) or getattr(estimator, "solver", None) == "liblinear"
 
 
 def _classified(estimator: Any, y: Array, weight: Tensor, model: Stationary) -> Reading:
     numbers = class_numbers(y, estimator.classes_)
     notes = _zero_weights(model)
     if estimator.class_weight is not None:
-        if _is_liblinear(estimator) and len(estimator.classes_) > 2:  # it weights only the class, not the rest
+        one_by_one = _is_liblinear(estimator) or isinstance(estimator, linear_model.SGDClassifier)
+        if one_by_one and len(estimator.classes_) > 2:  # it weights only the class, not the rest
             raise not_supported(estimator, "class_weight=... with more than two classes", "class_weight=None")
-        counted = {"sample_weight": weight.numpy()} if "sample_weight" in BALANCING else {}
+        by_weight = "sample_weight" in BALANCING and not isinstance(estimator, BALANCED_BY_ROWS)
+        counted = {"sample_weight": weight.numpy()} if by_weight else {}
         shares = compute_class_weight(estimator.class_weight, classes=estimator.classes_, y=y, **counted)
         weight = weight * torch.from_numpy(np.asarray(shares, dtype=np.float64))[numbers]
         notes = (*notes, "the adversary is assumed to know the class weights.")

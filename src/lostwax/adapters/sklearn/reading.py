@@ -154,7 +154,7 @@ def read(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted:
         name=" + ".join(type(step).__name__ for step in steps),
         table=Records(x, reading.y),
         weight=reading.weight,
-        model=None if reading.model is None else replace(reading.model, shift=scaling.shift, scale=scaling.scale),
+        model=None if reading.model is None else scaling.behind(reading.model),
         sums=(*scaling.sums, *(scaling.unscaled(part) for part in reading.sums)),
         extremes=scaling.extremes,
         classes=reading.classes,
