@@ -135,7 +135,7 @@ def test_sample_weight(weight, words):
         (LinearSVR().fit(X, Y), ValueError, "does not support LinearSVR with loss"),
         (VotingClassifier([("one", LogisticRegression())]).fit(X, Y), TypeError, "does not support VotingClassifier"),
         (NearestCentroid().fit(X, Y), TypeError, "does not support NearestCentroid"),
-        (OneVsRestClassifier(LinearRegression()).fit(X, Y), TypeError, "does not support LinearRegression"),
+        (OneVsRestClassifier(LinearRegression()).fit(X, Y), TypeError, "OneVsRestClassifier of classifiers"),
         (LogisticRegression, TypeError, "expected a fitted scikit-learn estimator"),
         ("model.pkl", TypeError, "expected a fitted scikit-learn estimator"),
     ],

@@ -38,8 +38,8 @@ SUPPORTED = (
     "LinearRegression, Ridge, RidgeCV, RidgeClassifier, RidgeClassifierCV, BayesianRidge, ARDRegression, Lasso, "
     "LassoCV, LassoLars, LassoLarsCV, LassoLarsIC, ElasticNet, ElasticNetCV, LogisticRegression, LogisticRegressionCV, "
     "PoissonRegressor, GammaRegressor, TweedieRegressor, HuberRegressor, LinearSVC, LinearSVR, SGDClassifier, "
-    "SGDRegressor, OneVsRestClassifier and TransformedTargetRegressor of these, and GaussianNB, alone or "
-    "after StandardScaler and MinMaxScaler in a Pipeline; and, before any other model, the mean of a leading "
+    "SGDRegressor, OneVsRestClassifier of classifiers among these, TransformedTargetRegressor and GaussianNB, alone "
+    "or after StandardScaler and MinMaxScaler in a Pipeline; and, before any other model, the mean of a leading "
     "StandardScaler or PCA and the range of a leading MinMaxScaler"
 )
 SHADOWS = "Attacks that learn from shadow models need a torch net (trainer, threat, prior, secrets)."

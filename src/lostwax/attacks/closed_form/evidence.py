@@ -41,6 +41,11 @@ class Found(NamedTuple):
         kept = torch.where(some[:, None], self.kept, Kept.LOST)
         return Guess(rows, self.size[:, None], others, kept=kept[:, None].to(torch.uint8))
 
+    def determined(self) -> Tensor:
+        """(g, candidates, d) the features that the equation determines, NaN for all others."""
+        x = self.candidates.x
+        return x if self.kept is None else torch.where((self.kept >= Kept.SET)[:, None], x, torch.nan)
+
     def lost(self) -> Tensor:
         """(g,) True if the likeliest candidate's residual is lost in rounding."""
         return self.candidates.x[:, 0].isnan().any(-1)
