@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.func import vjp
 
-from lostwax.games.cells import Cells, Columns
+from lostwax.games.cells import Columns, TableCells
 from lostwax.games.facts import loss_facts
 from lostwax.games.records import Records
 
@@ -192,7 +192,7 @@ class Part:
     """One part of a release: what it publishes about the rows as it saw them, and their way back to the table."""
 
     fitted: Fitted
-    back: Callable[[Tensor], Cells]  # rows (g, D) as this part saw them -> cells of the table (g, d), see `told`
+    back: Callable[[Tensor], TableCells]  # rows (g, D) as this part saw them -> cells of the table (g, d), see `told`
     labelled: bool = True  # fitted.table.y are the labels of the table
 
 
@@ -208,6 +208,12 @@ class ReleasedTable:
     classes: tuple[object, ...] = ()
     notes: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()  # parts of the release that were not audited and why, as sentences
+    plain: Fitted | None = None  # all there is, where scalers and one model were fitted on the table itself
+
+    @classmethod
+    def of(cls, fitted: Fitted) -> ReleasedTable:
+        """A model fitted on the table itself."""
+        return cls(fitted.name, fitted.table, fitted.weight, Columns(fitted.columns, ()), (), plain=fitted)
 
     def tells_label(self) -> bool:
         """Whether anything that was read depends on the label."""

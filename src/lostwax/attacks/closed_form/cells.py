@@ -10,7 +10,7 @@ from torch import Tensor
 from lostwax.attacks.closed_form.attack import collected, exclusive, found_by, known_extremes
 from lostwax.attacks.closed_form.evidence import solve
 from lostwax.attacks.closed_form.stored import held
-from lostwax.games import Cells, Extremes, Part, Present, Records
+from lostwax.games import Extremes, Part, Present, Records, TableCells
 
 SAME = 1e-9  # of a column's spread: two means are equal
 
@@ -18,7 +18,7 @@ SAME = 1e-9  # of a column's spread: two means are equal
 class Told(NamedTuple):
     """What one fact tells of the missing row of each game."""
 
-    candidates: tuple[Cells, ...]  # (g, d) each, the likeliest first; several explain a model without intercept
+    candidates: tuple[TableCells, ...]  # (g, d) each, the likeliest first; several explain a model without intercept
     labels: Tensor | None  # (g, ...); None: it does not depend on them
     size: Tensor  # (g,) |r|: what the row was divided by
 
