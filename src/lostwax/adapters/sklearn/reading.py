@@ -56,7 +56,7 @@ def read(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted:
         name=" + ".join(type(step).__name__ for step in steps),
         table=Records(x, reading.y),
         weight=reading.weight,
-        model=None if reading.model is None else replace(reading.model, shift=scaling.shift, scale=scaling.scale),
+        model=None if reading.model is None else scaling.behind(reading.model),
         sums=(*scaling.sums, *(scaling.unscaled(part) for part in reading.sums)),
         extremes=scaling.extremes,
         classes=reading.classes,
@@ -76,7 +76,9 @@ def released(estimator: Any, data: Any, sample_weight: Any = None) -> ReleasedTa
         raise refusal(estimator)
     if not hasattr(X, "toarray") and (_takes_only_numbers(estimator) or _all_numbers(X)):
         try:
-            if not (fitted := read(estimator, data, sample_weight)).unread:
+            fitted = read(estimator, data, sample_weight)
+            in_part = fitted.model is not None and fitted.model.sparse and not fitted.sums
+            if not fitted.unread and not in_part:
                 return ReleasedTable.of(fitted)
         except NotReadError:
             pass
