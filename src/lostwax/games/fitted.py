@@ -10,6 +10,7 @@ of which an informed adversary knows every term except one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.func import vjp
 
+from lostwax.games.cells import Cells, Columns
 from lostwax.games.facts import loss_facts
 from lostwax.games.records import Records
 
@@ -109,6 +111,14 @@ class Stored:
 
 
 @dataclass(frozen=True)
+class Present:
+    """The mean of each column over the rows that have a value in it: what an imputer fills in."""
+
+    source: str
+    means: Tensor  # (d,)
+
+
+@dataclass(frozen=True)
 class Fitted:
     """Everything a released model publishes about the table it was fitted on."""
 
@@ -119,6 +129,7 @@ class Fitted:
     sums: tuple[Sums, ...] = ()
     extremes: tuple[Extremes, ...] = ()
     stored: tuple[Stored, ...] = ()
+    present: tuple[Present, ...] = ()
     classes: tuple[object, ...] = ()  # the user's names of class numbers 0, 1, ...
     columns: tuple[str, ...] = ()  # ... and of the features; empty if the data has none
     notes: tuple[str, ...] = ()  # for the report: how the model was read
@@ -128,6 +139,33 @@ class Fitted:
         """Whether anything that was read depends on the label."""
         told = (*(sums.by_label for sums in self.sums), *(stored.y is not None for stored in self.stored))
         return self.model is not None or any(told)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a release: what it publishes about the rows as it saw them, and their way back to the table."""
+
+    fitted: Fitted
+    back: Callable[[Tensor], Cells]  # rows (g, D) as this part saw them -> cells of the table (g, d), see `told`
+    labelled: bool = True  # fitted.table.y are the labels of the table
+
+
+@dataclass(frozen=True)
+class ReleasedTable:
+    """A release of several parts, each fitted on an encoding of one table."""
+
+    name: str
+    table: Records  # x (n, d) cells: numbers, codes, NaN
+    weight: Tensor  # (n,) sample weights
+    columns: Columns
+    parts: tuple[Part, ...]
+    classes: tuple[object, ...] = ()
+    notes: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()  # parts of the release that were not audited and why, as sentences
+
+    def tells_label(self) -> bool:
+        """Whether anything that was read depends on the label."""
+        return any(part.fitted.tells_label() for part in self.parts if part.labelled)
 
 
 def _with_ones(features: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from lostwax.attacks.closed_form.evidence import (
+    Found,
     missing_label,
     solve,
     stack,
@@ -104,24 +105,24 @@ def missing_rows(
         return equation.factors(table[block], weight[block])
 
     sums = torch.stack([r.mT @ f for r, f in map(factors, blocks)])  # (blocks, c, d + 1)
-    others = _exclusive(sums)  # what all other blocks sum to
+    others = exclusive(sums)  # what all other blocks sum to
     for block, outside in zip(blocks, others, strict=True):
         played = (games >= block.start) & (games < block.stop)
         if not played.any():
             continue
         r, f = factors(block)
-        inside = _exclusive(r[:, :, None] * f[:, None, :])[games[played] - block.start]
+        inside = exclusive(r[:, :, None] * f[:, None, :])[games[played] - block.start]
         yield played.nonzero()[:, 0], total - (outside + inside)
 
 
 def known_rounding(equation: Stationary | Sums, table: Records, weight: Tensor, games: Tensor) -> Tensor:
     """The rounding error in the missing residual r of each game: that of the known rows' residuals, (games,)."""
-    known = _exclusive(uncertain(equation, table, weight))[games]  # (games, c)
+    known = exclusive(uncertain(equation, table, weight))[games]  # (games, c)
     size: Tensor = vector_norm(known, dim=-1)
     return torch.finfo(known.dtype).eps * size
 
 
-def _exclusive(terms: Tensor) -> Tensor:
+def exclusive(terms: Tensor) -> Tensor:
     """Sum of all the other terms, for each term along the first axis: those before it plus those after it."""
     zero = torch.zeros_like(terms[:1])
     before = torch.cat([zero, terms[:-1].cumsum(0)])
@@ -240,10 +241,13 @@ def _numbers(fitted: Fitted) -> int:
 
 def _rebuild(fitted: Fitted, games: Tensor, labels: Tensor | None) -> Guess:
     table, weight, model = fitted.table, fitted.weight, fitted.model
-    mean, spread = known_moments(table, games)  # (g, d) twice: the known rows are the prior
-    left = None if model is None else _collect(model, table, weight, games)  # (g, c, d + 1)
+    if model is not None and not fitted.sums:
+        found = found_by(model, table, weight, games, labels)
+        return _with_extremes(found.guess(), fitted, games)
+    mean = known_moments(table, games)[0]  # (g, d)
     if fitted.sums:  # exact to rounding, a model only to its solver's tolerance
-        shares = [_collect(sums, table, weight, games) for sums in fitted.sums]  # (g, groups, d + 1) each
+        left = None if model is None else collected(model, table, weight, games)  # (g, c, d + 1)
+        shares = [collected(sums, table, weight, games) for sums in fitted.sums]  # (g, groups, d + 1) each
         x, size = solve(shares[0], weight.new_zeros(len(games)))
         x = torch.where(x.isnan(), mean, x)
         if model is not None and left is not None:
@@ -253,17 +257,22 @@ def _rebuild(fitted: Fitted, games: Tensor, labels: Tensor | None) -> Guess:
         else:
             label = known_label(table, games)
         return Guess(Records(x[:, None], label[:, None]), size[:, None])
-    if model is None or left is None:
-        if not fitted.extremes:
-            raise ValueError(f"ClosedForm: {fitted.name} publishes neither a linear model nor sums over its rows.")
-        guess = Guess(Records(mean[:, None], known_label(table, games)[:, None]), mean.new_zeros(len(games), 1))
-        return _with_extremes(guess, fitted, games)
+    if not fitted.extremes:
+        raise ValueError(f"ClosedForm: {fitted.name} publishes neither a linear model nor sums over its rows.")
+    guess = Guess(Records(mean[:, None], known_label(table, games)[:, None]), mean.new_zeros(len(games), 1))
+    return _with_extremes(guess, fitted, games)
+
+
+def found_by(model: Stationary, table: Records, weight: Tensor, games: Tensor, labels: Tensor | None) -> Found:
+    """The candidates for the missing row of each game that a linear model gives."""
+    mean, spread = known_moments(table, games)  # (g, d) twice: the known rows are the prior
+    left = collected(model, table, weight, games)  # (g, c, d + 1)
     noise = known_rounding(model, table, weight, games)
     if model.bias is None:
         found = without_intercept(model, left, labels, weight[games], mean, spread, noise)
     else:
         found = with_intercept(model, left, weight[games], mean, noise)
-    return _with_extremes(with_outside(found, model, table, games, mean, labels).guess(), fitted, games)
+    return with_outside(found, model, table, games, mean, labels)
 
 
 def _with_extremes(guess: Guess, fitted: Fitted, games: Tensor) -> Guess:
@@ -299,7 +308,8 @@ def _padded(rows: Records, most: int) -> Records:
     return Records(x, torch.cat([rows.y, rows.y[:, :1].expand(-1, missing, *rows.y.shape[2:])], 1))
 
 
-def _collect(equation: Stationary | Sums, table: Records, weight: Tensor, games: Tensor) -> Tensor:
+def collected(equation: Stationary | Sums, table: Records, weight: Tensor, games: Tensor) -> Tensor:
+    """(g, c, d + 1) what the known rows leave of the total, in the order of the games."""
     parts = list(missing_rows(equation, table, weight, games))
     order = torch.cat([which for which, _ in parts]).argsort()
     return torch.cat([missing for _, missing in parts])[order]
