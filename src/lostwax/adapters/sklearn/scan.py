@@ -135,7 +135,7 @@ class _Found:
         if not hit.any():
             return False
         numbers = self._numbers(rows, arrays) if hit.all() else None
-        whole = equal(rows, table.x.astype(rows.dtype))  # in its order
+        whole = len(rows) == table.n and equal(rows, table.x.astype(rows.dtype))  # in its order
         if hit.all():
             sure = self._surely_rows(rows, numbers, whole=whole, named=named)
         else:  # beside rows of another origin each must be sure by itself

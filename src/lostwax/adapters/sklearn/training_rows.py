@@ -19,6 +19,7 @@ from lostwax.attacks.closed_form.stored import row_keys
 AGREES = 1e-9  # relative to a column's spread, times the square root of the number of rows
 DIGITS = {2: 8, 4: 20, 8: 40}  # bits that a value of a continuous column is worth, by the bytes of a number
 GRID = 10.0 ** -np.arange(5)  # columns whose values are multiples of one of these are not continuous
+FEW = 8  # rows that are looked for one by one
 SAMPLE = 10_000  # rows by which that is judged
 
 
@@ -96,12 +97,24 @@ class TrainingRows:
 
     def find(self, rows: Array) -> Array:
         """(k,) for each row one of the table that equals it bit for bit, in the dtype of `rows`; -1 if none does."""
+        if len(rows) <= FEW:
+            return np.array([self._find_one(row) for row in rows])
         keys, order = self.keys(rows.dtype)
         place = np.searchsorted(keys, row_keys(torch.from_numpy(rows))).clip(max=self.n - 1)
         at = order[place]
         theirs = self.x[at].astype(rows.dtype)
         equal = ((theirs == rows) | (np.isnan(theirs) & np.isnan(rows))).all(1)
         return np.where(equal, at, -1)
+
+    def _find_one(self, row: Array) -> int:
+        """The same for one row, without hashes of the table."""
+        near = np.arange(self.n)
+        for column, value in enumerate(row):
+            cells = self.x[near, column].astype(row.dtype)
+            near = near[np.isnan(cells) if np.isnan(value) else cells == value]
+            if len(near) == 0:
+                return -1
+        return int(near[0])
 
     def occurs(self, rows: Array) -> Array:
         """(k,) how often each row occurs in the table."""
@@ -121,6 +134,8 @@ class TrainingRows:
     def group_sums(self, group: Array, groups: int, weight: Array) -> tuple[Array, Array]:
         """(groups, d) sums of the weighted rows, and (groups,) of the weights; -1 is no group."""
         member = group >= 0
+        if groups == 1 and member.all():
+            return (weight @ self.x)[None], weight.sum(keepdims=True)
         count = np.bincount(group[member], weight[member], groups)
         rows = torch.zeros(groups, self.d, dtype=torch.float64)
         rows.index_add_(0, torch.from_numpy(group[member]), torch.from_numpy(weight[member, None] * self.x[member]))
