@@ -14,19 +14,31 @@ from torch import Tensor
 
 from lostwax.attacks.closed_form import ClosedForm, known_label, told
 from lostwax.audits.audit import Audit, Verdict
-from lostwax.audits.fitted import converged, likeliest, no_optimum
+from lostwax.audits.fitted import audit_fitted, converged, likeliest, no_optimum
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import Played, filled, judged
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Cells, Fitted, Guess, Kept, Part, Records, ReleasedTable, Table
+from lostwax.games import Fitted, Guess, Kept, Part, Records, ReleasedTable, Table, TableCells
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 
 GAMES_NUMBERS = 16_000_000  # numbers held for the games computed at a time: 128 MB in float64
 
 
-def audit_table(released: ReleasedTable, *, games: int | None, seed: int, threshold: float) -> Audit:
-    """Play `games` rows (all when None), drawn by `seed`, against the release as it is and as converged."""
+def audit_table(
+    released: ReleasedTable,
+    *,
+    games: int | None,
+    seed: int,
+    threshold: float,
+    shape: tuple[int, ...] | None = None,
+) -> Audit:
+    """Play `games` rows (all when None), drawn by `seed`, against the release as it is and as converged.
+
+    `shape` is that of a record where it is more than a row of features: an image.
+    """
+    if released.plain is not None:
+        return audit_fitted(released.plain, games=games, seed=seed, threshold=threshold, shape=shape)
     table = released.table
     rows = _told_of(released)
     chosen = Table(table, rows).draw(games, seed)
@@ -88,7 +100,7 @@ def _told_of(released: ReleasedTable) -> Tensor:
 class _Merged(NamedTuple):
     """What all parts together tell of the missing row of each game."""
 
-    candidates: tuple[Cells, ...]
+    candidates: tuple[TableCells, ...]
     labels: Tensor  # (g, ...)
     size: Tensor  # (g,)
 
@@ -167,7 +179,9 @@ def _merged(released: ReleasedTable, parts: Sequence[Part], rows: Tensor, label_
             advance(len(games))
     count = max(len(one.candidates) for one in found)
     padded = [(*one.candidates, *[one.candidates[0]] * (count - len(one.candidates))) for one in found]
-    joined = (Cells(*(torch.cat(part) for part in zip(*cells, strict=True))) for cells in zip(*padded, strict=True))
+    joined = (
+        TableCells(*(torch.cat(part) for part in zip(*cells, strict=True))) for cells in zip(*padded, strict=True)
+    )
     return _Merged(tuple(joined), torch.cat([one.labels for one in found]), torch.cat([one.size for one in found]))
 
 
@@ -182,7 +196,7 @@ def _merged_games(released: ReleasedTable, parts: Sequence[Part], games: Tensor,
     ]
     answers = [one for part in (*facts, *models) for one in told(part, games, given)]
     nothing = torch.full((len(games), table.x.shape[1]), torch.nan, dtype=table.x.dtype)
-    lost = Cells(nothing, torch.zeros(nothing.shape, dtype=torch.uint8))
+    lost = TableCells(nothing, torch.zeros(nothing.shape, dtype=torch.uint8))
     best, others, labels, size = lost, [lost], known_label(table, games), torch.zeros(len(games), dtype=table.x.dtype)
     labelled = torch.zeros(len(games), dtype=torch.bool)
     for answer in answers:

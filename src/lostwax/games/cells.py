@@ -25,16 +25,16 @@ class Kept(IntEnum):
     EXACT = 4
 
 
-class Cells(NamedTuple):
+class TableCells(NamedTuple):
     """Cells of some rows; where several values are possible, the likeliest."""
 
     values: Tensor  # (g, d) numbers or codes; NaN: missing
     kept: Tensor  # (g, d) uint8, a `Kept` each
 
-    def or_else(self, other: Cells) -> Cells:
+    def or_else(self, other: TableCells) -> TableCells:
         """Each cell from whichever knows more of it; from the first where both know as much."""
         more = other.kept > self.kept
-        return Cells(torch.where(more, other.values, self.values), torch.maximum(self.kept, other.kept))
+        return TableCells(torch.where(more, other.values, self.values), torch.maximum(self.kept, other.kept))
 
     def filled(self, blind: Tensor) -> Tensor:
         """(g, d) the values, with a blind guess where a cell is lost."""

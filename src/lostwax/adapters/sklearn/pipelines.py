@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.steps import Back, Values, placed, step_of
-from lostwax.games import Cells, Columns, Fitted, Kept, Part, Present, Records, Stored
+from lostwax.games import Columns, Fitted, Kept, Part, Present, Records, Stored, TableCells
 from lostwax.records.frames import coded, codes_of
 
 AGREES = 1e-9  # relative to a column's spread: a mean is that of this table
@@ -182,11 +182,11 @@ def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
 def to_cells(back: Back, columns: Columns) -> Any:
     """From rebuilt numbers (g, D), NaN where nothing is told and infinity where a value is missing, to cells."""
 
-    def cells(x: Tensor) -> Cells:
+    def cells(x: Tensor) -> TableCells:
         missing = x.isinf()
         kept = np.where(x.isnan().numpy(), Kept.LOST, Kept.EXACT).astype(np.uint8)
         values = back(Values(torch.where(missing, torch.nan, x).numpy(), kept))
-        return Cells(codes_of(columns, values.cells), torch.from_numpy(values.kept.astype(np.uint8)))
+        return TableCells(codes_of(columns, values.cells), torch.from_numpy(values.kept.astype(np.uint8)))
 
     return cells
 

@@ -24,7 +24,7 @@ from lostwax.adapters.sklearn.estimators import (
     refusal,
 )
 from lostwax.adapters.sklearn.models import read_models
-from lostwax.adapters.sklearn.pipelines import PipelineReader, as_numbers, used_columns
+from lostwax.adapters.sklearn.pipelines import PipelineReader, used_columns
 from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data
 from lostwax.adapters.sklearn.scalers import CENTRED, read_scalers
 from lostwax.games import Columns, Fitted, Records, ReleasedTable
@@ -69,7 +69,7 @@ def read(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted:
     return fitted if doubt is None else replace(fitted, notes=(*fitted.notes, doubt))
 
 
-def released(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted | ReleasedTable:
+def released(estimator: Any, data: Any, sample_weight: Any = None) -> ReleasedTable:
     """Read a release of any parts: by its equations alone where scalers and a linear model are all there is."""
     X, y = inputs.unpack(data)
     if not hasattr(estimator, "get_params") or isinstance(estimator, type):
@@ -77,14 +77,13 @@ def released(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted | R
     if not hasattr(X, "toarray") and (_takes_only_numbers(estimator) or _all_numbers(X)):
         try:
             if not (fitted := read(estimator, data, sample_weight)).unread:
-                return fitted
+                return ReleasedTable.of(fitted)
         except NotReadError:
             pass
     vectoriser, model = texts.first_step(estimator) if texts.are_texts(X) else (None, estimator)
     if vectoriser is not None:
-        X = texts.counts_of(vectoriser, X)
-        x, words = as_numbers(X), texts.words_of(vectoriser)
-        columns = Columns(words, ((),) * len(words))
+        X, words = texts.counts_of(vectoriser, X), texts.words_of(vectoriser)
+        x, columns = torch.from_numpy(X.toarray().astype(np.float64)), Columns(words, ((),) * len(words))
     else:
         x, columns = coded(X)
     used = used_columns(model, x.shape[1])

@@ -204,8 +204,8 @@ def _(imputer: Any, inputs: Any, outputs: Any) -> Back:
 
     def back(rebuilt: Values) -> Values:
         found = Values.lost(len(rebuilt.cells), len(statistics))
-        for place, j in enumerate(valid):
-            cells, kept = (part[:, place].copy() for part in rebuilt)
+        for place, j in enumerate(valid.tolist()):
+            cells, kept = rebuilt.cells[:, place].copy(), rebuilt.kept[:, place].copy()
             if j in told:
                 was_missing = rebuilt.cells[:, len(valid) + told[j]].astype(np.float64) > 0.5
             else:
@@ -225,7 +225,8 @@ def _(imputer: Any, inputs: Any, outputs: Any) -> Back:
 @step_of.register(KNNImputer)
 def _(imputer: Any, inputs: Any, outputs: Any) -> Back:
     """Numbers come back; whether one was imputed is not known where a column has missing values."""
-    missing = np.isnan(np.asarray(inputs, dtype=np.float64)).any(0)
+    gaps: NDArray[np.bool_] = np.isnan(np.asarray(inputs, dtype=np.float64))
+    missing = np.asarray(gaps.any(0))
     valid = np.flatnonzero(imputer._valid_mask) if not imputer.keep_empty_features else np.arange(len(missing))
 
     def back(rebuilt: Values) -> Values:

@@ -18,8 +18,10 @@ NOISE = 1e-3  # of the largest weight of a text: smaller ones are rounding
 
 def are_texts(X: Any) -> bool:
     """A sequence of strings, not a table."""
-    values = X if isinstance(X, list | tuple) else getattr(X, "tolist", lambda: None)()
-    return getattr(X, "ndim", 1) == 1 and bool(values) and all(isinstance(value, str) for value in values)
+    if isinstance(X, str) or getattr(X, "ndim", 1) != 1 or not hasattr(X, "__iter__"):
+        return False
+    values = list(X)
+    return bool(values) and all(isinstance(value, str) for value in values)
 
 
 def counts_of(vectoriser: Any, texts: Any) -> Any:
