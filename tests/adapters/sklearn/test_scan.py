@@ -340,10 +340,10 @@ def test_sums_with_sample_weights():
 def test_counts_above_a_threshold():
     x, y = TABLES["continuous"], LABELS["continuous"]
     found = scanned(naive_bayes.BernoulliNB(binarize=0.3).fit(x, y), x, y)
-    ((sums, above),) = found.exceeding
+    ((sums, threshold),) = found.exceeding
     assert not found.sums
-    np.testing.assert_array_equal(above.numpy(), x > 0.3)
-    rows = Records(above, torch.from_numpy(y))
+    assert threshold == 0.3
+    rows = Records(torch.from_numpy(x > 0.3).double(), torch.from_numpy(y))
     assert unexplained(sums, rows, torch.ones(len(x), dtype=torch.float64))[0].abs().max() < 1e-9
 
 

@@ -44,8 +44,8 @@ class Scanned(NamedTuple):
     # Sums by a grouping that is published too and is not the label (clusters): the sums, and each row's group, (n,);
     # -1 for rows that are in none. They are `by_label` with the group in place of the label.
     grouped: tuple[tuple[Sums, Tensor], ...] = ()
-    # Sums of x > threshold, by label (BernoulliNB on a table that is not binary): the sums, and these rows, (n, d).
-    exceeding: tuple[tuple[Sums, Tensor], ...] = ()
+    # Sums of x > threshold, by label (BernoulliNB on a table that is not binary), and the threshold.
+    exceeding: tuple[tuple[Sums, float], ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -76,7 +76,7 @@ class _Found:
         self.sums: dict[tuple[bool, bool], Sums] = {}  # by (by_label, weighted): more of one kind say nothing new
         self.stored: list[Stored] = []
         self.grouped: dict[bytes, tuple[Sums, Tensor]] = {}
-        self.exceeding: list[tuple[Sums, Tensor]] = []
+        self.exceeding: list[tuple[Sums, float]] = []
         self.low = np.full(table.d, np.inf)
         self.high = np.full(table.d, -np.inf)
         self.ranges: list[str] = []  # what publishes them
@@ -323,7 +323,7 @@ class _Found:
         above = TrainingRows((table.x > threshold).astype(np.float64), table.y, table.weight)
         found = _Found(self.name, above)
         if found._read_sums("feature_count_", np.asarray(counts, dtype=np.float64), table.y, by_label=True):
-            self.exceeding += [(sums, torch.from_numpy(above.x)) for sums in found.sums.values()]
+            self.exceeding += [(sums, float(threshold)) for sums in found.sums.values()]
             self.notes.append(
                 f"{self.name}'s feature_count_ reveals for every cell of the secret row whether it exceeds {threshold}."
             )
