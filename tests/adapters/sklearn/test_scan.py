@@ -337,6 +337,19 @@ def test_sums_with_sample_weights():
     assert not sums.weighted
 
 
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_rows_of_single_precision(offset):
+    """Their means are single precision too, whatever the dtype in which they are held."""
+    x = RANDOM.normal(offset, [1.0, 2.0, 3.0, 0.1, 50.0], (5_000, D)).astype(np.float32)
+    y = RANDOM.integers(0, 3, len(x))
+    for model in (decomposition.PCA(1), SimpleImputer(), neighbors.NearestCentroid(), LinearDiscriminantAnalysis()):
+        assert scanned(model.fit(x, y), x, y).sums
+    for model in (neighbors.KNeighborsClassifier(), svm.SVC(max_iter=20)):
+        assert scanned(model.fit(x, y), x, y).stored
+    for model in (linear_model.LogisticRegression(max_iter=5), linear_model.Ridge(), DecisionTreeClassifier()):
+        assert scanned(model.fit(x, y), x, y) == Scanned()
+
+
 def test_counts_above_a_threshold():
     x, y = TABLES["continuous"], LABELS["continuous"]
     found = scanned(naive_bayes.BernoulliNB(binarize=0.3).fit(x, y), x, y)

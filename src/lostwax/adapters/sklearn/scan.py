@@ -212,12 +212,12 @@ class _Found:
             total, count = self.table.group_sums(group, len(rows), weight)
             used = count > 0
             means = total[used] / count[used, None]
-            for values in (rows[used], rows[used] / count[used, None]):
+            for values in (rows[used], (rows[used] / count[used, None]).astype(rows.dtype)):
                 if not self.table.agree(values, means).all():
                     continue
-                sure = self.table.mean_bits(means, count[used]) >= SURE or names.search(_last(path))
+                sure = self.table.mean_bits(values, count[used]) >= SURE or names.search(_last(path))
                 if sure:
-                    total[used] = values * count[used, None]
+                    total[used] = values.astype(np.float64) * count[used, None]
                     self._add(path, total, count, by_label=by_label, weighted=weighted)
                 return bool(sure)
         return False
@@ -230,7 +230,7 @@ class _Found:
             means = np.where(used[:, None], total, 1.0) / np.where(used, count, 1.0)[:, None]
             used &= self.table.agree(rows, means)
             if not used.any() or (
-                self.table.mean_bits(means[used], count[used]) < SURE and not MEANS.search(_last(path))
+                self.table.mean_bits(rows[used], count[used]) < SURE and not MEANS.search(_last(path))
             ):
                 continue
             total = np.where(used[:, None], rows * count[:, None], 0.0)
@@ -252,7 +252,7 @@ class _Found:
                 array.shape == count.shape and any(np.allclose(array, one) for one in (count, count / count.sum()))
                 for array in arrays.values()
             )
-            if counted and agree.any() and self.table.mean_bits(means[agree], count[agree]) >= SURE:
+            if counted and agree.any() and self.table.mean_bits(rows[agree], count[agree]) >= SURE:
                 raise ValueError(
                     f"audit: {self.name} was not fitted on this data (X, y): {path} does not agree with the table in "
                     f"{int((~agree).sum())} of {len(rows)} classes. Pass exactly the rows, labels and sample_weight it "

@@ -61,6 +61,11 @@ class TrainingRows:
         return np.where(fits.any(1), GRID[fits.argmax(1)], 0.0)
 
     @cached_property
+    def single(self) -> bool:
+        """Whether the rows are continuous numbers of single precision: then sums over them may be so too."""
+        return bool((self.step == 0).any()) and equal(self.x, self.x.astype(np.float32).astype(np.float64))
+
+    @cached_property
     def classes(self) -> int:
         """How many there are; 0 if the labels are not class numbers."""
         return 0 if self.y is None or self.y.ndim > 1 or self.y.dtype.kind == "f" else int(self.y.max()) + 1
@@ -73,7 +78,7 @@ class TrainingRows:
 
     def bits(self, itemsize: int) -> Array:
         """(d,) how improbable it is that an unrelated number is a value of the column, as bits."""
-        width, digits = self.high - self.low, DIGITS.get(itemsize, 40)
+        width, digits = self.high - self.low, DIGITS[min(itemsize, 4 if self.single else 8)]
         with np.errstate(divide="ignore", invalid="ignore"):
             cells = np.where(self.step > 0, np.log2(1 + width / self.step), digits)
         return np.where(width > 0, np.minimum(cells, digits), 0.0)
@@ -141,20 +146,25 @@ class TrainingRows:
         rows.index_add_(0, torch.from_numpy(group[member]), torch.from_numpy(weight[member, None] * self.x[member]))
         return rows.numpy(), count
 
+    def limit(self, values: Array) -> Array:
+        """(d,) how much rounding may have changed means of the rows that are held as `values`."""
+        short = values.dtype.kind == "f" and values.dtype.itemsize < 8
+        if not short and not self.single:
+            return np.asarray(AGREES * self.spread * self.n**0.5)
+        epsilon = np.finfo(values.dtype if short else np.float32).eps
+        largest = np.fmax(np.abs(self.low), np.abs(self.high))
+        return np.asarray(10 * float(epsilon) * (self.spread + largest) * self.n**0.5)
+
     def agree(self, values: Array, means: Array) -> Array:
         """(groups,) whether rows of `values` equal those of `means` to rounding."""
-        if values.dtype.itemsize < 8 and values.dtype.kind == "f":
-            limit = 10 * np.finfo(values.dtype).eps * (self.spread + np.fmax(np.abs(self.low), np.abs(self.high)))
-        else:
-            limit = AGREES * self.spread
         with np.errstate(invalid="ignore"):
-            return np.asarray((np.abs(values - means) <= limit * self.n**0.5).all(1))
+            return np.asarray((np.abs(values - means) <= self.limit(values)).all(1))
 
     def mean_bits(self, means: Array, count: Array) -> float:
-        """How improbable an accidental agreement with these means (groups, d) is, as bits."""
+        """How improbable it is that unrelated numbers agree with these means (groups, d), as bits."""
         with np.errstate(divide="ignore", invalid="ignore"):
             cells = np.log2(1 + np.sqrt(count)[:, None] * self.spread / self.step)
-        cells = np.minimum(cells, -np.log2(AGREES * self.n**0.5)) * (self.high > self.low)
+        cells = np.minimum(cells, np.log2(np.fmax(1.0, self.spread / self.limit(means)))) * (self.high > self.low)
         trivial = (np.abs(means) < 1e-9 * self.spread) | np.isin(means, (-1.0, 1.0))
         return float(np.where(trivial, 0.0, cells).sum())
 
