@@ -198,15 +198,23 @@ def _closest(table: _Table, games: Tensor, own: _Won, pool: Tensor) -> float | N
     ratio = 1.0 if within else error / max(float(distances.min()), 1e-300)
     if _made_of_values(table.guesses.x[game], others):
         ratio = 1.0
-        if not within and len(torch.unique(others.flatten(1), dim=0)) == len(others):  # no two records are equal
+        if not within and len(torch.unique(_comparable(others.flatten(1)), dim=0)) == len(
+            others
+        ):  # no two records are equal
             ratio = 2 / len(others)
     return min(1.0, len(games) * (1 + within) * ratio / (1 + len(others)))
 
 
 def _made_of_values(guesses: Tensor, records: Tensor) -> bool:
     """Does a guess (g, ...) hold nothing but values that its numbers have in other records (n, ...), bit for bit?"""
-    known = (guesses.flatten(1).unsqueeze(1) == records.flatten(1)).any(1)  # (g, d)
+    ours, theirs = _comparable(guesses.flatten(1)), _comparable(records.flatten(1))
+    known = (ours.unsqueeze(1) == theirs).any(1)  # (g, d)
     return bool(known.all(1).any())
+
+
+def _comparable(x: Tensor) -> Tensor:
+    """A missing value equals a missing value."""
+    return x.nan_to_num(nan=torch.finfo(x.dtype).min)
 
 
 def _first(secrets: Records) -> Tensor:

@@ -10,13 +10,14 @@ of which an informed adversary knows every term except one.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.func import vjp
 
+from lostwax.games.cells import Columns, TableCells
 from lostwax.games.facts import loss_facts
 from lostwax.games.records import Records
 
@@ -30,6 +31,7 @@ class Stationary:
 
     The objective is sum_i w_i loss(W f(x_i) + b, y_i) + sum_c (ridge_c |W_c|^2 + bias_ridge_c b_c^2) / 2 with
     f(x) = (x - shift) / scale. Its gradient vanishes: sum_i w_i residual_i (f(x_i), 1)^T = -(ridge W, bias_ridge b).
+    With l1_c |W_c|_1 in the objective, -l1 sign(W) is added on the right; a weight of zero has only a bound (`slack`).
     """
 
     weight: Tensor  # (c, d)
@@ -40,6 +42,14 @@ class Stationary:
     shift: Tensor  # (d,)
     scale: Tensor  # (d,)
     stopped_early: bool = False  # the solver ran out of iterations, or its tolerance was loose
+    l1: Tensor | None = None  # (c,)
+    bias_l1: Tensor | None = None  # (c,) of |b|, for solvers that penalise the intercept
+    dropped: Tensor | None = None  # (d,) features that the solver left out, whose weights are zero without an equation
+
+    @property
+    def sparse(self) -> bool:
+        """Whether weights can be zero at the optimum, so that some coordinates have no equation."""
+        return self.l1 is not None or self.dropped is not None
 
     @property
     def quadratic(self) -> bool:
@@ -64,8 +74,41 @@ class Stationary:
 
     def total(self) -> Tensor:
         """The sum over all rows, (c, d + 1)."""
-        penalty = self.ridge[:, None] * self.weight
-        return -penalty if self.bias is None else -_join(penalty, (self.bias_ridge * self.bias)[:, None])
+        strength, theta = self.strengths(), self._parameters()
+        penalty = self.ridges() * theta
+        return -penalty if strength is None else -(penalty + strength * theta.sign())
+
+    def slack(self) -> Tensor:
+        """How far the sum over all rows may be from `total`, (c, d + 1): zero where the equation holds."""
+        theta, strength = self._parameters(), self.strengths()
+        slack = torch.zeros_like(theta) if strength is None else torch.where(theta == 0, strength, 0.0)
+        if self.dropped is not None:
+            slack[:, : len(self.dropped)][:, self.dropped] = torch.inf
+        return slack
+
+    def ridges(self) -> Tensor:
+        """The ridge of each parameter, (c, d + 1)."""
+        ridge = self.ridge[:, None].expand_as(self.weight)
+        return ridge if self.bias is None else _join(ridge, self.bias_ridge[:, None])
+
+    def strengths(self) -> Tensor | None:
+        """The L1 penalty of each parameter, (c, d + 1); None if there is none."""
+        if self.l1 is None:
+            return None
+        strength = self.l1[:, None].expand_as(self.weight)
+        if self.bias is None:
+            return strength
+        on_bias = torch.zeros_like(self.bias) if self.bias_l1 is None else self.bias_l1
+        return _join(strength, on_bias[:, None])
+
+    def penalty(self) -> Tensor:
+        """The penalty of the objective."""
+        theta, strength = self._parameters(), self.strengths()
+        square = (self.ridges() * theta.square()).sum() / 2
+        return square if strength is None else square + (strength * theta.abs()).sum()
+
+    def _parameters(self) -> Tensor:
+        return self.weight if self.bias is None else _join(self.weight, self.bias[:, None])
 
 
 @dataclass(frozen=True)
@@ -89,6 +132,10 @@ class Sums:
         """The sum over all rows, (groups, d + 1)."""
         return _join(self.totals, self.counts[:, None])
 
+    def slack(self) -> Tensor:
+        """Zero: sums are exact, (groups, d + 1)."""
+        return torch.zeros_like(self.total())
+
 
 @dataclass(frozen=True)
 class Extremes:
@@ -109,6 +156,14 @@ class Stored:
 
 
 @dataclass(frozen=True)
+class Present:
+    """The mean of each column over the rows that have a value in it: what an imputer fills in."""
+
+    source: str
+    means: Tensor  # (d,)
+
+
+@dataclass(frozen=True)
 class Fitted:
     """Everything a released model publishes about the table it was fitted on."""
 
@@ -119,6 +174,7 @@ class Fitted:
     sums: tuple[Sums, ...] = ()
     extremes: tuple[Extremes, ...] = ()
     stored: tuple[Stored, ...] = ()
+    present: tuple[Present, ...] = ()
     classes: tuple[object, ...] = ()  # the user's names of class numbers 0, 1, ...
     columns: tuple[str, ...] = ()  # ... and of the features; empty if the data has none
     notes: tuple[str, ...] = ()  # for the report: how the model was read
@@ -130,6 +186,45 @@ class Fitted:
         return self.model is not None or any(told)
 
 
+@dataclass(frozen=True)
+class Part:
+    """One part of a release: what it publishes about the rows as it saw them, and their way back to the table."""
+
+    fitted: Fitted
+    back: Callable[[Tensor], TableCells]  # rows (g, D) as this part saw them -> cells of the table (g, d), see `told`
+    labelled: bool = True  # fitted.table.y are the labels of the table
+
+
+@dataclass(frozen=True)
+class ReleasedTable:
+    """A release of several parts, each fitted on an encoding of one table."""
+
+    name: str
+    table: Records  # x (n, d) cells: numbers, codes, NaN
+    weight: Tensor  # (n,) sample weights
+    columns: Columns
+    parts: tuple[Part, ...]
+    classes: tuple[object, ...] = ()
+    notes: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()  # parts of the release that were not audited and why, as sentences
+    plain: Fitted | None = None  # all there is, where scalers and one model were fitted on the table itself
+
+    @classmethod
+    def of(cls, fitted: Fitted) -> ReleasedTable:
+        """A model fitted on the table itself."""
+        columns = Columns(fitted.columns, ((),) * fitted.table.x.shape[1])
+        return cls(fitted.name, fitted.table, fitted.weight, columns, (), plain=fitted)
+
+    @property
+    def was_read(self) -> bool:
+        """Whether anything in the release says something about its rows."""
+        return self.plain is not None or bool(self.parts)
+
+    def tells_label(self) -> bool:
+        """Whether anything that was read depends on the label."""
+        return any(part.fitted.tells_label() for part in self.parts if part.labelled)
+
+
 def _with_ones(features: Tensor) -> Tensor:
     return _join(features, features.new_ones(len(features), 1))
 
@@ -138,19 +233,38 @@ def _join(left: Tensor, right: Tensor) -> Tensor:
     return torch.cat([left, right], 1)
 
 
+BLOCK_NUMBERS = 500_000  # of a table, looked at together: 4 MB in float64, which stay in the cache
+
+
+def blocks(table: Records) -> Iterator[slice]:
+    """The rows of a table, some at a time."""
+    n, size = len(table), max(1, BLOCK_NUMBERS * len(table) // max(1, table.x.numel()))
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
 def unexplained(equation: Stationary | Sums, table: Records, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The total minus the sum of all rows (minus a linear model's gradient), and its rounding error: (c, d + 1)."""
-    r, f = equation.factors(table, weight)
-    return equation.total() - r.mT @ f, rounding(equation, table, weight)
+    """The total minus the sum of all rows (minus a linear model's gradient), and its rounding error: (c, d + 1).
+
+    Where the equation has some slack, only what is beyond it is unexplained.
+    """
+    gap, slack = equation.total(), equation.slack()
+    for rows in blocks(table):
+        r, f = equation.factors(table[rows], weight[rows])
+        gap = gap - r.mT @ f
+    return gap - gap.clamp(-slack, slack), rounding(equation, table, weight)
 
 
 def rounding(equation: Stationary | Sums, table: Records, weight: Tensor, centre: Tensor | None = None) -> Tensor:
     """How much rounding alone can leave unexplained, (c, d + 1), with features relative to `centre`."""
-    _, f = equation.factors(table, weight)
-    away, total = f, equation.total().abs()
+    total = equation.total().abs()
     if centre is not None:
-        away, total = f - centre, total + total[:, -1:] * centre.abs()
-    return torch.finfo(f.dtype).eps * (uncertain(equation, table, weight).mT @ away.abs() + total)
+        total = total + total[:, -1:] * centre.abs()
+    for rows in blocks(table):
+        some, w = table[rows], weight[rows]
+        r, f = equation.factors(some, w)
+        away = (f if centre is None else f - centre).abs()
+        total = total + _uncertain(equation, some, w, r).mT @ away
+    return torch.finfo(total.dtype).eps * total
 
 
 def uncertain(equation: Stationary | Sums, table: Records, weight: Tensor) -> Tensor:
@@ -158,14 +272,64 @@ def uncertain(equation: Stationary | Sums, table: Records, weight: Tensor) -> Te
 
     A residual is a difference of numbers that may be far larger: if a model fits its rows well, it is rounding error.
     """
-    r = equation.factors(table, weight)[0].abs()
-    return r + weight[:, None] * _sensitivity(equation, table) if isinstance(equation, Stationary) else r
+    found = weight.new_empty(len(table), len(equation.total()))
+    for rows in blocks(table):
+        some, w = table[rows], weight[rows]
+        found[rows] = _uncertain(equation, some, w, equation.factors(some, w)[0])
+    return found
+
+
+def _uncertain(equation: Stationary | Sums, table: Records, weight: Tensor, r: Tensor) -> Tensor:
+    """The same for rows whose r is known."""
+    if isinstance(equation, Stationary):
+        return r.abs() + weight[:, None] * _sensitivity(equation, table)
+    return r.abs()
 
 
 def _sensitivity(model: Stationary, table: Records) -> Tensor:
     """How much a relative change of one in every product W f(x) would change each residual, (n, c)."""
-    size = model.features(table.x).abs() @ model.weight.abs().mT  # (n, c)
+    features = model.features(table.x)
+    size, outputs = features.abs() @ model.weight.abs().mT, features @ model.weight.mT  # (n, c)
     if model.bias is not None:
-        size = size + model.bias.abs()
-    pull = vjp(lambda outputs: model.loss.residual(outputs, table.y), model.outputs(table.x))[1]
-    return torch.as_tensor(pull(size)[0]).abs()  # the Hessian of a loss is symmetric
+        size, outputs = size + model.bias.abs(), outputs + model.bias
+    return curvature_times(model.loss, outputs, table.y, size).abs()
+
+
+def curvature_times(loss: Loss, outputs: Tensor, y: Tensor, v: Tensor) -> Tensor:
+    """The Hessian of each record's loss in its outputs (n, c), times v (n, c).
+
+    By autograd itself: the first call of `torch.func.vjp` imports the compiler, which takes seconds.
+    """
+    with torch.enable_grad():
+        at = outputs.detach().requires_grad_()
+        residual = loss.residual(at, y)
+    if not residual.requires_grad:  # a loss that is piecewise linear
+        return torch.zeros_like(outputs)
+    (found,) = torch.autograd.grad(residual, at, v)  # the Hessian of a loss is symmetric
+    return found
+
+
+def sums_of_others(terms: Tensor) -> Tensor:
+    """Sum of all the other terms, for each term along the first axis: those before it plus those after it.
+
+    No term is added and subtracted again: a NaN in it does not change its own sum.
+    """
+    zero = torch.zeros_like(terms[:1])
+    before = torch.cat([zero, terms[:-1].cumsum(0)])
+    after = torch.cat([terms[1:].flip(0).cumsum(0).flip(0), zero])
+    return before + after
+
+
+SYMMETRIC = 1_000  # rows above which the products of pairs are worth computing once, not twice
+
+
+def gram(rows: Tensor) -> Tensor:
+    """The products of all pairs of rows, (n, n)."""
+    if len(rows) <= SYMMETRIC:
+        return rows @ rows.mT
+    half = len(rows) // 2
+    found = rows.new_empty(len(rows), len(rows))
+    found[:half, :half], found[half:, half:] = gram(rows[:half]), gram(rows[half:])
+    found[:half, half:] = rows[:half] @ rows[half:].mT
+    found[half:, :half] = found[:half, half:].mT
+    return found
