@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from lostwax.games import Records, Stationary
-from lostwax.games.fitted import gram, sums_of_others
+from lostwax.games.fitted import BLOCK_NUMBERS, gram, sums_of_others
 
 # Models without an intercept: the residual is unknown too, and solves a scalar equation (Balle et al. 2022, Theorem 8).
 
@@ -231,10 +231,11 @@ class _Half:
             return torch.zeros_like(squares[self.always :])
         if k < 2:
             return torch.full_like(squares[self.always :], torch.inf)
-        square, mean = (
-            (part[: self.always].sum(0) + sums_of_others(part[self.always :])) / k for part in (squares, self.vectors)
+        columns = self.vectors.split(max(1, BLOCK_NUMBERS // len(self.vectors)), 1)
+        square, *means = (
+            (part[: self.always].sum(0) + sums_of_others(part[self.always :])) / k for part in (squares, *columns)
         )
-        expected = mean.square().sum(1)
+        expected = torch.stack([mean.square().sum(1) for mean in means]).sum(0)
         variance = (square - expected).clamp_min(0) * k / (k - 1)
         return variance / (expected - variance / k).clamp_min(0)
 
