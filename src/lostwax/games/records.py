@@ -97,8 +97,9 @@ class Records:
         """(n,) for each record the first row of `other` with exactly the same x, whatever its label; -1 if none."""
         if not len(self) or not len(other):
             return torch.full((len(self),), -1)
-        codes, first = np.unique(_codes(other.x), return_index=True)
-        wanted = _codes(self.x)
+        theirs = _codes(other.x)
+        codes, first = np.unique(theirs, return_index=True)
+        wanted = theirs if self.x is other.x else _codes(self.x)
         at = np.searchsorted(codes, wanted).clip(max=len(codes) - 1)
         rows = torch.from_numpy(np.where(codes[at] == wanted, first[at], -1))
         if _all_equal(self.x, other.x, rows):

@@ -92,9 +92,12 @@ def nearest_known(table: Tensor, games: Tensor, unit: Tensor | float = 1.0) -> N
 
 def _equal_row(rows: Tensor, games: Tensor) -> Tensor:
     """(games,) another row that is equal to the row of the game; -1 where there is none."""
-    table, reverse = (Records(part, torch.zeros(len(part))) for part in (rows, rows.flip(0)))
-    first, last = table[games].matches(table), len(rows) - 1 - table[games].matches(reverse)
-    return torch.where(first != games, first, torch.where(last != games, last, -1))
+    table = Records(rows, torch.zeros(len(rows)))
+    first = table.matches(table)  # (n,) the row itself, unless an earlier one is equal
+    later = torch.full_like(first, -1)
+    repeated = (first != torch.arange(len(first))).nonzero()[:, 0]
+    later[first[repeated]] = repeated
+    return torch.where(first[games] != games, first[games], later[games])
 
 
 def _check(targets: Tensor, pool: Tensor, percentiles: Sequence[float]) -> None:
