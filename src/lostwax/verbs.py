@@ -157,7 +157,8 @@ def _audit_model(
     from lostwax.adapters import sklearn
     from lostwax.adapters import torch as torch_linear
     from lostwax.adapters.torch import check_finite_net, read_table
-    from lostwax.audits import audit_fitted, audit_released
+    from lostwax.audits import audit_released, audit_table
+    from lostwax.games import ReleasedTable
     from lostwax.games.facts import trainer_facts
     from lostwax.trainers.descent import as_descent
 
@@ -177,11 +178,14 @@ def _audit_model(
         table, attack = read_table(data, trainer.computes_in(model)), options["attack"]
         _check_games(games, len(table), "the records of the training set")
         return audit_released(model, table, trainer=trainer, attack=attack, games=games, seed=seed, threshold=threshold)
-    fitted = torch_linear.read(model, data, trainer) if is_torch else sklearn.read(model, data, sample_weight)
+    if is_torch:
+        fitted = ReleasedTable.of(torch_linear.read(model, data, trainer))
+    else:
+        fitted = sklearn.released(model, data, sample_weight)
     _check_games(games, len(fitted.table), "the rows of the table")
     X, _ = sklearn.unpack(data)
     shape = tuple(X.shape[1:]) if getattr(X, "ndim", 2) > 2 else None
-    return audit_fitted(fitted, games=games, seed=seed, threshold=threshold, shape=shape)
+    return audit_table(fitted, games=games, seed=seed, threshold=threshold, shape=shape)
 
 
 def _check_games(games: int | None, most: int, why: str) -> None:

@@ -10,7 +10,7 @@ from torch import nn
 
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.inputs import check_finite
-from lostwax.adapters.sklearn.reading import check_same_data
+from lostwax.adapters.sklearn.same_data import check_same_data
 from lostwax.games import Fitted, Records
 from lostwax.games.facts import loss_facts, trainer_facts
 from lostwax.nets import linear_layer

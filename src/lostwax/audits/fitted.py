@@ -38,13 +38,14 @@ def audit_fitted(
     chosen = Table(fitted.table, rows).draw(games, seed)
     x = fitted.table.x if shape is None else fitted.table.x.reshape(-1, *shape)
     scoring = Scoring.of(x, threshold, with_secrets=True)
-    best, missing = _converged(fitted)
+    best = None if fitted.model is None else converged(fitted)
+    missing = (no_optimum(fitted),) if fitted.model is not None and best is None else ()
     released = _Line(fitted, chosen, scoring, "as released")
-    converged = None if best is None else _Line(best, chosen, scoring, "as converged")
-    lines = [released.played(_verdicts(released, converged))]
+    optimum = None if best is None else _Line(best, chosen, scoring, "as converged")
+    lines = [released.played(_verdicts(released, optimum))]
     unanswered = missing
-    if converged is not None:
-        lines.append(converged.played(_verdicts(converged, converged)))
+    if optimum is not None:
+        lines.append(optimum.played(_verdicts(optimum, optimum)))
         open_ones = lines[1].finding.verdicts.count(UNDECIDED)
         why = f"{open_ones} records were not rebuilt at the optimum although rounding alone does not hide them there."
         unanswered = (why,) if open_ones else ()
@@ -100,7 +101,7 @@ class _Line:
         start = time.perf_counter()
         offered = ClosedForm().leave_one_out(fitted, rows, hints)
         self.seconds = time.perf_counter() - start
-        self.guess, self.less_likely = _nearest(offered, truth, scoring)
+        self.guess, self.less_likely = likeliest(offered, truth, scoring)
         self.rebuilt = scoring.rebuilt(scoring.errors(self.guess.records.x[:, 0], truth.x))
         self.bars: ErrorBars | None = error_bars(fitted, self.guess) if fitted.sums or fitted.model else None
         self.judging = LeaveOneOut(
@@ -152,7 +153,7 @@ class _Line:
         return notes
 
 
-def _nearest(guess: Guess, truth: Records, scoring: Scoring) -> tuple[Guess, NDArray[np.bool_]]:
+def likeliest(guess: Guess, truth: Records, scoring: Scoring) -> tuple[Guess, NDArray[np.bool_]]:
     """The guess with the candidate nearest to the truth in place of the likeliest; (games,) where they differ."""
     if guess.alternatives is None:
         return guess, np.zeros(len(truth), dtype=np.bool_)
@@ -180,18 +181,22 @@ def _verdicts(now: _Line, best: _Line | None) -> tuple[Verdict, ...]:
     return tuple(Verdict(verdict) for verdict in verdicts)
 
 
-def _converged(fitted: Fitted) -> tuple[Fitted | None, tuple[str, ...]]:
-    """The same model at the optimum of its objective; or why that is missing."""
+def converged(fitted: Fitted) -> Fitted | None:
+    """The same model at the optimum of its objective, facts without a model as they are; None if there is none."""
     if fitted.model is None:
-        return None, ()
+        return fitted
     polished = polish(fitted.model, fitted.table, fitted.weight)
-    if polished.converged:
-        return replace(fitted, model=polished.model), ()
+    return replace(fitted, model=polished.model) if polished.converged else None
+
+
+def no_optimum(fitted: Fitted) -> str:
+    """Why there is no line 'as converged'."""
     reason = "no optimum could be reached"
-    facts = loss_facts(fitted.model.loss, len(fitted.model.weight))
-    if facts is not None and not facts.attained and not fitted.model.ridge.any():
+    model = fitted.model
+    facts = None if model is None else loss_facts(model.loss, len(model.weight))
+    if model is not None and facts is not None and not facts.attained and not model.ridge.any():
         reason += ": without a penalty, separable classes have no optimum, and the weights grow without limit"
-    return None, (f"There is no line 'as converged': {reason}.",)
+    return f"There is no line 'as converged': {reason}."
 
 
 def _needs_label(fitted: Fitted) -> bool:

@@ -225,14 +225,20 @@ def _closest(table: _Table, games: Tensor, own: _Won, pool: Tensor) -> float | N
 
 def _made_of_values(guesses: Tensor, records: Tensor) -> bool:
     """Does a guess (g, ...) hold nothing but values that its numbers have in other records (n, ...), bit for bit?"""
-    known = (guesses.flatten(1).unsqueeze(1) == records.flatten(1)).any(1)  # (g, d)
+    ours, theirs = _comparable(guesses.flatten(1)), _comparable(records.flatten(1))
+    known = (ours.unsqueeze(1) == theirs).any(1)  # (g, d)
     return bool(known.all(1).any())
 
 
 def _all_different(records: Tensor) -> bool:
-    """Are no two records (n, ...) equal?"""
+    """Are no two records (n, ...) equal? A missing value equals a missing value."""
     rows = Records(records, torch.zeros(len(records)))
     return torch.equal(rows.matches(rows), torch.arange(len(records)))
+
+
+def _comparable(x: Tensor) -> Tensor:
+    """A missing value equals a missing value."""
+    return x.nan_to_num(nan=torch.finfo(x.dtype).min)
 
 
 def _first(secrets: Records) -> Tensor:

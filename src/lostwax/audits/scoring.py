@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lostwax.audits.audit import Finding
 from lostwax.audits.luck import Scores
-from lostwax.games import Guess, Metric, Records
+from lostwax.games import Columns, Guess, Metric, Records
 from lostwax.metrics import LPIPS, MAE, MSE, PSNR, SSIM, Oracle, SpreadRMSE, nearest_neighbour
 
 ROUNDING = 1e-6  # of a range, by which a pixel may lie outside
@@ -83,6 +83,55 @@ def _lpips() -> tuple[LPIPS, ...]:
     return (metric,)
 
 
+@dataclass(frozen=True)
+class CellView:
+    """Cells as numbers whose distance is the mean over columns: a category has an axis for each of its values.
+
+    Two categories are one apart, as are a value and a missing one (which stands at the mean).
+    """
+
+    columns: Columns
+    centre: Tensor  # (d,) the mean of each column of numbers
+    missing: Tensor  # (d,) which columns of numbers have missing values
+    deviation: Tensor  # (D,) of each axis, such that a mean over axes is one over columns; 0 where all are the same
+
+    @classmethod
+    def of(cls, x: Tensor, columns: Columns) -> CellView:
+        """The view of a table."""
+        view = cls(columns, x.nanmean(0).nan_to_num(), x.isnan().any(0), x.new_zeros(0))
+        axes, varies = [], 0
+        for column, values in enumerate(columns.categories):
+            cells = x[:, column]
+            differs = bool((cells.isnan().any() & ~cells.isnan().all()) or (cells != cells[0]).any())
+            varies += differs
+            if values:
+                axes.append(x.new_full((len(values) + 1,), float(differs)))
+                continue
+            spread = (cells - view.centre[column]).square().nanmean().sqrt()
+            axes.append(spread.reshape(1) if differs else x.new_zeros(1))
+            if view.missing[column]:
+                axes.append(x.new_ones(1))
+        deviation = torch.cat(axes).nan_to_num()
+        share = max(1, varies) / max(1, int((deviation > 0).sum()))
+        return replace(view, deviation=deviation * share**0.5)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(n, d) -> (n, D)."""
+        axes = []
+        for column, values in enumerate(self.columns.categories):
+            cells = x[..., column].double()
+            absent = cells.isnan()
+            if values:
+                codes = torch.where(absent, len(values), cells.nan_to_num()).long().clamp(0, len(values))
+                axes.append(torch.nn.functional.one_hot(codes, len(values) + 1) * 0.5**0.5)
+                continue
+            if self.missing[column]:
+                axes += [torch.where(absent, self.centre[column], cells)[..., None], absent.double()[..., None]]
+            else:
+                axes.append(cells[..., None])
+        return torch.cat(axes, -1)
+
+
 LABEL_AGREES = 1e-3  # a real-valued label is right within this many of its standard deviations
 
 
@@ -95,6 +144,16 @@ class Scoring:
     threshold: float
     more: tuple[Metric, ...] = ()
     unknown: Tensor | None = None  # (d,) the numbers of a record that the adversary is not given; None: all of them
+    cells: CellView | None = None  # how categories and missing values are compared; None: all are numbers
+
+    @classmethod
+    def of_cells(cls, x: Tensor, columns: Columns, threshold: float) -> Scoring:
+        """Of a table with categories or missing values: a wrong one counts as much as a deviation of a number."""
+        if not any(columns.categories) and not x.isnan().any():
+            return cls.of(x, threshold, with_secrets=True)
+        view = CellView.of(x, columns)
+        criterion = SpreadRMSE(view.deviation, exact=math.inf)
+        return cls(criterion, criterion, threshold, cells=view)
 
     @classmethod
     def of(
@@ -137,7 +196,8 @@ class Scoring:
     def errors(self, guess: Tensor, truth: Tensor) -> dict[str, NDArray[np.float64]]:
         """Every metric of every game, by name."""
         ours, theirs = self._unknown_part(guess), self._unknown_part(truth)
-        errors = {metric.name: _numbers(metric, metric(ours, theirs)) for metric in (self.criterion, MSE())}
+        both = (self.criterion, MSE()) if self.cells is None else (self.criterion,)  # codes have no squares
+        errors = {metric.name: _numbers(metric, metric(ours, theirs)) for metric in both}
         for metric in self.more:
             pair = (ours, theirs) if getattr(metric, "of_parts", False) else (guess, truth)
             errors[metric.name] = _numbers(metric, metric(*pair))
@@ -152,7 +212,9 @@ class Scoring:
         return Scores(_numbers(self.headline, self.headline(ours, theirs)), criterion)
 
     def _unknown_part(self, x: Tensor) -> Tensor:
-        """(n, ...) -> what the adversary is not given."""
+        """(n, ...) -> what the adversary is not given, as numbers that can be compared."""
+        if self.cells is not None:
+            return self.cells(x)
         return x if self.unknown is None else x.flatten(1)[:, self.unknown]
 
     def oracle(self, truth: Tensor, pool: Tensor, not_row: Tensor | None = None) -> Oracle:

@@ -6,6 +6,7 @@ interval of possible values, and some not at all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -18,21 +19,22 @@ class Kept(IntEnum):
     """What is known of a cell, the least first."""
 
     LOST = 0
-    INTERVAL = 1  # the number lies between two others
-    SET = 2  # one of a few values
-    EXACT = 3
+    ESTIMATED = 1  # a guess from what else is known
+    INTERVAL = 2  # the number lies between two others
+    SET = 3  # one of a few values
+    EXACT = 4
 
 
-class Cells(NamedTuple):
+class TableCells(NamedTuple):
     """Cells of some rows; where several values are possible, the likeliest."""
 
     values: Tensor  # (g, d) numbers or codes; NaN: missing
     kept: Tensor  # (g, d) uint8, a `Kept` each
 
-    def or_else(self, other: Cells) -> Cells:
+    def or_else(self, other: TableCells) -> TableCells:
         """Each cell from whichever knows more of it; from the first where both know as much."""
         more = other.kept > self.kept
-        return Cells(torch.where(more, other.values, self.values), torch.maximum(self.kept, other.kept))
+        return TableCells(torch.where(more, other.values, self.values), torch.maximum(self.kept, other.kept))
 
     def filled(self, blind: Tensor) -> Tensor:
         """(g, d) the values, with a blind guess where a cell is lost."""
@@ -50,6 +52,11 @@ class Columns:
     def categorical(self) -> Tensor:
         """(d,) which columns hold codes."""
         return torch.tensor([bool(values) for values in self.categories], dtype=torch.bool)
+
+    def at(self, numbers: Sequence[int]) -> Columns:
+        """Some of the columns."""
+        names = tuple(self.names[number] for number in numbers) if self.names else ()
+        return Columns(names, tuple(self.categories[number] for number in numbers))
 
     def text(self, column: int, value: float) -> str:
         """One cell as its owner writes it."""

@@ -10,13 +10,14 @@ of which an informed adversary knows every term except one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from lostwax.games.cells import Columns, TableCells
 from lostwax.games.facts import loss_facts
 from lostwax.games.records import Records
 
@@ -30,6 +31,7 @@ class Stationary:
 
     The objective is sum_i w_i loss(W f(x_i) + b, y_i) + sum_c (ridge_c |W_c|^2 + bias_ridge_c b_c^2) / 2 with
     f(x) = (x - shift) / scale. Its gradient vanishes: sum_i w_i residual_i (f(x_i), 1)^T = -(ridge W, bias_ridge b).
+    With l1_c |W_c|_1 in the objective, -l1 sign(W) is added on the right; a weight of zero has only a bound (`slack`).
     """
 
     weight: Tensor  # (c, d)
@@ -40,6 +42,14 @@ class Stationary:
     shift: Tensor  # (d,)
     scale: Tensor  # (d,)
     stopped_early: bool = False  # the solver ran out of iterations, or its tolerance was loose
+    l1: Tensor | None = None  # (c,)
+    bias_l1: Tensor | None = None  # (c,) of |b|, for solvers that penalise the intercept
+    dropped: Tensor | None = None  # (d,) features that the solver left out, whose weights are zero without an equation
+
+    @property
+    def sparse(self) -> bool:
+        """Whether weights can be zero at the optimum, so that some coordinates have no equation."""
+        return self.l1 is not None or self.dropped is not None
 
     @property
     def quadratic(self) -> bool:
@@ -64,8 +74,41 @@ class Stationary:
 
     def total(self) -> Tensor:
         """The sum over all rows, (c, d + 1)."""
-        penalty = self.ridge[:, None] * self.weight
-        return -penalty if self.bias is None else -_join(penalty, (self.bias_ridge * self.bias)[:, None])
+        strength, theta = self.strengths(), self._parameters()
+        penalty = self.ridges() * theta
+        return -penalty if strength is None else -(penalty + strength * theta.sign())
+
+    def slack(self) -> Tensor:
+        """How far the sum over all rows may be from `total`, (c, d + 1): zero where the equation holds."""
+        theta, strength = self._parameters(), self.strengths()
+        slack = torch.zeros_like(theta) if strength is None else torch.where(theta == 0, strength, 0.0)
+        if self.dropped is not None:
+            slack[:, : len(self.dropped)][:, self.dropped] = torch.inf
+        return slack
+
+    def ridges(self) -> Tensor:
+        """The ridge of each parameter, (c, d + 1)."""
+        ridge = self.ridge[:, None].expand_as(self.weight)
+        return ridge if self.bias is None else _join(ridge, self.bias_ridge[:, None])
+
+    def strengths(self) -> Tensor | None:
+        """The L1 penalty of each parameter, (c, d + 1); None if there is none."""
+        if self.l1 is None:
+            return None
+        strength = self.l1[:, None].expand_as(self.weight)
+        if self.bias is None:
+            return strength
+        on_bias = torch.zeros_like(self.bias) if self.bias_l1 is None else self.bias_l1
+        return _join(strength, on_bias[:, None])
+
+    def penalty(self) -> Tensor:
+        """The penalty of the objective."""
+        theta, strength = self._parameters(), self.strengths()
+        square = (self.ridges() * theta.square()).sum() / 2
+        return square if strength is None else square + (strength * theta.abs()).sum()
+
+    def _parameters(self) -> Tensor:
+        return self.weight if self.bias is None else _join(self.weight, self.bias[:, None])
 
 
 @dataclass(frozen=True)
@@ -89,6 +132,10 @@ class Sums:
         """The sum over all rows, (groups, d + 1)."""
         return _join(self.totals, self.counts[:, None])
 
+    def slack(self) -> Tensor:
+        """Zero: sums are exact, (groups, d + 1)."""
+        return torch.zeros_like(self.total())
+
 
 @dataclass(frozen=True)
 class Extremes:
@@ -109,6 +156,14 @@ class Stored:
 
 
 @dataclass(frozen=True)
+class Present:
+    """The mean of each column over the rows that have a value in it: what an imputer fills in."""
+
+    source: str
+    means: Tensor  # (d,)
+
+
+@dataclass(frozen=True)
 class Fitted:
     """Everything a released model publishes about the table it was fitted on."""
 
@@ -119,6 +174,7 @@ class Fitted:
     sums: tuple[Sums, ...] = ()
     extremes: tuple[Extremes, ...] = ()
     stored: tuple[Stored, ...] = ()
+    present: tuple[Present, ...] = ()
     classes: tuple[object, ...] = ()  # the user's names of class numbers 0, 1, ...
     columns: tuple[str, ...] = ()  # ... and of the features; empty if the data has none
     notes: tuple[str, ...] = ()  # for the report: how the model was read
@@ -128,6 +184,39 @@ class Fitted:
         """Whether anything that was read depends on the label."""
         told = (*(sums.by_label for sums in self.sums), *(stored.y is not None for stored in self.stored))
         return self.model is not None or any(told)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a release: what it publishes about the rows as it saw them, and their way back to the table."""
+
+    fitted: Fitted
+    back: Callable[[Tensor], TableCells]  # rows (g, D) as this part saw them -> cells of the table (g, d), see `told`
+    labelled: bool = True  # fitted.table.y are the labels of the table
+
+
+@dataclass(frozen=True)
+class ReleasedTable:
+    """A release of several parts, each fitted on an encoding of one table."""
+
+    name: str
+    table: Records  # x (n, d) cells: numbers, codes, NaN
+    weight: Tensor  # (n,) sample weights
+    columns: Columns
+    parts: tuple[Part, ...]
+    classes: tuple[object, ...] = ()
+    notes: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()  # parts of the release that were not audited and why, as sentences
+    plain: Fitted | None = None  # all there is, where scalers and one model were fitted on the table itself
+
+    @classmethod
+    def of(cls, fitted: Fitted) -> ReleasedTable:
+        """A model fitted on the table itself."""
+        return cls(fitted.name, fitted.table, fitted.weight, Columns(fitted.columns, ()), (), plain=fitted)
+
+    def tells_label(self) -> bool:
+        """Whether anything that was read depends on the label."""
+        return any(part.fitted.tells_label() for part in self.parts if part.labelled)
 
 
 def _with_ones(features: Tensor) -> Tensor:
@@ -148,12 +237,15 @@ def blocks(table: Records) -> Iterator[slice]:
 
 
 def unexplained(equation: Stationary | Sums, table: Records, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The total minus the sum of all rows (minus a linear model's gradient), and its rounding error: (c, d + 1)."""
-    total = equation.total()
+    """The total minus the sum of all rows (minus a linear model's gradient), and its rounding error: (c, d + 1).
+
+    Where the equation has some slack, only what is beyond it is unexplained.
+    """
+    gap, slack = equation.total(), equation.slack()
     for rows in blocks(table):
         r, f = equation.factors(table[rows], weight[rows])
-        total = total - r.mT @ f
-    return total, rounding(equation, table, weight)
+        gap = gap - r.mT @ f
+    return gap - gap.clamp(-slack, slack), rounding(equation, table, weight)
 
 
 def rounding(equation: Stationary | Sums, table: Records, weight: Tensor, centre: Tensor | None = None) -> Tensor:

@@ -159,7 +159,9 @@ def _numbers(x: Tensor) -> Iterator[NDArray[np.float64]]:
     """Some records at a time, (b, d); equal numbers have equal bits, whatever their dtype and device."""
     for start in range(0, len(x), ROWS_AT_A_TIME):
         block = x[start : start + ROWS_AT_A_TIME].flatten(1)
-        yield (block.detach().cpu().double() + 0.0).numpy()  # -0 + 0 = 0
+        numbers = (block.detach().cpu().double() + 0.0).numpy()  # -0 + 0 = 0
+        numbers[np.isnan(numbers)] = np.nan  # NaN has many bit patterns
+        yield numbers
 
 
 def _keys(x: Tensor) -> Iterator[bytes]:

@@ -2,134 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from lostwax.adapters.sklearn import inputs
-from lostwax.adapters.sklearn.estimators import NotReadError, Reading, cannot_look_behind, read_estimator, refusal
+from lostwax.adapters.sklearn import inputs, texts
+from lostwax.adapters.sklearn.estimators import (
+    KindNotReadError,
+    NotReadError,
+    Reading,
+    cannot_look_behind,
+    read_estimator,
+    refusal,
+)
+from lostwax.adapters.sklearn.models import read_models
+from lostwax.adapters.sklearn.pipelines import PipelineReader, used_columns
+from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data
 from lostwax.adapters.sklearn.scalers import CENTRED, read_scalers
-from lostwax.games import Fitted, Records, Stationary, Sums
-from lostwax.games.facts import loss_facts
-from lostwax.games.fitted import unexplained
-
-# Scores are fractions of the squared gradient that an unrelated sample of the same size gives. On its own table, a
-# solver with default tolerance leaves up to 0.29 (digits, C = 100).
-UNRELATED = 0.4  # not this table
-DOUBTFUL = 0.01  # worth a note
-# A solver that stops early can leave any score, but it starts at zero weights or better and goes downhill. Of 1,258
-# models that stopped early on their own table the worst (one epoch of sag on unscaled wine) has 1.12 times the
-# objective of zero weights. With the columns reversed, 38 % exceed 1.5; with the labels shifted by a third, 65 %.
-WORSE_THAN_NOTHING = 1.5
-EMPTY = 1e-6  # relative to the largest weight: a column of zeros has weight zero, except for rounding
-SMALL = 1e-3  # relative to the gradient at zero weights: below it the model fits the table
-
-
-def check_same_data(fitted: Fitted, precision: float = 2.3e-16) -> str | None:
-    """Raise if the model was not fitted on this table; returns a note if that is in doubt.
-
-    `precision` is the machine epsilon of the data the model was fitted on.
-    """
-    for sums in fitted.sums:
-        _check_sums(fitted, sums, max(1e-6, 10 * precision * len(fitted.table) ** 0.5))
-    if fitted.model is None:
-        return None
-    score = score_statistic(fitted.model, fitted.table, fitted.weight)
-    distance = f"the gradient at its weights is {score**0.5:.2g} times that of an unrelated sample of this size"
-    cure = "Pass exactly the rows, labels and sample_weight it was fitted on."
-    early = fitted.model.stopped_early and math.isfinite(score)  # then the score cannot tell tables apart
-    if not score <= UNRELATED and not early:
-        raise ValueError(
-            f"audit: {fitted.name} was not fitted on this data (X, y), or stopped far from its optimum: {distance} "
-            f"(expected < {UNRELATED**0.5:.2g}). {cure}"
-        )
-    if early and not (worse := beside_zero_weights(fitted)) <= WORSE_THAN_NOTHING:
-        raise ValueError(
-            f"audit: {fitted.name} was not fitted on this data (X, y): its objective is {worse:.2g} times that of zero "
-            f"weights, where every solver starts (expected < {WORSE_THAN_NOTHING}). {cure}"
-        )
-    return f"far from its optimum, or not fitted on this table: {distance}." if score > DOUBTFUL else None
-
-
-def check_empty_columns(fitted: Fitted) -> None:
-    """Raise if the model has weights for columns that are zero in every row: solvers leave those at zero."""
-    if (model := fitted.model) is None:
-        return
-    _, f = model.factors(fitted.table, fitted.weight)
-    empty = (f[:, : model.weight.shape[1]] == 0).all(0)  # (d,)
-    largest = model.weight.abs().amax(0)  # (d,)
-    wrong = (empty & (largest > EMPTY * largest.max())).nonzero().flatten()
-    if len(wrong):
-        raise ValueError(
-            f"audit: {fitted.name} was not fitted on this data (X, y): column {int(wrong[0])} is zero in every row, "
-            "but has a weight. Pass exactly the rows it was fitted on."
-        )
-
-
-def score_statistic(model: Stationary, table: Records, weight: torch.Tensor) -> float:
-    """|sum of gradients|^2 / sum of |gradients|^2: 0 at the optimum, about 1 for a model of other data.
-
-    The larger of the ratio over all coordinates and the median ratio over columns, so that no single large column
-    decides. A model that separates its classes has near-zero gradients in every row, and the ratio means nothing; so
-    the sum is also compared with the gradients at zero weights, without the intercept.
-    """
-    gradient, _ = unexplained(model, table, weight)
-    square = gradient.square().sum(0)  # (d + 1,)
-    each, each_at_zero = (_squares(part, table, weight) for part in (model, _at_zero(model)))
-    moved = each != 0  # keeps NaN
-    if not moved.any():
-        return 0.0
-    score = max(float(square.sum() / each.sum()), float((square / each)[moved].median()))
-    features = slice(model.weight.shape[1])  # the intercept may dominate columns of another scale
-    beside_zero = float(square[features].sum() / each_at_zero[features].sum().clamp_min(1e-300))
-    return score if beside_zero > SMALL else min(score, beside_zero)
-
-
-def beside_zero_weights(fitted: Fitted) -> float:
-    """The model's objective over that of zero weights; 0 if the loss is only known up to a constant."""
-    if fitted.model is None:
-        return 0.0
-    facts = loss_facts(fitted.model.loss, len(fitted.model.weight))
-    if facts is None or facts.up_to_constant:
-        return 0.0
-    ours, zero = (_objective(part, fitted.table, fitted.weight) for part in (fitted.model, _at_zero(fitted.model)))
-    return ours / max(zero, 1e-300)
-
-
-def _objective(model: Stationary, table: Records, weight: torch.Tensor) -> float:
-    """sum_i w_i loss_i + sum_c (ridge_c |W_c|^2 + bias_ridge_c b_c^2) / 2."""
-    penalty = model.ridge @ model.weight.square().sum(1)
-    if model.bias is not None:
-        penalty = penalty + model.bias_ridge @ model.bias.square()
-    return float(weight @ model.loss(model.outputs(table.x), table.y) + penalty / 2)
-
-
-def _at_zero(model: Stationary) -> Stationary:
-    bias = None if model.bias is None else torch.zeros_like(model.bias)
-    return replace(model, weight=torch.zeros_like(model.weight), bias=bias)
-
-
-def _squares(model: Stationary, table: Records, weight: torch.Tensor) -> torch.Tensor:
-    """Sum over rows of the squared gradient, column by column, (d + 1,)."""
-    r, f = model.factors(table, weight)
-    return r.square().sum(1) @ f.square()
-
-
-def _check_sums(fitted: Fitted, sums: Sums, tolerance: float) -> None:
-    gap, _ = unexplained(sums, fitted.table, fitted.weight)
-    r, f = sums.factors(fitted.table, fitted.weight)
-    size = r.abs().mT @ f.abs() + sums.total().abs()
-    if not (gap.abs() <= tolerance * size.clamp_min(1e-300)).all():
-        raise ValueError(
-            f"audit: {fitted.name} was not fitted on this data (X, y): {sums.source} does not agree with the table. "
-            "Pass exactly the rows, labels and sample_weight it was fitted on."
-        )
+from lostwax.games import Columns, Fitted, Records, ReleasedTable
+from lostwax.records.frames import coded
 
 
 def read(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted:
@@ -157,7 +56,7 @@ def read(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted:
         name=" + ".join(type(step).__name__ for step in steps),
         table=Records(x, reading.y),
         weight=reading.weight,
-        model=None if reading.model is None else replace(reading.model, shift=scaling.shift, scale=scaling.scale),
+        model=None if reading.model is None else scaling.behind(reading.model),
         sums=(*scaling.sums, *(scaling.unscaled(part) for part in reading.sums)),
         extremes=scaling.extremes,
         classes=reading.classes,
@@ -168,6 +67,74 @@ def read(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted:
     check_empty_columns(fitted)
     doubt = check_same_data(fitted, precision=inputs.precision(X))
     return fitted if doubt is None else replace(fitted, notes=(*fitted.notes, doubt))
+
+
+def released(estimator: Any, data: Any, sample_weight: Any = None) -> ReleasedTable:
+    """Read a release of any parts: by its equations alone where scalers and a linear model are all there is."""
+    X, y = inputs.unpack(data)
+    if not hasattr(estimator, "get_params") or isinstance(estimator, type):
+        raise refusal(estimator)
+    if not hasattr(X, "toarray") and (_takes_only_numbers(estimator) or _all_numbers(X)):
+        try:
+            fitted = read(estimator, data, sample_weight)
+            in_part = fitted.model is not None and fitted.model.sparse and not fitted.sums
+            if not fitted.unread and not in_part:
+                return ReleasedTable.of(fitted)
+        except NotReadError:
+            pass
+    vectoriser, model = texts.first_step(estimator) if texts.are_texts(X) else (None, estimator)
+    if vectoriser is not None:
+        X, words = texts.counts_of(vectoriser, X), texts.words_of(vectoriser)
+        x, columns = torch.from_numpy(X.toarray().astype(np.float64)), Columns(words, ((),) * len(words))
+    else:
+        x, columns = coded(X)
+    used = used_columns(model, x.shape[1])
+    labels = np.zeros(len(x), dtype=np.int64) if y is None else inputs.targets(y, len(x))
+    weight = inputs.weights(sample_weight, len(x))
+    _check_fitted(model, x.shape[1])
+    numbers, classes = inputs.any_labels(labels)
+    dropped = [name for number, name in enumerate(columns.names) if number not in set(used)]
+    x, columns = x[:, used], columns.at(used)
+    reader = PipelineReader(columns, used, numbers, weight)
+    if dropped:
+        reader.notes.append(f"the pipeline drops these columns, and they do not count: {', '.join(dropped)}.")
+    place = reader.start(X)
+    if vectoriser is not None:
+        place = texts.read_vocabulary(vectoriser, reader, place)
+    read_models(model, place, labels, weight, reader)
+    if not reader.parts:
+        raise KindNotReadError("nothing in this model could be read", f": {' '.join(reader.unread)}")
+    return ReleasedTable(
+        name=" + ".join(type(step).__name__ for step in _steps(estimator)),
+        table=Records(x, numbers),
+        weight=weight,
+        columns=columns,
+        parts=tuple(reader.parts),
+        classes=classes,
+        notes=tuple(reader.notes),
+        unread=tuple(reader.unread),
+    )
+
+
+def _takes_only_numbers(estimator: Any) -> bool:
+    """Does its first step refuse strings and missing values? Then a table with them is not what it was fitted on."""
+    first = _steps(estimator)[0]
+    if isinstance(first, ColumnTransformer | FeatureUnion):
+        return False
+    try:
+        accepted = get_tags(first).input_tags
+    except (AttributeError, TypeError):
+        return False
+    return not (accepted.allow_nan or accepted.string or accepted.categorical)
+
+
+def _all_numbers(X: Any) -> bool:
+    """Whether no value is missing and none is a string."""
+    try:
+        values = np.asarray(X.detach().cpu() if isinstance(X, Tensor) else X)
+        return values.dtype.kind in "iufb" and bool(np.isfinite(values).all())
+    except (ValueError, TypeError, OverflowError, RuntimeError):
+        return False
 
 
 def _labels_alone(labels: Any, weight: Tensor) -> Reading:

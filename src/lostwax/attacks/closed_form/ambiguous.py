@@ -133,7 +133,7 @@ def outside_candidates(model: Stationary, table: Records, games: Tensor, mean: T
     return Outside(x, residual)
 
 
-class _Game(NamedTuple):
+class _LeftOut(NamedTuple):
     """One game: the weights outside the span of its known rows, and the expected size of the missing row."""
 
     row: int
@@ -194,7 +194,7 @@ class _Half:
         rows = list(range(parity, len(features), 2))
         return cls(vectors, model.weight / unit, unit, rows, len(known), points)
 
-    def leave_one_out(self, wanted: set[int]) -> Iterator[_Game]:
+    def leave_one_out(self, wanted: set[int]) -> Iterator[_LeftOut]:
         """The games for the wanted rows.
 
         Rows become known by bisection, so that games share most of the work: n^2 d operations for n rows instead of
@@ -222,7 +222,7 @@ class _Half:
                 ahead += [rest.knowing(second, first), rest.knowing(first, second)]
                 continue
             noise = noises[rest.places[0] - self.always]
-            yield _Game(rows[0], rest.weights, self._length(rest.pivots, noise), known / (known + noise))
+            yield _LeftOut(rows[0], rest.weights, self._length(rest.pivots, noise), known / (known + noise))
 
     def _noises(self, squares: Tensor) -> Tensor:
         """Of each game: variance of a row over |expected row|^2, from the known rows' mean square and their mean."""

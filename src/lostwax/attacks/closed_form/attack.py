@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from lostwax.attacks.closed_form.evidence import (
+    Found,
     missing_label,
     solve,
     stack,
@@ -20,6 +21,7 @@ from lostwax.attacks.closed_form.evidence import (
     without_intercept,
 )
 from lostwax.games import Fitted, Guess, Hints, Knowledge, Reconstructor, Records, Release, Stationary, Sums
+from lostwax.games.cells import Kept
 from lostwax.games.fitted import blocks, sums_of_others, uncertain
 from lostwax.learning.costs import Cost, Rate
 from lostwax.nets import linear_layer
@@ -210,7 +212,7 @@ class _Prepared:
         if model.bias is None:
             found = without_intercept(model, left, labels, ones[:1], mean, spread, noise)
         else:
-            found = with_intercept(model, left, ones[:1], mean, noise)
+            found = with_intercept(model, left, ones[:1], mean, noise, spread)
         if found.lost().any():
             table = Records(torch.cat([known.x, mean]), torch.cat([known.y, known.y[:1]]))  # the last row is not used
             last = torch.tensor([len(known)])
@@ -254,10 +256,13 @@ def _numbers(fitted: Fitted) -> int:
 
 def _rebuild(fitted: Fitted, games: Tensor, labels: Tensor | None) -> Guess:
     table, weight, model = fitted.table, fitted.weight, fitted.model
-    mean, spread = known_moments(table, games)  # (g, d) twice: the known rows are the prior
-    left = None if model is None else _collect(model, table, weight, games)  # (g, c, d + 1)
+    if model is not None and not fitted.sums:
+        found = found_by(model, table, weight, games, labels)
+        return _with_extremes(found.guess(), fitted, games)
+    mean = known_moments(table, games)[0]  # (g, d)
     if fitted.sums:  # exact to rounding, a model only to its solver's tolerance
-        shares = [_collect(sums, table, weight, games) for sums in fitted.sums]  # (g, groups, d + 1) each
+        left = None if model is None else collected(model, table, weight, games)  # (g, c, d + 1)
+        shares = [collected(sums, table, weight, games) for sums in fitted.sums]  # (g, groups, d + 1) each
         x, size = solve(shares[0], weight.new_zeros(len(games)))
         x = torch.where(x.isnan(), mean, x)
         if model is not None and left is not None:
@@ -267,17 +272,22 @@ def _rebuild(fitted: Fitted, games: Tensor, labels: Tensor | None) -> Guess:
         else:
             label = known_label(table, games)
         return Guess(Records(x[:, None], label[:, None]), size[:, None])
-    if model is None or left is None:
-        if not fitted.extremes:
-            raise ValueError(f"ClosedForm: {fitted.name} publishes neither a linear model nor sums over its rows.")
-        guess = Guess(Records(mean[:, None], known_label(table, games)[:, None]), mean.new_zeros(len(games), 1))
-        return _with_extremes(guess, fitted, games)
+    if not fitted.extremes:
+        raise ValueError(f"ClosedForm: {fitted.name} publishes neither a linear model nor sums over its rows.")
+    guess = Guess(Records(mean[:, None], known_label(table, games)[:, None]), mean.new_zeros(len(games), 1))
+    return _with_extremes(guess, fitted, games)
+
+
+def found_by(model: Stationary, table: Records, weight: Tensor, games: Tensor, labels: Tensor | None) -> Found:
+    """The candidates for the missing row of each game that a linear model gives."""
+    mean, spread = known_moments(table, games)  # (g, d) twice: the known rows are the prior
+    left = collected(model, table, weight, games)  # (g, c, d + 1)
     noise = known_rounding(model, table, weight, games)
     if model.bias is None:
         found = without_intercept(model, left, labels, weight[games], mean, spread, noise)
     else:
-        found = with_intercept(model, left, weight[games], mean, noise)
-    return _with_extremes(with_outside(found, model, table, games, mean, labels).guess(), fitted, games)
+        found = with_intercept(model, left, weight[games], mean, noise, spread)
+    return with_outside(found, model, table, games, mean, labels)
 
 
 def _with_extremes(guess: Guess, fitted: Fitted, games: Tensor) -> Guess:
@@ -294,17 +304,23 @@ def _with_extremes(guess: Guess, fitted: Fitted, games: Tensor) -> Guess:
         return Records(x, rows.y)
 
     others = None if guess.alternatives is None else replaced(guess.alternatives)
-    return Guess(replaced(guess.records), guess.confidence, others)
+    kept = guess.kept
+    if kept is not None:
+        for extreme in fitted.extremes:
+            kept = torch.where((extreme.low < low) | (extreme.high > high), Kept.EXACT, kept)
+    return Guess(replaced(guess.records), guess.confidence, others, kept=kept)
 
 
 def _join(parts: Sequence[Guess]) -> Guess:
     """Concatenate guesses; missing candidates are NaN."""
     others = [part.records if part.alternatives is None else part.alternatives for part in parts]
     most = max(rows.x.shape[1] for rows in others)
+    kept = [part.kept for part in parts if part.kept is not None]
     return Guess(
         stack([part.records for part in parts]),
         torch.cat([part.confidence for part in parts]),
         stack([_padded(rows, most) for rows in others]) if most > 1 else None,
+        kept=torch.cat(kept) if kept else None,
     )
 
 
@@ -315,7 +331,8 @@ def _padded(rows: Records, most: int) -> Records:
     return Records(x, torch.cat([rows.y, rows.y[:, :1].expand(-1, missing, *rows.y.shape[2:])], 1))
 
 
-def _collect(equation: Stationary | Sums, table: Records, weight: Tensor, games: Tensor) -> Tensor:
+def collected(equation: Stationary | Sums, table: Records, weight: Tensor, games: Tensor) -> Tensor:
+    """(g, c, d + 1) what the known rows leave of the total, in the order of the games."""
     found = weight.new_empty(len(games), *equation.total().shape)
     for which, missing in missing_rows(equation, table, weight, games):
         found[which] = missing

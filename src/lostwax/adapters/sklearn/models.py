@@ -1,0 +1,144 @@
+"""The models at the end of a pipeline: each is read by its equation and scanned; models of models are looked into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import is_classifier
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import (
+    BaggingClassifier,
+    BaggingRegressor,
+    StackingClassifier,
+    StackingRegressor,
+    VotingClassifier,
+    VotingRegressor,
+)
+from sklearn.model_selection import check_cv
+from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
+from sklearn.pipeline import Pipeline
+from torch import Tensor
+
+from lostwax.adapters.sklearn.estimators import NotReadError, read_estimator
+from lostwax.adapters.sklearn.inputs import any_labels
+from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers
+from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data
+from lostwax.games import Fitted, Records
+
+Labels = NDArray[Any]
+
+
+class Inner(NamedTuple):
+    """One of the models in a model: what it was fitted on."""
+
+    model: Any
+    labels: Labels
+    weight: Tensor  # zero for rows that it was not fitted on
+
+
+def read_models(estimator: Any, place: Place, labels: Labels, weight: Tensor, reader: PipelineReader) -> None:
+    """Note what the models in a release publish about the rows of a place."""
+    if hasattr(estimator, "best_estimator_"):  # GridSearchCV and the like
+        read_models(estimator.best_estimator_, place, labels, weight, reader)
+    elif isinstance(estimator, Pipeline):
+        *before, (_, last) = estimator.steps
+        for _, step in before:
+            place = reader.through(step, place)
+        read_models(last, place, labels, weight, reader)
+    elif isinstance(estimator, str) or estimator is None:  # "passthrough", "drop"
+        return
+    elif hasattr(estimator, "transform") and not hasattr(estimator, "predict"):
+        reader.through(estimator, place)
+    elif (inner := inner_models(estimator, labels, weight)) is not None:
+        for model, own_labels, own_weight in inner:
+            read_models(model, place, own_labels, own_weight, reader)
+        if (rest := _not_looked_into(estimator)) is not None:
+            reader.unread.append(rest)
+    else:
+        _read_model(estimator, place, labels, weight, reader)
+
+
+def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, reader: PipelineReader) -> None:
+    """One model: the rows and sums that it holds, and its equation."""
+    name = type(estimator).__name__
+    if not place.reads:
+        return  # the step before it is named as the reason
+    holds = reader.scanned(estimator, place, any_labels(labels)[0], weight)
+    try:
+        reading = read_estimator(estimator, labels, weight)
+    except NotReadError as error:
+        if not holds:
+            reader.unread.append(f"{name} was not audited: {error.reason}.")
+        return
+    x = as_numbers(place.rows)
+    if reading.model is None or x is None:
+        return
+    fitted = Fitted(name, Records(x, reading.y), reading.weight, reading.model)
+    check_empty_columns(fitted)
+    doubt = check_same_data(fitted)
+    reader.notes += [*reading.notes, *([] if doubt is None else [doubt])]
+    reader.publish(fitted, place)
+
+
+@singledispatch
+def inner_models(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner] | None:
+    """The models that a model is made of, with what each was fitted on; None for a model of its own."""
+    return None
+
+
+@inner_models.register(VotingClassifier)
+@inner_models.register(VotingRegressor)
+@inner_models.register(StackingClassifier)
+@inner_models.register(StackingRegressor)
+def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
+    """Each is fitted on all rows; classes are numbered."""
+    own = np.unique(labels, return_inverse=True)[1] if is_classifier(estimator) else labels
+    return (Inner(model, own, weight) for model in estimator.estimators_)
+
+
+@inner_models.register(CalibratedClassifierCV)
+def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
+    """One for each fold, fitted on the rows outside it; or one for all rows."""
+    fitted = estimator.calibrated_classifiers_
+    if len(fitted) == 1:
+        yield Inner(fitted[0].estimator, labels, weight)
+        return
+    folds = check_cv(estimator.cv, labels, classifier=True)
+    if getattr(folds, "shuffle", False) and getattr(folds, "random_state", None) is None:
+        return  # the folds cannot be drawn again
+    for one, (train, _) in zip(fitted, folds.split(np.zeros((len(labels), 1)), labels), strict=True):
+        inside = torch.zeros_like(weight)
+        inside[torch.from_numpy(train)] = 1.0
+        yield Inner(one.estimator, labels, weight * inside)
+
+
+@inner_models.register(MultiOutputClassifier)
+@inner_models.register(MultiOutputRegressor)
+def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
+    """One for each column of targets."""
+    return (Inner(model, labels[:, column], weight) for column, model in enumerate(estimator.estimators_))
+
+
+@inner_models.register(BaggingClassifier)
+@inner_models.register(BaggingRegressor)
+def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner] | None:
+    """Each is fitted on a sample of the rows, which its seed gives; not where it sees a part of the columns."""
+    if estimator.max_features != 1.0 or estimator.bootstrap_features or not bool((weight == 1).all()):
+        return None
+    own = np.unique(labels, return_inverse=True)[1] if is_classifier(estimator) else labels
+    counts = [np.bincount(sample, minlength=len(labels)) for sample in estimator.estimators_samples_]
+    pairs = zip(estimator.estimators_, counts, strict=True)
+    return (Inner(model, own, torch.from_numpy(count.astype(np.float64))) for model, count in pairs)
+
+
+def _not_looked_into(estimator: Any) -> str | None:
+    """What is not audited of a model of models."""
+    if isinstance(estimator, StackingClassifier | StackingRegressor):
+        final = type(estimator.final_estimator_).__name__
+        return f"{final} at the end of {type(estimator).__name__} was not audited: it was fitted on predictions."
+    return None

@@ -1,0 +1,255 @@
+"""The way through a fitted pipeline: what each part publishes about its inputs, and their way back to the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial, singledispatch
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, TargetEncoder
+from torch import Tensor
+
+from lostwax.adapters.sklearn.scan import scan
+from lostwax.adapters.sklearn.steps import Back, Values, placed, step_of
+from lostwax.games import Columns, Fitted, Kept, Part, Present, Records, Stored, TableCells
+from lostwax.records.frames import coded, codes_of
+
+AGREES = 1e-9  # relative to a column's spread: a mean is that of this table
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in a pipeline: the rows of the table as they arrive there, and their way back to the table."""
+
+    rows: Any  # (n, D) frame, array or sparse matrix
+    back: Back  # rebuilt rows here -> rows of the table
+    reads: bool = True  # these are the rows that the next step was fitted on
+
+    def through(self, step: Back, outputs: Any, *, reads: bool = True) -> Place:
+        """The place after a step."""
+        before = self.back
+        return Place(outputs, lambda values: before(step(values)), self.reads and reads)
+
+    def at(self, indices: Any) -> Place:
+        """Some of the columns."""
+        rows, before, width = self.rows, self.back, self.rows.shape[1]
+        chosen = rows.iloc[:, indices] if hasattr(rows, "iloc") else rows[:, indices]
+        return Place(chosen, lambda values: before(placed(values, indices, width)), self.reads)
+
+
+@dataclass
+class PipelineReader:
+    """What was found on the way through the transformers of a release."""
+
+    columns: Columns
+    used: list[int]  # the columns of X that these are
+    y: Tensor
+    weight: Tensor
+    parts: list[Part] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+    def start(self, X: Any) -> Place:
+        """The table itself."""
+        return Place(X, lambda values: values.at(self.used))
+
+    def through(self, transformer: Any, place: Place) -> Place:
+        """The place after a transformer, with what it publishes noted."""
+        if transformer is None or isinstance(transformer, str):  # "passthrough"; what is dropped does not come here
+            return place
+        if isinstance(transformer, Pipeline):
+            for _, step in transformer.steps:
+                place = self.through(step, place)
+            return place
+        if isinstance(transformer, ColumnTransformer):
+            return self._side_by_side(place, list(_of_columns(transformer, place)), transformer.transform(place.rows))
+        if isinstance(transformer, FeatureUnion):
+            branches = [(step, place, None) for _, step in transformer.transformer_list if step != "drop"]
+            return self._side_by_side(place, branches, transformer.transform(place.rows))
+        return self._leaf(transformer, place)
+
+    def publish(self, fitted: Fitted, place: Place, *, labelled: bool = True) -> None:
+        """Note a part that was fitted on the rows of a place."""
+        self.parts.append(Part(fitted, to_cells(place.back, self.columns), labelled))
+
+    def scanned(self, part: Any, place: Place, y: Tensor, weight: Tensor) -> bool:
+        """Note the rows and sums that a part holds; is there any?"""
+        x = as_numbers(place.rows)
+        if x is None or not place.reads:
+            return False
+        found = scan(part, x, y, weight)
+        fitted = Fitted(type(part).__name__, Records(x, y), weight, None, found.sums, found.extremes, found.stored)
+        held = bool(found.sums or found.extremes or found.stored)
+        if held:
+            self.publish(fitted, place)
+        for sums, groups in found.grouped:
+            own = replace(fitted, table=Records(x, groups), sums=(sums,), extremes=(), stored=())
+            self.publish(own, place, labelled=False)
+        self.notes += [note for note in found.notes if note not in self.notes]
+        return held or bool(found.grouped)
+
+    def _leaf(self, transformer: Any, place: Place) -> Place:
+        outputs, reads = self._outputs(transformer, place)
+        if place.reads:
+            self.scanned(transformer, place, self.y, self.weight)
+            own_facts(transformer, self, place)
+        return place.through(step_of(transformer, place.rows, outputs), outputs, reads=reads)
+
+    def _outputs(self, transformer: Any, place: Place) -> tuple[Any, bool]:
+        """What the next step was fitted on, and whether that is known: a TargetEncoder's own folds may be random."""
+        if not isinstance(transformer, TargetEncoder):
+            return transformer.transform(place.rows), True
+        again = clone(transformer)
+        target = self.y.numpy()
+        outputs = again.fit_transform(place.rows, target)
+        same = all(map(np.array_equal, again.encodings_, transformer.encodings_))
+        known = same and (not transformer.shuffle or transformer.random_state is not None)
+        if not known:
+            self.unread.append(
+                "what comes after TargetEncoder was not audited: its training folds were drawn at random "
+                "(random_state=None), and cannot be repeated."
+            )
+        return outputs, known
+
+    def _side_by_side(self, place: Place, branches: list[tuple[Any, Place, Any]], outputs: Any) -> Place:
+        """Several transformers of the same rows; `outputs` are theirs, side by side."""
+        ends: list[tuple[Place, slice]] = []
+        start = 0
+        for step, own, where in branches:
+            end = self.through(step, own)
+            width = end.rows.shape[1]
+            ends.append((end, where if where is not None else slice(start, start + width)))
+            start += width
+        reads = all(end.reads for end, _ in ends)
+
+        def back(values: Values) -> Values:
+            found = Values.lost(len(values.cells), len(self.used))
+            for end, where in ends:
+                found = found.or_else(end.back(values.at(where)))
+            return found
+
+        joined = outputs if reads and _stable(branches) else _joined([(end.rows, where) for end, where in ends])
+        return Place(joined, back, reads)
+
+
+@singledispatch
+def own_facts(transformer: Any, reader: PipelineReader, place: Place) -> None:
+    """Note what a transformer publishes in a form of its own: means over the rows that have a value."""
+    x = as_numbers(place.rows)
+    means = getattr(transformer, "statistics_", getattr(transformer, "mean_", None))
+    if x is None or not bool(x.isnan().any()) or means is None or np.shape(means) != (x.shape[1],):
+        return
+    means = torch.from_numpy(np.asarray(means, dtype=np.float64))
+    own = x.nanmean(0)
+    deviation = (x - own).square().nanmean(0).sqrt() + 1e-6 * own.abs()
+    if not bool((((means - own).abs() <= AGREES * deviation * len(x) ** 0.5) | means.isnan()).all()):
+        return
+    name = type(transformer).__name__
+    fitted = Fitted(name, Records(x, reader.y), reader.weight, None, present=(Present(f"{name}'s means", means),))
+    reader.publish(fitted, place, labelled=False)
+    reader.notes.append(
+        f"{name}'s means include the secret row and reveal it by themselves, whatever the model after it. Fit it on "
+        "public data."
+    )
+
+
+@own_facts.register(OneHotEncoder)
+@own_facts.register(OrdinalEncoder)
+@own_facts.register(TargetEncoder)
+def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
+    """A category that no known row has belongs to the missing row."""
+    if not isinstance(transformer.categories, str):
+        return  # given by the user, who need not have seen them
+    codes, columns = coded(place.rows)
+    name = type(transformer).__name__
+    for column, known in enumerate(transformer.categories_):
+        here, names = place.at([column]), columns.categories[column]
+        values = np.empty((len(known), 1), dtype=object)
+        values[:, 0] = known
+        listed = codes_of(Columns((), (names,)), values)
+        stored = Stored(f"{name}'s categories", listed[~listed.isnan().any(1)])
+        table = Records(codes[:, column : column + 1].nan_to_num(nan=-1.0), reader.y)
+        fitted = Fitted(name, table, reader.weight, None, stored=(stored,))
+        reader.publish(fitted, here.through(partial(_named, names=names), codes), labelled=False)
+
+
+def to_cells(back: Back, columns: Columns) -> Any:
+    """From rebuilt numbers (g, D), NaN where nothing is told and infinity where a value is missing, to cells."""
+
+    def cells(x: Tensor) -> TableCells:
+        missing = x.isinf()
+        kept = np.where(x.isnan().numpy(), Kept.LOST, Kept.EXACT).astype(np.uint8)
+        values = back(Values(torch.where(missing, torch.nan, x).numpy(), kept))
+        return TableCells(codes_of(columns, values.cells), torch.from_numpy(values.kept.astype(np.uint8)))
+
+    return cells
+
+
+def as_numbers(rows: Any) -> Tensor | None:
+    """(n, D) float64, sparse ones dense; None where they are not numbers."""
+    plain = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
+    if plain.ndim != 2 or plain.dtype.kind not in "iufbO":
+        return None
+    try:
+        return torch.from_numpy(np.require(plain, np.float64, ["C", "W"]))
+    except (TypeError, ValueError):
+        return None
+
+
+def used_columns(estimator: Any, width: int) -> list[int]:
+    """The columns of X that a model sees: all but those that a ColumnTransformer in front of it drops."""
+    if hasattr(estimator, "best_estimator_"):
+        return used_columns(estimator.best_estimator_, width)
+    if isinstance(estimator, Pipeline):
+        first = next((step for _, step in estimator.steps if step not in (None, "passthrough")), None)
+        return used_columns(first, width)
+    if not isinstance(estimator, ColumnTransformer):
+        return list(range(width))
+    branches = (
+        (step, estimator._transformer_to_input_indices.get(name, [])) for name, step, _ in estimator.transformers_
+    )
+    return sorted({int(index) for step, indices in branches if not _dropped(step) for index in indices})
+
+
+def _dropped(step: Any) -> bool:
+    return isinstance(step, str) and step == "drop"
+
+
+def _of_columns(transformer: Any, place: Place) -> Iterator[tuple[Any, Place, slice]]:
+    """The transformers of a ColumnTransformer, each with its columns and the place of its outputs."""
+    for name, step, _ in transformer.transformers_:
+        indices = transformer._transformer_to_input_indices.get(name, [])
+        if (isinstance(step, str) and step == "drop") or not len(indices):
+            continue
+        yield step, place.at(list(indices)), transformer.output_indices_[name]
+
+
+def _stable(branches: list[tuple[Any, Place, Any]]) -> bool:
+    """Do all branches give at training what `transform` gives later?"""
+    return not any("TargetEncoder" in repr(step) for step, _, _ in branches)
+
+
+def _joined(parts: list[tuple[Any, slice]]) -> Any:
+    """Outputs of several branches, each in its place."""
+    width = max(where.stop for _, where in parts)
+    whole = np.zeros((parts[0][0].shape[0], width))
+    for rows, where in parts:
+        whole[:, where] = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows, dtype=np.float64)
+    return whole
+
+
+def _named(values: Values, *, names: tuple[object, ...]) -> Values:
+    """Codes of one column as its categories; numbers stay what they are."""
+    if not names:
+        return values
+    known = np.empty(len(names) + 1, dtype=object)
+    known[:] = [*names, np.nan]
+    numbers = values.cells.astype(np.float64)
+    place = np.where(np.isnan(numbers), len(names), np.nan_to_num(numbers)).astype(int)
+    return Values(known[place], values.kept)

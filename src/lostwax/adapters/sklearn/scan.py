@@ -1,0 +1,402 @@
+"""What a fitted part publishes about its rows, found by value and not by class.
+
+Every array that can be reached from the part (`walk`) is compared with the rows the part was fitted on: is it made of
+training rows, or of their means, sums or extremes? An array counts only if it agrees in every cell, and if that can
+hardly be an accident (`training_rows` counts the bits that an agreement is worth). On small or binary tables, where
+many arrays agree, names decide: `X_fit_` and `mean_` mean what they say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lostwax.adapters.sklearn.training_rows import TrainingRows, equal, plain
+from lostwax.adapters.sklearn.walk import Array, Holder, Walk
+from lostwax.attacks.closed_form.stored import row_keys
+from lostwax.games import Extremes, Stored, Sums
+
+SURE = 25.0  # bits: an agreement by accident has a probability of 2^-25
+CHOSEN = 10.0  # ... for rows beside an array of their numbers
+LABELLED = 10.0  # ... for labels beside rows that are stored
+NEARLY = 0.05  # relative to the difference of another sample of the same size: fitted on almost this table
+
+# Names count only where the numbers of a small or discrete table agree with many arrays.
+ROWS = re.compile(r"X|vector|train|data|row|record")
+MEANS = re.compile(r"mean|bar|offset|location|cent|theta|statistic", re.IGNORECASE)
+CLASS_SUMS = re.compile(r"mean|count|cent|theta|sum", re.IGNORECASE)
+RANGES = re.compile(r"min|max|low|high|edge|quantile|knot", re.IGNORECASE)
+LABELS = re.compile(r"(^|_)y(_|$)|label|target|class|transduction", re.IGNORECASE)
+
+
+class Scanned(NamedTuple):
+    """What one part publishes about the rows it was fitted on, in the units of its inputs."""
+
+    sums: tuple[Sums, ...] = ()
+    extremes: tuple[Extremes, ...] = ()
+    stored: tuple[Stored, ...] = ()
+    # Sums by a grouping that is published too and is not the label (clusters): the sums, and each row's group, (n,);
+    # -1 for rows that are in none. They are `by_label` with the group in place of the label.
+    grouped: tuple[tuple[Sums, Tensor], ...] = ()
+    # Sums of x > threshold, by label (BernoulliNB on a table that is not binary): the sums, and these rows, (n, d).
+    exceeding: tuple[tuple[Sums, Tensor], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def scan(part: Any, x: Tensor, y: Tensor | None, weight: Tensor) -> Scanned:
+    """Compare every array that is held by `part` with the rows it was fitted on.
+
+    `part` is a fitted object of any class, or a mapping of named arrays; `x` (n, d) its own inputs, `y` class numbers
+    or targets. Raises a ValueError if the part was fitted on almost these rows.
+    """
+    table = TrainingRows(x.double().numpy(), None if y is None else y.numpy(), weight.double().numpy())
+    name = "the release" if isinstance(part, Mapping) else type(part).__name__
+    found = _Found(name, table)
+    walk = Walk(part, x.shape[1])
+    for holder in walk:
+        found.read(holder)
+    if not walk.complete:
+        found.notes.append(f"{name} holds more objects than were searched for stored rows.")
+    found.read_thresholds(part)
+    found.check_own_statistics(part)
+    return found.scanned()
+
+
+class _Found:
+    """Collects what the arrays of a part agree with."""
+
+    def __init__(self, name: str, table: TrainingRows) -> None:
+        self.name, self.table = name, table
+        self.sums: dict[tuple[bool, bool], Sums] = {}  # by (by_label, weighted): more of one kind say nothing new
+        self.stored: list[Stored] = []
+        self.grouped: dict[bytes, tuple[Sums, Tensor]] = {}
+        self.exceeding: list[tuple[Sums, Tensor]] = []
+        self.low = np.full(table.d, np.inf)
+        self.high = np.full(table.d, -np.inf)
+        self.ranges: list[str] = []  # what publishes them
+        self.notes: list[str] = []
+
+    def scanned(self) -> Scanned:
+        """Everything that was found."""
+        extremes: tuple[Extremes, ...] = ()
+        notes = list(self.notes)
+        stored = tuple(_without_copies(self.stored))
+        for one in stored:
+            notes.append(f"{one.source} holds {len(one.x):,} of {self.table.n:,} rows of this table as they are.")
+        for sums in (*self.sums.values(), *(sums for sums, _ in self.grouped.values())):
+            notes.append(
+                f"{sums.source} includes the secret row and reveals it by itself (the total minus the known rows), "
+                "whatever the model after it. Fit it on public data."
+            )
+        if self.ranges:
+            source = self._source(" and ".join(self.ranges))
+            extremes = (Extremes(source, torch.from_numpy(self.low), torch.from_numpy(self.high)),)
+            notes.append(f"{source} reveals every value of a row that no other row reaches.")
+        return Scanned(
+            tuple(self.sums.values()),
+            extremes,
+            stored,
+            tuple(self.grouped.values()),
+            tuple(self.exceeding),
+            tuple(notes),
+        )
+
+    def read(self, holder: Holder) -> None:
+        """Compare all arrays of a holder."""
+        arrays, d = holder.arrays, self.table.d
+        if holder.unnamed and len(arrays) == d:
+            self._read_columns(holder)
+        shapes = {array.shape for array in arrays.values()}
+        if holder.unnamed and len(arrays) > 1 and shapes == {(d,)}:  # a list of rows
+            arrays = {"": np.stack(list(arrays.values()))}
+        for name, array in arrays.items():
+            path = f"{holder.path}{name}"
+            if array.ndim == 1 and d > 1 and len(array) > d and len(array) % d == 0:  # rows one after the other
+                self._read_stored(path, _floating(array).reshape(-1, d), {}, named=False)
+            for rows in _as_rows(array, d):
+                named = ROWS.search(name) is not None and LABELS.search(name) is None
+                stored = self._read_stored(path, rows, arrays, named=named)
+                self._read_means(path, rows, arrays, stored=stored)
+                self._read_range(path, rows)
+
+    def _source(self, path: str) -> str:
+        return f"{self.name}'s {path}"
+
+    def _read_stored(self, path: str, rows: Array, arrays: Mapping[str, Array], *, named: bool) -> bool:
+        """Keep the rows of an array that are rows of the table, if that is no accident; True if all are."""
+        table, at = self.table, self.table.find(rows)
+        hit = at >= 0
+        if not hit.any():
+            return False
+        numbers = self._numbers(rows, arrays) if hit.all() else None
+        whole = equal(rows, table.x.astype(rows.dtype))  # in its order
+        if hit.all():
+            sure = self._surely_rows(rows, numbers, whole=whole, named=named)
+        else:  # beside rows of another origin each must be sure by itself
+            hit &= ~plain(rows)
+            sure = table.d > 1 and table.row_bits(rows) >= SURE and bool(hit.any())
+        if not sure:
+            return False
+        own = rows[hit]
+        at = np.arange(table.n) if whole else at if numbers is None else numbers
+        y = self._labels(own, at, whole or numbers is not None, arrays) if hit.all() else None
+        _, first, count = np.unique(row_keys(torch.from_numpy(own)), return_index=True, return_counts=True)
+        if (count > table.occurs(own[first])).any():  # a bootstrap sample: how often a row is held says nothing
+            own, y = own[first], None if y is None else y[torch.from_numpy(first)]
+        self.stored.append(Stored(self._source(path), torch.from_numpy(np.ascontiguousarray(own)), y))
+        return bool(hit.all())
+
+    def _numbers(self, rows: Array, arrays: Mapping[str, Array]) -> Array | None:
+        """The row numbers that an array beside the rows holds, if these are the rows."""
+        beside = (array for array in arrays.values() if array.dtype.kind in "iu" and array.shape == rows.shape[:1])
+        inside = (one for one in beside if one.min() >= 0 and one.max() < self.table.n)
+        return next((one for one in inside if equal(self.table.x[one].astype(rows.dtype), rows)), None)
+
+    def _surely_rows(self, rows: Array, numbers: Array | None, *, whole: bool, named: bool) -> bool:
+        """Whether an array of which every row is in the table was made from it."""
+        first = np.unique(row_keys(torch.from_numpy(rows)), return_index=True)[1]
+        bits = self.table.row_bits(rows) * int((~plain(rows[first])).sum())
+        if bits >= SURE or (named and len(first) > 1):
+            return True
+        if len(first) == len(rows) and plain(rows).all() and (numbers is None or (np.diff(numbers) == 1).all()):
+            return False  # an identity matrix is no evidence
+        in_order = len(rows) * float(np.log2(self.table.distinct))
+        return in_order >= CHOSEN if numbers is not None else whole and in_order >= SURE
+
+    def _labels(self, rows: Array, at: Array, certain: bool, arrays: Mapping[str, Array]) -> Tensor | None:
+        """Labels of stored rows, from an array beside them that agrees with the table's."""
+        y = self.table.y
+        if y is None:
+            return None
+        # Where the row numbers `at` are not certain, equal rows with several labels are no evidence.
+        told = np.ones(len(rows), dtype=np.bool_) if certain else self.table.one_label(rows)
+        for name, array in arrays.items():
+            for labels, by_class in _as_labels(name, array, len(rows), self.table):
+                theirs = y[at].astype(labels.dtype)[told]
+                if len(theirs) == 0 or not equal(labels[told], theirs):
+                    continue
+                _, shares = np.unique(theirs, return_counts=True)
+                bits = float(-(shares * np.log2(shares / len(theirs))).sum())
+                if by_class or LABELS.search(name) or bits >= LABELLED:
+                    return torch.from_numpy(labels)
+        return None
+
+    def _read_means(self, path: str, rows: Array, arrays: Mapping[str, Array], *, stored: bool) -> None:
+        """Means or sums over all rows, by label, or by a grouping that is held beside them."""
+        table, k = self.table, len(rows)
+        if table.holes:
+            return
+        if k == 1:
+            self._read_sums(path, rows, np.zeros(table.n, dtype=np.int64), by_label=False)
+        by_label = k == table.classes > 1
+        if by_label and table.y is not None and self._read_sums(path, rows, table.y, by_label=True):
+            return
+        for group in () if stored else _groupings(arrays, k, table.n):
+            if self._read_groups(path, rows, group):
+                return
+        if by_label:
+            self._check_classes(path, rows, arrays)
+        if k == table.n > 1 and not stored and self._holds_columns(path, rows):
+            total, count = rows.sum(0, keepdims=True), np.array([float(table.n)])
+            self._add(path, total, count, by_label=False, weighted=False)
+
+    def _read_sums(self, path: str, rows: Array, group: Array, *, by_label: bool) -> bool:
+        names = CLASS_SUMS if by_label else MEANS
+        for weight, weighted in self.table.weights:
+            total, count = self.table.group_sums(group, len(rows), weight)
+            used = count > 0
+            means = total[used] / count[used, None]
+            for values in (rows[used], rows[used] / count[used, None]):
+                if not self.table.agree(values, means).all():
+                    continue
+                sure = self.table.mean_bits(means, count[used]) >= SURE or names.search(_last(path))
+                if sure:
+                    total[used] = values * count[used, None]
+                    self._add(path, total, count, by_label=by_label, weighted=weighted)
+                return bool(sure)
+        return False
+
+    def _read_groups(self, path: str, rows: Array, group: Array) -> bool:
+        """Means of clusters: those that agree count, since not every algorithm stops at the means."""
+        for weight, weighted in self.table.weights:
+            total, count = self.table.group_sums(group, len(rows), weight)
+            used = count > 0
+            means = np.where(used[:, None], total, 1.0) / np.where(used, count, 1.0)[:, None]
+            used &= self.table.agree(rows, means)
+            if not used.any() or (
+                self.table.mean_bits(means[used], count[used]) < SURE and not MEANS.search(_last(path))
+            ):
+                continue
+            total = np.where(used[:, None], rows * count[:, None], 0.0)
+            own = np.where((group >= 0) & used[group.clip(0)], group, -1)
+            counts = torch.from_numpy(np.where(used, count, 0.0))
+            sums = Sums(self._source(path), torch.from_numpy(total), counts, by_label=True, weighted=weighted)
+            self.grouped.setdefault(own.tobytes(), (sums, torch.from_numpy(own)))
+            return True
+        return False
+
+    def _check_classes(self, path: str, rows: Array, arrays: Mapping[str, Array]) -> None:
+        """Raise if some classes have these means and others do not, although the numbers of rows agree."""
+        assert self.table.y is not None
+        for weight, _ in self.table.weights:
+            total, count = self.table.group_sums(self.table.y, len(rows), weight)
+            means = total / np.where(count > 0, count, 1.0)[:, None]
+            agree = self.table.agree(rows, means)
+            counted = any(
+                array.shape == count.shape and any(np.allclose(array, one) for one in (count, count / count.sum()))
+                for array in arrays.values()
+            )
+            if counted and agree.any() and self.table.mean_bits(means[agree], count[agree]) >= SURE:
+                raise ValueError(
+                    f"audit: {self.name} was not fitted on this data (X, y): {path} does not agree with the table in "
+                    f"{int((~agree).sum())} of {len(rows)} classes. Pass exactly the rows, labels and sample_weight it "
+                    "was fitted on."
+                )
+
+    def _holds_columns(self, path: str, rows: Array) -> bool:
+        """Whether each column holds the values of the table's column in another order (quantiles)."""
+        table, ends = self.table, np.stack([rows.min(0), rows.max(0)])
+        if not table.agree(ends, np.stack([table.low, table.high])).all():
+            return False
+        sure = table.mean_bits(rows.mean(0, keepdims=True), np.array([table.n])) >= SURE or RANGES.search(_last(path))
+        return bool(sure and table.agree(np.sort(rows, 0), np.sort(table.x, 0)).all())
+
+    def _add(self, path: str, totals: Array, counts: Array, *, by_label: bool, weighted: bool) -> None:
+        sums = Sums(
+            self._source(path),
+            torch.from_numpy(np.asarray(totals, dtype=np.float64)),
+            torch.from_numpy(counts),
+            by_label=by_label,
+            weighted=weighted,
+        )
+        self.sums.setdefault((by_label, weighted), sums)
+
+    def _read_range(self, path: str, rows: Array) -> None:
+        """Minimum and maximum of every column: one row each, or the first and last of sorted rows."""
+        table, name = self.table, _last(path)
+        low, high = (ends.astype(rows.dtype) for ends in (table.low, table.high))
+        is_low, is_high = bool((rows[0] == low).all()), bool((rows[-1] == high).all())
+        if len(rows) > 1:
+            is_low = is_high = is_low and is_high and bool((np.diff(rows, axis=0) >= 0).all())
+        ends = rows[0] if is_low else rows[-1]
+        bits = np.where(np.isin(ends, (-1.0, 0.0, 1.0)), 0.0, table.bits(rows.dtype.itemsize)).sum()
+        if "abs" in name and len(rows) == 1 and equal(rows[0], np.fmax(np.abs(low), np.abs(high))):
+            self._read_absolute(path, rows[0])
+        elif (is_low or is_high) and (bits >= SURE or RANGES.search(name)):
+            self.ranges.append(path)
+            self.low = rows[0].astype(np.float64) if is_low else self.low
+            self.high = rows[-1].astype(np.float64) if is_high else self.high
+
+    def _read_absolute(self, path: str, largest: Array) -> None:
+        """The largest absolute values, which are extremes in columns of one sign."""
+        positive, negative = self.table.low >= 0, self.table.high <= 0
+        self.low, self.high = np.where(negative, -largest, self.low), np.where(positive, largest, self.high)
+        if (positive | negative).any():
+            self.ranges.append(path)
+        if not (positive | negative).all():
+            self.notes.append(
+                f"{self._source(path)} reveals the absolute value of a cell that no other row reaches; in columns of "
+                "both signs this was not attacked."
+            )
+
+    def _read_columns(self, holder: Holder) -> None:
+        """A list with one array per column: counts of categories by class, or the edges of bins."""
+        parts, table = list(holder.arrays.values()), self.table
+        if all(part.ndim == 2 and len(part) == table.classes > 1 for part in parts) and table.y is not None:
+            totals = np.stack([part @ np.arange(part.shape[1]) for part in parts], 1)  # sum of v * count of v
+            self._read_sums(holder.path, totals.astype(np.float64), table.y, by_label=True)
+        if all(part.ndim == 1 for part in parts):
+            self._read_range(holder.path, np.array([[part[0], part[-1]] for part in parts], dtype=np.float64).T)
+
+    def read_thresholds(self, part: Any) -> None:
+        """Counts of the rows that exceed the threshold `binarize` (BernoulliNB), which the rows do not say."""
+        own = getattr(part, "__dict__", {})
+        threshold, counts, table = own.get("binarize"), own.get("feature_count_"), self.table
+        if threshold is None or counts is None or any(by_label for by_label, _ in self.sums) or table.y is None:
+            return
+        above = TrainingRows((table.x > threshold).astype(np.float64), table.y, table.weight)
+        found = _Found(self.name, above)
+        if found._read_sums("feature_count_", np.asarray(counts, dtype=np.float64), table.y, by_label=True):
+            self.exceeding += [(sums, torch.from_numpy(above.x)) for sums in found.sums.values()]
+            self.notes.append(
+                f"{self.name}'s feature_count_ reveals for every cell of the secret row whether it exceeds {threshold}."
+            )
+
+    def check_own_statistics(self, part: Any) -> None:
+        """Note a part whose own mean or range is not this table's; raise if it almost is."""
+        own, table = getattr(part, "__dict__", {}), self.table
+        if table.holes or self.sums or self.ranges:
+            return
+        mean = own.get("mean_")
+        if not any(isinstance(one, np.ndarray) and one.shape == (table.d,) for one in (mean, own.get("data_min_"))):
+            return
+        if mean is not None:
+            seen = float(np.max(own.get("n_samples_seen_", own.get("n_samples_", table.n))))
+            means = (weight @ table.x / weight.sum() for weight, _ in table.weights)
+            gap = min(float((np.abs(one - mean) / table.spread).max()) for one in means)
+            if seen == table.n and gap < NEARLY * (2 / table.n) ** 0.5:
+                raise ValueError(
+                    f"audit: {self.name} was fitted on almost this data (X), but some rows differ. "
+                    "Pass exactly the rows and the sample_weight it was fitted on."
+                )
+        self.notes.append(f"{self.name} was not fitted on this table and is assumed public.")
+
+
+def _without_copies(found: list[Stored]) -> Iterator[Stored]:
+    """The largest first, without those whose rows, and labels where they have some, are in earlier ones."""
+    kept: dict[bool, Counter[int]] = {False: Counter(), True: Counter()}  # keys of rows, and of those with labels
+    for one in sorted(found, key=lambda stored: (len(stored.x), stored.y is not None), reverse=True):
+        labelled, own = one.y is not None, Counter(row_keys(one.x).tolist() if len(found) > 1 else ())
+        if len(found) == 1 or not own <= kept[labelled]:
+            for level in {False, labelled}:
+                kept[level] |= own
+            yield one
+
+
+def _as_rows(array: Array, columns: int) -> Iterator[Array]:
+    """The array as rows (k, columns): of two dimensions, one row, or values of the only column."""
+    if array.dtype.kind != "b" and array.ndim == 2 and array.shape[1] == columns:
+        yield _floating(array)
+    if array.dtype.kind != "b" and array.ndim == 1 and columns in (1, len(array)):
+        yield _floating(array).reshape(-1, columns)
+
+
+def _floating(array: Array) -> Array:
+    return array if array.dtype.kind == "f" and array.dtype.itemsize <= 8 else array.astype(np.float64)
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+def _as_labels(name: str, array: Array, rows: int, table: TrainingRows) -> Iterator[tuple[Array, bool]]:
+    """How an array may hold the labels of `rows` rows, and whether its name leaves no doubt."""
+    if table.y is None:
+        return
+    if not table.classes:
+        if array.shape == (rows, *table.y.shape[1:]):
+            yield array.astype(np.float64) if array.dtype.itemsize > 8 or array.dtype.kind != "f" else array, False
+        return
+    if array.shape == (rows,):
+        values, numbers = np.unique(array, return_inverse=True)
+        if len(values) == table.classes:
+            yield numbers.astype(np.int64), False
+        elif (array == np.rint(array)).all():
+            yield array.astype(np.int64), False
+    if array.shape == (table.classes,) and array.dtype.kind in "iu" and array.min() >= 0 and array.sum() == rows:
+        yield np.repeat(np.arange(table.classes), array), "support" in name  # rows of each class in turn
+
+
+def _groupings(arrays: Mapping[str, Array], groups: int, rows: int) -> Iterator[Array]:
+    """Arrays that put each row of the table into one of the groups, or leave it out (-1)."""
+    for array in arrays.values():
+        if array.shape == (rows,) and array.dtype.kind in "iu" and array.min() >= -1 and 0 <= array.max() < groups:
+            yield array.astype(np.int64)
+        if array.shape == (rows,) and array.dtype.kind == "b" and groups == 1 and not array.all():
+            yield np.where(array, 0, -1)

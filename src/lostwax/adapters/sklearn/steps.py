@@ -1,0 +1,379 @@
+"""Each transformer as a small value: what comes back of its inputs from its outputs.
+
+`step_of` gives a function from rebuilt outputs (g, D) to inputs (g, d), cell by cell: exact, one of a set, in an
+interval, estimated, or lost. Transformers that are not named here go back through their own `inverse_transform`, and
+each column counts as exact only if it does so on the table itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.feature_selection import SelectorMixin
+from sklearn.impute import KNNImputer, SimpleImputer
+from sklearn.preprocessing import (
+    KBinsDiscretizer,
+    Normalizer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    PolynomialFeatures,
+    TargetEncoder,
+)
+
+from lostwax.games import Kept
+
+Array = NDArray[Any]
+CHECKED = 1_000  # rows of the table on which an inverse is checked
+AGREES = 1e-6  # of a column's spread: two numbers are the same
+
+
+class Values(NamedTuple):
+    """Rebuilt rows somewhere in a pipeline, as their owner writes them."""
+
+    cells: Array  # (g, d) numbers, or objects
+    kept: NDArray[np.uint8]  # (g, d) a `Kept` each
+
+    @classmethod
+    def lost(cls, games: int, width: int, kind: Any = object) -> Values:
+        """Nothing is known."""
+        nothing = np.full((games, width), np.nan, dtype=kind)
+        return cls(nothing, np.full((games, width), Kept.LOST, dtype=np.uint8))
+
+    def at(self, columns: Any) -> Values:
+        """Some of the columns."""
+        return Values(self.cells[:, columns], self.kept[:, columns])
+
+    def or_else(self, other: Values) -> Values:
+        """Each cell from whichever knows more of it; from the first where both know as much."""
+        more = other.kept > self.kept
+        return Values(np.where(more, other.cells, self.cells), np.maximum(self.kept, other.kept))
+
+    def at_most(self, kept: Any) -> Values:
+        """The same, with no more than this known of each cell."""
+        return self._replace(kept=np.minimum(self.kept, np.asarray(kept, dtype=np.uint8)))
+
+
+Back = Callable[[Values], Values]
+
+
+def placed(values: Values, columns: Any, width: int) -> Values:
+    """The columns of a part among all `width` columns of a table; the others are lost."""
+    whole = Values.lost(len(values.cells), width)
+    whole.cells[:, columns], whole.kept[:, columns] = values
+    return whole
+
+
+@singledispatch
+def step_of(transformer: Any, inputs: Any, outputs: Any) -> Back:
+    """How the outputs of a fitted transformer go back to its inputs; `inputs` and `outputs` are those of the table."""
+    if not hasattr(transformer, "inverse_transform"):
+        return _lost(inputs.shape[1])
+    width, several = inputs.shape[1], _first(inputs)
+    try:
+        again = _array(transformer.inverse_transform(_first(outputs)))
+    except (TypeError, ValueError, AttributeError, NotImplementedError):
+        return _lost(width)
+    if again.shape != (len(_array(several)), width):
+        return _lost(width)
+    least = np.where(_same(again, _array(several)).all(0), Kept.EXACT, _estimated(again, _array(several)))  # (d,)
+    together = not _by_column(transformer, several)
+
+    def back(rebuilt: Values) -> Values:
+        known = np.where(rebuilt.kept == Kept.LOST, 0.0, rebuilt.cells.astype(np.float64))
+        cells = _array(transformer.inverse_transform(known))
+        kept = rebuilt.kept.min(1, keepdims=True) if together or rebuilt.kept.shape[1] != width else rebuilt.kept
+        return Values(cells, np.broadcast_to(np.minimum(kept, least), cells.shape).astype(np.uint8))
+
+    return back
+
+
+@step_of.register(OneHotEncoder)
+def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
+    levels = [_levels(encoder, column) for column in range(len(encoder.categories_))]
+
+    def back(rebuilt: Values) -> Values:
+        found, start = Values.lost(len(rebuilt.cells), len(levels)), 0
+        for column, (values, sets, dropped) in enumerate(levels):
+            shown = [number for number in range(len(values)) if number != dropped]
+            block = rebuilt.at(slice(start, start := start + len(shown)))
+            scores = np.nan_to_num(block.cells.astype(np.float64), nan=-np.inf)
+            best = np.array(shown)[scores.argmax(1)] if shown else np.full(len(scores), dropped)
+            if dropped is not None and shown:  # the nearest corner: all zeros, or one
+                best = np.where(scores.max(1) < 0.5, dropped, best)
+            found.cells[:, column] = values[best]
+            least = block.kept.min(1) if shown else np.full(len(scores), Kept.EXACT)
+            found.kept[:, column] = np.minimum(least, np.where(sets[best], Kept.SET, Kept.EXACT))
+        return found
+
+    return back
+
+
+class _Levels(NamedTuple):
+    """The outputs of one encoded column."""
+
+    values: Array  # (k,) the category of each; of a set of rare ones the first
+    sets: NDArray[np.bool_]  # (k,) True for a set of rare categories
+    dropped: int | None  # the level without an output
+
+
+def _levels(encoder: Any, column: int) -> _Levels:
+    """The levels of a one-hot or ordinal encoder, in the order of their numbers; rare ones are one level, the last."""
+    categories = np.asarray(encoder.categories_[column], dtype=object)
+    rare = getattr(encoder, "infrequent_categories_", None)
+    rare = None if rare is None else rare[column]
+    dropped = getattr(encoder, "drop_idx_", None)
+    dropped = None if dropped is None else dropped[column]
+    values, sets = list(categories), [False] * len(categories)
+    if rare is not None and len(rare):
+        is_rare = [any(_equal(value, one) for one in rare) for value in categories]
+        values = [value for value, one in zip(categories, is_rare, strict=True) if not one]
+        if dropped is not None:
+            dropped = len(values) if is_rare[dropped] else sum(not one for one in is_rare[:dropped])
+        values, sets = [*values, rare[0]], [False] * len(values) + [True]
+    return _Levels(_objects(values), np.array(sets), None if dropped is None else int(dropped))
+
+
+@step_of.register(OrdinalEncoder)
+def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
+    levels = [_levels(encoder, column) for column in range(len(encoder.categories_))]
+
+    def back(rebuilt: Values) -> Values:
+        found = Values.lost(len(rebuilt.cells), len(levels))
+        for column, (values, sets, _) in enumerate(levels):
+            numbers = rebuilt.cells[:, column].astype(np.float64)
+            missing = np.isnan(numbers) | (np.abs(numbers - encoder.encoded_missing_value) < 0.5)
+            place = np.clip(np.rint(np.nan_to_num(numbers)), 0, len(values) - 1).astype(int)
+            cells = values[place]
+            cells[missing] = np.nan
+            found.cells[:, column] = cells
+            found.kept[:, column] = np.minimum(
+                rebuilt.kept[:, column], np.where(sets[place] & ~missing, Kept.SET, Kept.EXACT)
+            )
+        return found
+
+    return back
+
+
+@step_of.register(TargetEncoder)
+def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
+    """From the number to a category whose rows have it; numbers of a single row are not used."""
+    table, numbers_of_table = _array(inputs), np.asarray(outputs)
+    width = table.shape[1]
+    each = numbers_of_table.shape[1] // width
+    tables = []
+    for column in range(width):
+        block = numbers_of_table[:, column * each : (column + 1) * each]
+        pairs: dict[tuple[Any, ...], list[Any]] = {}
+        for numbers, value in zip(map(tuple, block.tolist()), table[:, column], strict=True):
+            pairs.setdefault((value, *numbers), []).append(numbers)
+        often = [(key[0], numbers[0]) for key, numbers in pairs.items() if len(numbers) > 1] or [
+            (np.nan, (0.0,) * each)
+        ]
+        tables.append((_objects([value for value, _ in often]), np.array([numbers for _, numbers in often])))
+
+    def back(values: Values) -> Values:
+        found = Values.lost(len(values.cells), width)
+        for column, (categories, numbers) in enumerate(tables):
+            block = values.at(slice(column * each, (column + 1) * each))
+            seen = np.nan_to_num(block.cells.astype(np.float64))
+            distance = np.abs(seen[:, None] - numbers).max(2)  # (g, k)
+            best = distance.argmin(1)
+            near = distance <= distance.min(1, keepdims=True) + AGREES * (np.ptp(numbers) + 1e-300)
+            several = np.array([len({*map(repr, categories[row])}) > 1 for row in near])
+            found.cells[:, column] = categories[best]
+            found.kept[:, column] = np.minimum(block.kept.min(1), np.where(several, Kept.SET, Kept.EXACT))
+        return found
+
+    return back
+
+
+@step_of.register(SimpleImputer)
+def _(imputer: Any, inputs: Any, outputs: Any) -> Back:
+    """A value equal to the statistic was missing, or is that value: whichever is more frequent in the table."""
+    table, statistics = _array(inputs), imputer.statistics_
+    valid = np.flatnonzero([not _missing(value) for value in statistics])
+    if getattr(imputer, "keep_empty_features", False):
+        valid = np.arange(len(statistics))
+    told = {} if imputer.indicator_ is None else {int(j): k for k, j in enumerate(imputer.indicator_.features_)}
+    missing = np.array([[_missing(value) for value in row] for row in table]).reshape(table.shape)
+    spread = [_spread(table[~missing[:, j], j]) for j in range(table.shape[1])]
+
+    def back(rebuilt: Values) -> Values:
+        found = Values.lost(len(rebuilt.cells), len(statistics))
+        for place, j in enumerate(valid.tolist()):
+            cells, kept = rebuilt.cells[:, place].copy(), rebuilt.kept[:, place].copy()
+            if j in told:
+                was_missing = rebuilt.cells[:, len(valid) + told[j]].astype(np.float64) > 0.5
+            else:
+                was_missing = _same_as(cells, statistics[j], spread[j])
+                equal = int(_same_as(table[~missing[:, j], j], statistics[j], spread[j]).sum())
+                absent = int(missing[:, j].sum())
+                kept = np.where(was_missing & (equal > 0) & (absent > 0), np.minimum(kept, Kept.SET), kept)
+                was_missing &= absent > equal
+            objects = cells.astype(object)
+            objects[was_missing] = np.nan
+            found.cells[:, j], found.kept[:, j] = objects, kept
+        return found
+
+    return back
+
+
+@step_of.register(KNNImputer)
+def _(imputer: Any, inputs: Any, outputs: Any) -> Back:
+    """Numbers come back; whether one was imputed is not known where a column has missing values."""
+    gaps: NDArray[np.bool_] = np.isnan(np.asarray(inputs, dtype=np.float64))
+    missing = np.asarray(gaps.any(0))
+    valid = np.flatnonzero(imputer._valid_mask) if not imputer.keep_empty_features else np.arange(len(missing))
+
+    def back(rebuilt: Values) -> Values:
+        whole = placed(rebuilt.at(slice(0, len(valid))), valid, len(missing))
+        return whole.at_most(np.where(missing, Kept.ESTIMATED, Kept.EXACT))
+
+    return back
+
+
+@step_of.register(PolynomialFeatures)
+def _(expansion: Any, inputs: Any, outputs: Any) -> Back:
+    """Each input is one of the outputs, unless the lowest degree is above one."""
+    powers = expansion.powers_  # (outputs, inputs)
+    alone = {int(row.argmax()): k for k, row in enumerate(powers) if row.sum() == 1}
+
+    def back(rebuilt: Values) -> Values:
+        found = Values.lost(len(rebuilt.cells), powers.shape[1], np.float64)
+        for column, place in alone.items():
+            found.cells[:, column], found.kept[:, column] = rebuilt.cells[:, place], rebuilt.kept[:, place]
+        return found
+
+    return back
+
+
+@step_of.register(SelectorMixin)
+def _(selector: Any, inputs: Any, outputs: Any) -> Back:
+    support, width = selector.get_support(indices=True), inputs.shape[1]
+    return lambda rebuilt: placed(rebuilt, support, width)
+
+
+@step_of.register(Normalizer)
+def _(normaliser: Any, inputs: Any, outputs: Any) -> Back:
+    """The direction comes back; the length is the table's mean."""
+    table = np.asarray(inputs.toarray() if hasattr(inputs, "toarray") else inputs, dtype=np.float64)
+    order = {"l1": 1, "l2": 2, "max": np.inf}[normaliser.norm]
+    length = float(np.linalg.norm(table, order, axis=1).mean())
+
+    def back(rebuilt: Values) -> Values:
+        return Values(rebuilt.cells.astype(np.float64) * length, np.minimum(rebuilt.kept, Kept.ESTIMATED))
+
+    return back
+
+
+@step_of.register(KBinsDiscretizer)
+def _(discretiser: Any, inputs: Any, outputs: Any) -> Back:
+    """A bin is an interval: its middle."""
+    one_hot = discretiser.encode != "ordinal"
+    inner = step_of(discretiser._encoder, inputs, outputs) if one_hot else None
+
+    def back(rebuilt: Values) -> Values:
+        bins = rebuilt if inner is None else inner(rebuilt)
+        found = Values.lost(len(bins.cells), len(discretiser.bin_edges_), np.float64)
+        for column, edges in enumerate(discretiser.bin_edges_):
+            middles = (edges[1:] + edges[:-1]) / 2
+            place = np.rint(np.nan_to_num(bins.cells[:, column].astype(np.float64))).clip(0, len(middles) - 1)
+            found.cells[:, column] = middles[place.astype(int)]
+            found.kept[:, column] = np.minimum(bins.kept[:, column], Kept.INTERVAL)
+        return found
+
+    return back
+
+
+def _lost(width: int) -> Back:
+    return lambda rebuilt: Values.lost(len(rebuilt.cells), width)
+
+
+def _by_column(transformer: Any, inputs: Any) -> bool:
+    """Does each output depend on one input, the one in its place? Told by changing one row cell by cell."""
+    row = _array(inputs)[:1]
+    try:
+        numbers = np.asarray(row, dtype=np.float64)
+        several = np.repeat(numbers, numbers.shape[1] + 1, 0)
+        several[np.arange(numbers.shape[1]), np.arange(numbers.shape[1])] += 1.0
+        outputs = np.asarray(_dense(transformer.transform(several)), dtype=np.float64)
+    except (TypeError, ValueError):
+        return False
+    if outputs.shape != several.shape:
+        return False
+    changed = outputs[:-1] != outputs[-1]
+    return not bool((changed & ~np.eye(len(changed), dtype=bool)).any())
+
+
+def _first(inputs: Any) -> Any:
+    return inputs.iloc[:CHECKED] if hasattr(inputs, "iloc") else inputs[:CHECKED]
+
+
+def _dense(rows: Any) -> Any:
+    return rows.toarray() if hasattr(rows, "toarray") else rows
+
+
+def _array(rows: Any) -> Array:
+    """Rows as a plain array: float64 where they are numbers, else objects."""
+    plain = np.asarray(_dense(rows))
+    return plain.astype(np.float64) if plain.dtype.kind in "iuf" else plain.astype(object)
+
+
+def _estimated(again: Array, table: Array) -> NDArray[np.uint8]:
+    """(d,) an inverse that is nearer to the numbers than their mean is an estimate; else they are lost."""
+    try:
+        off, spread = (again - table).astype(np.float64), table.astype(np.float64).std(0)
+    except (TypeError, ValueError):
+        return np.full(table.shape[1], Kept.LOST, dtype=np.uint8)
+    return np.where(np.sqrt(np.square(off).mean(0)) < spread, Kept.ESTIMATED, Kept.LOST).astype(np.uint8)
+
+
+def _same(one: Array, other: Array) -> NDArray[np.bool_]:
+    """(n, d) numbers equal to rounding, or equal values; missing equals missing."""
+    same = np.zeros(one.shape, dtype=bool)
+    for column in range(one.shape[1]):
+        theirs = other[:, column]
+        try:
+            numbers = theirs.astype(np.float64)
+            gap = np.abs(one[:, column].astype(np.float64) - numbers)
+            same[:, column] = (gap <= AGREES * _spread(numbers)) | (np.isnan(gap) & np.isnan(numbers))
+        except (TypeError, ValueError):
+            same[:, column] = [_equal(a, b) for a, b in zip(one[:, column], theirs, strict=True)]
+    return same
+
+
+def _same_as(cells: Array, value: Any, spread: float) -> NDArray[np.bool_]:
+    """(n,) which cells are this value."""
+    try:
+        return np.asarray(np.abs(cells.astype(np.float64) - float(value)) <= AGREES * spread)
+    except (TypeError, ValueError):
+        return np.array([_equal(cell, value) for cell in cells], dtype=bool)
+
+
+def _spread(cells: Array) -> float:
+    """The standard deviation of numbers, with a part of their size; 1 for all else."""
+    try:
+        numbers = cells.astype(np.float64)
+    except (TypeError, ValueError):
+        return 1.0
+    held = numbers[~np.isnan(numbers)]
+    return float(held.std() + 1e-6 * np.abs(held).max() + 1e-300) if len(held) else 1.0
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return (_missing(one) and _missing(other)) or bool(one == other)
+
+
+def _missing(cell: Any) -> bool:
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or bool(cell != cell)
+
+
+def _objects(values: Sequence[Any]) -> Array:
+    """(k,) of any kind of value."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array

@@ -1,0 +1,117 @@
+"""Texts as bags of words: a table with a column for each word of the vocabulary, and what a vectoriser tells of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer, TfidfVectorizer
+from sklearn.pipeline import Pipeline
+
+from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, own_facts
+from lostwax.adapters.sklearn.steps import Back, Values, step_of
+from lostwax.games import Extremes, Fitted, Kept, Records, Sums
+
+NOISE = 1e-3  # of the largest weight of a text: smaller ones are rounding
+
+
+def are_texts(X: Any) -> bool:
+    """A sequence of strings, not a table."""
+    if isinstance(X, str) or getattr(X, "ndim", 1) != 1 or not hasattr(X, "__iter__"):
+        return False
+    values = list(X)
+    return bool(values) and all(isinstance(value, str) for value in values)
+
+
+def counts_of(vectoriser: Any, texts: Any) -> Any:
+    """(n, words) sparse: how often each word of the vocabulary occurs in each text."""
+    if isinstance(vectoriser, HashingVectorizer) or not isinstance(vectoriser, CountVectorizer):
+        raise TypeError(
+            f"audit: expected X to be read by CountVectorizer or TfidfVectorizer where it holds texts, got "
+            f"{type(vectoriser).__name__}, which keeps no vocabulary. Pass the numbers that it gives, and the steps "
+            "after it."
+        )
+    binary, vectoriser.binary = vectoriser.binary, False
+    try:
+        return CountVectorizer.transform(vectoriser, texts)
+    finally:
+        vectoriser.binary = binary
+
+
+def words_of(vectoriser: Any) -> tuple[str, ...]:
+    """The vocabulary in the order of its columns."""
+    return tuple(str(word) for word in vectoriser.get_feature_names_out())
+
+
+def first_step(estimator: Any) -> tuple[Any, Any]:
+    """The vectoriser of a pipeline, and the pipeline without it; a search is its best model."""
+    if hasattr(estimator, "best_estimator_"):
+        return first_step(estimator.best_estimator_)
+    if not isinstance(estimator, Pipeline) or len(estimator.steps) == 1:
+        return estimator, "passthrough"
+    (_, first), *rest = estimator.steps
+    inner, left = first_step(first) if isinstance(first, Pipeline) else (first, "passthrough")
+    return inner, Pipeline([("first", left), *rest])
+
+
+def read_vocabulary(vectoriser: Any, reader: PipelineReader, place: Place) -> Place:
+    """A word that occurs in no known text occurs in the missing one; the place after the vectoriser."""
+    counts = as_numbers(place.rows)
+    least = vectoriser.min_df if isinstance(vectoriser.min_df, int) else 2  # a share of texts: one is not enough
+    if counts is not None and not vectoriser.fixed_vocabulary_ and least <= 1:
+        present, name = (counts > 0).double(), type(vectoriser).__name__
+        never = torch.full_like(present[0], torch.inf)
+        words = Extremes(f"{name}'s vocabulary", never, torch.ones_like(never))
+        fitted = Fitted(name, Records(present, reader.y), reader.weight, None, extremes=(words,))
+        reader.publish(fitted, place.through(occurs, present), labelled=False)
+    if vectoriser.binary:
+        place = place.through(occurs, (place.rows > 0).astype(np.float64))
+    return reader.through(vectoriser._tfidf, place) if isinstance(vectoriser, TfidfVectorizer) else place
+
+
+def occurs(values: Values) -> Values:
+    """Zeros and ones as counts: none, or one or more."""
+    numbers = np.nan_to_num(values.cells.astype(np.float64))
+    counts = (numbers > 0.5).astype(np.float64)
+    return Values(counts, np.minimum(values.kept, np.where(counts > 0, Kept.SET, Kept.EXACT)).astype(np.uint8))
+
+
+@step_of.register(TfidfTransformer)
+def _(transformer: Any, inputs: Any, outputs: Any) -> Back:
+    """Weights over idf are counts, up to a factor where they are normalised: then one of them is taken for a one."""
+    idf = np.asarray(transformer.idf_, dtype=np.float64) if transformer.use_idf else np.ones(inputs.shape[1])
+
+    def back(rebuilt: Values) -> Values:
+        shares = np.nan_to_num(rebuilt.cells.astype(np.float64)) / idf  # (g, words)
+        held = shares > NOISE * shares.max(1, keepdims=True, initial=0.0)
+        if transformer.norm is not None:
+            shares = shares / np.where(held, shares, np.inf).min(1, keepdims=True, initial=1e300)
+        counts = np.exp(shares - 1) if transformer.sublinear_tf else shares
+        kept = np.broadcast_to(rebuilt.kept.min(1, keepdims=True), counts.shape)
+        return Values(np.where(held, np.rint(counts).clip(1), 0.0), kept)
+
+    return back
+
+
+@own_facts.register(TfidfTransformer)
+def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
+    """How many texts each word occurs in: idf = ln((s + n) / (s + df)) + 1 with s = 1 where it is smoothed."""
+    counts = as_numbers(place.rows)
+    if counts is None or not transformer.use_idf:
+        return
+    present, texts = (counts > 0).double(), len(counts)
+    smooth = float(transformer.smooth_idf)
+    frequency = np.rint((smooth + texts) / np.exp(np.asarray(transformer.idf_, dtype=np.float64) - 1) - smooth)
+    total = torch.from_numpy(frequency)[None]
+    if not bool((total[0] == present.sum(0)).all()):
+        reader.notes.append("TfidfTransformer was not fitted on these texts and is assumed public.")
+        return
+    number = total.new_full((1,), float(texts))
+    sums = Sums("the idf weights", total, number, by_label=False, weighted=False)
+    fitted = Fitted("TfidfTransformer", Records(present, reader.y), reader.weight, None, sums=(sums,))
+    reader.publish(fitted, place.through(occurs, present), labelled=False)
+    reader.notes.append(
+        "the idf weights tell in how many texts each word occurs, and so all words of the missing text, whatever the "
+        "model after them. Fit them on public texts."
+    )

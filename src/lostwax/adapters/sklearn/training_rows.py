@@ -1,0 +1,156 @@
+"""The rows that a part was fitted on, and how improbable it is that unrelated numbers agree with them.
+
+An array that agrees with a continuous table does so because it was made from it. On a table of zeros and ones many
+arrays agree by accident. So an agreement is worth a number of bits: -log2 of the probability that unrelated numbers on
+the table's own grid agree.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from lostwax.adapters.sklearn.walk import Array
+from lostwax.attacks.closed_form.stored import row_keys
+
+AGREES = 1e-9  # relative to a column's spread, times the square root of the number of rows
+DIGITS = {2: 8, 4: 20, 8: 40}  # bits that a value of a continuous column is worth, by the bytes of a number
+GRID = 10.0 ** -np.arange(5)  # columns whose values are multiples of one of these are not continuous
+SAMPLE = 10_000  # rows by which that is judged
+
+
+class TrainingRows:
+    """The rows that a part was fitted on, with the facts about them that arrays are compared with."""
+
+    def __init__(self, x: Array, y: Array | None, weight: Array) -> None:
+        self.x, self.y, self.weight = x, y, weight
+        self.n, self.d = x.shape
+        self._keys: dict[Any, tuple[Array, Array]] = {}
+
+    @cached_property
+    def holes(self) -> bool:
+        """Whether a cell is missing."""
+        return bool(np.isnan(self.x).any())
+
+    @cached_property
+    def low(self) -> Array:
+        """(d,) the minimum of each column, without missing cells."""
+        return np.asarray(np.fmin.reduce(self.x))
+
+    @cached_property
+    def high(self) -> Array:
+        """(d,) the maximum of each column, without missing cells."""
+        return np.asarray(np.fmax.reduce(self.x))
+
+    @cached_property
+    def spread(self) -> Array:
+        """(d,) the scale on which means are compared; positive."""
+        largest = np.fmax(np.abs(self.low), np.abs(self.high))
+        return np.asarray(self.x.std(0) + 1e-6 * largest + 1e-300)
+
+    @cached_property
+    def step(self) -> Array:
+        """(d,) the grid on which a column's values lie; 0 for continuous columns."""
+        scaled = self.x[:SAMPLE, :, None] / GRID  # (rows, d, grids)
+        near = np.abs(scaled - np.rint(scaled)) <= 1e-9 * np.fmax(1, np.abs(scaled))
+        fits = (near | np.isnan(scaled)).all(0)  # (d, grids)
+        return np.where(fits.any(1), GRID[fits.argmax(1)], 0.0)
+
+    @cached_property
+    def classes(self) -> int:
+        """How many there are; 0 if the labels are not class numbers."""
+        return 0 if self.y is None or self.y.ndim > 1 or self.y.dtype.kind == "f" else int(self.y.max()) + 1
+
+    @cached_property
+    def weights(self) -> list[tuple[Array, bool]]:
+        """Ones and, if they differ, the sample weights (True)."""
+        ones = np.ones(self.n)
+        return [(ones, False)] + ([] if (self.weight == 1).all() else [(self.weight, True)])
+
+    def bits(self, itemsize: int) -> Array:
+        """(d,) how improbable it is that an unrelated number is a value of the column, as bits."""
+        width, digits = self.high - self.low, DIGITS.get(itemsize, 40)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            cells = np.where(self.step > 0, np.log2(1 + width / self.step), digits)
+        return np.where(width > 0, np.minimum(cells, digits), 0.0)
+
+    def row_bits(self, rows: Array) -> float:
+        """How improbable it is that an unrelated row, in the dtype of `rows`, is one of the table, as bits."""
+        return max(0.0, float(self.bits(rows.dtype.itemsize).sum()) - float(np.log2(self.n)))
+
+    @cached_property
+    def distinct(self) -> int:
+        """How many different rows there are."""
+        return len(np.unique(self.keys(self.x.dtype)[0]))
+
+    def keys(self, kind: Any) -> tuple[Array, Array]:
+        """Hashes of the rows in a dtype, sorted, and which row each belongs to."""
+        if kind not in self._keys:
+            keys = row_keys(torch.from_numpy(self.x.astype(kind)))
+            order = keys.argsort()
+            self._keys[kind] = keys[order], order
+        return self._keys[kind]
+
+    def find(self, rows: Array) -> Array:
+        """(k,) for each row one of the table that equals it bit for bit, in the dtype of `rows`; -1 if none does."""
+        keys, order = self.keys(rows.dtype)
+        place = np.searchsorted(keys, row_keys(torch.from_numpy(rows))).clip(max=self.n - 1)
+        at = order[place]
+        theirs = self.x[at].astype(rows.dtype)
+        equal = ((theirs == rows) | (np.isnan(theirs) & np.isnan(rows))).all(1)
+        return np.where(equal, at, -1)
+
+    def occurs(self, rows: Array) -> Array:
+        """(k,) how often each row occurs in the table."""
+        keys, ours = self.keys(rows.dtype)[0], row_keys(torch.from_numpy(rows))
+        return np.searchsorted(keys, ours, "right") - np.searchsorted(keys, ours, "left")
+
+    def one_label(self, rows: Array) -> Array:
+        """(k,) whether all rows of the table that equal this one have the same label."""
+        if self.y is None:
+            return np.ones(len(rows), dtype=np.bool_)
+        keys, order = self.keys(rows.dtype)
+        labels = row_keys(torch.from_numpy(self.y.reshape(self.n, -1)[order]))
+        starts = np.unique(keys, return_index=True)[1]
+        same = np.minimum.reduceat(labels, starts) == np.maximum.reduceat(labels, starts)
+        return np.asarray(same[np.searchsorted(keys[starts], row_keys(torch.from_numpy(rows)))])
+
+    def group_sums(self, group: Array, groups: int, weight: Array) -> tuple[Array, Array]:
+        """(groups, d) sums of the weighted rows, and (groups,) of the weights; -1 is no group."""
+        member = group >= 0
+        count = np.bincount(group[member], weight[member], groups)
+        rows = torch.zeros(groups, self.d, dtype=torch.float64)
+        rows.index_add_(0, torch.from_numpy(group[member]), torch.from_numpy(weight[member, None] * self.x[member]))
+        return rows.numpy(), count
+
+    def agree(self, values: Array, means: Array) -> Array:
+        """(groups,) whether rows of `values` equal those of `means` to rounding."""
+        if values.dtype.itemsize < 8 and values.dtype.kind == "f":
+            limit = 10 * np.finfo(values.dtype).eps * (self.spread + np.fmax(np.abs(self.low), np.abs(self.high)))
+        else:
+            limit = AGREES * self.spread
+        with np.errstate(invalid="ignore"):
+            return np.asarray((np.abs(values - means) <= limit * self.n**0.5).all(1))
+
+    def mean_bits(self, means: Array, count: Array) -> float:
+        """How improbable an accidental agreement with these means (groups, d) is, as bits."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            cells = np.log2(1 + np.sqrt(count)[:, None] * self.spread / self.step)
+        cells = np.minimum(cells, -np.log2(AGREES * self.n**0.5)) * (self.high > self.low)
+        trivial = (np.abs(means) < 1e-9 * self.spread) | np.isin(means, (-1.0, 1.0))
+        return float(np.where(trivial, 0.0, cells).sum())
+
+
+def plain(rows: Array) -> Array:
+    """(k,) rows that are made without data: all cells are equal, or all but one are zero."""
+    if rows.shape[1] == 1:
+        return np.zeros(len(rows), dtype=np.bool_)
+    return np.asarray((rows == rows[:, :1]).all(1) | ((rows != 0).sum(1) <= 1))
+
+
+def equal(left: Array, right: Array) -> bool:
+    """Whether two arrays are the same; a NaN equals a NaN."""
+    return left.shape == right.shape and bool(((left == right) | (np.isnan(left) & np.isnan(right))).all())

@@ -1,0 +1,113 @@
+"""Every array that can be reached from a fitted object, whatever its class: attributes, containers and nested objects.
+
+Only stored values are read (`vars`, items of containers): no property or method of the object is called.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from numbers import Number
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.sparse import issparse
+from scipy.spatial import cKDTree
+from sklearn.neighbors import BallTree, KDTree
+
+Array = np.ndarray[Any, np.dtype[Any]]
+OPAQUE = (str, bytes, type, ModuleType, FunctionType, BuiltinFunctionType, MethodType, partial, np.random.Generator)
+TREES = (KDTree, BallTree, cKDTree)  # they keep their points in `data`, which is no attribute of `vars`
+FRAMES = ("pandas.", "polars.")
+DEPTH = 16  # levels of nested objects
+OBJECTS = 200_000  # objects visited
+CELLS = 200_000_000  # of a sparse matrix that is made dense
+
+
+class Holder(NamedTuple):
+    """Arrays that are held side by side: the attributes of one object, or the items of one container."""
+
+    path: str  # from the fitted object, such as "estimators_[0]."; empty for the object itself
+    arrays: dict[str, Array]
+    unnamed: bool = False  # items of a list: their names are numbers
+
+
+class Walk:
+    """Iterates over the holders; afterwards `complete` says whether every object was visited."""
+
+    def __init__(self, part: Any, columns: int) -> None:
+        self.part, self.columns = part, columns
+        self.complete = True
+
+    def __iter__(self) -> Iterator[Holder]:
+        seen: set[int] = set()
+        todo: deque[tuple[str, Any, int]] = deque([("", self.part, 0)])
+        while todo:
+            path, value, depth = todo.popleft()
+            members = _members(value)
+            if members is None or id(value) in seen or _other_inputs(value, self.columns):
+                continue
+            seen.add(id(value))
+            if depth > DEPTH or len(seen) > OBJECTS:
+                self.complete = False
+                return
+            unnamed = isinstance(value, Sequence | np.ndarray)
+            prefix = path if unnamed or not path else f"{path}."
+            arrays = {}
+            for name, member in members.items():
+                if (array := as_array(member)) is not None:
+                    arrays[name] = array
+                elif _too_large(member):
+                    self.complete = False
+                else:
+                    todo.append((f"{prefix}{name}", member, depth + 1))
+            yield Holder(prefix, arrays, unnamed)
+
+
+def _members(value: Any) -> dict[str, Any] | None:
+    """The values that are held by one object or container, by name; None if it holds none."""
+    if isinstance(value, OPAQUE):
+        return None
+    if isinstance(value, TREES):
+        return {"data": np.asarray(value.data)}
+    if isinstance(value, Mapping):
+        return {str(name): member for name, member in value.items()}
+    if isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 1):
+        return {f"[{index}]": member for index, member in enumerate(value)} if len(value) <= OBJECTS else None
+    return dict(vars(value)) if hasattr(value, "__dict__") else None
+
+
+def as_array(value: Any) -> Array | None:
+    """Numbers as an array of one or two dimensions, sparse ones made dense; None for everything else."""
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu()
+        value = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+    elif issparse(value):
+        value = None if _too_large(value) else value.toarray()
+    elif type(value).__module__.startswith(FRAMES) and hasattr(value, "to_numpy"):
+        value = value.to_numpy()
+    elif isinstance(value, list | tuple) and _numeric(value):
+        try:
+            value = np.asarray(value)
+        except ValueError:  # rows of several lengths
+            return None
+    numbers = isinstance(value, np.ndarray) and value.dtype.kind in "fiub" and value.ndim in (1, 2) and value.size > 0
+    return np.asarray(value) if numbers else None
+
+
+def _numeric(values: Sequence[Any]) -> bool:
+    """Whether a list starts as numbers, or lists of numbers, do."""
+    first = values[0] if len(values) else None
+    return isinstance(first, Number) or (isinstance(first, list | tuple) and len(first) > 0 and _numeric(first))
+
+
+def _too_large(value: Any) -> bool:
+    return issparse(value) and int(np.prod(value.shape, dtype=np.int64)) > CELLS
+
+
+def _other_inputs(value: Any, columns: int) -> bool:
+    """Whether this is an estimator that was fitted on inputs of another width."""
+    return bool(getattr(value, "__dict__", {}).get("n_features_in_", columns) != columns)

@@ -1,0 +1,239 @@
+"""Audit of a release of several parts, fitted on encodings of one table, in the units of the table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lostwax.attacks.closed_form import ClosedForm, known_label, told
+from lostwax.audits.audit import Audit, Verdict
+from lostwax.audits.fitted import audit_fitted, converged, likeliest, no_optimum
+from lostwax.audits.judging import Answer, LeaveOneOut
+from lostwax.audits.play import Played, filled, judged
+from lostwax.audits.scoring import Scoring
+from lostwax.games import Fitted, Guess, Kept, Part, Records, ReleasedTable, Table, TableCells
+from lostwax.progress import progress
+from lostwax.provenance import fingerprint
+
+GAMES_NUMBERS = 16_000_000  # numbers held for the games computed at a time: 128 MB in float64
+
+
+def audit_table(
+    released: ReleasedTable,
+    *,
+    games: int | None,
+    seed: int,
+    threshold: float,
+    shape: tuple[int, ...] | None = None,
+) -> Audit:
+    """Play `games` rows (all when None), drawn by `seed`, against the release as it is and as converged.
+
+    `shape` is that of a record where it is more than a row of features: an image.
+    """
+    if released.plain is not None:
+        return audit_fitted(released.plain, games=games, seed=seed, threshold=threshold, shape=shape)
+    table = released.table
+    rows = _told_of(released)
+    chosen = Table(table, rows).draw(games, seed)
+    scoring = Scoring.of_cells(table.x, released.columns, threshold)
+    blind = released.columns.blind(table.x, chosen)
+    optima = [converged(part.fitted) for part in released.parts]
+    missing = tuple(
+        dict.fromkeys(
+            no_optimum(part.fitted) for part, best in zip(released.parts, optima, strict=True) if best is None
+        )
+    )
+    at_optimum = [
+        replace(part, fitted=best) for part, best in zip(released.parts, optima, strict=True) if best is not None
+    ]
+    line = _Line(released, released.parts, chosen, scoring, blind, "as released")
+    has_models = any(part.fitted.model is not None for part in released.parts)
+    best = _Line(released, at_optimum, chosen, scoring, blind, "as converged") if has_models and at_optimum else None
+    lines = [one.played(_verdicts(one, best or one, bool(released.unread))) for one in (line, best) if one is not None]
+    without = len(table) - len(rows)
+    weightless = [f"{without:,} rows have no weight: the model was not trained on them, and they are not tried."]
+    return filled(
+        line.judging,
+        lines,
+        subject=released.name,
+        kind="this model",
+        threat="the adversary knows every row but one",
+        attack=ClosedForm.__name__,
+        numbers=chosen,
+        population=len(rows),
+        truth=Records(table.x[chosen], table.y[chosen]),
+        labels_given=line.label_given,
+        seed=seed,
+        provenance={
+            "data": fingerprint(table.x, table.y.double()),
+            "rows": len(table),
+            "features": table.x.shape[1],
+        },
+        notes=(*released.notes, *(weightless if without else ()), *(best or line).notes()),
+        unanswered=(*released.unread, *missing),
+        classes=released.classes,
+        columns=released.columns.names,
+        categories=released.columns.categories if any(released.columns.categories) else (),
+    )
+
+
+def _told_of(released: ReleasedTable) -> Tensor:
+    """The rows that something in the release depends on."""
+    table, weighted = released.table, released.weight > 0
+    if bool(((table.x == table.x[0]) | (table.x.isnan() & table.x[0].isnan())).all()):
+        raise ValueError(
+            f"audit: all {len(table):,} rows of X are the same, so that there is nothing to rebuild. Pass the data the "
+            "model was fitted on."
+        )
+    facts = [part.fitted for part in released.parts]
+    by_all = any(one.extremes or one.stored or one.present or not all(s.weighted for s in one.sums) for one in facts)
+    return torch.arange(len(table)) if by_all else weighted.nonzero().flatten()
+
+
+class _Merged(NamedTuple):
+    """What all parts together tell of the missing row of each game."""
+
+    candidates: tuple[TableCells, ...]
+    labels: Tensor  # (g, ...)
+    size: Tensor  # (g,)
+
+
+class _Line:
+    """One release attacked in every game."""
+
+    def __init__(
+        self,
+        released: ReleasedTable,
+        parts: Sequence[Part],
+        rows: Tensor,
+        scoring: Scoring,
+        blind: Tensor,
+        name: str,
+    ) -> None:
+        self.released, self.scoring = released, scoring
+        self.label_given = any(_needs_label(part.fitted) for part in parts)
+        truth = released.table[rows]
+        start = time.perf_counter()
+        merged = _merged(released, parts, rows, self.label_given)
+        x = torch.stack([cells.filled(blind) for cells in merged.candidates], 1)  # (g, candidates, d)
+        y = merged.labels[:, None].expand(-1, x.shape[1], *merged.labels.shape[1:])
+        several = Records(x, y) if x.shape[1] > 1 else None
+        offered = Guess(Records(x[:, :1], y[:, :1]), merged.size[:, None], several)
+        self.seconds = time.perf_counter() - start
+        self.guess, self.less_likely = likeliest(offered, truth, scoring)
+        self.kept = merged.candidates[0].kept.numpy()  # (g, d)
+        self.rebuilt = scoring.rebuilt(scoring.errors(self.guess.records.x[:, 0], truth.x))
+        self.judging = LeaveOneOut(
+            released.table,
+            rows,
+            scoring,
+            blind=blind,
+            line=name,
+            label_given=self.label_given,
+            labels_attacked=released.tells_label(),
+        )
+
+    def played(self, verdicts: tuple[Verdict, ...]) -> Played:
+        """This line of the audit."""
+        line = judged(self.judging, Answer(ClosedForm(), self.guess, self.seconds))
+        return line._replace(finding=replace(line.finding, verdicts=verdicts))
+
+    def notes(self) -> list[str]:
+        """What a reader of the table should know."""
+        notes = []
+        names = self.released.columns.names or [f"column {number}" for number in range(self.kept.shape[1])]
+        for kept, words in KEPT_IN_PART.items():
+            some = [name for name, cells in zip(names, self.kept.T, strict=True) if np.median(cells) == kept]
+            if some:
+                listed = ", ".join(some[:12]) + (f" and {len(some) - 12} more" if len(some) > 12 else "")
+                notes.append(f"{words}: {listed}.")
+        if not self.released.tells_label():
+            notes.append("labels were not attacked: nothing that was read depends on them, and none counts as right.")
+        if self.label_given:
+            notes.append("fitted without an intercept: the adversary knows the label (Balle et al. 2022, Theorem 8).")
+        return notes
+
+
+KEPT_IN_PART = {
+    Kept.SET: "the release tells a few possible values of",
+    Kept.INTERVAL: "the release tells an interval of",
+    Kept.ESTIMATED: "the release tells only an estimate of",
+    Kept.LOST: "what was read tells nothing of",
+}
+
+
+def _merged(released: ReleasedTable, parts: Sequence[Part], rows: Tensor, label_given: bool) -> _Merged:
+    """Cell by cell from the part that tells most of it: facts that hold to rounding come before models."""
+    width = max((_numbers(part.fitted) for part in parts), default=1)
+    found = []
+    with progress("rows", len(rows)) as advance:
+        for games in torch.split(rows, max(1, GAMES_NUMBERS // width)):
+            found.append(_merged_games(released, parts, games, label_given))
+            advance(len(games))
+    count = max(len(one.candidates) for one in found)
+    padded = [(*one.candidates, *[one.candidates[0]] * (count - len(one.candidates))) for one in found]
+    joined = (
+        TableCells(*(torch.cat(part) for part in zip(*cells, strict=True))) for cells in zip(*padded, strict=True)
+    )
+    return _Merged(tuple(joined), torch.cat([one.labels for one in found]), torch.cat([one.size for one in found]))
+
+
+def _merged_games(released: ReleasedTable, parts: Sequence[Part], games: Tensor, label_given: bool) -> _Merged:
+    table = released.table
+    given = table.y[games] if label_given else None
+    facts = [replace(part, fitted=replace(part.fitted, model=None)) for part in parts]
+    models = [
+        replace(part, fitted=replace(part.fitted, stored=(), sums=(), present=(), extremes=()))
+        for part in parts
+        if part.fitted.model is not None
+    ]
+    answers = [one for part in (*facts, *models) for one in told(part, games, given)]
+    nothing = torch.full((len(games), table.x.shape[1]), torch.nan, dtype=table.x.dtype)
+    lost = TableCells(nothing, torch.zeros(nothing.shape, dtype=torch.uint8))
+    best, others, labels, size = lost, [lost], known_label(table, games), torch.zeros(len(games), dtype=table.x.dtype)
+    labelled = torch.zeros(len(games), dtype=torch.bool)
+    for answer in answers:
+        some = answer.candidates[0].kept.amax(1) > Kept.LOST  # (g,)
+        best = best.or_else(answer.candidates[0])
+        others = [base.or_else(cells) for base in others[:1] for cells in answer.candidates]
+        if answer.labels is not None:
+            new = some & ~labelled
+            labels = torch.where(new.reshape(-1, *[1] * (labels.ndim - 1)), answer.labels.to(labels), labels)
+            labelled |= new
+        size = torch.where(size == 0, answer.size * some, size)
+    return _Merged((best, *others[1:]), given if given is not None else labels, size)
+
+
+def _numbers(fitted: Fitted) -> int:
+    """Numbers held per game."""
+    width = fitted.table.x.shape[1]
+    return max(
+        [width, *(sums.total().numel() for sums in fitted.sums)]
+        + ([fitted.model.total().numel()] if fitted.model is not None else [])
+    )
+
+
+def _needs_label(fitted: Fitted) -> bool:
+    return fitted.model is not None and fitted.model.bias is None
+
+
+def _verdicts(now: _Line, best: _Line, unread: bool) -> tuple[Verdict, ...]:
+    """Rebuilt from this release; or only at the optimum; or not even there.
+
+    "Information-limited" is said where every part was read and what it tells of the row is not exact.
+    """
+    partly = (best.kept < Kept.EXACT).any(1)
+    known = partly & (not unread)
+    verdicts: NDArray[np.object_] = np.select(
+        [now.rebuilt, best.rebuilt, known],
+        [Verdict.RECOVERABLE, Verdict.SOLVER_LIMITED, Verdict.INFORMATION_LIMITED],
+        Verdict.UNDECIDED,
+    )
+    return tuple(Verdict(verdict) for verdict in verdicts)
