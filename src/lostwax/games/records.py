@@ -186,7 +186,7 @@ def _codes(x: Tensor) -> NDArray[np.uint64]:
 def _all_equal(x: Tensor, other: Tensor, rows: Tensor) -> bool:
     """Is each record the row of the other that it was assigned? -1: none was."""
     found = (rows >= 0).nonzero()[:, 0]
-    for some in found.split(ROWS_AT_A_TIME):
+    for some in torch.split(found, ROWS_AT_A_TIME):
         ours, theirs = x[some.to(x.device)].cpu().double(), other[rows[some].to(other.device)].cpu().double()
         if not ((ours == theirs) | (ours.isnan() & theirs.isnan())).all():
             return False

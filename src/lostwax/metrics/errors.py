@@ -99,7 +99,7 @@ class SpreadRMSE:
         """(games, d) twice -> (games,)."""
         guess, truth = guess.flatten(1), truth.flatten(1)
         size = max(1, BLOCK_NUMBERS // max(1, guess.shape[1]))
-        pairs = zip(guess.split(size), truth.split(size), strict=True)
+        pairs = zip(torch.split(guess, size), torch.split(truth, size), strict=True)
         return torch.cat([self._errors(some, theirs) for some, theirs in pairs])
 
     def _errors(self, guess: Tensor, truth: Tensor) -> Tensor:

@@ -231,7 +231,7 @@ class _Half:
             return torch.zeros_like(squares[self.always :])
         if k < 2:
             return torch.full_like(squares[self.always :], torch.inf)
-        columns = self.vectors.split(max(1, BLOCK_NUMBERS // len(self.vectors)), 1)
+        columns = torch.split(self.vectors, max(1, BLOCK_NUMBERS // len(self.vectors)), 1)
         square, *means = (
             (part[: self.always].sum(0) + sums_of_others(part[self.always :])) / k for part in (squares, *columns)
         )
