@@ -212,7 +212,13 @@ class ReleasedTable:
     @classmethod
     def of(cls, fitted: Fitted) -> ReleasedTable:
         """A model fitted on the table itself."""
-        return cls(fitted.name, fitted.table, fitted.weight, Columns(fitted.columns, ()), (), plain=fitted)
+        columns = Columns(fitted.columns, ((),) * fitted.table.x.shape[1])
+        return cls(fitted.name, fitted.table, fitted.weight, columns, (), plain=fitted)
+
+    @property
+    def was_read(self) -> bool:
+        """Whether anything in the release says something about its rows."""
+        return self.plain is not None or bool(self.parts)
 
     def tells_label(self) -> bool:
         """Whether anything that was read depends on the label."""

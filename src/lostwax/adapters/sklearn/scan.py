@@ -44,8 +44,8 @@ class Scanned(NamedTuple):
     # Sums by a grouping that is published too and is not the label (clusters): the sums, and each row's group, (n,);
     # -1 for rows that are in none. They are `by_label` with the group in place of the label.
     grouped: tuple[tuple[Sums, Tensor], ...] = ()
-    # Sums of x > threshold, by label (BernoulliNB on a table that is not binary): the sums, and these rows, (n, d).
-    exceeding: tuple[tuple[Sums, Tensor], ...] = ()
+    # Sums of x > threshold, by label (BernoulliNB on a table that is not binary), and the threshold.
+    exceeding: tuple[tuple[Sums, float], ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -76,7 +76,7 @@ class _Found:
         self.sums: dict[tuple[bool, bool], Sums] = {}  # by (by_label, weighted): more of one kind say nothing new
         self.stored: list[Stored] = []
         self.grouped: dict[bytes, tuple[Sums, Tensor]] = {}
-        self.exceeding: list[tuple[Sums, Tensor]] = []
+        self.exceeding: list[tuple[Sums, float]] = []
         self.low = np.full(table.d, np.inf)
         self.high = np.full(table.d, -np.inf)
         self.ranges: list[str] = []  # what publishes them
@@ -135,7 +135,7 @@ class _Found:
         if not hit.any():
             return False
         numbers = self._numbers(rows, arrays) if hit.all() else None
-        whole = equal(rows, table.x.astype(rows.dtype))  # in its order
+        whole = len(rows) == table.n and equal(rows, table.x.astype(rows.dtype))  # in its order
         if hit.all():
             sure = self._surely_rows(rows, numbers, whole=whole, named=named)
         else:  # beside rows of another origin each must be sure by itself
@@ -212,12 +212,12 @@ class _Found:
             total, count = self.table.group_sums(group, len(rows), weight)
             used = count > 0
             means = total[used] / count[used, None]
-            for values in (rows[used], rows[used] / count[used, None]):
+            for values in (rows[used], (rows[used] / count[used, None]).astype(rows.dtype)):
                 if not self.table.agree(values, means).all():
                     continue
-                sure = self.table.mean_bits(means, count[used]) >= SURE or names.search(_last(path))
+                sure = self.table.mean_bits(values, count[used]) >= SURE or names.search(_last(path))
                 if sure:
-                    total[used] = values * count[used, None]
+                    total[used] = values.astype(np.float64) * count[used, None]
                     self._add(path, total, count, by_label=by_label, weighted=weighted)
                 return bool(sure)
         return False
@@ -230,7 +230,7 @@ class _Found:
             means = np.where(used[:, None], total, 1.0) / np.where(used, count, 1.0)[:, None]
             used &= self.table.agree(rows, means)
             if not used.any() or (
-                self.table.mean_bits(means[used], count[used]) < SURE and not MEANS.search(_last(path))
+                self.table.mean_bits(rows[used], count[used]) < SURE and not MEANS.search(_last(path))
             ):
                 continue
             total = np.where(used[:, None], rows * count[:, None], 0.0)
@@ -252,7 +252,7 @@ class _Found:
                 array.shape == count.shape and any(np.allclose(array, one) for one in (count, count / count.sum()))
                 for array in arrays.values()
             )
-            if counted and agree.any() and self.table.mean_bits(means[agree], count[agree]) >= SURE:
+            if counted and agree.any() and self.table.mean_bits(rows[agree], count[agree]) >= SURE:
                 raise ValueError(
                     f"audit: {self.name} was not fitted on this data (X, y): {path} does not agree with the table in "
                     f"{int((~agree).sum())} of {len(rows)} classes. Pass exactly the rows, labels and sample_weight it "
@@ -323,7 +323,7 @@ class _Found:
         above = TrainingRows((table.x > threshold).astype(np.float64), table.y, table.weight)
         found = _Found(self.name, above)
         if found._read_sums("feature_count_", np.asarray(counts, dtype=np.float64), table.y, by_label=True):
-            self.exceeding += [(sums, torch.from_numpy(above.x)) for sums in found.sums.values()]
+            self.exceeding += [(sums, float(threshold)) for sums in found.sums.values()]
             self.notes.append(
                 f"{self.name}'s feature_count_ reveals for every cell of the secret row whether it exceeds {threshold}."
             )

@@ -20,6 +20,7 @@ from lostwax.attacks.closed_form.evidence import (
     with_outside,
     without_intercept,
 )
+from lostwax.attacks.closed_form.stored import with_stored
 from lostwax.games import Fitted, Guess, Hints, Knowledge, Reconstructor, Records, Release, Stationary, Sums
 from lostwax.games.cells import Kept
 from lostwax.games.fitted import blocks, sums_of_others, uncertain
@@ -183,7 +184,8 @@ class ClosedForm:
         shared = 4 if n <= d else 1  # then games share much work, and a table is as large as its guesses
         size = max(1, shared * GAMES_NUMBERS // _numbers(fitted))
         parts = [slice(start, start + size) for start in range(0, len(games), size)]
-        return _join([_rebuild(fitted, games[part], None if labels is None else labels[part]) for part in parts])
+        guesses = [_rebuild(fitted, games[part], None if labels is None else labels[part]) for part in parts]
+        return with_stored(_join(guesses), fitted, games)
 
 
 @dataclass(frozen=True)
@@ -272,7 +274,7 @@ def _rebuild(fitted: Fitted, games: Tensor, labels: Tensor | None) -> Guess:
         else:
             label = known_label(table, games)
         return Guess(Records(x[:, None], label[:, None]), size[:, None])
-    if not fitted.extremes:
+    if not fitted.extremes and not fitted.stored:
         raise ValueError(f"ClosedForm: {fitted.name} publishes neither a linear model nor sums over its rows.")
     guess = Guess(Records(mean[:, None], known_label(table, games)[:, None]), mean.new_zeros(len(games), 1))
     return _with_extremes(guess, fitted, games)
