@@ -180,7 +180,9 @@ class ClosedForm:
     def leave_one_out(self, fitted: Fitted, games: Tensor, hints: Hints | None = None) -> Guess:
         """Rebuild each row of `games` from one released model and all other rows."""
         labels = None if hints is None else hints.labels
-        size = max(1, GAMES_NUMBERS // _numbers(fitted))
+        n, d = fitted.table.x.shape
+        shared = 4 if n <= d else 1  # then games share much work, and a table is as large as its guesses
+        size = max(1, shared * GAMES_NUMBERS // _numbers(fitted))
         parts = [slice(start, start + size) for start in range(0, len(games), size)]
         guesses = [_rebuild(fitted, games[part], None if labels is None else labels[part]) for part in parts]
         return with_stored(_join(guesses), fitted, games)
