@@ -140,8 +140,10 @@ def _sums_without(
 def known_rounding(equation: Stationary | Sums, table: Records, weight: Tensor, games: Tensor) -> Tensor:
     """The rounding error in the missing residual r of each game: that of the known rows' residuals, (games,)."""
     known = sums_of_others(uncertain(equation, table, weight))[games]  # (games, c)
-    size: Tensor = vector_norm(known, dim=-1)
-    return torch.finfo(known.dtype).eps * size
+    known = torch.finfo(known.dtype).eps * known
+    outside = getattr(equation, "known_rounding", None)
+    size: Tensor = vector_norm(known if outside is None else known + outside, dim=-1)
+    return size
 
 
 GAMES_NUMBERS = 16_000_000  # numbers held for the games computed at a time: 128 MB in float64
