@@ -26,7 +26,18 @@ from lostwax.inits import LeCunNormal
 from lostwax.learning.augment import Affine, Repeats, Shifts
 from lostwax.learning.decoders import ConvDecoder, MLPDecoder, PatchDiscriminator, ResidualDecoder, RowDecoder
 from lostwax.learning.training import Adversarial, Perceptual
-from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie
+from lostwax.losses import (
+    BinaryCrossEntropy,
+    CrossEntropy,
+    Huber,
+    ModifiedHuber,
+    ProbitLoss,
+    SquaredEpsilonInsensitive,
+    SquaredError,
+    SquaredHinge,
+    SquaredSignError,
+    Tweedie,
+)
 from lostwax.metrics.classifier import KL, Classifier
 from lostwax.metrics.errors import MAE, MSE, PSNR, NearPixels, SpreadRMSE
 from lostwax.metrics.pictures import LPIPS, SSIM
@@ -91,7 +102,14 @@ def squarederror_instances():
 
 def tweedie_instances():
     y = torch.tensor([0.5, 2.0, 1.0, 3.0]).double()
-    return (Tweedie(1.0), y), (Tweedie(2.0), y), (Tweedie(1.5), y), (Tweedie(3.0), y), (Tweedie(0.0, "identity"), y)
+    return (
+        (Tweedie(1.0), y),
+        (Tweedie(2.0), y),
+        (Tweedie(1.5), y),
+        (Tweedie(3.0), y),
+        (Tweedie(0.0, "identity"), y),
+        (Tweedie(2.0, "inverse"), y),
+    )
 
 
 def kl_instances():
@@ -189,6 +207,11 @@ INSTANCES = {
     BinaryCrossEntropy: binarycrossentropy_instances,
     SquaredError: squarederror_instances,
     SquaredHinge: lambda: (((SquaredHinge(), torch.tensor([0, 2, 1, 1])),)),
+    ProbitLoss: lambda: (((ProbitLoss(), torch.tensor([0, 2, 1, 1])),)),
+    SquaredSignError: lambda: (((SquaredSignError(), torch.tensor([0, 2, 1, 1])),)),
+    ModifiedHuber: lambda: (((ModifiedHuber(), torch.tensor([0, 2, 1, 1])),)),
+    Huber: lambda: (((Huber(5.0), squarederror_instances()[0][1]),)),
+    SquaredEpsilonInsensitive: lambda: (((SquaredEpsilonInsensitive(1e-3), squarederror_instances()[0][1]),)),
     Tweedie: tweedie_instances,
     Classifier: lambda: (()),
     KL: kl_instances,

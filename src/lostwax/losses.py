@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,10 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from lostwax.fields import above, check_fields
+from lostwax.fields import above, at_least, check_fields
 from lostwax.games import LossFacts
 
-__all__ = ["BinaryCrossEntropy", "CrossEntropy", "SquaredError", "SquaredHinge", "Tweedie"]
+__all__ = ["BinaryCrossEntropy", "CrossEntropy", "Huber", "ModifiedHuber", "SquaredEpsilonInsensitive", "SquaredError"]
+__all__ += ["ProbitLoss", "SquaredHinge", "SquaredSignError", "Tweedie"]
 
 
 def indicators(y: Tensor, outputs: Tensor) -> Tensor:
@@ -22,6 +25,30 @@ def indicators(y: Tensor, outputs: Tensor) -> Tensor:
     classes = torch.arange(outputs.shape[-1], device=y.device).unsqueeze(-1)  # (c, 1)
     onehot = (classes == y.unsqueeze(-2)).to(outputs.dtype)  # (..., c, n) records last in memory, as in stacked outputs
     return onehot.mT  # (..., n, c)
+
+
+def signs(y: Tensor, outputs: Tensor) -> Tensor:
+    """+1 for the record's class, else -1, one column per output."""
+    return 2 * indicators(y, outputs) - 1
+
+
+def differences(outputs: Tensor, y: Tensor) -> Tensor:
+    """out - y, with one target per output, (..., n, c)."""
+    return outputs - (y.unsqueeze(-1) if y.ndim < outputs.ndim else y).to(outputs.dtype)
+
+
+def closest_label(residual_of: Callable[[Tensor, Tensor], Tensor], outputs: Tensor, residual: Tensor) -> Tensor:
+    """The class with the closest residual; of two classes, the second pulls its output up."""
+    if outputs.shape[-1] == 1:
+        return (residual[..., 0] < 0).long()
+    labels = torch.arange(outputs.shape[-1], device=outputs.device)
+    each = torch.stack([residual_of(outputs, label.expand(outputs.shape[:-1])) for label in labels], -1)
+    return (each - residual.unsqueeze(-1)).square().sum(-2).argmin(-1)
+
+
+def one_or_all(y: Tensor) -> Tensor:
+    """Targets without their last axis if there is one per record."""
+    return y[..., 0] if y.shape[-1] == 1 else y
 
 
 @dataclass(frozen=True)
@@ -87,7 +114,7 @@ class SquaredError:
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
         """out - y."""
-        return outputs - (y.unsqueeze(-1) if y.ndim < outputs.ndim else y).to(outputs.dtype)  # (..., n, c)
+        return differences(outputs, y)  # (..., n, c)
 
     def facts(self, outputs: int) -> LossFacts:
         """One target per output."""
@@ -95,8 +122,111 @@ class SquaredError:
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """y = out - residual."""
-        y = outputs - residual
-        return y[..., 0] if outputs.shape[-1] == 1 else y
+        return one_or_all(outputs - residual)
+
+
+@dataclass(frozen=True)
+class Huber:
+    """d^2 / 2 for |d| = |out - y| up to the threshold t, t |d| - t^2 / 2 beyond it, summed over outputs.
+
+    scikit-learn's HuberRegressor has twice this over its scale_, with t = epsilon scale_.
+    """
+
+    threshold: float
+
+    def __post_init__(self) -> None:
+        check_fields(self, threshold=above(0))
+
+    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The loss of each record."""
+        distance = differences(outputs, y).abs()
+        within = distance.clamp_max(self.threshold)
+        return (within * (distance - within / 2)).sum(-1)  # (..., n)
+
+    def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """out - y, clipped at the threshold."""
+        return differences(outputs, y).clamp(-self.threshold, self.threshold)  # (..., n, c)
+
+    def facts(self, outputs: int) -> LossFacts:
+        """One target per output."""
+        return LossFacts()
+
+    def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
+        """y = out - residual; of an outlier only that y is at least as far away."""
+        return one_or_all(outputs - residual)
+
+
+@dataclass(frozen=True)
+class SquaredEpsilonInsensitive:
+    """max(0, |out - y| - epsilon)^2, summed over outputs: as LinearSVR."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check_fields(self, epsilon=at_least(0))
+
+    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The loss of each record."""
+        return (differences(outputs, y).abs() - self.epsilon).clamp_min(0).square().sum(-1)  # (..., n)
+
+    def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """2 (out - y) shrunk by epsilon: zero for a record within the tube."""
+        difference = differences(outputs, y)
+        return 2 * (difference - difference.clamp(-self.epsilon, self.epsilon))  # (..., n, c)
+
+    def facts(self, outputs: int) -> LossFacts:
+        """One target per output."""
+        return LossFacts()
+
+    def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
+        """y = out - residual / 2, further away by epsilon."""
+        return one_or_all(outputs - residual / 2 - self.epsilon * residual.sign())
+
+
+@dataclass(frozen=True)
+class SquaredSignError:
+    """(out - s)^2 / 2 with s = +1 for the record's class, else -1, summed over outputs: as RidgeClassifier."""
+
+    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The loss of each record."""
+        return self.residual(outputs, y).square().sum(-1) / 2  # (..., n)
+
+    def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """out - s."""
+        return outputs - signs(y, outputs)  # (..., n, c)
+
+    def facts(self, outputs: int) -> LossFacts:
+        """Two classes of one output, or one output per class."""
+        return LossFacts(classes=max(outputs, 2))
+
+    def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
+        """s = out - residual is largest in the record's class."""
+        s = outputs - residual
+        return (s[..., 0] > 0).long() if outputs.shape[-1] == 1 else s.argmax(-1)
+
+
+@dataclass(frozen=True)
+class ModifiedHuber:
+    """max(0, 1 - z)^2 with z = s out, linear (-4 z) below z = -1, summed over outputs; s = +1 or -1 by class."""
+
+    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The loss of each record."""
+        slack = (1 - signs(y, outputs) * outputs).clamp_min(0)
+        within = slack.clamp_max(2)
+        return (within * (2 * slack - within)).sum(-1)  # (..., n)
+
+    def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """-2 s max(0, 1 - z), at most 4 in size."""
+        s = signs(y, outputs)
+        return -2 * s * (1 - s * outputs).clamp(0, 2)  # (..., n, c)
+
+    def facts(self, outputs: int) -> LossFacts:
+        """Two classes of one output, or one output per class."""
+        return LossFacts(classes=max(outputs, 2))
+
+    def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
+        """The label with the closest residual."""
+        return closest_label(self.residual, outputs, residual)
 
 
 @dataclass(frozen=True)
@@ -109,7 +239,7 @@ class SquaredHinge:
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
         """-2 s max(0, 1 - s out): zero for a record beyond the margin."""
-        return -2 * self._sign(outputs, y) * self._slack(outputs, y)  # (..., n, c)
+        return -2 * signs(y, outputs) * self._slack(outputs, y)  # (..., n, c)
 
     def facts(self, outputs: int) -> LossFacts:
         """Two classes of one output, or one output per class."""
@@ -117,17 +247,35 @@ class SquaredHinge:
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """The label with the closest residual: a record may be beyond the margin of its own class only."""
-        if outputs.shape[-1] == 1:
-            return (residual[..., 0] < 0).long()
-        labels = torch.arange(outputs.shape[-1], device=outputs.device)
-        each = torch.stack([self.residual(outputs, label.expand(outputs.shape[:-1])) for label in labels], -1)
-        return (each - residual.unsqueeze(-1)).square().sum(-2).argmin(-1)
-
-    def _sign(self, outputs: Tensor, y: Tensor) -> Tensor:
-        return 2 * indicators(y, outputs) - 1
+        return closest_label(self.residual, outputs, residual)
 
     def _slack(self, outputs: Tensor, y: Tensor) -> Tensor:
-        return (1 - self._sign(outputs, y) * outputs).clamp_min(0)
+        return (1 - signs(y, outputs) * outputs).clamp_min(0)
+
+
+@dataclass(frozen=True)
+class ProbitLoss:
+    """-log Phi(s out) with s = +1 for the second class, else -1; Phi is the normal distribution function."""
+
+    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The loss of each record."""
+        each: Tensor = -torch.special.log_ndtr(signs(y, outputs) * outputs)
+        return each.sum(-1)  # (..., n)
+
+    def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """-s phi(out) / Phi(s out)."""
+        s = signs(y, outputs)
+        log_density = -outputs.square() / 2 - math.log(2 * math.pi) / 2
+        ratio: Tensor = (log_density - torch.special.log_ndtr(s * outputs)).exp()
+        return -s * ratio  # (..., n, c)
+
+    def facts(self, outputs: int) -> LossFacts:
+        """Two classes of one output, or one output per class."""
+        return LossFacts(classes=max(outputs, 2), attained=False)
+
+    def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
+        """The residual is negative in the record's class."""
+        return (residual[..., 0] < 0).long() if outputs.shape[-1] == 1 else residual.argmin(-1)
 
 
 @dataclass(frozen=True)
@@ -139,7 +287,7 @@ class Tweedie:
     """
 
     power: float
-    link: Literal["log", "identity"] = "log"
+    link: Literal["log", "identity", "inverse"] = "log"
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -154,7 +302,7 @@ class Tweedie:
         return (mu ** (2 - p) / (2 - p) - y * mu ** (1 - p) / (1 - p)).sum(-1)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """(mu - y) h(mu), with h = mu^(1 - power) under the log link and mu^(-power) under the identity."""
+        """(mu - y) h(mu), h = mu'(out) / mu^power: mu' is mu under the log link, 1 or -mu^2 under the others."""
         mu = self._mean(outputs)
         return (mu - y.unsqueeze(-1)) * self._slope(mu)  # (..., n, 1)
 
@@ -168,7 +316,8 @@ class Tweedie:
         return (mu - residual / self._slope(mu))[..., 0]
 
     def _mean(self, outputs: Tensor) -> Tensor:
-        return outputs.exp() if self.link == "log" else outputs
+        return {"log": outputs.exp, "identity": outputs.clone, "inverse": outputs.reciprocal}[self.link]()
 
     def _slope(self, mu: Tensor) -> Tensor:
-        return mu ** ((1 if self.link == "log" else 0) - self.power)
+        factor, degree = {"log": (1, 1), "identity": (1, 0), "inverse": (-1, 2)}[self.link]
+        return factor * mu ** (degree - self.power)

@@ -4,13 +4,23 @@ import pytest
 import torch
 
 from instances import instances
-from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie
+from lostwax.losses import (
+    BinaryCrossEntropy,
+    CrossEntropy,
+    Huber,
+    ModifiedHuber,
+    ProbitLoss,
+    SquaredEpsilonInsensitive,
+    SquaredError,
+    SquaredHinge,
+    SquaredSignError,
+    Tweedie,
+)
 
-EXAMPLES = [
-    example
-    for kind in (BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie)
-    for example in instances(kind)
-]
+KINDS = [BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie]
+KINDS += [ProbitLoss, SquaredSignError, ModifiedHuber, Huber, SquaredEpsilonInsensitive]
+
+EXAMPLES = [example for kind in KINDS for example in instances(kind)]
 every_loss = pytest.mark.parametrize(("loss", "y"), EXAMPLES, ids=lambda value: str(value)[:40])
 
 
@@ -46,3 +56,19 @@ def test_leading_axes_and_memory_layout_change_nothing(loss, y):
         torch.testing.assert_close(loss.residual(each, y.expand(2, *y.shape)), wanted.expand_as(each))
     mapped = torch.func.vmap(loss.residual, in_dims=(0, None))(records_last, y)
     torch.testing.assert_close(mapped, wanted.expand_as(mapped))
+
+
+def test_a_clipped_residual_gives_the_nearest_label_it_allows():
+    outputs, y = torch.zeros(3, 1).double(), torch.tensor([0.5, 7.0, -7.0]).double()
+    loss = Huber(2.0)
+    found = loss.label(outputs, loss.residual(outputs, y))
+    torch.testing.assert_close(found, torch.tensor([0.5, 2.0, -2.0]).double())
+    torch.testing.assert_close(loss(outputs, y), torch.tensor([0.125, 12.0, 12.0]).double())
+
+
+def test_the_far_side_of_a_modified_hinge_is_linear():
+    outputs, y = torch.tensor([[-3.0], [0.5], [2.0], [3.0]]).double(), torch.tensor([1, 1, 1, 0])
+    torch.testing.assert_close(ModifiedHuber()(outputs, y), torch.tensor([12.0, 0.25, 0.0, 12.0]).double())
+    torch.testing.assert_close(
+        ModifiedHuber().residual(outputs, y)[:, 0], torch.tensor([-4.0, -1.0, 0.0, 4.0]).double()
+    )

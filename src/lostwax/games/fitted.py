@@ -31,6 +31,7 @@ class Stationary:
 
     The objective is sum_i w_i loss(W f(x_i) + b, y_i) + sum_c (ridge_c |W_c|^2 + bias_ridge_c b_c^2) / 2 with
     f(x) = (x - shift) / scale. Its gradient vanishes: sum_i w_i residual_i (f(x_i), 1)^T = -(ridge W, bias_ridge b).
+    With l1_c |W_c|_1 in the objective, -l1 sign(W) is added on the right; a weight of zero has only a bound (`slack`).
     """
 
     weight: Tensor  # (c, d)
@@ -41,6 +42,14 @@ class Stationary:
     shift: Tensor  # (d,)
     scale: Tensor  # (d,)
     stopped_early: bool = False  # the solver ran out of iterations, or its tolerance was loose
+    l1: Tensor | None = None  # (c,)
+    bias_l1: Tensor | None = None  # (c,) of |b|, for solvers that penalise the intercept
+    dropped: Tensor | None = None  # (d,) features that the solver left out, whose weights are zero without an equation
+
+    @property
+    def sparse(self) -> bool:
+        """Whether weights can be zero at the optimum, so that some coordinates have no equation."""
+        return self.l1 is not None or self.dropped is not None
 
     @property
     def quadratic(self) -> bool:
@@ -65,8 +74,41 @@ class Stationary:
 
     def total(self) -> Tensor:
         """The sum over all rows, (c, d + 1)."""
-        penalty = self.ridge[:, None] * self.weight
-        return -penalty if self.bias is None else -_join(penalty, (self.bias_ridge * self.bias)[:, None])
+        strength, theta = self.strengths(), self._parameters()
+        penalty = self.ridges() * theta
+        return -penalty if strength is None else -(penalty + strength * theta.sign())
+
+    def slack(self) -> Tensor:
+        """How far the sum over all rows may be from `total`, (c, d + 1): zero where the equation holds."""
+        theta, strength = self._parameters(), self.strengths()
+        slack = torch.zeros_like(theta) if strength is None else torch.where(theta == 0, strength, 0.0)
+        if self.dropped is not None:
+            slack[:, : len(self.dropped)][:, self.dropped] = torch.inf
+        return slack
+
+    def ridges(self) -> Tensor:
+        """The ridge of each parameter, (c, d + 1)."""
+        ridge = self.ridge[:, None].expand_as(self.weight)
+        return ridge if self.bias is None else _join(ridge, self.bias_ridge[:, None])
+
+    def strengths(self) -> Tensor | None:
+        """The L1 penalty of each parameter, (c, d + 1); None if there is none."""
+        if self.l1 is None:
+            return None
+        strength = self.l1[:, None].expand_as(self.weight)
+        if self.bias is None:
+            return strength
+        on_bias = torch.zeros_like(self.bias) if self.bias_l1 is None else self.bias_l1
+        return _join(strength, on_bias[:, None])
+
+    def penalty(self) -> Tensor:
+        """The penalty of the objective."""
+        theta, strength = self._parameters(), self.strengths()
+        square = (self.ridges() * theta.square()).sum() / 2
+        return square if strength is None else square + (strength * theta.abs()).sum()
+
+    def _parameters(self) -> Tensor:
+        return self.weight if self.bias is None else _join(self.weight, self.bias[:, None])
 
 
 @dataclass(frozen=True)
@@ -89,6 +131,10 @@ class Sums:
     def total(self) -> Tensor:
         """The sum over all rows, (groups, d + 1)."""
         return _join(self.totals, self.counts[:, None])
+
+    def slack(self) -> Tensor:
+        """Zero: sums are exact, (groups, d + 1)."""
+        return torch.zeros_like(self.total())
 
 
 @dataclass(frozen=True)
@@ -166,7 +212,13 @@ class ReleasedTable:
     @classmethod
     def of(cls, fitted: Fitted) -> ReleasedTable:
         """A model fitted on the table itself."""
-        return cls(fitted.name, fitted.table, fitted.weight, Columns(fitted.columns, ()), (), plain=fitted)
+        columns = Columns(fitted.columns, ((),) * fitted.table.x.shape[1])
+        return cls(fitted.name, fitted.table, fitted.weight, columns, (), plain=fitted)
+
+    @property
+    def was_read(self) -> bool:
+        """Whether anything in the release says something about its rows."""
+        return self.plain is not None or bool(self.parts)
 
     def tells_label(self) -> bool:
         """Whether anything that was read depends on the label."""
@@ -191,12 +243,15 @@ def blocks(table: Records) -> Iterator[slice]:
 
 
 def unexplained(equation: Stationary | Sums, table: Records, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The total minus the sum of all rows (minus a linear model's gradient), and its rounding error: (c, d + 1)."""
-    total = equation.total()
+    """The total minus the sum of all rows (minus a linear model's gradient), and its rounding error: (c, d + 1).
+
+    Where the equation has some slack, only what is beyond it is unexplained.
+    """
+    gap, slack = equation.total(), equation.slack()
     for rows in blocks(table):
         r, f = equation.factors(table[rows], weight[rows])
-        total = total - r.mT @ f
-    return total, rounding(equation, table, weight)
+        gap = gap - r.mT @ f
+    return gap - gap.clamp(-slack, slack), rounding(equation, table, weight)
 
 
 def rounding(equation: Stationary | Sums, table: Records, weight: Tensor, centre: Tensor | None = None) -> Tensor:

@@ -171,6 +171,7 @@ class Guess:
     alternatives: Records | None = None  # (m, c, ...) all records that fit the release equally well, likeliest first
     certified: Tensor | None = None  # (m, k) whether the attack verified the guess, without the truth
     undetermined: Tensor | None = None  # (m, k, ...) features that the release hardly determines: near the prior mean
+    kept: Tensor | None = None  # (m, k, d) uint8, what the release tells of each feature, a `cells.Kept`; None: all
 
 
 def _join(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

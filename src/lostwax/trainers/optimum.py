@@ -17,6 +17,7 @@ from lostwax.games.fitted import blocks, curvature_times, gram, rounding
 from lostwax.losses import CrossEntropy
 from lostwax.nets import linear_layer
 from lostwax.trainers.refusals import check_data, check_loss, check_outputs
+from lostwax.trainers.sparse_optimum import sparse_optimum
 from lostwax.trainers.stacked import Architecture
 
 # Newton's method down to the last bits, where other solvers stop early. Columns may differ in scale by many orders of
@@ -43,6 +44,8 @@ class Polished:
 
 def polish(model: Stationary, table: Records, weight: Tensor) -> Polished:
     """Minimise until every coordinate of the gradient is rounding error; `converged` is False without an optimum."""
+    if model.sparse:
+        return Polished(*sparse_optimum(model, table, weight))
     problem = _Problem.of(model, table, weight)
     theta = problem.start
     value, gradient = problem.slope(theta)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from inspect import signature
@@ -10,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn import linear_model
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
-from sklearn.svm import LinearSVC
+from sklearn.svm import LinearSVC, LinearSVR
 from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
@@ -20,12 +22,24 @@ from lostwax.adapters.sklearn.inputs import class_numbers, published, regression
 from lostwax.fields import shown
 from lostwax.games import Loss, Stationary, Sums
 from lostwax.games.facts import loss_facts
-from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie
+from lostwax.losses import (
+    BinaryCrossEntropy,
+    CrossEntropy,
+    Huber,
+    ModifiedHuber,
+    SquaredEpsilonInsensitive,
+    SquaredError,
+    SquaredHinge,
+    SquaredSignError,
+    Tweedie,
+)
 
 SUPPORTED = (
-    "LinearRegression, Ridge, RidgeCV, LogisticRegression, LogisticRegressionCV, PoissonRegressor, GammaRegressor, "
-    "TweedieRegressor, LinearSVC, OneVsRestClassifier of LogisticRegression or LinearSVC, and GaussianNB, alone or "
-    "after StandardScaler and MinMaxScaler in a Pipeline; and, before any other model, the mean of a leading "
+    "LinearRegression, Ridge, RidgeCV, RidgeClassifier, RidgeClassifierCV, BayesianRidge, ARDRegression, Lasso, "
+    "LassoCV, LassoLars, LassoLarsCV, LassoLarsIC, ElasticNet, ElasticNetCV, LogisticRegression, LogisticRegressionCV, "
+    "PoissonRegressor, GammaRegressor, TweedieRegressor, HuberRegressor, LinearSVC, LinearSVR, SGDClassifier, "
+    "SGDRegressor, OneVsRestClassifier of classifiers among these, TransformedTargetRegressor and GaussianNB, alone "
+    "or after StandardScaler and MinMaxScaler in a Pipeline; and, before any other model, the mean of a leading "
     "StandardScaler or PCA and the range of a leading MinMaxScaler"
 )
 SHADOWS = "Attacks that learn from shadow models need a torch net (trainer, threat, prior, secrets)."
@@ -33,6 +47,8 @@ TREES = "it stores thresholds and leaf averages, not a sum over rows that could 
 STORED = "it stores its training records, so no attack is needed: anyone with the model has them"
 VECTORS = "it stores its support vectors (support_vectors_), so no attack is needed: anyone with the model has them"
 OPTIMUM = "its objective has no unique optimum"
+CORNERS = "its loss has corners, so that its optimum leaves no equation for the rows on them"
+MISTAKES = "it minimises no objective: its weights depend on the order of the rows"
 
 # module, an attribute of the fitted model, why the closed form does not apply, and the alternative
 REASONS = (
@@ -50,6 +66,9 @@ REASONS = (
         OPTIMUM,
         f" Train it with lw.GD, lw.SGD or lw.Adam as a torch module. {SHADOWS}",
     ),
+    ("sklearn.linear_model._quantile", "coef_", CORNERS, f" {SHADOWS}"),
+    ("sklearn.linear_model._perceptron", "coef_", MISTAKES, f" {SHADOWS}"),
+    ("sklearn.linear_model._passive_aggressive", "coef_", MISTAKES, f" {SHADOWS}"),
 )
 
 
@@ -69,13 +88,19 @@ class SettingNotReadError(NotReadError, ValueError):
     """An estimator that is not supported with these settings."""
 
 
+def is_model(model: Any) -> bool:
+    """An estimator of scikit-learn, or any object that can be fitted and asked."""
+    asked = any(hasattr(model, name) for name in ("predict", "predict_proba", "decision_function", "transform"))
+    return not isinstance(model, type) and (hasattr(model, "get_params") or (hasattr(model, "fit") and asked))
+
+
 def refusal(estimator: Any) -> TypeError:
     """The error for an estimator that cannot be read."""
     kind = type(estimator)
-    if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
+    if not is_model(estimator):
         return TypeError(
-            "audit: expected a fitted scikit-learn estimator (or a torch module with trainer=...), "
-            f"got {shown(estimator)}."
+            "audit: expected a fitted scikit-learn estimator, another object with fit and predict, or a torch module "
+            f"with trainer=..., got {shown(estimator)}."
         )
     for home, attribute, reason, more in REASONS:
         if kind.__module__.startswith(home) and hasattr(estimator, attribute):
@@ -104,7 +129,9 @@ def cannot_look_behind(step: Any) -> SettingNotReadError:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 LOOSE = 1e-2  # a solver with this tolerance stops early
+DIVERGED = 1.5  # times the objective of zero weights, where solvers start
 BALANCING = signature(compute_class_weight).parameters  # newer versions balance by sample weight
+BALANCED_BY_ROWS = (linear_model.RidgeClassifier, linear_model.RidgeClassifierCV, linear_model.SGDClassifier)
 
 
 @dataclass(frozen=True)
@@ -131,8 +158,99 @@ def read_estimator(estimator: Any, y: Array, weight: Tensor) -> Reading:
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if getattr(estimator, "positive", False):
         raise not_supported(estimator, "positive=True", "positive=False")
-    ridge = getattr(estimator, "alpha_", getattr(estimator, "alpha", 0.0))  # RidgeCV: the chosen alpha
-    return _regressed(y, weight, _linear(estimator, SquaredError(), ridge))
+    return _regressed(y, weight, _linear(estimator, SquaredError(), _chosen(estimator, "alpha")))
+
+
+@read_estimator.register(linear_model.RidgeClassifier)
+@read_estimator.register(linear_model.RidgeClassifierCV)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    if getattr(estimator, "positive", False):
+        raise not_supported(estimator, "positive=True", "positive=False")
+    return _classified(estimator, y, weight, _linear(estimator, SquaredSignError(), _chosen(estimator, "alpha")))
+
+
+@read_estimator.register(linear_model.BayesianRidge)
+@read_estimator.register(linear_model.ARDRegression)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    model = _linear(estimator, SquaredError(), 1 / estimator.alpha_)  # |out - y|^2 / 2 + sum_j lambda_j w_j^2 / 2 alpha
+    precision = torch.from_numpy(published(estimator, "lambda_")).expand(model.weight.shape[1])
+    dropped = precision >= getattr(estimator, "threshold_lambda", torch.inf)
+    unit = precision.sqrt()  # w_j sqrt(lambda_j) is the weight of f_j / sqrt(lambda_j)
+    model = replace(model, weight=model.weight * unit, scale=unit, dropped=dropped if dropped.any() else None)
+    reading = _regressed(y, weight, model)
+    if not estimator.fit_intercept:
+        return reading
+    count, name = weight.sum()[None], type(estimator).__name__
+    mean = torch.from_numpy(published(estimator, "X_offset_"))
+    sums = Sums(f"{name}'s X_offset_", mean[None] * count, count, by_label=False, weighted=True)
+    note = f"X_offset_ of {name} is the mean of the table, which reveals the row by itself."
+    return replace(reading, sums=(sums,), notes=(*reading.notes, note))
+
+
+@read_estimator.register(linear_model.HuberRegressor)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    scale = float(estimator.scale_)  # sum_i 2 Huber_i / scale_ + alpha |w|^2
+    reading = _regressed(y, weight, _linear(estimator, Huber(estimator.epsilon * scale), estimator.alpha * scale))
+    note = "scale_ is kept as released; of an outlier's target only a bound is revealed."
+    return replace(reading, notes=(*reading.notes, note))
+
+
+@read_estimator.register(LinearSVR)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    if estimator.loss != "squared_epsilon_insensitive":
+        raise not_supported(estimator, f"loss={estimator.loss!r}", "loss='squared_epsilon_insensitive'")
+    loss = SquaredEpsilonInsensitive(float(estimator.epsilon))
+    return _regressed(y, weight, _linear(estimator, loss, 1 / estimator.C, penalised_bias=True))
+
+
+CLASSIFICATION: dict[str, Loss] = {
+    "log_loss": BinaryCrossEntropy(),
+    "squared_error": SquaredSignError(),
+    "modified_huber": ModifiedHuber(),
+    "squared_hinge": SquaredHinge(),
+}
+REGRESSION: dict[str, Callable[[float], Loss]] = {  # of epsilon
+    "squared_error": lambda epsilon: SquaredError(),
+    "huber": Huber,
+    "squared_epsilon_insensitive": SquaredEpsilonInsensitive,
+}
+
+
+@read_estimator.register(linear_model.SGDClassifier)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    model = _stochastic_model(estimator, len(y), CLASSIFICATION)
+    return _stochastic(estimator, _classified(estimator, y, weight, model))
+
+
+@read_estimator.register(linear_model.SGDRegressor)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    losses = {name: loss(float(estimator.epsilon)) for name, loss in REGRESSION.items()}
+    return _stochastic(estimator, _regressed(y, weight, _stochastic_model(estimator, len(y), losses)))
+
+
+@read_estimator.register(TransformedTargetRegressor)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    targets = estimator.transformer_.transform(y.reshape(len(y), -1))
+    reading = read_estimator(estimator.regressor_, targets[:, 0] if targets.shape[1] == 1 else targets, weight)
+    return replace(reading, notes=(*reading.notes, "targets are those that the regressor was fitted on, transformed."))
+
+
+@read_estimator.register(linear_model.ElasticNet)
+@read_estimator.register(linear_model.ElasticNetCV)
+@read_estimator.register(linear_model.LassoCV)
+@read_estimator.register(linear_model.LassoLars)
+@read_estimator.register(linear_model.LassoLarsCV)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    if estimator.positive:
+        raise not_supported(estimator, "positive=True", "positive=False")
+    alpha, share = _chosen(estimator, "alpha"), _chosen(estimator, "l1_ratio", 1.0)
+    strength = alpha * float(weight.sum())  # the loss is a mean over all rows, including the secret one
+    return _regressed(y, weight, _linear(estimator, SquaredError(), (1 - share) * strength, l1=share * strength))
+
+
+@read_estimator.register(linear_model.MultiTaskElasticNet)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    raise refusal(estimator)  # a penalty on groups of weights, unlike that of its parent ElasticNet
 
 
 @read_estimator.register(linear_model.PoissonRegressor)
@@ -155,8 +273,8 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     chosen = "_" if hasattr(estimator, "C_") else ""  # LogisticRegressionCV: the chosen C
     l1_ratios = np.ravel(np.asarray(getattr(estimator, f"l1_ratio{chosen}", None), dtype=object))
     penalty = getattr(estimator, "penalty", "l2")  # newer versions have only C and l1_ratio
-    if penalty in ("l1", "elasticnet") or (penalty != "l2" and any(ratio for ratio in l1_ratios)):
-        raise not_supported(estimator, "an L1 penalty", "an L2 penalty alone")
+    fixed = {"l1": 1.0, "l2": 0.0}
+    shares = np.array([fixed.get(penalty, ratio or 0.0) for ratio in l1_ratios], dtype=np.float64)
     several = len(estimator.classes_) > 2
     one_vs_rest = _is_liblinear(estimator) or getattr(estimator, "multi_class", "auto") == "ovr"
     loss = CrossEntropy() if several and not one_vs_rest else BinaryCrossEntropy()
@@ -164,8 +282,11 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if not one_vs_rest and len(set(C.tolist())) > 1:
         raise not_supported(estimator, f"a C_ for each class ({C.tolist()})", "one C for all, unless one-vs-rest")
     # C_c sum of losses + |W_c|^2 / 2; one-vs-rest has a C per class, which older versions store as a list
-    ridge = 0.0 if penalty is None else 1 / (C if one_vs_rest and several else C[0])
-    model = _linear(estimator, loss, ridge, penalised_bias=_is_liblinear(estimator))
+    each = slice(None) if one_vs_rest and several else 0
+    strength, share = 0.0 if penalty is None else 1 / C[each], shares[each]
+    model = _linear(
+        estimator, loss, (1 - share) * strength, l1=share * strength, penalised_bias=_is_liblinear(estimator)
+    )
     return _classified(estimator, y, weight, model)
 
 
@@ -173,11 +294,10 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
 def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     if estimator.loss != "squared_hinge":
         raise not_supported(estimator, f"loss={estimator.loss!r}", "loss='squared_hinge'")
-    if estimator.penalty != "l2":
-        raise not_supported(estimator, f"penalty={estimator.penalty!r}", "penalty='l2'")
     if estimator.multi_class != "ovr":
         raise not_supported(estimator, f"multi_class={estimator.multi_class!r}", "multi_class='ovr'")
-    model = _linear(estimator, SquaredHinge(), 1 / estimator.C, penalised_bias=True)
+    ridge, l1 = (1.0, 0.0) if estimator.penalty == "l2" else (0.0, 1.0)
+    model = _linear(estimator, SquaredHinge(), ridge / estimator.C, l1=l1 / estimator.C, penalised_bias=True)
     return _classified(estimator, y, weight, model)
 
 
@@ -194,7 +314,8 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
         if reading.model is None or facts is None or facts.classes is None:
             raise refusal(part)
         parts.append(reading.model)
-    return Reading(numbers, weight, _stack(parts), classes=tuple(estimator.classes_.tolist()))
+    model = _stack(parts)
+    return Reading(numbers, weight, model, classes=tuple(estimator.classes_.tolist()), notes=_zero_weights(model))
 
 
 @read_estimator.register(GaussianNB)
@@ -207,52 +328,120 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
     return Reading(numbers, weight, sums=(sums,), classes=tuple(estimator.classes_.tolist()), notes=(note,))
 
 
+def _stochastic_model(estimator: Any, rows: int, losses: Mapping[str, Loss]) -> Stationary:
+    """The objective that stochastic gradient descent approaches: the mean loss + alpha |w|^2 / 2."""
+    if estimator.loss not in losses:
+        raise not_supported(estimator, f"loss={estimator.loss!r}", f"loss={' or '.join(map(repr, losses))}")
+    if estimator.penalty not in ("l2", None):
+        raise not_supported(estimator, f"penalty={estimator.penalty!r}", "penalty='l2'")
+    if estimator.early_stopping:
+        raise not_supported(estimator, "early_stopping=True, which leaves rows out", "early_stopping=False")
+    ridge = 0.0 if estimator.penalty is None else estimator.alpha * rows
+    return replace(_linear(estimator, losses[estimator.loss], ridge), stopped_early=True)
+
+
+def _stochastic(estimator: Any, reading: Reading) -> Reading:
+    """With a note; an error where the penalty alone exceeds the objective of zero weights: the steps diverged."""
+    if (model := reading.model) is None:
+        return reading
+    zero = reading.weight @ model.loss(model.weight.new_zeros(len(reading.y), len(model.weight)), reading.y)
+    if float(model.penalty()) > DIVERGED * float(zero):
+        raise not_supported(estimator, "weights that diverged", "models of scaled features, or with smaller steps")
+    note = (
+        f"{type(estimator).__name__} stops near the optimum of its objective, not at it: 'as converged' is what the "
+        "same objective gives at its optimum."
+    )
+    return replace(reading, notes=(*reading.notes, note))
+
+
+def _chosen(estimator: Any, name: str, default: float = 0.0) -> Any:
+    """A setting, as chosen by cross-validation where that was done."""
+    return getattr(estimator, f"{name}_", getattr(estimator, name, default))
+
+
 def _regressed(y: Array, weight: Tensor, model: Stationary) -> Reading:
-    return Reading(regression_targets(y, len(model.weight)), weight, model)
+    return Reading(regression_targets(y, len(model.weight)), weight, model, notes=_zero_weights(model))
 
 
 def _is_liblinear(estimator: Any) -> bool:
-    return isinstance(estimator, LinearSVC) or estimator.solver == "liblinear"
+    return isinstance(estimator, LinearSVC) or getattr(estimator, "solver", None) == "liblinear"
 
 
 def _classified(estimator: Any, y: Array, weight: Tensor, model: Stationary) -> Reading:
     numbers = class_numbers(y, estimator.classes_)
-    notes: tuple[str, ...] = ()
+    notes = _zero_weights(model)
     if estimator.class_weight is not None:
-        if _is_liblinear(estimator) and len(estimator.classes_) > 2:  # it weights only the class, not the rest
+        one_by_one = _is_liblinear(estimator) or isinstance(estimator, linear_model.SGDClassifier)
+        if one_by_one and len(estimator.classes_) > 2:  # it weights only the class, not the rest
             raise not_supported(estimator, "class_weight=... with more than two classes", "class_weight=None")
-        counted = {"sample_weight": weight.numpy()} if "sample_weight" in BALANCING else {}
+        by_weight = "sample_weight" in BALANCING and not isinstance(estimator, BALANCED_BY_ROWS)
+        counted = {"sample_weight": weight.numpy()} if by_weight else {}
         shares = compute_class_weight(estimator.class_weight, classes=estimator.classes_, y=y, **counted)
         weight = weight * torch.from_numpy(np.asarray(shares, dtype=np.float64))[numbers]
-        notes = ("the adversary is assumed to know the class weights.",)
+        notes = (*notes, "the adversary is assumed to know the class weights.")
     return Reading(numbers, weight, model, classes=tuple(estimator.classes_.tolist()), notes=notes)
 
 
-def _linear(estimator: Any, loss: Loss, ridge: Any, *, penalised_bias: bool = False) -> Stationary:
+def _linear(estimator: Any, loss: Loss, ridge: Any, *, l1: Any = 0.0, penalised_bias: bool = False) -> Stationary:
     weight = torch.from_numpy(np.atleast_2d(published(estimator, "coef_")))  # (c, d)
     c, d = weight.shape
     bias = None
     if estimator.fit_intercept:
         bias = torch.from_numpy(np.broadcast_to(published(estimator, "intercept_"), (c,)).copy())
-    strength = torch.from_numpy(np.broadcast_to(np.asarray(ridge, dtype=np.float64), (c,)).copy())
+    strength, sparsity = (
+        torch.from_numpy(np.broadcast_to(np.asarray(part, dtype=np.float64), (c,)).copy()) for part in (ridge, l1)
+    )
     # liblinear appends a column of `intercept_scaling`, whose weight b / intercept_scaling is penalised too
     scaling = getattr(estimator, "intercept_scaling", 1.0)
     bias_ridge = strength / scaling**2 if penalised_bias else torch.zeros_like(strength)
     iterations, limit = getattr(estimator, "n_iter_", None), getattr(estimator, "max_iter", None)
     stopped = iterations is not None and limit is not None and bool(np.max(iterations) >= limit)
     stopped = stopped or getattr(estimator, "tol", 0.0) >= LOOSE
-    return Stationary(weight, bias, loss, strength, bias_ridge, weight.new_zeros(d), weight.new_ones(d), stopped)
+    model = Stationary(weight, bias, loss, strength, bias_ridge, weight.new_zeros(d), weight.new_ones(d), stopped)
+    return _with_l1(estimator, model, sparsity, sparsity / scaling if penalised_bias else None)
+
+
+def _with_l1(estimator: Any, model: Stationary, l1: Tensor, bias_l1: Tensor | None) -> Stationary:
+    """The model with this L1 penalty."""
+    if not l1.any():
+        return model
+    if bias_l1 is not None and model.bias is not None and not model.bias.any():
+        model = replace(model, bias=None)  # a penalised intercept of zero has no equation
+    if model.bias is None and len(l1) > 1:
+        raise not_supported(estimator, "an L1 penalty on several outputs without an intercept", "fit_intercept=True")
+    return replace(model, l1=l1, bias_l1=bias_l1)
+
+
+def _zero_weights(model: Stationary) -> tuple[str, ...]:
+    """A note on features that the model does not use."""
+    unused = int((model.weight == 0).all(0).sum()) if model.sparse else 0
+    if not unused:
+        return ()
+    if unused == model.weight.shape[1]:
+        return ("all weights are zero: the model depends on the labels alone, and reveals no feature of any row.",)
+    return (
+        f"{unused} of {model.weight.shape[1]} features have weight zero. Of these the model reveals an interval at "
+        "most; the others are solved for.",
+    )
 
 
 def _stack(parts: list[Stationary]) -> Stationary:
     """Combine binary models of one class each."""
     first = parts[0]
-    biases = [part.bias for part in parts if part.bias is not None]
+
+    def joined(name: str) -> Tensor | None:
+        values = [getattr(part, name) for part in parts]
+        if all(value is None for value in values):
+            return None
+        return torch.cat([torch.zeros_like(first.ridge) if value is None else value for value in values])
+
     return replace(
         first,
         weight=torch.cat([part.weight for part in parts]),
-        bias=torch.cat(biases) if biases else None,
+        bias=joined("bias"),
         ridge=torch.cat([part.ridge for part in parts]),
         bias_ridge=torch.cat([part.bias_ridge for part in parts]),
         stopped_early=any(part.stopped_early for part in parts),
+        l1=joined("l1"),
+        bias_l1=joined("bias_l1"),
     )

@@ -95,11 +95,8 @@ def beside_zero_weights(fitted: Fitted) -> float:
 
 
 def _objective(model: Stationary, table: Records, weight: torch.Tensor) -> float:
-    """sum_i w_i loss_i + sum_c (ridge_c |W_c|^2 + bias_ridge_c b_c^2) / 2."""
-    penalty = model.ridge @ model.weight.square().sum(1)
-    if model.bias is not None:
-        penalty = penalty + model.bias_ridge @ model.bias.square()
-    return float(weight @ model.loss(model.outputs(table.x), table.y) + penalty / 2)
+    """sum_i w_i loss_i, and the penalty of the weights."""
+    return float(weight @ model.loss(model.outputs(table.x), table.y) + model.penalty())
 
 
 def _at_zero(model: Stationary) -> Stationary:

@@ -11,7 +11,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from torch import Tensor
 
 from lostwax.adapters.sklearn.inputs import published
-from lostwax.games import Extremes, Sums
+from lostwax.games import Extremes, Stationary, Sums
 
 CENTRED = (PCA, IncrementalPCA)  # they publish the mean of their inputs
 AGREES = 1e-9  # relative to a column's spread: the scaler was fitted on this table
@@ -31,6 +31,11 @@ class Scaling:
     def then(self, centre: Tensor, spread: Tensor) -> Scaling:
         """(f - centre) / spread."""
         return replace(self, shift=self.shift + centre * self.scale, scale=self.scale * spread)
+
+    def behind(self, model: Stationary) -> Stationary:
+        """The model as one of the original rows."""
+        both = self.then(model.shift, model.scale)
+        return replace(model, shift=both.shift, scale=both.scale)
 
     def unscaled(self, sums: Sums) -> Sums:
         """Sums of scaled rows as sums of the original rows: x = shift + scale f(x)."""

@@ -22,6 +22,7 @@ from lostwax.attacks.closed_form.evidence import (
 )
 from lostwax.attacks.closed_form.stored import with_stored
 from lostwax.games import Fitted, Guess, Hints, Knowledge, Reconstructor, Records, Release, Stationary, Sums
+from lostwax.games.cells import Kept
 from lostwax.games.fitted import blocks, sums_of_others, uncertain
 from lostwax.learning.costs import Cost, Rate
 from lostwax.nets import linear_layer
@@ -179,7 +180,9 @@ class ClosedForm:
     def leave_one_out(self, fitted: Fitted, games: Tensor, hints: Hints | None = None) -> Guess:
         """Rebuild each row of `games` from one released model and all other rows."""
         labels = None if hints is None else hints.labels
-        size = max(1, GAMES_NUMBERS // _numbers(fitted))
+        n, d = fitted.table.x.shape
+        shared = 4 if n <= d else 1  # then games share much work, and a table is as large as its guesses
+        size = max(1, shared * GAMES_NUMBERS // _numbers(fitted))
         parts = [slice(start, start + size) for start in range(0, len(games), size)]
         guesses = [_rebuild(fitted, games[part], None if labels is None else labels[part]) for part in parts]
         return with_stored(_join(guesses), fitted, games)
@@ -211,7 +214,7 @@ class _Prepared:
         if model.bias is None:
             found = without_intercept(model, left, labels, ones[:1], mean, spread, noise)
         else:
-            found = with_intercept(model, left, ones[:1], mean, noise)
+            found = with_intercept(model, left, ones[:1], mean, noise, spread)
         if found.lost().any():
             table = Records(torch.cat([known.x, mean]), torch.cat([known.y, known.y[:1]]))  # the last row is not used
             last = torch.tensor([len(known)])
@@ -285,7 +288,7 @@ def found_by(model: Stationary, table: Records, weight: Tensor, games: Tensor, l
     if model.bias is None:
         found = without_intercept(model, left, labels, weight[games], mean, spread, noise)
     else:
-        found = with_intercept(model, left, weight[games], mean, noise)
+        found = with_intercept(model, left, weight[games], mean, noise, spread)
     return with_outside(found, model, table, games, mean, labels)
 
 
@@ -303,17 +306,23 @@ def _with_extremes(guess: Guess, fitted: Fitted, games: Tensor) -> Guess:
         return Records(x, rows.y)
 
     others = None if guess.alternatives is None else replaced(guess.alternatives)
-    return Guess(replaced(guess.records), guess.confidence, others)
+    kept = guess.kept
+    if kept is not None:
+        for extreme in fitted.extremes:
+            kept = torch.where((extreme.low < low) | (extreme.high > high), Kept.EXACT, kept)
+    return Guess(replaced(guess.records), guess.confidence, others, kept=kept)
 
 
 def _join(parts: Sequence[Guess]) -> Guess:
     """Concatenate guesses; missing candidates are NaN."""
     others = [part.records if part.alternatives is None else part.alternatives for part in parts]
     most = max(rows.x.shape[1] for rows in others)
+    kept = [part.kept for part in parts if part.kept is not None]
     return Guess(
         stack([part.records for part in parts]),
         torch.cat([part.confidence for part in parts]),
         stack([_padded(rows, most) for rows in others]) if most > 1 else None,
+        kept=torch.cat(kept) if kept else None,
     )
 
 

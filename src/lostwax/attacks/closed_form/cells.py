@@ -48,7 +48,7 @@ def told(part: Part, games: Tensor, labels: Tensor | None) -> list[Told]:
     if fitted.model is not None:
         rows = found_by(fitted.model, table, weight, games, labels)
         # NaN rows are lost; a row without weight left no trace in the model
-        x = torch.where((weight[games] > 0)[:, None, None], rows.candidates.x, torch.nan)
+        x = torch.where((weight[games] > 0)[:, None, None], rows.determined(), torch.nan)
         y = rows.guess().records.y[:, 0] if part.labelled else None
         found.append(Told(tuple(part.back(one) for one in x.unbind(1)), y, rows.size))
     return found

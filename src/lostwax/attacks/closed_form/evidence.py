@@ -11,7 +11,10 @@ from torch import Tensor
 
 from lostwax.attacks.closed_form.ambiguous import candidates, outside_candidates
 from lostwax.games import Fitted, Guess, Records, Stationary, Sums
-from lostwax.games.fitted import rounding, unexplained
+from lostwax.games.cells import Kept
+from lostwax.games.fitted import blocks, rounding, unexplained
+
+CERTAIN = 1e3  # times its rounding error: a residual that is known to 1e-3 and better
 
 
 class Found(NamedTuple):
@@ -20,6 +23,7 @@ class Found(NamedTuple):
     candidates: Records  # (g, candidates, ...), NaN where there is none
     blind: Records  # (g, 1, ...) for games without any
     size: Tensor  # (g,) |r|
+    kept: Tensor | None = None  # (g, d) what the equation tells of each feature, a `Kept`; None: all
 
     def guess(self) -> Guess:
         """The first candidate of each game, with all of them as alternatives if there may be several."""
@@ -31,7 +35,16 @@ class Found(NamedTuple):
             torch.where(some[:, None, None], x[at][:, None], self.blind.x),
             torch.where(some.reshape(-1, *[1] * (y.ndim - 1)), y[at][:, None], self.blind.y),
         )
-        return Guess(rows, self.size[:, None], self.candidates if x.shape[1] > 1 else None)
+        others = self.candidates if x.shape[1] > 1 else None
+        if self.kept is None:
+            return Guess(rows, self.size[:, None], others)
+        kept = torch.where(some[:, None], self.kept, Kept.LOST)
+        return Guess(rows, self.size[:, None], others, kept=kept[:, None].to(torch.uint8))
+
+    def determined(self) -> Tensor:
+        """(g, candidates, d) the features that the equation determines, NaN for all others."""
+        x = self.candidates.x
+        return x if self.kept is None else torch.where((self.kept >= Kept.SET)[:, None], x, torch.nan)
 
     def lost(self) -> Tensor:
         """(g,) True if the likeliest candidate's residual is lost in rounding."""
@@ -42,8 +55,8 @@ def with_outside(
     found: Found, model: Stationary, table: Records, games: Tensor, mean: Tensor, labels: Tensor | None
 ) -> Found:
     """With more features than rows, two more candidates from the direction of the weights (`ambiguous`)."""
-    outside = outside_candidates(model, table, games, mean)
-    if outside is None:
+    outside = None if model.sparse else outside_candidates(model, table, games, mean)
+    if outside is None:  # more rows than features; or a penalty under which weights leave the span of the rows
         return found
     x, outputs = outside.x, model.outputs(outside.x)  # (g, 2, d), (g, 2, c)
     y = model.loss.label(outputs, torch.zeros_like(outputs) if table.y.is_floating_point() else outside.residual)
@@ -69,21 +82,67 @@ def solve(missing: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(seen[:, None], x, torch.nan), size
 
 
-def with_intercept(model: Stationary, missing: Tensor, weight: Tensor, mean: Tensor, noise: Tensor) -> Found:
+class Determined(NamedTuple):
+    """The features of the missing row as far as the equation determines them."""
+
+    x: Tensor  # (g, d); NaN for a row whose residual is lost in rounding
+    size: Tensor  # (g,) |r|
+    kept: Tensor  # (g, d)
+
+
+def solve_active(model: Stationary, missing: Tensor, mean: Tensor, spread: Tensor, noise: Tensor) -> Determined:
+    """`solve` where weights may be zero: a feature comes from the outputs in which its weight is not.
+
+    For a feature without any weight, the mean of the known rows is moved into the interval that is left for it.
+    """
+    slack = model.slack()  # (c, d + 1)
+    r, gradient = torch.where(slack[:, -1] == 0, missing[..., -1], 0.0), missing[..., :-1]  # (g, c), (g, c, d)
+    share = r[..., None] * (slack[:, :-1] == 0)  # (g, c, d)
+    size, sizes = r.norm(dim=-1), share.norm(dim=-2)  # (g,), (g, d)
+    seen, certain = sizes > noise[:, None], sizes > CERTAIN * noise[:, None]
+    low, high = (
+        part * model.scale + model.shift for part in _interval(gradient, r[..., None], slack[:, :-1], noise[:, None])
+    )
+    bounded = (low <= high) & (high - low < 2 * spread)  # narrow enough to mean something
+    kept = torch.where(certain, Kept.EXACT, torch.where(bounded | seen, Kept.INTERVAL, Kept.LOST))
+    x = (share * gradient).sum(-2) / sizes.square() * model.scale + model.shift
+    x = torch.where(seen, x, torch.where(bounded, mean.clamp(low, high), mean))
+    return Determined(torch.where((size > noise)[:, None], x, torch.nan), size, kept)
+
+
+def _interval(gradient: Tensor, r: Tensor, slack: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """The features f with |gradient - r f| <= slack in every output, (g, d) twice."""
+    seen = r.abs() > noise[..., None]
+    width = torch.where(seen, slack / r.abs(), torch.inf)  # (g, c, d)
+    middle = torch.where(seen, gradient / r, 0.0)
+    return (middle - width).amax(-2), (middle + width).amin(-2)
+
+
+def with_intercept(
+    model: Stationary, missing: Tensor, weight: Tensor, mean: Tensor, noise: Tensor, spread: Tensor
+) -> Found:
     """The one record whose term is `missing`, (g, c, d + 1)."""
-    features, size = solve(missing, noise)
-    x = features * model.scale + model.shift
+    if model.sparse:
+        x, size, kept = solve_active(model, missing, mean, spread, noise)
+    else:
+        features, size = solve(missing, noise)
+        x, kept = features * model.scale + model.shift, None
     rows, blind = (Records(part[:, None], missing_label(model, missing, part, weight)[:, None]) for part in (x, mean))
-    return Found(rows, blind, size)
+    return Found(rows, blind, size, kept)
 
 
 def missing_label(model: Stationary, missing: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     """The label whose residual at x is the missing one."""
-    if model.bias is not None:
+    slack = model.slack()
+    if model.bias is not None and not slack[:, -1].any():
         residual = missing[..., -1]  # (g, c)
     else:
-        f = model.features(x)  # missing = r f^T, so r = missing f / |f|^2
-        residual = torch.einsum("gcd,gd->gc", missing, f) / f.square().sum(-1, keepdim=True)
+        f = model.features(x)  # missing = r f^T, so r = missing f / |f|^2, over features with an equation
+        d = f.shape[-1]
+        holds = (slack[:, :d] == 0).to(f)  # (c, d)
+        residual = torch.einsum("gcd,gd,cd->gc", missing[..., :d], f, holds) / (f.square() @ holds.mT)
+        if model.bias is not None:
+            residual = torch.where(slack[:, -1] == 0, missing[..., -1], residual)
     return model.loss.label(model.outputs(x), residual / weight[:, None])
 
 
@@ -103,18 +162,22 @@ def without_intercept(
             "al. 2022, Theorem 8). Pass hints=Hints(labels=...), or fit with an intercept."
         )
     y = labels.reshape(len(missing), *labels.shape[2:]) if labels.ndim > 1 else labels
+    holds = (model.slack() == 0).all(0)  # (d,) features with an equation
     found = candidates(model, missing, y, weight) * model.scale + model.shift  # (g, candidates, d)
+    found = torch.where(holds | found.isnan(), found, mean[:, None])
     # Order by likelihood: the prior is that of the known rows, and x -> r(x) x has a Jacobian of size |r|^(d - 1), so
     # records with a small residual r fill more of the space of records.
     unit = (spread + 1e-12 * mean.abs()).clamp_min(torch.finfo(spread.dtype).tiny)[:, None]
     negative_log_prior = ((found - mean[:, None]) / unit).square().sum(-1) / 2  # (g, candidates)
-    length = torch.linalg.vector_norm(model.features(found), dim=-1)  # |r| is proportional to 1 / |f|
-    order = (negative_log_prior - (found.shape[-1] - 1) * length.log()).nan_to_num(nan=torch.inf).argsort(1)
+    length = torch.linalg.vector_norm(model.features(found) * holds, dim=-1)  # |r| is proportional to 1 / |f|
+    order = (negative_log_prior - (int(holds.sum()) - 1) * length.log()).nan_to_num(nan=torch.inf).argsort(1)
     found, length = found.gather(1, order[..., None].expand_as(found)), length.gather(1, order)
-    size = missing.square().sum((-1, -2)).sqrt()[:, None] / length  # |r| = |r f^T| / |f|, (g, candidates)
+    size = (missing * holds).square().sum((-1, -2)).sqrt()[:, None] / length  # |r| = |r f^T| / |f|, (g, candidates)
     found = torch.where((size > noise[:, None])[..., None], found, torch.nan)
     rows = Records(found, y[:, None].expand(-1, found.shape[1], *y.shape[1:]))
-    return Found(rows, Records(mean[:, None], y[:, None]), size[:, 0].nan_to_num(nan=0.0))
+    several = found.isfinite().all(-1).sum(1, keepdim=True) > 1
+    kept = torch.where(holds, torch.where(several, Kept.SET, Kept.EXACT), Kept.LOST) if model.sparse else None
+    return Found(rows, Records(mean[:, None], y[:, None]), size[:, 0].nan_to_num(nan=0.0), kept)
 
 
 def stack(parts: Sequence[Records], axis: int = 0) -> Records:
@@ -148,8 +211,7 @@ def error_bars(fitted: Fitted, guess: Guess) -> ErrorBars:
     """
     equation = leading_equation(fitted)
     e, _ = unexplained(equation, fitted.table, fitted.weight)  # (c, d + 1)
-    _, f = equation.factors(fitted.table, fitted.weight)  # (n, d + 1)
-    centre = f.mean(0)
+    centre, deviation = _feature_moments(equation, fitted)  # (d + 1,) twice
     features = torch.arange(len(centre)) < fitted.table.x.shape[1]
     noise = rounding(equation, fitted.table, fitted.weight, centre * features)
     if isinstance(equation, Stationary):
@@ -160,10 +222,24 @@ def error_bars(fitted: Fitted, guess: Guess) -> ErrorBars:
         scale = torch.ones_like(fitted.table.x[0])
     d = len(scale)
     e = torch.cat([e[:, :d] - e[:, d:] * centre[:d], e[:, d:]], 1)
-    deviation, size = f[:, :d].std(0, correction=0), guess.confidence  # (d,), (g, 1): |r'|
-    solver, floor = (_spread(part, deviation) * scale for part in (e, noise))
-    floor = floor / size + torch.finfo(f.dtype).eps * centre[:d].abs() * scale
+    size = guess.confidence  # (g, 1): |r'|
+    solver, floor = (_spread(part, deviation[:d]) * scale for part in (e, noise))
+    floor = floor / size + torch.finfo(floor.dtype).eps * centre[:d].abs() * scale
+    if guess.kept is not None:
+        floor = torch.where(guess.kept[:, 0] >= Kept.SET, floor, torch.inf)
     return ErrorBars(solver / size + floor, floor)
+
+
+def _feature_moments(equation: Stationary | Sums, fitted: Fitted) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each feature over all rows, (d + 1,) twice."""
+
+    def features(rows: slice) -> Tensor:
+        return equation.factors(fitted.table[rows], fitted.weight[rows])[1]
+
+    n = len(fitted.table)
+    mean = torch.stack([features(rows).sum(0) for rows in blocks(fitted.table)]).sum(0) / n
+    squares = torch.stack([(features(rows) - mean).square().sum(0) for rows in blocks(fitted.table)]).sum(0)
+    return mean, (squares / n).sqrt()
 
 
 def _spread(unexplained: Tensor, deviation: Tensor) -> Tensor:

@@ -1,0 +1,144 @@
+"""Which of a few candidates a model was fitted on, where every fit is slow and may be random."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from lostwax.fields import at_least, check_fields
+from lostwax.games import Guess, Hints, Knowledge, Reconstructor, Records, Release
+from lostwax.games.informed import InOrder
+from lostwax.learning.candidates import candidates_in, choose, no_candidates, side_by_side, weighed
+from lostwax.learning.costs import Cost, Rate
+from lostwax.progress import progress
+from lostwax.seeds import generator
+from lostwax.shadows import Local
+
+PARTS = 20  # chunks, so that progress shows
+CLEAR = 5.0  # standard errors by which a record's models differ from others in a number
+
+
+@dataclass(frozen=True)
+class LikeliestRefit:
+    """Fit `repeats` models on `known` and each candidate; answer the one under which the release is likeliest.
+
+    Unlike Refit, it fits a record once for all games in which it is a candidate. What is seen is modelled as
+    independent Gaussians with variances pooled over candidates, as in the likelihood-ratio attack of Carlini et al.
+    (2022). A candidate's mean is that of all others, except in the outputs at the candidate itself and in numbers where
+    its models clearly differ from others: with few repeats the noise of all other numbers would hide these.
+
+    `probes` are the row numbers (`Records.features`) at which the last part of a release shows outputs.
+    """
+
+    strength: ClassVar[int] = 80
+    names_candidates: ClassVar[bool] = True
+
+    repeats: int = 1
+    probes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self, repeats=at_least(1))
+
+    def objection(self, knowledge: Knowledge) -> str | None:
+        """Why it is not applicable."""
+        if (sentence := no_candidates(self, knowledge)) is not None:
+            return sentence
+        sentence = knowledge.facts.not_one_secret(knowledge.threat, "it fits all other records and a candidate")
+        return None if sentence is None else f"LikeliestRefit is not applicable: {sentence}"
+
+    def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
+        """`repeats` models for each record, if the candidates are the secrets of other games."""
+        fits = self.repeats * games
+        return Cost(fits * rate.training, 8.0 * 2 * fits * rate.features)
+
+    def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
+        """Nothing is fitted before the candidates are known."""
+        objection, known = self.objection(knowledge), knowledge.facts.known
+        if objection is not None or known is None:
+            raise ValueError(objection)
+        return _Likeliest(knowledge, known, self.repeats, self.probes, seed)
+
+
+class _Likeliest(NamedTuple):
+    knowledge: Knowledge
+    known: Records
+    repeats: int
+    probes: tuple[int, ...]
+    seed: int
+
+    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
+        candidates = candidates_in(hints)  # (m, c, ...)
+        flat = side_by_side(candidates)
+        rows, number = _distinct(flat)  # (r,), (m c,)
+        refits = self._fitted(flat[rows])  # (r, repeats, features)
+        seen = self.knowledge.access(self.knowledge.net, release).double()  # (m, features)
+        own = self._own_outputs(flat[rows], release, seen.shape[1])
+        score = nearest(seen, refits[:, 0]) if self.repeats == 1 else likelihood(seen, refits, own)  # (m, r)
+        scores = score.gather(1, number.view(candidates.x.shape[:2]))  # (m, c)
+        return choose(hints, scores if self.repeats == 1 else weighed(hints, scores))
+
+    def _own_outputs(self, records: Records, release: Release, features: int) -> Tensor:
+        """(r, features) True for the outputs at each record itself."""
+        own = torch.zeros(len(records), features, dtype=torch.bool)
+        if self.probes and records.features is not None:
+            place = torch.searchsorted(torch.tensor(self.probes), records.features[:, 0].long())
+            width = list(release.params.values())[-1].shape[1] // len(self.probes)
+            first = features - width * (len(self.probes) - place)  # (r,)
+            own.scatter_(1, first.unsqueeze(1) + torch.arange(width), True)
+        return own
+
+    def _fitted(self, records: Records) -> Tensor:
+        """(r, repeats, features) what is seen of models fitted on each record."""
+        net, trainer, access = self.knowledge.net, self.knowledge.trainer, self.knowledge.access
+        pool = records[torch.arange(len(records)).repeat_interleave(self.repeats)]
+        own_seed = int(generator(self.seed, "adversary", "likeliest refit").integers(2**63))
+        engine, parts = Local(max(1, len(pool) // PARTS)), []
+        with progress("refits", len(pool)) as advance:
+            for cohort, release in engine(trainer, net, InOrder(self.known), pool, models=len(pool), seed=own_seed):
+                parts.append(access(net, release).double())
+                advance(len(cohort))
+        return torch.cat(parts).view(len(records), self.repeats, -1)
+
+
+def _distinct(records: Records) -> tuple[Tensor, Tensor]:
+    """A row of each different record, label included, (r,), and which of them every record is, (n,)."""
+    both = torch.cat([records.x.flatten(1).double(), records.y.reshape(len(records), -1).double()], 1)
+    values, number = torch.unique(both, dim=0, return_inverse=True)
+    rows = torch.full((len(values),), len(records)).scatter_reduce(0, number, torch.arange(len(records)), "amin")
+    return rows, number
+
+
+def nearest(seen: Tensor, refits: Tensor) -> Tensor:
+    """(m, r) minus the squared distances of (m, features) and (r, features), in deviations of each feature."""
+    moves = _moving(refits)
+    deviation = refits[:, moves].std(0, correction=0)
+    ours, theirs = (part[:, moves] / deviation for part in (seen, refits))
+    return torch.stack([-(one - theirs).square().sum(1) for one in ours])
+
+
+def likelihood(seen: Tensor, refits: Tensor, own: Tensor) -> Tensor:
+    """(m, r) log p(seen | record) - log p(seen | another record), for seen (m, features) and (r, repeats, features).
+
+    `own` (r, features) are the features that each record is expected to change.
+    """
+    moves = _moving(refits.flatten(0, 1))
+    seen, refits, own = seen[:, moves], refits[..., moves], own[:, moves]
+    records, repeats, _ = refits.shape
+    mean, centre = refits.mean(1), refits.flatten(0, 1).mean(0)  # (r, features), (features,)
+    variance = (refits - mean.unsqueeze(1)).square().sum((0, 1)) / (records * (repeats - 1))
+    rounding = torch.finfo(refits.dtype).eps * refits.abs().amax((0, 1))
+    variance = variance + rounding.square()  # the least that can be resolved
+    shift = mean - centre  # (r, features)
+    clear = shift.abs() > CLEAR * (variance / repeats).sqrt()
+    shift = torch.where(clear | own, shift, 0.0)
+    # log N(s; c + d, v) - log N(s; c, v) = (d (s - c) - d^2 / 2) / v, with the variance of the estimated mean
+    spread = variance * (1 + 1 / repeats)
+    return (seen - centre) / spread @ shift.mT - (shift.square() / spread).sum(1) / 2
+
+
+def _moving(refits: Tensor) -> Tensor:
+    """(features,) which differ between models (n, features), by more than rounding."""
+    return refits.std(0, correction=0) > torch.finfo(refits.dtype).eps * refits.abs().amax(0)

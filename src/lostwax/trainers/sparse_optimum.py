@@ -1,0 +1,196 @@
+"""The optimum of an objective with an L1 penalty: Newton's method on the weights that are not zero.
+
+At the optimum the gradient g of the smooth part is -l1 sign(w) for each weight w that is not zero, and |g| <= l1 for
+all others. Within one orthant the objective is smooth: Newton steps minimise it there, and a weight that reaches zero
+stays there. Then weights whose |g| exceeds l1 are freed, and the search goes on (the active-set method of Lee et al.
+2006, "Efficient sparse coding algorithms").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import jacrev, vmap
+
+from lostwax.games import Records, Stationary
+from lostwax.games.fitted import rounding
+
+ROUNDS = 200  # in which weights are freed
+STEPS = 100  # per round
+DAMPING = 1e-13  # of each diagonal entry: flat directions do not move
+NEARLY = 100  # times its rounding error: a slope that counts as zero if no step makes it smaller
+VISIBLE = 1e3  # times the rounding error of the objective: a decrease that shows in its value
+SHORTEST = 1e-9  # of a Newton step
+
+
+class SparseOptimum(NamedTuple):
+    """The model at its optimum; `converged` is False if there is none."""
+
+    model: Stationary
+    converged: bool
+    iterations: int
+
+
+def sparse_optimum(model: Stationary, table: Records, weight: Tensor) -> SparseOptimum:
+    """Minimise from the model's own weights; the result keeps only the weights that the optimum needs."""
+    problem = _Orthant.of(model, table, weight)
+    theta = problem.start
+    signs, free = theta.sign(), ((theta != 0) | (problem.l1 == 0)) & ~problem.dropped
+    iterations = 0
+    for _ in range(ROUNDS):
+        theta, signs, free, found, steps = _minimise(problem, theta, signs, free)
+        iterations += steps
+        gradient, noise = problem.gradient(theta), problem.rounding(theta)
+        excess = torch.where(free | problem.dropped, -torch.inf, (gradient.abs() - problem.l1) / noise)
+        added = excess > NEARLY
+        if not found or not added.any():
+            return SparseOptimum(problem.model(theta), found, iterations)
+        signs, free = torch.where(added, -gradient.sign(), signs), free | added
+    return SparseOptimum(problem.model(theta), False, iterations)
+
+
+class _Minimum(NamedTuple):
+    """The end of a search among the free weights; those that reached zero are no longer free."""
+
+    theta: Tensor
+    signs: Tensor
+    free: Tensor
+    found: bool
+    steps: int
+
+
+def _minimise(problem: _Orthant, theta: Tensor, signs: Tensor, free: Tensor) -> _Minimum:
+    for iteration in range(STEPS):
+        slope, noise = problem.gradient(theta) + problem.l1 * signs, problem.rounding(theta)
+        excess = _excess(slope, noise, free)
+        if excess <= 1:
+            return _Minimum(theta, signs, free, True, iteration)
+        step = problem.newton_step(theta, slope, free)
+        while (wrong := free & (theta == 0) & (problem.l1 > 0) & (step * signs <= 0)).any():  # freed, but not needed
+            free = free & ~wrong
+            step = problem.newton_step(theta, slope, free)
+        value, expected = problem.value(theta), float((slope * step).sum())
+        seen = -expected > VISIBLE * torch.finfo(theta.dtype).eps * abs(value)  # else compare slopes, not values
+        size = 1.0
+        while True:
+            candidate = problem.within(theta + size * step, signs, free)
+            if seen:
+                better = problem.value(candidate) <= value + 1e-4 * min(0.0, float((slope * (candidate - theta)).sum()))
+            else:
+                left = free & ((candidate != 0) | (problem.l1 == 0))
+                better = _excess(problem.gradient(candidate) + problem.l1 * signs, noise, left) < excess / 2
+            if better:
+                break
+            size /= 2
+            if size < (SHORTEST if seen else 0.2):  # no step helps: at the optimum up to rounding, or stuck
+                return _Minimum(theta, signs, free, excess <= NEARLY, iteration)
+        theta = candidate
+        free = free & ((theta != 0) | (problem.l1 == 0))
+        signs = torch.where(problem.l1 > 0, theta.sign(), signs)
+    return _Minimum(theta, signs, free, False, STEPS)
+
+
+def _excess(slope: Tensor, noise: Tensor, free: Tensor) -> float:
+    """The largest slope of a free weight in units of its rounding error; infinite for NaN."""
+    sizes = (slope.abs() / noise)[free].nan_to_num(nan=torch.inf)
+    return float(sizes.max()) if len(sizes) else 0.0
+
+
+@dataclass(frozen=True)
+class _Orthant:
+    """The objective as a function of theta = (W, b + W m), the weights of features centred at their mean m.
+
+    Without an intercept, or with a penalised one, m = 0.
+    """
+
+    template: Stationary
+    table: Records
+    weight: Tensor
+    centre: Tensor  # (D,) m, with a zero for the column of ones
+    l1: Tensor  # (c, D)
+    dropped: Tensor  # (c, D)
+
+    @classmethod
+    def of(cls, template: Stationary, table: Records, weight: Tensor) -> _Orthant:
+        """The problem with features centred at their weighted mean."""
+        _, f = template.factors(table, weight)  # (n, D)
+        centre, strengths, slack = torch.zeros_like(f[0]), template.strengths(), template.slack()
+        if template.bias is not None and template.bias_l1 is None and not template.bias_ridge.any():
+            centre[:-1] = (weight @ f[:, :-1]) / weight.sum()
+        l1 = torch.zeros_like(slack) if strengths is None else strengths
+        return cls(template, table, weight, centre, l1, slack.isinf())
+
+    @property
+    def start(self) -> Tensor:
+        """The model's weights."""
+        weight, bias = self.template.weight, self.template.bias
+        if bias is None:
+            return weight.clone()
+        return torch.cat([weight, (bias + weight @ self.centre[:-1])[:, None]], 1)
+
+    def model(self, theta: Tensor) -> Stationary:
+        """The model with these weights."""
+        if self.template.bias is None:
+            return replace(self.template, weight=theta, stopped_early=False)
+        weight = theta[:, :-1]
+        return replace(self.template, weight=weight, bias=theta[:, -1] - weight @ self.centre[:-1], stopped_early=False)
+
+    def within(self, theta: Tensor, signs: Tensor, free: Tensor) -> Tensor:
+        """The nearest point of the orthant: weights of the other sign become zero."""
+        crossed = free & (self.l1 > 0) & (theta * signs < 0)
+        return torch.where(crossed, 0.0, theta)
+
+    def value(self, theta: Tensor) -> float:
+        """The objective."""
+        model = self.model(theta)
+        value = self.weight @ model.loss(model.outputs(self.table.x), self.table.y) + model.penalty()
+        return float(torch.nan_to_num(value, nan=torch.inf))
+
+    def gradient(self, theta: Tensor) -> Tensor:
+        """The gradient of its smooth part, (c, D)."""
+        model = self.model(theta)
+        r, f = model.factors(self.table, self.weight)
+        return r.mT @ (f - self.centre) + model.ridges() * theta  # where m is not zero, b has no ridge
+
+    def rounding(self, theta: Tensor) -> Tensor:
+        """The rounding error of each coordinate of the gradient, (c, D)."""
+        finfo = torch.finfo(theta.dtype)
+        return rounding(self.model(theta), self.table, self.weight, self.centre) + finfo.eps * self.l1 + finfo.tiny
+
+    def newton_step(self, theta: Tensor, slope: Tensor, free: Tensor) -> Tensor:
+        """-H^-1 slope on the free weights, zero on the others, (c, D)."""
+        model = self.model(theta)
+
+        def residual(output: Tensor, y: Tensor) -> Tensor:
+            return model.loss.residual(output[None], y[None])[0]
+
+        slopes: Tensor = vmap(jacrev(residual))(model.outputs(self.table.x), self.table.y)
+        curvature = slopes * self.weight[:, None, None]  # (n, c, c)
+        f = model.factors(self.table, self.weight)[1] - self.centre  # (n, D)
+        ends = [0, *free.sum(1).cumsum(0).tolist()]
+        own = [slice(start, stop) for start, stop in pairwise(ends)]  # the free weights of each output
+        hessian = f.new_zeros(ends[-1], ends[-1])
+        for i, k in product(range(len(own)), repeat=2):
+            if curvature[:, i, k].any():
+                hessian[own[i], own[k]] = f[:, free[i]].mT @ (curvature[:, i, k, None] * f[:, free[k]])
+        hessian.diagonal().add_(model.ridges()[free])
+        step = torch.zeros_like(theta)
+        step[free] = -_damped_solve(hessian, slope[free])
+        return step
+
+
+def _damped_solve(hessian: Tensor, slope: Tensor) -> Tensor:
+    """H^-1 slope, scaled to a unit diagonal, with as little damping as Cholesky needs."""
+    size = hessian.diagonal().clamp_min(torch.finfo(hessian.dtype).tiny).sqrt()
+    scaled = hessian / size[:, None] / size
+    damping = DAMPING
+    while damping <= 10 * len(size):
+        factor, failed = torch.linalg.cholesky_ex(scaled + damping * torch.eye(len(size)).to(scaled))
+        if not failed:
+            return torch.cholesky_solve((slope / size)[:, None], factor)[:, 0] / size
+        damping = 10 * damping
+    return torch.zeros_like(slope)
