@@ -14,7 +14,7 @@ from lostwax.inits import trainable
 from lostwax.provenance import fingerprint
 from lostwax.trainers.stacked import Architecture
 
-__all__ = ["Layers", "Logits", "Neuron", "Superparameters", "Weights", "neurons"]
+__all__ = ["Layers", "Logits", "Neuron", "Outputs", "Superparameters", "Weights", "neurons"]
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,22 @@ class Logits:
     def __repr__(self) -> str:
         """With a fingerprint of the queries, on which a reconstructor depends."""
         return f"Logits({len(self.queries)} queries, {fingerprint(self.queries)})"
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Black-box access to an estimator that is refitted: its outputs at rows that the adversary has.
+
+    These are predict_proba, where it has that; else decision_function or predict.
+    """
+
+    def __call__(self, net: nn.Module, release: Release) -> Tensor:
+        """(m, features)."""
+        return Layers("outputs")(net, release)
+
+    def facts(self) -> AccessFacts:
+        """No parameter."""
+        return AccessFacts(outputs=True)
 
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)

@@ -157,7 +157,7 @@ def _audit_model(
     from lostwax.adapters import sklearn, statsmodels
     from lostwax.adapters import torch as torch_linear
     from lostwax.adapters.torch import check_finite_net, read_table
-    from lostwax.audits import audit_released, audit_table
+    from lostwax.audits import audit_refitted, audit_released, audit_table
     from lostwax.games import ReleasedTable
     from lostwax.games.facts import trainer_facts
     from lostwax.trainers.descent import as_descent
@@ -169,7 +169,7 @@ def _audit_model(
         facts = trainer_facts(None if isinstance(trainer, type) else trainer, model, 1)
         is_differentiable = facts.differentiable and facts.steps is not None
     other = {"sample_weight": sample_weight} if is_torch else {"trainer": trainer}
-    allowed = ("attack",) if is_differentiable else ()
+    allowed = ("attack",) if is_differentiable else () if is_torch else ("access", "max_minutes")
     if unused := [name for name, value in {**options, **other}.items() if value is not None and name not in allowed]:
         kind = "a torch net" if is_torch else "a scikit-learn model"
         raise TypeError(f"audit: {', '.join(unused)} does not apply to {kind} with data=(X, y). Leave it out.")
@@ -179,15 +179,31 @@ def _audit_model(
         _check_games(games, len(table), "the records of the training set")
         return audit_released(model, table, trainer=trainer, attack=attack, games=games, seed=seed, threshold=threshold)
     if is_torch:
-        fitted = ReleasedTable.of(torch_linear.read(model, data, trainer))
+        release = ReleasedTable.of(torch_linear.read(model, data, trainer))
     elif statsmodels.is_statsmodels(model):
-        fitted = statsmodels.released(model, data, sample_weight)
+        release = statsmodels.released(model, data, sample_weight)
     else:
-        fitted = sklearn.released(model, data, sample_weight)
-    _check_games(games, len(fitted.table), "the rows of the table")
-    X, _ = sklearn.unpack(data)
-    shape = tuple(X.shape[1:]) if getattr(X, "ndim", 2) > 2 else None
-    return audit_table(fitted, games=games, seed=seed, threshold=threshold, shape=shape)
+        _check_minutes(options["max_minutes"], None)
+        release = sklearn.released(model, data, sample_weight)
+    _check_games(games, len(release.table), "the rows of the table")
+    X, y = sklearn.unpack(data)
+    if release.was_read and options["access"] is None:
+        shape = tuple(X.shape[1:]) if getattr(X, "ndim", 2) > 2 else None
+        return audit_table(release, games=games, seed=seed, threshold=threshold, shape=shape)
+    return audit_refitted(
+        model,
+        X,
+        y,
+        table=release.table,
+        columns=release.columns,
+        sample_weight=sample_weight,
+        games=games,
+        seed=seed,
+        threshold=threshold,
+        access=options["access"],
+        max_minutes=options["max_minutes"],
+        reasons=release.unread,
+    )
 
 
 def _check_games(games: int | None, most: int, why: str) -> None:

@@ -81,7 +81,7 @@ class OwnTraining:
         y = torch.cat([shared.y, own.y[0]])
         number = int(cohort.index[index])
         own_seed = int(generator(seed, "own training", number).integers(2**31))
-        with _all_generators(own_seed), exits_refused(f"OwnTraining: the function, for model {number},"):
+        with all_generators(own_seed), exits_refused(f"OwnTraining: the function, for model {number},"):
             trained = self.function(deepcopy(net).to(x.device), x, y, own_seed)
         return _weights(trained, net, number)
 
@@ -123,7 +123,7 @@ def _check_same(one: Mapping[str, Tensor], again: Mapping[str, Tensor]) -> None:
 
 
 @contextmanager
-def _all_generators(seed: int) -> Iterator[None]:
+def all_generators(seed: int) -> Iterator[None]:
     """Seed torch's, numpy's and Python's global generators, and restore them afterwards."""
     before, numpy_before = random.getstate(), np.random.get_state()  # noqa: NPY002
     with torch.random.fork_rng():

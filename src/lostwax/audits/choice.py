@@ -90,17 +90,23 @@ def before_attacks(
 
 
 def try_all(
-    knowledge: Knowledge, play: Callable[[Attack], Played], *, games: int, clock: Clock, rate: Rate | None
+    knowledge: Knowledge,
+    play: Callable[[Attack], Played],
+    *,
+    games: int,
+    clock: Clock,
+    rate: Rate | None,
+    entrants: Sequence[Attack] | None = None,
 ) -> Tried:
-    """Run every attack that applies, while there is time.
+    """Run every attack that applies, of the `entrants` or of the room, while there is time.
 
     The strongest that is predicted to fit into the time left goes next. Where none fits, predictions may still be too
     high by a factor of DOUBT: the strongest of the rest is tried, unless it would take longer even so. A share of the
     time is kept for weaker ones that need little.
     """
-    entrants = [(attack, attack.objection(knowledge)) for attack in all_attacks(knowledge)]
-    refused = [objection for _, objection in entrants if objection is not None]
-    waiting = sorted((attack for attack, objection in entrants if objection is None), key=_strength, reverse=True)
+    asked = [(one, one.objection(knowledge)) for one in (entrants or all_attacks(knowledge))]
+    refused = [objection for _, objection in asked if objection is not None]
+    waiting = sorted((attack for attack, objection in asked if objection is None), key=_strength, reverse=True)
     if not waiting:
         raise ValueError(f"audit: no attack is applicable. {' '.join(refused)}")
     costs = dict(zip(map(id, waiting), _costs(waiting, knowledge, games, clock, rate), strict=True))
@@ -121,7 +127,7 @@ def try_all(
             continue
         log.info("%s runs ...", attack_name(attack))
         kept = _kept(seconds, [costs[id(one)].seconds for one in waiting], left)
-        start, asked, attack = time.monotonic(), attack, _shortened(attack, left - kept)
+        start, whole, attack = time.monotonic(), attack, _shortened(attack, left - kept)
         try:
             line = clock.run(partial(play, attack), early=kept)
         except TimeUp as stop:
@@ -140,7 +146,7 @@ def try_all(
         else:
             lines.append(line)
             log.info("%s is done, after %s.", attack_name(attack), in_words(time.monotonic() - start))
-            unanswered += _cut_short(asked, attack, time.monotonic() - start)
+            unanswered += _cut_short(whole, attack, time.monotonic() - start)
     if not lines and clock.end is None:
         raise ValueError(f"audit: no attack has an answer. {' '.join(unanswered)}")
     if not lines:

@@ -55,10 +55,12 @@ def audit_procedure(
     access: Access | None = None,
     metrics: Sequence[Metric] = (),
     max_minutes: float | None = None,
+    entrants: Sequence[Attack] | None = None,
 ) -> Audit:
     """Train one victim per game on secrets that the attack never sees, and score its guesses.
 
-    If no attack is named, all that apply are run (`choice`) on the same victims, within `max_minutes`.
+    If no attack is named, all that apply (of the `entrants`, if given) are run (`choice`) on the same victims, within
+    `max_minutes`.
     All that can be refused is refused before an attack is prepared, which may take hours.
     """
     clock = Clock.started(max_minutes)
@@ -94,7 +96,7 @@ def audit_procedure(
     )
     if attack is None:
         rate = rate or Rate.unknown(knowledge, game.release)
-        tried = try_all(knowledge, partial(play, game), games=len(cohort), clock=clock, rate=rate)
+        tried = try_all(knowledge, partial(play, game), games=len(cohort), clock=clock, rate=rate, entrants=entrants)
     else:
         tried = Tried((play(game, attack),))
     metric = scoring.headline.name

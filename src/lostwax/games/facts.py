@@ -53,6 +53,7 @@ class AccessFacts(NamedTuple):
 
     all_weights: bool = False  # in the order of `Release.flat()`
     rows: bool = False  # each number that is seen is one of the weights
+    outputs: bool = False  # the outputs that a release of a refitted estimator holds, and nothing else
 
 
 class LossFacts(NamedTuple):

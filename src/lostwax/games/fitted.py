@@ -10,13 +10,12 @@ of which an informed adversary knows every term except one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.func import vjp
 
 from lostwax.games.cells import Columns, TableCells
 from lostwax.games.facts import loss_facts
@@ -213,7 +212,13 @@ class ReleasedTable:
     @classmethod
     def of(cls, fitted: Fitted) -> ReleasedTable:
         """A model fitted on the table itself."""
-        return cls(fitted.name, fitted.table, fitted.weight, Columns(fitted.columns, ()), (), plain=fitted)
+        columns = Columns(fitted.columns, ((),) * fitted.table.x.shape[1])
+        return cls(fitted.name, fitted.table, fitted.weight, columns, (), plain=fitted)
+
+    @property
+    def was_read(self) -> bool:
+        """Whether anything in the release says something about its rows."""
+        return self.plain is not None or bool(self.parts)
 
     def tells_label(self) -> bool:
         """Whether anything that was read depends on the label."""
@@ -228,23 +233,38 @@ def _join(left: Tensor, right: Tensor) -> Tensor:
     return torch.cat([left, right], 1)
 
 
+BLOCK_NUMBERS = 500_000  # of a table, looked at together: 4 MB in float64, which stay in the cache
+
+
+def blocks(table: Records) -> Iterator[slice]:
+    """The rows of a table, some at a time."""
+    n, size = len(table), max(1, BLOCK_NUMBERS * len(table) // max(1, table.x.numel()))
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
 def unexplained(equation: Stationary | Sums, table: Records, weight: Tensor) -> tuple[Tensor, Tensor]:
     """The total minus the sum of all rows (minus a linear model's gradient), and its rounding error: (c, d + 1).
 
     Where the equation has some slack, only what is beyond it is unexplained.
     """
-    r, f = equation.factors(table, weight)
-    gap, slack = equation.total() - r.mT @ f, equation.slack()
+    gap, slack = equation.total(), equation.slack()
+    for rows in blocks(table):
+        r, f = equation.factors(table[rows], weight[rows])
+        gap = gap - r.mT @ f
     return gap - gap.clamp(-slack, slack), rounding(equation, table, weight)
 
 
 def rounding(equation: Stationary | Sums, table: Records, weight: Tensor, centre: Tensor | None = None) -> Tensor:
     """How much rounding alone can leave unexplained, (c, d + 1), with features relative to `centre`."""
-    _, f = equation.factors(table, weight)
-    away, total = f, equation.total().abs()
+    total = equation.total().abs()
     if centre is not None:
-        away, total = f - centre, total + total[:, -1:] * centre.abs()
-    return torch.finfo(f.dtype).eps * (uncertain(equation, table, weight).mT @ away.abs() + total)
+        total = total + total[:, -1:] * centre.abs()
+    for rows in blocks(table):
+        some, w = table[rows], weight[rows]
+        r, f = equation.factors(some, w)
+        away = (f if centre is None else f - centre).abs()
+        total = total + _uncertain(equation, some, w, r).mT @ away
+    return torch.finfo(total.dtype).eps * total
 
 
 def uncertain(equation: Stationary | Sums, table: Records, weight: Tensor) -> Tensor:
@@ -252,14 +272,64 @@ def uncertain(equation: Stationary | Sums, table: Records, weight: Tensor) -> Te
 
     A residual is a difference of numbers that may be far larger: if a model fits its rows well, it is rounding error.
     """
-    r = equation.factors(table, weight)[0].abs()
-    return r + weight[:, None] * _sensitivity(equation, table) if isinstance(equation, Stationary) else r
+    found = weight.new_empty(len(table), len(equation.total()))
+    for rows in blocks(table):
+        some, w = table[rows], weight[rows]
+        found[rows] = _uncertain(equation, some, w, equation.factors(some, w)[0])
+    return found
+
+
+def _uncertain(equation: Stationary | Sums, table: Records, weight: Tensor, r: Tensor) -> Tensor:
+    """The same for rows whose r is known."""
+    if isinstance(equation, Stationary):
+        return r.abs() + weight[:, None] * _sensitivity(equation, table)
+    return r.abs()
 
 
 def _sensitivity(model: Stationary, table: Records) -> Tensor:
     """How much a relative change of one in every product W f(x) would change each residual, (n, c)."""
-    size = model.features(table.x).abs() @ model.weight.abs().mT  # (n, c)
+    features = model.features(table.x)
+    size, outputs = features.abs() @ model.weight.abs().mT, features @ model.weight.mT  # (n, c)
     if model.bias is not None:
-        size = size + model.bias.abs()
-    pull = vjp(lambda outputs: model.loss.residual(outputs, table.y), model.outputs(table.x))[1]
-    return torch.as_tensor(pull(size)[0]).abs()  # the Hessian of a loss is symmetric
+        size, outputs = size + model.bias.abs(), outputs + model.bias
+    return curvature_times(model.loss, outputs, table.y, size).abs()
+
+
+def curvature_times(loss: Loss, outputs: Tensor, y: Tensor, v: Tensor) -> Tensor:
+    """The Hessian of each record's loss in its outputs (n, c), times v (n, c).
+
+    By autograd itself: the first call of `torch.func.vjp` imports the compiler, which takes seconds.
+    """
+    with torch.enable_grad():
+        at = outputs.detach().requires_grad_()
+        residual = loss.residual(at, y)
+    if not residual.requires_grad:  # a loss that is piecewise linear
+        return torch.zeros_like(outputs)
+    (found,) = torch.autograd.grad(residual, at, v)  # the Hessian of a loss is symmetric
+    return found
+
+
+def sums_of_others(terms: Tensor) -> Tensor:
+    """Sum of all the other terms, for each term along the first axis: those before it plus those after it.
+
+    No term is added and subtracted again: a NaN in it does not change its own sum.
+    """
+    zero = torch.zeros_like(terms[:1])
+    before = torch.cat([zero, terms[:-1].cumsum(0)])
+    after = torch.cat([terms[1:].flip(0).cumsum(0).flip(0), zero])
+    return before + after
+
+
+SYMMETRIC = 1_000  # rows above which the products of pairs are worth computing once, not twice
+
+
+def gram(rows: Tensor) -> Tensor:
+    """The products of all pairs of rows, (n, n)."""
+    if len(rows) <= SYMMETRIC:
+        return rows @ rows.mT
+    half = len(rows) // 2
+    found = rows.new_empty(len(rows), len(rows))
+    found[:half, :half], found[half:, half:] = gram(rows[:half]), gram(rows[half:])
+    found[:half, half:] = rows[:half] @ rows[half:].mT
+    found[half:, :half] = found[:half, half:].mT
+    return found

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import jacrev, vmap
 
 from lostwax.fields import at_least, check_fields
 from lostwax.games import Cohort, Loss, Records, Release, Stationary, Step, TrainerFacts
-from lostwax.games.fitted import rounding
+from lostwax.games.fitted import blocks, curvature_times, gram, rounding
 from lostwax.losses import CrossEntropy
 from lostwax.nets import linear_layer
 from lostwax.trainers.refusals import check_data, check_loss, check_outputs
@@ -24,7 +26,7 @@ from lostwax.trainers.stacked import Architecture
 
 
 DENSE_LIMIT = 3_000  # parameters above which the Hessian is never formed, only multiplied with
-BLOCK_NUMBERS = 4_000_000  # numbers in memory at a time while it is formed
+ROW_LIMIT = 6_000  # rows up to which products of all pairs of rows are formed, where parameters outnumber rows
 ITERATIONS = 100
 DAMPING = 1e-13  # of each diagonal entry: flat directions (softmax shifts, collinear columns) do not move
 NEARLY = 100  # times its rounding error: a gradient that counts as zero if no step makes it smaller
@@ -46,7 +48,7 @@ def polish(model: Stationary, table: Records, weight: Tensor) -> Polished:
         return Polished(*sparse_optimum(model, table, weight))
     problem = _Problem.of(model, table, weight)
     theta = problem.start
-    value, gradient = problem.value(theta), problem.gradient(theta)
+    value, gradient = problem.slope(theta)
     for iteration in range(ITERATIONS):
         noise = problem.rounding(theta)
         excess = _excess(gradient, noise)
@@ -57,7 +59,7 @@ def polish(model: Stationary, table: Records, weight: Tensor) -> Polished:
         seen = -slope > VISIBLE * torch.finfo(value.dtype).eps * value.abs()  # else compare gradients, not values
         while size > (1e-9 if seen else 0.2):  # so near the optimum the step length is not the problem
             candidate = theta + size * problem.uncentred(step)
-            candidate_value, candidate_gradient = problem.value(candidate), problem.gradient(candidate)
+            candidate_value, candidate_gradient = problem.slope(candidate)
             descends = candidate_value <= value + 1e-4 * size * slope
             if descends if seen else _excess(candidate_gradient, noise) < excess / 2:
                 break
@@ -89,10 +91,10 @@ class _Problem:
     @classmethod
     def of(cls, template: Stationary, table: Records, weight: Tensor) -> _Problem:
         """The problem with features centred at their weighted mean."""
-        _, f = template.factors(table, weight)  # (n, D)
-        centre = torch.zeros_like(f[0])
+        centre = torch.zeros_like(template.total()[0])
         if template.bias is not None:
-            centre[:-1] = (weight @ f[:, :-1]) / weight.sum()
+            sums = (weight[rows] @ template.features(table.x[rows]) for rows in blocks(table))
+            centre[:-1] = torch.stack(list(sums)).sum(0) / weight.sum()
         return cls(template, table, weight, centre)
 
     @property
@@ -123,20 +125,26 @@ class _Problem:
         image = self.penalties() * self.uncentred(v)
         return image if self.template.bias is None else image - image[:, -1:] * self.centre
 
-    def value(self, theta: Tensor) -> Tensor:
-        """The objective."""
+    def slope(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """The objective, and its gradient in centred coordinates (c, D); rows are read once."""
         model = self.model(theta)
-        losses = model.loss(model.outputs(self.table.x), self.table.y)
-        value = (self.weight * losses).sum() + (self.penalties() * theta.square()).sum() / 2
-        return torch.nan_to_num(value, nan=torch.inf)
-
-    def gradient(self, theta: Tensor) -> Tensor:
-        """Its gradient in centred coordinates, (c, D)."""
-        model = self.model(theta)
-        (r, f), total = model.factors(self.table, self.weight), model.total()
+        value, total = (self.penalties() * theta.square()).sum() / 2, model.total()
         if self.template.bias is not None:
             total = total - total[:, -1:] * self.centre
-        return r.mT @ (f - self.centre) - total
+        gradient = -total
+        for outputs, f, y, weight in self._parts(model):
+            value = value + (weight * model.loss(outputs, y)).sum()
+            gradient = gradient + (weight[:, None] * model.loss.residual(outputs, y)).mT @ f
+        return torch.nan_to_num(value, nan=torch.inf), gradient
+
+    def _parts(self, model: Stationary) -> Iterator[_Part]:
+        """Some rows at a time."""
+        for rows in blocks(self.table):
+            f = model.features(self.table.x[rows])
+            outputs = f @ model.weight.mT
+            if model.bias is not None:
+                outputs, f = outputs + model.bias, torch.cat([f, f.new_ones(len(f), 1)], 1)
+            yield _Part(outputs, f - self.centre, self.table.y[rows], self.weight[rows])
 
     def rounding(self, theta: Tensor) -> Tensor:
         """The rounding error of each coordinate of the gradient, (c, D).
@@ -149,35 +157,72 @@ class _Problem:
 
     def newton_step(self, theta: Tensor, gradient: Tensor, noise: Tensor) -> Tensor:
         """-H^-1 g, in centred coordinates."""
-        model = self.model(theta)
-
-        def residual(output: Tensor, y: Tensor) -> Tensor:
-            return model.loss.residual(output[None], y[None])[0]
-
-        slopes: Tensor = vmap(jacrev(residual))(model.outputs(self.table.x), self.table.y)
-        curvature = slopes * self.weight[:, None, None]  # (n, c, c)
-        f = model.factors(self.table, self.weight)[1] - self.centre  # (n, D)
         if theta.numel() <= DENSE_LIMIT:
-            return self._dense_step(curvature, f, gradient)
-        return self._matrix_free_step(curvature, f, gradient, noise)
-
-    def _dense_step(self, curvature: Tensor, f: Tensor, gradient: Tensor) -> Tensor:
-        c, width = gradient.shape
+            return self._dense_step(theta, gradient)
+        parts = list(self._parts(self.model(theta)))
+        curvature = torch.cat([part.curvature(self.template.loss) for part in parts])  # (n, c, c)
+        f = torch.cat([part.f for part in parts])  # (n, D)
+        del parts
         diagonal = curvature.diagonal(dim1=1, dim2=2)  # (n, c)
-        penalties = self._penalty_hessians()
-        if (curvature == diagonal.diag_embed()).all():  # separate outputs, each with a (D, D) Hessian
-            hessians = torch.stack([f.mT @ (diagonal[:, i, None] * f) for i in range(c)])
-            return _damped_solve(hessians + penalties, gradient)
-        hessian = f.new_zeros(c * width, c * width)
-        own = [slice(i * width, (i + 1) * width) for i in range(c)]
-        size = max(1, BLOCK_NUMBERS // (c * width))
-        for rows in (slice(start, start + size) for start in range(0, len(f), size)):  # (b, c D) numbers at a time
-            for i in range(c):
-                weighted = (curvature[rows, i, :, None] * f[rows, None, :]).flatten(1)
-                hessian[own[i]] += f[rows].mT @ weighted  # (D, c D)
-        for i in range(c):
-            hessian[own[i], own[i]] += penalties[i]
-        return _damped_solve(hessian[None], gradient.reshape(1, -1)).reshape(c, width)
+        start = torch.zeros_like(gradient)
+        if len(f) <= min(ROW_LIMIT, f.shape[1]) and (self.template.ridge > 0).all() and _separate(curvature):
+            start = torch.stack([self._row_step(k, diagonal[:, k], f, gradient[k]) for k in range(len(gradient))])
+        return self._matrix_free_step(curvature, f, gradient, noise, start)
+
+    def _dense_step(self, theta: Tensor, gradient: Tensor) -> Tensor:
+        """With the Hessian: a (D, D) block for each output and each pair of outputs that meet in a record's loss."""
+        c, width = gradient.shape
+        pairs = {(i, i): penalty for i, penalty in enumerate(self._penalty_hessians())}
+        for part in self._parts(self.model(theta)):
+            curvature = part.curvature(self.template.loss)  # (b, c, c)
+            for i, j in itertools.combinations_with_replacement(range(c), 2):
+                if (curved := curvature[:, i, j, None]).any():
+                    pairs[i, j] = pairs.get((i, j), 0) + part.f.mT @ (curved * part.f)
+        if len(pairs) == c:  # separate outputs
+            return _damped_solve(torch.stack([pairs[i, i] for i in range(c)]), gradient)
+        hessian = gradient.new_zeros(c, width, c, width)
+        for (i, j), block in pairs.items():
+            hessian[i, :, j], hessian[j, :, i] = block, block.mT
+        return _damped_solve(hessian.reshape(1, c * width, c * width), gradient.reshape(1, -1)).reshape(c, width)
+
+    def _row_step(self, k: int, curvature: Tensor, f: Tensor, gradient: Tensor) -> Tensor:
+        """-H^-1 g of output k by products of rows, where parameters outnumber rows.
+
+        With S the curvature of each row, F its features, K = F F^T and B = I + S^1/2 K S^1/2 / ridge (n, n):
+        (F^T S F + ridge I)^-1 F^T S^1/2 = F^T S^1/2 B^-1 / ridge. The intercept's own equation has the pivot
+        1^T S^1/2 B^-1 S^1/2 1 > 0, and its penalty adds a matrix of rank one.
+        """
+        ridge, root = self.template.ridge[k], curvature.clamp_min(0).sqrt()  # (n,)
+        weights = f.shape[1] if self.template.bias is None else f.shape[1] - 1
+        inner = root[:, None] * self._products * (root / ridge)
+        inner.diagonal().add_(1)
+        factor, failed = torch.linalg.cholesky_ex(inner)
+        if failed:  # the curvature overflows: no step
+            return torch.zeros_like(gradient)
+        pulled = torch.cholesky_solve(root[:, None], factor)[:, 0]  # (n,)
+        pivot, along = root @ pulled, (root * pulled) @ f[:, :weights] / ridge  # along: (d,)
+
+        def solve(right: Tensor) -> Tensor:  # (D,), the intercept without its penalty
+            own = right[:weights]
+            seen = torch.cholesky_solve((root * (f[:, :weights] @ own))[:, None], factor)[:, 0]
+            found = (own - (root * seen) @ f[:, :weights] / ridge) / ridge
+            if self.template.bias is None:
+                return found
+            intercept = (right[-1:] - along @ own) / pivot.clamp_min(_tiny(f))
+            return torch.cat([found - along * intercept, intercept])
+
+        step, bias_ridge = -solve(gradient), self.template.bias_ridge[k]
+        if self.template.bias is None or bias_ridge == 0:
+            return step
+        direction = -self.centre
+        direction[-1] = 1
+        moved = solve(direction)
+        return step - moved * (bias_ridge * (direction @ step) / (1 + bias_ridge * (direction @ moved)))
+
+    @cached_property
+    def _products(self) -> Tensor:
+        """(n, n) of the centred rows, without the column of ones; no step changes them."""
+        return gram(self.template.features(self.table.x) - self.centre[: self.template.weight.shape[1]])
 
     def _penalty_hessians(self) -> Tensor:
         """(c, D, D): diag(ridge, 0) + bias_ridge k k^T with k = (-m, 1), for b = k . (W, b')."""
@@ -189,7 +234,7 @@ class _Problem:
         hessians[:, -1, -1] = 0
         return hessians + self.template.bias_ridge[:, None, None] * torch.outer(k, k)
 
-    def _matrix_free_step(self, curvature: Tensor, f: Tensor, gradient: Tensor, noise: Tensor) -> Tensor:
+    def _matrix_free_step(self, curvature: Tensor, f: Tensor, gradient: Tensor, noise: Tensor, start: Tensor) -> Tensor:
         """Conjugate gradients on the Newton equation, preconditioned by the Hessian's diagonal."""
         penalties = self.penalties()
         if self.template.bias is not None:
@@ -202,6 +247,12 @@ class _Problem:
             return pushed.mT @ f + self.penalised(v) + DAMPING * diagonal * v
 
         step, rest = torch.zeros_like(gradient), -gradient
+        if start.any():
+            after = rest - multiply(start)
+            if _excess(after, noise) < _excess(rest, noise):  # NaN and a step that rounding spoilt are not used
+                step, rest = start, after
+        if _excess(rest, noise) <= enough:
+            return step
         scaled = rest / diagonal
         direction, power = scaled, (rest * scaled).sum()
         for _ in range(2_000):
@@ -214,6 +265,27 @@ class _Problem:
             power, previous = (rest * scaled).sum(), power
             direction = scaled + power / previous * direction
         return step
+
+
+class _Part(NamedTuple):
+    """Some rows of the table, at some weights."""
+
+    outputs: Tensor  # (b, c)
+    f: Tensor  # (b, D) centred
+    y: Tensor
+    weight: Tensor  # (b,)
+
+    def curvature(self, loss: Loss) -> Tensor:
+        """The Hessian of each row's weighted loss in its outputs, (b, c, c)."""
+        c = self.outputs.shape[1]
+        units = torch.eye(c, dtype=self.outputs.dtype, device=self.outputs.device)
+        columns = [curvature_times(loss, self.outputs, self.y, unit.expand_as(self.outputs)) for unit in units]
+        return torch.stack(columns, 2) * self.weight[:, None, None]
+
+
+def _separate(curvature: Tensor) -> bool:
+    """Does no record's loss couple two outputs?"""
+    return bool((curvature == curvature.diagonal(dim1=1, dim2=2).diag_embed()).all())
 
 
 def _damped_solve(hessians: Tensor, gradients: Tensor) -> Tensor:

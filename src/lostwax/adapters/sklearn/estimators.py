@@ -88,13 +88,19 @@ class SettingNotReadError(NotReadError, ValueError):
     """An estimator that is not supported with these settings."""
 
 
+def is_model(model: Any) -> bool:
+    """An estimator of scikit-learn, or any object that can be fitted and asked."""
+    asked = any(hasattr(model, name) for name in ("predict", "predict_proba", "decision_function", "transform"))
+    return not isinstance(model, type) and (hasattr(model, "get_params") or (hasattr(model, "fit") and asked))
+
+
 def refusal(estimator: Any) -> TypeError:
     """The error for an estimator that cannot be read."""
     kind = type(estimator)
-    if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
+    if not is_model(estimator):
         return TypeError(
-            "audit: expected a fitted scikit-learn estimator (or a torch module with trainer=...), "
-            f"got {shown(estimator)}."
+            "audit: expected a fitted scikit-learn estimator, another object with fit and predict, or a torch module "
+            f"with trainer=..., got {shown(estimator)}."
         )
     for home, attribute, reason, more in REASONS:
         if kind.__module__.startswith(home) and hasattr(estimator, attribute):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import is_classifier, is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import FeatureUnion, Pipeline
@@ -16,10 +17,10 @@ from torch import Tensor
 
 from lostwax.adapters.sklearn import inputs, texts
 from lostwax.adapters.sklearn.estimators import (
-    KindNotReadError,
     NotReadError,
     Reading,
     cannot_look_behind,
+    is_model,
     read_estimator,
     refusal,
 )
@@ -34,7 +35,7 @@ from lostwax.records.frames import coded
 def read(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted:
     """Read an estimator and the data it was fitted on; every mismatch between the two is an error."""
     X, y = inputs.unpack(data)
-    if not hasattr(estimator, "get_params") or isinstance(estimator, type):
+    if not is_model(estimator):
         raise refusal(estimator)
     x = torch.from_numpy(inputs.features(X)).flatten(1)  # (n, d)
     labels = inputs.targets(y, len(x))
@@ -72,7 +73,7 @@ def read(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted:
 def released(estimator: Any, data: Any, sample_weight: Any = None) -> ReleasedTable:
     """Read a release of any parts: by its equations alone where scalers and a linear model are all there is."""
     X, y = inputs.unpack(data)
-    if not hasattr(estimator, "get_params") or isinstance(estimator, type):
+    if not is_model(estimator):
         raise refusal(estimator)
     if not hasattr(X, "toarray") and (_takes_only_numbers(estimator) or _all_numbers(X)):
         try:
@@ -88,32 +89,38 @@ def released(estimator: Any, data: Any, sample_weight: Any = None) -> ReleasedTa
         x, columns = torch.from_numpy(X.toarray().astype(np.float64)), Columns(words, ((),) * len(words))
     else:
         x, columns = coded(X)
-    used = used_columns(model, x.shape[1])
-    labels = np.zeros(len(x), dtype=np.int64) if y is None else inputs.targets(y, len(x))
-    weight = inputs.weights(sample_weight, len(x))
+        columns = replace(columns, names=inputs.column_names(X, [estimator, *_steps(estimator)]))
     _check_fitted(model, x.shape[1])
-    numbers, classes = inputs.any_labels(labels)
+    used = used_columns(model, x.shape[1])
     dropped = [name for number, name in enumerate(columns.names) if number not in set(used)]
-    x, columns = x[:, used], columns.at(used)
-    reader = PipelineReader(columns, used, numbers, weight)
+    labels = _targets(model, y, len(x))
+    weight = inputs.weights(sample_weight, len(x))
+    numbers, classes = inputs.any_labels(labels)
+    reader = PipelineReader(columns.at(used), used, numbers, weight)
     if dropped:
         reader.notes.append(f"the pipeline drops these columns, and they do not count: {', '.join(dropped)}.")
     place = reader.start(X)
     if vectoriser is not None:
         place = texts.read_vocabulary(vectoriser, reader, place)
     read_models(model, place, labels, weight, reader)
-    if not reader.parts:
-        raise KindNotReadError("nothing in this model could be read", f": {' '.join(reader.unread)}")
     return ReleasedTable(
         name=" + ".join(type(step).__name__ for step in _steps(estimator)),
-        table=Records(x, numbers),
+        table=Records(x[:, used], numbers),
         weight=weight,
-        columns=columns,
+        columns=reader.columns,
         parts=tuple(reader.parts),
         classes=classes,
         notes=tuple(reader.notes),
-        unread=tuple(reader.unread),
+        unread=tuple(dict.fromkeys(reader.unread)),
     )
+
+
+def _targets(model: Any, y: Any, rows: int) -> Any:
+    """The labels; a model without any, as of clusters, may go without."""
+    last = _steps(model)[-1]
+    if y is None and not (is_classifier(last) or is_regressor(last)):
+        return np.zeros(rows, dtype=np.int64)
+    return inputs.targets(y, rows)
 
 
 def _takes_only_numbers(estimator: Any) -> bool:
@@ -164,10 +171,10 @@ def _steps(estimator: Any) -> list[Any]:
 
 def _check_fitted(estimator: Any, columns: int) -> None:
     name = type(estimator).__name__
+    parts = [part for part in (estimator, *_steps(estimator)) if hasattr(part, "get_params")]
     try:
-        check_is_fitted(estimator)
-        for step in _steps(estimator):
-            check_is_fitted(step)
+        for part in parts:
+            check_is_fitted(part)
     except NotFittedError as error:
         raise ValueError(f"audit: {name} is not fitted. Call its fit(X, y) first.") from error
     expected = getattr(estimator, "n_features_in_", columns)

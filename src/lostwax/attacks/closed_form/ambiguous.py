@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from lostwax.games import Records, Stationary
+from lostwax.games.fitted import gram, sums_of_others
 
 # Models without an intercept: the residual is unknown too, and solves a scalar equation (Balle et al. 2022, Theorem 8).
 
@@ -141,6 +142,34 @@ class _Game(NamedTuple):
     share_of_mean: Tensor  # expected of the missing row, in units of the known rows' mean
 
 
+class _Rest(NamedTuple):
+    """What is left of rows and weights outside the span of the vectors that are known so far."""
+
+    places: Tensor  # (l,) which vectors are not known yet
+    rows: Tensor  # (l, d) those vectors
+    products: Tensor  # (l, l) theirs
+    weights: Tensor  # (c, d)
+    along: Tensor  # (l, c) products of rows and weights
+    pivots: Tensor  # (k,) squared length of each known vector outside those before it: Cholesky's
+
+    def knowing(self, known: slice, left: slice) -> _Rest:
+        """The rest of the vectors `left`, when the vectors `known` are known too.
+
+        A vector that is left does not change anything but itself: a NaN in it stays in its own row and column.
+        """
+        factor = torch.linalg.cholesky_ex(self.products[known, known])[0]
+        share = torch.cholesky_solve(self.products[known, left], factor).mT  # (left, known)
+        weight_share = torch.cholesky_solve(self.along[known], factor).mT  # (c, known)
+        return _Rest(
+            self.places[left],
+            self.rows[left] - share @ self.rows[known],
+            self.products[left, left] - share @ self.products[known, left],
+            self.weights - weight_share @ self.rows[known],
+            self.along[left] - share @ self.along[known],
+            torch.cat([self.pivots, factor.diagonal().square()]),
+        )
+
+
 @dataclass(frozen=True)
 class _Half:
     """The rows as vectors whose span holds the weights: those of the other parity, then those to be left out."""
@@ -168,63 +197,56 @@ class _Half:
     def leave_one_out(self, wanted: set[int]) -> Iterator[_Game]:
         """The games for the wanted rows.
 
-        The Cholesky factor of the known vectors' products grows by bisection, so that games share most of it: n^3 log n
-        operations instead of n^4. The path to a game does not depend on which are wanted.
+        Rows become known by bisection, so that games share most of the work: n^2 d operations for n rows instead of
+        n^4. The path to a game does not depend on which are wanted.
         """
         always = self.vectors[: self.always]
         jitter = JITTER * always.square().sum(1).mean() if self.always else self.vectors.new_zeros(())
-        products = self.vectors @ self.vectors.mT + jitter * torch.eye(len(self.vectors)).to(self.vectors)
-        along = self.vectors @ self.weights.mT  # (N, c)
-        finite = self.vectors.nan_to_num(nan=0.0)  # the missing row is multiplied by zero below
+        products = gram(self.vectors)
+        products.diagonal().add_(jitter)
+        noises = self._noises(products.diagonal())
         places = torch.arange(len(self.vectors), device=self.vectors.device)
-        order = places[: self.always]
-        ahead = [(_grow(products, products.new_zeros(0, 0), places[:0], order), order, places[self.always :])]
+        along, none = self.vectors @ self.weights.mT, self.vectors.new_zeros(0)
+        rest = _Rest(places, self.vectors, products, self.weights, along, none)
+        ahead = [rest.knowing(slice(self.always), slice(self.always, None))]
+        del products, rest
+        known = len(self.vectors) - 1
         while ahead:
-            factor, order, left = ahead.pop()
-            rows = [self.rows[place - self.always] for place in left.tolist()]
+            rest = ahead.pop()
+            rows = [self.rows[place - self.always] for place in rest.places.tolist()]
             if wanted.isdisjoint(rows):
                 continue
             if len(rows) > 1:
-                halves = left.tensor_split(2)
-                for out, added in (halves, halves[::-1]):
-                    ahead.append((_grow(products, factor, order, added), torch.cat([order, added]), out))
+                half = (len(rows) + 1) // 2
+                first, second = slice(half), slice(half, None)
+                ahead += [rest.knowing(second, first), rest.knowing(first, second)]
                 continue
-            coefficients = self.weights.new_zeros(len(self.weights), len(self.vectors))
-            coefficients[:, order] = torch.cholesky_solve(along[order], factor).mT
-            known = torch.zeros_like(coefficients[:1])
-            known[:, order] = 1 / max(1, len(order))
-            noise = self._noise(products.diagonal()[order].mean(), (known @ finite).square().sum(), len(order))
-            outside = self.weights - coefficients @ finite
-            yield _Game(rows[0], outside, self._length(factor, noise), len(order) / (len(order) + noise))
+            noise = noises[rest.places[0] - self.always]
+            yield _Game(rows[0], rest.weights, self._length(rest.pivots, noise), known / (known + noise))
 
-    def _noise(self, square: Tensor, mean: Tensor, k: int) -> Tensor:
-        """Variance of a row over |expected row|^2, from k rows: their mean square, and the square of their mean."""
+    def _noises(self, squares: Tensor) -> Tensor:
+        """Of each game: variance of a row over |expected row|^2, from the known rows' mean square and their mean."""
+        k = len(self.vectors) - 1  # known rows
         if self.points:  # an affine hull has no origin
-            return torch.zeros_like(square)
+            return torch.zeros_like(squares[self.always :])
         if k < 2:
-            return torch.full_like(square, torch.inf)
-        variance = (square - mean).clamp_min(0) * k / (k - 1)
-        return variance / (mean - variance / k).clamp_min(0)
+            return torch.full_like(squares[self.always :], torch.inf)
+        square, mean = (
+            (part[: self.always].sum(0) + sums_of_others(part[self.always :])) / k for part in (squares, self.vectors)
+        )
+        expected = mean.square().sum(1)
+        variance = (square - expected).clamp_min(0) * k / (k - 1)
+        return variance / (expected - variance / k).clamp_min(0)
 
-    def _length(self, factor: Tensor, noise: Tensor) -> Tensor:
+    def _length(self, pivots: Tensor, noise: Tensor) -> Tensor:
         """Expected length of a row outside the span of the others: Cholesky's pivots of known rows of the same half.
 
         Outside the span of k others, the squared length is proportional to 1 + 1 / (k + noise).
         """
-        pivots = factor.diagonal().square()  # (N - 1,) each vector's squared length outside those before it
         before = torch.arange(len(pivots)).to(pivots) + max(0, self.points - self.always)  # number of rows before it
         pivots = pivots * (1 + 1 / (before[-1:] + 1 + noise)) / (1 + 1 / (before + noise))
         own = pivots[self.always :] if len(pivots) > self.always else pivots
         return own.median().sqrt() if len(own) else pivots.new_tensor(torch.nan)
-
-
-def _grow(products: Tensor, factor: Tensor, order: Tensor, added: Tensor) -> Tensor:
-    """The lower Cholesky factor of the products of the vectors `order`, then `added`; `factor` is that of `order`."""
-    new = products[added]
-    below = torch.linalg.solve_triangular(factor, new[:, order].mT, upper=False).mT  # (added, order)
-    corner = torch.linalg.cholesky_ex(new[:, added] - below @ below.mT)[0]
-    top = torch.cat([factor, factor.new_zeros(len(order), len(added))], 1)
-    return torch.cat([top, torch.cat([below, corner], 1)])
 
 
 def _deviations(rows: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from lostwax.attacks.closed_form.evidence import (
 )
 from lostwax.games import Fitted, Guess, Hints, Knowledge, Reconstructor, Records, Release, Stationary, Sums
 from lostwax.games.cells import Kept
-from lostwax.games.fitted import uncertain
+from lostwax.games.fitted import blocks, sums_of_others, uncertain
 from lostwax.learning.costs import Cost, Rate
 from lostwax.nets import linear_layer
 
@@ -36,14 +36,19 @@ def known_moments(table: Records, games: Tensor) -> tuple[Tensor, Tensor]:
     E[(x - s)^2] - E[x - s]^2  loses at most a share n eps of the spread, since s is one of the n rows.
     """
     mean, spread = (table.x.new_empty(len(games), table.x.shape[1]) for _ in range(2))
-    for played, row in ((games == 0, 1), (games != 0, 0)):
-        if played.any():
-            origin = table.x[min(row, len(table) - 1)]
-            away = table.x - origin
-            sums = Records(torch.cat([away, away.square()], 1), table.y)
-            first, second = _known_mean(sums, games[played]).chunk(2, 1)  # (g, d) twice
-            mean[played] = origin + first
-            spread[played] = (second - first.square()).clamp_min(0).sqrt()
+    for played, row in (((games == 0).nonzero()[:, 0], 1), (games.nonzero()[:, 0], 0)):
+        if not len(played):
+            continue
+        origin = table.x[min(row, len(table) - 1)]
+
+        def powers(rows: slice, origin: Tensor = origin) -> Tensor:  # (b, 2, d)
+            away = table.x[rows] - origin
+            return torch.stack([away, away.square()], 1)
+
+        for which, sums in _sums_without(powers, lambda rows: powers(rows).sum(0), len(table), games[played]):
+            first, second = (sums / (len(table) - 1)).unbind(1)  # (g, d) twice
+            mean[played[which]] = origin + first
+            spread[played[which]] = (second - first.square()).clamp_min(0).sqrt()
     return mean, spread if len(table) > 2 else torch.full_like(spread, torch.inf)
 
 
@@ -64,24 +69,21 @@ def known_label(table: Records, games: Tensor) -> Tensor:
 
 def known_extremes(table: Records, games: Tensor) -> tuple[Tensor, Tensor]:
     """Smallest and largest value of each column over the rows known in each game, (games, d) twice."""
-    return _exclusive_minimum(table.x)[games], -_exclusive_minimum(-table.x)[games]
+    return _known_minimum(table, games, 1), -_known_minimum(table, games, -1)
 
 
-def _known_mean(table: Records, games: Tensor) -> Tensor:
-    n, d = table.x.shape
-    nothing = Sums("", table.x.new_zeros(1, d), table.x.new_zeros(1), by_label=False, weighted=False)
-    mean = table.x.new_empty(len(games), d)
-    for which, missing in missing_rows(nothing, table, table.x.new_ones(n), games):
-        mean[which] = missing[:, 0, :-1] / missing[:, 0, -1:]  # minus the sum, over minus the count
-    return mean
+def _known_minimum(table: Records, games: Tensor, sign: int) -> Tensor:
+    """Smallest value of sign * x over the rows known in each game: the smallest of all, or else the next one.
 
-
-def _exclusive_minimum(columns: Tensor) -> Tensor:
-    """Minimum over all the other rows, for each row: over those before it and those after it."""
-    none = torch.full_like(columns[:1], torch.inf)
-    before = torch.cat([none, columns[:-1].cummin(0).values])
-    after = torch.cat([columns[1:].flip(0).cummin(0).values.flip(0), none])
-    return torch.minimum(before, after)
+    NaN counts as the largest value, so that one in row i does not change game i.
+    """
+    lowest = table.x.new_full((2, table.x.shape[1]), torch.inf)
+    at = torch.full_like(lowest, -1, dtype=torch.long)  # the rows they are in
+    for rows in blocks(table):
+        held = torch.cat([lowest, sign * table.x[rows]])
+        lowest, place = held.topk(2, dim=0, largest=False)  # (2, d)
+        at = torch.where(place < 2, at.gather(0, place.clamp_max(1)), place - 2 + rows.start)
+    return torch.where(games[:, None] == at[0], lowest[1], lowest[0])
 
 
 BLOCK_NUMBERS = 4_000_000  # numbers held at a time: 32 MB in float64
@@ -91,44 +93,54 @@ SMALL_NUMBERS = 100_000  # below this one block is quicker
 def missing_rows(
     equation: Stationary | Sums, table: Records, weight: Tensor, games: Tensor
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (games, missing): which games, and for each total - sum_{j != i} row_j, a (c, d + 1) matrix.
+    """Yield (games, missing): which games, and for each total - sum_{j != i} row_j, a (c, d + 1) matrix."""
+    total = equation.total()  # (c, d + 1)
+
+    def factors(rows: slice) -> tuple[Tensor, Tensor]:
+        return equation.factors(table[rows], weight[rows])
+
+    def terms(rows: slice) -> Tensor:
+        r, f = factors(rows)
+        return r[:, :, None] * f[:, None, :]  # (b, c, d + 1)
+
+    def sum_of(rows: slice) -> Tensor:
+        r, f = factors(rows)
+        return r.mT @ f
+
+    for which, sums in _sums_without(terms, sum_of, len(table), games):
+        yield which, total - sums
+
+
+def _sums_without(
+    terms: Callable[[slice], Tensor], sum_of: Callable[[slice], Tensor], n: int, games: Tensor
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield (games, sums): which games, and for each the sum over all other rows of their `terms`, (b, ...).
 
     The sum of game i adds the rows before i and those after i. Row i is never added and subtracted again, so it cannot
     leak by rounding: a NaN in row i does not change game i. Rows are processed in blocks: memory does not grow with n.
+    `sum_of` is the sum of a block's terms.
     """
-    total = equation.total()  # (c, d + 1)
-    n = len(table)
-    size = max(math.isqrt(n), SMALL_NUMBERS // total.numel())  # as many blocks as rows per block, or one small block
-    size = max(1, min(size, BLOCK_NUMBERS // total.numel()))
-    blocks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
-
-    def factors(block: slice) -> tuple[Tensor, Tensor]:
-        return equation.factors(table[block], weight[block])
-
-    sums = torch.stack([r.mT @ f for r, f in map(factors, blocks)])  # (blocks, c, d + 1)
-    others = exclusive(sums)  # what all other blocks sum to
-    for block, outside in zip(blocks, others, strict=True):
-        played = (games >= block.start) & (games < block.stop)
-        if not played.any():
-            continue
-        r, f = factors(block)
-        inside = exclusive(r[:, :, None] * f[:, None, :])[games[played] - block.start]
-        yield played.nonzero()[:, 0], total - (outside + inside)
+    if not n:
+        return
+    width = max(1, sum_of(slice(0, 1)).numel())
+    size = max(math.isqrt(n), SMALL_NUMBERS // width)  # as many blocks as rows per block, or one small block
+    size = max(1, min(size, BLOCK_NUMBERS // width))
+    parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    others = sums_of_others(torch.stack([sum_of(block) for block in parts]))  # what all other blocks sum to
+    order = games.argsort()  # in the order of rows
+    starts = torch.tensor([*(block.start for block in parts), n], device=games.device)
+    bounds = torch.searchsorted(games[order], starts).tolist()
+    for block, outside, first, last in zip(parts, others, bounds[:-1], bounds[1:], strict=True):
+        if first < last:
+            which = order[first:last]
+            yield which, outside + sums_of_others(terms(block))[games[which] - block.start]
 
 
 def known_rounding(equation: Stationary | Sums, table: Records, weight: Tensor, games: Tensor) -> Tensor:
     """The rounding error in the missing residual r of each game: that of the known rows' residuals, (games,)."""
-    known = exclusive(uncertain(equation, table, weight))[games]  # (games, c)
+    known = sums_of_others(uncertain(equation, table, weight))[games]  # (games, c)
     size: Tensor = vector_norm(known, dim=-1)
     return torch.finfo(known.dtype).eps * size
-
-
-def exclusive(terms: Tensor) -> Tensor:
-    """Sum of all the other terms, for each term along the first axis: those before it plus those after it."""
-    zero = torch.zeros_like(terms[:1])
-    before = torch.cat([zero, terms[:-1].cumsum(0)])
-    after = torch.cat([terms[1:].flip(0).cumsum(0).flip(0), zero])
-    return before + after
 
 
 GAMES_NUMBERS = 16_000_000  # numbers held for the games computed at a time: 128 MB in float64
@@ -278,6 +290,8 @@ def found_by(model: Stationary, table: Records, weight: Tensor, games: Tensor, l
 
 def _with_extremes(guess: Guess, fitted: Fitted, games: Tensor) -> Guess:
     """An extreme that no known row reaches belongs to the missing row."""
+    if not fitted.extremes:
+        return guess
     low, high = (part[:, None] for part in known_extremes(fitted.table, games))
 
     def replaced(rows: Records) -> Records:
@@ -317,6 +331,7 @@ def _padded(rows: Records, most: int) -> Records:
 
 def collected(equation: Stationary | Sums, table: Records, weight: Tensor, games: Tensor) -> Tensor:
     """(g, c, d + 1) what the known rows leave of the total, in the order of the games."""
-    parts = list(missing_rows(equation, table, weight, games))
-    order = torch.cat([which for which, _ in parts]).argsort()
-    return torch.cat([missing for _, missing in parts])[order]
+    found = weight.new_empty(len(games), *equation.total().shape)
+    for which, missing in missing_rows(equation, table, weight, games):
+        found[which] = missing
+    return found

@@ -7,10 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.attacks.closed_form.attack import collected, exclusive, found_by, known_extremes
+from lostwax.attacks.closed_form.attack import collected, found_by, known_extremes
 from lostwax.attacks.closed_form.evidence import solve
 from lostwax.attacks.closed_form.stored import held
 from lostwax.games import Extremes, Part, Present, Records, TableCells
+from lostwax.games.fitted import sums_of_others
 
 SAME = 1e-9  # of a column's spread: two means are equal
 
@@ -69,7 +70,7 @@ def _present(present: Present, table: Records, games: Tensor) -> Tensor:
     values = table.x.nan_to_num()
     origin = values.sum(0) / (~missing).sum(0).clamp_min(1)
     away = torch.where(missing, 0.0, values - origin)
-    total, count = exclusive(away)[games], exclusive((~missing).to(away))[games]  # (g, d) twice
+    total, count = sums_of_others(away)[games], sums_of_others((~missing).to(away))[games]  # (g, d) twice
     mean = present.means - origin
     unchanged = (mean * count - total).abs() <= SAME * count * away.square().mean(0).sqrt().clamp_min(1e-300)
     return torch.where(unchanged, torch.inf, origin + mean * (count + 1) - total)

@@ -1,0 +1,325 @@
+"""Any estimator as a trainer: it is fitted anew for every model, and seen by its numbers and its outputs."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from itertools import count, pairwise
+from numbers import Integral
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+from joblib import Parallel, cpu_count, delayed
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import has_fit_parameter
+from torch import nn
+
+from lostwax.adapters.own_training import all_generators
+from lostwax.games import Cohort, Release, Step, TrainerFacts
+from lostwax.seeds import generator
+
+PARAMETERS, OUTPUTS = "parameters", "outputs"
+METHODS = ("predict_proba", "decision_function", "score_samples", "predict", "transform")  # the first one is seen
+MOST_NUMBERS = 20_000  # of a model's parameters, the smallest arrays first
+BATCHES = 4  # per process, so that no process waits long for another
+SLOW = 5.0  # seconds of fitting in all, from which processes are worth starting
+DRAWS = 2**31 - 1  # seeds that numpy takes
+
+Numbers = NDArray[np.float64]
+
+
+class Fit(NamedTuple):
+    """Which rows one model is fitted on, and what its random numbers derive from."""
+
+    rows: NDArray[np.int64]  # (n,)
+    draw: int
+
+
+@dataclass(frozen=True, eq=False)
+class Estimator:
+    """The owner's estimator and rows: what must not be reached from an attack."""
+
+    model: Any
+    X: Any
+    y: Any  # None: it is fitted on X alone
+    sample_weight: NDArray[np.float64] | None
+    probes: Mapping[str, NDArray[np.int64]]  # by name, the rows at which outputs are seen
+    shapes: Mapping[str, int]  # by path, how many numbers of each part of the fitted model are seen
+
+    def seen(self, fits: Sequence[Fit]) -> list[dict[str, Numbers]]:
+        """Fit one model after the other, and keep its parameters and its outputs at the probes."""
+        return [self._seen(*fit) for fit in fits]
+
+    def fitted(self, rows: NDArray[np.int64], draw: int) -> Any:
+        """The estimator fitted on these rows, with its own settings; where it has no random_state, `draw` is used."""
+        model = _unfitted(self.model, draw)
+        X, y = _safe_indexing(self.X, rows), None if self.y is None else _safe_indexing(self.y, rows)
+        weight = {} if self.sample_weight is None else {_weight_name(model): self.sample_weight[rows]}
+        try:
+            model.fit(X, **weight) if y is None else model.fit(X, y, **weight)
+        except Exception as error:
+            raise ValueError(
+                f"audit: {type(model).__name__}.fit failed on {len(rows)} rows of the table: {error} An audit by "
+                "refitting fits the model's own settings on most of the rows."
+            ) from error
+        return model
+
+    def outputs(self, model: Any, rows: NDArray[np.int64]) -> Numbers:
+        """(q c) what a fitted model answers at these rows, by the first of METHODS that it has."""
+        method = next(name for name in METHODS if hasattr(model, name))
+        answer = getattr(model, method)(_safe_indexing(self.X, rows))
+        if method == "predict" and (hasattr(model, "classes_") or np.asarray(answer).dtype.kind not in "fiub"):
+            classes = np.unique(np.asarray(self.y))
+            answer = np.asarray(answer)[..., None] == classes
+        parts = answer if isinstance(answer, list) else [answer]  # one per output of a multi-output model
+        dense = [part.toarray() if hasattr(part, "toarray") else np.asarray(part) for part in parts]
+        return np.concatenate([part.astype(np.float64).ravel() for part in dense])
+
+    def _seen(self, rows: NDArray[np.int64], draw: int) -> dict[str, Numbers]:
+        with all_generators(draw), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of convergence, a thousand times
+            model = self.fitted(rows, draw)
+            held = numeric_parts(model)
+            parts = [_padded(held.get(path), size) for path, size in self.shapes.items()]
+            outputs = {f"{OUTPUTS}.{name}": self.outputs(model, at) for name, at in self.probes.items()}
+        return {PARAMETERS: np.concatenate([np.empty(0), *parts]), **outputs}
+
+
+class Trial(NamedTuple):
+    """What a few fits show about an estimator."""
+
+    shapes: Mapping[str, int]  # of the parts that it has in every fit
+    seconds: float  # per fit, outputs included
+    deterministic: bool  # other random numbers give the same model
+    stores_seeds: bool  # a fitted model holds the seeds of its parts: its randomness can be replayed
+
+
+def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]) -> Trial:
+    """Fit on two sets of rows of the same size, and on the first again with other random numbers."""
+    check_fits_anew(estimator, one, other)
+    start = time.perf_counter()
+    estimator.seen([Fit(one, 0)])
+    seconds = time.perf_counter() - start
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        models = [estimator.fitted(rows, draw) for rows, draw in ((one, 1), (one, 2), (other, 1))]
+    held = [numeric_parts(model) for model in models]
+    common = {path: value.size for path, value in held[0].items() if all(path in parts for parts in held)}
+    shapes: dict[str, int] = {}
+    for path, size in sorted(common.items(), key=lambda item: item[1]):
+        if sum(shapes.values()) + size <= MOST_NUMBERS:
+            shapes[path] = size
+    first, again = replace(estimator, shapes=shapes).seen([Fit(one, 1), Fit(one, 2)])
+    same = all(np.allclose(value, again[name], rtol=1e-9, atol=1e-12, equal_nan=True) for name, value in first.items())
+    return Trial(shapes, seconds, same, _stores_seeds(models[0], _seeds(models[0])))
+
+
+def check_fits_anew(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]) -> None:
+    """Refuse an object that is no estimator, or whose `fit` continues from an earlier one.
+
+    Every model would then hold all rows that the object was fitted on before.
+    """
+    model = estimator.model
+    if isinstance(model, type) or not callable(getattr(model, "fit", None)) or not _can_answer(model):
+        raise TypeError(
+            f"audit: expected a fitted object with fit and one of {', '.join(METHODS)}, got {type(model).__name__}."
+        )
+    if _can_be_cloned(model):
+        return
+    fresh = estimator._seen(one, 0)
+    with all_generators(0), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        used = replace(estimator, model=estimator.fitted(other, 0))
+    again = used._seen(one, 0)
+    if not all(np.allclose(value, again[name], rtol=1e-6, equal_nan=True) for name, value in fresh.items()):
+        raise ValueError(
+            f"audit: {type(model).__name__}.fit continues from an earlier fit, or draws random numbers that cannot be "
+            "seeded. Give it get_params and set_params (sklearn.base.BaseEstimator), so that it can be cloned unfitted."
+        )
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Refits:
+    """Fits a clone of an estimator on the known rows and the secret one, which comes last.
+
+    Records carry their row numbers as features; the rows themselves are sealed. A random_state that is a number is
+    public. Where it is None, every model has its own random numbers, unless `public_draws`.
+    """
+
+    sealed: SealedEstimator
+    shown: str  # the estimator, in words
+    shows: tuple[str, ...]  # parts of the release: PARAMETERS, and OUTPUTS at which probes
+    deterministic: bool
+    public_draws: bool = False
+    processes: int = 1
+
+    def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
+        """Fit one model for each set of the cohort, in processes."""
+        known = cohort.shared.inputs[:, 0].long().numpy()
+        own = cohort.own.inputs[:, :, 0].long().numpy()  # (m, k)
+        fits = [
+            Fit(np.concatenate([known, rows]), self._draw(seed, int(number)))
+            for rows, number in zip(own, cohort.index, strict=True)
+        ]
+        seen = self.sealed(fits, self.processes)
+        return Release({name: torch.from_numpy(np.stack([one[name] for one in seen])) for name in self.shows})
+
+    def facts(self, net: nn.Module, n: int) -> TrainerFacts:
+        """Whether its random numbers matter and are private."""
+        return TrainerFacts(deterministic=self.deterministic or self.public_draws)
+
+    def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
+        """Not available."""
+        raise ValueError("Refits: an estimator does not show its steps.")
+
+    def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
+        """One model per process."""
+        return self.processes
+
+    def _draw(self, seed: int, number: int) -> int:
+        return 0 if self.public_draws else int(generator(seed, "refit", number).integers(DRAWS))
+
+    def __repr__(self) -> str:
+        return f"Refits({self.shown})"
+
+
+def processes_for(seconds: float) -> int:
+    """How many processes to fit in, if all fits take these seconds in one."""
+    return 1 if seconds < SLOW else int(cpu_count())
+
+
+# As steps of a release are (`games/nouns.py`), rows are kept here under a number, and an attack gets only the number.
+_numbers = count()
+_estimators: dict[int, Estimator] = {}
+
+
+@final
+class SealedEstimator:
+    """Fits models on the owner's rows by their numbers, and gives no access to the rows. No pickling."""
+
+    __slots__ = ("_number",)
+
+    def __init__(self, estimator: Estimator) -> None:
+        self._number = next(_numbers)
+        _estimators[self._number] = estimator
+
+    def __call__(self, fits: Sequence[Fit], processes: int) -> list[dict[str, Numbers]]:
+        """What is seen of every model, in order."""
+        estimator = _estimators[self._number]
+        if processes == 1 or len(fits) == 1:
+            return estimator.seen(fits)
+        batches = min(len(fits), BATCHES * processes)
+        cuts = np.linspace(0, len(fits), batches + 1).astype(int)
+        work = (delayed(estimator.seen)(fits[start:end]) for start, end in pairwise(cuts))
+        return [one for part in Parallel(n_jobs=processes)(work) for one in part]
+
+    def __deepcopy__(self, memo: object) -> SealedEstimator:
+        return self
+
+    __copy__ = __deepcopy__
+
+    def __reduce__(self) -> str:
+        raise TypeError("Refits: cannot be pickled, since it holds the rows of the table.")
+
+    def __del__(self) -> None:
+        _estimators.pop(self._number, None)
+
+
+def numeric_parts(model: Any, path: str = "") -> dict[str, Numbers]:
+    """All numbers and arrays of numbers that a fitted model holds, in lists, mappings and models inside it too.
+
+    Its settings are left out: they are the same in every fit, or private seeds.
+    """
+    if isinstance(model, bool | np.bool_ | str | bytes) or model is None:
+        return {}
+    if isinstance(model, int | float | np.number):
+        return {path: np.atleast_1d(np.asarray(model, dtype=np.float64))}
+    if isinstance(model, np.ndarray) and model.dtype.kind in "fiu":
+        return {path: model.astype(np.float64).ravel()}
+    parts: dict[str, Numbers] = {}
+    for name, value in _held(model):
+        parts |= numeric_parts(value, f"{path}.{name}".removeprefix("."))
+    return parts
+
+
+def _held(model: Any) -> list[tuple[str, Any]]:
+    """What an object holds, by name: attributes that are no settings, or items."""
+    if isinstance(model, Mapping):
+        return [(str(key), value) for key, value in model.items()]
+    if isinstance(model, list | tuple) or (isinstance(model, np.ndarray) and model.dtype.kind == "O" and model.ndim):
+        return [(str(place), value) for place, value in enumerate(np.ravel(model) if _is_array(model) else model)]
+    if not callable(getattr(model, "fit", None)) or isinstance(model, type):
+        return []
+    settings = set(model.get_params(deep=False)) - {"steps"} if hasattr(model, "get_params") else set()
+    return [(name, value) for name, value in vars(model).items() if name not in settings]
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray)
+
+
+def _stores_seeds(model: Any, settings: set[object]) -> bool:
+    """Do models inside a fitted one hold other seeds than the `settings`, as the trees of a forest do?"""
+    return any(
+        (isinstance(seed := getattr(value, "random_state", None), Integral) and seed not in settings)
+        or _stores_seeds(value, settings)
+        for _, value in _held(model)
+    )
+
+
+def _seeds(model: Any) -> set[object]:
+    """Every whole number that is set as a random_state."""
+    settings = model.get_params(deep=True) if hasattr(model, "get_params") else {}
+    return {settings[name] for name in _seed_names(settings) if isinstance(settings[name], Integral)}
+
+
+def _seed_names(settings: Mapping[str, Any]) -> list[str]:
+    return [name for name in settings if name.rpartition("__")[2] == "random_state"]
+
+
+def _padded(value: Numbers | None, size: int) -> Numbers:
+    """(size,) with zeros at the end: a list of losses is as long as its training was."""
+    whole = np.zeros(size)
+    if value is not None:
+        whole[: value.size] = value[:size]
+    return whole
+
+
+def _can_answer(model: Any) -> bool:
+    return any(callable(getattr(model, name, None)) for name in METHODS)
+
+
+def _can_be_cloned(model: Any) -> bool:
+    try:
+        clone(model)
+    except (TypeError, RuntimeError):
+        return False
+    return True
+
+
+def _unfitted(model: Any, draw: int) -> Any:
+    """A clone with its own settings, and `draw` for every random_state that is no number; a copy of other objects."""
+    if not _can_be_cloned(model):
+        return deepcopy(model)
+    fresh = clone(model)
+    settings = fresh.get_params(deep=True)
+    private = [name for name in _seed_names(settings) if not isinstance(settings[name], Integral)]
+    return fresh.set_params(**dict.fromkeys(private, draw))
+
+
+def _weight_name(model: Any) -> str:
+    """What sample weights are called in a call of fit."""
+    if isinstance(model, Pipeline):
+        name, last = model.steps[-1]
+        return f"{name}__{_weight_name(last)}"
+    if not has_fit_parameter(model, "sample_weight"):
+        raise TypeError(f"audit: {type(model).__name__}.fit takes no sample_weight. Leave it out.")
+    return "sample_weight"

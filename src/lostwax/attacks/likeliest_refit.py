@@ -1,0 +1,119 @@
+"""Which of a few candidates a model was fitted on, where every fit is slow and may be random."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from lostwax.fields import at_least, check_fields
+from lostwax.games import Guess, Hints, Knowledge, Reconstructor, Records, Release
+from lostwax.games.informed import InOrder
+from lostwax.learning.candidates import candidates_in, choose, no_candidates, side_by_side, weighed
+from lostwax.learning.costs import Cost, Rate
+from lostwax.progress import progress
+from lostwax.seeds import generator
+from lostwax.shadows import Local
+
+PARTS = 20  # chunks, so that progress shows
+
+
+@dataclass(frozen=True)
+class LikeliestRefit:
+    """Fit `repeats` models on `known` and each candidate; answer the one under which the release is likeliest.
+
+    Unlike Refit, it fits a record once for all games in which it is a candidate. What is seen is modelled as
+    independent Gaussians with variances pooled over candidates, as in the likelihood-ratio attack of Carlini et al.
+    (2022). A candidate's mean is that of all others except in numbers where its models clearly differ from them (hard
+    thresholding, Donoho and Johnstone 1994): with few repeats the noise of all others would hide these.
+    """
+
+    strength: ClassVar[int] = 80
+    names_candidates: ClassVar[bool] = True
+
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
+        check_fields(self, repeats=at_least(1))
+
+    def objection(self, knowledge: Knowledge) -> str | None:
+        """Why it is not applicable."""
+        if (sentence := no_candidates(self, knowledge)) is not None:
+            return sentence
+        sentence = knowledge.facts.not_one_secret(knowledge.threat, "it fits all other records and a candidate")
+        return None if sentence is None else f"LikeliestRefit is not applicable: {sentence}"
+
+    def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
+        """`repeats` models for each record, if the candidates are the secrets of other games."""
+        fits = self.repeats * games
+        return Cost(fits * rate.training, 8.0 * 2 * fits * rate.features)
+
+    def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
+        """Nothing is fitted before the candidates are known."""
+        objection, known = self.objection(knowledge), knowledge.facts.known
+        if objection is not None or known is None:
+            raise ValueError(objection)
+        return _Likeliest(knowledge, known, self.repeats, seed)
+
+
+class _Likeliest(NamedTuple):
+    knowledge: Knowledge
+    known: Records
+    repeats: int
+    seed: int
+
+    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
+        candidates = candidates_in(hints)  # (m, c, ...)
+        flat = side_by_side(candidates)
+        rows, number = _distinct(flat)  # (r,), (m c,)
+        refits = self._fitted(flat[rows])  # (r, repeats, features)
+        seen = self.knowledge.access(self.knowledge.net, release).double()  # (m, features)
+        score = nearest(seen, refits[:, 0]) if self.repeats == 1 else likelihood(seen, refits)  # (m, r)
+        scores = score.gather(1, number.view(candidates.x.shape[:2]))  # (m, c)
+        return choose(hints, scores if self.repeats == 1 else weighed(hints, scores))
+
+    def _fitted(self, records: Records) -> Tensor:
+        """(r, repeats, features) what is seen of models fitted on each record."""
+        net, trainer, access = self.knowledge.net, self.knowledge.trainer, self.knowledge.access
+        pool = records[torch.arange(len(records)).repeat_interleave(self.repeats)]
+        own_seed = int(generator(self.seed, "adversary", "likeliest refit").integers(2**63))
+        engine, parts = Local(max(1, len(pool) // PARTS)), []
+        with progress("refits", len(pool)) as advance:
+            for cohort, release in engine(trainer, net, InOrder(self.known), pool, models=len(pool), seed=own_seed):
+                parts.append(access(net, release).double())
+                advance(len(cohort))
+        return torch.cat(parts).view(len(records), self.repeats, -1)
+
+
+def _distinct(records: Records) -> tuple[Tensor, Tensor]:
+    """A row of each different record, label included, (r,), and which of them every record is, (n,)."""
+    both = torch.cat([records.x.flatten(1).double(), records.y.reshape(len(records), -1).double()], 1)
+    values, number = torch.unique(both, dim=0, return_inverse=True)
+    rows = torch.full((len(values),), len(records)).scatter_reduce(0, number, torch.arange(len(records)), "amin")
+    return rows, number
+
+
+def nearest(seen: Tensor, refits: Tensor) -> Tensor:
+    """(m, r) minus the squared distances of (m, features) and (r, features), in deviations of each feature."""
+    deviation = refits.std(0, correction=0)
+    moves = deviation > torch.finfo(deviation.dtype).eps * refits.abs().amax(0)
+    ours, theirs = (part[:, moves] / deviation[moves] for part in (seen, refits))
+    return torch.stack([-(one - theirs).square().sum(1) for one in ours])
+
+
+def likelihood(seen: Tensor, refits: Tensor) -> Tensor:
+    """(m, r) log p(seen | record) - log p(seen | another record), for seen (m, features) and (r, repeats, features)."""
+    records, repeats, features = refits.shape
+    mean, centre = refits.mean(1), refits.flatten(0, 1).mean(0)  # (r, features), (features,)
+    variance = (refits - mean.unsqueeze(1)).square().sum((0, 1)) / (records * (repeats - 1))
+    rounding = torch.finfo(refits.dtype).eps * refits.abs().amax((0, 1)).clamp_min(1e-300)
+    variance = variance + rounding.square()  # the least that can be resolved
+    shift = mean - centre  # (r, features)
+    noise = (variance / repeats).sqrt()
+    shift = torch.where(shift.abs() > math.sqrt(2 * math.log(max(features, 2))) * noise, shift, 0.0)
+    # log N(s; c + d, v) - log N(s; c, v) = (d (s - c) - d^2 / 2) / v, with the variance of the estimated mean
+    spread = variance * (1 + 1 / repeats)
+    return (seen - centre) / spread @ shift.mT - (shift.square() / spread).sum(1) / 2

@@ -1,0 +1,361 @@
+"""Audit of any estimator by refitting it: which record was in the training set, and what can be rebuilt of it?
+
+For models without an equation that could be solved. The game is about the way of fitting: rows of the table are split
+into known rows, rows that the adversary has as examples, and secrets; every victim is fitted on the known rows and one
+secret. The released model itself was fitted on all of them, so that it cannot tell candidates apart.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from lostwax.access import Weights
+from lostwax.adapters.sklearn.refitting import (
+    OUTPUTS,
+    PARAMETERS,
+    Estimator,
+    Refits,
+    SealedEstimator,
+    processes_for,
+    tried,
+)
+from lostwax.attacks import KernelRidge
+from lostwax.attacks.likeliest_refit import LikeliestRefit
+from lostwax.audits.audit import Audit
+from lostwax.audits.clock import Clock, in_words
+from lostwax.audits.procedure import audit_procedure
+from lostwax.games import (
+    Access,
+    Cohort,
+    Columns,
+    Guess,
+    HintFacts,
+    Hints,
+    Informed,
+    Records,
+    Threat,
+    ThreatFacts,
+)
+from lostwax.games.facts import access_facts
+from lostwax.games.informed import line_up
+from lostwax.games.judges import OneToOne
+from lostwax.seeds import generator
+
+log = logging.getLogger(__name__)
+MINUTES = 5.0  # for the whole audit, where no limit is given
+GAMES = 60  # at most, where no number is given
+PART = 0.25  # of the rows of every class are secrets at most, and as many are examples
+EXAMPLES = 100  # at most
+CANDIDATES = (10, 5, 3, 2)  # per game, as many as classes allow
+PROBES = 100  # known rows at which outputs are seen, at most
+REPEATS = (8, 6, 4, 3, 2)  # refits per candidate, where fitting is random, as many as there is time for
+MOST_VALUES = 30  # of a column of categories, for one number per value
+
+
+def audit_refitted(
+    model: Any,
+    X: Any,
+    y: Any,
+    *,
+    table: Records,
+    columns: Columns,
+    sample_weight: Any,
+    games: int | None,
+    seed: int,
+    threshold: float,
+    access: Access | None,
+    max_minutes: float | None,
+    reasons: tuple[str, ...],
+) -> Audit:
+    """Fit the model many times on rows of its table, and try to tell which rows; the worse of two audits.
+
+    One names the secret among candidates of its class, the other rebuilds it. `table` is (X, y) in numbers, in which
+    guesses are scored, and `reasons` say why no equation applies.
+    """
+    clock = Clock.started(MINUTES if max_minutes is None else max_minutes)
+    access = access or Weights()
+    split = Split.of(table.y, games, seed)
+    encoding = Encoding.of(table.x, columns)
+    game = _Game.of(model, X, y, sample_weight, split, sees_parameters=_sees_parameters(access))
+    records = Records(encoding(table.x), table.y, torch.arange(len(table), dtype=torch.float64).unsqueeze(1))
+    known, prior, secrets = (records[part] for part in split.parts)
+    repeats = game.repeats(len(secrets), len(prior), clock.left)
+    classes = not table.y.is_floating_point()
+    membership: Threat = SameClass(known, split.candidates) if classes else Informed(known, candidates=split.candidates)
+    questions = (
+        ("Membership", membership, LikeliestRefit(repeats), game.trainer(split, candidates_seen=True)),
+        ("Reconstruction", Informed(known, label_known=classes), KernelRidge(), game.trainer(split)),
+    )
+    audits: dict[str, Audit] = {}
+    failed: list[str] = []
+    for name, threat, attack, trainer in questions:
+        log.info("%s by refitting %s ...", name, game.name)
+        try:
+            audits[name] = audit_procedure(
+                nn.Identity(),
+                trainer=trainer,
+                threat=threat,
+                attack=None,
+                entrants=(attack,),
+                prior=prior,
+                secrets=secrets,
+                games=None,
+                seed=seed,
+                threshold=threshold,
+                access=access,
+                max_minutes=max(clock.left, 1e-3) / 60,
+            )
+        except ValueError as error:
+            if not audits:
+                raise
+            failed.append(f"{name} was not tried: {str(error).removeprefix('audit: ')}")
+    worst = max(audits, key=lambda name: audits[name].conclusion.grade.severity)
+    others = [f"{name}: {audits[name].conclusion}" for name in audits if name != worst]
+    shown = _in_cells(audits[worst], encoding, columns)
+    return replace(
+        shown,
+        subject=f"{game.name}, refitted",
+        notes=(*reasons, *game.notes(split, repeats), *others, *shown.notes),
+        unanswered=(*shown.unanswered, *failed),
+    )
+
+
+class Split(NamedTuple):
+    """Which rows are known, which are examples, and which are secrets."""
+
+    known: Tensor
+    examples: Tensor
+    secrets: Tensor
+    candidates: int  # per game
+    left_out: tuple[int, ...]  # classes with too few rows for a game
+
+    @property
+    def parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Known rows, examples, secrets."""
+        return self.known, self.examples, self.secrets
+
+    @classmethod
+    def of(cls, y: Tensor, games: int | None, seed: int) -> Split:
+        """Drawn by the seed, class by class; labels that are numbers are one class.
+
+        Candidates must be of one class, for a model's class counts give the label away. Classes that are too rare for
+        that are known.
+        """
+        classes = torch.zeros(len(y), dtype=torch.long) if y.is_floating_point() or y.ndim > 1 else y
+        sizes = torch.unique(classes, return_counts=True)
+        wanted = GAMES if games is None else games
+        share = min(PART, max(wanted, CANDIDATES[0] * len(sizes[0])) / len(y))
+        taken = {int(label): int(share * int(size)) for label, size in zip(*sizes, strict=True)}
+        enough = [c for c in CANDIDATES if 2 * sum(n for n in taken.values() if n >= c) >= sum(taken.values())]
+        if not enough or not sum(taken.values()):
+            raise ValueError(
+                f"audit: {len(y)} rows are too few to refit the model: {PART:.0%} of the rows of a class are secrets, "
+                f"and {CANDIDATES[-1]} or more are needed."
+            )
+        count = enough[0]
+        secrets, examples = [], []
+        for label, n in taken.items():
+            rows = (classes == label).nonzero().flatten()
+            rows = rows[torch.from_numpy(generator(seed, "refitted", "split", label).permutation(len(rows)))]
+            if n >= count:
+                secrets.append(rows[:n])
+                most = max(2, int(EXAMPLES * len(rows) / len(y)))
+                examples.append(rows[n : n + min(int(PART * len(rows)), most)])
+        hidden, seen = torch.cat(secrets).sort().values, torch.cat(examples).sort().values
+        known = torch.ones(len(y), dtype=torch.bool)
+        known[hidden] = known[seen] = False
+        rare = tuple(label for label, n in taken.items() if n < count)
+        return cls(known.nonzero().flatten(), seen, hidden, count, rare)
+
+
+class _Game(NamedTuple):
+    """The estimator with its rows, and what a few fits have shown."""
+
+    name: str
+    estimator: Estimator
+    seconds: float  # per fit
+    deterministic: bool
+    public_draws: bool
+    sees_parameters: bool
+
+    @classmethod
+    def of(cls, model: Any, X: Any, y: Any, weight: Any, split: Split, *, sees_parameters: bool) -> _Game:
+        """Fit a few models on known rows and examples."""
+        model = getattr(model, "best_estimator_", model)  # of a search: the settings that it chose
+        known, examples, secrets = (part.numpy() for part in split.parts)
+        some = known[np.linspace(0, len(known) - 1, min(PROBES, len(known))).astype(int)]
+        probes: Mapping[str, NDArray[np.int64]] = {"known": some, "examples": examples, "candidates": secrets}
+        X, y = (part.detach().cpu().numpy() if isinstance(part, Tensor) else part for part in (X, y))
+        weight = None if weight is None else np.asarray(weight, dtype=np.float64)
+        estimator = Estimator(model, X, y, weight, probes, {})
+        trial = tried(estimator, np.append(known, examples[0]), np.append(known, examples[-1]))
+        return cls(
+            type(model).__name__,
+            replace(estimator, shapes=trial.shapes),
+            trial.seconds,
+            trial.deterministic,
+            sees_parameters and trial.stores_seeds,
+            sees_parameters,
+        )
+
+    def repeats(self, secrets: int, examples: int, seconds: float) -> int:
+        """Refits per candidate: one where fitting is deterministic, else as many as fit into half of the time."""
+        if self.deterministic or self.public_draws:
+            return 1
+        processes = processes_for(self.seconds * secrets * REPEATS[0])
+        fits = seconds / 2 / self.seconds * processes - 2 * secrets - examples
+        return next((each for each in REPEATS if each * secrets <= fits), REPEATS[-1])
+
+    def trainer(self, split: Split, *, candidates_seen: bool = False) -> Refits:
+        """The trainer whose release shows parameters, and outputs at rows that the adversary has."""
+        places = ("known", "examples", "candidates") if candidates_seen else ("known", "examples")
+        parameters = (PARAMETERS,) if self.sees_parameters and self.estimator.shapes else ()
+        return Refits(
+            SealedEstimator(self.estimator),
+            self.name,
+            (*parameters, *(f"{OUTPUTS}.{place}" for place in places)),
+            self.deterministic,
+            self.public_draws,
+            processes_for(self.seconds * len(split.secrets) * 2),
+        )
+
+    def notes(self, split: Split, repeats: int) -> tuple[str, ...]:
+        """How the games were made."""
+        known, examples = len(split.known), len(split.examples)
+        found = [
+            f"{self.name} was fitted anew for every game, on {known:,} known rows and one secret; {examples:,} other "
+            f"rows are the adversary's examples. A fit takes {in_words(self.seconds)}.",
+            "The audit is about this way of fitting: the released model was fitted on all rows, and was not attacked.",
+        ]
+        if self.public_draws and not self.deterministic:
+            found.append("The fitted model stores the seeds of its parts (random_state), so its randomness is public.")
+        elif not self.deterministic:
+            found.append(f"Fitting is random, and private: every candidate was refitted {repeats} times.")
+        if split.left_out:
+            found.append(f"{len(split.left_out)} classes have too few rows for a game, and are known.")
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class SameClass:
+    """An informed adversary who knows the secret's class, and candidates of that class."""
+
+    known: Records
+    candidates: int | None = None
+
+    def deal(self, pool: Records, m: int, *, seed: int, start: int = 0) -> Cohort:
+        """One secret per model."""
+        return Informed(self.known).deal(pool, m, seed=seed, start=start)
+
+    def facts(self) -> ThreatFacts:
+        """All other records are known, and the class."""
+        return ThreatFacts(self.known, 1, HintFacts(labels=True, candidates=self.candidates))
+
+    def judge(self) -> OneToOne:
+        """How guesses are paired with secrets."""
+        return OneToOne()
+
+    def hints(self, cohort: Cohort, pool: Records, *, seed: int) -> Hints:
+        """The classes of the secrets, and for each secret a line-up of records of its class."""
+        labels = cohort.own.y  # (m, 1)
+        if self.candidates is None:
+            return Hints(labels)
+        order, parts = [], []
+        chances = torch.full((len(cohort), self.candidates), 1 / self.candidates, dtype=torch.float64)
+        for label in torch.unique(labels):
+            games = (labels[:, 0] == label).nonzero().flatten()
+            candidates, own = line_up(cohort[games], pool[pool.y == label], self.candidates, seed=seed)
+            chances[games] = chances[games] if own is None else own
+            order.append(games)
+            parts.append(candidates)
+        back = torch.cat(order).argsort()
+        features = [part.features for part in parts if part.features is not None]
+        x, y = torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])
+        dealt = Records(x, y, torch.cat(features) if features else None)[back]
+        return Hints(labels, candidates=dealt, chances=chances)
+
+
+@dataclass(frozen=True, eq=False)
+class Encoding:
+    """Cells of a table as numbers that can be regressed, without missing ones, and back.
+
+    Numbers are standardised, with a number beside them where some are missing; categories have one number per value, or
+    where they have many, their code.
+    """
+
+    mean: Tensor  # (d,)
+    scale: Tensor  # (d,)
+    values: tuple[int, ...]  # (d,) how many values a column has if each gets a number, else 0
+    missing: tuple[bool, ...]  # (d,) does a column have missing cells?
+    whole: tuple[bool, ...]  # (d,) codes
+
+    @classmethod
+    def of(cls, x: Tensor, columns: Columns) -> Encoding:
+        """Of a table (n, d)."""
+        absent = x.isnan()
+        held = (~absent).sum(0).clamp_min(1)
+        mean = x.nan_to_num().sum(0) / held
+        scale = (torch.where(absent, 0.0, x - mean).square().sum(0) / held).sqrt()
+        values = tuple(len(each) if len(each) <= MOST_VALUES else 0 for each in columns.categories)
+        missing, whole = tuple(absent.any(0).tolist()), tuple(columns.categorical.tolist())
+        return cls(mean, torch.where(scale > 0, scale, 1.0), values, missing, whole)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(n, d) cells -> (n, e) numbers."""
+        parts = []
+        for column, cells in enumerate(x.double().unbind(1)):
+            absent = cells.isnan()
+            if self.values[column]:
+                parts.append((cells.unsqueeze(1) == torch.arange(self.values[column])).double())
+            else:
+                parts.append(((cells - self.mean[column]) / self.scale[column]).nan_to_num().unsqueeze(1))
+            if self.missing[column]:
+                parts.append(absent.double().unsqueeze(1))
+        return torch.cat(parts, 1)
+
+    def cells(self, numbers: Tensor) -> Tensor:
+        """(..., e) -> (..., d): the likeliest category, and missing where that is likelier than not."""
+        parts, start = [], 0
+        for column, (values, missing) in enumerate(zip(self.values, self.missing, strict=True)):
+            block = numbers[..., start : start + max(values, 1)]
+            start += block.shape[-1] + missing
+            if values:
+                cells = block.argmax(-1).double()
+            else:
+                cells = block[..., 0] * self.scale[column] + self.mean[column]
+                cells = cells.round() if self.whole[column] else cells
+            parts.append(torch.where(numbers[..., start - 1] > 0.5, torch.nan, cells) if missing else cells)
+        return torch.stack(parts, -1)
+
+
+def _in_cells(audit: Audit, encoding: Encoding, columns: Columns) -> Audit:
+    """The same audit, with records as cells of the table."""
+
+    def shown(records: Records) -> Records:
+        return Records(encoding.cells(records.x), records.y)
+
+    def decoded(guess: Guess) -> Guess:
+        others = None if guess.alternatives is None else shown(guess.alternatives)
+        return replace(guess, records=shown(guess.records), alternatives=others, undetermined=None)
+
+    findings = tuple(replace(finding, guess=decoded(finding.guess)) for finding in audit.findings)
+    return replace(audit, truth=shown(audit.truth), findings=findings, columns=columns.names)
+
+
+def _sees_parameters(access: Access) -> bool:
+    """Does the adversary see the fitted model, or its outputs alone?"""
+    facts = access_facts(access)
+    if not (facts.all_weights or facts.outputs):
+        raise TypeError(
+            "audit: a model that has no equation is seen through access=lw.access.Weights() or lw.access.Outputs(), "
+            f"got {access!r}."
+        )
+    return facts.all_weights
