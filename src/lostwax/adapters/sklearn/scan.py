@@ -29,6 +29,7 @@ NEARLY = 0.05  # relative to the difference of another sample of the same size: 
 
 # Names count only where the numbers of a small or discrete table agree with many arrays.
 ROWS = re.compile(r"X|vector|train|data|row|record")
+NUMBERS = re.compile(r"indices|support")
 MEANS = re.compile(r"mean|bar|offset|location|cent|theta|statistic", re.IGNORECASE)
 CLASS_SUMS = re.compile(r"mean|count|cent|theta|sum", re.IGNORECASE)
 RANGES = re.compile(r"min|max|low|high|edge|quantile|knot", re.IGNORECASE)
@@ -134,7 +135,8 @@ class _Found:
         hit = at >= 0
         if not hit.any():
             return False
-        numbers = self._numbers(rows, arrays) if hit.all() else None
+        beside, numbers = self._numbers(rows, arrays) if hit.all() else ("", None)
+        named |= NUMBERS.search(beside) is not None
         whole = len(rows) == table.n and equal(rows, table.x.astype(rows.dtype))  # in its order
         if hit.all():
             sure = self._surely_rows(rows, numbers, whole=whole, named=named)
@@ -152,11 +154,14 @@ class _Found:
         self.stored.append(Stored(self._source(path), torch.from_numpy(np.ascontiguousarray(own)), y))
         return bool(hit.all())
 
-    def _numbers(self, rows: Array, arrays: Mapping[str, Array]) -> Array | None:
-        """The row numbers that an array beside the rows holds, if these are the rows."""
-        beside = (array for array in arrays.values() if array.dtype.kind in "iu" and array.shape == rows.shape[:1])
-        inside = (one for one in beside if one.min() >= 0 and one.max() < self.table.n)
-        return next((one for one in inside if equal(self.table.x[one].astype(rows.dtype), rows)), None)
+    def _numbers(self, rows: Array, arrays: Mapping[str, Array]) -> tuple[str, Array | None]:
+        """The row numbers that an array beside the rows holds, if these are the rows, and its name."""
+        for name, array in arrays.items():
+            if array.dtype.kind in "iu" and array.shape == rows.shape[:1]:
+                inside = array.min() >= 0 and array.max() < self.table.n
+                if inside and equal(self.table.x[array].astype(rows.dtype), rows):
+                    return name, array
+        return "", None
 
     def _surely_rows(self, rows: Array, numbers: Array | None, *, whole: bool, named: bool) -> bool:
         """Whether an array of which every row is in the table was made from it."""
@@ -183,7 +188,8 @@ class _Found:
                     continue
                 _, shares = np.unique(theirs, return_counts=True)
                 bits = float(-(shares * np.log2(shares / len(theirs))).sum())
-                if by_class or LABELS.search(name) or bits >= LABELLED:
+                sure = by_class or LABELS.search(name) or bits >= LABELLED
+                if sure and (certain or self.table.holds_pairs(rows, labels)):
                     return torch.from_numpy(labels)
         return None
 

@@ -136,6 +136,18 @@ class TrainingRows:
         same = np.minimum.reduceat(labels, starts) == np.maximum.reduceat(labels, starts)
         return np.asarray(same[np.searchsorted(keys[starts], row_keys(torch.from_numpy(rows)))])
 
+    def holds_pairs(self, rows: Array, labels: Array) -> bool:
+        """Whether each row with its label is one of the table."""
+        if self.y is None:
+            return False
+
+        def pairs(x: Array, y: Array) -> Array:
+            cells = np.concatenate([x, y.reshape(len(y), -1)], 1, dtype=np.float64)
+            return row_keys(torch.from_numpy(cells))
+
+        theirs = pairs(self.x.astype(rows.dtype), self.y.astype(labels.dtype))
+        return bool(np.isin(pairs(rows, labels), theirs).all())
+
     def group_sums(self, group: Array, groups: int, weight: Array) -> tuple[Array, Array]:
         """(groups, d) sums of the weighted rows, and (groups,) of the weights; -1 is no group."""
         member = group >= 0
