@@ -184,8 +184,9 @@ def _audit_model(
         release = statsmodels.released(model, data, sample_weight)
     else:
         _check_minutes(options["max_minutes"], None)
-        release = sklearn.released(model, data, sample_weight)
-    _check_games(games, len(release.table), "the rows of the table")
+        release = sklearn.released(model, data, sample_weight, games=games, seed=seed)
+    rows = len(release.table) if release.sample is None else release.sample.population
+    _check_games(games, rows, "the rows of the table")
     X, y = sklearn.unpack(data)
     if release.was_read and options["access"] is None:
         shape = tuple(X.shape[1:]) if getattr(X, "ndim", 2) > 2 else None

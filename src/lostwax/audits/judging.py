@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lostwax.audits import given
 from lostwax.audits.audit import Finding
-from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_swapped
+from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_swapped, some_records
 from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Attack, Guess, Hints, Records
@@ -253,11 +253,15 @@ class LeaveOneOut:
             return [Scores(*(errors[name][rows] for name in names)) for errors in self._baselines.values()]
 
         truth, offered = self.secrets, guess.records if guess.alternatives is None else guess.alternatives
-        rules = Rules(self._judge, self.scoring.scores, without, self.scoring.threshold)
+        scoring = self.scoring.viewed()
+        judge = NearestAlternative(lambda guess, truth: scoring.scores(guess, truth).criterion)
+        rules = Rules(judge, scoring.scores, without, scoring.threshold)
         x = offered.x.double().cpu().reshape(len(truth), -1, *truth.x.shape[1:])  # (games, candidates, ...)
-        secrets = Records(truth.x.unsqueeze(1), truth.y.unsqueeze(1))
+        secrets = Records(self.scoring.view(truth.x).unsqueeze(1), truth.y.unsqueeze(1))
         labels = secrets.y if self.label_given and not secrets.y.is_floating_point() else None
-        return luck(rules, Records(x, offered.y), secrets, pool=self.table.without(truth), given=labels)
+        pool = some_records(self.table.without(truth), 0)
+        viewed = Records(self.scoring.view(pool.x), pool.y)
+        return luck(rules, Records(self.scoring.view(x), offered.y), secrets, pool=viewed, given=labels)
 
 
 Judging = Dealt | LeaveOneOut

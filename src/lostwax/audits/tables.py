@@ -18,7 +18,7 @@ from lostwax.audits.fitted import audit_fitted, converged, likeliest, no_optimum
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import Played, filled, judged
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Fitted, Guess, Kept, Part, Records, ReleasedTable, Table, TableCells
+from lostwax.games import Fitted, Guess, Kept, Part, Records, ReleasedTable, Sample, Table, TableCells
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 
@@ -39,12 +39,15 @@ def audit_table(
     """
     if released.plain is not None:
         return audit_fitted(released.plain, games=games, seed=seed, threshold=threshold, shape=shape)
-    table = released.table
+    table, sample = released.table, released.sample
     rows = _told_of(released)
-    chosen = Table(table, rows).draw(games, seed)
+    chosen = Table(table, rows).draw(games, seed) if sample is None else sample.played
     scoring = Scoring.of_cells(table.x, released.columns, threshold)
     blind = released.columns.blind(table.x, chosen)
-    optima = [converged(part.fitted) for part in released.parts]
+    optima = [
+        part.optimum if part.cut and part.fitted.model is not None else converged(part.fitted)
+        for part in released.parts
+    ]
     missing = tuple(
         dict.fromkeys(
             no_optimum(part.fitted) for part, best in zip(released.parts, optima, strict=True) if best is None
@@ -58,6 +61,7 @@ def audit_table(
     best = _Line(released, at_optimum, chosen, scoring, blind, "as converged") if has_models and at_optimum else None
     lines = [one.played(_verdicts(one, best or one, bool(released.unread))) for one in (line, best) if one is not None]
     without = len(table) - len(rows)
+    some = () if sample is None else (_sampled(sample),)
     weightless = [f"{without:,} rows have no weight: the model was not trained on them, and they are not tried."]
     return filled(
         line.judging,
@@ -66,8 +70,8 @@ def audit_table(
         kind="this model",
         threat="the adversary knows every row but one",
         attack=ClosedForm.__name__,
-        numbers=chosen,
-        population=len(rows),
+        numbers=chosen if sample is None else sample.rows[chosen],
+        population=len(rows) if sample is None else sample.population,
         truth=Records(table.x[chosen], table.y[chosen]),
         labels_given=line.label_given,
         seed=seed,
@@ -76,11 +80,19 @@ def audit_table(
             "rows": len(table),
             "features": table.x.shape[1],
         },
-        notes=(*released.notes, *(weightless if without else ()), *(best or line).notes()),
+        notes=(*released.notes, *some, *(weightless if without else ()), *(best or line).notes()),
         unanswered=(*released.unread, *missing),
         classes=released.classes,
         columns=released.columns.names,
         categories=released.columns.categories if any(released.columns.categories) else (),
+    )
+
+
+def _sampled(sample: Sample) -> str:
+    """That only some rows were played for."""
+    return (
+        f"the table is large: {len(sample.played):,} of {sample.population:,} rows were played for, drawn by the seed, "
+        f"and the nearest known row is one of {len(sample.rows):,}. games={sample.population} plays all."
     )
 
 

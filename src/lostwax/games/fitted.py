@@ -127,10 +127,14 @@ class Sums:
 
     def factors(self, rows: Records, weight: Tensor) -> tuple[Tensor, Tensor]:
         """r = the row's weight in the column of its group, zero elsewhere (n, groups); and the row with a one."""
+        return self.membership(rows.y, weight), _with_ones(rows.x)
+
+    def membership(self, y: Tensor, weight: Tensor) -> Tensor:
+        """(n, groups) each row's weight in the column of its group, zero elsewhere."""
         groups = torch.arange(len(self.counts))
-        member = rows.y[:, None] == groups if self.by_label else torch.ones(len(rows), 1, dtype=torch.bool)
+        member = y[:, None] == groups if self.by_label else torch.ones(len(y), 1, dtype=torch.bool)
         counted = weight if self.weighted else torch.ones_like(weight)
-        return counted[:, None] * member, _with_ones(rows.x)
+        return counted[:, None] * member
 
     def total(self) -> Tensor:
         """The sum over all rows, (groups, d + 1)."""
@@ -199,6 +203,17 @@ class Part:
     fitted: Fitted
     back: Callable[[Tensor], TableCells]  # rows (g, D) as this part saw them -> cells of the table (g, d), see `told`
     labelled: bool = True  # fitted.table.y are the labels of the table
+    optimum: Fitted | None = None  # the same at its optimum, where that took the rows of a larger table
+    cut: bool = False  # other rows are known and were folded into the equations (`folding`)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some rows of a larger table, all other rows of which are known."""
+
+    rows: Tensor  # (k,) their numbers there
+    played: Tensor  # which of them games are about
+    population: int  # how many games there could have been
 
 
 @dataclass(frozen=True)
@@ -214,6 +229,7 @@ class ReleasedTable:
     notes: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()  # parts of the release that were not audited and why, as sentences
     plain: Fitted | None = None  # all there is, where scalers and one model were fitted on the table itself
+    sample: Sample | None = None  # which rows of a larger table these are
 
     @classmethod
     def of(cls, fitted: Fitted) -> ReleasedTable:

@@ -26,9 +26,10 @@ from torch import Tensor
 
 from lostwax.adapters.sklearn.estimators import NotReadError, read_estimator
 from lostwax.adapters.sklearn.inputs import any_labels
-from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers
-from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data
+from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, is_large
+from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data, check_sparse
 from lostwax.games import Fitted, Records
+from lostwax.games.folding import SparseFitted, SparseRecords
 
 Labels = NDArray[Any]
 
@@ -75,8 +76,16 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
         if not holds:
             reader.unread.append(f"{name} was not audited: {error.reason}.")
         return
+    if reading.model is None:
+        return
+    if is_large(place.rows):
+        table = SparseRecords(place.rows.tocsr().astype(np.float64), reading.y)
+        sparse = SparseFitted(name, table, reading.weight, reading.model)
+        check_sparse(sparse)
+        reader.publish_sparse(sparse, place)
+        return
     x = as_numbers(place.rows)
-    if reading.model is None or x is None:
+    if x is None:
         return
     fitted = Fitted(name, Records(x, reading.y), reading.weight, reading.model)
     check_empty_columns(fitted)

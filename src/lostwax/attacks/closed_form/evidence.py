@@ -55,7 +55,8 @@ def with_outside(
     found: Found, model: Stationary, table: Records, games: Tensor, mean: Tensor, labels: Tensor | None
 ) -> Found:
     """With more features than rows, two more candidates from the direction of the weights (`ambiguous`)."""
-    outside = None if model.sparse else outside_candidates(model, table, games, mean)
+    whole = not model.sparse and model.known is None  # these are all rows
+    outside = outside_candidates(model, table, games, mean) if whole else None
     if outside is None:  # more rows than features; or a penalty under which weights leave the span of the rows
         return found
     x, outputs = outside.x, model.outputs(outside.x)  # (g, 2, d), (g, 2, c)
