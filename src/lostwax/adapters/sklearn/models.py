@@ -71,16 +71,16 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
     holds = reader.scanned(estimator, place, any_labels(labels)[0], weight)
     try:
         reading = read_estimator(estimator, labels, weight)
+        x = as_numbers(place.rows)
+        if reading.model is None or x is None:
+            return
+        fitted = Fitted(name, Records(x, reading.y), reading.weight, reading.model)
+        check_empty_columns(fitted)
+        doubt = check_same_data(fitted)
     except NotReadError as error:
         if not holds:
             reader.unread.append(f"{name} was not audited: {error.reason}.")
         return
-    x = as_numbers(place.rows)
-    if reading.model is None or x is None:
-        return
-    fitted = Fitted(name, Records(x, reading.y), reading.weight, reading.model)
-    check_empty_columns(fitted)
-    doubt = check_same_data(fitted)
     reader.notes += [*reading.notes, *([] if doubt is None else [doubt])]
     reader.publish(fitted, place)
 
