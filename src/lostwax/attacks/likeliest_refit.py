@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -19,6 +18,7 @@ from lostwax.seeds import generator
 from lostwax.shadows import Local
 
 PARTS = 20  # chunks, so that progress shows
+CLEAR = 5.0  # standard errors by which a record's models differ from others in a number
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,17 @@ class LikeliestRefit:
 
     Unlike Refit, it fits a record once for all games in which it is a candidate. What is seen is modelled as
     independent Gaussians with variances pooled over candidates, as in the likelihood-ratio attack of Carlini et al.
-    (2022). A candidate's mean is that of all others except in numbers where its models clearly differ from them (hard
-    thresholding, Donoho and Johnstone 1994): with few repeats the noise of all others would hide these.
+    (2022). A candidate's mean is that of all others, except in the outputs at the candidate itself and in numbers where
+    its models clearly differ from others: with few repeats the noise of all other numbers would hide these.
+
+    `probes` are the row numbers (`Records.features`) at which the last part of a release shows outputs.
     """
 
     strength: ClassVar[int] = 80
     names_candidates: ClassVar[bool] = True
 
     repeats: int = 1
+    probes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self, repeats=at_least(1))
@@ -56,13 +59,14 @@ class LikeliestRefit:
         objection, known = self.objection(knowledge), knowledge.facts.known
         if objection is not None or known is None:
             raise ValueError(objection)
-        return _Likeliest(knowledge, known, self.repeats, seed)
+        return _Likeliest(knowledge, known, self.repeats, self.probes, seed)
 
 
 class _Likeliest(NamedTuple):
     knowledge: Knowledge
     known: Records
     repeats: int
+    probes: tuple[int, ...]
     seed: int
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
@@ -71,9 +75,20 @@ class _Likeliest(NamedTuple):
         rows, number = _distinct(flat)  # (r,), (m c,)
         refits = self._fitted(flat[rows])  # (r, repeats, features)
         seen = self.knowledge.access(self.knowledge.net, release).double()  # (m, features)
-        score = nearest(seen, refits[:, 0]) if self.repeats == 1 else likelihood(seen, refits)  # (m, r)
+        own = self._own_outputs(flat[rows], release, seen.shape[1])
+        score = nearest(seen, refits[:, 0]) if self.repeats == 1 else likelihood(seen, refits, own)  # (m, r)
         scores = score.gather(1, number.view(candidates.x.shape[:2]))  # (m, c)
         return choose(hints, scores if self.repeats == 1 else weighed(hints, scores))
+
+    def _own_outputs(self, records: Records, release: Release, features: int) -> Tensor:
+        """(r, features) True for the outputs at each record itself."""
+        own = torch.zeros(len(records), features, dtype=torch.bool)
+        if self.probes and records.features is not None:
+            place = torch.searchsorted(torch.tensor(self.probes), records.features[:, 0].long())
+            width = list(release.params.values())[-1].shape[1] // len(self.probes)
+            first = features - width * (len(self.probes) - place)  # (r,)
+            own.scatter_(1, first.unsqueeze(1) + torch.arange(width), True)
+        return own
 
     def _fitted(self, records: Records) -> Tensor:
         """(r, repeats, features) what is seen of models fitted on each record."""
@@ -98,22 +113,32 @@ def _distinct(records: Records) -> tuple[Tensor, Tensor]:
 
 def nearest(seen: Tensor, refits: Tensor) -> Tensor:
     """(m, r) minus the squared distances of (m, features) and (r, features), in deviations of each feature."""
-    deviation = refits.std(0, correction=0)
-    moves = deviation > torch.finfo(deviation.dtype).eps * refits.abs().amax(0)
-    ours, theirs = (part[:, moves] / deviation[moves] for part in (seen, refits))
+    moves = _moving(refits)
+    deviation = refits[:, moves].std(0, correction=0)
+    ours, theirs = (part[:, moves] / deviation for part in (seen, refits))
     return torch.stack([-(one - theirs).square().sum(1) for one in ours])
 
 
-def likelihood(seen: Tensor, refits: Tensor) -> Tensor:
-    """(m, r) log p(seen | record) - log p(seen | another record), for seen (m, features) and (r, repeats, features)."""
-    records, repeats, features = refits.shape
+def likelihood(seen: Tensor, refits: Tensor, own: Tensor) -> Tensor:
+    """(m, r) log p(seen | record) - log p(seen | another record), for seen (m, features) and (r, repeats, features).
+
+    `own` (r, features) are the features that each record is expected to change.
+    """
+    moves = _moving(refits.flatten(0, 1))
+    seen, refits, own = seen[:, moves], refits[..., moves], own[:, moves]
+    records, repeats, _ = refits.shape
     mean, centre = refits.mean(1), refits.flatten(0, 1).mean(0)  # (r, features), (features,)
     variance = (refits - mean.unsqueeze(1)).square().sum((0, 1)) / (records * (repeats - 1))
-    rounding = torch.finfo(refits.dtype).eps * refits.abs().amax((0, 1)).clamp_min(1e-300)
+    rounding = torch.finfo(refits.dtype).eps * refits.abs().amax((0, 1))
     variance = variance + rounding.square()  # the least that can be resolved
     shift = mean - centre  # (r, features)
-    noise = (variance / repeats).sqrt()
-    shift = torch.where(shift.abs() > math.sqrt(2 * math.log(max(features, 2))) * noise, shift, 0.0)
+    clear = shift.abs() > CLEAR * (variance / repeats).sqrt()
+    shift = torch.where(clear | own, shift, 0.0)
     # log N(s; c + d, v) - log N(s; c, v) = (d (s - c) - d^2 / 2) / v, with the variance of the estimated mean
     spread = variance * (1 + 1 / repeats)
     return (seen - centre) / spread @ shift.mT - (shift.square() / spread).sum(1) / 2
+
+
+def _moving(refits: Tensor) -> Tensor:
+    """(features,) which differ between models (n, features), by more than rounding."""
+    return refits.std(0, correction=0) > torch.finfo(refits.dtype).eps * refits.abs().amax(0)

@@ -30,7 +30,7 @@ from lostwax.adapters.sklearn.refitting import (
 from lostwax.attacks import KernelRidge
 from lostwax.attacks.likeliest_refit import LikeliestRefit
 from lostwax.audits.audit import Audit
-from lostwax.audits.clock import Clock, in_words
+from lostwax.audits.clock import Clock, TimeUp, in_words
 from lostwax.audits.procedure import audit_procedure
 from lostwax.games import (
     Access,
@@ -56,7 +56,7 @@ PART = 0.25  # of the rows of every class are secrets at most, and as many are e
 EXAMPLES = 100  # at most
 CANDIDATES = (10, 5, 3, 2)  # per game, as many as classes allow
 PROBES = 100  # known rows at which outputs are seen, at most
-REPEATS = (8, 6, 4, 3, 2)  # refits per candidate, where fitting is random, as many as there is time for
+REPEATS = (6, 4, 3, 2)  # refits per candidate, where fitting is random, as many as there is time for
 MOST_VALUES = 30  # of a column of categories, for one number per value
 
 
@@ -84,14 +84,26 @@ def audit_refitted(
     access = access or Weights()
     split = Split.of(table.y, games, seed)
     encoding = Encoding.of(table.x, columns)
-    game = _Game.of(model, X, y, sample_weight, split, sees_parameters=_sees_parameters(access))
+    sees = _sees_parameters(access)
+    try:
+        game = clock.run(lambda: _Game.of(model, X, y, sample_weight, split, sees_parameters=sees))
+    except TimeUp:
+        raise ValueError(
+            f"audit: max_minutes is too short: fitting {type(model).__name__} a few times was not done in time. Allow "
+            "more minutes, or pass a sample of the rows."
+        ) from None
     records = Records(encoding(table.x), table.y, torch.arange(len(table), dtype=torch.float64).unsqueeze(1))
     known, prior, secrets = (records[part] for part in split.parts)
     repeats = game.repeats(len(secrets), len(prior), clock.left)
     classes = not table.y.is_floating_point()
     membership: Threat = SameClass(known, split.candidates) if classes else Informed(known, candidates=split.candidates)
     questions = (
-        ("Membership", membership, LikeliestRefit(repeats), game.trainer(split, candidates_seen=True)),
+        (
+            "Membership",
+            membership,
+            LikeliestRefit(repeats, tuple(split.secrets.tolist())),
+            game.trainer(split, candidates_seen=True),
+        ),
         ("Reconstruction", Informed(known, label_known=classes), KernelRidge(), game.trainer(split)),
     )
     audits: dict[str, Audit] = {}
@@ -180,7 +192,8 @@ class _Game(NamedTuple):
     """The estimator with its rows, and what a few fits have shown."""
 
     name: str
-    estimator: Estimator
+    sealed: SealedEstimator
+    parameters: int  # how many numbers of a fitted model are of a fixed size
     seconds: float  # per fit
     deterministic: bool
     public_draws: bool
@@ -199,7 +212,8 @@ class _Game(NamedTuple):
         trial = tried(estimator, np.append(known, examples[0]), np.append(known, examples[-1]))
         return cls(
             type(model).__name__,
-            replace(estimator, shapes=trial.shapes),
+            SealedEstimator(replace(estimator, sizes=trial.sizes)),
+            sum(trial.sizes.values()),
             trial.seconds,
             trial.deterministic,
             sees_parameters and trial.stores_seeds,
@@ -217,9 +231,9 @@ class _Game(NamedTuple):
     def trainer(self, split: Split, *, candidates_seen: bool = False) -> Refits:
         """The trainer whose release shows parameters, and outputs at rows that the adversary has."""
         places = ("known", "examples", "candidates") if candidates_seen else ("known", "examples")
-        parameters = (PARAMETERS,) if self.sees_parameters and self.estimator.shapes else ()
+        parameters = (PARAMETERS,) if self.sees_parameters and self.parameters else ()
         return Refits(
-            SealedEstimator(self.estimator),
+            self.sealed,
             self.name,
             (*parameters, *(f"{OUTPUTS}.{place}" for place in places)),
             self.deterministic,

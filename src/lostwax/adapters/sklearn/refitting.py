@@ -31,6 +31,7 @@ MOST_NUMBERS = 20_000  # of a model's parameters, the smallest arrays first
 BATCHES = 4  # per process, so that no process waits long for another
 SLOW = 5.0  # seconds of fitting in all, from which processes are worth starting
 DRAWS = 2**31 - 1  # seeds that numpy takes
+SURE = 1e-3  # probabilities nearer to 0 or 1 than this are hardly told apart
 
 Numbers = NDArray[np.float64]
 
@@ -51,7 +52,7 @@ class Estimator:
     y: Any  # None: it is fitted on X alone
     sample_weight: NDArray[np.float64] | None
     probes: Mapping[str, NDArray[np.int64]]  # by name, the rows at which outputs are seen
-    shapes: Mapping[str, int]  # by path, how many numbers of each part of the fitted model are seen
+    sizes: Mapping[str, int]  # by path, how many numbers of each part of the fitted model are seen
 
     def seen(self, fits: Sequence[Fit]) -> list[dict[str, Numbers]]:
         """Fit one model after the other, and keep its parameters and its outputs at the probes."""
@@ -72,7 +73,10 @@ class Estimator:
         return model
 
     def outputs(self, model: Any, rows: NDArray[np.int64]) -> Numbers:
-        """(q c) what a fitted model answers at these rows, by the first of METHODS that it has."""
+        """(q c) what a fitted model answers at these rows, row by row, by the first of METHODS that it has.
+
+        Probabilities are seen as log-odds, which are closer to Gaussian (Carlini et al. 2022, section IV-C).
+        """
         method = next(name for name in METHODS if hasattr(model, name))
         answer = getattr(model, method)(_safe_indexing(self.X, rows))
         if method == "predict" and (hasattr(model, "classes_") or np.asarray(answer).dtype.kind not in "fiub"):
@@ -80,69 +84,79 @@ class Estimator:
             answer = np.asarray(answer)[..., None] == classes
         parts = answer if isinstance(answer, list) else [answer]  # one per output of a multi-output model
         dense = [part.toarray() if hasattr(part, "toarray") else np.asarray(part) for part in parts]
-        return np.concatenate([part.astype(np.float64).ravel() for part in dense])
+        numbers = np.concatenate([part.astype(np.float64).reshape(len(rows), -1) for part in dense], 1).ravel()
+        return _log_odds(numbers) if method == "predict_proba" else numbers
 
-    def _seen(self, rows: NDArray[np.int64], draw: int) -> dict[str, Numbers]:
+    def look(self, rows: NDArray[np.int64], draw: int) -> Look:
+        """Fit one model, with every generator seeded by `draw`."""
         with all_generators(draw), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of convergence, a thousand times
             model = self.fitted(rows, draw)
-            held = numeric_parts(model)
-            parts = [_padded(held.get(path), size) for path, size in self.shapes.items()]
             outputs = {f"{OUTPUTS}.{name}": self.outputs(model, at) for name, at in self.probes.items()}
+        return Look(model, numeric_parts(model), outputs)
+
+    def _seen(self, rows: NDArray[np.int64], draw: int) -> dict[str, Numbers]:
+        _, held, outputs = self.look(rows, draw)
+        parts = [_padded(held.get(path), size) for path, size in self.sizes.items()]
         return {PARAMETERS: np.concatenate([np.empty(0), *parts]), **outputs}
+
+
+class Look(NamedTuple):
+    """A fitted model, and what can be seen of it."""
+
+    model: Any
+    parts: Mapping[str, Numbers]
+    outputs: Mapping[str, Numbers]
+
+    def agrees(self, other: Look, tolerance: float) -> bool:
+        """The same numbers and outputs, within a relative tolerance."""
+        ours, theirs = ({**one.parts, **one.outputs} for one in (self, other))
+        return ours.keys() == theirs.keys() and all(
+            value.shape == theirs[name].shape and np.allclose(value, theirs[name], tolerance, 1e-12, equal_nan=True)
+            for name, value in ours.items()
+        )
 
 
 class Trial(NamedTuple):
     """What a few fits show about an estimator."""
 
-    shapes: Mapping[str, int]  # of the parts that it has in every fit
+    sizes: Mapping[str, int]  # of the parts that it has in every fit
     seconds: float  # per fit, outputs included
     deterministic: bool  # other random numbers give the same model
     stores_seeds: bool  # a fitted model holds the seeds of its parts: its randomness can be replayed
 
 
 def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]) -> Trial:
-    """Fit on two sets of rows of the same size, and on the first again with other random numbers."""
-    check_fits_anew(estimator, one, other)
-    start = time.perf_counter()
-    estimator.seen([Fit(one, 0)])
-    seconds = time.perf_counter() - start
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        models = [estimator.fitted(rows, draw) for rows, draw in ((one, 1), (one, 2), (other, 1))]
-    held = [numeric_parts(model) for model in models]
-    common = {path: value.size for path, value in held[0].items() if all(path in parts for parts in held)}
-    shapes: dict[str, int] = {}
-    for path, size in sorted(common.items(), key=lambda item: item[1]):
-        if sum(shapes.values()) + size <= MOST_NUMBERS:
-            shapes[path] = size
-    first, again = replace(estimator, shapes=shapes).seen([Fit(one, 1), Fit(one, 2)])
-    same = all(np.allclose(value, again[name], rtol=1e-9, atol=1e-12, equal_nan=True) for name, value in first.items())
-    return Trial(shapes, seconds, same, _stores_seeds(models[0], _seeds(models[0])))
+    """Fit on two sets of rows of the same size, and on the first again with other random numbers.
 
-
-def check_fits_anew(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]) -> None:
-    """Refuse an object that is no estimator, or whose `fit` continues from an earlier one.
-
-    Every model would then hold all rows that the object was fitted on before.
+    Refuses an object that is no estimator, or whose `fit` continues from an earlier one: every model would then hold
+    all rows that the object was fitted on before.
     """
     model = estimator.model
     if isinstance(model, type) or not callable(getattr(model, "fit", None)) or not _can_answer(model):
         raise TypeError(
             f"audit: expected a fitted object with fit and one of {', '.join(METHODS)}, got {type(model).__name__}."
         )
-    if _can_be_cloned(model):
-        return
-    fresh = estimator._seen(one, 0)
-    with all_generators(0), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        used = replace(estimator, model=estimator.fitted(other, 0))
-    again = used._seen(one, 0)
-    if not all(np.allclose(value, again[name], rtol=1e-6, equal_nan=True) for name, value in fresh.items()):
-        raise ValueError(
-            f"audit: {type(model).__name__}.fit continues from an earlier fit, or draws random numbers that cannot be "
-            "seeded. Give it get_params and set_params (sklearn.base.BaseEstimator), so that it can be cloned unfitted."
-        )
+    looks, seconds = [], []
+    for rows, draw in ((one, 1), (one, 2), (other, 1)):
+        start = time.perf_counter()
+        looks.append(estimator.look(rows, draw))
+        seconds.append(time.perf_counter() - start)
+    if not _can_be_cloned(model):
+        again = replace(estimator, model=looks[2].model).look(one, 1)
+        if not looks[0].agrees(again, 1e-6):
+            raise ValueError(
+                f"audit: {type(model).__name__}.fit continues from an earlier fit, or draws random numbers that cannot "
+                "be seeded. Give it get_params and set_params (sklearn.base.BaseEstimator), so that it can be cloned."
+            )
+    first = looks[0].parts
+    common = {path: value.size for path, value in first.items() if all(path in look.parts for look in looks)}
+    sizes: dict[str, int] = {}
+    for path, size in sorted(common.items(), key=lambda item: item[1]):
+        if sum(sizes.values()) + size <= MOST_NUMBERS:
+            sizes[path] = size
+    fitted = looks[0].model
+    return Trial(sizes, min(seconds), looks[0].agrees(looks[1], 1e-9), _stores_seeds(fitted, _seeds(fitted)))
 
 
 @final
@@ -185,7 +199,7 @@ class Refits:
         return self.processes
 
     def _draw(self, seed: int, number: int) -> int:
-        return 0 if self.public_draws else int(generator(seed, "refit", number).integers(DRAWS))
+        return 0 if self.deterministic or self.public_draws else int(generator(seed, "refit", number).integers(DRAWS))
 
     def __repr__(self) -> str:
         return f"Refits({self.shown})"
@@ -198,7 +212,29 @@ def processes_for(seconds: float) -> int:
 
 # As steps of a release are (`games/nouns.py`), rows are kept here under a number, and an attack gets only the number.
 _numbers = count()
-_estimators: dict[int, Estimator] = {}
+_estimators: dict[int, _Remembering] = {}
+
+
+class _Remembering(NamedTuple):
+    """An estimator, and what was seen of models that were fitted before."""
+
+    estimator: Estimator
+    seen: dict[tuple[int, bytes], dict[str, Numbers]]
+
+    def __call__(self, fits: Sequence[Fit], processes: int) -> list[dict[str, Numbers]]:
+        keys = [(fit.draw, fit.rows.tobytes()) for fit in fits]
+        new = {key: fit for key, fit in zip(keys, fits, strict=True) if key not in self.seen}
+        self.seen.update(zip(new, _in_processes(self.estimator, list(new.values()), processes), strict=True))
+        return [self.seen[key] for key in keys]
+
+
+def _in_processes(estimator: Estimator, fits: Sequence[Fit], processes: int) -> list[dict[str, Numbers]]:
+    """What is seen of every model, in order."""
+    if processes == 1 or len(fits) < 2:
+        return estimator.seen(fits)
+    cuts = np.linspace(0, len(fits), min(len(fits), BATCHES * processes) + 1).astype(int)
+    work = (delayed(estimator.seen)(fits[start:end]) for start, end in pairwise(cuts))
+    return [one for part in Parallel(n_jobs=processes)(work) for one in part]
 
 
 @final
@@ -209,17 +245,12 @@ class SealedEstimator:
 
     def __init__(self, estimator: Estimator) -> None:
         self._number = next(_numbers)
-        _estimators[self._number] = estimator
+        _estimators[self._number] = _Remembering(estimator, {})
 
     def __call__(self, fits: Sequence[Fit], processes: int) -> list[dict[str, Numbers]]:
-        """What is seen of every model, in order."""
-        estimator = _estimators[self._number]
-        if processes == 1 or len(fits) == 1:
-            return estimator.seen(fits)
-        batches = min(len(fits), BATCHES * processes)
-        cuts = np.linspace(0, len(fits), batches + 1).astype(int)
-        work = (delayed(estimator.seen)(fits[start:end]) for start, end in pairwise(cuts))
-        return [one for part in Parallel(n_jobs=processes)(work) for one in part]
+        """What is seen of every model, in order. A single tile is always fitted: it measures how long that takes."""
+        held = _estimators[self._number]
+        return held(fits, processes) if len(fits) > processes else _in_processes(held.estimator, fits, processes)
 
     def __deepcopy__(self, memo: object) -> SealedEstimator:
         return self
@@ -283,6 +314,11 @@ def _seeds(model: Any) -> set[object]:
 
 def _seed_names(settings: Mapping[str, Any]) -> list[str]:
     return [name for name in settings if name.rpartition("__")[2] == "random_state"]
+
+
+def _log_odds(probability: Numbers) -> Numbers:
+    odds: Numbers = np.log((probability + SURE) / (1 - probability + SURE))
+    return odds
 
 
 def _padded(value: Numbers | None, size: int) -> Numbers:
