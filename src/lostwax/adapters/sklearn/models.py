@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import (
     BaggingClassifier,
     BaggingRegressor,
@@ -20,7 +21,7 @@ from sklearn.ensemble import (
     VotingRegressor,
 )
 from sklearn.model_selection import check_cv
-from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
+from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor, RegressorChain
 from sklearn.pipeline import Pipeline
 from torch import Tensor
 
@@ -82,7 +83,8 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
             reader.unread.append(f"{name} was not audited: {error.reason}.")
         return
     reader.notes += [*reading.notes, *([] if doubt is None else [doubt])]
-    reader.publish(fitted, place)
+    same_labels = reading.y.shape == reader.y.shape and bool((reading.y == reader.y).all())
+    reader.publish(fitted, place, labelled=same_labels)  # else one column of the targets, or transformed ones
 
 
 @singledispatch
@@ -124,6 +126,20 @@ def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
     return (Inner(model, labels[:, column], weight) for column, model in enumerate(estimator.estimators_))
 
 
+@inner_models.register(ClassifierChain)
+@inner_models.register(RegressorChain)
+def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
+    """The first of the chain; the others were fitted on labels too."""
+    yield Inner(estimator.estimators_[0], labels[:, estimator.order_[0]], weight)
+
+
+@inner_models.register(TransformedTargetRegressor)
+def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
+    """The regressor of transformed targets."""
+    targets = estimator.transformer_.transform(labels.reshape(len(labels), -1))
+    yield Inner(estimator.regressor_, targets[:, 0] if targets.shape[1] == 1 else targets, weight)
+
+
 @inner_models.register(BaggingClassifier)
 @inner_models.register(BaggingRegressor)
 def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner] | None:
@@ -141,4 +157,6 @@ def _not_looked_into(estimator: Any) -> str | None:
     if isinstance(estimator, StackingClassifier | StackingRegressor):
         final = type(estimator.final_estimator_).__name__
         return f"{final} at the end of {type(estimator).__name__} was not audited: it was fitted on predictions."
+    if isinstance(estimator, ClassifierChain | RegressorChain):
+        return f"the later models of {type(estimator).__name__} were not audited: they were fitted on labels too."
     return None

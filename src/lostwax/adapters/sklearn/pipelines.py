@@ -85,8 +85,7 @@ class PipelineReader:
             return False
         found = scan(part, x, y, weight)
         fitted = Fitted(type(part).__name__, Records(x, y), weight, None, found.sums, found.extremes, found.stored)
-        held = bool(found.sums or found.extremes or found.stored)
-        if held:
+        if found.sums or found.extremes or found.stored:
             self.publish(fitted, place)
         for sums, groups in found.grouped:
             own = replace(fitted, table=Records(x, groups), sums=(sums,), extremes=(), stored=())
@@ -96,7 +95,7 @@ class PipelineReader:
             own = replace(fitted, table=Records(above, y), sums=(sums,), extremes=(), stored=())
             self.publish(own, place.through(step_of(Binarizer(threshold=threshold), x.numpy(), above), above))
         self.notes += [note for note in found.notes if note not in self.notes]
-        return held or bool(found.grouped or found.exceeding)
+        return bool(found.sums or found.stored or found.grouped or found.exceeding)  # extremes are of single rows only
 
     def _leaf(self, transformer: Any, place: Place) -> Place:
         outputs, reads = self._outputs(transformer, place)
