@@ -159,6 +159,20 @@ def test_a_penalised_intercept_of_zero_leaves_the_label_to_be_known():
     assert (kept >= Kept.SET).any()
 
 
+def test_the_missing_row_is_not_used():
+    X, y = standardised(load_diabetes)
+    fitted = read(Lasso(alpha=1.0, **TIGHT).fit(X, y), (X, y))
+    for row in (0, 7):
+        hidden = fitted.table.x.clone()
+        hidden[row] = torch.nan
+        guesses = [
+            ClosedForm().leave_one_out(replace(fitted, table=replace(fitted.table, x=x)), torch.tensor([row]))
+            for x in (fitted.table.x, hidden)
+        ]
+        assert torch.equal(guesses[0].records.x, guesses[1].records.x)
+        assert torch.equal(guesses[0].kept, guesses[1].kept)
+
+
 def test_all_weights_zero():
     X, y = standardised(load_diabetes)
     fit = Lasso(alpha=100.0).fit(X, y)
