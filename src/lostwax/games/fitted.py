@@ -42,6 +42,7 @@ class Stationary:
     shift: Tensor  # (d,)
     scale: Tensor  # (d,)
     stopped_early: bool = False  # the solver ran out of iterations, or its tolerance was loose
+    stochastic: bool = False  # ... or takes random steps, and may end above the objective of zero weights
     l1: Tensor | None = None  # (c,)
     bias_l1: Tensor | None = None  # (c,) of |b|, for solvers that penalise the intercept
     dropped: Tensor | None = None  # (d,) features that the solver left out, whose weights are zero without an equation

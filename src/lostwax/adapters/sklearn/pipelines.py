@@ -109,7 +109,8 @@ class PipelineReader:
             optimum = None if at_best is None else folded(at_best, kept)
             parts.append(replace(part, fitted=folded(part.fitted, kept), optimum=optimum, cut=True))
         for sparse, back, labelled in self.sparse:
-            best = None if sparse.model is None else polish_sparse(sparse.model, sparse.table, sparse.weight)
+            model = None if sparse.model is None or sparse.model.sparse else sparse.model  # no optimum with L1 here
+            best = None if model is None else polish_sparse(model, sparse.table, sparse.weight)
             converged = best is not None and best.converged
             optimum = replace(sparse, model=best.model).folded(kept) if best is not None and converged else None
             parts.append(Part(sparse.folded(kept), to_cells(back, self.columns), labelled, optimum, cut=True))
@@ -124,8 +125,7 @@ class PipelineReader:
             return False
         found = scan(part, x, y, weight)
         fitted = Fitted(type(part).__name__, Records(x, y), weight, None, found.sums, found.extremes, found.stored)
-        held = bool(found.sums or found.extremes or found.stored)
-        if held:
+        if found.sums or found.extremes or found.stored:
             self.publish(fitted, place)
         for sums, groups in found.grouped:
             own = replace(fitted, table=Records(x, groups), sums=(sums,), extremes=(), stored=())
@@ -135,7 +135,7 @@ class PipelineReader:
             own = replace(fitted, table=Records(above, y), sums=(sums,), extremes=(), stored=())
             self.publish(own, place.through(step_of(Binarizer(threshold=threshold), x.numpy(), above), above))
         self.notes += [note for note in found.notes if note not in self.notes]
-        return held or bool(found.grouped or found.exceeding)
+        return bool(found.sums or found.stored or found.grouped or found.exceeding)  # extremes are of single rows only
 
     def _scanned_sparse(self, part: Any, place: Place, y: Tensor, weight: Tensor) -> bool:
         """Of a large sparse matrix only sums by class are looked for: naive Bayes."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from lostwax.adapters.sklearn.estimators import SettingNotReadError
 from lostwax.games import Fitted, Records, Stationary, Sums
 from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import unexplained
@@ -44,6 +45,12 @@ def check_same_data(fitted: Fitted, precision: float = 2.3e-16) -> str | None:
             f"(expected < {UNRELATED**0.5:.2g}). {cure}"
         )
     if early and not (worse := beside_zero_weights(fitted)) <= WORSE_THAN_NOTHING:
+        if fitted.model.stochastic:
+            raise SettingNotReadError(
+                f"the closed form does not support {fitted.name} with weights that diverged",
+                f": its objective is {worse:.2g} times that of zero weights. Scale X, or take smaller steps; or this "
+                f"is not the data it was fitted on. {cure}",
+            )
         raise ValueError(
             f"audit: {fitted.name} was not fitted on this data (X, y): its objective is {worse:.2g} times that of zero "
             f"weights, where every solver starts (expected < {WORSE_THAN_NOTHING}). {cure}"
