@@ -12,7 +12,7 @@ import torch
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
-from sklearn.preprocessing import Binarizer, OneHotEncoder, OrdinalEncoder, TargetEncoder
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, TargetEncoder
 from torch import Tensor
 
 from lostwax.adapters.sklearn.scan import scan
@@ -133,7 +133,7 @@ class PipelineReader:
         for sums, threshold in found.exceeding:
             above = (x > threshold).double()
             own = replace(fitted, table=Records(above, y), sums=(sums,), extremes=(), stored=())
-            self.publish(own, place.through(step_of(Binarizer(threshold=threshold), x.numpy(), above), above))
+            self.publish(own, place.through(_sides(x.numpy(), threshold), above))
         self.notes += [note for note in found.notes if note not in self.notes]
         return bool(found.sums or found.stored or found.grouped or found.exceeding)  # extremes are of single rows only
 
@@ -194,6 +194,18 @@ class PipelineReader:
 
         joined = outputs if reads and _stable(branches) else _joined([(end.rows, where) for end, where in ends])
         return Place(joined, back, reads)
+
+
+def _sides(table: Any, threshold: float) -> Back:
+    """Back from x > threshold to numbers: the mean of the table's numbers on that side."""
+    above = table > threshold
+    below, over = (np.where(side, table, 0.0).sum(0) / side.sum(0).clip(1) for side in (~above, above))  # (d,) each
+
+    def back(rebuilt: Values) -> Values:
+        high = np.nan_to_num(rebuilt.cells.astype(np.float64)) > 0.5
+        return Values(np.where(high, over, below), np.minimum(rebuilt.kept, Kept.INTERVAL))
+
+    return back
 
 
 @singledispatch
