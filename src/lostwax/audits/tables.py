@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lostwax.attacks.closed_form import ClosedForm, known_label, told
 from lostwax.audits.audit import Audit, Verdict
-from lostwax.audits.fitted import audit_fitted, converged, likeliest, no_optimum
+from lostwax.audits.fitted import audit_fitted, converged, drawn, likeliest, no_optimum
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import Played, filled, judged
 from lostwax.audits.scoring import Scoring
@@ -41,7 +41,7 @@ def audit_table(
         return audit_fitted(released.plain, games=games, seed=seed, threshold=threshold, shape=shape)
     table = released.table
     rows = _told_of(released)
-    chosen = Table(table, rows).draw(games, seed)
+    chosen, sampled = drawn(Table(table, rows), games, seed)
     scoring = Scoring.of_cells(table.x, released.columns, threshold)
     blind = released.columns.blind(table.x, chosen)
     optima = [converged(part.fitted) for part in released.parts]
@@ -76,7 +76,7 @@ def audit_table(
             "rows": len(table),
             "features": table.x.shape[1],
         },
-        notes=(*released.notes, *(weightless if without else ()), *(best or line).notes()),
+        notes=(*released.notes, *sampled, *(weightless if without else ()), *(best or line).notes()),
         unanswered=(*released.unread, *missing),
         classes=released.classes,
         columns=released.columns.names,
