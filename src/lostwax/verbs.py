@@ -81,7 +81,7 @@ def audit(
     Args:
         model: A fitted scikit-learn estimator or pipeline, or a torch module.
         data: `(X, y)` or `Records`, all that the model was trained on; with it, this model is audited.
-        games: Number of records to attack, drawn by `seed`; None for all.
+        games: Number of records to attack, drawn by `seed`; None for all, or for 1,000 rows of a large table.
         seed: Seed of every random draw.
         sample_weight: The sample weights a scikit-learn model was fitted with.
         trainer: How the module is trained. With `data`: how its weights came about, `Optimum(...)` for a linear layer

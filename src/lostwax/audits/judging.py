@@ -190,10 +190,13 @@ class LeaveOneOut:
     label_given: bool = False
     labels_attacked: bool = True
     more: Mapping[str, object] = field(default_factory=dict)  # other fields of the finding
+    beside: LeaveOneOut | None = None  # another line of the same games, which has the same secrets and baselines
 
     @cached_property
     def secrets(self) -> Records:
         """(m, ...) the missing rows."""
+        if self.beside is not None:
+            return self.beside.secrets
         return Records(self.table.x[self.rows], self.table.y[self.rows])
 
     def check(self, answer: Answer) -> None:
@@ -233,12 +236,12 @@ class LeaveOneOut:
 
     @cached_property
     def _baselines(self) -> dict[str, Errors]:
-        x, truth = self.table.x, self.secrets.x
-        nearest = x[torch.from_numpy(self.scoring.oracle(truth, x, not_row=self.rows).nearest)]
-        return {
-            "blind guess (mean of the known)": self.scoring.errors(self.blind, truth),
-            f"nearest known {self.noun}": self.scoring.errors(nearest, truth),
-        }
+        if self.beside is not None:
+            return self.beside._baselines
+        near = self.scoring.nearest_known(self.table.x, self.rows)
+        others = f"nearest known {self.noun}" if near.whole else f"nearest of {near.compared:,} known {self.noun}s"
+        guesses = {"blind guess (mean of the known)": self.blind, others: self.table.x[torch.from_numpy(near.rows)]}
+        return {name: self.scoring.errors(guess, self.secrets.x) for name, guess in guesses.items()}
 
     @property
     def _judge(self) -> NearestAlternative:

@@ -16,7 +16,18 @@ from torch import Tensor
 from lostwax.audits.audit import Finding
 from lostwax.audits.luck import Scores
 from lostwax.games import Columns, Guess, Metric, Records
-from lostwax.metrics import LPIPS, MAE, MSE, PSNR, SSIM, Oracle, SpreadRMSE, nearest_neighbour
+from lostwax.metrics import (
+    LPIPS,
+    MAE,
+    MSE,
+    PSNR,
+    SSIM,
+    NearestKnown,
+    Oracle,
+    SpreadRMSE,
+    nearest_known,
+    nearest_neighbour,
+)
 from lostwax.seeds import generator
 
 MOST_AXES = 64  # of a column of categories
@@ -237,14 +248,21 @@ class Scoring:
             return self.cells(x)
         return x if self.unknown is None else x.flatten(1)[:, self.unknown]
 
-    def oracle(self, truth: Tensor, pool: Tensor, not_row: Tensor | None = None) -> Oracle:
+    def oracle(self, truth: Tensor, pool: Tensor) -> Oracle:
         """The records of the pool as guesses, in units of the headline: per pixel, or in deviations of a feature."""
-        truth, pool = self._unknown_part(truth), self._unknown_part(pool)
-        percentiles = (1, 10, 50) if not_row is None else ()
+        truth, pool, unit = self._unknown_part(truth), self._unknown_part(pool), self._unit
+        return nearest_neighbour(truth / unit, pool / unit)
+
+    def nearest_known(self, table: Tensor, games: Tensor) -> NearestKnown:
+        """The nearest other record of a table (n, ...) for each game, in units of the headline."""
+        return nearest_known(self._unknown_part(table), games, self._unit)
+
+    @property
+    def _unit(self) -> Tensor | float:
+        """Of each number, in the headline."""
         if self.headline is not self.criterion:
-            return nearest_neighbour(truth, pool, percentiles, not_row=not_row)
-        unit = torch.where(self.criterion.deviation > 0, self.criterion.deviation, 1.0)
-        return nearest_neighbour(truth / unit, pool / unit, percentiles, not_row=not_row)
+            return 1.0
+        return torch.where(self.criterion.deviation > 0, self.criterion.deviation, 1.0)
 
     def rebuilt(self, errors: Mapping[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
         """(games,) within the threshold?"""

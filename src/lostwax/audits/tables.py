@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lostwax.attacks.closed_form import ClosedForm, known_label, told
 from lostwax.audits.audit import Audit, Verdict
-from lostwax.audits.fitted import audit_fitted, converged, likeliest, no_optimum
+from lostwax.audits.fitted import audit_fitted, converged, drawn, likeliest, no_optimum
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import Played, filled, judged
 from lostwax.audits.scoring import Scoring
@@ -41,7 +41,10 @@ def audit_table(
         return audit_fitted(released.plain, games=games, seed=seed, threshold=threshold, shape=shape)
     table, sample = released.table, released.sample
     rows = _told_of(released)
-    chosen = Table(table, rows).draw(games, seed) if sample is None else sample.played
+    if sample is None:
+        chosen, sampled = drawn(Table(table, rows), games, seed)
+    else:
+        chosen, sampled = sample.played, (_sampled(sample),)
     scoring = Scoring.of_cells(table.x, released.columns, threshold)
     blind = released.columns.blind(table.x, chosen)
     optima = [
@@ -61,7 +64,6 @@ def audit_table(
     best = _Line(released, at_optimum, chosen, scoring, blind, "as converged") if has_models and at_optimum else None
     lines = [one.played(_verdicts(one, best or one, bool(released.unread))) for one in (line, best) if one is not None]
     without = len(table) - len(rows)
-    some = () if sample is None else (_sampled(sample),)
     weightless = [f"{without:,} rows have no weight: the model was not trained on them, and they are not tried."]
     return filled(
         line.judging,
@@ -80,7 +82,7 @@ def audit_table(
             "rows": len(table),
             "features": table.x.shape[1],
         },
-        notes=(*released.notes, *some, *(weightless if without else ()), *(best or line).notes()),
+        notes=(*released.notes, *sampled, *(weightless if without else ()), *(best or line).notes()),
         unanswered=(*released.unread, *missing),
         classes=released.classes,
         columns=released.columns.names,

@@ -64,6 +64,8 @@ class Stationary:
 
     def features(self, x: Tensor) -> Tensor:
         """What the linear model was fitted on."""
+        if not self.shift.any() and (self.scale == 1).all():
+            return x
         return (x - self.shift) / self.scale
 
     def outputs(self, x: Tensor) -> Tensor:
@@ -266,15 +268,17 @@ def blocks(table: Records) -> Iterator[slice]:
 
 
 def unexplained(equation: Stationary | Sums, table: Records, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The total minus the sum of all rows (minus a linear model's gradient), and its rounding error: (c, d + 1).
+    """The total minus the sum of all rows (minus a linear model's gradient), and its rounding error: (c, d + 1)."""
+    return gap(equation, table, weight), rounding(equation, table, weight)
 
-    Where the equation has some slack, only what is beyond it is unexplained.
-    """
-    gap, slack = equation.total(), equation.slack()
+
+def gap(equation: Stationary | Sums, table: Records, weight: Tensor) -> Tensor:
+    """The total minus the sum of all rows, (c, d + 1)."""
+    total = equation.total()
     for rows in blocks(table):
         r, f = equation.factors(table[rows], weight[rows])
-        gap = gap - r.mT @ f
-    return gap - gap.clamp(-slack, slack), rounding(equation, table, weight)
+        total = total - r.mT @ f
+    return total
 
 
 def rounding(equation: Stationary | Sums, table: Records, weight: Tensor, centre: Tensor | None = None) -> Tensor:
