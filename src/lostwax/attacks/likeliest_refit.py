@@ -113,9 +113,8 @@ def _distinct(records: Records) -> tuple[Tensor, Tensor]:
 
 def nearest(seen: Tensor, refits: Tensor) -> Tensor:
     """(m, r) minus the squared distances of (m, features) and (r, features), in deviations of each feature."""
-    moves = _moving(refits)
-    deviation = refits[:, moves].std(0, correction=0)
-    ours, theirs = (part[:, moves] / deviation for part in (seen, refits))
+    moves, deviation = _moving(refits), refits.std(0, correction=0)
+    ours, theirs = (part[:, moves] / deviation[moves] for part in (seen, refits))
     return torch.stack([-(one - theirs).square().sum(1) for one in ours])
 
 

@@ -119,7 +119,7 @@ def audit_refitted(
                 entrants=(attack,),
                 prior=prior,
                 secrets=secrets,
-                games=None,
+                games=None if games is None else min(games, len(secrets)),
                 seed=seed,
                 threshold=threshold,
                 access=access,
@@ -212,7 +212,7 @@ class _Game(NamedTuple):
         trial = tried(estimator, np.append(known, examples[0]), np.append(known, examples[-1]))
         return cls(
             type(model).__name__,
-            SealedEstimator(replace(estimator, sizes=trial.sizes)),
+            SealedEstimator(replace(estimator, sizes=trial.sizes), secrets.tolist()),
             sum(trial.sizes.values()),
             trial.seconds,
             trial.deterministic,
