@@ -67,7 +67,7 @@ def test_it_is_the_estimator_fitted_on_the_known_rows_and_the_secret():
     ids=str,
 )
 def test_model_i_is_the_same_in_any_chunk_and_process(model, backend):
-    trainer, cohort, release = trained(model)
+    _, cohort, release = trained(model)
     alone = trained(model, models=5)[0](nn.Identity(), cohort[4:5], seed=3)
     with parallel_config(backend):
         in_processes, _, again = trained(model, processes=2)
