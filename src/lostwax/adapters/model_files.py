@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
+from os import PathLike
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,7 +25,7 @@ PICKLES = {  # by how a file's name ends, the line that loads it
 Array = NDArray[np.float64]
 
 
-def load_model(path: str | Path) -> Any:
+def load_model(path: str | PathLike[str]) -> Any:
     """The estimator in a .skops file, which holds no code.
 
     Pickles are never read: that runs whatever code they hold. A recipe, which is Python, may load them.
@@ -48,7 +49,7 @@ def load_model(path: str | Path) -> Any:
     return _from_skops(source)
 
 
-def named_arrays(path: str | Path) -> dict[str, Array]:
+def named_arrays(path: str | PathLike[str]) -> dict[str, Array]:
     """All numbers that an ONNX file holds, by name: its initialisers, and attributes of its nodes.
 
     Those of support vectors, trees and neighbours are attributes; an array of rows may be flat.
@@ -99,8 +100,8 @@ def _numbers(onnx: ModuleType, tensor: Any) -> Array:
     return values.astype(np.float64) if values.dtype.kind in "fiub" else np.empty(0)
 
 
-def _existing(path: str | Path) -> Path:
-    source = files.named("audit", path)
+def _existing(path: str | PathLike[str]) -> Path:
+    source = files.named("audit", Path(path))
     if not source.is_file():
         what = "is a folder" if source.is_dir() else "does not exist"
         raise FileNotFoundError(f"audit: {source} {what}. Name the file of a model.")

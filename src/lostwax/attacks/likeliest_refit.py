@@ -17,7 +17,7 @@ from lostwax.progress import progress
 from lostwax.seeds import generator
 from lostwax.shadows import Local
 
-PARTS = 20  # chunks, so that progress shows
+PARTS = 8  # chunks, so that progress shows
 CLEAR = 5.0  # standard errors by which a record's models differ from others in a number
 
 
