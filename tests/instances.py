@@ -32,6 +32,7 @@ from lostwax.losses import (
     CrossEntropy,
     Huber,
     ModifiedHuber,
+    ProbitLoss,
     SquaredEpsilonInsensitive,
     SquaredError,
     SquaredHinge,
@@ -102,7 +103,14 @@ def squarederror_instances():
 
 def tweedie_instances():
     y = torch.tensor([0.5, 2.0, 1.0, 3.0]).double()
-    return (Tweedie(1.0), y), (Tweedie(2.0), y), (Tweedie(1.5), y), (Tweedie(3.0), y), (Tweedie(0.0, "identity"), y)
+    return (
+        (Tweedie(1.0), y),
+        (Tweedie(2.0), y),
+        (Tweedie(1.5), y),
+        (Tweedie(3.0), y),
+        (Tweedie(0.0, "identity"), y),
+        (Tweedie(2.0, "inverse"), y),
+    )
 
 
 def kl_instances():
@@ -201,6 +209,7 @@ INSTANCES = {
     BinaryCrossEntropy: binarycrossentropy_instances,
     SquaredError: squarederror_instances,
     SquaredHinge: lambda: (((SquaredHinge(), torch.tensor([0, 2, 1, 1])),)),
+    ProbitLoss: lambda: (((ProbitLoss(), torch.tensor([0, 2, 1, 1])),)),
     SquaredSignError: lambda: (((SquaredSignError(), torch.tensor([0, 2, 1, 1])),)),
     ModifiedHuber: lambda: (((ModifiedHuber(), torch.tensor([0, 2, 1, 1])),)),
     Huber: lambda: (((Huber(5.0), squarederror_instances()[0][1]),)),

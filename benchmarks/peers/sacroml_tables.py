@@ -98,6 +98,8 @@ def attribute(release):
             if found[kind]:
                 shares = [share(one[sample]) for one in found[kind]]
                 values[f"{kind} cells of {words} inferred"] = float(np.mean(shares))
+    if found["categorical"]:
+        values["most frequent value"] = float(np.mean([one["train"][2] / 100 for one in found["categorical"]]))
     return values
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -14,7 +15,7 @@ from lostwax.fields import above, at_least, check_fields
 from lostwax.games import LossFacts
 
 __all__ = ["BinaryCrossEntropy", "CrossEntropy", "Huber", "ModifiedHuber", "SquaredEpsilonInsensitive", "SquaredError"]
-__all__ += ["SquaredHinge", "SquaredSignError", "Tweedie"]
+__all__ += ["ProbitLoss", "SquaredHinge", "SquaredSignError", "Tweedie"]
 
 
 def indicators(y: Tensor, outputs: Tensor) -> Tensor:
@@ -253,6 +254,31 @@ class SquaredHinge:
 
 
 @dataclass(frozen=True)
+class ProbitLoss:
+    """-log Phi(s out) with s = +1 for the second class, else -1; Phi is the normal distribution function."""
+
+    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The loss of each record."""
+        each: Tensor = -torch.special.log_ndtr(signs(y, outputs) * outputs)
+        return each.sum(-1)  # (..., n)
+
+    def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """-s phi(out) / Phi(s out)."""
+        s = signs(y, outputs)
+        log_density = -outputs.square() / 2 - math.log(2 * math.pi) / 2
+        ratio: Tensor = (log_density - torch.special.log_ndtr(s * outputs)).exp()
+        return -s * ratio  # (..., n, c)
+
+    def facts(self, outputs: int) -> LossFacts:
+        """Two classes of one output, or one output per class."""
+        return LossFacts(classes=max(outputs, 2), attained=False)
+
+    def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
+        """The residual is negative in the record's class."""
+        return (residual[..., 0] < 0).long() if outputs.shape[-1] == 1 else residual.argmin(-1)
+
+
+@dataclass(frozen=True)
 class Tweedie:
     """Half the Tweedie deviance with variance mu^power, up to terms of y alone.
 
@@ -261,7 +287,7 @@ class Tweedie:
     """
 
     power: float
-    link: Literal["log", "identity"] = "log"
+    link: Literal["log", "identity", "inverse"] = "log"
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -276,7 +302,7 @@ class Tweedie:
         return (mu ** (2 - p) / (2 - p) - y * mu ** (1 - p) / (1 - p)).sum(-1)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """(mu - y) h(mu), with h = mu^(1 - power) under the log link and mu^(-power) under the identity."""
+        """(mu - y) h(mu), h = mu'(out) / mu^power: mu' is mu under the log link, 1 or -mu^2 under the others."""
         mu = self._mean(outputs)
         return (mu - y.unsqueeze(-1)) * self._slope(mu)  # (..., n, 1)
 
@@ -290,7 +316,8 @@ class Tweedie:
         return (mu - residual / self._slope(mu))[..., 0]
 
     def _mean(self, outputs: Tensor) -> Tensor:
-        return outputs.exp() if self.link == "log" else outputs
+        return {"log": outputs.exp, "identity": outputs.clone, "inverse": outputs.reciprocal}[self.link]()
 
     def _slope(self, mu: Tensor) -> Tensor:
-        return mu ** ((1 if self.link == "log" else 0) - self.power)
+        factor, degree = {"log": (1, 1), "identity": (1, 0), "inverse": (-1, 2)}[self.link]
+        return factor * mu ** (degree - self.power)

@@ -155,7 +155,7 @@ def _audit_model(
     seed: int,
     threshold: float,
 ) -> Audit:
-    from lostwax.adapters import sklearn
+    from lostwax.adapters import sklearn, statsmodels
     from lostwax.adapters import torch as torch_linear
     from lostwax.adapters.model_files import load_model
     from lostwax.adapters.torch import check_finite_net, read_table
@@ -183,6 +183,8 @@ def _audit_model(
         return audit_released(model, table, trainer=trainer, attack=attack, games=games, seed=seed, threshold=threshold)
     if is_torch:
         release = ReleasedTable.of(torch_linear.read(model, data, trainer))
+    elif statsmodels.is_statsmodels(model):
+        release = statsmodels.released(model, data, sample_weight)
     else:
         _check_minutes(options["max_minutes"], None)
         release = sklearn.released(model, data, sample_weight)

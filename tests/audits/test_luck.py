@@ -136,3 +136,33 @@ def test_noise_is_seldom_graded_above_chance(kind):
         audits += 1
         alarms += audit.grade.leaks
     assert alarms <= 4, f"{alarms} of {audits}"  # 0.8 are expected at most; 5 or more have a chance of 0.1 %
+
+
+def many(leaks, seed):
+    """2,000 guesses of noise, of which some are the very secret."""
+    random = torch.Generator().manual_seed(seed)
+    truth, guess = (torch.randn(2_000, 1, 3, generator=random).double() for _ in range(2))
+    guess[:leaks] = truth[:leaks] + 1e-9
+    y = torch.arange(2_000)[:, None] % 2
+    return Records(guess, y), Records(truth, y)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_many_games_are_compared_by_a_sample(given, monkeypatch):
+    """The shares of a sample are near those of all games; what is counted is counted in all of them."""
+    guesses, secrets = many(leaks=300, seed=0)
+    labels = secrets.y if given else None
+    every = luck(rules(np.full(2_000, 0.8)), guesses, secrets, pool=NOTHING, given=labels)
+    monkeypatch.setattr("lostwax.audits.luck.MOST_PAIRS", 6_000)  # 300 games, 20 rounds
+    some = luck(rules(np.full(2_000, 0.8)), guesses, secrets, pool=NOTHING, given=labels)
+    assert (some.games, some.rebuilt, some.nearer, some.closest) == (2_000, every.rebuilt, every.nearer, every.closest)
+    assert some.closest < 1e-3
+    assert some.rebuilt_by_luck == pytest.approx(every.rebuilt_by_luck, abs=0.02)
+    assert some.nearer_by_luck == pytest.approx(every.nearer_by_luck, abs=0.02)
+    assert some.farther == pytest.approx(every.farther, abs=0.04)
+
+
+def test_one_leak_among_many_games_of_noise_is_seen(monkeypatch):
+    monkeypatch.setattr("lostwax.audits.luck.MOST_PAIRS", 6_000)
+    assert luck(rules(np.full(2_000, 0.8)), *many(leaks=1, seed=1), pool=NOTHING).closest < 1e-3
+    assert luck(rules(np.full(2_000, 0.8)), *many(leaks=0, seed=1), pool=NOTHING).closest > 0.1

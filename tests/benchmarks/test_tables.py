@@ -53,7 +53,7 @@ def test_an_audit_becomes_rows(tables):
     rows = {row.id.split(".")[-1]: row for row in tables.by_lostwax(case(tables, "Gaussian naive Bayes"), ROWS)}
     assert rows["rebuilt"].value == 1
     assert rows["rebuilt"].paper == ">= 0.99"
-    assert rows["cells"].value > 0.99
+    assert rows["cells exact"].value > 0.99
     assert rows["grade"].value == "exact"
     assert rows["seconds"].seed == 0
 
@@ -72,9 +72,15 @@ def test_cells_are_equal_by_name_by_number_or_both_missing(tables):
     table = pd.DataFrame({"age": [1.0, 2.0, np.nan], "sex": ["f", "m", None]})
     truth = torch.tensor([[1.0, 0], [2, 1], [torch.nan, torch.nan]], dtype=torch.float64)
     guess = torch.tensor([[1 + 1e-9, 0], [2.1, 0], [torch.nan, 1]], dtype=torch.float64)
-    audit = SimpleNamespace(truth=Records(truth, torch.zeros(3)))
+    audit = SimpleNamespace(truth=Records(truth, torch.zeros(3)), games=np.arange(3))
     finding = SimpleNamespace(guess=Guess(Records(guess[:, None], torch.zeros(3, 1)), torch.ones(3, 1)))
-    assert tables.cells_exact(table, audit, finding) == {"cells": 3 / 6, "categories": 1 / 3}
+    assert tables.cells_exact(table, audit, finding) == {
+        "cells exact": 3 / 6,
+        "cells that are the most frequent": 1 / 3,
+        "categories exact": 1 / 3,
+        "categories that are the most frequent": 1 / 3,
+    }
+    assert tables.cells_exact(table * 2, audit, finding) == {"cells exact": "not in the units of the table"}
 
 
 REPLY = {
@@ -100,8 +106,17 @@ def test_the_answers_of_a_peer_become_rows_and_one_line_of_the_table(tables, mon
     rows = tables.by_peer("sacroml", lasso, ROWS, 1)
     assert [(row.value, row.low, row.high) for row in rows if row.id.endswith("AUC")] == [(0.6, 0.5, 0.7)]
     assert "ValueError: no seed" in [row.value for row in rows]
-    assert tables.summary(rows, tables.prefix(lasso, "sacroml")) == "LiRA: membership AUC 0.6 *<br>QMIA: KeyError"
+    assert tables.summary(rows, tables.prefix(lasso, "sacroml")) == (
+        "LiRA: membership AUC 0.6 *, seconds 2 *<br>QMIA: KeyError"
+    )
     assert tables.as_table(rows).count("\n| lasso | diabetes | not run | LiRA: membership AUC 0.6 *") == 1
+
+
+def test_a_different_fit_in_another_environment_is_noticed(tables):
+    marks = [("art", 0.25), ("sacroml", 0.26)]
+    rows = [tables.Row(f"lasso.{tool}.fingerprint", "", value) for tool, value in marks]
+    assert list(tables.different_fits(rows)) == ["lasso"]
+    assert list(tables.different_fits(rows[:1])) == []
 
 
 def test_rows_of_other_cases_and_tools_are_kept(tables, monkeypatch, tmp_path):

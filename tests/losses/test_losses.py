@@ -9,6 +9,7 @@ from lostwax.losses import (
     CrossEntropy,
     Huber,
     ModifiedHuber,
+    ProbitLoss,
     SquaredEpsilonInsensitive,
     SquaredError,
     SquaredHinge,
@@ -17,7 +18,7 @@ from lostwax.losses import (
 )
 
 KINDS = [BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie]
-KINDS += [SquaredSignError, ModifiedHuber, Huber, SquaredEpsilonInsensitive]
+KINDS += [ProbitLoss, SquaredSignError, ModifiedHuber, Huber, SquaredEpsilonInsensitive]
 
 EXAMPLES = [example for kind in KINDS for example in instances(kind)]
 every_loss = pytest.mark.parametrize(("loss", "y"), EXAMPLES, ids=lambda value: str(value)[:40])

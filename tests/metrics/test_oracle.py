@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from lostwax import records
-from lostwax.metrics import MSE, nearest_neighbour
+from lostwax.metrics import MSE, nearest_known, nearest_neighbour
+from lostwax.seeds import generator
 
 
 def plain(targets, pool, percentiles):
@@ -69,3 +70,31 @@ def test_a_target_that_lies_in_the_pool_may_be_left_out(monkeypatch):
         errors[row] = torch.inf
         assert nearest == int(errors.argmin())
         assert error == pytest.approx(float(errors.min()))
+
+
+def test_the_nearest_known_row_of_a_small_table_is_that_of_all_rows():
+    table = torch.rand(40, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    games, unit = torch.tensor([3, 39, 0]), torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]).double()
+    found = nearest_known(table, games, unit)
+    assert (found.compared, found.whole) == (39, True)
+    expected = nearest_neighbour(table[games] / unit, table / unit, (), not_row=games)
+    assert found.rows.tolist() == expected.nearest.tolist()
+
+
+def test_a_large_table_is_compared_with_a_sample_and_with_equal_rows(monkeypatch):
+    monkeypatch.setattr("lostwax.metrics.oracle.MOST_WORK", 0)
+    monkeypatch.setattr("lostwax.metrics.oracle.SAMPLE", 50)
+    table = torch.rand(300, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    table[[17, 250]] = table[4].clone()  # three equal rows
+    games = torch.arange(300)
+    found = nearest_known(table, games)
+    assert (found.compared, found.whole) == (50, False)
+    assert (found.rows != games.numpy()).all()
+    for row in (4, 17, 250):
+        assert found.rows[row] in {4, 17, 250} - {row}
+    drawn = np.sort(generator(0, "nearest known").permutation(300)[:51])
+    for row in set(range(300)) - {4, 17, 250}:
+        sample = drawn[drawn != row] if row in drawn else drawn[:-1]
+        distances = (table[sample] - table[row]).norm(dim=1)
+        assert found.rows[row] == sample[int(distances.argmin())]
+    assert np.array_equal(nearest_known(table, games).rows, found.rows)

@@ -34,8 +34,8 @@ def test_tables_show_numbers(audit_of):
     audit = audit_of("of_a_table")
     pair = rows(audit)[0].pairs[0]
     assert pair.pictures is None
-    assert [true for _, true, _ in pair.numbers] == audit.truth.x[pair.position].tolist()
-    assert [name for name, _, _ in pair.numbers] == [str(place) for place in range(1, 11)]
+    assert [true for _, true, _ in pair.cells] == [f"{value:.6g}" for value in audit.truth.x[pair.position].tolist()]
+    assert [name for name, _, _ in pair.cells] == [str(place) for place in range(1, 11)]
 
 
 @pytest.mark.parametrize("named", ["the data", "the model"])
@@ -44,7 +44,7 @@ def test_tables_show_the_names_of_features(named):
     X, y = load_diabetes(return_X_y=True, as_frame=True)
     model = Ridge(alpha=0.1).fit(X if named == "the model" else X.to_numpy(), y)
     audit = lw.audit(model, (X if named == "the data" else X.to_numpy(), y), games=2)
-    assert [name for name, _, _ in rows(audit)[0].pairs[0].numbers] == list(X.columns)
+    assert [name for name, _, _ in rows(audit)[0].pairs[0].cells] == list(X.columns)
     assert "<th>bmi</th>" in render(audit, {}, records=True)
 
 

@@ -93,3 +93,71 @@ def test_a_curvature_beyond_all_numbers_ends_the_search(scale):
     step = newton_polish._damped_solve(hessians, torch.ones(1, 2).double())
     assert step.shape == (1, 2)
     assert step.eq(0).all()
+
+
+def objective(problem, theta):
+    """As a function of the weights of centred features, by its definition."""
+    model = problem.model(problem.uncentred(theta))
+    losses = model.loss(model.outputs(problem.table.x), problem.table.y)
+    penalty = (problem.penalties() * problem.uncentred(theta).square()).sum() / 2
+    return problem.weight @ losses + penalty
+
+
+WIDE = [
+    LogisticRegression(C=0.5),
+    LogisticRegression(C=0.5, fit_intercept=False),
+    LogisticRegression(C=0.5, solver="liblinear"),
+    LinearSVC(C=0.1),
+    Ridge(alpha=2.0),
+]
+
+
+def wide(model, classes=2, offset=3.0):
+    """Fewer rows than columns."""
+    rng = np.random.default_rng(0)
+    X, noise = rng.normal(size=(30, 50)) + offset, rng.normal(size=30)
+    signal = X[:, 0] + noise
+    y = (
+        signal
+        if isinstance(model, Ridge)
+        else np.digitize(signal, np.quantile(signal, np.arange(1, classes) / classes))
+    )
+    fitted = read(model.fit(X, y), (X, y))
+    return newton_polish._Problem.of(fitted.model, fitted.table, fitted.weight)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("limit", "block"), [(3_000, 500_000), (3_000, 150), (1, 500_000)])
+@pytest.mark.parametrize(
+    ("model", "classes"), [*((model, 2) for model in WIDE), (LogisticRegression(), 3), (LinearSVC(), 3)], ids=str
+)
+def test_a_step_is_that_of_the_hessian_by_definition(model, classes, limit, block, monkeypatch):
+    """With the Hessian, in blocks of three rows, and in the space of rows."""
+    monkeypatch.setattr(newton_polish, "DENSE_LIMIT", limit)
+    monkeypatch.setattr("lostwax.games.fitted.BLOCK_NUMBERS", block)
+    problem = wide(model, classes)
+    theta = problem.start
+    own = torch.cat([theta[:, :-1], theta[:, -1:] + theta @ problem.centre[:, None]], 1)
+    centred = theta if problem.template.bias is None else own
+    value, gradient = problem.slope(theta)
+    by_torch = torch.autograd.functional.jacobian(lambda at: objective(problem, at), centred)
+    hessian = torch.autograd.functional.hessian(lambda at: objective(problem, at), centred)
+    torch.testing.assert_close(value, objective(problem, centred))
+    torch.testing.assert_close(gradient, by_torch, rtol=1e-9, atol=1e-9)
+    size, right = gradient.numel(), problem.slope(theta / 2)[1]
+    step = problem.newton_step(theta, right, torch.full_like(right, 1e-16))
+    left = (hessian.reshape(size, size) @ step.reshape(-1) + right.reshape(-1)).abs().max() / right.abs().max()
+    coupled = classes == 3 and isinstance(model, LogisticRegression)
+    assert left < (0.02 if coupled and limit == 1 else 1e-9)  # conjugate gradients stop at a hundredth
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("model", [*WIDE, LogisticRegression(C=1e9)], ids=str)
+@pytest.mark.parametrize("offset", [0.0, 10.0])
+def test_the_space_of_rows_has_the_same_optimum(model, offset, monkeypatch):
+    problem = wide(model, offset=offset)
+    dense = polish(problem.template, problem.table, problem.weight)
+    monkeypatch.setattr(newton_polish, "DENSE_LIMIT", 1)
+    rows = polish(problem.template, problem.table, problem.weight)
+    assert rows.converged == dense.converged
+    torch.testing.assert_close(rows.model.weight, dense.model.weight, rtol=1e-6, atol=1e-9)

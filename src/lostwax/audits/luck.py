@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -16,6 +18,9 @@ from lostwax.seeds import generator
 
 MOST_PAIRS = 100_000  # of a guess and a secret that it owes nothing to
 MOST_MATCHED = 5_000  # ... where the secrets of a game have to be matched first
+MOST_NUMBERS = 200_000_000  # of the guesses in those pairs
+ROUNDS, ROUNDS_MATCHED = 20, 2  # at least
+FEWEST_COMPARED = 200  # games in a round, where there are more
 FEWEST = 5  # games in which the same is given: fewer say nothing
 POOL_RECORDS = 200  # of the adversary's own, which stand in for other secrets
 
@@ -83,11 +88,13 @@ def luck(
     some = torch.cat(kept)
     table = _Table(rules, guesses, secrets, rules.baselines(games))
     own = table.round(some, some)
-    rounds = [table.round(some, others) for others in _permutations(kept, secrets.x.shape[1])]
+    places = _drawn(kept, guesses.x.shape[1:].numel(), secrets.x.shape[1])
+    part = [group[: len(drawn)] for group, drawn in zip(kept, places, strict=True)]
+    rounds = [table.round(torch.cat(part), others) for others in _permutations(part, secrets.x.shape[1])]
     close = _closest(table, some, own, _some(pool, seed))
     if not rounds and close is None:
         return None
-    return _compared(own, rounds, 1.0 if close is None else close)
+    return _compared(own, rounds, 1.0 if close is None else close, torch.cat(places).numpy())
 
 
 def luck_of_swapped(rules: Rules, guesses: Records, swapped: Records, secrets: Records, games: Tensor) -> Luck:
@@ -103,7 +110,7 @@ def luck_of_swapped(rules: Rules, guesses: Records, swapped: Records, secrets: R
     every, without = torch.arange(len(kept)), rules.baselines(games[kept])
     own = _Table(rules, ours, theirs, without).round(every, every)
     null = _Table(rules, others, theirs, without).round(every, every)
-    return _compared(own, [null], closest=1.0)._replace(
+    return _compared(own, [null], 1.0, every.numpy())._replace(
         rebuilt_by_luck=float(null.rebuilt.mean()),
         nearer_by_luck=float(null.nearer.mean()),
         rebuilt_pairs=_pairs(own.rebuilt, null.rebuilt),
@@ -111,9 +118,9 @@ def luck_of_swapped(rules: Rules, guesses: Records, swapped: Records, secrets: R
     )
 
 
-def _compared(own: _Won, rounds: list[_Won], closest: float) -> Luck:
-    """The guesses against their own secrets, beside rounds that owe nothing to them."""
-    farther = [np.sign(one.error - own.error) / 2 + 0.5 for one in rounds]
+def _compared(own: _Won, rounds: list[_Won], closest: float, places: NDArray[np.int64]) -> Luck:
+    """The guesses against their own secrets, beside rounds that owe nothing to them, of the games at these places."""
+    farther = [np.sign(one.error - own.error[places]) / 2 + 0.5 for one in rounds]
     return Luck(
         games=len(own.rebuilt),
         rebuilt=float(own.rebuilt.sum()),
@@ -168,11 +175,24 @@ class _Table:
         return headline, criterion, pairs.secret.numpy()
 
 
+def _drawn(groups: list[Tensor], numbers: int, secrets: int) -> list[Tensor]:
+    """The places of games that rounds compare, group by group: all, or in many games the first of each group.
+
+    Games come in random order, so that the first are a random sample. `numbers` are those of a game's guesses.
+    """
+    rounds, pairs = (ROUNDS, MOST_PAIRS) if secrets == 1 else (ROUNDS_MATCHED, MOST_MATCHED)
+    games = sum(map(len, groups))
+    most = max(FEWEST_COMPARED, min(pairs, MOST_NUMBERS // max(1, numbers)) // rounds)
+    kept = [min(len(group), max(FEWEST, math.ceil(len(group) * most / games))) for group in groups]
+    starts = itertools.accumulate((len(group) for group in groups[:-1]), initial=0)
+    return [torch.arange(start, start + size) for start, size in zip(starts, kept, strict=True)]
+
+
 def _permutations(groups: list[Tensor], secrets: int) -> Iterator[Tensor]:
     """The games of all groups, each group turned by 1, 2, ... places: as many rounds as there is time for."""
     games = sum(map(len, groups))
-    most = (MOST_PAIRS if secrets == 1 else MOST_MATCHED) // games
-    for turn in range(1, min(max(len(group) for group in groups), max(20 if secrets == 1 else 2, most) + 1)):
+    rounds, pairs = (ROUNDS, MOST_PAIRS) if secrets == 1 else (ROUNDS_MATCHED, MOST_MATCHED)
+    for turn in range(1, min(max(len(group) for group in groups), max(rounds, pairs // games) + 1)):
         yield torch.cat([group.roll(-(1 + (turn - 1) % max(1, len(group) - 1))) for group in groups])
 
 
@@ -198,9 +218,7 @@ def _closest(table: _Table, games: Tensor, own: _Won, pool: Tensor) -> float | N
     ratio = 1.0 if within else error / max(float(distances.min()), 1e-300)
     if _made_of_values(table.guesses.x[game], others):
         ratio = 1.0
-        if not within and len(torch.unique(_comparable(others.flatten(1)), dim=0)) == len(
-            others
-        ):  # no two records are equal
+        if not within and _all_different(others):
             ratio = 2 / len(others)
     return min(1.0, len(games) * (1 + within) * ratio / (1 + len(others)))
 
@@ -210,6 +228,12 @@ def _made_of_values(guesses: Tensor, records: Tensor) -> bool:
     ours, theirs = _comparable(guesses.flatten(1)), _comparable(records.flatten(1))
     known = (ours.unsqueeze(1) == theirs).any(1)  # (g, d)
     return bool(known.all(1).any())
+
+
+def _all_different(records: Tensor) -> bool:
+    """Are no two records (n, ...) equal? A missing value equals a missing value."""
+    rows = Records(records, torch.zeros(len(records)))
+    return torch.equal(rows.matches(rows), torch.arange(len(records)))
 
 
 def _comparable(x: Tensor) -> Tensor:

@@ -45,6 +45,10 @@ class Stationary:
     l1: Tensor | None = None  # (c,)
     bias_l1: Tensor | None = None  # (c,) of |b|, for solvers that penalise the intercept
     dropped: Tensor | None = None  # (d,) features that the solver left out, whose weights are zero without an equation
+    known: Tensor | None = (
+        None  # (c, d + 1) what rows add that are known in every game and not in the table (`folding`)
+    )
+    known_rounding: Tensor | None = None  # (c,) rounding error of their r
 
     @property
     def sparse(self) -> bool:
@@ -75,8 +79,8 @@ class Stationary:
     def total(self) -> Tensor:
         """The sum over all rows, (c, d + 1)."""
         strength, theta = self.strengths(), self._parameters()
-        penalty = self.ridges() * theta
-        return -penalty if strength is None else -(penalty + strength * theta.sign())
+        penalty = self.ridges() * theta if strength is None else self.ridges() * theta + strength * theta.sign()
+        return -penalty if self.known is None else -penalty - self.known
 
     def slack(self) -> Tensor:
         """How far the sum over all rows may be from `total`, (c, d + 1): zero where the equation holds."""
@@ -161,6 +165,8 @@ class Present:
 
     source: str
     means: Tensor  # (d,)
+    known_total: Tensor | None = None  # (d,) of rows that are known in every game and not in the table (`folding`)
+    known_count: Tensor | None = None  # (d,)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from lostwax.metrics.classifier import KL, Classifier
 from lostwax.metrics.errors import MAE, MSE, PSNR, NearPixels, SpreadRMSE
 from lostwax.metrics.estimate import Correlation, Estimate, correlation
-from lostwax.metrics.oracle import Oracle, nearest_neighbour
+from lostwax.metrics.oracle import NearestKnown, Oracle, nearest_known, nearest_neighbour
 from lostwax.metrics.pictures import LPIPS, SSIM
 from lostwax.metrics.roc import (
     ByClass,
@@ -33,12 +33,14 @@ __all__ = [
     "Estimate",
     "GaussianROC",
     "NearPixels",
+    "NearestKnown",
     "Null",
     "Oracle",
     "SpreadRMSE",
     "TruePositives",
     "correlation",
     "gaussian_roc",
+    "nearest_known",
     "nearest_neighbour",
     "other_secrets",
     "roc",

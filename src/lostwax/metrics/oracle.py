@@ -10,8 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lostwax.games import Records
+from lostwax.seeds import generator
+
 BLOCK_NUMBERS = 8_000_000  # distances held at a time: 64 MB in float64
 POOL_ROWS = 16_384  # rows of the pool that a product copies at a time
+SAMPLE = 1_000  # rows that stand for a large table
+MOST_WORK = 1e11  # multiplications for which a table is compared whole
+FIXED_COST = 20  # of a pair, in multiplications
 
 
 class Oracle(NamedTuple):
@@ -47,11 +53,51 @@ def nearest_neighbour(
         nearest.append(best)
         # exactly: cdist loses the digits of small distances
         errors.append((block - rows[best]).double().square().mean(1))
+        if not percentiles:
+            continue
         squared = (distance.square_() / rows.shape[1]).cpu().numpy()  # |difference|^2 / d, the MSE
         orders.append(np.percentile(squared, percentiles, axis=1, overwrite_input=True))  # (percentiles, block)
     found = torch.cat(errors).cpu().numpy()
-    means = dict(zip(percentiles, np.concatenate(orders, 1).mean(1).tolist(), strict=True))
+    means = dict(zip(percentiles, np.concatenate(orders, 1).mean(1).tolist(), strict=True)) if orders else {}
     return Oracle(float(found.mean()), means, found, torch.cat(nearest).cpu().numpy(), len(pool))
+
+
+class NearestKnown(NamedTuple):
+    """For each row its nearest other row, of all others or of a sample of them."""
+
+    rows: NDArray[np.int64]  # (games,)
+    compared: int  # rows of the table that each was compared with; equal rows are found in any case
+    whole: bool  # these are all of them
+
+
+def nearest_known(table: Tensor, games: Tensor, unit: Tensor | float = 1.0) -> NearestKnown:
+    """The nearest other row of the table (n, ...), in units of each column, for each row of `games`.
+
+    Large games are compared with `SAMPLE` random rows, the same for all, and with the rows equal to their own: work
+    that grows with the square of the table is not done.
+    """
+    rows = table.flatten(1)
+    n, d = rows.shape
+    if len(games) * n * (d + FIXED_COST) <= MOST_WORK:
+        found = nearest_neighbour(rows[games] / unit, rows / unit, (), not_row=games).nearest
+        return NearestKnown(found, n - 1, whole=True)
+    drawn = torch.from_numpy(generator(0, "nearest known").permutation(n)[: SAMPLE + 1]).sort().values
+    place = torch.searchsorted(drawn, games).clamp_max(len(drawn) - 1)
+    # a row that is in the sample is not compared with itself, all others not with the last one: SAMPLE rows for each
+    not_row = torch.where(drawn[place] == games, place, len(drawn) - 1)
+    near = nearest_neighbour(rows[games] / unit, rows[drawn] / unit, (), not_row=not_row).nearest
+    nearest, twin = drawn[torch.from_numpy(near)], _equal_row(rows, games)
+    return NearestKnown(torch.where(twin >= 0, twin, nearest).numpy(), SAMPLE, whole=False)
+
+
+def _equal_row(rows: Tensor, games: Tensor) -> Tensor:
+    """(games,) another row that is equal to the row of the game; -1 where there is none."""
+    table = Records(rows, torch.zeros(len(rows)))
+    first = table.matches(table)  # (n,) the row itself, unless an earlier one is equal
+    later = torch.full_like(first, -1)
+    repeated = (first != torch.arange(len(first))).nonzero()[:, 0]
+    later[first[repeated]] = repeated
+    return torch.where(first[games] != games, first[games], later[games])
 
 
 def _check(targets: Tensor, pool: Tensor, percentiles: Sequence[float]) -> None:

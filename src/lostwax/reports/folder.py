@@ -17,25 +17,35 @@ from lostwax import files
 if TYPE_CHECKING:
     from lostwax.audits import Audit
 
+WIDEST = 100  # columns of a table of which every cell is written
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # spreadsheets evaluate text that starts with these
 
 
 def as_csv(audit: Audit, *, records: bool) -> str:
-    """One row per game and line: errors by every metric, and results; labels only with `records`."""
+    """One row per game and line: errors by every metric, and results; labels and cells only with `records`.
+
+    Cells are those of tables with up to `WIDEST` columns, each beside what was rebuilt of it.
+    """
     metrics = list(audit.findings[0].errors)
     header = ["game", "line", *metrics, *(f"{name}: {audit.criterion}" for name in audit.baselines)]
     header += ["rebuilt", "nearer than baselines", "verdict", "label right"]
     header += ["confidence", "certified", "predicted error", *(("label", "guessed label") if records else ())]
+    names = _shown_columns(audit) if records else ()
+    header += [f"{name}{what}" for name in names for what in ("", " (rebuilt)")]
     return "".join([_line([_text(name) for name in header]), *map(_line, _rows(audit, metrics, records))])
 
 
 def _rows(audit: Audit, metrics: list[str], records: bool) -> Iterator[list[object]]:
-    from lostwax.reports.gallery import labels
+    from lostwax.reports.gallery import cells, labels
 
     true_labels = labels(audit, audit.truth.y) if records else []
+    wanted = records and bool(_shown_columns(audit))
+    none: list[list[str]] = [[]] * len(audit.games)
+    true_cells = cells(audit, audit.truth.x) if wanted else none
     for finding in audit.findings:
         nearer = audit.beats_baselines(finding)
         guessed = labels(audit, finding.guess.records.y[:, 0]) if records else []
+        rebuilt = cells(audit, finding.guess.records.x[:, 0]) if wanted else none
         for index, game in enumerate(audit.games.tolist()):
             yield [
                 game,
@@ -50,7 +60,16 @@ def _rows(audit: Audit, metrics: list[str], records: bool) -> Iterator[list[obje
                 "" if finding.guess.certified is None else _yes(bool(finding.guess.certified[index, 0])),
                 "" if finding.predicted is None else f"{finding.predicted[index]:.9g}",
                 *((_text(true_labels[index]), _text(guessed[index])) if records else ()),
+                *(_text(cell) for both in zip(true_cells[index], rebuilt[index], strict=True) for cell in both),
             ]
+
+
+def _shown_columns(audit: Audit) -> tuple[str, ...]:
+    """The names of a table's columns; none for pictures and for wide tables."""
+    from lostwax.reports.gallery import are_pictures, table_columns
+
+    names = table_columns(audit).names
+    return () if are_pictures(audit) or len(names) > WIDEST else names
 
 
 def _line(cells: Sequence[object]) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lostwax.games import Columns
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -29,8 +31,8 @@ class Pair(NamedTuple):
     label: str
     guessed_label: str
     pictures: tuple[str, str] | None  # data URIs: original, reconstruction
-    numbers: tuple[tuple[str, float, float], ...]  # for tables: name, original, reconstruction of the first features
-    more: int  # how many features are left out
+    cells: tuple[tuple[str, str, str], ...]  # for tables: name, original, reconstruction of the first columns
+    more: int  # how many columns are left out
 
 
 class GalleryRow(NamedTuple):
@@ -91,13 +93,33 @@ def labels(audit: Audit, values: Tensor) -> list[str]:
     return [f"{value:.6g}" for value in plain]
 
 
+def cells(audit: Audit, x: Tensor) -> list[list[str]]:
+    """Each row (n, d) of a table as its owner writes it."""
+    columns = table_columns(audit)
+    plain = x.double().cpu().reshape(len(x), -1).tolist()
+    return [[columns.text(place, value) for place, value in enumerate(row)] for row in plain]
+
+
+def table_columns(audit: Audit) -> Columns:
+    """The columns of the audited table; numbered from 1 where they have no names."""
+    width = audit.truth.x[0].numel()
+    names = audit.columns if len(audit.columns) == width else tuple(str(place + 1) for place in range(width))
+    return Columns(names, audit.categories or ((),) * width)
+
+
 def pair(audit: Audit, finding: Finding, index: int) -> Pair:
     """The record and the finding's reconstruction of the game at this index of the audit's list."""
     truth = audit.truth.x[index].double().cpu().numpy()
     guess = finding.guess.records.x[index, 0].double().cpu().reshape(truth.shape).numpy()
     pictured, one = are_pictures(audit), slice(index, index + 1)
-    names = audit.columns if len(audit.columns) == truth.size else [str(number + 1) for number in range(truth.size)]
-    numbers = tuple(zip(names, truth.ravel().tolist(), guess.ravel().tolist(), strict=True))
+    shown: list[int] = []
+    if not pictured:  # of a wide table the columns that are not zero: the words of a text
+        filled = np.flatnonzero((truth.ravel() != 0) | (guess.ravel() != 0)).tolist()
+        shown = list(range(truth.size)) if truth.size <= NUMBERS or len(filled) > truth.size / 2 else filled
+    ours, theirs = (
+        [] if pictured else cells(audit, rows)[0] for rows in (audit.truth.x[one], finding.guess.records.x[one, 0])
+    )
+    names = () if pictured else table_columns(audit).names
     return Pair(
         game=int(audit.games[index]),
         position=index,
@@ -106,8 +128,8 @@ def pair(audit: Audit, finding: Finding, index: int) -> Pair:
         label=labels(audit, audit.truth.y[one])[0],
         guessed_label=labels(audit, finding.guess.records.y[one, 0])[0],
         pictures=(_data_uri(truth, truth), _data_uri(guess, truth)) if pictured else None,
-        numbers=() if pictured else numbers[:NUMBERS],
-        more=0 if pictured else max(0, truth.size - NUMBERS),
+        cells=tuple((names[place], ours[place], theirs[place]) for place in shown[:NUMBERS]),
+        more=max(0, len(shown) - NUMBERS),
     )
 
 

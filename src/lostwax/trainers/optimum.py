@@ -14,10 +14,12 @@ from torch import Tensor, nn
 from lostwax.fields import at_least, check_fields
 from lostwax.games import Cohort, Loss, Records, Release, Stationary, Step, TrainerFacts
 from lostwax.games.fitted import blocks, curvature_times, gram, rounding
+from lostwax.games.folding import SparseRecords
 from lostwax.losses import CrossEntropy
 from lostwax.nets import linear_layer
 from lostwax.trainers.refusals import check_data, check_loss, check_outputs
 from lostwax.trainers.sparse_optimum import sparse_optimum
+from lostwax.trainers.sparse_problem import SparseProblem, conjugate_gradients, excess
 from lostwax.trainers.stacked import Architecture
 
 # Newton's method down to the last bits, where other solvers stop early. Columns may differ in scale by many orders of
@@ -46,13 +48,22 @@ def polish(model: Stationary, table: Records, weight: Tensor) -> Polished:
     """Minimise until every coordinate of the gradient is rounding error; `converged` is False without an optimum."""
     if model.sparse:
         return Polished(*sparse_optimum(model, table, weight))
-    problem = _Problem.of(model, table, weight)
+    return minimised(_Problem.of(model, table, weight))
+
+
+def polish_sparse(model: Stationary, table: SparseRecords, weight: Tensor) -> Polished:
+    """The same for a sparse table."""
+    return minimised(SparseProblem(model, table, weight))
+
+
+def minimised(problem: _Problem | SparseProblem) -> Polished:
+    """Newton's method with a line search."""
     theta = problem.start
     value, gradient = problem.slope(theta)
     for iteration in range(ITERATIONS):
         noise = problem.rounding(theta)
-        excess = _excess(gradient, noise)
-        if excess <= 1:
+        above = excess(gradient, noise)
+        if above <= 1:
             return Polished(problem.model(theta), True, iteration)
         step = problem.newton_step(theta, gradient, noise)
         slope, size = (gradient * step).sum(), 1.0
@@ -61,18 +72,13 @@ def polish(model: Stationary, table: Records, weight: Tensor) -> Polished:
             candidate = theta + size * problem.uncentred(step)
             candidate_value, candidate_gradient = problem.slope(candidate)
             descends = candidate_value <= value + 1e-4 * size * slope
-            if descends if seen else _excess(candidate_gradient, noise) < excess / 2:
+            if descends if seen else excess(candidate_gradient, noise) < above / 2:
                 break
             size /= 2
         else:  # no step helps: at the optimum up to rounding, or stuck in a flat direction
-            return Polished(problem.model(theta), excess <= NEARLY, iteration)
+            return Polished(problem.model(theta), above <= NEARLY, iteration)
         theta, value, gradient = candidate, candidate_value, candidate_gradient
-    return Polished(problem.model(theta), _excess(gradient, problem.rounding(theta)) <= NEARLY, ITERATIONS)
-
-
-def _excess(gradient: Tensor, rounding: Tensor) -> float:
-    """The largest coordinate of the gradient in units of its rounding error; infinite for NaN."""
-    return float((gradient.abs() / rounding).nan_to_num(nan=torch.inf).max())
+    return Polished(problem.model(theta), excess(gradient, problem.rounding(theta)) <= NEARLY, ITERATIONS)
 
 
 @dataclass(frozen=True)
@@ -240,31 +246,12 @@ class _Problem:
         if self.template.bias is not None:
             penalties = penalties + self.template.bias_ridge[:, None] * self.centre.square()
         diagonal = (curvature.diagonal(dim1=1, dim2=2).mT @ f.square() + penalties).clamp_min(_tiny(f))
-        enough = 1e-2 * _excess(gradient, noise)
 
         def multiply(v: Tensor) -> Tensor:
             pushed = torch.einsum("nij,nj->ni", curvature, f @ v.mT)
             return pushed.mT @ f + self.penalised(v) + DAMPING * diagonal * v
 
-        step, rest = torch.zeros_like(gradient), -gradient
-        if start.any():
-            after = rest - multiply(start)
-            if _excess(after, noise) < _excess(rest, noise):  # NaN and a step that rounding spoilt are not used
-                step, rest = start, after
-        if _excess(rest, noise) <= enough:
-            return step
-        scaled = rest / diagonal
-        direction, power = scaled, (rest * scaled).sum()
-        for _ in range(2_000):
-            image = multiply(direction)
-            length = power / (direction * image).sum()
-            step, rest = step + length * direction, rest - length * image
-            if _excess(rest, noise) <= enough:
-                break
-            scaled = rest / diagonal
-            power, previous = (rest * scaled).sum(), power
-            direction = scaled + power / previous * direction
-        return step
+        return conjugate_gradients(multiply, diagonal, gradient, noise, start)
 
 
 class _Part(NamedTuple):

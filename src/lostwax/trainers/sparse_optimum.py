@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import jacrev, vmap
+from torch.func import jacrev, vjp, vmap
 
 from lostwax.games import Records, Stationary
-from lostwax.games.fitted import rounding
 
 ROUNDS = 200  # in which weights are freed
 STEPS = 100  # per round
@@ -108,9 +107,12 @@ class _Orthant:
     """
 
     template: Stationary
-    table: Records
+    y: Tensor
     weight: Tensor
+    features: Tensor  # (n, D) centred, with a column of ones
+    sizes: Tensor  # (n, D) of the features before they were centred
     centre: Tensor  # (D,) m, with a zero for the column of ones
+    ridge: Tensor  # (c, D)
     l1: Tensor  # (c, D)
     dropped: Tensor  # (c, D)
 
@@ -122,7 +124,7 @@ class _Orthant:
         if template.bias is not None and template.bias_l1 is None and not template.bias_ridge.any():
             centre[:-1] = (weight @ f[:, :-1]) / weight.sum()
         l1 = torch.zeros_like(slack) if strengths is None else strengths
-        return cls(template, table, weight, centre, l1, slack.isinf())
+        return cls(template, table.y, weight, f - centre, f.abs(), centre, template.ridges(), l1, slack.isinf())
 
     @property
     def start(self) -> Tensor:
@@ -145,42 +147,46 @@ class _Orthant:
         return torch.where(crossed, 0.0, theta)
 
     def value(self, theta: Tensor) -> float:
-        """The objective."""
-        model = self.model(theta)
-        value = self.weight @ model.loss(model.outputs(self.table.x), self.table.y) + model.penalty()
-        return float(torch.nan_to_num(value, nan=torch.inf))
+        """The objective; where m is not zero, the intercept has no penalty."""
+        losses = self.weight @ self.template.loss(self.features @ theta.mT, self.y)
+        penalty = (self.ridge * theta.square() / 2 + self.l1 * theta.abs()).sum()
+        return float(torch.nan_to_num(losses + penalty, nan=torch.inf))
 
     def gradient(self, theta: Tensor) -> Tensor:
         """The gradient of its smooth part, (c, D)."""
-        model = self.model(theta)
-        r, f = model.factors(self.table, self.weight)
-        return r.mT @ (f - self.centre) + model.ridges() * theta  # where m is not zero, b has no ridge
+        return self._residual(theta).mT @ self.features + self.ridge * theta
 
     def rounding(self, theta: Tensor) -> Tensor:
-        """The rounding error of each coordinate of the gradient, (c, D)."""
+        """The rounding error of each coordinate of the gradient, (c, D), as `games.fitted.rounding` has it."""
+        outputs = self.features @ theta.mT  # (n, c)
+        pull = vjp(lambda out: self.template.loss.residual(out, self.y), outputs)[1]
+        sensitivity = torch.as_tensor(pull(self.sizes @ theta.abs().mT)[0]).abs()  # to each product W f
+        uncertain = self._residual(theta).abs() + self.weight[:, None] * sensitivity
         finfo = torch.finfo(theta.dtype)
-        return rounding(self.model(theta), self.table, self.weight, self.centre) + finfo.eps * self.l1 + finfo.tiny
+        return finfo.eps * (uncertain.mT @ self.features.abs() + self.ridge * theta.abs() + self.l1) + finfo.tiny
 
     def newton_step(self, theta: Tensor, slope: Tensor, free: Tensor) -> Tensor:
         """-H^-1 slope on the free weights, zero on the others, (c, D)."""
-        model = self.model(theta)
 
         def residual(output: Tensor, y: Tensor) -> Tensor:
-            return model.loss.residual(output[None], y[None])[0]
+            return self.template.loss.residual(output[None], y[None])[0]
 
-        slopes: Tensor = vmap(jacrev(residual))(model.outputs(self.table.x), self.table.y)
+        slopes: Tensor = vmap(jacrev(residual))(self.features @ theta.mT, self.y)
         curvature = slopes * self.weight[:, None, None]  # (n, c, c)
-        f = model.factors(self.table, self.weight)[1] - self.centre  # (n, D)
         ends = [0, *free.sum(1).cumsum(0).tolist()]
         own = [slice(start, stop) for start, stop in pairwise(ends)]  # the free weights of each output
-        hessian = f.new_zeros(ends[-1], ends[-1])
+        hessian = self.features.new_zeros(ends[-1], ends[-1])
         for i, k in product(range(len(own)), repeat=2):
             if curvature[:, i, k].any():
-                hessian[own[i], own[k]] = f[:, free[i]].mT @ (curvature[:, i, k, None] * f[:, free[k]])
-        hessian.diagonal().add_(model.ridges()[free])
+                weighted = curvature[:, i, k, None] * self.features[:, free[k]]
+                hessian[own[i], own[k]] = self.features[:, free[i]].mT @ weighted
+        hessian.diagonal().add_(self.ridge[free])
         step = torch.zeros_like(theta)
         step[free] = -_damped_solve(hessian, slope[free])
         return step
+
+    def _residual(self, theta: Tensor) -> Tensor:
+        return self.weight[:, None] * self.template.loss.residual(self.features @ theta.mT, self.y)
 
 
 def _damped_solve(hessian: Tensor, slope: Tensor) -> Tensor:

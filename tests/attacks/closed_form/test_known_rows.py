@@ -2,7 +2,7 @@
 
 import torch
 
-from lostwax.attacks.closed_form.attack import known_label, known_moments, moments
+from lostwax.attacks.closed_form.attack import known_extremes, known_label, known_moments, moments
 from lostwax.games import Records
 
 
@@ -52,3 +52,26 @@ def test_a_blind_label_is_made_of_the_known_rows():
     torch.testing.assert_close(known_label(Records(x, y.double()), games), means)
     pairs = torch.stack([y.double(), 2 * y], 1)
     torch.testing.assert_close(known_label(Records(x, pairs), games), torch.stack([means, 2 * means], 1))
+
+
+def test_extremes_of_the_known_rows(monkeypatch):
+    """Against the definition, in blocks of three rows; a NaN in the missing row changes nothing."""
+    rows = table(20)
+    rows.x[3, 3], rows.x[9, 3] = -50.0, -50.0  # two rows attain the minimum
+    monkeypatch.setattr("lostwax.games.fitted.BLOCK_NUMBERS", 15)
+    low, high = known_extremes(rows, torch.arange(20))
+    for i in range(20):
+        known = torch.cat([rows.x[:i], rows.x[i + 1 :]])
+        assert torch.equal(low[i], known.amin(0))
+        assert torch.equal(high[i], known.amax(0))
+        x = rows.x.clone()
+        x[i] = torch.nan
+        blinded = known_extremes(Records(x, rows.y), torch.tensor([i]))
+        assert torch.equal(torch.stack(blinded)[:, 0], torch.stack([low[i], high[i]]))
+
+
+def test_games_in_any_order_and_twice():
+    rows, games = table(30), torch.tensor([7, 29, 0, 7, 3])
+    every = known_moments(rows, torch.arange(30))
+    for part, some in zip(every, known_moments(rows, games), strict=True):
+        assert torch.equal(part[games], some)

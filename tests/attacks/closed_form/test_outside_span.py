@@ -138,3 +138,26 @@ def test_a_torch_layer_in_a_game():
     candidates = torch.cat([guess.records.x, guess.alternatives.x], 1) if guess.alternatives else guess.records.x
     errors = (candidates - cohort.own.x).square().mean(-1).sqrt().nan_to_num(nan=torch.inf).amin(1)
     assert (errors < 0.1).all()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_many_rows_by_bisection(bias):
+    """Directions against least squares, for every row of 41; some games alone, blind to the row, give the same bits."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(41, 60)) + 1, rng.normal(size=41)
+    fitted = read(LinearRegression(fit_intercept=bias).fit(X, y), (X, y))
+    games = torch.arange(41)
+    mean = known_moments(fitted.table, games)[0]
+    found = outside_candidates(fitted.model, fitted.table, games, mean)
+    for i in range(41):
+        known = np.delete(X, i, 0)
+        origin = known[0] if bias else np.zeros(60)
+        span = known[1:] - origin if bias else known
+        truth, ours = (outside(row - origin, span) for row in (X[i], found.x[i, 0].numpy()))
+        assert abs(truth @ ours) / np.linalg.norm(truth) / np.linalg.norm(ours) > 1 - 1e-6
+    for i in (0, 5, 22, 40):
+        x = fitted.table.x.clone()
+        x[i] = torch.nan
+        alone = outside_candidates(fitted.model, Records(x, fitted.table.y), games[i : i + 1], mean[i : i + 1])
+        assert torch.equal(alone.x[0], found.x[i])
+        assert torch.equal(alone.residual[0], found.residual[i])

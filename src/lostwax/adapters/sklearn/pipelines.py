@@ -12,7 +12,7 @@ import torch
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, TargetEncoder
+from sklearn.preprocessing import Binarizer, OneHotEncoder, OrdinalEncoder, TargetEncoder
 from torch import Tensor
 
 from lostwax.adapters.sklearn.scan import scan
@@ -91,8 +91,12 @@ class PipelineReader:
         for sums, groups in found.grouped:
             own = replace(fitted, table=Records(x, groups), sums=(sums,), extremes=(), stored=())
             self.publish(own, place, labelled=False)
+        for sums, threshold in found.exceeding:
+            above = (x > threshold).double()
+            own = replace(fitted, table=Records(above, y), sums=(sums,), extremes=(), stored=())
+            self.publish(own, place.through(step_of(Binarizer(threshold=threshold), x.numpy(), above), above))
         self.notes += [note for note in found.notes if note not in self.notes]
-        return held or bool(found.grouped)
+        return held or bool(found.grouped or found.exceeding)
 
     def _leaf(self, transformer: Any, place: Place) -> Place:
         outputs, reads = self._outputs(transformer, place)

@@ -29,6 +29,7 @@ NEARLY = 0.05  # relative to the difference of another sample of the same size: 
 
 # Names count only where the numbers of a small or discrete table agree with many arrays.
 ROWS = re.compile(r"X|vector|train|data|row|record")
+NUMBERS = re.compile(r"indices|support")
 MEANS = re.compile(r"mean|bar|offset|location|cent|theta|statistic", re.IGNORECASE)
 CLASS_SUMS = re.compile(r"mean|count|cent|theta|sum", re.IGNORECASE)
 RANGES = re.compile(r"min|max|low|high|edge|quantile|knot", re.IGNORECASE)
@@ -44,8 +45,8 @@ class Scanned(NamedTuple):
     # Sums by a grouping that is published too and is not the label (clusters): the sums, and each row's group, (n,);
     # -1 for rows that are in none. They are `by_label` with the group in place of the label.
     grouped: tuple[tuple[Sums, Tensor], ...] = ()
-    # Sums of x > threshold, by label (BernoulliNB on a table that is not binary): the sums, and these rows, (n, d).
-    exceeding: tuple[tuple[Sums, Tensor], ...] = ()
+    # Sums of x > threshold, by label (BernoulliNB on a table that is not binary), and the threshold.
+    exceeding: tuple[tuple[Sums, float], ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -76,7 +77,7 @@ class _Found:
         self.sums: dict[tuple[bool, bool], Sums] = {}  # by (by_label, weighted): more of one kind say nothing new
         self.stored: list[Stored] = []
         self.grouped: dict[bytes, tuple[Sums, Tensor]] = {}
-        self.exceeding: list[tuple[Sums, Tensor]] = []
+        self.exceeding: list[tuple[Sums, float]] = []
         self.low = np.full(table.d, np.inf)
         self.high = np.full(table.d, -np.inf)
         self.ranges: list[str] = []  # what publishes them
@@ -134,8 +135,9 @@ class _Found:
         hit = at >= 0
         if not hit.any():
             return False
-        numbers = self._numbers(rows, arrays) if hit.all() else None
-        whole = equal(rows, table.x.astype(rows.dtype))  # in its order
+        beside, numbers = self._numbers(rows, arrays) if hit.all() else ("", None)
+        named |= NUMBERS.search(beside) is not None
+        whole = len(rows) == table.n and equal(rows, table.x.astype(rows.dtype))  # in its order
         if hit.all():
             sure = self._surely_rows(rows, numbers, whole=whole, named=named)
         else:  # beside rows of another origin each must be sure by itself
@@ -152,11 +154,14 @@ class _Found:
         self.stored.append(Stored(self._source(path), torch.from_numpy(np.ascontiguousarray(own)), y))
         return bool(hit.all())
 
-    def _numbers(self, rows: Array, arrays: Mapping[str, Array]) -> Array | None:
-        """The row numbers that an array beside the rows holds, if these are the rows."""
-        beside = (array for array in arrays.values() if array.dtype.kind in "iu" and array.shape == rows.shape[:1])
-        inside = (one for one in beside if one.min() >= 0 and one.max() < self.table.n)
-        return next((one for one in inside if equal(self.table.x[one].astype(rows.dtype), rows)), None)
+    def _numbers(self, rows: Array, arrays: Mapping[str, Array]) -> tuple[str, Array | None]:
+        """The row numbers that an array beside the rows holds, if these are the rows, and its name."""
+        for name, array in arrays.items():
+            if array.dtype.kind in "iu" and array.shape == rows.shape[:1]:
+                inside = array.min() >= 0 and array.max() < self.table.n
+                if inside and equal(self.table.x[array].astype(rows.dtype), rows):
+                    return name, array
+        return "", None
 
     def _surely_rows(self, rows: Array, numbers: Array | None, *, whole: bool, named: bool) -> bool:
         """Whether an array of which every row is in the table was made from it."""
@@ -183,7 +188,8 @@ class _Found:
                     continue
                 _, shares = np.unique(theirs, return_counts=True)
                 bits = float(-(shares * np.log2(shares / len(theirs))).sum())
-                if by_class or LABELS.search(name) or bits >= LABELLED:
+                sure = by_class or LABELS.search(name) or bits >= LABELLED
+                if sure and (certain or self.table.holds_pairs(rows, labels)):
                     return torch.from_numpy(labels)
         return None
 
@@ -212,12 +218,12 @@ class _Found:
             total, count = self.table.group_sums(group, len(rows), weight)
             used = count > 0
             means = total[used] / count[used, None]
-            for values in (rows[used], rows[used] / count[used, None]):
+            for values in (rows[used], (rows[used] / count[used, None]).astype(rows.dtype)):
                 if not self.table.agree(values, means).all():
                     continue
-                sure = self.table.mean_bits(means, count[used]) >= SURE or names.search(_last(path))
+                sure = self.table.mean_bits(values, count[used]) >= SURE or names.search(_last(path))
                 if sure:
-                    total[used] = values * count[used, None]
+                    total[used] = values.astype(np.float64) * count[used, None]
                     self._add(path, total, count, by_label=by_label, weighted=weighted)
                 return bool(sure)
         return False
@@ -230,7 +236,7 @@ class _Found:
             means = np.where(used[:, None], total, 1.0) / np.where(used, count, 1.0)[:, None]
             used &= self.table.agree(rows, means)
             if not used.any() or (
-                self.table.mean_bits(means[used], count[used]) < SURE and not MEANS.search(_last(path))
+                self.table.mean_bits(rows[used], count[used]) < SURE and not MEANS.search(_last(path))
             ):
                 continue
             total = np.where(used[:, None], rows * count[:, None], 0.0)
@@ -252,7 +258,7 @@ class _Found:
                 array.shape == count.shape and any(np.allclose(array, one) for one in (count, count / count.sum()))
                 for array in arrays.values()
             )
-            if counted and agree.any() and self.table.mean_bits(means[agree], count[agree]) >= SURE:
+            if counted and agree.any() and self.table.mean_bits(rows[agree], count[agree]) >= SURE:
                 raise ValueError(
                     f"audit: {self.name} was not fitted on this data (X, y): {path} does not agree with the table in "
                     f"{int((~agree).sum())} of {len(rows)} classes. Pass exactly the rows, labels and sample_weight it "
@@ -323,7 +329,7 @@ class _Found:
         above = TrainingRows((table.x > threshold).astype(np.float64), table.y, table.weight)
         found = _Found(self.name, above)
         if found._read_sums("feature_count_", np.asarray(counts, dtype=np.float64), table.y, by_label=True):
-            self.exceeding += [(sums, torch.from_numpy(above.x)) for sums in found.sums.values()]
+            self.exceeding += [(sums, float(threshold)) for sums in found.sums.values()]
             self.notes.append(
                 f"{self.name}'s feature_count_ reveals for every cell of the secret row whether it exceeds {threshold}."
             )

@@ -19,6 +19,7 @@ from lostwax.attacks.closed_form.stored import row_keys
 AGREES = 1e-9  # relative to a column's spread, times the square root of the number of rows
 DIGITS = {2: 8, 4: 20, 8: 40}  # bits that a value of a continuous column is worth, by the bytes of a number
 GRID = 10.0 ** -np.arange(5)  # columns whose values are multiples of one of these are not continuous
+FEW = 8  # rows that are looked for one by one
 SAMPLE = 10_000  # rows by which that is judged
 
 
@@ -60,6 +61,11 @@ class TrainingRows:
         return np.where(fits.any(1), GRID[fits.argmax(1)], 0.0)
 
     @cached_property
+    def single(self) -> bool:
+        """Whether the rows are continuous numbers of single precision: then sums over them may be so too."""
+        return bool((self.step == 0).any()) and equal(self.x, self.x.astype(np.float32).astype(np.float64))
+
+    @cached_property
     def classes(self) -> int:
         """How many there are; 0 if the labels are not class numbers."""
         return 0 if self.y is None or self.y.ndim > 1 or self.y.dtype.kind == "f" else int(self.y.max()) + 1
@@ -72,7 +78,7 @@ class TrainingRows:
 
     def bits(self, itemsize: int) -> Array:
         """(d,) how improbable it is that an unrelated number is a value of the column, as bits."""
-        width, digits = self.high - self.low, DIGITS.get(itemsize, 40)
+        width, digits = self.high - self.low, DIGITS[min(itemsize, 4 if self.single else 8)]
         with np.errstate(divide="ignore", invalid="ignore"):
             cells = np.where(self.step > 0, np.log2(1 + width / self.step), digits)
         return np.where(width > 0, np.minimum(cells, digits), 0.0)
@@ -96,12 +102,24 @@ class TrainingRows:
 
     def find(self, rows: Array) -> Array:
         """(k,) for each row one of the table that equals it bit for bit, in the dtype of `rows`; -1 if none does."""
+        if len(rows) <= FEW:
+            return np.array([self._find_one(row) for row in rows])
         keys, order = self.keys(rows.dtype)
         place = np.searchsorted(keys, row_keys(torch.from_numpy(rows))).clip(max=self.n - 1)
         at = order[place]
         theirs = self.x[at].astype(rows.dtype)
         equal = ((theirs == rows) | (np.isnan(theirs) & np.isnan(rows))).all(1)
         return np.where(equal, at, -1)
+
+    def _find_one(self, row: Array) -> int:
+        """The same for one row, without hashes of the table."""
+        near = np.arange(self.n)
+        for column, value in enumerate(row):
+            cells = self.x[near, column].astype(row.dtype)
+            near = near[np.isnan(cells) if np.isnan(value) else cells == value]
+            if len(near) == 0:
+                return -1
+        return int(near[0])
 
     def occurs(self, rows: Array) -> Array:
         """(k,) how often each row occurs in the table."""
@@ -118,28 +136,47 @@ class TrainingRows:
         same = np.minimum.reduceat(labels, starts) == np.maximum.reduceat(labels, starts)
         return np.asarray(same[np.searchsorted(keys[starts], row_keys(torch.from_numpy(rows)))])
 
+    def holds_pairs(self, rows: Array, labels: Array) -> bool:
+        """Whether each row with its label is one of the table."""
+        if self.y is None:
+            return False
+
+        def pairs(x: Array, y: Array) -> Array:
+            cells = np.concatenate([x, y.reshape(len(y), -1)], 1, dtype=np.float64)
+            return row_keys(torch.from_numpy(cells))
+
+        theirs = pairs(self.x.astype(rows.dtype), self.y.astype(labels.dtype))
+        return bool(np.isin(pairs(rows, labels), theirs).all())
+
     def group_sums(self, group: Array, groups: int, weight: Array) -> tuple[Array, Array]:
         """(groups, d) sums of the weighted rows, and (groups,) of the weights; -1 is no group."""
         member = group >= 0
+        if groups == 1 and member.all():
+            return (weight @ self.x)[None], weight.sum(keepdims=True)
         count = np.bincount(group[member], weight[member], groups)
         rows = torch.zeros(groups, self.d, dtype=torch.float64)
         rows.index_add_(0, torch.from_numpy(group[member]), torch.from_numpy(weight[member, None] * self.x[member]))
         return rows.numpy(), count
 
+    def limit(self, values: Array) -> Array:
+        """(d,) how much rounding may have changed means of the rows that are held as `values`."""
+        short = values.dtype.kind == "f" and values.dtype.itemsize < 8
+        if not short and not self.single:
+            return np.asarray(AGREES * self.spread * self.n**0.5)
+        epsilon = np.finfo(values.dtype if short else np.float32).eps
+        largest = np.fmax(np.abs(self.low), np.abs(self.high))
+        return np.asarray(10 * float(epsilon) * (self.spread + largest) * self.n**0.5)
+
     def agree(self, values: Array, means: Array) -> Array:
         """(groups,) whether rows of `values` equal those of `means` to rounding."""
-        if values.dtype.itemsize < 8 and values.dtype.kind == "f":
-            limit = 10 * np.finfo(values.dtype).eps * (self.spread + np.fmax(np.abs(self.low), np.abs(self.high)))
-        else:
-            limit = AGREES * self.spread
         with np.errstate(invalid="ignore"):
-            return np.asarray((np.abs(values - means) <= limit * self.n**0.5).all(1))
+            return np.asarray((np.abs(values - means) <= self.limit(values)).all(1))
 
     def mean_bits(self, means: Array, count: Array) -> float:
-        """How improbable an accidental agreement with these means (groups, d) is, as bits."""
+        """How improbable it is that unrelated numbers agree with these means (groups, d), as bits."""
         with np.errstate(divide="ignore", invalid="ignore"):
             cells = np.log2(1 + np.sqrt(count)[:, None] * self.spread / self.step)
-        cells = np.minimum(cells, -np.log2(AGREES * self.n**0.5)) * (self.high > self.low)
+        cells = np.minimum(cells, np.log2(np.fmax(1.0, self.spread / self.limit(means)))) * (self.high > self.low)
         trivial = (np.abs(means) < 1e-9 * self.spread) | np.isin(means, (-1.0, 1.0))
         return float(np.where(trivial, 0.0, cells).sum())
 

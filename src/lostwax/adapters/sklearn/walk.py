@@ -21,7 +21,7 @@ from sklearn.neighbors import BallTree, KDTree
 Array = np.ndarray[Any, np.dtype[Any]]
 OPAQUE = (str, bytes, type, ModuleType, FunctionType, BuiltinFunctionType, MethodType, partial, np.random.Generator)
 TREES = (KDTree, BallTree, cKDTree)  # they keep their points in `data`, which is no attribute of `vars`
-FRAMES = ("pandas.", "polars.")
+FRAMES = ("pandas", "polars")
 DEPTH = 16  # levels of nested objects
 OBJECTS = 200_000  # objects visited
 CELLS = 200_000_000  # of a sparse matrix that is made dense

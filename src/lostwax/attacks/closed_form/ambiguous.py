@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from lostwax.games import Records, Stationary
-from lostwax.games.fitted import gram, sums_of_others
+from lostwax.games.fitted import BLOCK_NUMBERS, gram, sums_of_others
 
 # Models without an intercept: the residual is unknown too, and solves a scalar equation (Balle et al. 2022, Theorem 8).
 
@@ -133,7 +133,7 @@ def outside_candidates(model: Stationary, table: Records, games: Tensor, mean: T
     return Outside(x, residual)
 
 
-class _Game(NamedTuple):
+class _LeftOut(NamedTuple):
     """One game: the weights outside the span of its known rows, and the expected size of the missing row."""
 
     row: int
@@ -194,7 +194,7 @@ class _Half:
         rows = list(range(parity, len(features), 2))
         return cls(vectors, model.weight / unit, unit, rows, len(known), points)
 
-    def leave_one_out(self, wanted: set[int]) -> Iterator[_Game]:
+    def leave_one_out(self, wanted: set[int]) -> Iterator[_LeftOut]:
         """The games for the wanted rows.
 
         Rows become known by bisection, so that games share most of the work: n^2 d operations for n rows instead of
@@ -222,7 +222,7 @@ class _Half:
                 ahead += [rest.knowing(second, first), rest.knowing(first, second)]
                 continue
             noise = noises[rest.places[0] - self.always]
-            yield _Game(rows[0], rest.weights, self._length(rest.pivots, noise), known / (known + noise))
+            yield _LeftOut(rows[0], rest.weights, self._length(rest.pivots, noise), known / (known + noise))
 
     def _noises(self, squares: Tensor) -> Tensor:
         """Of each game: variance of a row over |expected row|^2, from the known rows' mean square and their mean."""
@@ -231,10 +231,11 @@ class _Half:
             return torch.zeros_like(squares[self.always :])
         if k < 2:
             return torch.full_like(squares[self.always :], torch.inf)
-        square, mean = (
-            (part[: self.always].sum(0) + sums_of_others(part[self.always :])) / k for part in (squares, self.vectors)
+        columns = torch.split(self.vectors, max(1, BLOCK_NUMBERS // len(self.vectors)), 1)
+        square, *means = (
+            (part[: self.always].sum(0) + sums_of_others(part[self.always :])) / k for part in (squares, *columns)
         )
-        expected = mean.square().sum(1)
+        expected = torch.stack([mean.square().sum(1) for mean in means]).sum(0)
         variance = (square - expected).clamp_min(0) * k / (k - 1)
         return variance / (expected - variance / k).clamp_min(0)
 

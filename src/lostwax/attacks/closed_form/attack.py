@@ -20,6 +20,7 @@ from lostwax.attacks.closed_form.evidence import (
     with_outside,
     without_intercept,
 )
+from lostwax.attacks.closed_form.stored import with_stored
 from lostwax.games import Fitted, Guess, Hints, Knowledge, Reconstructor, Records, Release, Stationary, Sums
 from lostwax.games.cells import Kept
 from lostwax.games.fitted import blocks, sums_of_others, uncertain
@@ -139,8 +140,10 @@ def _sums_without(
 def known_rounding(equation: Stationary | Sums, table: Records, weight: Tensor, games: Tensor) -> Tensor:
     """The rounding error in the missing residual r of each game: that of the known rows' residuals, (games,)."""
     known = sums_of_others(uncertain(equation, table, weight))[games]  # (games, c)
-    size: Tensor = vector_norm(known, dim=-1)
-    return torch.finfo(known.dtype).eps * size
+    known = torch.finfo(known.dtype).eps * known
+    outside = getattr(equation, "known_rounding", None)
+    size: Tensor = vector_norm(known if outside is None else known + outside, dim=-1)
+    return size
 
 
 GAMES_NUMBERS = 16_000_000  # numbers held for the games computed at a time: 128 MB in float64
@@ -179,9 +182,12 @@ class ClosedForm:
     def leave_one_out(self, fitted: Fitted, games: Tensor, hints: Hints | None = None) -> Guess:
         """Rebuild each row of `games` from one released model and all other rows."""
         labels = None if hints is None else hints.labels
-        size = max(1, GAMES_NUMBERS // _numbers(fitted))
+        n, d = fitted.table.x.shape
+        shared = 4 if n <= d else 1  # then games share much work, and a table is as large as its guesses
+        size = max(1, shared * GAMES_NUMBERS // _numbers(fitted))
         parts = [slice(start, start + size) for start in range(0, len(games), size)]
-        return _join([_rebuild(fitted, games[part], None if labels is None else labels[part]) for part in parts])
+        guesses = [_rebuild(fitted, games[part], None if labels is None else labels[part]) for part in parts]
+        return with_stored(_join(guesses), fitted, games)
 
 
 @dataclass(frozen=True)
@@ -270,7 +276,7 @@ def _rebuild(fitted: Fitted, games: Tensor, labels: Tensor | None) -> Guess:
         else:
             label = known_label(table, games)
         return Guess(Records(x[:, None], label[:, None]), size[:, None])
-    if not fitted.extremes:
+    if not fitted.extremes and not fitted.stored:
         raise ValueError(f"ClosedForm: {fitted.name} publishes neither a linear model nor sums over its rows.")
     guess = Guess(Records(mean[:, None], known_label(table, games)[:, None]), mean.new_zeros(len(games), 1))
     return _with_extremes(guess, fitted, games)

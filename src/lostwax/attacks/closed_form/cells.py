@@ -67,10 +67,16 @@ def _present(present: Present, table: Records, games: Tensor) -> Tensor:
     With m known values of sum s: (m + 1) mean - s, or nothing where the mean is s / m already.
     """
     missing = table.x.isnan()
+    outside = (
+        torch.zeros_like(present.means) if part is None else part for part in (present.known_total, present.known_count)
+    )
+    other_total, other_count = outside
     values = table.x.nan_to_num()
-    origin = values.sum(0) / (~missing).sum(0).clamp_min(1)
+    number = (~missing).sum(0) + other_count
+    origin = (values.sum(0) + other_total) / number.clamp_min(1)
     away = torch.where(missing, 0.0, values - origin)
-    total, count = sums_of_others(away)[games], sums_of_others((~missing).to(away))[games]  # (g, d) twice
+    total = sums_of_others(away)[games] + (other_total - other_count * origin)  # (g, d)
+    count = sums_of_others((~missing).to(away))[games] + other_count
     mean = present.means - origin
     unchanged = (mean * count - total).abs() <= SAME * count * away.square().mean(0).sqrt().clamp_min(1e-300)
     return torch.where(unchanged, torch.inf, origin + mean * (count + 1) - total)

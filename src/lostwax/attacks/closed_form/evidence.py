@@ -12,7 +12,7 @@ from torch import Tensor
 from lostwax.attacks.closed_form.ambiguous import candidates, outside_candidates
 from lostwax.games import Fitted, Guess, Records, Stationary, Sums
 from lostwax.games.cells import Kept
-from lostwax.games.fitted import rounding, unexplained
+from lostwax.games.fitted import blocks, rounding, unexplained
 
 CERTAIN = 1e3  # times its rounding error: a residual that is known to 1e-3 and better
 
@@ -211,8 +211,7 @@ def error_bars(fitted: Fitted, guess: Guess) -> ErrorBars:
     """
     equation = leading_equation(fitted)
     e, _ = unexplained(equation, fitted.table, fitted.weight)  # (c, d + 1)
-    _, f = equation.factors(fitted.table, fitted.weight)  # (n, d + 1)
-    centre = f.mean(0)
+    centre, deviation = _feature_moments(equation, fitted)  # (d + 1,) twice
     features = torch.arange(len(centre)) < fitted.table.x.shape[1]
     noise = rounding(equation, fitted.table, fitted.weight, centre * features)
     if isinstance(equation, Stationary):
@@ -223,12 +222,24 @@ def error_bars(fitted: Fitted, guess: Guess) -> ErrorBars:
         scale = torch.ones_like(fitted.table.x[0])
     d = len(scale)
     e = torch.cat([e[:, :d] - e[:, d:] * centre[:d], e[:, d:]], 1)
-    deviation, size = f[:, :d].std(0, correction=0), guess.confidence  # (d,), (g, 1): |r'|
-    solver, floor = (_spread(part, deviation) * scale for part in (e, noise))
-    floor = floor / size + torch.finfo(f.dtype).eps * centre[:d].abs() * scale
+    size = guess.confidence  # (g, 1): |r'|
+    solver, floor = (_spread(part, deviation[:d]) * scale for part in (e, noise))
+    floor = floor / size + torch.finfo(floor.dtype).eps * centre[:d].abs() * scale
     if guess.kept is not None:
         floor = torch.where(guess.kept[:, 0] >= Kept.SET, floor, torch.inf)
     return ErrorBars(solver / size + floor, floor)
+
+
+def _feature_moments(equation: Stationary | Sums, fitted: Fitted) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each feature over all rows, (d + 1,) twice."""
+
+    def features(rows: slice) -> Tensor:
+        return equation.factors(fitted.table[rows], fitted.weight[rows])[1]
+
+    n = len(fitted.table)
+    mean = torch.stack([features(rows).sum(0) for rows in blocks(fitted.table)]).sum(0) / n
+    squares = torch.stack([(features(rows) - mean).square().sum(0) for rows in blocks(fitted.table)]).sum(0)
+    return mean, (squares / n).sqrt()
 
 
 def _spread(unexplained: Tensor, deviation: Tensor) -> Tensor:

@@ -33,8 +33,8 @@ def row_keys(rows: Tensor) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
 def held(stored: Stored, table: Records, games: Tensor) -> tuple[Tensor, Tensor | None]:
     """For each game the one stored row that is left when the known rows are taken away, (games, d), and its label.
 
-    Rows count as often as they occur. NaN rows where nothing or more than one row is left. Rows are compared in the
-    dtype in which they are stored, and with their labels where those are stored.
+    Rows count as often as they occur. Where nothing or more than one row is left, the row is NaN and its label means
+    nothing. Rows are compared in the dtype in which they are stored, and with their labels where those are stored.
     """
     labels = None if stored.y is None else table.y.to(stored.y.dtype)
     own, everything = _rows(stored.x, stored.y), _rows(table.x.to(stored.x.dtype), labels)

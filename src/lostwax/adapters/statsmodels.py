@@ -1,0 +1,234 @@
+"""Results of statsmodels: the equation that their parameters satisfy, and the training data that they hold.
+
+A results object keeps the design matrix and the targets of its model (`results.model.exog`, `endog`), and with a
+formula the whole data frame. Saved or shared as it is, it stores every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lostwax.adapters.sklearn import inputs
+from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data
+from lostwax.games import Columns, Fitted, Kept, Loss, Part, Records, ReleasedTable, Stationary, Stored, TableCells
+from lostwax.games.facts import loss_facts
+from lostwax.losses import BinaryCrossEntropy, CrossEntropy, ProbitLoss, SquaredError, Tweedie
+
+Numbers = NDArray[np.float64]
+
+# By name: statsmodels need not be installed unless a model comes from it.
+MODELS: Mapping[str, Loss] = {
+    "OLS": SquaredError(),
+    "WLS": SquaredError(),
+    "Logit": BinaryCrossEntropy(),
+    "Probit": ProbitLoss(),
+    "MNLogit": CrossEntropy(),
+    "Poisson": Tweedie(1.0),
+}
+FAMILIES: Mapping[tuple[str, str], Callable[[Any], Loss]] = {  # of GLM, with their links
+    ("Gaussian", "Identity"): lambda family: SquaredError(),
+    ("Binomial", "Logit"): lambda family: BinaryCrossEntropy(),
+    ("Binomial", "Probit"): lambda family: ProbitLoss(),
+    ("Poisson", "Log"): lambda family: Tweedie(1.0),
+    ("Gamma", "Log"): lambda family: Tweedie(2.0),
+    ("Gamma", "InversePower"): lambda family: Tweedie(2.0, "inverse"),
+    ("InverseGaussian", "Log"): lambda family: Tweedie(3.0),
+    ("Tweedie", "Log"): lambda family: Tweedie(float(family.var_power)),
+}
+SUPPORTED = (
+    "OLS, WLS, Logit, Probit, MNLogit, Poisson, and GLM with Gaussian(), Binomial(), Poisson() or Gamma() in their "
+    "canonical links, or a log link for Poisson, Gamma, InverseGaussian and Tweedie"
+)
+
+
+def is_statsmodels(model: Any) -> bool:
+    """Whether this is what `fit()` of a statsmodels model returns."""
+    home = type(model).__module__.partition(".")[0]
+    return home == "statsmodels" and hasattr(model, "params") and hasattr(model, "model")
+
+
+def released(results: Any, data: Any, sample_weight: Any = None) -> ReleasedTable:
+    """Read results and the data they were fitted on; X with or without the column of ones."""
+    fitted = read(results, data, sample_weight)
+    return ReleasedTable(
+        name=fitted.name,
+        table=fitted.table,
+        weight=fitted.weight,
+        columns=Columns(fitted.columns, ((),) * fitted.table.x.shape[1]),
+        parts=(Part(fitted, _unchanged),),
+        classes=fitted.classes,
+        notes=fitted.notes,
+    )
+
+
+def read(results: Any, data: Any, sample_weight: Any = None) -> Fitted:
+    """The equation of the model, and the rows that the results hold."""
+    loss = _loss(results)
+    X, y = inputs.unpack(data)
+    design = _Design.of(results, X)
+    labels = inputs.targets(y, len(design.x))
+    params = np.asarray(results.params, dtype=np.float64)
+    inputs.check_finite(f"params of {type(results.model).__name__}", params)
+    model = _stationary(params, design, loss, stopped=not _converged(results))
+    target, classes = _targets(labels, loss, len(model.weight))
+    weight = inputs.weights(_weights(results, sample_weight), len(design.x))
+    stored, note = _stored(results, design)
+    fitted = Fitted(
+        name=f"statsmodels {type(results.model).__name__}",
+        table=Records(design.x, target),
+        weight=weight,
+        model=model,
+        stored=stored,
+        classes=classes,
+        columns=design.names,
+        notes=(*design.notes, *note),
+    )
+    check_empty_columns(fitted)
+    doubt = check_same_data(fitted, precision=inputs.precision(design.x))
+    return fitted if doubt is None else replace(fitted, notes=(*fitted.notes, doubt))
+
+
+class _Design(NamedTuple):
+    """The features of the model, without its column of ones."""
+
+    x: Tensor  # (n, d)
+    names: tuple[str, ...]
+    places: list[int]  # their rows in `params`
+    constant: int | None  # the row of the intercept
+    ones: float = 1.0  # the value of that column
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, results: Any, X: Any) -> _Design:
+        """The columns of X that the model was fitted on."""
+        width, constant = len(np.asarray(results.params)), results.model.data.const_idx
+        places = [place for place in range(width) if place != constant]
+        known = results.model.exog_names or [f"x{place}" for place in range(width)]  # remove_data() may drop them
+        names, held = tuple(str(known[place]) for place in places), getattr(results.model, "exog", None)
+        ones = 1.0 if held is None or constant is None else float(np.asarray(held)[0, constant])
+        if hasattr(X, "columns") and set(names) <= set(X.columns):
+            return cls(_numbers(X[list(names)]), names, places, constant, ones)
+        columns = np.shape(X)[-1] if np.ndim(X) == 2 else 0
+        from_formula = hasattr(X, "columns") and hasattr(results.model, "formula")  # terms of several columns
+        if columns in (width, len(places)) and not from_formula:
+            x = _numbers(X)
+            return cls(x[:, places] if columns == width else x, names, places, constant, ones)
+        if from_formula and held is not None:
+            if len(held) != len(X):
+                raise ValueError(
+                    f"audit: X has {len(X):,} rows, but the model was fitted on {len(held):,}: it drops rows with "
+                    "missing values. Pass (results.model.exog, results.model.endog)."
+                )
+            note = "the formula's design matrix was audited: its columns are those of the model, not of the table."
+            return cls(_numbers(np.asarray(held)[:, places]), names, places, constant, ones, (note,))
+        raise ValueError(
+            f"audit: X has {columns} columns, but the model was fitted on {width}: {', '.join(map(str, known))}. Pass "
+            "its design matrix, with or without the column of ones."
+        )
+
+
+def _numbers(X: Any) -> Tensor:
+    return torch.from_numpy(inputs.features(X))
+
+
+def _loss(results: Any) -> Loss:
+    """The loss that the model minimises; a TypeError for those without a known equation."""
+    model, name = results.model, type(results.model).__name__
+    fitted_by = type(getattr(results, "_results", results)).__name__
+    if fitted_by.startswith(("Regularized", "L1")):
+        raise TypeError(f"audit: results of {name}.fit_regularized() are not supported. Use fit().")
+    if any(getattr(model, part, None) is not None for part in ("offset", "exposure")):
+        raise TypeError(f"audit: {name} with an offset or exposure is not supported.")
+    if name == "GLM":
+        family, link = model.family, type(model.family.link).__name__
+        key = (type(family).__name__, link)
+        if key in FAMILIES:
+            return FAMILIES[key](family)
+        name = f"GLM with {key[0]}(link={link}())"
+    elif name in MODELS:
+        return MODELS[name]
+    raise TypeError(f"audit: {name} of statsmodels is not supported. Supported: {SUPPORTED}.")
+
+
+def _targets(y: NDArray[Any], loss: Loss, outputs: int) -> tuple[Tensor, tuple[object, ...]]:
+    """Targets, or class numbers and the names of the classes."""
+    facts = loss_facts(loss, outputs)
+    if facts is None or facts.classes is None:
+        return inputs.regression_targets(y, 1), ()
+    names = np.unique(y)
+    if len(names) != facts.classes:
+        raise ValueError(
+            f"audit: expected y with {facts.classes} classes, got {len(names)} values. Pass the labels of single "
+            "records, not shares or counts."
+        )
+    return inputs.class_numbers(y, names), tuple(names.tolist())
+
+
+def _weights(results: Any, sample_weight: Any) -> Any:
+    """The weights of the rows, from the model unless they are given."""
+    if sample_weight is not None:
+        return sample_weight
+    model = results.model
+    parts = ("weights",) if type(model).__name__ == "WLS" else ("freq_weights", "var_weights")
+    held = [np.asarray(getattr(model, part)) for part in parts if getattr(model, part, None) is not None]
+    if not held and type(model).__name__ == "WLS":
+        raise ValueError("audit: WLS without its data has no weights. Pass sample_weight=, as in WLS(..., weights=).")
+    return np.prod(held, axis=0) if held else None
+
+
+def _stationary(params: Numbers, design: _Design, loss: Loss, *, stopped: bool) -> Stationary:
+    """The objective without any penalty. MNLogit fixes the outputs of its first class at zero."""
+    theta = torch.from_numpy(params.reshape(len(params), -1)).mT  # (c, k)
+    if params.ndim == 2:
+        theta = torch.cat([torch.zeros_like(theta[:1]), theta])
+    weight = theta[:, design.places]
+    bias = None if design.constant is None else design.ones * theta[:, design.constant]
+    none = weight.new_zeros(len(weight))
+    d = weight.shape[1]
+    return Stationary(weight, bias, loss, none, none, weight.new_zeros(d), weight.new_ones(d), stopped)
+
+
+def _converged(results: Any) -> bool:
+    """Whether the solver says so; least squares has none."""
+    stated = getattr(results, "mle_retvals", None)
+    if isinstance(stated, Mapping):
+        return bool(stated.get("converged", True))
+    return bool(getattr(results, "converged", True))
+
+
+def _stored(results: Any, design: _Design) -> tuple[tuple[Stored, ...], tuple[str, ...]]:
+    """The rows that the results hold, and notes about them."""
+    model, data = results.model, results.model.data
+    notes = []
+    if getattr(data, "frame", None) is not None:
+        notes.append(
+            "results.model.data.frame holds all columns of the table that the formula was given, the unused ones too. "
+            "It stays after remove_data(), and in what save() writes."
+        )
+    for source, rows, targets in (
+        ("results.model.exog", getattr(model, "exog", None), getattr(model, "endog", None)),
+        ("results.model.data.orig_exog", getattr(data, "orig_exog", None), getattr(data, "orig_endog", None)),
+    ):
+        if rows is not None:
+            x = torch.from_numpy(np.asarray(rows, dtype=np.float64)[:, design.places])
+            notes.insert(0, f"{source} holds the training data: anyone with this object has every row.")
+            return (Stored(source, x, _stored_targets(targets)),), tuple(notes)
+    return (), tuple(notes)
+
+
+def _stored_targets(targets: Any) -> Tensor | None:
+    """One number per row; None for anything else."""
+    values = np.asarray(targets).squeeze()
+    return torch.from_numpy(values.astype(np.float64)) if values.ndim == 1 and values.dtype.kind in "iuf" else None
+
+
+def _unchanged(rows: Tensor) -> TableCells:
+    """Rows as they are; NaN: not known."""
+    return TableCells(rows, torch.where(rows.isnan(), Kept.LOST, Kept.EXACT).to(torch.uint8))
