@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import wraps
+from os import PathLike
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from lostwax.exits import exits_refused
@@ -156,12 +157,14 @@ def _audit_model(
 ) -> Audit:
     from lostwax.adapters import sklearn, statsmodels
     from lostwax.adapters import torch as torch_linear
+    from lostwax.adapters.model_files import load_model
     from lostwax.adapters.torch import check_finite_net, read_table
     from lostwax.audits import audit_refitted, audit_released, audit_table
     from lostwax.games import ReleasedTable
     from lostwax.games.facts import trainer_facts
     from lostwax.trainers.descent import as_descent
 
+    model = load_model(model) if isinstance(model, str | PathLike) else model
     is_torch = isinstance(model, sys.modules["torch"].nn.Module)
     is_differentiable = False  # steps that an attack can invert
     if is_torch:
