@@ -177,7 +177,7 @@ def likeliest(guess: Guess, truth: Records, scoring: Scoring) -> tuple[Guess, ND
     if guess.alternatives is None:
         return guess, np.zeros(len(truth), dtype=np.bool_)
     x, y = (torch.cat([getattr(rows, part) for rows in (guess.records, guess.alternatives)], 1) for part in "xy")
-    errors = torch.stack([scoring.criterion(one, truth.x).nan_to_num(nan=torch.inf) for one in x.unbind(1)], 1)
+    errors = torch.from_numpy(np.stack([scoring.scores(one, truth.x).criterion for one in x.unbind(1)], 1))
     best, games = errors.argmin(1), torch.arange(len(truth))  # of equal ones the first
     nearer = errors[games, best] < errors[:, 0]
     best = torch.where(nearer, best, 0)

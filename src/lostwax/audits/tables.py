@@ -208,21 +208,23 @@ def _merged_games(released: ReleasedTable, parts: Sequence[Part], games: Tensor,
         for part in parts
         if part.fitted.model is not None
     ]
-    answers = [one for part in (*facts, *models) for one in told(part, games, given)]
+    answers = [one for part in (*facts, *models) for one in told(part, games, label_given=label_given)]
     nothing = torch.full((len(games), table.x.shape[1]), torch.nan, dtype=table.x.dtype)
     lost = TableCells(nothing, torch.zeros(nothing.shape, dtype=torch.uint8))
-    best, others, labels, size = lost, [lost], known_label(table, games), torch.zeros(len(games), dtype=table.x.dtype)
+    best, others = lost, list[TableCells]()
+    labels, size = known_label(table, games), torch.zeros(len(games), dtype=table.x.dtype)
     labelled = torch.zeros(len(games), dtype=torch.bool)
     for answer in answers:
-        some = answer.candidates[0].kept.amax(1) > Kept.LOST  # (g,)
-        best = best.or_else(answer.candidates[0])
-        others = [base.or_else(cells) for base in others[:1] for cells in answer.candidates]
+        first, *alternatives = answer.candidates
+        some = first.kept.amax(1) > Kept.LOST  # (g,)
+        others = [*(one.or_else(first) for one in others), *(best.or_else(cells) for cells in alternatives)]
+        best = best.or_else(first)
         if answer.labels is not None:
             new = some & ~labelled
             labels = torch.where(new.reshape(-1, *[1] * (labels.ndim - 1)), answer.labels.to(labels), labels)
             labelled |= new
         size = torch.where(size == 0, answer.size * some, size)
-    return _Merged((best, *others[1:]), given if given is not None else labels, size)
+    return _Merged((best, *others), given if given is not None else labels, size)
 
 
 def _numbers(fitted: Fitted) -> int:
