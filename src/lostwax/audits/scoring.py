@@ -149,10 +149,11 @@ class CellView:
 @cache
 def _corners(count: int) -> Tensor:
     """(count, axes) points of which any two are one apart; about one, where they are many: corners of a cube."""
-    if count <= MOST_AXES:
-        return torch.eye(count, dtype=torch.float64) * 0.5**0.5
-    signs = generator(0, "corners", count).integers(0, 2, (count, MOST_AXES)) * 2.0 - 1.0
-    return torch.from_numpy(signs) / (2 * MOST_AXES) ** 0.5
+    points: Tensor = torch.eye(count, dtype=torch.float64) * 0.5**0.5
+    if count > MOST_AXES:
+        signs = generator(0, "corners", count).integers(0, 2, (count, MOST_AXES)) * 2.0 - 1.0
+        points = torch.from_numpy(signs) / (2 * MOST_AXES) ** 0.5
+    return points
 
 
 LABEL_AGREES = 1e-3  # a real-valued label is right within this many of its standard deviations
