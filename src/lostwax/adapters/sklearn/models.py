@@ -70,7 +70,7 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
     name = type(estimator).__name__
     if not place.reads:
         return  # the step before it is named as the reason
-    holds = reader.scanned(estimator, place, any_labels(labels)[0], weight)
+    told = reader.scanned(estimator, place, any_labels(labels)[0], weight)
     try:
         reading = read_estimator(estimator, labels, weight)
         if reading.model is None:
@@ -90,8 +90,10 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
         check_empty_columns(fitted)
         doubt = check_same_data(fitted)
     except NotReadError as error:
-        if not holds:
+        if told == 0:
             reader.unread.append(f"{name} was not audited: {error.reason}.")
+        elif told < 1:
+            reader.unread.append(f"of {name} only the rows that it stores were audited.")
         return
     reader.notes += [*reading.notes, *([] if doubt is None else [doubt])]
     reader.publish(fitted, place, labelled=labelled)

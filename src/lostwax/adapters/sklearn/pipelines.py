@@ -17,6 +17,7 @@ from torch import Tensor
 
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.steps import Back, Values, placed, step_of
+from lostwax.attacks.closed_form.stored import held
 from lostwax.games import Columns, Extremes, Fitted, Kept, Part, Present, Records, Stored, Sums, TableCells
 from lostwax.games.folding import SparseFitted, SparseRecords, folded
 from lostwax.records.frames import coded, codes_of
@@ -116,13 +117,13 @@ class PipelineReader:
             parts.append(Part(sparse.folded(kept), to_cells(back, self.columns), labelled, optimum, cut=True))
         return parts
 
-    def scanned(self, part: Any, place: Place, y: Tensor, weight: Tensor) -> bool:
-        """Note the rows and sums that a part holds; is there any?"""
+    def scanned(self, part: Any, place: Place, y: Tensor, weight: Tensor) -> float:
+        """Note the rows and sums that a part holds; the share of its rows that they tell of."""
         if is_large(place.rows):
-            return place.reads and self._scanned_sparse(part, place, y, weight)
+            return float(place.reads and self._scanned_sparse(part, place, y, weight))
         x = as_numbers(place.rows)
         if x is None or not place.reads:
-            return False
+            return 0.0
         found = scan(part, x, y, weight)
         fitted = Fitted(type(part).__name__, Records(x, y), weight, None, found.sums, found.extremes, found.stored)
         if found.sums or found.extremes or found.stored:
@@ -135,7 +136,11 @@ class PipelineReader:
             own = replace(fitted, table=Records(above, y), sums=(sums,), extremes=(), stored=())
             self.publish(own, place.through(_sides(x.numpy(), threshold), above))
         self.notes += [note for note in found.notes if note not in self.notes]
-        return bool(found.sums or found.stored or found.grouped or found.exceeding)  # extremes are of single rows only
+        if found.sums or found.grouped:
+            return 1.0
+        rows = [held(stored, fitted.table, torch.arange(len(x)))[0] for stored in found.stored]
+        told = torch.stack([~one.isnan().all(1) for one in rows]).any(0) if rows else torch.zeros(len(x))
+        return float(told.double().mean())  # extremes are of single rows only
 
     def _scanned_sparse(self, part: Any, place: Place, y: Tensor, weight: Tensor) -> bool:
         """Of a large sparse matrix only sums by class are looked for: naive Bayes."""
