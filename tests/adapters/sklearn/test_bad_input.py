@@ -137,7 +137,7 @@ def test_sample_weight(weight, words):
         (NearestCentroid().fit(X, Y), TypeError, "does not support NearestCentroid"),
         (OneVsRestClassifier(LinearRegression()).fit(X, Y), TypeError, "OneVsRestClassifier of classifiers"),
         (LogisticRegression, TypeError, "expected a fitted scikit-learn estimator"),
-        ("model.pkl", TypeError, "expected a fitted scikit-learn estimator"),
+        ("model.pkl", TypeError, "is a pickle"),
     ],
     ids=str,
 )
