@@ -16,7 +16,7 @@ from sklearn.preprocessing import Binarizer, OneHotEncoder, OrdinalEncoder, Targ
 from torch import Tensor
 
 from lostwax.adapters.sklearn.scan import scan
-from lostwax.adapters.sklearn.steps import Back, Values, placed, step_of
+from lostwax.adapters.sklearn.steps import Back, Values, all_lost, goes_back, placed, step_of
 from lostwax.games import Columns, Fitted, Kept, Part, Present, Records, Stored, TableCells
 from lostwax.records.frames import coded, codes_of
 
@@ -54,6 +54,7 @@ class PipelineReader:
     parts: list[Part] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    public: list[str] = field(default_factory=list)  # parts that were fitted on other rows
 
     def start(self, X: Any) -> Place:
         """The table itself."""
@@ -68,25 +69,27 @@ class PipelineReader:
                 place = self.through(step, place)
             return place
         if isinstance(transformer, ColumnTransformer):
-            return self._side_by_side(place, list(_of_columns(transformer, place)), transformer.transform(place.rows))
+            outputs = transformed(transformer, place.rows)
+            return self._side_by_side(place, list(_of_columns(transformer, place)), outputs)
         if isinstance(transformer, FeatureUnion):
             branches = [(step, place, None) for _, step in transformer.transformer_list if step != "drop"]
-            return self._side_by_side(place, branches, transformer.transform(place.rows))
+            return self._side_by_side(place, branches, transformed(transformer, place.rows))
         return self._leaf(transformer, place)
 
     def publish(self, fitted: Fitted, place: Place, *, labelled: bool = True) -> None:
-        """Note a part that was fitted on the rows of a place."""
+        """Note a part that was fitted on the rows of a place; `labelled` if on the labels of the table."""
+        y = fitted.table.y
+        labelled = labelled and y.shape == self.y.shape and bool((y == self.y).all())
         self.parts.append(Part(fitted, to_cells(place.back, self.columns), labelled))
 
-    def scanned(self, part: Any, place: Place, y: Tensor, weight: Tensor) -> bool:
-        """Note the rows and sums that a part holds; is there any?"""
+    def scanned(self, part: Any, place: Place, y: Tensor, weight: Tensor) -> float:
+        """Note the rows and sums that a part holds; the share of the rows that these tell of."""
         x = as_numbers(place.rows)
         if x is None or not place.reads:
-            return False
+            return 0.0
         found = scan(part, x, y, weight)
         fitted = Fitted(type(part).__name__, Records(x, y), weight, None, found.sums, found.extremes, found.stored)
-        held = bool(found.sums or found.extremes or found.stored)
-        if held:
+        if found.sums or found.extremes or found.stored:
             self.publish(fitted, place)
         for sums, groups in found.grouped:
             own = replace(fitted, table=Records(x, groups), sums=(sums,), extremes=(), stored=())
@@ -96,30 +99,44 @@ class PipelineReader:
             own = replace(fitted, table=Records(above, y), sums=(sums,), extremes=(), stored=())
             self.publish(own, place.through(step_of(Binarizer(threshold=threshold), x.numpy(), above), above))
         self.notes += [note for note in found.notes if note not in self.notes]
-        return held or bool(found.grouped or found.exceeding)
+        self.public += [type(part).__name__] if found.fitted_elsewhere else []
+        if found.sums or found.exceeding:
+            return 1.0
+        stored = max((len(one.x) for one in found.stored), default=int(bool(found.extremes)))
+        grouped = max((int((groups >= 0).sum()) for _, groups in found.grouped), default=0)
+        return max(stored, grouped) / len(x)
 
     def _leaf(self, transformer: Any, place: Place) -> Place:
         outputs, reads = self._outputs(transformer, place)
+        if place.rows.ndim == 1:
+            self.unread.append(
+                f"{type(transformer).__name__} was not audited: texts are read where they are all of X, not in one "
+                "column of a table."
+            )
+            return place.through(all_lost(1), outputs)
         if place.reads:
             self.scanned(transformer, place, self.y, self.weight)
             own_facts(transformer, self, place)
-        return place.through(step_of(transformer, place.rows, outputs), outputs, reads=reads)
+        back = step_of(transformer, place.rows, outputs)
+        if not goes_back(transformer, back, outputs):
+            self.unread.append(
+                f"what comes after {type(transformer).__name__} was not fully audited: it has no inverse_transform "
+                "that gives its inputs back."
+            )
+        return place.through(back, outputs, reads=reads)
 
     def _outputs(self, transformer: Any, place: Place) -> tuple[Any, bool]:
         """What the next step was fitted on, and whether that is known: a TargetEncoder's own folds may be random."""
         if not isinstance(transformer, TargetEncoder):
-            return transformer.transform(place.rows), True
-        again = clone(transformer)
-        target = self.y.numpy()
-        outputs = again.fit_transform(place.rows, target)
-        same = all(map(np.array_equal, again.encodings_, transformer.encodings_))
-        known = same and (not transformer.shuffle or transformer.random_state is not None)
+            return transformed(transformer, place.rows), True
+        first, second = (clone(transformer).fit_transform(place.rows, self.y.numpy()) for _ in range(2))
+        known = bool((np.asarray(first) == np.asarray(second)).all())
         if not known:
             self.unread.append(
-                "what comes after TargetEncoder was not audited: its training folds were drawn at random "
-                "(random_state=None), and cannot be repeated."
+                "what comes after TargetEncoder was not audited: its training folds were drawn at random, and cannot "
+                "be repeated."
             )
-        return outputs, known
+        return first, known
 
     def _side_by_side(self, place: Place, branches: list[tuple[Any, Place, Any]], outputs: Any) -> Place:
         """Several transformers of the same rows; `outputs` are theirs, side by side."""
@@ -195,6 +212,21 @@ def to_cells(back: Back, columns: Columns) -> Any:
     return cells
 
 
+def transformed(transformer: Any, rows: Any) -> Any:
+    """What a fitted transformer makes of the rows. Its own errors are not shown, since they may quote cells."""
+    try:
+        return transformer.transform(rows)
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+        names = getattr(transformer, "feature_names_in_", None)
+        cure = "in the form in which fit had it"
+        if names is not None and not hasattr(rows, "columns"):
+            cure = f"as a data frame with the columns {names[0]!r}, ..."
+        raise ValueError(
+            f"audit: {type(transformer).__name__} cannot transform X ({type(error).__name__}). Pass the data the model "
+            f"was fitted on, {cure}."
+        ) from None
+
+
 def as_numbers(rows: Any) -> Tensor | None:
     """(n, D) float64, sparse ones dense; None where they are not numbers."""
     plain = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
@@ -227,11 +259,14 @@ def _dropped(step: Any) -> bool:
 
 def _of_columns(transformer: Any, place: Place) -> Iterator[tuple[Any, Place, slice]]:
     """The transformers of a ColumnTransformer, each with its columns and the place of its outputs."""
-    for name, step, _ in transformer.transformers_:
+    for name, step, columns in transformer.transformers_:
         indices = transformer._transformer_to_input_indices.get(name, [])
-        if (isinstance(step, str) and step == "drop") or not len(indices):
+        if _dropped(step) or not len(indices):
             continue
-        yield step, place.at(list(indices)), transformer.output_indices_[name]
+        own = place.at(list(indices))
+        if isinstance(columns, str | int):  # the step takes a series: a vectoriser of texts
+            own = replace(own, rows=own.rows.iloc[:, 0] if hasattr(own.rows, "iloc") else own.rows[:, 0])
+        yield step, own, transformer.output_indices_[name]
 
 
 def _stable(branches: list[tuple[Any, Place, Any]]) -> bool:
