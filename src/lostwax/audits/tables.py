@@ -14,11 +14,11 @@ from torch import Tensor
 
 from lostwax.attacks.closed_form import ClosedForm, known_label, told
 from lostwax.audits.audit import Audit, Verdict
-from lostwax.audits.fitted import audit_fitted, converged, likeliest, no_optimum
+from lostwax.audits.fitted import audit_fitted, converged, drawn, likeliest, no_optimum
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import Played, filled, judged
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Fitted, Guess, Kept, Part, Records, ReleasedTable, Table, TableCells
+from lostwax.games import Fitted, Guess, Kept, Part, Records, ReleasedTable, Sample, Table, TableCells
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 
@@ -39,12 +39,18 @@ def audit_table(
     """
     if released.plain is not None:
         return audit_fitted(released.plain, games=games, seed=seed, threshold=threshold, shape=shape)
-    table = released.table
+    table, sample = released.table, released.sample
     rows = _told_of(released)
-    chosen = Table(table, rows).draw(games, seed)
+    if sample is None:
+        chosen, sampled = drawn(Table(table, rows), games, seed)
+    else:
+        chosen, sampled = sample.played, (_sampled(sample),)
     scoring = Scoring.of_cells(table.x, released.columns, threshold)
     blind = released.columns.blind(table.x, chosen)
-    optima = [converged(part.fitted) for part in released.parts]
+    optima = [
+        part.optimum if part.cut and part.fitted.model is not None else converged(part.fitted)
+        for part in released.parts
+    ]
     missing = tuple(
         dict.fromkeys(
             no_optimum(part.fitted) for part, best in zip(released.parts, optima, strict=True) if best is None
@@ -66,8 +72,8 @@ def audit_table(
         kind="this model",
         threat="the adversary knows every row but one",
         attack=ClosedForm.__name__,
-        numbers=chosen,
-        population=len(rows),
+        numbers=chosen if sample is None else sample.rows[chosen],
+        population=len(rows) if sample is None else sample.population,
         truth=Records(table.x[chosen], table.y[chosen]),
         labels_given=line.label_given,
         seed=seed,
@@ -76,11 +82,19 @@ def audit_table(
             "rows": len(table),
             "features": table.x.shape[1],
         },
-        notes=(*released.notes, *(weightless if without else ()), *(best or line).notes()),
+        notes=(*released.notes, *sampled, *(weightless if without else ()), *(best or line).notes()),
         unanswered=(*released.unread, *missing),
         classes=released.classes,
         columns=released.columns.names,
         categories=released.columns.categories if any(released.columns.categories) else (),
+    )
+
+
+def _sampled(sample: Sample) -> str:
+    """That only some rows were played for."""
+    return (
+        f"the table is large: {len(sample.played):,} of {sample.population:,} rows were played for, drawn by the seed, "
+        f"and the nearest known row is one of {len(sample.rows):,}. games={sample.population} plays all."
     )
 
 

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import (
     BaggingClassifier,
     BaggingRegressor,
@@ -21,15 +22,16 @@ from sklearn.ensemble import (
     VotingRegressor,
 )
 from sklearn.model_selection import check_cv
-from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
+from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor, RegressorChain
 from sklearn.pipeline import Pipeline
 from torch import Tensor
 
 from lostwax.adapters.sklearn.estimators import NotReadError, read_estimator
 from lostwax.adapters.sklearn.inputs import numbered
-from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers
-from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data
+from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, is_large
+from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data, check_sparse
 from lostwax.games import Fitted, Records
+from lostwax.games.folding import SparseFitted, SparseRecords
 
 Labels = NDArray[Any]
 
@@ -73,17 +75,23 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
     held = reader.scanned(estimator, place, numbered(labels, classes=is_classifier(estimator))[0], weight)
     try:
         reading = read_estimator(estimator, labels, weight)
+        if is_large(place.rows) and reading.model is not None:
+            table = SparseRecords(place.rows.tocsr().astype(np.float64), reading.y)
+            sparse = SparseFitted(name, table, reading.weight, reading.model)
+            check_sparse(sparse)
+            reader.notes += reading.notes
+            reader.publish_sparse(sparse, place)
+            return
+        if (x := as_numbers(place.rows)) is None:
+            return
+        fitted = Fitted(name, Records(x, reading.y), reading.weight, reading.model, () if held else reading.sums)
+        check_empty_columns(fitted)
+        doubt = check_same_data(fitted, elsewhere=reader.public)
     except NotReadError as error:
         if held < 1:
             how = "audited only for the rows and values that it holds" if held else "not audited"
             reader.unread.append(f"{name} was {how}: {error.reason}.")
         return
-    x = as_numbers(place.rows)
-    if x is None:
-        return
-    fitted = Fitted(name, Records(x, reading.y), reading.weight, reading.model, () if held else reading.sums)
-    check_empty_columns(fitted)
-    doubt = check_same_data(fitted, elsewhere=reader.public)
     reader.notes += [*reading.notes, *([] if doubt is None else [doubt])]
     if fitted.model is not None or fitted.sums:
         reader.publish(fitted, place)
@@ -128,6 +136,20 @@ def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
     return (Inner(model, labels[:, column], weight) for column, model in enumerate(estimator.estimators_))
 
 
+@inner_models.register(ClassifierChain)
+@inner_models.register(RegressorChain)
+def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
+    """The first of the chain; the others were fitted on labels too."""
+    yield Inner(estimator.estimators_[0], labels[:, estimator.order_[0]], weight)
+
+
+@inner_models.register(TransformedTargetRegressor)
+def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
+    """The regressor of transformed targets."""
+    targets = estimator.transformer_.transform(labels.reshape(len(labels), -1))
+    yield Inner(estimator.regressor_, targets[:, 0] if targets.shape[1] == 1 else targets, weight)
+
+
 @inner_models.register(BaggingClassifier)
 @inner_models.register(BaggingRegressor)
 def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner] | None:
@@ -150,4 +172,6 @@ def _not_looked_into(estimator: Any) -> str | None:
         if getattr(folds, "shuffle", False) and not isinstance(getattr(folds, "random_state", None), int):
             return f"{inside} inside CalibratedClassifierCV was not audited: its folds were drawn at random."
         return "the calibrators of CalibratedClassifierCV were not audited: they were fitted on predictions."
+    if isinstance(estimator, ClassifierChain | RegressorChain):
+        return f"the later models of {type(estimator).__name__} were not audited: they were fitted on labels too."
     return None

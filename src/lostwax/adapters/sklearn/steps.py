@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from sklearn.feature_selection import SelectorMixin
 from sklearn.impute import KNNImputer, SimpleImputer
 from sklearn.preprocessing import (
-    Binarizer,
     KBinsDiscretizer,
     Normalizer,
     OneHotEncoder,
@@ -29,6 +28,7 @@ from lostwax.games import Kept
 
 Array = NDArray[Any]
 CHECKED = 1_000  # rows of the table on which an inverse is checked
+TRIED = 20  # ... on which it is tried at all
 AGREES = 1e-6  # of a column's spread: two numbers are the same
 
 
@@ -95,7 +95,7 @@ def goes_back(transformer: Any, back: Back, outputs: Any) -> bool:
     """Does something of each input come back from the outputs of the table? What a selection drops does not count."""
     if isinstance(transformer, SelectorMixin | SimpleImputer | KNNImputer):
         return True
-    some = _array(_first(outputs))
+    some = _array(_first(outputs, TRIED))
     kept = back(Values(some, np.full(some.shape, Kept.EXACT, dtype=np.uint8))).kept
     return bool((kept > Kept.LOST).any(0).all())
 
@@ -298,20 +298,6 @@ def _(discretiser: Any, inputs: Any, outputs: Any) -> Back:
     return back
 
 
-@step_of.register(Binarizer)
-def _(binariser: Any, inputs: Any, outputs: Any) -> Back:
-    """A number above the threshold, or not: the mean of the table's numbers on that side."""
-    table = np.asarray(_dense(inputs), dtype=np.float64)
-    above = table > binariser.threshold
-    middles = [np.where(side, table, 0.0).sum(0) / side.sum(0).clip(1) for side in (~above, above)]  # (d,) each
-
-    def back(rebuilt: Values) -> Values:
-        high = np.nan_to_num(rebuilt.cells.astype(np.float64)) > 0.5
-        return Values(np.where(high, middles[1], middles[0]), np.minimum(rebuilt.kept, Kept.INTERVAL))
-
-    return back
-
-
 def all_lost(width: int) -> Back:
     """Nothing comes back."""
     return lambda rebuilt: Values.lost(len(rebuilt.cells), width)
@@ -341,8 +327,8 @@ def _by_column(transformer: Any, inputs: Any) -> bool:
     return not bool((changed & ~np.eye(len(changed), dtype=bool)).any())
 
 
-def _first(inputs: Any) -> Any:
-    return inputs.iloc[:CHECKED] if hasattr(inputs, "iloc") else inputs[:CHECKED]
+def _first(inputs: Any, rows: int = CHECKED) -> Any:
+    return inputs.iloc[:rows] if hasattr(inputs, "iloc") else inputs[:rows]
 
 
 def _dense(rows: Any) -> Any:
