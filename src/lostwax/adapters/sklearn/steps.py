@@ -318,7 +318,8 @@ def _by_column(transformer: Any, inputs: Any) -> bool:
         numbers = np.asarray(row, dtype=np.float64)
         several = np.repeat(numbers, numbers.shape[1] + 1, 0)
         several[np.arange(numbers.shape[1]), np.arange(numbers.shape[1])] += 1.0
-        outputs = np.asarray(_dense(transformer.transform(several)), dtype=np.float64)
+        rows = type(inputs)(several, columns=inputs.columns) if hasattr(inputs, "iloc") else several
+        outputs = np.asarray(_dense(transformer.transform(rows)), dtype=np.float64)
     except (TypeError, ValueError):
         return False
     if outputs.shape != several.shape:
