@@ -163,19 +163,24 @@ class _Line:
         """What a reader of the table should know."""
         notes = []
         names = self.released.columns.names or [f"column {number}" for number in range(self.kept.shape[1])]
-        for kept, words in KEPT_IN_PART.items():
-            some = [name for name, cells in zip(names, self.kept.T, strict=True) if np.median(cells) == kept]
-            if some:
+        usual = np.median(self.kept, 0)  # (d,)
+        for kept, words in HOW_KEPT.items():
+            some = [name for name, one in zip(names, usual, strict=True) if one == kept]
+            if some and (usual < Kept.EXACT).any():
                 listed = ", ".join(some[:12]) + (f" and {len(some) - 12} more" if len(some) > 12 else "")
                 notes.append(f"{words}: {listed}.")
         if not self.released.tells_label():
-            notes.append("labels were not attacked: nothing that was read depends on them, and none counts as right.")
+            notes.append(
+                "labels were not attacked: nothing that was read gives them as they are in the table, and none counts "
+                "as right."
+            )
         if self.label_given:
             notes.append("fitted without an intercept: the adversary knows the label (Balle et al. 2022, Theorem 8).")
         return notes
 
 
-KEPT_IN_PART = {
+HOW_KEPT = {
+    Kept.EXACT: "the release gives exactly",
     Kept.SET: "the release tells a few possible values of",
     Kept.INTERVAL: "the release tells an interval of",
     Kept.ESTIMATED: "the release tells only an estimate of",

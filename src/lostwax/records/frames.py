@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,10 @@ Objects = NDArray[np.object_]
 
 
 def coded(X: Any) -> tuple[Tensor, Columns]:
-    """(n, d) float64: numbers (dates as numbers), codes of categories, NaN where a value is missing; and the columns.
+    """(n, d) float64: numbers, codes of categories, NaN where a value is missing; and the columns.
 
-    Strings, booleans, pandas' categories and all else that is no number are categories, in the order of their first
-    row. A message names the column, never a value.
+    Dates are numbers, in microseconds. Strings, booleans, pandas' categories and all else that is no number are
+    categories, in the order of their first row. A message names the column, never a value.
     """
     frame = hasattr(X, "iloc") and hasattr(X, "columns")
     whole = None if frame else np.asarray(X)
@@ -55,7 +56,8 @@ def _coded_column(cells: Any) -> tuple[NDArray[np.float64], tuple[object, ...]]:
     """One column: its numbers or codes, and its categories by code (none for numbers)."""
     array = np.asarray(cells)
     if array.dtype.kind in "mM":
-        return np.where(np.isnat(array), np.nan, array.astype("int64").astype(np.float64)), ()
+        whole = array.astype(f"{array.dtype.kind}8[us]").astype(np.int64)
+        return np.where(np.isnat(array), np.nan, whole.astype(np.float64)), ()
     if array.dtype.kind in "iuf":
         return array.astype(np.float64), ()
     if array.dtype.kind == "O" and not hasattr(cells, "cat"):
@@ -73,7 +75,17 @@ def _numbers(cells: NDArray[Any]) -> NDArray[np.float64]:
         return cells.astype(np.float64)
     if any(isinstance(cell, str | bytes | bool | np.bool_) for cell in cells):
         raise TypeError("not numbers")
-    return np.array([np.nan if _missing(cell) else float(cell) for cell in cells])
+    return np.array([np.nan if _missing(cell) else _number(cell) for cell in cells])
+
+
+def _number(cell: Any) -> float:
+    """A number; a date or a span of time in microseconds."""
+    if isinstance(cell, datetime) and cell.tzinfo is not None:
+        cell = cell.astimezone(UTC).replace(tzinfo=None)
+    if isinstance(cell, date | np.datetime64 | timedelta | np.timedelta64):
+        kind = "M8[us]" if isinstance(cell, date | np.datetime64) else "m8[us]"
+        return float(np.array([cell], dtype=kind).astype(np.int64)[0])
+    return float(cell)
 
 
 def _factorized(cells: NDArray[Any]) -> tuple[list[Any], NDArray[np.int64]]:

@@ -163,6 +163,20 @@ def any_labels(y: np.ndarray[Any, np.dtype[Any]]) -> tuple[Tensor, tuple[object,
     return torch.tensor([index[name] for name in y.tolist()]), tuple(names)
 
 
+def numbered(y: np.ndarray[Any, np.dtype[Any]], *, classes: bool) -> tuple[Tensor, tuple[object, ...]]:
+    """Labels of a classifier as class numbers with their names, as scikit-learn numbers them; others by `any_labels`.
+
+    Several columns of classes are numbered each by itself, and have no names.
+    """
+    if not classes:
+        return any_labels(y)
+    if y.ndim > 1:
+        each = [np.unique(column, return_inverse=True)[1] for column in y.T]
+        return torch.from_numpy(np.stack(each, 1).astype(np.float64)), ()
+    names, numbers = np.unique(y, return_inverse=True)
+    return torch.from_numpy(numbers), tuple(names.tolist())
+
+
 def regression_targets(y: np.ndarray[Any, np.dtype[Any]], outputs: int) -> Tensor:
     """Targets as float64, one column per output if there are several."""
     values = torch.from_numpy(numbers("audit", "y", y))

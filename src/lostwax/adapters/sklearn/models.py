@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import singledispatch
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from sklearn.pipeline import Pipeline
 from torch import Tensor
 
 from lostwax.adapters.sklearn.estimators import NotReadError, read_estimator
-from lostwax.adapters.sklearn.inputs import any_labels
+from lostwax.adapters.sklearn.inputs import numbered
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, is_large
 from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data, check_sparse
 from lostwax.games import Fitted, Records
@@ -49,8 +50,9 @@ def read_models(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
         read_models(estimator.best_estimator_, place, labels, weight, reader)
     elif isinstance(estimator, Pipeline):
         *before, (_, last) = estimator.steps
+        own = replace(reader, weight=weight)  # its steps were fitted on the rows that the model was fitted on
         for _, step in before:
-            place = reader.through(step, place)
+            place = own.through(step, place)
         read_models(last, place, labels, weight, reader)
     elif isinstance(estimator, str) or estimator is None:  # "passthrough", "drop"
         return
@@ -70,33 +72,29 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
     name = type(estimator).__name__
     if not place.reads:
         return  # the step before it is named as the reason
-    told = reader.scanned(estimator, place, any_labels(labels)[0], weight)
+    held = reader.scanned(estimator, place, numbered(labels, classes=is_classifier(estimator))[0], weight)
     try:
         reading = read_estimator(estimator, labels, weight)
-        if reading.model is None:
-            return
-        # else one column of the targets, or transformed ones
-        labelled = reading.y.shape == reader.y.shape and bool((reading.y == reader.y).all())
-        if is_large(place.rows):
+        if is_large(place.rows) and reading.model is not None:
             table = SparseRecords(place.rows.tocsr().astype(np.float64), reading.y)
             sparse = SparseFitted(name, table, reading.weight, reading.model)
             check_sparse(sparse)
             reader.notes += reading.notes
-            reader.publish_sparse(sparse, place, labelled=labelled)
+            reader.publish_sparse(sparse, place)
             return
         if (x := as_numbers(place.rows)) is None:
             return
-        fitted = Fitted(name, Records(x, reading.y), reading.weight, reading.model)
+        fitted = Fitted(name, Records(x, reading.y), reading.weight, reading.model, () if held else reading.sums)
         check_empty_columns(fitted)
-        doubt = check_same_data(fitted)
+        doubt = check_same_data(fitted, elsewhere=reader.public)
     except NotReadError as error:
-        if told == 0:
-            reader.unread.append(f"{name} was not audited: {error.reason}.")
-        elif told < 1:
-            reader.unread.append(f"of {name} only the rows that it stores were audited.")
+        if held < 1:
+            how = "audited only for the rows and values that it holds" if held else "not audited"
+            reader.unread.append(f"{name} was {how}: {error.reason}.")
         return
     reader.notes += [*reading.notes, *([] if doubt is None else [doubt])]
-    reader.publish(fitted, place, labelled=labelled)
+    if fitted.model is not None or fitted.sums:
+        reader.publish(fitted, place)
 
 
 @singledispatch
@@ -123,8 +121,8 @@ def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
         yield Inner(fitted[0].estimator, labels, weight)
         return
     folds = check_cv(estimator.cv, labels, classifier=True)
-    if getattr(folds, "shuffle", False) and getattr(folds, "random_state", None) is None:
-        return  # the folds cannot be drawn again
+    if getattr(folds, "shuffle", False) and not isinstance(getattr(folds, "random_state", None), int):
+        return  # the folds cannot be drawn again, see `_not_looked_into`
     for one, (train, _) in zip(fitted, folds.split(np.zeros((len(labels), 1)), labels), strict=True):
         inside = torch.zeros_like(weight)
         inside[torch.from_numpy(train)] = 1.0
@@ -169,6 +167,11 @@ def _not_looked_into(estimator: Any) -> str | None:
     if isinstance(estimator, StackingClassifier | StackingRegressor):
         final = type(estimator.final_estimator_).__name__
         return f"{final} at the end of {type(estimator).__name__} was not audited: it was fitted on predictions."
+    if isinstance(estimator, CalibratedClassifierCV):
+        folds, inside = estimator.cv, type(estimator.calibrated_classifiers_[0].estimator).__name__
+        if getattr(folds, "shuffle", False) and not isinstance(getattr(folds, "random_state", None), int):
+            return f"{inside} inside CalibratedClassifierCV was not audited: its folds were drawn at random."
+        return "the calibrators of CalibratedClassifierCV were not audited: they were fitted on predictions."
     if isinstance(estimator, ClassifierChain | RegressorChain):
         return f"the later models of {type(estimator).__name__} were not audited: they were fitted on labels too."
     return None

@@ -16,8 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, TargetEncoder
 from torch import Tensor
 
 from lostwax.adapters.sklearn.scan import scan
-from lostwax.adapters.sklearn.steps import Back, Values, placed, step_of
-from lostwax.attacks.closed_form.stored import held
+from lostwax.adapters.sklearn.steps import Back, Values, all_lost, goes_back, placed, step_of
 from lostwax.games import Columns, Extremes, Fitted, Kept, Part, Present, Records, Stored, Sums, TableCells
 from lostwax.games.folding import SparseFitted, SparseRecords, folded
 from lostwax.records.frames import coded, codes_of
@@ -59,6 +58,7 @@ class PipelineReader:
     sparse: list[tuple[SparseFitted, Back, bool]] = field(default_factory=list)  # with the way back, and if labelled
     notes: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    public: list[str] = field(default_factory=list)  # parts that were fitted on other rows
 
     def start(self, X: Any) -> Place:
         """The table itself."""
@@ -73,19 +73,25 @@ class PipelineReader:
                 place = self.through(step, place)
             return place
         if isinstance(transformer, ColumnTransformer):
-            return self._side_by_side(place, list(_of_columns(transformer, place)), transformer.transform(place.rows))
+            outputs = transformed(transformer, place.rows)
+            return self._side_by_side(place, list(_of_columns(transformer, place)), outputs)
         if isinstance(transformer, FeatureUnion):
             branches = [(step, place, None) for _, step in transformer.transformer_list if step != "drop"]
-            return self._side_by_side(place, branches, transformer.transform(place.rows))
+            return self._side_by_side(place, branches, transformed(transformer, place.rows))
         return self._leaf(transformer, place)
 
     def publish(self, fitted: Fitted, place: Place, *, labelled: bool = True) -> None:
-        """Note a part that was fitted on the rows of a place."""
+        """Note a part that was fitted on the rows of a place; `labelled` if on the labels of the table."""
+        labelled = labelled and self._labelled(fitted.table.y)
         self.parts.append(Part(fitted, to_cells(place.back, self.columns), labelled))
+
+    def _labelled(self, y: Tensor) -> bool:
+        """Are these the labels of the table? Else one column of the targets, or transformed ones."""
+        return y.shape == self.y.shape and bool((y == self.y).all())
 
     def publish_sparse(self, fitted: SparseFitted, place: Place, *, labelled: bool = True) -> None:
         """Note a part that was fitted on a large sparse matrix."""
-        self.sparse.append((fitted, place.back, labelled))
+        self.sparse.append((fitted, place.back, labelled and self._labelled(fitted.table.y)))
 
     def publish_indicators(
         self, name: str, present: Any, place: Place, sums: tuple[Sums, ...] = (), extremes: tuple[Extremes, ...] = ()
@@ -118,7 +124,7 @@ class PipelineReader:
         return parts
 
     def scanned(self, part: Any, place: Place, y: Tensor, weight: Tensor) -> float:
-        """Note the rows and sums that a part holds; the share of its rows that they tell of."""
+        """Note the rows and sums that a part holds; the share of the rows that these tell of."""
         if is_large(place.rows):
             return float(place.reads and self._scanned_sparse(part, place, y, weight))
         x = as_numbers(place.rows)
@@ -136,11 +142,12 @@ class PipelineReader:
             own = replace(fitted, table=Records(above, y), sums=(sums,), extremes=(), stored=())
             self.publish(own, place.through(_sides(x.numpy(), threshold), above))
         self.notes += [note for note in found.notes if note not in self.notes]
-        if found.sums or found.grouped:
+        self.public += [type(part).__name__] if found.fitted_elsewhere else []
+        if found.sums or found.exceeding:
             return 1.0
-        rows = [held(stored, fitted.table, torch.arange(len(x)))[0] for stored in found.stored]
-        told = torch.stack([~one.isnan().all(1) for one in rows]).any(0) if rows else torch.zeros(len(x))
-        return float(told.double().mean())  # extremes are of single rows only
+        stored = max((len(one.x) for one in found.stored), default=int(bool(found.extremes)))
+        grouped = max((int((groups >= 0).sum()) for _, groups in found.grouped), default=0)
+        return max(stored, grouped) / len(x)
 
     def _scanned_sparse(self, part: Any, place: Place, y: Tensor, weight: Tensor) -> bool:
         """Of a large sparse matrix only sums by class are looked for: naive Bayes."""
@@ -159,26 +166,35 @@ class PipelineReader:
 
     def _leaf(self, transformer: Any, place: Place) -> Place:
         outputs, reads = self._outputs(transformer, place)
+        if place.rows.ndim == 1:
+            self.unread.append(
+                f"{type(transformer).__name__} was not audited: texts are read where they are all of X, not in one "
+                "column of a table."
+            )
+            return place.through(all_lost(1), outputs)
         if place.reads:
             self.scanned(transformer, place, self.y, self.weight)
             own_facts(transformer, self, place)
-        return place.through(step_of(transformer, place.rows, outputs), outputs, reads=reads)
+        back = step_of(transformer, place.rows, outputs)
+        if not goes_back(transformer, back, outputs):
+            self.unread.append(
+                f"what comes after {type(transformer).__name__} was not fully audited: it has no inverse_transform "
+                "that gives its inputs back."
+            )
+        return place.through(back, outputs, reads=reads)
 
     def _outputs(self, transformer: Any, place: Place) -> tuple[Any, bool]:
         """What the next step was fitted on, and whether that is known: a TargetEncoder's own folds may be random."""
         if not isinstance(transformer, TargetEncoder):
-            return transformer.transform(place.rows), True
-        again = clone(transformer)
-        target = self.y.numpy()
-        outputs = again.fit_transform(place.rows, target)
-        same = all(map(np.array_equal, again.encodings_, transformer.encodings_))
-        known = same and (not transformer.shuffle or transformer.random_state is not None)
+            return transformed(transformer, place.rows), True
+        first, second = (clone(transformer).fit_transform(place.rows, self.y.numpy()) for _ in range(2))
+        known = bool((np.asarray(first) == np.asarray(second)).all())
         if not known:
             self.unread.append(
-                "what comes after TargetEncoder was not audited: its training folds were drawn at random "
-                "(random_state=None), and cannot be repeated."
+                "what comes after TargetEncoder was not audited: its training folds were drawn at random, and cannot "
+                "be repeated."
             )
-        return outputs, known
+        return first, known
 
     def _side_by_side(self, place: Place, branches: list[tuple[Any, Place, Any]], outputs: Any) -> Place:
         """Several transformers of the same rows; `outputs` are theirs, side by side."""
@@ -266,6 +282,21 @@ def to_cells(back: Back, columns: Columns) -> Any:
     return cells
 
 
+def transformed(transformer: Any, rows: Any) -> Any:
+    """What a fitted transformer makes of the rows. Its own errors are not shown, since they may quote cells."""
+    try:
+        return transformer.transform(rows)
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+        names = getattr(transformer, "feature_names_in_", None)
+        cure = "in the form in which fit had it"
+        if names is not None and not hasattr(rows, "columns"):
+            cure = f"as a data frame with the columns {names[0]!r}, ..."
+        raise ValueError(
+            f"audit: {type(transformer).__name__} cannot transform X ({type(error).__name__}). Pass the data the model "
+            f"was fitted on, {cure}."
+        ) from None
+
+
 def is_large(rows: Any) -> bool:
     """A sparse matrix that is not made dense."""
     return hasattr(rows, "toarray") and rows.shape[0] * rows.shape[1] > LARGE
@@ -305,11 +336,14 @@ def _dropped(step: Any) -> bool:
 
 def _of_columns(transformer: Any, place: Place) -> Iterator[tuple[Any, Place, slice]]:
     """The transformers of a ColumnTransformer, each with its columns and the place of its outputs."""
-    for name, step, _ in transformer.transformers_:
+    for name, step, columns in transformer.transformers_:
         indices = transformer._transformer_to_input_indices.get(name, [])
-        if (isinstance(step, str) and step == "drop") or not len(indices):
+        if _dropped(step) or not len(indices):
             continue
-        yield step, place.at(list(indices)), transformer.output_indices_[name]
+        own = place.at(list(indices))
+        if isinstance(columns, str | int):  # the step takes a series: a vectoriser of texts
+            own = replace(own, rows=own.rows.iloc[:, 0] if hasattr(own.rows, "iloc") else own.rows[:, 0])
+        yield step, own, transformer.output_indices_[name]
 
 
 def _stable(branches: list[tuple[Any, Place, Any]]) -> bool:

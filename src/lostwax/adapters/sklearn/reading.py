@@ -85,9 +85,12 @@ def released(
     X, y = inputs.unpack(data)
     if not is_model(estimator):
         raise refusal(estimator)
+    X = _as_table(estimator, X)
+    if y is None and not _has_labels(estimator):
+        y = np.zeros(X.shape[0] if hasattr(X, "shape") else len(X), dtype=np.int64)
     if not hasattr(X, "toarray") and (_takes_only_numbers(estimator) or _all_numbers(X)):
         try:
-            fitted = read(estimator, data, sample_weight)
+            fitted = read(estimator, (X, y), sample_weight)
             in_part = fitted.model is not None and fitted.model.sparse and not fitted.sums
             if not fitted.unread and not in_part:
                 return ReleasedTable.of(fitted)
@@ -107,9 +110,9 @@ def released(
     _check_fitted(model, x.shape[1])
     used = used_columns(model, x.shape[1])
     dropped = [name for number, name in enumerate(columns.names) if number not in set(used)]
-    labels = _targets(model, y, len(x))
+    labels = inputs.targets(y, len(x))
     weight = inputs.weights(sample_weight, len(x))
-    numbers, classes = inputs.any_labels(labels)
+    numbers, classes = inputs.numbered(labels, classes=is_classifier(_steps(model)[-1]))
     reader = PipelineReader(columns.at(used), used, numbers, weight)
     if dropped:
         reader.notes.append(f"the pipeline drops these columns, and they do not count: {', '.join(dropped)}.")
@@ -133,6 +136,29 @@ def released(
         unread=tuple(dict.fromkeys(reader.unread)),
         sample=sample,
     )
+
+
+def _has_labels(estimator: Any) -> bool:
+    """Whether a model was fitted on labels, not on X alone as clusters and transformers are."""
+    last = _steps(estimator)[-1]
+    return bool(is_classifier(last) or is_regressor(last))
+
+
+def _as_table(estimator: Any, X: Any) -> Any:
+    """Lists of rows as an array; and one column for the models that take a plain list of numbers."""
+    if isinstance(X, list | tuple) and not texts.are_texts(X):
+        plain = np.asarray(X)
+        X = plain if plain.dtype.kind in "iufb" else np.asarray(X, dtype=object)
+    if getattr(X, "ndim", 2) == 1 and _takes_one_column(_steps(estimator)[0]):
+        return np.asarray(X)[:, None]
+    return X
+
+
+def _takes_one_column(step: Any) -> bool:
+    try:
+        return bool(get_tags(step).input_tags.one_d_array)
+    except (AttributeError, TypeError):
+        return False
 
 
 @dataclass(frozen=True)
@@ -166,18 +192,11 @@ def _sample(weight: Tensor, width: int, games: int | None, seed: int) -> Sample 
     return Sample(rows, torch.isin(rows, played).nonzero().flatten(), len(order))
 
 
-def _targets(model: Any, y: Any, rows: int) -> Any:
-    """The labels; a model without any, as of clusters, may go without."""
-    last = _steps(model)[-1]
-    if y is None and not (is_classifier(last) or is_regressor(last)):
-        return np.zeros(rows, dtype=np.int64)
-    return inputs.targets(y, rows)
-
-
 def _takes_only_numbers(estimator: Any) -> bool:
     """Does its first step refuse strings and missing values? Then a table with them is not what it was fitted on."""
     first = _steps(estimator)[0]
-    if isinstance(first, ColumnTransformer | FeatureUnion):
+    made_of_others = hasattr(first, "estimator") or hasattr(first, "estimators")
+    if isinstance(first, ColumnTransformer | FeatureUnion) or made_of_others:
         return False
     try:
         accepted = get_tags(first).input_tags

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,10 +27,11 @@ EMPTY = 1e-6  # relative to the largest weight: a column of zeros has weight zer
 SMALL = 1e-3  # relative to the gradient at zero weights: below it the model fits the table
 
 
-def check_same_data(fitted: Fitted, precision: float = 2.3e-16) -> str | None:
+def check_same_data(fitted: Fitted, precision: float = 2.3e-16, elsewhere: Sequence[str] = ()) -> str | None:
     """Raise if the model was not fitted on this table; returns a note if that is in doubt.
 
-    `precision` is the machine epsilon of the data the model was fitted on.
+    `precision` is the machine epsilon of the data the model was fitted on. `elsewhere` are steps before it that were
+    fitted on other rows: then a doubt is enough to raise.
     """
     for sums in fitted.sums:
         _check_sums(fitted, sums, max(1e-6, 10 * precision * len(fitted.table) ** 0.5))
@@ -39,10 +41,12 @@ def check_same_data(fitted: Fitted, precision: float = 2.3e-16) -> str | None:
     distance = f"the gradient at its weights is {score**0.5:.2g} times that of an unrelated sample of this size"
     cure = "Pass exactly the rows, labels and sample_weight it was fitted on."
     early = fitted.model.stopped_early and math.isfinite(score)  # then the score cannot tell tables apart
-    if not score <= UNRELATED and not early:
+    limit = DOUBTFUL if elsewhere else UNRELATED
+    if not score <= limit and not early:
+        steps = f", as {elsewhere[0]} before it was not" if elsewhere else ""
         raise ValueError(
-            f"audit: {fitted.name} was not fitted on this data (X, y), or stopped far from its optimum: {distance} "
-            f"(expected < {UNRELATED**0.5:.2g}). {cure}"
+            f"audit: {fitted.name} was not fitted on this data (X, y){steps}, or stopped far from its optimum: "
+            f"{distance} (expected < {limit**0.5:.2g}). {cure}"
         )
     if early and not (worse := beside_zero_weights(fitted)) <= WORSE_THAN_NOTHING:
         if fitted.model.stochastic:

@@ -48,6 +48,7 @@ class Scanned(NamedTuple):
     # Sums of x > threshold, by label (BernoulliNB on a table that is not binary), and the threshold.
     exceeding: tuple[tuple[Sums, float], ...] = ()
     notes: tuple[str, ...] = ()
+    fitted_elsewhere: bool = False  # its mean or range is that of other rows
 
 
 def scan(part: Any, x: Tensor, y: Tensor | None, weight: Tensor) -> Scanned:
@@ -82,6 +83,7 @@ class _Found:
         self.high = np.full(table.d, -np.inf)
         self.ranges: list[str] = []  # what publishes them
         self.notes: list[str] = []
+        self.fitted_elsewhere = False
 
     def scanned(self) -> Scanned:
         """Everything that was found."""
@@ -106,6 +108,7 @@ class _Found:
             tuple(self.grouped.values()),
             tuple(self.exceeding),
             tuple(notes),
+            self.fitted_elsewhere,
         )
 
     def read(self, holder: Holder) -> None:
@@ -351,6 +354,7 @@ class _Found:
                     f"audit: {self.name} was fitted on almost this data (X), but some rows differ. "
                     "Pass exactly the rows and the sample_weight it was fitted on."
                 )
+        self.fitted_elsewhere = True
         self.notes.append(f"{self.name} was not fitted on this table and is assumed public.")
 
 

@@ -28,6 +28,7 @@ from lostwax.games import Kept
 
 Array = NDArray[Any]
 CHECKED = 1_000  # rows of the table on which an inverse is checked
+TRIED = 20  # ... on which it is tried at all
 AGREES = 1e-6  # of a column's spread: two numbers are the same
 
 
@@ -71,24 +72,32 @@ def placed(values: Values, columns: Any, width: int) -> Values:
 def step_of(transformer: Any, inputs: Any, outputs: Any) -> Back:
     """How the outputs of a fitted transformer go back to its inputs; `inputs` and `outputs` are those of the table."""
     if not hasattr(transformer, "inverse_transform"):
-        return _lost(inputs.shape[1])
+        return all_lost(inputs.shape[1])
     width, several = inputs.shape[1], _first(inputs)
-    try:
-        again = _array(transformer.inverse_transform(_first(outputs)))
-    except (TypeError, ValueError, AttributeError, NotImplementedError):
-        return _lost(width)
-    if again.shape != (len(_array(several)), width):
-        return _lost(width)
+    again = _inverse(transformer, _first(outputs))
+    if again is None or again.shape != (len(_array(several)), width):
+        return all_lost(width)
     least = np.where(_same(again, _array(several)).all(0), Kept.EXACT, _estimated(again, _array(several)))  # (d,)
     together = not _by_column(transformer, several)
 
     def back(rebuilt: Values) -> Values:
         known = np.where(rebuilt.kept == Kept.LOST, 0.0, rebuilt.cells.astype(np.float64))
-        cells = _array(transformer.inverse_transform(known))
+        cells = _inverse(transformer, known)
+        if cells is None or cells.shape != (len(known), width):
+            return Values.lost(len(known), width)
         kept = rebuilt.kept.min(1, keepdims=True) if together or rebuilt.kept.shape[1] != width else rebuilt.kept
         return Values(cells, np.broadcast_to(np.minimum(kept, least), cells.shape).astype(np.uint8))
 
     return back
+
+
+def goes_back(transformer: Any, back: Back, outputs: Any) -> bool:
+    """Does something of each input come back from the outputs of the table? What a selection drops does not count."""
+    if isinstance(transformer, SelectorMixin | SimpleImputer | KNNImputer):
+        return True
+    some = _array(_first(outputs, TRIED))
+    kept = back(Values(some, np.full(some.shape, Kept.EXACT, dtype=np.uint8))).kept
+    return bool((kept > Kept.LOST).any(0).all())
 
 
 @step_of.register(OneHotEncoder)
@@ -289,8 +298,17 @@ def _(discretiser: Any, inputs: Any, outputs: Any) -> Back:
     return back
 
 
-def _lost(width: int) -> Back:
+def all_lost(width: int) -> Back:
+    """Nothing comes back."""
     return lambda rebuilt: Values.lost(len(rebuilt.cells), width)
+
+
+def _inverse(transformer: Any, outputs: Any) -> Array | None:
+    """What its own `inverse_transform` gives; None where that fails."""
+    try:
+        return _array(transformer.inverse_transform(outputs))
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        return None
 
 
 def _by_column(transformer: Any, inputs: Any) -> bool:
@@ -300,7 +318,8 @@ def _by_column(transformer: Any, inputs: Any) -> bool:
         numbers = np.asarray(row, dtype=np.float64)
         several = np.repeat(numbers, numbers.shape[1] + 1, 0)
         several[np.arange(numbers.shape[1]), np.arange(numbers.shape[1])] += 1.0
-        outputs = np.asarray(_dense(transformer.transform(several)), dtype=np.float64)
+        rows = type(inputs)(several, columns=inputs.columns) if hasattr(inputs, "iloc") else several
+        outputs = np.asarray(_dense(transformer.transform(rows)), dtype=np.float64)
     except (TypeError, ValueError):
         return False
     if outputs.shape != several.shape:
@@ -309,8 +328,8 @@ def _by_column(transformer: Any, inputs: Any) -> bool:
     return not bool((changed & ~np.eye(len(changed), dtype=bool)).any())
 
 
-def _first(inputs: Any) -> Any:
-    return inputs.iloc[:CHECKED] if hasattr(inputs, "iloc") else inputs[:CHECKED]
+def _first(inputs: Any, rows: int = CHECKED) -> Any:
+    return inputs.iloc[:rows] if hasattr(inputs, "iloc") else inputs[:rows]
 
 
 def _dense(rows: Any) -> Any:

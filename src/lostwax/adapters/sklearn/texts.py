@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ NOISE = 1e-3  # of the largest weight of a text: smaller ones are rounding
 
 def are_texts(X: Any) -> bool:
     """A sequence of strings, not a table."""
-    if isinstance(X, str) or getattr(X, "ndim", 1) != 1 or not hasattr(X, "__iter__"):
+    if isinstance(X, str | Mapping) or getattr(X, "ndim", 1) != 1 or not hasattr(X, "__iter__"):
         return False
     values = list(X)
     return bool(values) and all(isinstance(value, str) for value in values)
