@@ -16,7 +16,8 @@ Every row is cut where its minutes end. With --trained the same command does not
 
 The factors, with ten digits: a reconstructor that is not given a class; S2's own reader; a fixed number of shadow
 models; heads that tell even from odd digits, read for all ten; Adam; wider starts; fewer and more epochs; a prior of
-letters. S2's numbers for the first and the last are for CIFAR-10, and so not set beside ours.
+letters. S2's numbers for the first and the last are for CIFAR-10, and so not set beside ours. "reference" is mnist_10
+again, to be run with the same budget as the factors.
 """
 
 from dataclasses import dataclass, replace
@@ -65,6 +66,7 @@ GAMES = {
     "cifar_40": Game(data=cifar10, size=40, trainer=cifar_trainer(40), paper=Paper(0.580, 0.383, 0.045, 0.794)),
     "plain_10": Game(data=plain_mnist, paper=TEN_DIGITS),
     "plain_40": replace(FORTY, data=plain_mnist),
+    "reference": Game(data=mnist),
     "unconditional": Game(data=mnist, reader=lw.attacks.weak.FlatReader()),
     "conditional": Game(data=mnist, reader=lw.attacks.weak.ConditionalReader(), paper=TEN_DIGITS),
     **{f"shadows_{count}": Game(data=mnist, shadows=count) for count in (10_000, 100_000, 1_000_000)},

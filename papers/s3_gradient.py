@@ -23,9 +23,11 @@ from torch import Tensor
 
 import lostwax as lw
 from lostwax.access import Weights
-from lostwax.games import Knowledge, Records
+from lostwax.games import Cohort, Knowledge, Records
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.reports.results import Row
+from lostwax.trainers.clipping import record_gradients
+from lostwax.trainers.stacked import Architecture
 
 EPSILONS = (1, 10, 100, 1_000, 10_000)
 GAMES = {f"epsilon_{epsilon}": Setting(epsilon=epsilon, speeds=(0.1,)) for epsilon in EPSILONS}
@@ -46,6 +48,16 @@ def blind_success(records: Records, labels: Tensor, rho: float) -> float:
     return sum(best[label] for label in labels.tolist()) / len(labels)
 
 
+def clipped_share(trainer: lw.DPSGD, net: torch.nn.Module, cohort: Cohort, seed: int) -> float:
+    """Of the secrets' gradients, over all games and steps: those at least as long as the clipping norm."""
+    ours, shares = Architecture.of(net, cohort.own.x.device, trainer.computes_in(net)), []
+    for step in trainer.transcript(net, cohort, seed=seed):
+        gradients = record_gradients(ours, trainer.loss, dict(step.params), (cohort.own.x, cohort.own.y))
+        squares = torch.stack([value.flatten(2).square().sum(2) for value in gradients.values()]).sum(0)  # (m, 1)
+        shares.append(squares.ge(trainer.clip**2).double().mean())
+    return float(torch.stack(shares).mean())
+
+
 def play(name: str, bench: Bench) -> Iterator[Row]:
     """Both attacks on the same victims."""
     options = bench.options
@@ -57,6 +69,8 @@ def play(name: str, bench: Bench) -> Iterator[Row]:
     blind = squared_errors(prior.x.mean(0), truth)
     yield mean_row(f"{name}.blind", f"{name}: mean MSE of the mean image ({options.targets} targets)", blind)
     yield Row(f"{name}.accuracy", f"{name}: test accuracy at lr {trainer.lr:g}, delta {DELTA:g}", accuracy)
+    clipped = clipped_share(trainer, net, cohort, options.seed)
+    yield Row(f"{name}.clipped", f"{name}: share of the secrets' gradients that are clipped, over all steps", clipped)
     kappas = {rho: blind_success(prior, labels, rho) for rho in RHOS}
     for rho, kappa in kappas.items():
         what = f"{name}: a share of {rho:g} of pixels within 32/255"

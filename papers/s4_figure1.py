@@ -15,9 +15,11 @@ from s1_mnist import write
 from s4_cifar import GAMES, Split, arguments, in_time, split
 from s4_table3 import ATTACKS, play
 
+from lostwax.metrics import correlation
 from lostwax.reports.results import Row, read_rows
 
 PLAYED = ("reconn", "rows")
+FEWEST = 8  # initialisations, for a correlation over them
 RANGE = {"relu": (0.05, 0.29), "sigmoid": (0.03, 0.03), "dying": (0.05, 0.29)}  # S4's
 DEFAULT = ["relu_1", "sigmoid_1", "relu_2", "relu_3", "sigmoid_2", "relu_4", "relu_5", "sigmoid_3", "relu_6"]
 
@@ -37,11 +39,24 @@ def ranges(measured: list[Row]) -> list[Row]:
     return rows
 
 
+def storage(measured: list[Row], *, seed: int) -> list[Row]:
+    """Do ReLU nets that store a target in more rows and steps have smaller errors? Over all initialisations run."""
+    value = {row.id: float(row.value) for row in measured}
+    names = [name for name in GAMES if name.startswith("relu") and {f"{name}.reconn", f"{name}.stored"} <= value.keys()]
+    if len(names) < FEWEST:
+        return []
+    errors, stored = ([value[f"{name}.{part}"] for name in names] for part in ("reconn", "stored"))
+    found = correlation(errors, stored, seed=seed).spearman
+    what = f"relu: Spearman's correlation of RecoNN's error and the share that is stored, {len(names)} initialisations"
+    return [Row("relu.stored.Spearman", what, *found[:3])]
+
+
 def main(options: argparse.Namespace, data: Split) -> None:
     options.attacks = list(PLAYED)
     for name in in_time(options.rows, options):
         results = write(__file__, play(name, GAMES[name], data, options), options)
-    write(__file__, ranges(read_rows(results)), options)
+    measured = read_rows(results)
+    write(__file__, ranges(measured) + storage(measured, seed=options.seed), options)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from lostwax.attacks.dp_steps.gradient_inversion import GradientInversion
 from lostwax.attacks.dp_steps.prior_aware import InnerProducts, LargestProducts, LogLikelihood, PriorAware
 from lostwax.attacks.ensemble.attack import Ensemble
 from lostwax.attacks.kernel_ridge import KernelRidge
+from lostwax.attacks.likeliest_refit import LikeliestRefit
 from lostwax.attacks.membership import NearestCandidate, Refit
 from lostwax.attacks.mnemonist.attack import EmbeddingRecoNN, MnemonistRecoNN
 from lostwax.attacks.mnemonist.explanation import Mnemonist, ToMean, ToStart
@@ -155,6 +156,7 @@ INSTANCES = {
     Ensemble: lambda: (Ensemble(members=24, rounds=2), Ensemble(members=16, rounds=3, margin=2.0, restarts=0)),
     KernelRidge: lambda: (KernelRidge(), KernelRidge(shadows=12, validation=0.2)),
     NearestCandidate: lambda: ((NearestCandidate(RecoNN(decoder=MLPDecoder(width=16), epochs=3)),)),
+    LikeliestRefit: lambda: (LikeliestRefit(), LikeliestRefit(repeats=3)),
     Refit: lambda: (Refit(), Refit(repeats=3)),
     MnemonistRecoNN: mnemonistreconn_instances,
     EmbeddingRecoNN: embeddingreconn_instances,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import wraps
+from os import PathLike
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from lostwax.exits import exits_refused
@@ -81,7 +83,7 @@ def audit(
     Args:
         model: A fitted scikit-learn estimator or pipeline, or a torch module.
         data: `(X, y)` or `Records`, all that the model was trained on; with it, this model is audited.
-        games: Number of records to attack, drawn by `seed`; None for all.
+        games: Number of records to attack, drawn by `seed`; None for all, or for 1,000 rows of a large table.
         seed: Seed of every random draw.
         sample_weight: The sample weights a scikit-learn model was fitted with.
         trainer: How the module is trained. With `data`: how its weights came about, `Optimum(...)` for a linear layer
@@ -156,12 +158,14 @@ def _audit_model(
 ) -> Audit:
     from lostwax.adapters import sklearn, statsmodels
     from lostwax.adapters import torch as torch_linear
+    from lostwax.adapters.model_files import load_model
     from lostwax.adapters.torch import check_finite_net, read_table
     from lostwax.audits import audit_refitted, audit_released, audit_table
     from lostwax.games import ReleasedTable
     from lostwax.games.facts import trainer_facts
     from lostwax.trainers.descent import as_descent
 
+    model = load_model(model) if isinstance(model, str | PathLike) else model
     is_torch = isinstance(model, sys.modules["torch"].nn.Module)
     is_differentiable = False  # steps that an attack can invert
     if is_torch:
@@ -184,13 +188,17 @@ def _audit_model(
         release = statsmodels.released(model, data, sample_weight)
     else:
         _check_minutes(options["max_minutes"], None)
-        release = sklearn.released(model, data, sample_weight)
-    _check_games(games, len(release.table), "the rows of the table")
+        release = sklearn.released(model, data, sample_weight, games=games, seed=seed)
+    rows = len(release.table) if release.sample is None else release.sample.population
+    _check_games(games, rows, "the rows of the table")
     X, y = sklearn.unpack(data)
+    shape = tuple(X.shape[1:]) if getattr(X, "ndim", 2) > 2 else None
+    read = None
     if release.was_read and options["access"] is None:
-        shape = tuple(X.shape[1:]) if getattr(X, "ndim", 2) > 2 else None
-        return audit_table(release, games=games, seed=seed, threshold=threshold, shape=shape)
-    return audit_refitted(
+        read = audit_table(release, games=games, seed=seed, threshold=threshold, shape=shape)
+        if read.grade.leaks or not release.unread or not hasattr(model, "fit"):
+            return read
+    refitted = audit_refitted(
         model,
         X,
         y,
@@ -204,6 +212,9 @@ def _audit_model(
         max_minutes=options["max_minutes"],
         reasons=release.unread,
     )
+    if read is None:
+        return refitted
+    return replace(refitted, notes=(f"What was read of it: {read.conclusion}", *refitted.notes))
 
 
 def _check_games(games: int | None, most: int, why: str) -> None:

@@ -36,7 +36,7 @@ RUNS = {
         "--repetitions 20 --pool 40 --test 50 --epsilons 4 100 --rows clip_1 batches priors",
         2 * 5 + 5 + 2 * 5,
     ),
-    "s3_gradient": ("--targets 4 --pool 400 --test 50 --iterations 3 --rows epsilon_100", 2 + 2 * 2 + 2 * 3),
+    "s3_gradient": ("--targets 4 --pool 400 --test 50 --iterations 3 --rows epsilon_100", 3 + 2 * 2 + 2 * 3),
     "s4_table3": (f"{S4_SIZES} --rows relu_1", 1 + 1 + 5 * 2 + 1 + 2 * 2),
     "s4_figure1": (f"{S4_SIZES} --rows sigmoid_2", 1 + 1 + 2 + 1 + 4),
     "s4_figure8": (f"{S4_SIZES} --rows relu_2", 4 + 2 * (4 + 2)),
@@ -226,6 +226,14 @@ def test_the_largest_epsilon_that_is_safe_is_read_off_between_points(papers):
     rates = {"epsilon_5": 0.01, "epsilon_5_chance": 0.03, "epsilon_20": 0.2, "clip": 8}
     rows = [Row(name, "", rate) for name, rate in rates.items()]
     assert script["measured"](rows) == [(5, 0.03), (20, 0.2)]  # of two reconstructors the better
+
+
+def test_storage_is_held_against_errors_over_enough_initialisations(papers):
+    storage = runpy.run_path(str(papers / "s4_figure1.py"))["storage"]
+    rows = [Row(f"relu_{run}.{part}", "", run / 10) for run in range(1, 9) for part in ("reconn", "stored")]
+    (found,) = storage(rows, seed=0)
+    assert found.value == pytest.approx(1)
+    assert storage(rows[:-1], seed=0) == []  # seven that have both
 
 
 def test_every_script_is_tried(root):

@@ -17,7 +17,7 @@ from lostwax.progress import progress
 from lostwax.seeds import generator
 from lostwax.shadows import Local
 
-PARTS = 20  # chunks, so that progress shows
+PARTS = 8  # chunks, so that progress shows
 CLEAR = 5.0  # standard errors by which a record's models differ from others in a number
 
 
@@ -113,9 +113,8 @@ def _distinct(records: Records) -> tuple[Tensor, Tensor]:
 
 def nearest(seen: Tensor, refits: Tensor) -> Tensor:
     """(m, r) minus the squared distances of (m, features) and (r, features), in deviations of each feature."""
-    moves = _moving(refits)
-    deviation = refits[:, moves].std(0, correction=0)
-    ours, theirs = (part[:, moves] / deviation for part in (seen, refits))
+    moves, deviation = _moving(refits), refits.std(0, correction=0)
+    ours, theirs = (part[:, moves] / deviation[moves] for part in (seen, refits))
     return torch.stack([-(one - theirs).square().sum(1) for one in ours])
 
 

@@ -12,19 +12,21 @@ from torch import Tensor
 
 from lostwax.attacks.closed_form import ClosedForm
 from lostwax.attacks.closed_form.attack import known_moments
-from lostwax.attacks.closed_form.evidence import ErrorBars, error_bars, leading_equation
+from lostwax.attacks.closed_form.evidence import ErrorScale, leading_equation
 from lostwax.audits.audit import Audit, Verdict
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import Played, filled, judged
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Fitted, Guess, Hints, Records, Table
 from lostwax.games.facts import loss_facts
-from lostwax.games.fitted import unexplained
+from lostwax.games.fitted import blocks, gap
 from lostwax.provenance import fingerprint
 from lostwax.trainers.optimum import polish
 
 RECOVERABLE, SOLVER, INFORMATION = Verdict.RECOVERABLE, Verdict.SOLVER_LIMITED, Verdict.INFORMATION_LIMITED
 UNDECIDED = Verdict.UNDECIDED
+LARGE = 5_000_000  # cells of a table, above which a sample of its rows is attacked unless games are given
+SAMPLED_GAMES = 1_000
 
 
 def audit_fitted(
@@ -35,13 +37,13 @@ def audit_fitted(
     `shape` is that of a record where it is more than a row of features: an image.
     """
     rows = _trained_on(fitted)
-    chosen = Table(fitted.table, rows).draw(games, seed)
+    chosen, sampled = drawn(Table(fitted.table, rows), games, seed)
     x = fitted.table.x if shape is None else fitted.table.x.reshape(-1, *shape)
     scoring = Scoring.of(x, threshold, with_secrets=True)
     best = None if fitted.model is None else converged(fitted)
     missing = (no_optimum(fitted),) if fitted.model is not None and best is None else ()
     released = _Line(fitted, chosen, scoring, "as released")
-    optimum = None if best is None else _Line(best, chosen, scoring, "as converged")
+    optimum = None if best is None else _Line(best, chosen, scoring, "as converged", beside=released)
     lines = [released.played(_verdicts(released, optimum))]
     unanswered = missing
     if optimum is not None:
@@ -69,11 +71,29 @@ def audit_fitted(
             "features": fitted.table.x.shape[1],
         },
         # sums are what is attacked where there are any, at the optimum as here
-        notes=(*fitted.notes, *(weightless if without else ()), *(missing if fitted.sums else ()), *released.notes()),
+        notes=(
+            *fitted.notes,
+            *sampled,
+            *(weightless if without else ()),
+            *(missing if fitted.sums else ()),
+            *released.notes(),
+        ),
         unanswered=(*fitted.unread, *(() if fitted.sums else unanswered)),
         classes=fitted.classes,
         columns=fitted.columns,
     )
+
+
+def drawn(table: Table, games: int | None, seed: int) -> tuple[Tensor, tuple[str, ...]]:
+    """The rows that are attacked, and a note if not all are: large tables are sampled unless `games` is given."""
+    rows, cells = len(table.playable), table.records.x.numel()
+    if games is not None or cells <= LARGE or rows <= SAMPLED_GAMES:
+        return table.draw(games, seed), ()
+    note = (
+        f"a table of {cells:,} cells: {SAMPLED_GAMES:,} of {rows:,} rows were attacked, drawn by seed={seed}. "
+        f"Pass games={rows} to attack all."
+    )
+    return table.draw(SAMPLED_GAMES, seed), (note,)
 
 
 def _trained_on(fitted: Fitted) -> Tensor:
@@ -94,28 +114,27 @@ def _trained_on(fitted: Fitted) -> Tensor:
 class _Line:
     """One release attacked in every game; of records that explain it equally well the one nearest the truth counts."""
 
-    def __init__(self, fitted: Fitted, rows: Tensor, scoring: Scoring, name: str) -> None:
+    def __init__(self, fitted: Fitted, rows: Tensor, scoring: Scoring, name: str, beside: _Line | None = None) -> None:
         self.fitted, self.rows, self.scoring = fitted, rows, scoring
-        truth = fitted.table[rows]
+        truth = fitted.table[rows] if beside is None else beside.judging.secrets
         hints = Hints(labels=truth.y[:, None]) if _needs_label(fitted) else None
         start = time.perf_counter()
         offered = ClosedForm().leave_one_out(fitted, rows, hints)
         self.seconds = time.perf_counter() - start
         self.guess, self.less_likely = likeliest(offered, truth, scoring)
         self.rebuilt = scoring.rebuilt(scoring.errors(self.guess.records.x[:, 0], truth.x))
-        self.bars: ErrorBars | None = error_bars(fitted, self.guess) if fitted.sums or fitted.model else None
-        self.judging = LeaveOneOut(
+        self.errors = ErrorScale.of(fitted) if fitted.sums or fitted.model else None
+        predicted = None if self.errors is None else self.in_criterion(self.errors.bars(self.guess).predicted)
+        self.judging: LeaveOneOut = LeaveOneOut(
             fitted.table,
             rows,
             scoring,
-            blind=known_moments(fitted.table, rows)[0],
+            blind=known_moments(fitted.table, rows)[0] if beside is None else beside.judging.blind,
             line=name,
             label_given=_needs_label(fitted),
             labels_attacked=fitted.tells_label(),
-            more={
-                "predicted": None if self.bars is None else self.in_criterion(self.bars.predicted),
-                "stationarity": _stationarity(fitted),
-            },
+            more={"predicted": predicted, "stationarity": _stationarity(fitted)},
+            beside=None if beside is None else beside.judging,
         )
 
     def played(self, verdicts: tuple[Verdict, ...]) -> Played:
@@ -129,11 +148,11 @@ class _Line:
 
     def within_reach(self) -> NDArray[np.bool_]:
         """(games,) would the record be rebuilt if rounding were all that hides it? By its own residual."""
-        if self.bars is None:
+        if self.errors is None:
             return np.zeros_like(self.rebuilt)
-        r, _ = leading_equation(self.fitted).factors(self.fitted.table, self.fitted.weight)
-        own = replace(self.guess, confidence=r[self.rows].norm(dim=1, keepdim=True))
-        return np.asarray(self.in_criterion(error_bars(self.fitted, own).floor) <= self.scoring.threshold)
+        r, _ = leading_equation(self.fitted).factors(self.fitted.table[self.rows], self.fitted.weight[self.rows])
+        own = replace(self.guess, confidence=r.norm(dim=1, keepdim=True))
+        return np.asarray(self.in_criterion(self.errors.bars(own).floor) <= self.scoring.threshold)
 
     def notes(self) -> list[str]:
         """What a reader of the table should know."""
@@ -158,7 +177,7 @@ def likeliest(guess: Guess, truth: Records, scoring: Scoring) -> tuple[Guess, ND
     if guess.alternatives is None:
         return guess, np.zeros(len(truth), dtype=np.bool_)
     x, y = (torch.cat([getattr(rows, part) for rows in (guess.records, guess.alternatives)], 1) for part in "xy")
-    errors = torch.stack([scoring.criterion(one, truth.x).nan_to_num(nan=torch.inf) for one in x.unbind(1)], 1)
+    errors = torch.from_numpy(np.stack([scoring.scores(one, truth.x).criterion for one in x.unbind(1)], 1))
     best, games = errors.argmin(1), torch.arange(len(truth))  # of equal ones the first
     nearer = errors[games, best] < errors[:, 0]
     best = torch.where(nearer, best, 0)
@@ -208,7 +227,10 @@ def _stationarity(fitted: Fitted) -> float | None:
     equation = fitted.model or next(iter(fitted.sums), None)
     if equation is None:
         return None
-    gap, _ = unexplained(equation, fitted.table, fitted.weight)
-    r, f = equation.factors(fitted.table, fitted.weight)
-    size = r.abs().mT @ f.abs() + equation.total().abs()
-    return float((gap.abs() / size.clamp_min(torch.finfo(size.dtype).tiny)).max())
+    size = equation.total().abs()
+    for rows in blocks(fitted.table):
+        r, f = equation.factors(fitted.table[rows], fitted.weight[rows])
+        size = size + r.abs().mT @ f.abs()
+    return float(
+        (gap(equation, fitted.table, fitted.weight).abs() / size.clamp_min(torch.finfo(size.dtype).tiny)).max()
+    )

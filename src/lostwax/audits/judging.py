@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lostwax.audits import given
 from lostwax.audits.audit import Finding
-from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_swapped
+from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_swapped, some_records
 from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Attack, Guess, Hints, Records
@@ -190,10 +190,13 @@ class LeaveOneOut:
     label_given: bool = False
     labels_attacked: bool = True
     more: Mapping[str, object] = field(default_factory=dict)  # other fields of the finding
+    beside: LeaveOneOut | None = None  # another line of the same games, which has the same secrets and baselines
 
     @cached_property
     def secrets(self) -> Records:
         """(m, ...) the missing rows."""
+        if self.beside is not None:
+            return self.beside.secrets
         return Records(self.table.x[self.rows], self.table.y[self.rows])
 
     def check(self, answer: Answer) -> None:
@@ -233,12 +236,12 @@ class LeaveOneOut:
 
     @cached_property
     def _baselines(self) -> dict[str, Errors]:
-        x, truth = self.table.x, self.secrets.x
-        nearest = x[torch.from_numpy(self.scoring.oracle(truth, x, not_row=self.rows).nearest)]
-        return {
-            "blind guess (mean of the known)": self.scoring.errors(self.blind, truth),
-            f"nearest known {self.noun}": self.scoring.errors(nearest, truth),
-        }
+        if self.beside is not None:
+            return self.beside._baselines
+        near = self.scoring.nearest_known(self.table.x, self.rows)
+        others = f"nearest known {self.noun}" if near.whole else f"nearest of {near.compared:,} known {self.noun}s"
+        guesses = {"blind guess (mean of the known)": self.blind, others: self.table.x[torch.from_numpy(near.rows)]}
+        return {name: self.scoring.errors(guess, self.secrets.x) for name, guess in guesses.items()}
 
     @property
     def _judge(self) -> NearestAlternative:
@@ -253,11 +256,15 @@ class LeaveOneOut:
             return [Scores(*(errors[name][rows] for name in names)) for errors in self._baselines.values()]
 
         truth, offered = self.secrets, guess.records if guess.alternatives is None else guess.alternatives
-        rules = Rules(self._judge, self.scoring.scores, without, self.scoring.threshold)
+        scoring = self.scoring.viewed()
+        judge = NearestAlternative(lambda guess, truth: scoring.scores(guess, truth).criterion)
+        rules = Rules(judge, scoring.scores, without, scoring.threshold)
         x = offered.x.double().cpu().reshape(len(truth), -1, *truth.x.shape[1:])  # (games, candidates, ...)
-        secrets = Records(truth.x.unsqueeze(1), truth.y.unsqueeze(1))
+        secrets = Records(self.scoring.view(truth.x).unsqueeze(1), truth.y.unsqueeze(1))
         labels = secrets.y if self.label_given and not secrets.y.is_floating_point() else None
-        return luck(rules, Records(x, offered.y), secrets, pool=self.table.without(truth), given=labels)
+        pool = some_records(self.table.without(truth), 0)
+        viewed = Records(self.scoring.view(pool.x), pool.y)
+        return luck(rules, Records(self.scoring.view(x), offered.y), secrets, pool=viewed, given=labels)
 
 
 Judging = Dealt | LeaveOneOut

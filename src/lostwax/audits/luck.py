@@ -91,7 +91,7 @@ def luck(
     places = _drawn(kept, guesses.x.shape[1:].numel(), secrets.x.shape[1])
     part = [group[: len(drawn)] for group, drawn in zip(kept, places, strict=True)]
     rounds = [table.round(torch.cat(part), others) for others in _permutations(part, secrets.x.shape[1])]
-    close = _closest(table, some, own, _some(pool, seed))
+    close = _closest(table, some, own, some_records(pool, seed).x)
     if not rounds and close is None:
         return None
     return _compared(own, rounds, 1.0 if close is None else close, torch.cat(places).numpy())
@@ -246,6 +246,7 @@ def _first(secrets: Records) -> Tensor:
     return (distinct_games(secrets) == torch.arange(len(secrets.x))).nonzero().flatten()
 
 
-def _some(pool: Records, seed: int) -> Tensor:
-    rows = generator(seed, "luck", "pool").permutation(len(pool))[:POOL_RECORDS]
-    return pool.x.cpu()[torch.from_numpy(rows)].double()
+def some_records(pool: Records, seed: int) -> Records:
+    """As many records of a pool as a guess is compared with."""
+    rows = torch.from_numpy(generator(seed, "luck", "pool").permutation(len(pool))[:POOL_RECORDS])
+    return Records(pool.x.cpu()[rows].double(), pool.y.cpu()[rows])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,8 +30,10 @@ from lostwax.adapters.sklearn.refitting import (
 )
 from lostwax.attacks import KernelRidge
 from lostwax.attacks.likeliest_refit import LikeliestRefit
+from lostwax.audits.attributes import Inferred, Rows, infer
 from lostwax.audits.audit import Audit
 from lostwax.audits.clock import Clock, TimeUp, in_words
+from lostwax.audits.conclusion import LEVEL
 from lostwax.audits.procedure import audit_procedure
 from lostwax.games import (
     Access,
@@ -95,16 +98,16 @@ def audit_refitted(
     records = Records(encoding(table.x), table.y, torch.arange(len(table), dtype=torch.float64).unsqueeze(1))
     known, prior, secrets = (records[part] for part in split.parts)
     repeats = game.repeats(len(secrets), len(prior), clock.left)
-    classes = not table.y.is_floating_point()
+    classes, fits = not table.y.is_floating_point(), repeats * len(secrets)
     membership: Threat = SameClass(known, split.candidates) if classes else Informed(known, candidates=split.candidates)
     questions = (
         (
             "Membership",
             membership,
             LikeliestRefit(repeats, tuple(split.secrets.tolist())),
-            game.trainer(split, candidates_seen=True),
+            game.trainer(fits, candidates_seen=True),
         ),
-        ("Reconstruction", Informed(known, label_known=classes), KernelRidge(), game.trainer(split)),
+        ("Reconstruction", Informed(known, label_known=classes), KernelRidge(), game.trainer(fits)),
     )
     audits: dict[str, Audit] = {}
     failed: list[str] = []
@@ -119,7 +122,7 @@ def audit_refitted(
                 entrants=(attack,),
                 prior=prior,
                 secrets=secrets,
-                games=None,
+                games=None if games is None else min(games, len(secrets)),
                 seed=seed,
                 threshold=threshold,
                 access=access,
@@ -129,13 +132,17 @@ def audit_refitted(
             if not audits:
                 raise
             failed.append(f"{name} was not tried: {str(error).removeprefix('audit: ')}")
+    rows = Rows(game.estimator, table, columns, encoding, *split.parts)
+    inferred, skipped = game.attributes(rows, access, repeats, clock, seed)
     worst = max(audits, key=lambda name: audits[name].conclusion.grade.severity)
     others = [f"{name}: {audits[name].conclusion}" for name in audits if name != worst]
     shown = _in_cells(audits[worst], encoding, columns)
+    found = [f"{one}" for one in inferred if one.chance <= LEVEL / len(inferred)]
+    failed += [] if shown.grade.leaks else [f"this is more than chance. {sentence}" for sentence in found]
     return replace(
         shown,
         subject=f"{game.name}, refitted",
-        notes=(*reasons, *game.notes(split, repeats), *others, *shown.notes),
+        notes=(*reasons, *game.notes(split, repeats), *others, *map(str, inferred), *skipped, *shown.notes),
         unanswered=(*shown.unanswered, *failed),
     )
 
@@ -192,6 +199,7 @@ class _Game(NamedTuple):
     """The estimator with its rows, and what a few fits have shown."""
 
     name: str
+    estimator: Estimator
     sealed: SealedEstimator
     parameters: int  # how many numbers of a fitted model are of a fixed size
     seconds: float  # per fit
@@ -210,9 +218,11 @@ class _Game(NamedTuple):
         weight = None if weight is None else np.asarray(weight, dtype=np.float64)
         estimator = Estimator(model, X, y, weight, probes, {})
         trial = tried(estimator, np.append(known, examples[0]), np.append(known, examples[-1]))
+        estimator = replace(estimator, sizes=trial.sizes)
         return cls(
             type(model).__name__,
-            SealedEstimator(replace(estimator, sizes=trial.sizes)),
+            estimator,
+            SealedEstimator(estimator, secrets.tolist()),
             sum(trial.sizes.values()),
             trial.seconds,
             trial.deterministic,
@@ -228,18 +238,38 @@ class _Game(NamedTuple):
         fits = seconds / 2 / self.seconds * processes - 2 * secrets - examples
         return next((each for each in REPEATS if each * secrets <= fits), REPEATS[-1])
 
-    def trainer(self, split: Split, *, candidates_seen: bool = False) -> Refits:
-        """The trainer whose release shows parameters, and outputs at rows that the adversary has."""
+    def trainer(self, fits: int, sealed: SealedEstimator | None = None, *, candidates_seen: bool = False) -> Refits:
+        """The trainer whose release shows parameters, and outputs at rows that the adversary has; for so many fits."""
         places = ("known", "examples", "candidates") if candidates_seen else ("known", "examples")
         parameters = (PARAMETERS,) if self.sees_parameters and self.parameters else ()
         return Refits(
-            self.sealed,
+            sealed or self.sealed,
             self.name,
             (*parameters, *(f"{OUTPUTS}.{place}" for place in places)),
             self.deterministic,
             self.public_draws,
-            processes_for(self.seconds * len(split.secrets) * 2),
+            processes_for(self.seconds * fits),
         )
+
+    def attributes(
+        self, rows: Rows, access: Access, repeats: int, clock: Clock, seed: int
+    ) -> tuple[tuple[Inferred, ...], tuple[str, ...]]:
+        """Which value a secret has in each column of categories, and which were not tried for want of time."""
+        found: list[Inferred] = []
+        skipped: list[str] = []
+        for column in rows.guessable():
+            fits = rows.fits(column, repeats)
+            trainer = partial(self.trainer, fits, candidates_seen=True)
+            work = partial(infer, rows, column, trainer=trainer, access=access, repeats=repeats, seed=seed)
+            seconds = fits * self.seconds / processes_for(fits * self.seconds)
+            try:
+                if seconds > clock.left:
+                    raise TimeUp
+                found.append(clock.run(work))
+            except TimeUp:
+                name = rows.columns.names[column]
+                skipped.append(f"Attribute inference of {name} was not tried: it takes {in_words(seconds)}.")
+        return tuple(found), tuple(skipped)
 
     def notes(self, split: Split, repeats: int) -> tuple[str, ...]:
         """How the games were made."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,8 +16,21 @@ from torch import Tensor
 from lostwax.audits.audit import Finding
 from lostwax.audits.luck import Scores
 from lostwax.games import Columns, Guess, Metric, Records
-from lostwax.metrics import LPIPS, MAE, MSE, PSNR, SSIM, Oracle, SpreadRMSE, nearest_neighbour
+from lostwax.metrics import (
+    LPIPS,
+    MAE,
+    MSE,
+    PSNR,
+    SSIM,
+    NearestKnown,
+    Oracle,
+    SpreadRMSE,
+    nearest_known,
+    nearest_neighbour,
+)
+from lostwax.seeds import generator
 
+MOST_AXES = 64  # of a column of categories
 ROUNDING = 1e-6  # of a range, by which a pixel may lie outside
 
 
@@ -85,9 +99,9 @@ def _lpips() -> tuple[LPIPS, ...]:
 
 @dataclass(frozen=True)
 class CellView:
-    """Cells as numbers whose distance is the mean over columns: a category has an axis for each of its values.
+    """Cells as numbers whose distance is the mean over columns: categories are corners that are one apart.
 
-    Two categories are one apart, as are a value and a missing one (which stands at the mean).
+    So are a value and a missing one, which stands at the mean.
     """
 
     columns: Columns
@@ -105,7 +119,7 @@ class CellView:
             differs = bool((cells.isnan().any() & ~cells.isnan().all()) or (cells != cells[0]).any())
             varies += differs
             if values:
-                axes.append(x.new_full((len(values) + 1,), float(differs)))
+                axes.append(x.new_full((_corners(len(values) + 1).shape[1],), float(differs)))
                 continue
             spread = (cells - view.centre[column]).square().nanmean().sqrt()
             axes.append(spread.reshape(1) if differs else x.new_zeros(1))
@@ -123,13 +137,23 @@ class CellView:
             absent = cells.isnan()
             if values:
                 codes = torch.where(absent, len(values), cells.nan_to_num()).long().clamp(0, len(values))
-                axes.append(torch.nn.functional.one_hot(codes, len(values) + 1) * 0.5**0.5)
+                axes.append(_corners(len(values) + 1)[codes])
                 continue
             if self.missing[column]:
                 axes += [torch.where(absent, self.centre[column], cells)[..., None], absent.double()[..., None]]
             else:
                 axes.append(cells[..., None])
         return torch.cat(axes, -1)
+
+
+@cache
+def _corners(count: int) -> Tensor:
+    """(count, axes) points of which any two are one apart; about one, where they are many: corners of a cube."""
+    points: Tensor = torch.eye(count, dtype=torch.float64) * 0.5**0.5
+    if count > MOST_AXES:
+        signs = generator(0, "corners", count).integers(0, 2, (count, MOST_AXES)) * 2.0 - 1.0
+        points = torch.from_numpy(signs) / (2 * MOST_AXES) ** 0.5
+    return points
 
 
 LABEL_AGREES = 1e-3  # a real-valued label is right within this many of its standard deviations
@@ -211,20 +235,35 @@ class Scoring:
             return Scores(criterion, criterion)
         return Scores(_numbers(self.headline, self.headline(ours, theirs)), criterion)
 
+    def viewed(self) -> Scoring:
+        """The scoring of what `view` gives."""
+        return replace(self, cells=None)
+
+    def view(self, x: Tensor) -> Tensor:
+        """Records as numbers that can be compared: themselves, or cells in a view."""
+        return x if self.cells is None else self.cells(x)
+
     def _unknown_part(self, x: Tensor) -> Tensor:
         """(n, ...) -> what the adversary is not given, as numbers that can be compared."""
         if self.cells is not None:
             return self.cells(x)
         return x if self.unknown is None else x.flatten(1)[:, self.unknown]
 
-    def oracle(self, truth: Tensor, pool: Tensor, not_row: Tensor | None = None) -> Oracle:
+    def oracle(self, truth: Tensor, pool: Tensor) -> Oracle:
         """The records of the pool as guesses, in units of the headline: per pixel, or in deviations of a feature."""
-        truth, pool = self._unknown_part(truth), self._unknown_part(pool)
-        percentiles = (1, 10, 50) if not_row is None else ()
+        truth, pool, unit = self._unknown_part(truth), self._unknown_part(pool), self._unit
+        return nearest_neighbour(truth / unit, pool / unit)
+
+    def nearest_known(self, table: Tensor, games: Tensor) -> NearestKnown:
+        """The nearest other record of a table (n, ...) for each game, in units of the headline."""
+        return nearest_known(self._unknown_part(table), games, self._unit)
+
+    @property
+    def _unit(self) -> Tensor | float:
+        """Of each number, in the headline."""
         if self.headline is not self.criterion:
-            return nearest_neighbour(truth, pool, percentiles, not_row=not_row)
-        unit = torch.where(self.criterion.deviation > 0, self.criterion.deviation, 1.0)
-        return nearest_neighbour(truth / unit, pool / unit, percentiles, not_row=not_row)
+            return 1.0
+        return torch.where(self.criterion.deviation > 0, self.criterion.deviation, 1.0)
 
     def rebuilt(self, errors: Mapping[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
         """(games,) within the threshold?"""

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from lostwax.attacks.closed_form import ClosedForm, known_label, told
 from lostwax.audits.audit import Audit, Verdict
-from lostwax.audits.fitted import audit_fitted, converged, likeliest, no_optimum
+from lostwax.audits.fitted import audit_fitted, converged, drawn, likeliest, no_optimum
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import Played, filled, judged
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Fitted, Guess, Kept, Part, Records, ReleasedTable, Table, TableCells
+from lostwax.games import Fitted, Guess, Kept, Part, Records, ReleasedTable, Sample, Table, TableCells
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 
@@ -39,12 +39,18 @@ def audit_table(
     """
     if released.plain is not None:
         return audit_fitted(released.plain, games=games, seed=seed, threshold=threshold, shape=shape)
-    table = released.table
+    table, sample = released.table, released.sample
     rows = _told_of(released)
-    chosen = Table(table, rows).draw(games, seed)
+    if sample is None:
+        chosen, sampled = drawn(Table(table, rows), games, seed)
+    else:
+        chosen, sampled = sample.played, (_sampled(sample),)
     scoring = Scoring.of_cells(table.x, released.columns, threshold)
     blind = released.columns.blind(table.x, chosen)
-    optima = [converged(part.fitted) for part in released.parts]
+    optima = [
+        part.optimum if part.cut and part.fitted.model is not None else converged(part.fitted)
+        for part in released.parts
+    ]
     missing = tuple(
         dict.fromkeys(
             no_optimum(part.fitted) for part, best in zip(released.parts, optima, strict=True) if best is None
@@ -66,8 +72,8 @@ def audit_table(
         kind="this model",
         threat="the adversary knows every row but one",
         attack=ClosedForm.__name__,
-        numbers=chosen,
-        population=len(rows),
+        numbers=chosen if sample is None else sample.rows[chosen],
+        population=len(rows) if sample is None else sample.population,
         truth=Records(table.x[chosen], table.y[chosen]),
         labels_given=line.label_given,
         seed=seed,
@@ -76,11 +82,19 @@ def audit_table(
             "rows": len(table),
             "features": table.x.shape[1],
         },
-        notes=(*released.notes, *(weightless if without else ()), *(best or line).notes()),
+        notes=(*released.notes, *sampled, *(weightless if without else ()), *(best or line).notes()),
         unanswered=(*released.unread, *missing),
         classes=released.classes,
         columns=released.columns.names,
         categories=released.columns.categories if any(released.columns.categories) else (),
+    )
+
+
+def _sampled(sample: Sample) -> str:
+    """That only some rows were played for."""
+    return (
+        f"the table is large: {len(sample.played):,} of {sample.population:,} rows were played for, drawn by the seed, "
+        f"and the nearest known row is one of {len(sample.rows):,}. games={sample.population} plays all."
     )
 
 
@@ -194,21 +208,23 @@ def _merged_games(released: ReleasedTable, parts: Sequence[Part], games: Tensor,
         for part in parts
         if part.fitted.model is not None
     ]
-    answers = [one for part in (*facts, *models) for one in told(part, games, given)]
+    answers = [one for part in (*facts, *models) for one in told(part, games, label_given=label_given)]
     nothing = torch.full((len(games), table.x.shape[1]), torch.nan, dtype=table.x.dtype)
     lost = TableCells(nothing, torch.zeros(nothing.shape, dtype=torch.uint8))
-    best, others, labels, size = lost, [lost], known_label(table, games), torch.zeros(len(games), dtype=table.x.dtype)
+    best, others = lost, list[TableCells]()
+    labels, size = known_label(table, games), torch.zeros(len(games), dtype=table.x.dtype)
     labelled = torch.zeros(len(games), dtype=torch.bool)
     for answer in answers:
-        some = answer.candidates[0].kept.amax(1) > Kept.LOST  # (g,)
-        best = best.or_else(answer.candidates[0])
-        others = [base.or_else(cells) for base in others[:1] for cells in answer.candidates]
+        first, *alternatives = answer.candidates
+        some = first.kept.amax(1) > Kept.LOST  # (g,)
+        others = [*(one.or_else(first) for one in others), *(best.or_else(cells) for cells in alternatives)]
+        best = best.or_else(first)
         if answer.labels is not None:
             new = some & ~labelled
             labels = torch.where(new.reshape(-1, *[1] * (labels.ndim - 1)), answer.labels.to(labels), labels)
             labelled |= new
         size = torch.where(size == 0, answer.size * some, size)
-    return _Merged((best, *others[1:]), given if given is not None else labels, size)
+    return _Merged((best, *others), given if given is not None else labels, size)
 
 
 def _numbers(fitted: Fitted) -> int:

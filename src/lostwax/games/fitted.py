@@ -42,6 +42,7 @@ class Stationary:
     shift: Tensor  # (d,)
     scale: Tensor  # (d,)
     stopped_early: bool = False  # the solver ran out of iterations, or its tolerance was loose
+    stochastic: bool = False  # ... or takes random steps, and may end above the objective of zero weights
     l1: Tensor | None = None  # (c,)
     bias_l1: Tensor | None = None  # (c,) of |b|, for solvers that penalise the intercept
     dropped: Tensor | None = None  # (d,) features that the solver left out, whose weights are zero without an equation
@@ -63,6 +64,8 @@ class Stationary:
 
     def features(self, x: Tensor) -> Tensor:
         """What the linear model was fitted on."""
+        if not self.shift.any() and (self.scale == 1).all():
+            return x
         return (x - self.shift) / self.scale
 
     def outputs(self, x: Tensor) -> Tensor:
@@ -127,10 +130,14 @@ class Sums:
 
     def factors(self, rows: Records, weight: Tensor) -> tuple[Tensor, Tensor]:
         """r = the row's weight in the column of its group, zero elsewhere (n, groups); and the row with a one."""
+        return self.membership(rows.y, weight), _with_ones(rows.x)
+
+    def membership(self, y: Tensor, weight: Tensor) -> Tensor:
+        """(n, groups) each row's weight in the column of its group, zero elsewhere."""
         groups = torch.arange(len(self.counts))
-        member = rows.y[:, None] == groups if self.by_label else torch.ones(len(rows), 1, dtype=torch.bool)
+        member = y[:, None] == groups if self.by_label else torch.ones(len(y), 1, dtype=torch.bool)
         counted = weight if self.weighted else torch.ones_like(weight)
-        return counted[:, None] * member, _with_ones(rows.x)
+        return counted[:, None] * member
 
     def total(self) -> Tensor:
         """The sum over all rows, (groups, d + 1)."""
@@ -199,6 +206,17 @@ class Part:
     fitted: Fitted
     back: Callable[[Tensor], TableCells]  # rows (g, D) as this part saw them -> cells of the table (g, d), see `told`
     labelled: bool = True  # fitted.table.y are the labels of the table
+    optimum: Fitted | None = None  # the same at its optimum, where that took the rows of a larger table
+    cut: bool = False  # other rows are known and were folded into the equations (`folding`)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some rows of a larger table, all other rows of which are known."""
+
+    rows: Tensor  # (k,) their numbers there
+    played: Tensor  # which of them games are about
+    population: int  # how many games there could have been
 
 
 @dataclass(frozen=True)
@@ -214,6 +232,7 @@ class ReleasedTable:
     notes: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()  # parts of the release that were not audited and why, as sentences
     plain: Fitted | None = None  # all there is, where scalers and one model were fitted on the table itself
+    sample: Sample | None = None  # which rows of a larger table these are
 
     @classmethod
     def of(cls, fitted: Fitted) -> ReleasedTable:
@@ -249,15 +268,17 @@ def blocks(table: Records) -> Iterator[slice]:
 
 
 def unexplained(equation: Stationary | Sums, table: Records, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The total minus the sum of all rows (minus a linear model's gradient), and its rounding error: (c, d + 1).
+    """The total minus the sum of all rows (minus a linear model's gradient), and its rounding error: (c, d + 1)."""
+    return gap(equation, table, weight), rounding(equation, table, weight)
 
-    Where the equation has some slack, only what is beyond it is unexplained.
-    """
-    gap, slack = equation.total(), equation.slack()
+
+def gap(equation: Stationary | Sums, table: Records, weight: Tensor) -> Tensor:
+    """The total minus the sum of all rows, (c, d + 1)."""
+    total = equation.total()
     for rows in blocks(table):
         r, f = equation.factors(table[rows], weight[rows])
-        gap = gap - r.mT @ f
-    return gap - gap.clamp(-slack, slack), rounding(equation, table, weight)
+        total = total - r.mT @ f
+    return total
 
 
 def rounding(equation: Stationary | Sums, table: Records, weight: Tensor, centre: Tensor | None = None) -> Tensor:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lostwax.games.fitted import Extremes, Fitted, Present, Stationary, Stored, Sums, curvature_times
+from lostwax.games.fitted import Extremes, Fitted, Present, Stationary, Stored, Sums, curvature_times, uncertain
 from lostwax.games.records import Records
 
 ROWS_AT_A_TIME = 4_096
@@ -88,18 +88,48 @@ def folded(fitted: Fitted, kept: Tensor) -> Fitted:
         model=None if fitted.model is None else _model(fitted.model, fitted, others),
         sums=tuple(_sums(sums, fitted, others) for sums in fitted.sums),
         extremes=tuple(_extremes(extremes, fitted, others) for extremes in fitted.extremes),
-        stored=tuple(_stored(stored, fitted, others) for stored in fitted.stored),
+        stored=tuple(left for stored in fitted.stored if len((left := _stored(stored, fitted, others)).x)),
         present=tuple(_present(present, fitted, others) for present in fitted.present),
     )
 
 
-def folded_sparse(model: Stationary, table: SparseRecords, weight: Tensor, kept: Tensor) -> Stationary:
-    """A linear model of a sparse table as one of the rows `kept` alone."""
-    outside = torch.ones(len(table), dtype=weight.dtype)
-    outside[kept] = 0.0
-    _, r = sparse_factors(model, table, weight * outside)
-    size = sparse_rounding(model, table, weight * outside)[1].sum(0)
-    return replace(model, known=sparse_sum(table, r, bias=model.bias is not None), known_rounding=size)
+@dataclass(frozen=True)
+class SparseFitted:
+    """What a part publishes about a sparse table."""
+
+    name: str
+    table: SparseRecords
+    weight: Tensor  # (n,)
+    model: Stationary | None = None
+    sums: tuple[Sums, ...] = ()
+    extremes: tuple[Extremes, ...] = ()
+
+    def folded(self, kept: Tensor) -> Fitted:
+        """The same facts about the rows `kept` alone."""
+        outside = torch.ones(len(self.table), dtype=self.weight.dtype)
+        outside[kept] = 0.0
+        return Fitted(
+            self.name,
+            self.table[kept],
+            self.weight[kept],
+            None if self.model is None else self._model(self.model, outside),
+            tuple(self._sums(sums, outside) for sums in self.sums),
+            tuple(self._extremes(extremes, outside) for extremes in self.extremes),
+        )
+
+    def _model(self, model: Stationary, outside: Tensor) -> Stationary:
+        _, r = sparse_factors(model, self.table, self.weight * outside)
+        size = sparse_rounding(model, self.table, self.weight * outside)[1].sum(0)
+        return replace(model, known=sparse_sum(self.table, r, bias=model.bias is not None), known_rounding=size)
+
+    def _sums(self, sums: Sums, outside: Tensor) -> Sums:
+        r = sums.membership(self.table.y, self.weight) * outside[:, None]
+        return replace(sums, totals=sums.totals - self.table.summed(r), counts=sums.counts - r.sum(0))
+
+    def _extremes(self, extremes: Extremes, outside: Tensor) -> Extremes:
+        """Only the largest value counts: zeros are everywhere."""
+        largest = torch.from_numpy(self.table.rows[outside.numpy() > 0].max(0).toarray().ravel().astype(np.float64))
+        return replace(extremes, high=torch.where(extremes.high > largest, extremes.high, -torch.inf))
 
 
 def _some(fitted: Fitted, rows: Tensor) -> Iterator[tuple[Records, Tensor]]:
@@ -108,8 +138,6 @@ def _some(fitted: Fitted, rows: Tensor) -> Iterator[tuple[Records, Tensor]]:
 
 
 def _model(model: Stationary, fitted: Fitted, others: Tensor) -> Stationary:
-    from lostwax.games.fitted import uncertain
-
     known, size = torch.zeros_like(model.total()), torch.zeros_like(model.ridge)
     for rows, weight in _some(fitted, others):
         r, f = model.factors(rows, weight)

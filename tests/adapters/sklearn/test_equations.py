@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 from sklearn import linear_model
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
+from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import (
     ARDRegression,
     BayesianRidge,
@@ -30,12 +31,13 @@ from sklearn.linear_model import (
     SGDRegressor,
 )
 from sklearn.multiclass import OneVsRestClassifier
+from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.svm import LinearSVC, LinearSVR
 
 import lostwax as lw
-from lostwax.adapters.sklearn import read
+from lostwax.adapters.sklearn import read, released
 from lostwax.attacks.closed_form import ClosedForm
 from lostwax.games import Hints
 from lostwax.games.cells import Kept
@@ -155,6 +157,20 @@ def test_a_penalised_intercept_of_zero_leaves_the_label_to_be_known():
     assert fitted.model.bias is None
     assert errors[kept >= Kept.SET].max() < 1e-5
     assert (kept >= Kept.SET).any()
+
+
+def test_the_missing_row_is_not_used():
+    X, y = standardised(load_diabetes)
+    fitted = read(Lasso(alpha=1.0, **TIGHT).fit(X, y), (X, y))
+    for row in (0, 7):
+        hidden = fitted.table.x.clone()
+        hidden[row] = torch.nan
+        guesses = [
+            ClosedForm().leave_one_out(replace(fitted, table=replace(fitted.table, x=x)), torch.tensor([row]))
+            for x in (fitted.table.x, hidden)
+        ]
+        assert torch.equal(guesses[0].records.x, guesses[1].records.x)
+        assert torch.equal(guesses[0].kept, guesses[1].kept)
 
 
 def test_all_weights_zero():
@@ -366,3 +382,42 @@ def test_passive_aggressive_models_are_refused_by_name():
     X, y = standardised(load_wine)
     with pytest.raises(TypeError, match="PassiveAggressiveClassifier: it minimises no objective"):
         read(kind().fit(X, y), (X, y))
+
+
+TARGETS = np.stack([load_diabetes().target, load_diabetes().target ** 2 / 100], 1)
+FLAGS = (np.median(TARGETS, 0) < TARGETS).astype(int)
+MODELS_OF_MODELS = [
+    (MultiOutputRegressor(Ridge()), TARGETS),
+    (MultiOutputClassifier(LogisticRegression(solver="newton-cg", tol=1e-12)), FLAGS),
+    (ClassifierChain(LogisticRegression(solver="newton-cg", tol=1e-12), order=[1, 0]), FLAGS),
+    (
+        TransformedTargetRegressor(make_pipeline(MinMaxScaler(), Ridge()), func=np.log, inverse_func=np.exp),
+        TARGETS[:, 0],
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "y"), MODELS_OF_MODELS, ids=lambda value: type(value).__name__)
+def test_models_of_models_are_looked_into(model, y):
+    X, _ = standardised(load_diabetes)
+    audit = lw.audit(clone(model).fit(X, y), (X, y), games=20)
+    assert audit.finding("as converged").rebuilt.all()
+    assert audit.finding("as converged").label_errors is None  # a part of the targets, or transformed ones
+
+
+class ScaledForest(RegressorMixin, BaseEstimator):
+    """Someone's own estimator: a scaler, which gives away extremes, and a model that is not read."""
+
+    def fit(self, X, y):
+        self.scaler_ = MinMaxScaler().fit(X)
+        self.model_ = RandomForestRegressor(5, random_state=0).fit(self.scaler_.transform(X), y)
+        return self
+
+    def predict(self, X):
+        return self.model_.predict(self.scaler_.transform(X))
+
+
+def test_extremes_do_not_hide_that_a_model_was_not_read():
+    X, y = standardised(load_diabetes)
+    release = released(ScaledForest().fit(X, y), (X, y))
+    assert any("ScaledForest was not audited" in sentence for sentence in release.unread)

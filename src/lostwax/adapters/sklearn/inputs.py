@@ -59,6 +59,14 @@ def column_names(X: Any, steps: list[Any]) -> tuple[str, ...]:
     """
     remembered = next((list(step.feature_names_in_) for step in steps if hasattr(step, "feature_names_in_")), [])
     given = list(X.columns) if hasattr(X, "columns") else remembered
+    if remembered and len(given) != len(remembered):
+        more = len(given) > len(remembered)
+        some = sorted({str(name) for name in given} ^ set(map(str, remembered)))
+        raise ValueError(
+            f"audit: X has {len(given)} columns, but {type(steps[0]).__name__} was fitted on {len(remembered)}: "
+            f"{'it does not know' if more else 'X does not have'} {some[0] if some else 'all of them'!r}. Pass "
+            "X[model.feature_names_in_]."
+        )
     if remembered and all(isinstance(name, str) for name in given) and given != remembered:
         place = next(i for i, (ours, theirs) in enumerate(zip(given, remembered, strict=True)) if ours != theirs)
         fitted_on = f"where {type(steps[0]).__name__} was fitted on {remembered[place]!r}"

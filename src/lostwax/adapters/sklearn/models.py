@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import (
     BaggingClassifier,
     BaggingRegressor,
@@ -20,15 +21,16 @@ from sklearn.ensemble import (
     VotingRegressor,
 )
 from sklearn.model_selection import check_cv
-from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
+from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor, RegressorChain
 from sklearn.pipeline import Pipeline
 from torch import Tensor
 
 from lostwax.adapters.sklearn.estimators import NotReadError, read_estimator
 from lostwax.adapters.sklearn.inputs import any_labels
-from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers
-from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data
+from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, is_large
+from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data, check_sparse
 from lostwax.games import Fitted, Records
+from lostwax.games.folding import SparseFitted, SparseRecords
 
 Labels = NDArray[Any]
 
@@ -68,21 +70,33 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
     name = type(estimator).__name__
     if not place.reads:
         return  # the step before it is named as the reason
-    holds = reader.scanned(estimator, place, any_labels(labels)[0], weight)
+    told = reader.scanned(estimator, place, any_labels(labels)[0], weight)
     try:
         reading = read_estimator(estimator, labels, weight)
+        if reading.model is None:
+            return
+        # else one column of the targets, or transformed ones
+        labelled = reading.y.shape == reader.y.shape and bool((reading.y == reader.y).all())
+        if is_large(place.rows):
+            table = SparseRecords(place.rows.tocsr().astype(np.float64), reading.y)
+            sparse = SparseFitted(name, table, reading.weight, reading.model)
+            check_sparse(sparse)
+            reader.notes += reading.notes
+            reader.publish_sparse(sparse, place, labelled=labelled)
+            return
+        if (x := as_numbers(place.rows)) is None:
+            return
+        fitted = Fitted(name, Records(x, reading.y), reading.weight, reading.model)
+        check_empty_columns(fitted)
+        doubt = check_same_data(fitted)
     except NotReadError as error:
-        if not holds:
+        if told == 0:
             reader.unread.append(f"{name} was not audited: {error.reason}.")
+        elif told < 1:
+            reader.unread.append(f"of {name} only the rows that it stores were audited.")
         return
-    x = as_numbers(place.rows)
-    if reading.model is None or x is None:
-        return
-    fitted = Fitted(name, Records(x, reading.y), reading.weight, reading.model)
-    check_empty_columns(fitted)
-    doubt = check_same_data(fitted)
     reader.notes += [*reading.notes, *([] if doubt is None else [doubt])]
-    reader.publish(fitted, place)
+    reader.publish(fitted, place, labelled=labelled)
 
 
 @singledispatch
@@ -124,6 +138,20 @@ def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
     return (Inner(model, labels[:, column], weight) for column, model in enumerate(estimator.estimators_))
 
 
+@inner_models.register(ClassifierChain)
+@inner_models.register(RegressorChain)
+def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
+    """The first of the chain; the others were fitted on labels too."""
+    yield Inner(estimator.estimators_[0], labels[:, estimator.order_[0]], weight)
+
+
+@inner_models.register(TransformedTargetRegressor)
+def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
+    """The regressor of transformed targets."""
+    targets = estimator.transformer_.transform(labels.reshape(len(labels), -1))
+    yield Inner(estimator.regressor_, targets[:, 0] if targets.shape[1] == 1 else targets, weight)
+
+
 @inner_models.register(BaggingClassifier)
 @inner_models.register(BaggingRegressor)
 def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner] | None:
@@ -141,4 +169,6 @@ def _not_looked_into(estimator: Any) -> str | None:
     if isinstance(estimator, StackingClassifier | StackingRegressor):
         final = type(estimator.final_estimator_).__name__
         return f"{final} at the end of {type(estimator).__name__} was not audited: it was fitted on predictions."
+    if isinstance(estimator, ClassifierChain | RegressorChain):
+        return f"the later models of {type(estimator).__name__} were not audited: they were fitted on labels too."
     return None

@@ -12,14 +12,18 @@ import torch
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
-from sklearn.preprocessing import Binarizer, OneHotEncoder, OrdinalEncoder, TargetEncoder
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, TargetEncoder
 from torch import Tensor
 
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.steps import Back, Values, placed, step_of
-from lostwax.games import Columns, Fitted, Kept, Part, Present, Records, Stored, TableCells
+from lostwax.attacks.closed_form.stored import held
+from lostwax.games import Columns, Extremes, Fitted, Kept, Part, Present, Records, Stored, Sums, TableCells
+from lostwax.games.folding import SparseFitted, SparseRecords, folded
 from lostwax.records.frames import coded, codes_of
+from lostwax.trainers.optimum import polish, polish_sparse
 
+LARGE = 20_000_000  # cells of a sparse matrix that is not made dense: 160 MB in float64
 AGREES = 1e-9  # relative to a column's spread: a mean is that of this table
 
 
@@ -52,6 +56,7 @@ class PipelineReader:
     y: Tensor
     weight: Tensor
     parts: list[Part] = field(default_factory=list)
+    sparse: list[tuple[SparseFitted, Back, bool]] = field(default_factory=list)  # with the way back, and if labelled
     notes: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
 
@@ -78,15 +83,50 @@ class PipelineReader:
         """Note a part that was fitted on the rows of a place."""
         self.parts.append(Part(fitted, to_cells(place.back, self.columns), labelled))
 
-    def scanned(self, part: Any, place: Place, y: Tensor, weight: Tensor) -> bool:
-        """Note the rows and sums that a part holds; is there any?"""
+    def publish_sparse(self, fitted: SparseFitted, place: Place, *, labelled: bool = True) -> None:
+        """Note a part that was fitted on a large sparse matrix."""
+        self.sparse.append((fitted, place.back, labelled))
+
+    def publish_indicators(
+        self, name: str, present: Any, place: Place, sums: tuple[Sums, ...] = (), extremes: tuple[Extremes, ...] = ()
+    ) -> None:
+        """Note what is published about zeros and ones, (n, D) sparse: which words occur in which text."""
+        if is_large(present):
+            table = SparseRecords(present.tocsr(), self.y)
+            fitted = SparseFitted(name, table, self.weight, sums=sums, extremes=extremes)
+            self.publish_sparse(fitted, place, labelled=False)
+        else:
+            rows = Records(torch.from_numpy(present.toarray()), self.y)
+            self.publish(Fitted(name, rows, self.weight, None, sums, extremes), place, labelled=False)
+
+    def cut(self, kept: Tensor) -> list[Part]:
+        """All parts as facts about some of the rows, with the optimum of each model on all of them."""
+        parts = []
+        for part in self.parts:
+            best = (
+                None if part.fitted.model is None else polish(part.fitted.model, part.fitted.table, part.fitted.weight)
+            )
+            at_best = replace(part.fitted, model=best.model) if best is not None and best.converged else None
+            optimum = None if at_best is None else folded(at_best, kept)
+            parts.append(replace(part, fitted=folded(part.fitted, kept), optimum=optimum, cut=True))
+        for sparse, back, labelled in self.sparse:
+            model = None if sparse.model is None or sparse.model.sparse else sparse.model  # no optimum with L1 here
+            best = None if model is None else polish_sparse(model, sparse.table, sparse.weight)
+            converged = best is not None and best.converged
+            optimum = replace(sparse, model=best.model).folded(kept) if best is not None and converged else None
+            parts.append(Part(sparse.folded(kept), to_cells(back, self.columns), labelled, optimum, cut=True))
+        return parts
+
+    def scanned(self, part: Any, place: Place, y: Tensor, weight: Tensor) -> float:
+        """Note the rows and sums that a part holds; the share of its rows that they tell of."""
+        if is_large(place.rows):
+            return float(place.reads and self._scanned_sparse(part, place, y, weight))
         x = as_numbers(place.rows)
         if x is None or not place.reads:
-            return False
+            return 0.0
         found = scan(part, x, y, weight)
         fitted = Fitted(type(part).__name__, Records(x, y), weight, None, found.sums, found.extremes, found.stored)
-        held = bool(found.sums or found.extremes or found.stored)
-        if held:
+        if found.sums or found.extremes or found.stored:
             self.publish(fitted, place)
         for sums, groups in found.grouped:
             own = replace(fitted, table=Records(x, groups), sums=(sums,), extremes=(), stored=())
@@ -94,9 +134,28 @@ class PipelineReader:
         for sums, threshold in found.exceeding:
             above = (x > threshold).double()
             own = replace(fitted, table=Records(above, y), sums=(sums,), extremes=(), stored=())
-            self.publish(own, place.through(step_of(Binarizer(threshold=threshold), x.numpy(), above), above))
+            self.publish(own, place.through(_sides(x.numpy(), threshold), above))
         self.notes += [note for note in found.notes if note not in self.notes]
-        return held or bool(found.grouped or found.exceeding)
+        if found.sums or found.grouped:
+            return 1.0
+        rows = [held(stored, fitted.table, torch.arange(len(x)))[0] for stored in found.stored]
+        told = torch.stack([~one.isnan().all(1) for one in rows]).any(0) if rows else torch.zeros(len(x))
+        return float(told.double().mean())  # extremes are of single rows only
+
+    def _scanned_sparse(self, part: Any, place: Place, y: Tensor, weight: Tensor) -> bool:
+        """Of a large sparse matrix only sums by class are looked for: naive Bayes."""
+        counts = getattr(part, "feature_count_", None)
+        if counts is None or not hasattr(part, "class_count_"):
+            return False
+        totals, number = (torch.from_numpy(np.asarray(one, dtype=np.float64)) for one in (counts, part.class_count_))
+        name = type(part).__name__
+        sums = Sums(f"{name}'s feature_count_", totals, number, by_label=True, weighted=True)
+        table = SparseRecords(place.rows.tocsr().astype(np.float64), y)
+        gap = totals - table.summed(sums.membership(y, weight))
+        if float(gap.abs().max()) > 1e-6 * float(totals.abs().max()):
+            return False
+        self.publish_sparse(SparseFitted(name, table, weight, sums=(sums,)), place)
+        return True
 
     def _leaf(self, transformer: Any, place: Place) -> Place:
         outputs, reads = self._outputs(transformer, place)
@@ -140,6 +199,18 @@ class PipelineReader:
 
         joined = outputs if reads and _stable(branches) else _joined([(end.rows, where) for end, where in ends])
         return Place(joined, back, reads)
+
+
+def _sides(table: Any, threshold: float) -> Back:
+    """Back from x > threshold to numbers: the mean of the table's numbers on that side."""
+    above = table > threshold
+    below, over = (np.where(side, table, 0.0).sum(0) / side.sum(0).clip(1) for side in (~above, above))  # (d,) each
+
+    def back(rebuilt: Values) -> Values:
+        high = np.nan_to_num(rebuilt.cells.astype(np.float64)) > 0.5
+        return Values(np.where(high, over, below), np.minimum(rebuilt.kept, Kept.INTERVAL))
+
+    return back
 
 
 @singledispatch
@@ -195,8 +266,15 @@ def to_cells(back: Back, columns: Columns) -> Any:
     return cells
 
 
+def is_large(rows: Any) -> bool:
+    """A sparse matrix that is not made dense."""
+    return hasattr(rows, "toarray") and rows.shape[0] * rows.shape[1] > LARGE
+
+
 def as_numbers(rows: Any) -> Tensor | None:
-    """(n, D) float64, sparse ones dense; None where they are not numbers."""
+    """(n, D) float64, sparse ones dense; None where they are not numbers, or where they would be too many."""
+    if is_large(rows):
+        return None
     plain = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
     if plain.ndim != 2 or plain.dtype.kind not in "iufbO":
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,13 @@ from lostwax.adapters.sklearn.models import read_models
 from lostwax.adapters.sklearn.pipelines import PipelineReader, used_columns
 from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data
 from lostwax.adapters.sklearn.scalers import CENTRED, read_scalers
-from lostwax.games import Columns, Fitted, Records, ReleasedTable
+from lostwax.games import Columns, Fitted, Records, ReleasedTable, Sample
 from lostwax.records.frames import coded
+
+LARGE = 20_000_000  # cells of a table that is played for in part, unless all is asked for
+GAMES = 1_000  # rows of a large table that are played for
+SAMPLE_NUMBERS = 10_000_000  # cells of these rows at most: 80 MB in float64
+FEWEST_ROWS = 100
 
 
 def read(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted:
@@ -70,8 +75,13 @@ def read(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted:
     return fitted if doubt is None else replace(fitted, notes=(*fitted.notes, doubt))
 
 
-def released(estimator: Any, data: Any, sample_weight: Any = None) -> ReleasedTable:
-    """Read a release of any parts: by its equations alone where scalers and a linear model are all there is."""
+def released(
+    estimator: Any, data: Any, sample_weight: Any = None, *, games: int | None = None, seed: int = 0
+) -> ReleasedTable:
+    """Read a release of any parts: by its equations alone where scalers and a linear model are all there is.
+
+    A large table is cut down to some rows, drawn by `seed`, of which `games` are played for.
+    """
     X, y = inputs.unpack(data)
     if not is_model(estimator):
         raise refusal(estimator)
@@ -85,8 +95,12 @@ def released(estimator: Any, data: Any, sample_weight: Any = None) -> ReleasedTa
             pass
     vectoriser, model = texts.first_step(estimator) if texts.are_texts(X) else (None, estimator)
     if vectoriser is not None:
-        X, words = texts.counts_of(vectoriser, X), texts.words_of(vectoriser)
-        x, columns = torch.from_numpy(X.toarray().astype(np.float64)), Columns(words, ((),) * len(words))
+        X, names = texts.counts_of(vectoriser, X), texts.words_of(vectoriser)
+    elif hasattr(X, "toarray"):
+        X, names = X.tocsr(), inputs.column_names(X, [estimator, *_steps(estimator)])
+    if hasattr(X, "toarray"):
+        x: Tensor | _SparseCells = _SparseCells(X)
+        columns = Columns(names, ((),) * X.shape[1])
     else:
         x, columns = coded(X)
         columns = replace(columns, names=inputs.column_names(X, [estimator, *_steps(estimator)]))
@@ -103,16 +117,53 @@ def released(estimator: Any, data: Any, sample_weight: Any = None) -> ReleasedTa
     if vectoriser is not None:
         place = texts.read_vocabulary(vectoriser, reader, place)
     read_models(model, place, labels, weight, reader)
+    sample = None
+    if reader.sparse or len(x) * len(used) > LARGE:
+        width = max([len(used), *(fitted.table.rows.shape[1] for fitted, _, _ in reader.sparse)])
+        sample = _sample(weight, width, games, seed)
+    rows = slice(None) if sample is None else sample.rows
     return ReleasedTable(
         name=" + ".join(type(step).__name__ for step in _steps(estimator)),
-        table=Records(x[:, used], numbers),
-        weight=weight,
+        table=Records(x[rows][:, used], numbers[rows]),
+        weight=weight[rows],
         columns=reader.columns,
-        parts=tuple(reader.parts),
+        parts=tuple(reader.parts if sample is None else reader.cut(sample.rows)),
         classes=classes,
         notes=tuple(reader.notes),
         unread=tuple(dict.fromkeys(reader.unread)),
+        sample=sample,
     )
+
+
+@dataclass(frozen=True)
+class _SparseCells:
+    """A sparse matrix that gives some of its rows as a dense tensor."""
+
+    rows: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return int(self.rows.shape[0]), int(self.rows.shape[1])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, at: Any) -> Tensor:
+        some = self.rows[at.numpy() if isinstance(at, Tensor) else at]
+        return torch.from_numpy(np.asarray(some.toarray(), dtype=np.float64))
+
+
+def _sample(weight: Tensor, width: int, games: int | None, seed: int) -> Sample | None:
+    """Rows to play for, and as many that are only known; None where all fit, or all are asked for."""
+    n, most = len(weight), max(FEWEST_ROWS, SAMPLE_NUMBERS // width)
+    wanted = GAMES if games is None else games
+    if wanted > n // 2 and n <= most:
+        return None
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    order = order[weight[order] > 0]
+    played = order[: min(wanted, most)]
+    rows = order[: len(played) + min(GAMES, most)].sort().values
+    return Sample(rows, torch.isin(rows, played).nonzero().flatten(), len(order))
 
 
 def _targets(model: Any, y: Any, rows: int) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
@@ -29,7 +29,7 @@ PARAMETERS, OUTPUTS = "parameters", "outputs"
 METHODS = ("predict_proba", "decision_function", "score_samples", "predict", "transform")  # the first one is seen
 MOST_NUMBERS = 20_000  # of a model's parameters, the smallest arrays first
 BATCHES = 4  # per process, so that no process waits long for another
-SLOW = 5.0  # seconds of fitting in all, from which processes are worth starting
+SLOW = 20.0  # seconds of fitting in all, from which processes are worth starting: each has to import torch
 DRAWS = 2**31 - 1  # seeds that numpy takes
 SURE = 1e-3  # probabilities nearer to 0 or 1 than this are hardly told apart
 
@@ -73,7 +73,7 @@ class Estimator:
         return model
 
     def outputs(self, model: Any, rows: NDArray[np.int64]) -> Numbers:
-        """(q c) what a fitted model answers at these rows, row by row, by the first of METHODS that it has.
+        """(q, c) what a fitted model answers at these rows, by the first of METHODS that it has.
 
         Probabilities are seen as log-odds, which are closer to Gaussian (Carlini et al. 2022, section IV-C).
         """
@@ -84,7 +84,7 @@ class Estimator:
             answer = np.asarray(answer)[..., None] == classes
         parts = answer if isinstance(answer, list) else [answer]  # one per output of a multi-output model
         dense = [part.toarray() if hasattr(part, "toarray") else np.asarray(part) for part in parts]
-        numbers = np.concatenate([part.astype(np.float64).reshape(len(rows), -1) for part in dense], 1).ravel()
+        numbers = np.concatenate([part.astype(np.float64).reshape(len(rows), -1) for part in dense], 1)
         return _log_odds(numbers) if method == "predict_proba" else numbers
 
     def look(self, rows: NDArray[np.int64], draw: int) -> Look:
@@ -92,8 +92,10 @@ class Estimator:
         with all_generators(draw), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of convergence, a thousand times
             model = self.fitted(rows, draw)
-            outputs = {f"{OUTPUTS}.{name}": self.outputs(model, at) for name, at in self.probes.items()}
-        return Look(model, numeric_parts(model), outputs)
+            answers = self.outputs(model, np.concatenate([*self.probes.values()]))  # (q, c)
+        cuts = np.cumsum([len(rows) for rows in self.probes.values()])[:-1]
+        parts = zip(self.probes, np.split(answers, cuts), strict=True)
+        return Look(model, numeric_parts(model), {f"{OUTPUTS}.{name}": part.ravel() for name, part in parts})
 
     def _seen(self, rows: NDArray[np.int64], draw: int) -> dict[str, Numbers]:
         _, held, outputs = self.look(rows, draw)
@@ -216,16 +218,21 @@ _estimators: dict[int, _Remembering] = {}
 
 
 class _Remembering(NamedTuple):
-    """An estimator, and what was seen of models that were fitted before."""
+    """An estimator, and what was seen of models whose last row is one of some, which are fitted for several games.
+
+    All others are fitted whenever they are asked for: they measure how long that takes.
+    """
 
     estimator: Estimator
+    rows: frozenset[int]
     seen: dict[tuple[int, bytes], dict[str, Numbers]]
 
     def __call__(self, fits: Sequence[Fit], processes: int) -> list[dict[str, Numbers]]:
         keys = [(fit.draw, fit.rows.tobytes()) for fit in fits]
         new = {key: fit for key, fit in zip(keys, fits, strict=True) if key not in self.seen}
-        self.seen.update(zip(new, _in_processes(self.estimator, list(new.values()), processes), strict=True))
-        return [self.seen[key] for key in keys]
+        found = dict(zip(new, _in_processes(self.estimator, list(new.values()), processes), strict=True))
+        self.seen.update({key: seen for key, seen in found.items() if int(new[key].rows[-1]) in self.rows})
+        return [found[key] if key in found else self.seen[key] for key in keys]
 
 
 def _in_processes(estimator: Estimator, fits: Sequence[Fit], processes: int) -> list[dict[str, Numbers]]:
@@ -239,18 +246,20 @@ def _in_processes(estimator: Estimator, fits: Sequence[Fit], processes: int) -> 
 
 @final
 class SealedEstimator:
-    """Fits models on the owner's rows by their numbers, and gives no access to the rows. No pickling."""
+    """Fits models on the owner's rows by their numbers, and gives no access to the rows. No pickling.
+
+    Models whose last row is one of the `remembered` are fitted once.
+    """
 
     __slots__ = ("_number",)
 
-    def __init__(self, estimator: Estimator) -> None:
+    def __init__(self, estimator: Estimator, remembered: Iterable[int] = ()) -> None:
         self._number = next(_numbers)
-        _estimators[self._number] = _Remembering(estimator, {})
+        _estimators[self._number] = _Remembering(estimator, frozenset(remembered), {})
 
     def __call__(self, fits: Sequence[Fit], processes: int) -> list[dict[str, Numbers]]:
-        """What is seen of every model, in order. A single tile is always fitted: it measures how long that takes."""
-        held = _estimators[self._number]
-        return held(fits, processes) if len(fits) > processes else _in_processes(held.estimator, fits, processes)
+        """What is seen of every model, in order."""
+        return _estimators[self._number](fits, processes)
 
     def __deepcopy__(self, memo: object) -> SealedEstimator:
         return self

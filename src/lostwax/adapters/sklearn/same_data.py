@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import torch
 
+from lostwax.adapters.sklearn.estimators import SettingNotReadError
 from lostwax.games import Fitted, Records, Stationary, Sums
 from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import unexplained
+from lostwax.games.folding import SparseFitted, sparse_factors, sparse_sum
 
 # Scores are fractions of the squared gradient that an unrelated sample of the same size gives. On its own table, a
 # solver with default tolerance leaves up to 0.29 (digits, C = 100).
@@ -42,11 +45,33 @@ def check_same_data(fitted: Fitted, precision: float = 2.3e-16) -> str | None:
             f"(expected < {UNRELATED**0.5:.2g}). {cure}"
         )
     if early and not (worse := beside_zero_weights(fitted)) <= WORSE_THAN_NOTHING:
+        if fitted.model.stochastic:
+            raise SettingNotReadError(
+                f"the closed form does not support {fitted.name} with weights that diverged",
+                f": its objective is {worse:.2g} times that of zero weights. Scale X, or take smaller steps; or this "
+                f"is not the data it was fitted on. {cure}",
+            )
         raise ValueError(
             f"audit: {fitted.name} was not fitted on this data (X, y): its objective is {worse:.2g} times that of zero "
             f"weights, where every solver starts (expected < {WORSE_THAN_NOTHING}). {cure}"
         )
     return f"far from its optimum, or not fitted on this table: {distance}." if score > DOUBTFUL else None
+
+
+def check_sparse(fitted: SparseFitted) -> None:
+    """Raise if a linear model was not fitted on this sparse table; its gradient over that of an unrelated sample."""
+    if fitted.model is None:
+        return
+    _, r = sparse_factors(fitted.model, fitted.table, fitted.weight)
+    gap = sparse_sum(fitted.table, r, bias=fitted.model.bias is not None) - fitted.model.total()
+    each = sparse_sum(fitted.table.each(np.square), r.square(), bias=fitted.model.bias is not None)
+    score = float(gap.square().sum() / each.sum().clamp_min(1e-300))
+    if not score <= UNRELATED and not fitted.model.stopped_early:
+        raise ValueError(
+            f"audit: {fitted.name} was not fitted on this data (X, y), or stopped far from its optimum: the gradient "
+            f"at its weights is {score**0.5:.2g} times that of an unrelated sample of this size (expected < "
+            f"{UNRELATED**0.5:.2g}). Pass exactly the rows, labels and sample_weight it was fitted on."
+        )
 
 
 def check_empty_columns(fitted: Fitted) -> None:

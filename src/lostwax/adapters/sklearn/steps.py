@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from sklearn.feature_selection import SelectorMixin
 from sklearn.impute import KNNImputer, SimpleImputer
 from sklearn.preprocessing import (
-    Binarizer,
     KBinsDiscretizer,
     Normalizer,
     OneHotEncoder,
@@ -286,20 +285,6 @@ def _(discretiser: Any, inputs: Any, outputs: Any) -> Back:
             found.cells[:, column] = middles[place.astype(int)]
             found.kept[:, column] = np.minimum(bins.kept[:, column], Kept.INTERVAL)
         return found
-
-    return back
-
-
-@step_of.register(Binarizer)
-def _(binariser: Any, inputs: Any, outputs: Any) -> Back:
-    """A number above the threshold, or not: the mean of the table's numbers on that side."""
-    table = np.asarray(_dense(inputs), dtype=np.float64)
-    above = table > binariser.threshold
-    middles = [np.where(side, table, 0.0).sum(0) / side.sum(0).clip(1) for side in (~above, above)]  # (d,) each
-
-    def back(rebuilt: Values) -> Values:
-        high = np.nan_to_num(rebuilt.cells.astype(np.float64)) > 0.5
-        return Values(np.where(high, middles[1], middles[0]), np.minimum(rebuilt.kept, Kept.INTERVAL))
 
     return back
 

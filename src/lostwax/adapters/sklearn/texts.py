@@ -9,9 +9,9 @@ import torch
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.pipeline import Pipeline
 
-from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, own_facts
+from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, own_facts
 from lostwax.adapters.sklearn.steps import Back, Values, step_of
-from lostwax.games import Extremes, Fitted, Kept, Records, Sums
+from lostwax.games import Extremes, Kept, Sums
 
 NOISE = 1e-3  # of the largest weight of a text: smaller ones are rounding
 
@@ -57,14 +57,12 @@ def first_step(estimator: Any) -> tuple[Any, Any]:
 
 def read_vocabulary(vectoriser: Any, reader: PipelineReader, place: Place) -> Place:
     """A word that occurs in no known text occurs in the missing one; the place after the vectoriser."""
-    counts = as_numbers(place.rows)
     least = vectoriser.min_df if isinstance(vectoriser.min_df, int) else 2  # a share of texts: one is not enough
-    if counts is not None and not vectoriser.fixed_vocabulary_ and least <= 1:
-        present, name = (counts > 0).double(), type(vectoriser).__name__
-        never = torch.full_like(present[0], torch.inf)
+    if not vectoriser.fixed_vocabulary_ and least <= 1:
+        present, name = (place.rows > 0).astype(np.float64), type(vectoriser).__name__
+        never = torch.full((present.shape[1],), torch.inf, dtype=torch.float64)
         words = Extremes(f"{name}'s vocabulary", never, torch.ones_like(never))
-        fitted = Fitted(name, Records(present, reader.y), reader.weight, None, extremes=(words,))
-        reader.publish(fitted, place.through(occurs, present), labelled=False)
+        reader.publish_indicators(name, present, place.through(occurs, present), extremes=(words,))
     if vectoriser.binary:
         place = place.through(occurs, (place.rows > 0).astype(np.float64))
     return reader.through(vectoriser._tfidf, place) if isinstance(vectoriser, TfidfVectorizer) else place
@@ -97,20 +95,19 @@ def _(transformer: Any, inputs: Any, outputs: Any) -> Back:
 @own_facts.register(TfidfTransformer)
 def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
     """How many texts each word occurs in: idf = ln((s + n) / (s + df)) + 1 with s = 1 where it is smoothed."""
-    counts = as_numbers(place.rows)
-    if counts is None or not transformer.use_idf:
+    if not transformer.use_idf:
         return
-    present, texts = (counts > 0).double(), len(counts)
+    texts, name = place.rows.shape[0], type(transformer).__name__
     smooth = float(transformer.smooth_idf)
     frequency = np.rint((smooth + texts) / np.exp(np.asarray(transformer.idf_, dtype=np.float64) - 1) - smooth)
     total = torch.from_numpy(frequency)[None]
-    if not bool((total[0] == present.sum(0)).all()):
+    present = (place.rows > 0).astype(np.float64)
+    if not bool((total[0] == torch.from_numpy(np.asarray(present.sum(0)).ravel())).all()):
         reader.notes.append("TfidfTransformer was not fitted on these texts and is assumed public.")
         return
     number = total.new_full((1,), float(texts))
     sums = Sums("the idf weights", total, number, by_label=False, weighted=False)
-    fitted = Fitted("TfidfTransformer", Records(present, reader.y), reader.weight, None, sums=(sums,))
-    reader.publish(fitted, place.through(occurs, present), labelled=False)
+    reader.publish_indicators(name, present, place.through(occurs, present), sums=(sums,))
     reader.notes.append(
         "the idf weights tell in how many texts each word occurs, and so all words of the missing text, whatever the "
         "model after them. Fit them on public texts."

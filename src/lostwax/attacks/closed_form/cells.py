@@ -24,8 +24,8 @@ class Told(NamedTuple):
     size: Tensor  # (g,) |r|: what the row was divided by
 
 
-def told(part: Part, games: Tensor, labels: Tensor | None) -> list[Told]:
-    """What each fact of a part tells, those that hold to rounding first; `labels` where the adversary knows them.
+def told(part: Part, games: Tensor, *, label_given: bool) -> list[Told]:
+    """What each fact of a part tells, those that hold to rounding first.
 
     `part.back` takes NaN for a cell that is not told, and infinity for one that is told to be missing.
     """
@@ -46,7 +46,7 @@ def told(part: Part, games: Tensor, labels: Tensor | None) -> list[Told]:
     for extremes in fitted.extremes:
         found.append(Told((part.back(_extreme(extremes, table, games)),), None, ones))
     if fitted.model is not None:
-        rows = found_by(fitted.model, table, weight, games, labels)
+        rows = found_by(fitted.model, table, weight, games, table.y[games][:, None] if label_given else None)
         # NaN rows are lost; a row without weight left no trace in the model
         x = torch.where((weight[games] > 0)[:, None, None], rows.determined(), torch.nan)
         y = rows.guess().records.y[:, 0] if part.labelled else None

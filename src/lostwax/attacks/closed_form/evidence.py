@@ -12,7 +12,7 @@ from torch import Tensor
 from lostwax.attacks.closed_form.ambiguous import candidates, outside_candidates
 from lostwax.games import Fitted, Guess, Records, Stationary, Sums
 from lostwax.games.cells import Kept
-from lostwax.games.fitted import blocks, rounding, unexplained
+from lostwax.games.fitted import blocks, gap, rounding
 
 CERTAIN = 1e3  # times its rounding error: a residual that is known to 1e-3 and better
 
@@ -55,7 +55,8 @@ def with_outside(
     found: Found, model: Stationary, table: Records, games: Tensor, mean: Tensor, labels: Tensor | None
 ) -> Found:
     """With more features than rows, two more candidates from the direction of the weights (`ambiguous`)."""
-    outside = None if model.sparse else outside_candidates(model, table, games, mean)
+    whole = not model.sparse and model.known is None  # these are all rows
+    outside = outside_candidates(model, table, games, mean) if whole else None
     if outside is None:  # more rows than features; or a penalty under which weights leave the span of the rows
         return found
     x, outputs = outside.x, model.outputs(outside.x)  # (g, 2, d), (g, 2, c)
@@ -202,32 +203,50 @@ def leading_equation(fitted: Fitted) -> Stationary | Sums:
     return fitted.model
 
 
-def error_bars(fitted: Fitted, guess: Guess) -> ErrorBars:
-    """Predict the error of each leave-one-out guess, given the whole table.
+@dataclass(frozen=True)
+class ErrorScale:
+    """What the errors of all leave-one-out guesses have in common, given the whole table.
 
     With e what all rows leave unexplained, the adversary sees r' = r - e_0 and G' = r f^T - e, hence
     f' - f = r'^T (e_0 f^T - e) / |r'|^2  exactly. With f measured from the column means m, its size in feature j is
     sqrt(|e_0|^2 s_j^2 + |e_j - e_0 m_j|^2) / |r'|  for a row one deviation s_j away from the mean.
     """
-    equation = leading_equation(fitted)
-    e, _ = unexplained(equation, fitted.table, fitted.weight)  # (c, d + 1)
-    centre, deviation = _feature_moments(equation, fitted)  # (d + 1,) twice
-    features = torch.arange(len(centre)) < fitted.table.x.shape[1]
-    noise = rounding(equation, fitted.table, fitted.weight, centre * features)
-    if isinstance(equation, Stationary):
-        scale = equation.scale
-        if equation.bias is None:  # no e_0: r' comes from a scalar equation in G'
-            e, noise = (torch.cat([part, part.new_zeros(len(part), 1)], 1) for part in (e, noise))
-    else:
-        scale = torch.ones_like(fitted.table.x[0])
-    d = len(scale)
-    e = torch.cat([e[:, :d] - e[:, d:] * centre[:d], e[:, d:]], 1)
-    size = guess.confidence  # (g, 1): |r'|
-    solver, floor = (_spread(part, deviation[:d]) * scale for part in (e, noise))
-    floor = floor / size + torch.finfo(floor.dtype).eps * centre[:d].abs() * scale
-    if guess.kept is not None:
-        floor = torch.where(guess.kept[:, 0] >= Kept.SET, floor, torch.inf)
-    return ErrorBars(solver / size + floor, floor)
+
+    solver: Tensor  # (d,) times |r'|
+    noise: Tensor  # (d,) of rounding, times |r'|
+    least: Tensor  # (d,) whatever the residual
+
+    @classmethod
+    def of(cls, fitted: Fitted) -> ErrorScale:
+        """From all rows of the table."""
+        equation = leading_equation(fitted)
+        e = gap(equation, fitted.table, fitted.weight)  # (c, d + 1)
+        centre, deviation = _feature_moments(equation, fitted)  # (d + 1,) twice
+        features = torch.arange(len(centre)) < fitted.table.x.shape[1]
+        noise = rounding(equation, fitted.table, fitted.weight, centre * features)
+        if isinstance(equation, Stationary):
+            scale = equation.scale
+            if equation.bias is None:  # no e_0: r' comes from a scalar equation in G'
+                e, noise = (torch.cat([part, part.new_zeros(len(part), 1)], 1) for part in (e, noise))
+        else:
+            scale = torch.ones_like(fitted.table.x[0])
+        d = len(scale)
+        e = torch.cat([e[:, :d] - e[:, d:] * centre[:d], e[:, d:]], 1)
+        own, floor = (_spread(part, deviation[:d]) * scale for part in (e, noise))
+        return cls(own, floor, torch.finfo(floor.dtype).eps * centre[:d].abs() * scale)
+
+    def bars(self, guess: Guess) -> ErrorBars:
+        """The error of each guess, whose confidence is |r'|."""
+        size = guess.confidence  # (g, 1)
+        floor = self.noise / size + self.least
+        if guess.kept is not None:
+            floor = torch.where(guess.kept[:, 0] >= Kept.SET, floor, torch.inf)
+        return ErrorBars(self.solver / size + floor, floor)
+
+
+def error_bars(fitted: Fitted, guess: Guess) -> ErrorBars:
+    """Predict the error of each leave-one-out guess, given the whole table."""
+    return ErrorScale.of(fitted).bars(guess)
 
 
 def _feature_moments(equation: Stationary | Sums, fitted: Fitted) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,116 @@
+"""Models named by a path: only files that cannot run code when they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lostwax import files
+
+SKOPS, ONNX = ".skops", ".onnx"
+PICKLES = {  # by how a file's name ends, the line that loads it
+    ".joblib": "model = joblib.load({path!r})",
+    ".pkl": "model = pickle.load(open({path!r}, 'rb'))",
+    ".pickle": "model = pickle.load(open({path!r}, 'rb'))",
+}
+
+Array = NDArray[np.float64]
+
+
+def load_model(path: str | PathLike[str]) -> Any:
+    """The estimator in a .skops file, which holds no code.
+
+    Pickles are never read: that runs whatever code they hold. A recipe, which is Python, may load them.
+    """
+    source = _existing(path)
+    ending = source.suffix.lower()
+    if ending in PICKLES:
+        line = PICKLES[ending].format(path=str(source))
+        raise TypeError(
+            f"audit: {source} is a pickle, and reading it can run any code, so it is not read. If you trust it, load "
+            f"it in a recipe and pass the model: {line}. Or save the model with skops.io.dump."
+        )
+    if ending == ONNX:
+        raise TypeError(
+            f"audit: {source} holds a computation, and no way to fit it again. Pass the estimator that it was made of, "
+            "saved with skops.io.dump."
+        )
+    if ending != SKOPS:
+        known = ", ".join((SKOPS, ONNX, *PICKLES))
+        raise TypeError(f"audit: {source} does not end as a file of a model does ({known}). Pass the model itself.")
+    return _from_skops(source)
+
+
+def named_arrays(path: str | PathLike[str]) -> dict[str, Array]:
+    """All numbers that an ONNX file holds, by name: its initialisers, and attributes of its nodes.
+
+    Those of support vectors, trees and neighbours are attributes; an array of rows may be flat.
+    """
+    onnx, source = _package("onnx", "named_arrays"), _existing(path)
+    try:
+        graph = onnx.load(str(source)).graph
+    except Exception as error:  # a DecodeError of protobuf, whose package is not ours
+        raise ValueError(f"audit: {source} is damaged, or no ONNX file. Export it again.") from error
+    return dict(_arrays(onnx, graph, ""))
+
+
+def _from_skops(source: Path) -> Any:
+    """Load it if it holds only types that skops trusts."""
+    io = _package("skops.io", "load_model")
+    try:
+        untrusted = io.get_untrusted_types(file=source)
+        if not untrusted:
+            return io.load(source)
+    except Exception as error:  # of a zip, a JSON text or an array, whatever is damaged
+        raise ValueError(f"audit: {source} is damaged, or no skops file: {error} Save it again.") from error
+    raise ValueError(
+        f"audit: {source} holds types that skops does not trust: {', '.join(sorted(untrusted))}. If you trust them, "
+        f"load it in a recipe and pass the model: model = skops.io.load({str(source)!r}, trusted={sorted(untrusted)})."
+    )
+
+
+def _arrays(onnx: ModuleType, graph: Any, within: str) -> Iterator[tuple[str, Array]]:
+    """The numbers of a graph and of graphs inside its nodes."""
+    for tensor in graph.initializer:
+        yield f"{within}{tensor.name}", _numbers(onnx, tensor)
+    for place, node in enumerate(graph.node):
+        name = f"{within}{node.name or f'{node.op_type}[{place}]'}"
+        for attribute in node.attribute:
+            value = onnx.helper.get_attribute_value(attribute)
+            path = f"{name}.{attribute.name}"
+            if isinstance(value, onnx.GraphProto):
+                yield from _arrays(onnx, value, f"{path}.")
+            elif isinstance(value, onnx.TensorProto):
+                yield path, _numbers(onnx, value)
+            elif isinstance(value, list | float | int) and np.asarray(value).dtype.kind in "fi":
+                yield path, np.atleast_1d(np.asarray(value, dtype=np.float64))
+
+
+def _numbers(onnx: ModuleType, tensor: Any) -> Array:
+    """A tensor of numbers in float64; one of text is empty."""
+    values = np.asarray(onnx.numpy_helper.to_array(tensor))
+    return values.astype(np.float64) if values.dtype.kind in "fiub" else np.empty(0)
+
+
+def _existing(path: str | PathLike[str]) -> Path:
+    source = files.named("audit", Path(path))
+    if not source.is_file():
+        what = "is a folder" if source.is_dir() else "does not exist"
+        raise FileNotFoundError(f"audit: {source} {what}. Name the file of a model.")
+    return source
+
+
+def _package(name: str, asked: str) -> ModuleType:
+    """An optional package, imported; raises a helpful error if it is not installed."""
+    top = name.partition(".")[0]
+    if find_spec(top) is None:
+        raise ImportError(f"{asked}: the package {top} is not installed. Install it: pip install {top}")
+    return import_module(name)

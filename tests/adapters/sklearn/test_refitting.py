@@ -1,0 +1,193 @@
+"""An estimator as a trainer: its own settings, its own rows, and random numbers by the model's number alone."""
+
+import copy
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from joblib import parallel_config
+from scipy.sparse import csr_matrix
+from sklearn.base import BaseEstimator
+from sklearn.datasets import load_iris
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+from torch import nn
+
+from lostwax.adapters.sklearn.refitting import Estimator, Fit, Refits, SealedEstimator, numeric_parts, tried
+from lostwax.games import Informed, Records
+
+X, y = load_iris(return_X_y=True)
+ROWS = np.random.default_rng(0).permutation(len(X))
+PROBES = {"known": ROWS[:5], "candidates": ROWS[120:]}
+
+
+def estimator(model, X=X, y=y, sample_weight=None, sizes=None):
+    return Estimator(model, X, y, sample_weight, PROBES, sizes or {})
+
+
+def records(rows):
+    rows = torch.from_numpy(rows)
+    return Records(torch.from_numpy(X)[rows], torch.from_numpy(y)[rows], rows.double()[:, None])
+
+
+def trained(model, processes=1, models=6, shows=("parameters", "outputs.candidates"), **settings):
+    ours = estimator(model)
+    trial = tried(ours, ROWS[:80], ROWS[1:81])
+    sealed = SealedEstimator(estimator(model, sizes=trial.sizes))
+    trainer = Refits(sealed, type(model).__name__, shows, trial.deterministic, processes=processes, **settings)
+    cohort = Informed(records(ROWS[:80])).deal(records(ROWS[120:]), models, seed=0)
+    return trainer, cohort, trainer(nn.Identity(), cohort, seed=3)
+
+
+def test_it_is_the_estimator_fitted_on_the_known_rows_and_the_secret():
+    _, cohort, release = trained(LogisticRegression(C=0.5))
+    for game in range(6):
+        rows = [*ROWS[:80], int(cohort.own.features[game, 0, 0])]
+        model = LogisticRegression(C=0.5).fit(X[rows], y[rows])
+        held = np.concatenate([model.coef_.ravel(), model.intercept_])
+        assert np.isin(held.round(9), release.params["parameters"][game].numpy().round(9)).all()
+        odds = release.params["outputs.candidates"][game].view(30, 3)
+        assert (odds.argmax(1).numpy() == model.predict(X[PROBES["candidates"]])).all()
+
+
+@pytest.mark.parametrize(
+    ("model", "backend"),
+    [
+        pytest.param(SGDClassifier(max_iter=3, tol=None), "loky", marks=pytest.mark.slow),
+        (GaussianNB(), "threading"),
+    ],
+    ids=str,
+)
+def test_model_i_is_the_same_in_any_chunk_and_process(model, backend):
+    _, cohort, release = trained(model)
+    alone = trained(model, models=5)[0](nn.Identity(), cohort[4:5], seed=3)
+    with parallel_config(backend):
+        in_processes, _, again = trained(model, processes=2)
+    assert in_processes.tile_size(nn.Identity(), cohort) == 2
+    for name, value in release.params.items():
+        assert torch.equal(value[4:5], alone.params[name])
+        assert torch.equal(value, again.params[name])
+
+
+def test_a_number_as_random_state_is_public_and_none_is_private():
+    public, _, release = trained(SGDClassifier(max_iter=3, tol=None, random_state=0))
+    private, cohort, other = trained(SGDClassifier(max_iter=3, tol=None))
+    assert public.facts(nn.Identity(), 81).deterministic
+    assert not private.facts(nn.Identity(), 81).deterministic
+    same, different = (trainer(nn.Identity(), cohort, seed=4) for trainer in (public, private))
+    assert torch.equal(release.flat(), same.flat())
+    assert not torch.equal(other.flat(), different.flat())
+
+
+@pytest.mark.parametrize(
+    ("model", "deterministic", "stores"),
+    [
+        (RandomForestClassifier(3), False, True),
+        (RandomForestClassifier(3, random_state=0), True, True),
+        (make_pipeline(StandardScaler(), RandomForestClassifier(3)), False, True),
+        (make_pipeline(StandardScaler(), MLPClassifier((2,), max_iter=2)), False, False),
+        (MLPClassifier((2,), max_iter=2, random_state=np.random.RandomState(0)), False, False),
+        (LogisticRegression(), True, False),
+    ],
+    ids=str,
+)
+def test_what_is_random_and_whose_seeds_are_stored(model, deterministic, stores):
+    trial = tried(estimator(model), ROWS[:80], ROWS[1:81])
+    assert (trial.deterministic, trial.stores_seeds) == (deterministic, stores)
+
+
+@pytest.mark.parametrize("rows", [pd.DataFrame(X), csr_matrix(X), X.tolist()], ids=lambda rows: type(rows).__name__)
+def test_rows_come_in_any_form(rows):
+    model = DecisionTreeClassifier(random_state=0)
+    labels = np.array(["a", "b", "c"])[y]
+    seen = estimator(model, X=rows, y=labels.tolist()).seen([Fit(ROWS[:80], 0)])
+    expected = estimator(model, y=labels).seen([Fit(ROWS[:80], 0)])
+    np.testing.assert_allclose(seen[0]["outputs.known"], expected[0]["outputs.known"], rtol=1e-9)
+
+
+def test_sample_weights_go_with_their_rows():
+    weight = np.linspace(0.1, 2, len(X))
+    pipeline = make_pipeline(StandardScaler(), LogisticRegression())
+    model = estimator(pipeline, sample_weight=weight).fitted(ROWS[:80], 0)
+    ours = pipeline.fit(X[ROWS[:80]], y[ROWS[:80]], logisticregression__sample_weight=weight[ROWS[:80]])
+    np.testing.assert_allclose(model[-1].coef_, ours[-1].coef_)
+    with pytest.raises(TypeError, match="takes no sample_weight"):
+        estimator(KNeighborsClassifier(), sample_weight=weight).fitted(ROWS[:80], 0)
+
+
+class Plain:
+    """Has neither get_params nor classes_, and names."""
+
+    def fit(self, X, y):
+        self.names, self.means = np.unique(y), np.stack([X[y == name].mean(0) for name in np.unique(y)])
+
+    def predict(self, X):
+        return self.names[((X[:, None] - self.means) ** 2).sum(2).argmin(1)]
+
+
+class Continues(Plain):
+    """Goes on where it ended."""
+
+    def fit(self, X, y):
+        before = getattr(self, "means", 0)
+        super().fit(X, y)
+        self.means = self.means + before
+
+
+def test_an_object_of_any_class_will_do():
+    names = np.array(["u", "v", "w"])[y]
+    ours = estimator(Plain(), y=names)
+    trial = tried(ours, ROWS[:80], ROWS[1:81])
+    assert trial.deterministic
+    assert trial.sizes == {"means": 12}
+    seen = ours.seen([Fit(ROWS[:80], 0)])[0]["outputs.known"].reshape(5, 3)
+    assert (seen.sum(1) == 1).all()
+
+
+def test_an_object_that_is_not_fitted_anew_is_refused():
+    model = Continues()
+    model.fit(X, y)
+    with pytest.raises(ValueError, match="continues from an earlier fit"):
+        tried(estimator(model), ROWS[:80], ROWS[1:81])
+    with pytest.raises(TypeError, match="with fit and one of"):
+        tried(estimator(object()), ROWS[:80], ROWS[1:81])
+
+
+class Fails(BaseEstimator):
+    def fit(self, X, y):
+        raise RuntimeError("no.")
+
+    def predict(self, X):
+        return X
+
+
+def test_a_fit_that_fails_is_an_error_that_says_where():
+    with pytest.raises(ValueError, match=r"Fails\.fit failed on 80 rows"):
+        tried(estimator(Fails()), ROWS[:80], ROWS[1:81])
+
+
+def test_settings_are_not_numbers_of_a_fitted_model():
+    model = MLPClassifier((3,), max_iter=2, random_state=5).fit(X, y)
+    held = numeric_parts(model)
+    assert {"coefs_.0", "intercepts_.1", "n_iter_"} <= held.keys()
+    assert not {"random_state", "max_iter", "alpha"} & held.keys()
+    assert held["coefs_.0"].size == 12
+
+
+def test_rows_cannot_be_reached_from_the_trainer():
+    trainer, _, _ = trained(GaussianNB())
+    assert copy.deepcopy(trainer).sealed is trainer.sealed
+    assert not hasattr(trainer.sealed, "__dict__")
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(trainer)
+    with pytest.raises(ValueError, match="steps"):
+        trainer.transcript(nn.Identity(), None, seed=0)
+    assert repr(trainer) == "Refits(GaussianNB)"

@@ -1,0 +1,222 @@
+"""Estimators without an equation are fitted again and again: those that memorise are found, others are not."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.datasets import load_diabetes, load_wine
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import SGDClassifier
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+
+import lostwax as lw
+from lostwax.access import Outputs
+from lostwax.audits import refitted
+from lostwax.audits.refitted import Encoding, SameClass, Split, audit_refitted
+from lostwax.games import Columns, Records
+from lostwax.grades import Grade
+
+WINE = load_wine(return_X_y=True)
+
+
+def audited(model, X, y, *, access=None, seed=0, games=None, max_minutes=None, columns=None, table=None):
+    X_numbers = np.asarray(X, dtype=np.float64) if table is None else table
+    labels = torch.from_numpy(
+        np.unique(y, return_inverse=True)[1] if np.asarray(y).dtype.kind != "f" else np.asarray(y)
+    )
+    names = tuple(f"x{number}" for number in range(X_numbers.shape[1]))
+    return audit_refitted(
+        model.fit(X, y),
+        X,
+        y,
+        table=Records(torch.from_numpy(X_numbers), labels),
+        columns=columns or Columns(names, ((),) * len(names)),
+        sample_weight=None,
+        games=games,
+        seed=seed,
+        threshold=0.05,
+        access=access,
+        max_minutes=max_minutes,
+        reasons=("there is no equation.",),
+    )
+
+
+@pytest.mark.parametrize("access", [None, Outputs()])
+def test_a_model_that_memorises_is_found(access):
+    audit = audited(KNeighborsClassifier(1), *WINE, access=access)
+    assert audit.grade.leaks
+    assert audit.chance == pytest.approx(0.1)
+    assert audit.finding("LikeliestRefit").rebuilt.mean() > 0.3
+
+
+def test_a_tree_is_found_by_its_outputs():
+    assert audited(DecisionTreeClassifier(random_state=0), *WINE, access=Outputs()).grade.leaks
+
+
+def test_a_forest_is_found_for_it_stores_its_seeds():
+    audit = audited(RandomForestClassifier(5, max_depth=None), *WINE)
+    assert audit.grade is Grade.RECOGNISABLE
+    assert any("stores the seeds" in note for note in audit.notes)
+
+
+@pytest.fixture
+def two_repeats(monkeypatch):
+    """Instead of six, which take longer."""
+    monkeypatch.setattr(refitted, "REPEATS", (2,))
+
+
+def test_private_random_numbers_do_not_hide_what_a_scaler_says(two_repeats):
+    audit = audited(make_pipeline(StandardScaler(), SGDClassifier(max_iter=5, tol=None)), *WINE)
+    assert audit.grade is Grade.RECOGNISABLE
+    assert audit.finding("LikeliestRefit").rebuilt.all()
+
+
+def test_regressions_are_played_with_candidates_of_any_label():
+    X, y = load_diabetes(return_X_y=True)
+    audit = audited(KNeighborsRegressor(2), X[:200], y[:200], access=Outputs())
+    assert audit.grade.leaks
+
+
+def test_a_net_gets_a_verdict(two_repeats):
+    audit = audited(MLPClassifier((4,), max_iter=4), *WINE)
+    assert audit.grade in (Grade.NOT_FOUND, Grade.BETTER_THAN_CHANCE, Grade.RECOGNISABLE)
+    assert audit.notes[0] == "there is no equation."
+    assert any(note.startswith(("Reconstruction:", "Membership:")) for note in audit.notes)
+
+
+class Noise(ClassifierMixin, BaseEstimator):
+    """Its outputs and its parameter are random, and owe nothing to the rows."""
+
+    def __init__(self, random_state=None):
+        self.random_state = random_state
+
+    def fit(self, X, y):
+        random = np.random.default_rng(self.random_state)
+        self.classes_ = np.unique(y)
+        self.coef_, self.rate_ = random.normal(size=(X.shape[1], len(self.classes_))), random.normal(size=3)
+        return self
+
+    def predict_proba(self, X):
+        scores = np.exp(np.asarray(X) @ self.coef_)
+        return scores / scores.sum(1, keepdims=True)
+
+
+def alarms(model, seeds):
+    """Audits that are graded above chance, of small tables, some of whose records repeat."""
+    found = 0
+    for seed in seeds:
+        random = np.random.default_rng(seed)
+        y = random.integers(2, size=60)
+        X = random.normal(size=(60, 3)) + y[:, None]
+        found += audited(model, np.round(X) if seed % 4 == 3 else X, y, seed=seed).grade.leaks
+    return found
+
+
+MODELS = [DummyClassifier(), Noise(), Noise(random_state=0)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS, ids=str)
+def test_a_model_that_holds_no_record_is_seldom_graded_above_chance(model):
+    """At most 1 % of the audits of each question alarm: 1 of 50 is expected at most, 4 or more have a chance of 2 %."""
+    assert alarms(model, range(50)) <= 3
+
+
+@pytest.mark.parametrize("model", MODELS, ids=str)
+def test_a_model_that_holds_no_record_is_not_found(model, two_repeats):
+    assert alarms(model, range(3)) == 0
+
+
+def test_it_is_what_lw_audit_does_where_nothing_can_be_read():
+    X, y = WINE
+    model = DecisionTreeClassifier(random_state=0).fit(X, y)
+    audit = lw.audit(model, (X, y), access=Outputs())
+    assert (audit.kind, audit.grade.leaks) == ("this procedure", True)
+
+
+def test_cells_are_shown_in_the_units_of_the_table(tmp_path):
+    random = np.random.default_rng(0)
+    town, age = random.choice(list("ABC"), 160), random.normal(40, 10, 160)
+    age[:20] = np.nan
+    X, y = pd.DataFrame({"age": age, "town": town}), random.choice(["ill", "well"], 160)
+    codes = np.stack([age, np.unique(town, return_inverse=True)[1]], 1)
+
+    class Nearest(ClassifierMixin, BaseEstimator):
+        def fit(self, X, y):
+            self.held_, self.classes_ = (
+                [(*row, label) for row, label in zip(X.to_numpy(), y, strict=True)],
+                np.unique(y),
+            )
+            return self
+
+        def predict_proba(self, X):
+            held = {(str(age), town): label for age, town, label in self.held_}
+            known = [held.get((str(age), town)) for age, town in X.to_numpy()]
+            return np.array([[0.5, 0.5] if label is None else self.classes_ == label for label in known], dtype=float)
+
+    audit = audited(Nearest(), X, y, columns=Columns(("age", "town"), ((), ("A", "B", "C"))), table=codes)
+    assert audit.grade is Grade.RECOGNISABLE
+    assert audit.columns == ("age", "town")
+    assert set(audit.truth.x[:, 1].tolist()) <= {0.0, 1.0, 2.0}
+    assert audit.truth.x[:, 0].nan_to_num(-1).min() < audit.truth.x[:, 0].nan_to_num(0).max()
+    rows = {(row[0], row[1]) for row in codes[~np.isnan(age)].round(9).tolist()}
+    assert {(a, t) for a, t in audit.truth.x.numpy().round(9).tolist() if a == a} <= rows
+    lw.report(audit, tmp_path / "report")
+
+
+def test_an_encoding_goes_back_to_cells():
+    x = torch.tensor([[1.0, 0, torch.nan], [3.0, 2, 1], [torch.nan, 1, 0], [2.0, torch.nan, 40]], dtype=torch.float64)
+    many = tuple(range(50))
+    encoding = Encoding.of(x, Columns(("a", "b", "c"), ((), ("u", "v", "w"), many)))
+    numbers = encoding(x)
+    assert numbers.isfinite().all()
+    assert numbers.shape == (4, 2 + 4 + 2)
+    assert torch.allclose(encoding.cells(numbers), x, equal_nan=True)
+    assert torch.allclose(encoding.cells(numbers[:, None]), x[:, None], equal_nan=True)
+
+
+def test_candidates_are_of_the_secrets_class():
+    y = torch.arange(60) % 3
+    records = Records(torch.arange(60.0, dtype=torch.float64)[:, None], y, torch.arange(60.0)[:, None])
+    known, pool = records[:15], records[15:]
+    threat = SameClass(known, candidates=5)
+    cohort = threat.deal(pool, 45, seed=0)
+    hints = threat.hints(cohort, pool, seed=0)
+    assert (hints.candidates.y == cohort.own.y).all()
+    assert ((hints.candidates.x == cohort.own.x).flatten(2).all(2).sum(1) == 1).all()
+    assert (hints.candidates.features[..., 0].double() == hints.candidates.x[..., 0]).all()
+
+
+def test_a_split_keeps_most_rows_and_every_class():
+    y = torch.tensor([0] * 100 + [1] * 60 + [2] * 3)
+    split = Split.of(y, None, seed=0)
+    assert sorted(torch.cat(split.parts).tolist()) == list(range(163))
+    assert len(split.known) >= 81
+    assert split.left_out == (2,)
+    assert set(y[split.known].tolist()) == {0, 1, 2}
+    assert set(y[split.secrets].tolist()) == set(y[split.examples].tolist()) == {0, 1}
+    with pytest.raises(ValueError, match="too few"):
+        Split.of(torch.arange(10), None, seed=0)
+
+
+def test_other_accesses_are_refused():
+    with pytest.raises(TypeError, match=r"lw\.access\.Outputs"):
+        audited(DummyClassifier(), *WINE, access=lw.access.Logits(torch.zeros(3, 13)))
+
+
+def test_a_limit_on_time_is_kept():
+    class Slow(DummyClassifier):
+        def fit(self, X, y, sample_weight=None):
+            import time
+
+            time.sleep(0.5 if len(X) < 178 else 0)
+            return super().fit(X, y)
+
+    with pytest.raises(ValueError, match="max_minutes is too short"):
+        audited(Slow(), *WINE, max_minutes=0.005)
