@@ -97,7 +97,7 @@ def test_a_number_as_random_state_is_public_and_none_is_private():
         (MLPClassifier((2,), max_iter=2, random_state=np.random.RandomState(0)), False, False),
         (LogisticRegression(), True, False),
     ],
-    ids=str,
+    ids=["forest", "seeded forest", "scaled forest", "scaled perceptron", "perceptron", "logistic"],
 )
 def test_what_is_random_and_whose_seeds_are_stored(model, deterministic, stores):
     trial = tried(estimator(model), ROWS[:80], ROWS[1:81])
