@@ -71,6 +71,9 @@ def by_lostwax(case, rows):
             f"{name}.fingerprint", f"{case.name}: mean squared prediction for rows held out", fingerprint(model, X_out)
         ),
     ]
+    for finding in (released, best) if best is not released else (released,):
+        error = float(finding.errors[audit.metric][0])
+        found.append(Row(f"{name}.row 0 {finding.name}", f"{case.name}: error of row 0 in SD, {finding.name}", error))
     for words, share in cells_exact(X, audit, best).items():
         found.append(Row(f"{name}.{words}", f"{case.name}: share of {words}, at the optimum", share))
     return [replace(row, seed=SEED) for row in found]

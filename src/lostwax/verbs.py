@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import wraps
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -191,10 +192,13 @@ def _audit_model(
     rows = len(release.table) if release.sample is None else release.sample.population
     _check_games(games, rows, "the rows of the table")
     X, y = sklearn.unpack(data)
+    shape = tuple(X.shape[1:]) if getattr(X, "ndim", 2) > 2 else None
+    read = None
     if release.was_read and options["access"] is None:
-        shape = tuple(X.shape[1:]) if getattr(X, "ndim", 2) > 2 else None
-        return audit_table(release, games=games, seed=seed, threshold=threshold, shape=shape)
-    return audit_refitted(
+        read = audit_table(release, games=games, seed=seed, threshold=threshold, shape=shape)
+        if read.grade.leaks or not release.unread or not hasattr(model, "fit"):
+            return read
+    refitted = audit_refitted(
         model,
         X,
         y,
@@ -208,6 +212,9 @@ def _audit_model(
         max_minutes=options["max_minutes"],
         reasons=release.unread,
     )
+    if read is None:
+        return refitted
+    return replace(refitted, notes=(f"What was read of it: {read.conclusion}", *refitted.notes))
 
 
 def _check_games(games: int | None, most: int, why: str) -> None:

@@ -41,8 +41,9 @@ def test_other_files_are_refused(tmp_path):
             load_model(str(tmp_path / name))
     with pytest.raises(FileNotFoundError, match="does not exist"):
         load_model(tmp_path / "none.skops")
+    (tmp_path / "f.skops").mkdir()
     with pytest.raises(FileNotFoundError, match="is a folder"):
-        load_model(tmp_path)
+        load_model(tmp_path / "f.skops")
 
 
 def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):

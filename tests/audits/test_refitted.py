@@ -133,6 +133,20 @@ def test_a_model_that_holds_no_record_is_not_found(model, two_repeats):
     assert alarms(model, range(3)) == 0
 
 
+class Constant(Noise):
+    """Has nothing to learn."""
+
+    def fit(self, X, y):
+        self.classes_, self.coef_ = np.unique(y), np.zeros((X.shape[1], 3))
+        return self
+
+
+def test_a_constant_model_is_not_found():
+    audit = audited(Constant(), *WINE)
+    assert (audit.grade, audit.unanswered) == (Grade.NOT_FOUND, ())
+    assert any("gave the same model" in note for note in audit.notes)
+
+
 def test_it_is_what_lw_audit_does_where_nothing_can_be_read():
     X, y = WINE
     model = DecisionTreeClassifier(random_state=0).fit(X, y)

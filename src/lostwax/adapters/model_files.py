@@ -30,9 +30,9 @@ def load_model(path: str | PathLike[str]) -> Any:
 
     Pickles are never read: that runs whatever code they hold. A recipe, which is Python, may load them.
     """
-    source = _existing(path)
+    source = files.named("audit", Path(path))
     ending = source.suffix.lower()
-    if ending in PICKLES:
+    if ending in PICKLES:  # whether it exists or not
         line = PICKLES[ending].format(path=str(source))
         raise TypeError(
             f"audit: {source} is a pickle, and reading it can run any code, so it is not read. If you trust it, load "
@@ -46,7 +46,7 @@ def load_model(path: str | PathLike[str]) -> Any:
     if ending != SKOPS:
         known = ", ".join((SKOPS, ONNX, *PICKLES))
         raise TypeError(f"audit: {source} does not end as a file of a model does ({known}). Pass the model itself.")
-    return _from_skops(source)
+    return _from_skops(_existing(source))
 
 
 def named_arrays(path: str | PathLike[str]) -> dict[str, Array]:

@@ -119,7 +119,7 @@ class _Line:
         truth = fitted.table[rows] if beside is None else beside.judging.secrets
         hints = Hints(labels=truth.y[:, None]) if _needs_label(fitted) else None
         start = time.perf_counter()
-        offered = ClosedForm().leave_one_out(fitted, rows, hints)
+        offered = ClosedForm().leave_one_out(fitted, rows, hints, at_optimum=beside is not None)
         self.seconds = time.perf_counter() - start
         self.guess, self.less_likely = likeliest(offered, truth, scoring)
         self.rebuilt = scoring.rebuilt(scoring.errors(self.guess.records.x[:, 0], truth.x))

@@ -88,9 +88,10 @@ def luck(
     some = torch.cat(kept)
     table = _Table(rules, guesses, secrets, rules.baselines(games))
     own = table.round(some, some)
-    places = _drawn(kept, guesses.x.shape[1:].numel(), secrets.x.shape[1])
+    effort = _Effort.of(guesses, secrets)
+    places = effort.drawn(kept)
     part = [group[: len(drawn)] for group, drawn in zip(kept, places, strict=True)]
-    rounds = [table.round(torch.cat(part), others) for others in _permutations(part, secrets.x.shape[1])]
+    rounds = [table.round(torch.cat(part), others) for others in effort.permutations(part)]
     close = _closest(table, some, own, some_records(pool, seed).x)
     if not rounds and close is None:
         return None
@@ -175,25 +176,33 @@ class _Table:
         return headline, criterion, pairs.secret.numpy()
 
 
-def _drawn(groups: list[Tensor], numbers: int, secrets: int) -> list[Tensor]:
-    """The places of games that rounds compare, group by group: all, or in many games the first of each group.
+class _Effort(NamedTuple):
+    """How much is compared."""
 
-    Games come in random order, so that the first are a random sample. `numbers` are those of a game's guesses.
-    """
-    rounds, pairs = (ROUNDS, MOST_PAIRS) if secrets == 1 else (ROUNDS_MATCHED, MOST_MATCHED)
-    games = sum(map(len, groups))
-    most = max(FEWEST_COMPARED, min(pairs, MOST_NUMBERS // max(1, numbers)) // rounds)
-    kept = [min(len(group), max(FEWEST, math.ceil(len(group) * most / games))) for group in groups]
-    starts = itertools.accumulate((len(group) for group in groups[:-1]), initial=0)
-    return [torch.arange(start, start + size) for start, size in zip(starts, kept, strict=True)]
+    rounds: int  # at least
+    pairs: int  # about this many in all
 
+    @classmethod
+    def of(cls, guesses: Records, secrets: Records) -> _Effort:
+        """Fewer pairs where records have many numbers, or secrets have to be matched."""
+        rounds, pairs = (ROUNDS, MOST_PAIRS) if secrets.x.shape[1] == 1 else (ROUNDS_MATCHED, MOST_MATCHED)
+        return cls(rounds, min(pairs, MOST_NUMBERS // max(1, guesses.x[0].numel())))
 
-def _permutations(groups: list[Tensor], secrets: int) -> Iterator[Tensor]:
-    """The games of all groups, each group turned by 1, 2, ... places: as many rounds as there is time for."""
-    games = sum(map(len, groups))
-    rounds, pairs = (ROUNDS, MOST_PAIRS) if secrets == 1 else (ROUNDS_MATCHED, MOST_MATCHED)
-    for turn in range(1, min(max(len(group) for group in groups), max(rounds, pairs // games) + 1)):
-        yield torch.cat([group.roll(-(1 + (turn - 1) % max(1, len(group) - 1))) for group in groups])
+    def drawn(self, groups: list[Tensor]) -> list[Tensor]:
+        """The places of games that rounds compare, group by group: all, or in many games the first of each group.
+
+        Games come in random order, so that the first are a random sample.
+        """
+        share = max(FEWEST_COMPARED, self.pairs // self.rounds) / sum(map(len, groups))
+        kept = [min(len(group), max(FEWEST, math.ceil(len(group) * share))) for group in groups]
+        starts = itertools.accumulate((len(group) for group in groups[:-1]), initial=0)
+        return [torch.arange(start, start + size) for start, size in zip(starts, kept, strict=True)]
+
+    def permutations(self, groups: list[Tensor]) -> Iterator[Tensor]:
+        """The games of all groups, each group turned by 1, 2, ... places: as many rounds as there is time for."""
+        most = max(self.rounds, self.pairs // sum(map(len, groups)))
+        for turn in range(1, min(max(len(group) for group in groups), most + 1)):
+            yield torch.cat([group.roll(-(1 + (turn - 1) % max(1, len(group) - 1))) for group in groups])
 
 
 def _closest(table: _Table, games: Tensor, own: _Won, pool: Tensor) -> float | None:

@@ -98,7 +98,7 @@ def audit_refitted(
     records = Records(encoding(table.x), table.y, torch.arange(len(table), dtype=torch.float64).unsqueeze(1))
     known, prior, secrets = (records[part] for part in split.parts)
     repeats = game.repeats(len(secrets), len(prior), clock.left)
-    classes, fits = not table.y.is_floating_point(), repeats * len(secrets)
+    classes, fits = table.y.ndim == 1 and not table.y.is_floating_point(), repeats * len(secrets)
     membership: Threat = SameClass(known, split.candidates) if classes else Informed(known, candidates=split.candidates)
     questions = (
         (
@@ -111,7 +111,7 @@ def audit_refitted(
     )
     audits: dict[str, Audit] = {}
     failed: list[str] = []
-    for name, threat, attack, trainer in questions:
+    for name, threat, attack, trainer in questions[:1] if game.constant else questions:
         log.info("%s by refitting %s ...", name, game.name)
         try:
             audits[name] = audit_procedure(
@@ -137,8 +137,8 @@ def audit_refitted(
     worst = max(audits, key=lambda name: audits[name].conclusion.grade.severity)
     others = [f"{name}: {audits[name].conclusion}" for name in audits if name != worst]
     shown = _in_cells(audits[worst], encoding, columns)
-    found = [f"{one}" for one in inferred if one.chance <= LEVEL / len(inferred)]
-    failed += [] if shown.grade.leaks else [f"this is more than chance. {sentence}" for sentence in found]
+    found = [str(one) for one in inferred if one.chance <= LEVEL / len(inferred)]
+    failed += [] if shown.grade.leaks else [f"Values of a column can be inferred. {sentence}" for sentence in found]
     return replace(
         shown,
         subject=f"{game.name}, refitted",
@@ -204,6 +204,7 @@ class _Game(NamedTuple):
     parameters: int  # how many numbers of a fitted model are of a fixed size
     seconds: float  # per fit
     deterministic: bool
+    constant: bool  # a fit on other rows gives the same model
     public_draws: bool
     sees_parameters: bool
 
@@ -226,6 +227,7 @@ class _Game(NamedTuple):
             sum(trial.sizes.values()),
             trial.seconds,
             trial.deterministic,
+            trial.constant,
             sees_parameters and trial.stores_seeds,
             sees_parameters,
         )
@@ -279,6 +281,8 @@ class _Game(NamedTuple):
             f"rows are the adversary's examples. A fit takes {in_words(self.seconds)}.",
             "The audit is about this way of fitting: the released model was fitted on all rows, and was not attacked.",
         ]
+        if self.constant:
+            found.append("Fits on different rows gave the same model, so that reconstruction was not tried.")
         if self.public_draws and not self.deterministic:
             found.append("The fitted model stores the seeds of its parts (random_state), so its randomness is public.")
         elif not self.deterministic:

@@ -115,8 +115,8 @@ def test_sample_weight(weight, words):
         (make_pipeline(StandardScaler(), LogisticRegression()), ValueError, "Pipeline is not fitted"),
         (make_pipeline("passthrough").fit(X, Y), TypeError, "has only 'passthrough' steps"),
         (LogisticRegression, TypeError, "expected a fitted scikit-learn estimator"),
-        ("model.pkl", FileNotFoundError, "audit: model.pkl does not exist. Name the file of a model"),
         (3, TypeError, "expected a fitted scikit-learn estimator"),
+        ("model.pkl", TypeError, "is a pickle"),
     ],
     ids=str,
 )

@@ -97,7 +97,7 @@ def test_a_number_as_random_state_is_public_and_none_is_private():
         (MLPClassifier((2,), max_iter=2, random_state=np.random.RandomState(0)), False, False),
         (LogisticRegression(), True, False),
     ],
-    ids=str,
+    ids=["forest", "seeded forest", "scaled forest", "scaled perceptron", "perceptron", "logistic"],
 )
 def test_what_is_random_and_whose_seeds_are_stored(model, deterministic, stores):
     trial = tried(estimator(model), ROWS[:80], ROWS[1:81])
@@ -146,7 +146,7 @@ def test_an_object_of_any_class_will_do():
     names = np.array(["u", "v", "w"])[y]
     ours = estimator(Plain(), y=names)
     trial = tried(ours, ROWS[:80], ROWS[1:81])
-    assert trial.deterministic
+    assert (trial.deterministic, trial.constant) == (True, False)
     assert trial.sizes == {"means": 12}
     seen = ours.seen([Fit(ROWS[:80], 0)])[0]["outputs.known"].reshape(5, 3)
     assert (seen.sum(1) == 1).all()

@@ -14,6 +14,7 @@ from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, own_facts
 from lostwax.adapters.sklearn.steps import Back, Values, step_of
 from lostwax.games import Extremes, Kept, Sums
 
+WHOLE = 0.05  # a count is a whole number to this
 NOISE = 1e-3  # of the largest weight of a text: smaller ones are rounding
 
 
@@ -87,8 +88,11 @@ def _(transformer: Any, inputs: Any, outputs: Any) -> Back:
         if transformer.norm is not None:
             shares = shares / np.where(held, shares, np.inf).min(1, keepdims=True, initial=1e300)
         counts = np.exp(shares - 1) if transformer.sublinear_tf else shares
-        kept = np.broadcast_to(rebuilt.kept.min(1, keepdims=True), counts.shape)
-        return Values(np.where(held, np.rint(counts).clip(1), 0.0), kept)
+        whole = np.rint(counts).clip(1)
+        # counts are whole numbers: weights that give none were not rebuilt to the last digits
+        off = np.where(held, np.abs(counts - whole), 0.0).max(1, keepdims=True, initial=0.0)
+        kept = np.minimum(rebuilt.kept.min(1, keepdims=True), np.where(off < WHOLE, Kept.EXACT, Kept.ESTIMATED))
+        return Values(np.where(held, whole, 0.0), np.broadcast_to(kept, counts.shape).astype(np.uint8))
 
     return back
 

@@ -146,6 +146,7 @@ def known_rounding(equation: Stationary | Sums, table: Records, weight: Tensor, 
     return size
 
 
+DOUBTFUL = 1e6  # times its rounding error: a smaller residual may not give the row
 GAMES_NUMBERS = 16_000_000  # numbers held for the games computed at a time: 128 MB in float64
 
 
@@ -179,14 +180,18 @@ class ClosedForm:
         """It trains nothing."""
         return Cost(0.0)
 
-    def leave_one_out(self, fitted: Fitted, games: Tensor, hints: Hints | None = None) -> Guess:
+    def leave_one_out(
+        self, fitted: Fitted, games: Tensor, hints: Hints | None = None, *, at_optimum: bool = False
+    ) -> Guess:
         """Rebuild each row of `games` from one released model and all other rows."""
         labels = None if hints is None else hints.labels
         n, d = fitted.table.x.shape
         shared = 4 if n <= d else 1  # then games share much work, and a table is as large as its guesses
         size = max(1, shared * GAMES_NUMBERS // _numbers(fitted))
         parts = [slice(start, start + size) for start in range(0, len(games), size)]
-        guesses = [_rebuild(fitted, games[part], None if labels is None else labels[part]) for part in parts]
+        guesses = [
+            _rebuild(fitted, games[part], None if labels is None else labels[part], at_optimum) for part in parts
+        ]
         return with_stored(_join(guesses), fitted, games)
 
 
@@ -258,10 +263,10 @@ def _numbers(fitted: Fitted) -> int:
     return max(widths if fitted.model is None else [*widths, fitted.model.total().numel()])
 
 
-def _rebuild(fitted: Fitted, games: Tensor, labels: Tensor | None) -> Guess:
+def _rebuild(fitted: Fitted, games: Tensor, labels: Tensor | None, at_optimum: bool) -> Guess:
     table, weight, model = fitted.table, fitted.weight, fitted.model
     if model is not None and not fitted.sums:
-        found = found_by(model, table, weight, games, labels)
+        found = found_by(model, table, weight, games, labels, at_optimum=at_optimum)
         return _with_extremes(found.guess(), fitted, games)
     mean = known_moments(table, games)[0]  # (g, d)
     if fitted.sums:  # exact to rounding, a model only to its solver's tolerance
@@ -282,7 +287,15 @@ def _rebuild(fitted: Fitted, games: Tensor, labels: Tensor | None) -> Guess:
     return _with_extremes(guess, fitted, games)
 
 
-def found_by(model: Stationary, table: Records, weight: Tensor, games: Tensor, labels: Tensor | None) -> Found:
+def found_by(
+    model: Stationary,
+    table: Records,
+    weight: Tensor,
+    games: Tensor,
+    labels: Tensor | None,
+    *,
+    at_optimum: bool = False,
+) -> Found:
     """The candidates for the missing row of each game that a linear model gives."""
     mean, spread = known_moments(table, games)  # (g, d) twice: the known rows are the prior
     left = collected(model, table, weight, games)  # (g, c, d + 1)
@@ -291,7 +304,9 @@ def found_by(model: Stationary, table: Records, weight: Tensor, games: Tensor, l
         found = without_intercept(model, left, labels, weight[games], mean, spread, noise)
     else:
         found = with_intercept(model, left, weight[games], mean, noise, spread)
-    return with_outside(found, model, table, games, mean, labels)
+    # at the optimum the equation gives the row, except where its residual is near rounding
+    doubtful = (found.size < DOUBTFUL * noise) | found.lost() if at_optimum else None
+    return with_outside(found, model, table, games, mean, labels, doubtful)
 
 
 def _with_extremes(guess: Guess, fitted: Fitted, games: Tensor) -> Guess:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.attacks.closed_form.ambiguous import candidates, outside_candidates
+from lostwax.attacks.closed_form.ambiguous import Outside, candidates, outside_candidates
 from lostwax.games import Fitted, Guess, Records, Stationary, Sums
 from lostwax.games.cells import Kept
 from lostwax.games.fitted import blocks, gap, rounding
@@ -52,13 +52,30 @@ class Found(NamedTuple):
 
 
 def with_outside(
-    found: Found, model: Stationary, table: Records, games: Tensor, mean: Tensor, labels: Tensor | None
+    found: Found,
+    model: Stationary,
+    table: Records,
+    games: Tensor,
+    mean: Tensor,
+    labels: Tensor | None,
+    wanted: Tensor | None = None,
 ) -> Found:
-    """With more features than rows, two more candidates from the direction of the weights (`ambiguous`)."""
+    """With more features than rows, two more candidates from the direction of the weights (`ambiguous`).
+
+    For the games that are `wanted`, (g,); None: for all.
+    """
     whole = not model.sparse and model.known is None  # these are all rows
-    outside = outside_candidates(model, table, games, mean) if whole else None
+    some = torch.arange(len(games), device=mean.device) if wanted is None else wanted.nonzero().flatten()
+    if not whole or not len(some):
+        return found
+    outside = outside_candidates(model, table, games[some], mean[some])
     if outside is None:  # more rows than features; or a penalty under which weights leave the span of the rows
         return found
+    if len(some) < len(games):
+        x = outside.x.new_full((len(games), *outside.x.shape[1:]), torch.nan)
+        residual = outside.residual.new_zeros(len(games), *outside.residual.shape[1:])
+        x[some], residual[some] = outside
+        outside = Outside(x, residual)
     x, outputs = outside.x, model.outputs(outside.x)  # (g, 2, d), (g, 2, c)
     y = model.loss.label(outputs, torch.zeros_like(outputs) if table.y.is_floating_point() else outside.residual)
     if labels is not None:  # the sign that fits the label first
