@@ -269,7 +269,7 @@ class _Game(NamedTuple):
                     raise TimeUp
                 found.append(clock.run(work))
             except TimeUp:
-                name = rows.columns.names[column]
+                name = rows.columns.listed([column])
                 skipped.append(f"Attribute inference of {name} was not tried: it takes {in_words(seconds)}.")
         return tuple(found), tuple(skipped)
 
@@ -395,7 +395,14 @@ def _in_cells(audit: Audit, encoding: Encoding, columns: Columns) -> Audit:
         return replace(guess, records=shown(guess.records), alternatives=others, undetermined=None)
 
     findings = tuple(replace(finding, guess=decoded(finding.guess)) for finding in audit.findings)
-    return replace(audit, truth=shown(audit.truth), findings=findings, columns=columns.names)
+    return replace(
+        audit,
+        truth=shown(audit.truth),
+        findings=findings,
+        columns=columns.names,
+        columns_are_words=columns.are_words,
+        categories=columns.categories if any(columns.categories) else (),
+    )
 
 
 def _sees_parameters(access: Access) -> bool:

@@ -150,7 +150,7 @@ def to_plain(audit: Audit) -> dict[str, Any]:
         "left_out": list(audit.left_out),
         "unanswered": list(audit.unanswered),
         "classes": [str(name) for name in audit.classes],
-        "columns": list(audit.columns),
+        "columns": [] if audit.columns_are_words else list(audit.columns),
         "summary": {name: {key: _number(value) for key, value in row.items()} for name, row in audit.summary().items()},
         "games": audit.games.tolist(),
         "findings": [_plain_finding(finding) for finding in audit.findings],

@@ -86,6 +86,7 @@ def audit_table(
         unanswered=(*released.unread, *missing),
         classes=released.classes,
         columns=released.columns.names,
+        columns_are_words=released.columns.are_words,
         categories=released.columns.categories if any(released.columns.categories) else (),
     )
 
@@ -162,14 +163,12 @@ class _Line:
     def notes(self) -> list[str]:
         """What a reader of the table should know."""
         notes = []
-        names = self.released.columns.names or [f"column {number}" for number in range(self.kept.shape[1])]
         usual = np.median(self.kept, 0)  # (d,)
         usual = np.where((usual == Kept.LOST) & (self.kept.max(0) > Kept.LOST), Kept.EXACT - 0.5, usual)  # in some rows
         for kept, words in HOW_KEPT.items():
-            some = [name for name, one in zip(names, usual, strict=True) if one == kept]
+            some = np.flatnonzero(usual == kept).tolist()
             if some and (usual < Kept.EXACT).any():
-                listed = ", ".join(some[:12]) + (f" and {len(some) - 12} more" if len(some) > 12 else "")
-                notes.append(f"{words}: {listed}.")
+                notes.append(f"{words}: {self.released.columns.listed(some)}.")
         if not self.released.tells_label():
             notes.append(
                 "labels were not attacked: nothing that was read gives them as they are in the table, and none counts "

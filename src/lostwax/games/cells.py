@@ -7,12 +7,14 @@ interval of possible values, and some not at all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+MOST_LISTED = 12  # names of columns in a note
 
 
 class Kept(IntEnum):
@@ -47,6 +49,7 @@ class Columns:
 
     names: tuple[str, ...]
     categories: tuple[tuple[object, ...], ...]  # () for a column of numbers
+    are_words: bool = False  # the names are words of the texts themselves: no file of numbers and no note holds them
 
     @property
     def categorical(self) -> Tensor:
@@ -56,7 +59,14 @@ class Columns:
     def at(self, numbers: Sequence[int]) -> Columns:
         """Some of the columns."""
         names = tuple(self.names[number] for number in numbers) if self.names else ()
-        return Columns(names, tuple(self.categories[number] for number in numbers))
+        return replace(self, names=names, categories=tuple(self.categories[number] for number in numbers))
+
+    def listed(self, numbers: Sequence[int]) -> str:
+        """Some of the columns by name, for a note; words are only counted."""
+        if self.are_words:
+            return f"{len(numbers)} words"
+        names = [self.names[number] if self.names else f"column {number}" for number in numbers]
+        return ", ".join(names[:MOST_LISTED]) + (f" and {len(names) - MOST_LISTED} more" if names[MOST_LISTED:] else "")
 
     def text(self, column: int, value: float) -> str:
         """One cell as its owner writes it."""

@@ -103,7 +103,7 @@ def released(
         X, names = X.tocsr(), inputs.column_names(X, [estimator, *_steps(estimator)])
     if hasattr(X, "toarray"):
         x: Tensor | _SparseCells = _SparseCells(X)
-        columns = Columns(names, ((),) * X.shape[1])
+        columns = Columns(names, ((),) * X.shape[1], are_words=vectoriser is not None)
     else:
         x, columns = coded(X)
         columns = replace(columns, names=inputs.column_names(X, [estimator, *_steps(estimator)]))
@@ -114,7 +114,7 @@ def released(
     weight = inputs.weights(sample_weight, len(x))
     numbers, classes = inputs.numbered(labels, classes=is_classifier(_steps(model)[-1]))
     reader = PipelineReader(columns.at(used), used, numbers, weight)
-    if dropped:
+    if dropped and not columns.are_words:
         reader.notes.append(f"the pipeline drops these columns, and they do not count: {', '.join(dropped)}.")
     place = reader.start(X)
     if vectoriser is not None:

@@ -1,0 +1,106 @@
+"""Releases of several parts: their answers cell by cell, verdicts, and what readers are told."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from lostwax.audits.audit import Verdict
+from lostwax.audits.tables import audit_table
+from lostwax.games import Columns, Fitted, Kept, Part, Records, ReleasedTable, Stored, Sums, TableCells
+from lostwax.grades import Grade
+
+N = 40
+rng = np.random.default_rng(0)
+TOWNS = ("Bath", "York", "Ely")
+X = torch.from_numpy(np.stack([rng.normal(size=N), rng.normal(size=N), rng.integers(0, 3, N)], 1))
+Y = torch.from_numpy(rng.integers(0, 2, N))
+COLUMNS = Columns(("age", "income", "town"), ((), (), TOWNS))
+ONES = torch.ones(N, dtype=torch.float64)
+
+
+def part(columns, labelled=False, **facts):
+    """A part that saw these columns."""
+
+    def back(x):
+        values, kept = torch.full((len(x), 3), torch.nan).double(), torch.zeros(len(x), 3, dtype=torch.uint8)
+        values[:, columns] = x
+        kept[:, columns] = torch.where(x.isnan(), Kept.LOST, Kept.EXACT).to(torch.uint8)
+        return TableCells(values, kept)
+
+    return Part(Fitted("a part", Records(X[:, columns], Y), ONES, None, **facts), back, labelled)
+
+
+def mean(columns):
+    sums = Sums("mean", X[:, columns].sum(0, keepdim=True), torch.tensor([float(N)]).double(), False, False)
+    return part(columns, sums=(sums,))
+
+
+def audited(*parts, unread=(), columns=COLUMNS, x=X, **options):
+    release = ReleasedTable("a release", Records(x, Y), ONES, columns, parts, unread=unread)
+    return audit_table(release, **{"games": None, "seed": 0, "threshold": 0.05, **options})
+
+
+def test_parts_that_know_different_columns_together_know_the_row():
+    whole = part([2], stored=(Stored("categories", X[:, [2]]),))
+    audit = audited(mean([0, 1]), whole)
+    assert audit.conclusion.grade is Grade.EXACT
+    assert audit.findings[0].rebuilt.all()
+    assert set(audit.verdicts) == {Verdict.RECOVERABLE}
+
+
+def test_a_part_of_the_columns_is_recognisable_and_named():
+    audit = audited(mean([0]), unread=("the forest was not audited: no equation.",))
+    assert audit.conclusion.grade.severity >= Grade.RECOGNISABLE.severity
+    assert "the release gives exactly: age." in audit.notes
+    assert "what was read tells nothing of: income, town." in audit.notes
+    assert audit.unanswered == ("the forest was not audited: no equation.",)
+
+
+def test_what_is_lost_is_information_limited_only_if_all_was_read():
+    assert set(audited(mean([0])).verdicts) <= {Verdict.INFORMATION_LIMITED, Verdict.RECOVERABLE}
+    open_ones = set(audited(mean([0]), unread=("the rest.",)).verdicts)
+    assert open_ones <= {Verdict.UNDECIDED, Verdict.RECOVERABLE}
+    assert Verdict.UNDECIDED in open_ones
+
+
+def test_nothing_told_is_no_leak():
+    """Stored rows of another table tell of no row, and blind guesses are not taken for a leak."""
+    others = torch.from_numpy(np.random.default_rng(1).normal(size=(N, 2)))
+    audit = audited(part([0, 1], stored=(Stored("rows", others),)))
+    assert not audit.conclusion.grade.leaks
+    assert "what was read tells nothing of: age, income, town." in audit.notes
+
+
+def test_labels_that_nothing_tells_are_not_right():
+    assert not audited(mean([0, 1, 2])).findings[0].labels_right.any()
+    rows = Stored("rows", X, Y)
+    assert audited(part([0, 1, 2], labelled=True, stored=(rows,))).findings[0].labels_right.all()
+
+
+def test_a_row_does_not_change_its_own_game():
+    """Leave-one-out: what is guessed of columns that are lost depends on the other rows only."""
+    changed = X.clone()
+    changed[3, 1] = 1e3
+    own, other = (audited(mean([0]), x=x).findings[0].guess.records.x[3, 0] for x in (X, changed))
+    torch.testing.assert_close(own, other)
+
+
+def test_names_of_wide_tables_are_cut_and_words_are_counted():
+    names = tuple(f"column {number}" for number in range(30))
+    columns = Columns(names, ((),) * 30)
+    assert columns.listed(range(30)).endswith("column 11 and 18 more")
+    assert columns.listed([3, 4]) == "column 3, column 4"
+    assert replace(columns, are_words=True).listed(range(30)) == "30 words"
+    assert Columns((), ((),) * 2).listed([1]) == "column 1"
+
+
+def test_rows_that_are_all_the_same():
+    with pytest.raises(ValueError, match="all 40 rows of X are the same"):
+        audited(mean([0]), x=X[:1].expand(N, -1))
+
+
+def test_games_are_drawn_by_the_seed():
+    first, again, other = (audited(mean([0, 1, 2]), games=5, seed=seed).games for seed in (1, 1, 2))
+    assert first.tolist() == again.tolist() != other.tolist()
