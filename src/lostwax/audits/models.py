@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from lostwax.adapters import sklearn, statsmodels
@@ -14,12 +18,19 @@ from lostwax.adapters import torch as torch_linear
 from lostwax.adapters.model_files import is_computation, load_model, released_computation
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import check_games, check_minutes
+from lostwax.audits.clock import in_words
 from lostwax.audits.refitted import audit_refitted
 from lostwax.audits.released import audit_released
 from lostwax.audits.tables import audit_table
 from lostwax.games import ReleasedTable
 from lostwax.games.facts import trainer_facts
 from lostwax.trainers.descent import as_descent
+
+LARGE = 5_000_000  # cells of a table that takes a while
+SOME_PASSES, ALL_PASSES = (
+    900,
+    1_500,
+)  # over a large table, for a sample of its rows and for all (benchmarks/table_sizes.py)
 
 
 def audit_model(
@@ -66,6 +77,7 @@ def _audit_estimator(
     """By what can be read of it; and by refitting it, where that shows no leak and is not all."""
     access, minutes = options["access"], options["max_minutes"]
     check_minutes(minutes, None)
+    _announce(data, games)
     if isinstance(model, str | PathLike):
         release = released_computation(model, data, sample_weight)
     elif statsmodels.is_statsmodels(model):
@@ -100,6 +112,20 @@ def _audit_estimator(
         reasons=release.unread,
     )
     return refitted if read is None else replace(refitted, notes=(f"What was read: {read.conclusion}", *refitted.notes))
+
+
+def _announce(data: Any, games: int | None) -> None:
+    """Say how long a large table takes, from the time of one pass over some of it."""
+    shape = getattr(sklearn.unpack(data)[0], "shape", ())
+    if len(shape) != 2 or (cells := math.prod(shape)) <= LARGE or hasattr(sklearn.unpack(data)[0], "toarray"):
+        return
+    block, weights = np.ones((LARGE // shape[1], shape[1])), np.ones(shape[1])
+    start = time.perf_counter()
+    block @ weights
+    per_cell = (time.perf_counter() - start) / block.size
+    passes = ALL_PASSES if games is not None and games > shape[0] / 2 else SOME_PASSES
+    seconds = max(1.0, cells * per_cell * passes)
+    print(f"lostwax: auditing a table of {shape[0]:,} x {shape[1]:,}, about {in_words(seconds)}", file=sys.stderr)
 
 
 def _check_unused(options: Mapping[str, Any], kind: str, allowed: tuple[str, ...]) -> None:
