@@ -194,9 +194,9 @@ def _audit_model(
     X, y = sklearn.unpack(data)
     shape = tuple(X.shape[1:]) if getattr(X, "ndim", 2) > 2 else None
     read = None
-    if release.was_read and options["access"] is None:
+    if (release.was_read or release.public) and options["access"] is None:
         read = audit_table(release, games=games, seed=seed, threshold=threshold, shape=shape)
-        if read.grade.leaks or not release.unread or not hasattr(model, "fit"):
+        if read.grade.leaks or not release.unread or release.public or not hasattr(model, "fit"):
             return read
     refitted = audit_refitted(
         model,
