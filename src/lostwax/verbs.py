@@ -198,20 +198,27 @@ def _audit_model(
         read = audit_table(release, games=games, seed=seed, threshold=threshold, shape=shape)
         if read.grade.leaks or not release.unread or release.public or not hasattr(model, "fit"):
             return read
-    refitted = audit_refitted(
-        model,
-        X,
-        y,
-        table=release.table,
-        columns=release.columns,
-        sample_weight=sample_weight,
-        games=games,
-        seed=seed,
-        threshold=threshold,
-        access=options["access"],
-        max_minutes=options["max_minutes"],
-        reasons=release.unread,
-    )
+    try:
+        refitted = audit_refitted(
+            model,
+            X,
+            y,
+            table=release.table,
+            columns=release.columns,
+            sample_weight=sample_weight,
+            games=games,
+            seed=seed,
+            threshold=threshold,
+            access=options["access"],
+            max_minutes=options["max_minutes"],
+            reasons=release.unread,
+        )
+    except ValueError as error:
+        if read is None:
+            raise
+        ours, why = str(error).startswith("audit: "), str(error).removeprefix("audit: ")  # others may quote cells
+        reason = why if ours else f"{type(error).__name__} on a part of the rows."
+        return replace(read, unanswered=(*read.unanswered, f"The model was not refitted: {reason}"))
     if read is None:
         return refitted
     return replace(refitted, notes=(f"What was read of it: {read.conclusion}", *refitted.notes))
