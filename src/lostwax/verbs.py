@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
 from functools import wraps
-from os import PathLike
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from lostwax.exits import exits_refused
 from lostwax.fields import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from torch import nn
@@ -110,7 +107,18 @@ def audit(
         game = {"threat": threat, "attack": attack, "access": access, "prior": prior, "secrets": secrets}
         no_metrics = isinstance(metrics, tuple | list) and not metrics
         asked = {**game, "metrics": None if no_metrics else metrics, "max_minutes": max_minutes}
-        return _audit_model(model, data, sample_weight, trainer, asked, games, seed, threshold)
+        from lostwax.audits import audit_model
+
+        return audit_model(
+            model,
+            data,
+            trainer=trainer,
+            sample_weight=sample_weight,
+            options=asked,
+            games=games,
+            seed=seed,
+            threshold=threshold,
+        )
     if sample_weight is not None:
         raise TypeError("audit: sample_weight applies only with data=(X, y). Leave it out.")
     if trainer is None or threat is None or prior is None or secrets is None:
@@ -122,14 +130,14 @@ def audit(
             "audit: pass data=(X, y), the table the model was fitted on, to audit this model; or "
             f"{', '.join(absent)} to audit this way of training."
         )
-    from lostwax.audits import audit_procedure, check_arguments
+    from lostwax.audits import audit_procedure, check_arguments, check_games, check_minutes
 
     parts = {"trainer": trainer, "threat": threat, "attack": attack, "access": access}
     check_arguments("audit", model, {"prior": prior, "secrets": secrets}, metrics, **parts)
     prior, secrets = prior.detached(), secrets.detached()
     if len(secrets):  # an empty set is refused later
-        _check_games(games, len(secrets), "one secret per game")
-    _check_minutes(max_minutes, attack)
+        check_games(games, len(secrets), "one secret per game")
+    check_minutes(max_minutes, attack)
     return audit_procedure(
         model,
         trainer=trainer,
@@ -144,107 +152,6 @@ def audit(
         metrics=tuple(metrics),
         max_minutes=max_minutes,
     )
-
-
-def _audit_model(
-    model: Any,
-    data: Any,
-    sample_weight: Any,
-    trainer: Any,
-    options: Mapping[str, Any],
-    games: int | None,
-    seed: int,
-    threshold: float,
-) -> Audit:
-    from lostwax.adapters import sklearn, statsmodels
-    from lostwax.adapters import torch as torch_linear
-    from lostwax.adapters.model_files import load_model
-    from lostwax.adapters.torch import check_finite_net, read_table
-    from lostwax.audits import audit_refitted, audit_released, audit_table
-    from lostwax.games import ReleasedTable
-    from lostwax.games.facts import trainer_facts
-    from lostwax.trainers.descent import as_descent
-
-    model = load_model(model) if isinstance(model, str | PathLike) else model
-    is_torch = isinstance(model, sys.modules["torch"].nn.Module)
-    is_differentiable = False  # steps that an attack can invert
-    if is_torch:
-        check_finite_net(model)
-        facts = trainer_facts(None if isinstance(trainer, type) else trainer, model, 1)
-        is_differentiable = facts.differentiable and facts.steps is not None
-    other = {"sample_weight": sample_weight} if is_torch else {"trainer": trainer}
-    allowed = ("attack",) if is_differentiable else () if is_torch else ("access", "max_minutes")
-    if unused := [name for name, value in {**options, **other}.items() if value is not None and name not in allowed]:
-        kind = "a torch net" if is_torch else "a scikit-learn model"
-        raise TypeError(f"audit: {', '.join(unused)} does not apply to {kind} with data=(X, y). Leave it out.")
-    if is_differentiable:
-        trainer = as_descent(trainer)
-        table, attack = read_table(data, trainer.computes_in(model)), options["attack"]
-        _check_games(games, len(table), "the records of the training set")
-        return audit_released(model, table, trainer=trainer, attack=attack, games=games, seed=seed, threshold=threshold)
-    if is_torch:
-        release = ReleasedTable.of(torch_linear.read(model, data, trainer))
-    elif statsmodels.is_statsmodels(model):
-        release = statsmodels.released(model, data, sample_weight)
-    else:
-        _check_minutes(options["max_minutes"], None)
-        release = sklearn.released(model, data, sample_weight, games=games, seed=seed)
-    rows = len(release.table) if release.sample is None else release.sample.population
-    _check_games(games, rows, "the rows of the table")
-    X, y = sklearn.unpack(data)
-    shape = tuple(X.shape[1:]) if getattr(X, "ndim", 2) > 2 else None
-    read = None
-    if (release.was_read or release.public) and options["access"] is None:
-        read = audit_table(release, games=games, seed=seed, threshold=threshold, shape=shape)
-        if read.grade.leaks or not release.unread or release.public or not hasattr(model, "fit"):
-            return read
-    try:
-        refitted = audit_refitted(
-            model,
-            X,
-            y,
-            table=release.table,
-            columns=release.columns,
-            sample_weight=sample_weight,
-            games=games,
-            seed=seed,
-            threshold=threshold,
-            access=options["access"],
-            max_minutes=options["max_minutes"],
-            reasons=release.unread,
-        )
-    except ValueError as error:
-        if read is None:
-            raise
-        ours, why = str(error).startswith("audit: "), str(error).removeprefix("audit: ")  # others may quote cells
-        reason = why if ours else f"{type(error).__name__} on a part of the rows."
-        return replace(read, unanswered=(*read.unanswered, f"The model was not refitted: {reason}"))
-    if read is None:
-        return refitted
-    return replace(refitted, notes=(f"What was read of it: {read.conclusion}", *refitted.notes))
-
-
-def _check_games(games: int | None, most: int, why: str) -> None:
-    if games is None:
-        return
-    if isinstance(games, bool) or not isinstance(games, int):
-        raise TypeError(f"audit: expected games to be a whole number, or None for all, got {shown(games)}.")
-    if not 1 <= games <= most:
-        raise ValueError(f"audit: expected 1 <= games <= {most} ({why}), got {shown(games)}.")
-
-
-def _check_minutes(minutes: float | None, attack: Attack | None) -> None:
-    if minutes is None:
-        return
-    if attack is not None:
-        raise TypeError(
-            "audit: max_minutes limits the choice among attacks, and cannot be combined with "
-            f"attack={type(attack).__name__}(...). Leave one of them out."
-        )
-    if isinstance(minutes, bool) or not isinstance(minutes, int | float):
-        raise TypeError(f"audit: expected max_minutes to be a number, or None for no limit, got {shown(minutes)}.")
-    if not 0 < minutes < float("inf"):
-        raise ValueError(f"audit: expected max_minutes > 0, or None for no limit, got {shown(minutes)}.")
 
 
 def simulate(

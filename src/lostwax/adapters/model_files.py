@@ -11,9 +11,14 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from lostwax import files
+from lostwax.adapters.sklearn import inputs
+from lostwax.adapters.sklearn.pipelines import to_cells
+from lostwax.adapters.sklearn.scan import scan
+from lostwax.games import Columns, Fitted, Part, Records, ReleasedTable
 
 SKOPS, ONNX = ".skops", ".onnx"
 PICKLES = {  # by how a file's name ends, the line that loads it
@@ -38,15 +43,43 @@ def load_model(path: str | PathLike[str]) -> Any:
             f"audit: {source} is a pickle, and reading it can run any code, so it is not read. If you trust it, load "
             f"it in a recipe and pass the model: {line}. Or save the model with skops.io.dump."
         )
-    if ending == ONNX:
-        raise TypeError(
-            f"audit: {source} holds a computation, and no way to fit it again. Pass the estimator that it was made of, "
-            "saved with skops.io.dump."
-        )
     if ending != SKOPS:
         known = ", ".join((SKOPS, ONNX, *PICKLES))
         raise TypeError(f"audit: {source} does not end as a file of a model does ({known}). Pass the model itself.")
     return _from_skops(_existing(source))
+
+
+def is_computation(path: str | PathLike[str]) -> bool:
+    """A file that can be asked, but not fitted again."""
+    return Path(path).suffix.lower() == ONNX
+
+
+def released_computation(path: str | PathLike[str], data: Any, sample_weight: Any = None) -> ReleasedTable:
+    """What the numbers in an ONNX file say about the table; its computation is not audited."""
+    X, y = inputs.unpack(data)
+    x = torch.from_numpy(inputs.features(X)).flatten(1)
+    labels, classes = inputs.any_labels(inputs.targets(y, len(x)))
+    weight = inputs.weights(sample_weight, len(x))
+    arrays = {name: one.astype(np.float32) for name, one in named_arrays(path).items()}  # as ONNX holds them
+    width = x.shape[1]
+    flat = {name: one for name, one in arrays.items() if one.ndim == 1 and len(one) > width and not len(one) % width}
+    rows = {
+        f"{name} as rows": one.reshape(-1, width) for name, one in flat.items()
+    }  # attributes hold rows side by side
+    found = scan({**arrays, **rows}, x, labels, weight)
+    columns = Columns(inputs.column_names(X, []), ((),) * width)
+    fitted = Fitted(Path(path).name, Records(x, labels), weight, None, found.sums, found.extremes, found.stored)
+    some = bool(found.sums or found.extremes or found.stored)
+    return ReleasedTable(
+        name=Path(path).name,
+        table=fitted.table,
+        weight=weight,
+        columns=columns,
+        parts=(Part(fitted, to_cells(lambda values: values, columns)),) if some else (),
+        classes=classes,
+        notes=found.notes,
+        unread=("the computation in the file was not audited: it cannot be fitted again.",),
+    )
 
 
 def named_arrays(path: str | PathLike[str]) -> dict[str, Array]:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.audits.scoring import pixel_range
-from lostwax.games import Cohort, Facts, Hints, Metric, Records, Threat, Trainer
+from lostwax.fields import shown
+from lostwax.games import Attack, Cohort, Facts, Hints, Metric, Records, Threat, Trainer
 from lostwax.seeds import generator
 
 
@@ -272,3 +273,28 @@ def _some(prior: Records) -> Records:
 def _listed(numbers: Tensor) -> str:
     shown = ", ".join(str(number) for number in numbers[:NAMED].tolist())
     return shown if len(numbers) <= NAMED else f"{shown} and {len(numbers) - NAMED} more"
+
+
+def check_games(games: int | None, most: int, why: str) -> None:
+    """A number of games that can be played, or None for all."""
+    if games is None:
+        return
+    if isinstance(games, bool) or not isinstance(games, int):
+        raise TypeError(f"audit: expected games to be a whole number, or None for all, got {shown(games)}.")
+    if not 1 <= games <= most:
+        raise ValueError(f"audit: expected 1 <= games <= {most} ({why}), got {shown(games)}.")
+
+
+def check_minutes(minutes: float | None, attack: Attack | None) -> None:
+    """A time limit, or None for none."""
+    if minutes is None:
+        return
+    if attack is not None:
+        raise TypeError(
+            "audit: max_minutes limits the choice among attacks, and cannot be combined with "
+            f"attack={type(attack).__name__}(...). Leave one of them out."
+        )
+    if isinstance(minutes, bool) or not isinstance(minutes, int | float):
+        raise TypeError(f"audit: expected max_minutes to be a number, or None for no limit, got {shown(minutes)}.")
+    if not 0 < minutes < float("inf"):
+        raise ValueError(f"audit: expected max_minutes > 0, or None for no limit, got {shown(minutes)}.")

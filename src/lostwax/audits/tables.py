@@ -164,6 +164,7 @@ class _Line:
         """What a reader of the table should know."""
         notes = []
         usual = np.median(self.kept, 0)  # (d,)
+        usual = np.where((usual == Kept.LOST) & (self.kept.max(0) > Kept.LOST), Kept.EXACT - 0.5, usual)  # in some rows
         for kept, words in HOW_KEPT.items():
             some = np.flatnonzero(usual == kept).tolist()
             if some and (usual < Kept.EXACT).any():
@@ -180,6 +181,7 @@ class _Line:
 
 HOW_KEPT = {
     Kept.EXACT: "the release gives exactly",
+    Kept.EXACT - 0.5: "the release tells, in some rows only,",
     Kept.SET: "the release tells a few possible values of",
     Kept.INTERVAL: "the release tells an interval of",
     Kept.ESTIMATED: "the release tells only an estimate of",

@@ -274,12 +274,12 @@ def unexplained(equation: Stationary | Sums, table: Records, weight: Tensor) -> 
 
 
 def gap(equation: Stationary | Sums, table: Records, weight: Tensor) -> Tensor:
-    """The total minus the sum of all rows, (c, d + 1)."""
-    total = equation.total()
+    """The total minus the sum of all rows, (c, d + 1); of equations with some slack what is beyond it."""
+    total, slack = equation.total(), equation.slack()
     for rows in blocks(table):
         r, f = equation.factors(table[rows], weight[rows])
         total = total - r.mT @ f
-    return total
+    return total - total.clamp(-slack, slack)
 
 
 def rounding(equation: Stationary | Sums, table: Records, weight: Tensor, centre: Tensor | None = None) -> Tensor:

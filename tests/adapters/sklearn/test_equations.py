@@ -182,6 +182,18 @@ def test_all_weights_zero():
     assert "reveals no feature" in fitted.notes[0]
 
 
+def test_weights_of_zero_are_within_their_penalty_on_their_own_table_alone():
+    """Gradients of weights that are zero need not vanish."""
+    draw = np.random.default_rng(0)
+    X = draw.gamma(2.0, 0.2, size=(60, 5))
+    y = X @ [3.0, 2.0, 1.0, 0.0, 0.0] + draw.normal(size=60)
+    model = Lasso().fit(X, y)
+    assert not model.coef_.any()
+    assert not lw.audit(model, (X, y)).grade.leaks
+    with pytest.raises(ValueError, match="was not fitted on this data"):
+        lw.audit(model, (X, y + 5))
+
+
 def test_intervals_hold_the_truth():
     X, y = standardised(load_diabetes)
     fit = LassoCV(alphas=[0.3], **TIGHT).fit(X, y)

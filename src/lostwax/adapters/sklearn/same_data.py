@@ -67,9 +67,9 @@ def check_sparse(fitted: SparseFitted) -> None:
     if fitted.model is None:
         return
     _, r = sparse_factors(fitted.model, fitted.table, fitted.weight)
-    gap = sparse_sum(fitted.table, r, bias=fitted.model.bias is not None) - fitted.model.total()
+    gap = (sparse_sum(fitted.table, r, bias=fitted.model.bias is not None) - fitted.model.total()).abs()
     each = sparse_sum(fitted.table.each(np.square), r.square(), bias=fitted.model.bias is not None)
-    score = float(gap.square().sum() / each.sum().clamp_min(1e-300))
+    score = float((gap - fitted.model.slack()).clamp_min(0).square().sum() / each.sum().clamp_min(1e-300))
     if not score <= UNRELATED and not fitted.model.stopped_early:
         raise ValueError(
             f"audit: {fitted.name} was not fitted on this data (X, y), or stopped far from its optimum: the gradient "

@@ -1,0 +1,122 @@
+"""Audit of this very model: read where it can be read, refitted where it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from os import PathLike
+from typing import Any
+
+from torch import nn
+
+from lostwax.adapters import sklearn, statsmodels
+from lostwax.adapters import torch as torch_linear
+from lostwax.adapters.model_files import is_computation, load_model, released_computation
+from lostwax.audits.audit import Audit
+from lostwax.audits.checks import check_games, check_minutes
+from lostwax.audits.refitted import audit_refitted
+from lostwax.audits.released import audit_released
+from lostwax.audits.tables import audit_table
+from lostwax.games import ReleasedTable
+from lostwax.games.facts import trainer_facts
+from lostwax.trainers.descent import as_descent
+
+
+def audit_model(
+    model: Any,
+    data: Any,
+    *,
+    trainer: Any,
+    sample_weight: Any,
+    options: Mapping[str, Any],
+    games: int | None,
+    seed: int,
+    threshold: float,
+) -> Audit:
+    """Audit a model and the data it was trained on; `options` are the further arguments of `lw.audit` by name."""
+    if isinstance(model, str | PathLike) and not is_computation(model):
+        model = load_model(model)
+    if not isinstance(model, nn.Module):
+        _check_unused({**options, "trainer": trainer}, "a scikit-learn model", allowed=("access", "max_minutes"))
+        return _audit_estimator(model, data, sample_weight, options, games, seed, threshold)
+    torch_linear.check_finite_net(model)
+    facts = trainer_facts(None if isinstance(trainer, type) else trainer, model, 1)
+    in_steps = facts.differentiable and facts.steps is not None  # steps that an attack can invert
+    _check_unused({**options, "sample_weight": sample_weight}, "a torch net", allowed=("attack",) if in_steps else ())
+    if not in_steps:
+        release = ReleasedTable.of(torch_linear.read(model, data, trainer))
+        check_games(games, len(release.table), "the rows of the table")
+        return audit_table(release, games=games, seed=seed, threshold=threshold, shape=_shape(data))
+    trainer = as_descent(trainer)
+    table = torch_linear.read_table(data, trainer.computes_in(model))
+    check_games(games, len(table), "the records of the training set")
+    attack = options["attack"]
+    return audit_released(model, table, trainer=trainer, attack=attack, games=games, seed=seed, threshold=threshold)
+
+
+def _audit_estimator(
+    model: Any,
+    data: Any,
+    sample_weight: Any,
+    options: Mapping[str, Any],
+    games: int | None,
+    seed: int,
+    threshold: float,
+) -> Audit:
+    """By what can be read of it; and by refitting it, where that shows no leak and is not all."""
+    access, minutes = options["access"], options["max_minutes"]
+    check_minutes(minutes, None)
+    if isinstance(model, str | PathLike):
+        release = released_computation(model, data, sample_weight)
+    elif statsmodels.is_statsmodels(model):
+        release = statsmodels.released(model, data, sample_weight)
+    else:
+        release = sklearn.released(model, data, sample_weight, games=games, seed=seed)
+    population = len(release.table) if release.sample is None else release.sample.population
+    check_games(games, population, "the rows of the table")
+    read = None
+    if (release.was_read or release.public) and access is None:
+        read = audit_table(release, games=games, seed=seed, threshold=threshold, shape=_shape(data))
+        # parts that were fitted on other rows would be fitted on these
+        if read.grade.leaks or not release.unread or release.public or not hasattr(model, "fit"):
+            return read
+    if not hasattr(model, "fit"):
+        raise TypeError(
+            f"audit: {release.name} cannot be fitted again, and nothing in its numbers was recognised as rows of the "
+            "table or their sums. Pass the estimator that it was made of."
+        )
+    X, y = sklearn.unpack(data)
+    try:
+        refitted = audit_refitted(
+            model,
+            X,
+            y,
+            table=release.table,
+            columns=release.columns,
+            sample_weight=sample_weight,
+            games=games,
+            seed=seed,
+            threshold=threshold,
+            access=access,
+            max_minutes=minutes,
+            reasons=release.unread,
+        )
+    except ValueError as error:
+        if read is None:
+            raise
+        ours, why = str(error).startswith("audit: "), str(error).removeprefix("audit: ")  # others may quote cells
+        reason = why if ours else f"{type(error).__name__} on a part of the rows."
+        return replace(read, unanswered=(*read.unanswered, f"The model was not refitted: {reason}"))
+    return refitted if read is None else replace(refitted, notes=(f"What was read: {read.conclusion}", *refitted.notes))
+
+
+def _check_unused(options: Mapping[str, Any], kind: str, allowed: tuple[str, ...]) -> None:
+    """Raise if an argument was given that does not apply."""
+    if unused := [name for name, value in options.items() if value is not None and name not in allowed]:
+        raise TypeError(f"audit: {', '.join(unused)} does not apply to {kind} with data=(X, y). Leave it out.")
+
+
+def _shape(data: Any) -> tuple[int, ...] | None:
+    """The shape of a record where it is more than a row of features: an image."""
+    X, _ = sklearn.unpack(data)
+    return tuple(X.shape[1:]) if getattr(X, "ndim", 2) > 2 else None
