@@ -87,9 +87,10 @@ def _audit_estimator(
     population = len(release.table) if release.sample is None else release.sample.population
     check_games(games, population, "the rows of the table")
     read = None
-    if release.was_read and access is None:
+    if (release.was_read or release.public) and access is None:
         read = audit_table(release, games=games, seed=seed, threshold=threshold, shape=_shape(data))
-        if read.grade.leaks or not release.unread or not hasattr(model, "fit"):
+        # parts that were fitted on other rows would be fitted on these
+        if read.grade.leaks or not release.unread or release.public or not hasattr(model, "fit"):
             return read
     if not hasattr(model, "fit"):
         raise TypeError(
@@ -97,20 +98,27 @@ def _audit_estimator(
             "table or their sums. Pass the estimator that it was made of."
         )
     X, y = sklearn.unpack(data)
-    refitted = audit_refitted(
-        model,
-        X,
-        y,
-        table=release.table,
-        columns=release.columns,
-        sample_weight=sample_weight,
-        games=games,
-        seed=seed,
-        threshold=threshold,
-        access=access,
-        max_minutes=minutes,
-        reasons=release.unread,
-    )
+    try:
+        refitted = audit_refitted(
+            model,
+            X,
+            y,
+            table=release.table,
+            columns=release.columns,
+            sample_weight=sample_weight,
+            games=games,
+            seed=seed,
+            threshold=threshold,
+            access=access,
+            max_minutes=minutes,
+            reasons=release.unread,
+        )
+    except ValueError as error:
+        if read is None:
+            raise
+        ours, why = str(error).startswith("audit: "), str(error).removeprefix("audit: ")  # others may quote cells
+        reason = why if ours else f"{type(error).__name__} on a part of the rows."
+        return replace(read, unanswered=(*read.unanswered, f"The model was not refitted: {reason}"))
     return refitted if read is None else replace(refitted, notes=(f"What was read: {read.conclusion}", *refitted.notes))
 
 
