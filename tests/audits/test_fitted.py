@@ -383,7 +383,7 @@ def test_what_is_not_rebuilt_at_the_optimum_and_not_hidden_by_rounding_is_unansw
     model = Ridge().fit(X, y)
     honest = ClosedForm.leave_one_out
 
-    def wrong(self, fitted, games, hints=None):
+    def wrong(self, fitted, games, hints=None, *, at_optimum=False):
         guess = honest(self, fitted, games, hints)
         return replace(guess, records=Records(guess.records.x + 1.0, guess.records.y))
 

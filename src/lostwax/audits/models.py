@@ -124,16 +124,17 @@ def _audit_estimator(
 
 def _announce(data: Any, games: int | None) -> None:
     """Say how long a large table takes, from the time of one pass over some of it."""
-    shape = getattr(sklearn.unpack(data)[0], "shape", ())
-    if len(shape) != 2 or (cells := math.prod(shape)) <= LARGE or hasattr(sklearn.unpack(data)[0], "toarray"):
+    X, _ = sklearn.unpack(data)
+    if getattr(X, "ndim", 0) != 2 or hasattr(X, "toarray") or (cells := math.prod(X.shape)) <= LARGE:
         return
-    block, weights = np.ones((LARGE // shape[1], shape[1])), np.ones(shape[1])
+    rows, width = X.shape
+    block, weights = np.ones((LARGE // width, width)), np.ones(width)
     start = time.perf_counter()
     block @ weights
     per_cell = (time.perf_counter() - start) / block.size
-    passes = ALL_PASSES if games is not None and games > shape[0] / 2 else SOME_PASSES
+    passes = ALL_PASSES if games is not None and games > rows / 2 else SOME_PASSES
     seconds = max(1.0, cells * per_cell * passes)
-    print(f"lostwax: auditing a table of {shape[0]:,} x {shape[1]:,}, about {in_words(seconds)}", file=sys.stderr)
+    print(f"lostwax: auditing a table of {rows:,} x {width:,} takes {in_words(seconds)}", file=sys.stderr)
 
 
 def _check_unused(options: Mapping[str, Any], kind: str, allowed: tuple[str, ...]) -> None:

@@ -18,7 +18,7 @@ from lostwax.audits.fitted import audit_fitted, converged, drawn, likeliest, no_
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import Played, filled, judged
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Fitted, Guess, Kept, Part, Records, ReleasedTable, Sample, Table, TableCells
+from lostwax.games import Fitted, Guess, Kept, Part, Records, ReleasedTable, RowSample, Table, TableCells
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 
@@ -91,7 +91,7 @@ def audit_table(
     )
 
 
-def _sampled(sample: Sample) -> str:
+def _sampled(sample: RowSample) -> str:
     """That only some rows were played for."""
     return (
         f"the table is large: {len(sample.played):,} of {sample.population:,} rows were played for, drawn by the seed, "

@@ -211,7 +211,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Sample:
+class RowSample:
     """Some rows of a larger table, all other rows of which are known."""
 
     rows: Tensor  # (k,) their numbers there
@@ -233,7 +233,7 @@ class ReleasedTable:
     unread: tuple[str, ...] = ()  # parts of the release that were not audited and why, as sentences
     public: tuple[str, ...] = ()  # parts that were fitted on other rows
     plain: Fitted | None = None  # all there is, where scalers and one model were fitted on the table itself
-    sample: Sample | None = None  # which rows of a larger table these are
+    sample: RowSample | None = None  # which rows of a larger table these are
 
     @classmethod
     def of(cls, fitted: Fitted) -> ReleasedTable:

@@ -28,7 +28,7 @@ from lostwax.adapters.sklearn.models import read_models
 from lostwax.adapters.sklearn.pipelines import PipelineReader, used_columns
 from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data
 from lostwax.adapters.sklearn.scalers import CENTRED, read_scalers
-from lostwax.games import Columns, Fitted, Records, ReleasedTable, Sample
+from lostwax.games import Columns, Fitted, Records, ReleasedTable, RowSample
 from lostwax.records.frames import coded
 
 LARGE = 20_000_000  # cells of a table that is played for in part, unless all is asked for
@@ -185,7 +185,7 @@ class _SparseCells:
         return torch.from_numpy(np.asarray(some.toarray(), dtype=np.float64))
 
 
-def _sample(weight: Tensor, width: int, games: int | None, seed: int) -> Sample | None:
+def _sample(weight: Tensor, width: int, games: int | None, seed: int) -> RowSample | None:
     """Rows to play for, and as many that are only known; None where all fit, or all are asked for."""
     n, most = len(weight), max(FEWEST_ROWS, SAMPLE_NUMBERS // width)
     wanted = GAMES if games is None else games
@@ -195,7 +195,7 @@ def _sample(weight: Tensor, width: int, games: int | None, seed: int) -> Sample 
     order = order[weight[order] > 0]
     played = order[: min(wanted, most)]
     rows = order[: len(played) + min(GAMES, most)].sort().values
-    return Sample(rows, torch.isin(rows, played).nonzero().flatten(), len(order))
+    return RowSample(rows, torch.isin(rows, played).nonzero().flatten(), len(order))
 
 
 def _takes_only_numbers(estimator: Any) -> bool:
