@@ -33,7 +33,7 @@ from lostwax.records.frames import coded
 
 LARGE = 20_000_000  # cells of a table that is played for in part, unless all is asked for
 GAMES = 1_000  # rows of a large table that are played for
-SAMPLE_NUMBERS = 10_000_000  # cells of these rows at most: 80 MB in float64
+SAMPLE_NUMBERS = 5_000_000  # cells of these rows at most: 40 MB in float64
 FEWEST_ROWS = 100
 
 
@@ -109,7 +109,8 @@ def released(
         columns = replace(columns, names=inputs.column_names(X, [estimator, *_steps(estimator)]))
     _check_fitted(model, x.shape[1])
     used = used_columns(model, x.shape[1])
-    dropped = [name for number, name in enumerate(columns.names) if number not in set(used)]
+    kept = set(used)
+    dropped = [name for number, name in enumerate(columns.names) if number not in kept]
     labels = inputs.targets(y, len(x))
     weight = inputs.weights(sample_weight, len(x))
     numbers, classes = inputs.numbered(labels, classes=is_classifier(_steps(model)[-1]))
