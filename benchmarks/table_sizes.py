@@ -1,12 +1,14 @@
 """How do time and memory of `lw.audit(model, (X, y))` grow with the size of the table?
 
-    python benchmarks/table_sizes.py [--shape rows narrow one-hot] [--games ROWS] [--smallest]
+    python benchmarks/table_sizes.py [--shape rows narrow one-hot categories texts] [--games ROWS] [--smallest]
 
 Each size is fitted and audited in a process of its own. Tables are made from a seed: independent normal columns
 ("rows", 100 of them, and "narrow", 20) and 50 categorical columns with 100 categories each, one-hot encoded as a dense
-matrix ("one-hot"). The model is a LogisticRegression with default settings. All rows are attacked, unless `--games`
-names a number. Seconds are those of the audit alone; memory is the peak of the whole process, with the table and the
-fit in it. The slope is that of log(seconds) over log(rows), by least squares.
+matrix ("one-hot"). Two more are sparse: ten columns of 500 categories each as strings, in a pipeline with a
+OneHotEncoder ("categories"), and texts of 20 to 80 words with Zipf's frequencies in a pipeline with a TfidfVectorizer
+("texts"). The model is a LogisticRegression with default settings. All rows are attacked, unless `--games` names a
+number; of the sparse tables 1,000 at most, as by default. Seconds are those of the audit alone; memory is the peak of
+the whole process, with the table and the fit in it. The slope is that of log(seconds) over log(rows), by least squares.
 Goals on two cores: 200,000 x 100 in 60 s and 3 GB; 1,000,000 x 20 in 120 s; 4,000 x 5,000 one-hot in 30 s.
 """
 
@@ -18,7 +20,11 @@ import sys
 import time
 
 import numpy as np
+import pandas as pd
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
 import lostwax as lw
 from lostwax.reports.results import Row, write_rows
@@ -29,7 +35,10 @@ SHAPES = {  # the sizes of each, growing by factors of two
     "rows": [(25_000, 100), (50_000, 100), (100_000, 100), (200_000, 100)],
     "narrow": [(125_000, 20), (250_000, 20), (500_000, 20), (1_000_000, 20)],
     "one-hot": [(500, 600), (1_000, 1_300), (2_000, 2_500), (4_000, 5_000)],
+    "categories": [(12_500, 5_000), (25_000, 5_000), (50_000, 5_000), (100_000, 5_000)],
+    "texts": [(2_500, 50_000), (5_000, 50_000), (10_000, 50_000)],
 }
+SPARSE = ("categories", "texts")
 GOALS = {(200_000, 100): (60, 3), (1_000_000, 20): (120, None), (4_000, 5_000): (30, None)}  # seconds, GB
 
 
@@ -46,14 +55,39 @@ def one_hot_table(n, d, rng):
     return X, X @ rng.normal(size=d) / np.sqrt(columns)
 
 
+def categories_table(n, d, rng):
+    values = rng.integers(d // 10, size=(n, 10))
+    return pd.DataFrame(values.astype(str)).add_prefix("column "), (values % 7 - 3).sum(1) / 10
+
+
+def texts_table(n, d, rng):
+    """Some words occur in no text: the vocabulary is a little smaller than d."""
+    share = 1 / np.arange(1, d + 1)
+    words = [rng.choice(d, rng.integers(20, 80), p=share / share.sum()) for _ in range(n)]
+    return [" ".join(f"w{word}" for word in text) for text in words], np.array(
+        [np.mean(text % 2 - 0.5) for text in words]
+    )
+
+
+TABLES = {
+    "rows": normal_table,
+    "narrow": normal_table,
+    "one-hot": one_hot_table,
+    "categories": categories_table,
+    "texts": texts_table,
+}
+STEPS = {"categories": [OneHotEncoder()], "texts": [TfidfVectorizer()]}
+
+
 def measure(shape, n, d, games):
     """Fit and audit one table in this process."""
     rng = np.random.default_rng(SEED)
-    X, signal = (one_hot_table if shape == "one-hot" else normal_table)(n, d, rng)
+    X, signal = TABLES[shape](n, d, rng)
     y = (signal + rng.normal(size=n) > 0).astype(int)
-    model = LogisticRegression().fit(X, y)
+    model = make_pipeline(*STEPS.get(shape, []), LogisticRegression()).fit(X, y)
+    played = n if games is None else min(n, games)
     before, start, processor = peak(), time.perf_counter(), time.process_time()
-    audit = lw.audit(model, (X, y), games=n if games is None else min(n, games))
+    audit = lw.audit(model, (X, y), games=None if shape in SPARSE and games is None else played)
     seconds, processor = time.perf_counter() - start, time.process_time() - processor
     summary = audit.summary()
     return {

@@ -12,7 +12,7 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import lostwax as lw
@@ -234,3 +234,23 @@ def test_a_limit_on_time_is_kept():
 
     with pytest.raises(ValueError, match="max_minutes is too short"):
         audited(Slow(), *WINE, max_minutes=0.005)
+
+
+def test_candidates_are_as_many_as_there_are_different_rows():
+    x = torch.tensor([[0.0], [0.0], [1.0], [2.0], [3.0]])
+    secrets = Records(x, torch.tensor([0, 0, 0, 1, 1]))
+    assert refitted._fewest_distinct(secrets, by_class=True) == 2
+    assert refitted._fewest_distinct(secrets, by_class=False) == 4
+    with pytest.raises(ValueError, match="all rows that were drawn are the same"):
+        refitted._fewest_distinct(Records(x[:2], torch.zeros(2)), by_class=False)
+
+
+def test_what_was_read_is_returned_where_refitting_is_not_possible():
+    """All rows of a small table of categories occur several times: the adversary has every secret."""
+    towns = pd.DataFrame({"town": ["Bath", "York", "Ely"] * 20})
+    y = np.arange(60) % 2
+    model = make_pipeline(OrdinalEncoder(), DecisionTreeClassifier(random_state=0)).fit(towns, y)
+    audit = lw.audit(model, (towns, y), max_minutes=1)
+    assert audit.conclusion.grade is Grade.UNDECIDED
+    assert "DecisionTreeClassifier was not audited" in audit.unanswered[0]
+    assert audit.unanswered[1].startswith("The model was not refitted: ")

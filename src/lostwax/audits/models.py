@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from lostwax.adapters import sklearn, statsmodels
@@ -14,12 +18,19 @@ from lostwax.adapters import torch as torch_linear
 from lostwax.adapters.model_files import is_computation, load_model, released_computation
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import check_games, check_minutes
+from lostwax.audits.clock import in_words
 from lostwax.audits.refitted import audit_refitted
 from lostwax.audits.released import audit_released
 from lostwax.audits.tables import audit_table
 from lostwax.games import ReleasedTable
 from lostwax.games.facts import trainer_facts
 from lostwax.trainers.descent import as_descent
+
+LARGE = 5_000_000  # cells of a table that takes a while
+SOME_PASSES, ALL_PASSES = (
+    900,
+    1_500,
+)  # over a large table, for a sample of its rows and for all (benchmarks/table_sizes.py)
 
 
 def audit_model(
@@ -66,6 +77,7 @@ def _audit_estimator(
     """By what can be read of it; and by refitting it, where that shows no leak and is not all."""
     access, minutes = options["access"], options["max_minutes"]
     check_minutes(minutes, None)
+    _announce(data, games)
     if isinstance(model, str | PathLike):
         release = released_computation(model, data, sample_weight)
     elif statsmodels.is_statsmodels(model):
@@ -75,9 +87,10 @@ def _audit_estimator(
     population = len(release.table) if release.sample is None else release.sample.population
     check_games(games, population, "the rows of the table")
     read = None
-    if release.was_read and access is None:
+    if (release.was_read or release.public) and access is None:
         read = audit_table(release, games=games, seed=seed, threshold=threshold, shape=_shape(data))
-        if read.grade.leaks or not release.unread or not hasattr(model, "fit"):
+        # parts that were fitted on other rows would be fitted on these
+        if read.grade.leaks or not release.unread or release.public or not hasattr(model, "fit"):
             return read
     if not hasattr(model, "fit"):
         raise TypeError(
@@ -85,21 +98,42 @@ def _audit_estimator(
             "table or their sums. Pass the estimator that it was made of."
         )
     X, y = sklearn.unpack(data)
-    refitted = audit_refitted(
-        model,
-        X,
-        y,
-        table=release.table,
-        columns=release.columns,
-        sample_weight=sample_weight,
-        games=games,
-        seed=seed,
-        threshold=threshold,
-        access=access,
-        max_minutes=minutes,
-        reasons=release.unread,
-    )
+    try:
+        refitted = audit_refitted(
+            model,
+            X,
+            y,
+            table=release.table,
+            columns=release.columns,
+            sample_weight=sample_weight,
+            games=games,
+            seed=seed,
+            threshold=threshold,
+            access=access,
+            max_minutes=minutes,
+            reasons=release.unread,
+        )
+    except ValueError as error:
+        if read is None:
+            raise
+        ours, why = str(error).startswith("audit: "), str(error).removeprefix("audit: ")  # others may quote cells
+        reason = why if ours else f"{type(error).__name__} on a part of the rows."
+        return replace(read, unanswered=(*read.unanswered, f"The model was not refitted: {reason}"))
     return refitted if read is None else replace(refitted, notes=(f"What was read: {read.conclusion}", *refitted.notes))
+
+
+def _announce(data: Any, games: int | None) -> None:
+    """Say how long a large table takes, from the time of one pass over some of it."""
+    shape = getattr(sklearn.unpack(data)[0], "shape", ())
+    if len(shape) != 2 or (cells := math.prod(shape)) <= LARGE or hasattr(sklearn.unpack(data)[0], "toarray"):
+        return
+    block, weights = np.ones((LARGE // shape[1], shape[1])), np.ones(shape[1])
+    start = time.perf_counter()
+    block @ weights
+    per_cell = (time.perf_counter() - start) / block.size
+    passes = ALL_PASSES if games is not None and games > shape[0] / 2 else SOME_PASSES
+    seconds = max(1.0, cells * per_cell * passes)
+    print(f"lostwax: auditing a table of {shape[0]:,} x {shape[1]:,}, about {in_words(seconds)}", file=sys.stderr)
 
 
 def _check_unused(options: Mapping[str, Any], kind: str, allowed: tuple[str, ...]) -> None:

@@ -99,6 +99,7 @@ def audit_refitted(
     known, prior, secrets = (records[part] for part in split.parts)
     repeats = game.repeats(len(secrets), len(prior), clock.left)
     classes, fits = table.y.ndim == 1 and not table.y.is_floating_point(), repeats * len(secrets)
+    split = split._replace(candidates=min(split.candidates, _fewest_distinct(secrets, by_class=classes)))
     membership: Threat = SameClass(known, split.candidates) if classes else Informed(known, candidates=split.candidates)
     questions = (
         (
@@ -145,6 +146,18 @@ def audit_refitted(
         notes=(*reasons, *game.notes(split, repeats), *others, *map(str, inferred), *skipped, *shown.notes),
         unanswered=(*shown.unanswered, *failed),
     )
+
+
+def _fewest_distinct(secrets: Records, *, by_class: bool) -> int:
+    """How many different records there are to choose candidates from, in the class that has fewest."""
+    groups = [secrets.x[secrets.y == label] for label in torch.unique(secrets.y)] if by_class else [secrets.x]
+    fewest = min(len(torch.unique(group.flatten(1), dim=0)) for group in groups)
+    if fewest < 2:
+        raise ValueError(
+            "audit: the model has to be refitted, and of some class all rows that were drawn are the same, so that "
+            "candidates cannot be told apart. Pass another seed, or a table with columns that differ."
+        )
+    return fewest
 
 
 class Split(NamedTuple):

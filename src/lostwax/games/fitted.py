@@ -231,6 +231,7 @@ class ReleasedTable:
     classes: tuple[object, ...] = ()
     notes: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()  # parts of the release that were not audited and why, as sentences
+    public: tuple[str, ...] = ()  # parts that were fitted on other rows
     plain: Fitted | None = None  # all there is, where scalers and one model were fitted on the table itself
     sample: Sample | None = None  # which rows of a larger table these are
 

@@ -31,6 +31,7 @@ from sklearn.svm import SVC, LinearSVC
 import lostwax as lw
 from lostwax.adapters.sklearn import read, released
 from lostwax.games.fitted import unexplained
+from lostwax.grades import Grade
 
 TIGHT = {"tol": 1e-12, "max_iter": 100_000}
 
@@ -364,3 +365,6 @@ def test_a_public_scaler_in_front_of_what_is_not_read_tells_nothing():
     assert not release.was_read
     assert "StandardScaler was not fitted on this table and is assumed public." in release.notes
     assert "does not apply to RandomForestClassifier" in release.unread[0]
+    audit = lw.audit(make_pipeline(scaler, model), (X, y))  # refitted, the scaler would give every row away
+    assert audit.conclusion.grade is Grade.UNDECIDED
+    assert audit.unanswered[1].startswith("The model was not refitted either: StandardScaler was fitted on other rows")

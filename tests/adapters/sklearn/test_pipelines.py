@@ -27,6 +27,8 @@ from sklearn.preprocessing import (
 
 import lostwax as lw
 from adapters.sklearn.mixed import CATEGORIES, NUMBERS, encoded, encoder, gaps, logistic, people
+from lostwax.adapters.sklearn import released
+from lostwax.audits.tables import audit_table
 from lostwax.grades import Grade
 
 N = 50
@@ -157,9 +159,16 @@ def test_columns_that_a_selection_leaves_out_are_lost_by_it():
 )
 def test_a_step_without_a_way_back_leaves_the_question_open(step):
     """Splines of a number determine it: "not found" would be a false pass."""
-    audit = audited(make_pipeline(step, logistic()), FRAME[["age"]])
+    release = released(make_pipeline(step, logistic()).fit(FRAME[["age"]], Y), (FRAME[["age"]], Y))
+    audit = audit_table(release, games=None, seed=0, threshold=0.05)
     assert audit.conclusion.grade is Grade.UNDECIDED
     assert f"what comes after {type(step).__name__} was not fully audited" in audit.unanswered[0]
+
+
+def test_what_has_no_way_back_is_refitted():
+    audit = audited(make_pipeline(SplineTransformer(), logistic()), FRAME[["age"]], max_minutes=2)
+    assert audit.conclusion.grade.leaks
+    assert any("SplineTransformer was not fully audited" in note for note in audit.notes)
 
 
 def test_texts_in_a_column_are_listed():

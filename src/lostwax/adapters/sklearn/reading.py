@@ -120,6 +120,11 @@ def released(
     if vectoriser is not None:
         place = texts.read_vocabulary(vectoriser, reader, place)
     read_models(model, place, labels, weight, reader)
+    if reader.public and reader.unread:
+        reader.unread.append(
+            f"The model was not refitted either: {reader.public[0]} was fitted on other rows, and would be fitted on "
+            "these. Pass the model after it, with X as it sees it."
+        )
     sample = None
     if reader.sparse or len(x) * len(used) > LARGE:
         width = max([len(used), *(fitted.table.rows.shape[1] for fitted, _, _ in reader.sparse)])
@@ -134,6 +139,7 @@ def released(
         classes=classes,
         notes=tuple(reader.notes),
         unread=tuple(dict.fromkeys(reader.unread)),
+        public=tuple(reader.public),
         sample=sample,
     )
 

@@ -109,6 +109,7 @@ def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
     present = (place.rows > 0).astype(np.float64)
     if not bool((total[0] == torch.from_numpy(np.asarray(present.sum(0)).ravel())).all()):
         reader.notes.append("TfidfTransformer was not fitted on these texts and is assumed public.")
+        reader.public.append("TfidfTransformer")
         return
     number = total.new_full((1,), float(texts))
     sums = Sums("the idf weights", total, number, by_label=False, weighted=False)
