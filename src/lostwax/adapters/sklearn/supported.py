@@ -114,12 +114,16 @@ def _tables(kind: type) -> Iterator[_Table]:
 
 
 def listed() -> list[Supported]:
-    """Every estimator of scikit-learn that can be fitted on a table, except models of models."""
+    """Every estimator of scikit-learn that is for tables, except models of models."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        kinds = [kind for _, kind in all_estimators() if kind not in inner_models.registry]
+        kinds = [kind for _, kind in all_estimators() if kind not in inner_models.registry and not _for_texts(kind)]
         looks = [look(kind, settings) for kind in kinds for settings in SETTINGS.get(kind.__name__, ({},))]
     return [found for found in looks if found is not None]
+
+
+def _for_texts(kind: type) -> bool:
+    return kind.__module__.startswith("sklearn.feature_extraction")
 
 
 def look(kind: type, settings: Mapping[str, Any]) -> Supported | None:

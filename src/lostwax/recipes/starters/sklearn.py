@@ -14,7 +14,8 @@ from sklearn.preprocessing import StandardScaler
 X, y = load_wine(return_X_y=True)  # <- your X and y
 data = (X, y)
 
-# The model as you would release it: an estimator, or the whole pipeline with its encoders. To audit an existing one, load it here instead of fitting it:
+# The model as you would release it: an estimator, or the whole pipeline with its encoders. To audit an existing one,
+# load it here instead of fitting it:
 #     import joblib
 #     model = joblib.load("model.joblib")
 model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)  # <- your model
