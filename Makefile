@@ -40,8 +40,10 @@ chromium:
 	|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq chromium; } \
 	|| echo "No Chromium here: the tests of reports in a browser are skipped."
 
+# What is generated in README.md and docs/: results of papers and benchmarks, and lists of supported estimators.
 results: $(STAMP)
 	$(BIN)/python -m lostwax.reports.results
+	$(BIN)/python -m lostwax.adapters.sklearn.supported
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -68,8 +68,11 @@ def audit(
     There are two kinds of audit. *This model*: pass the fitted model and the table it was fitted on; an adversary who
     knows all other rows tries to rebuild each one.
 
-        model = LogisticRegression().fit(X, y)
+        model = make_pipeline(encoder, LogisticRegression()).fit(X, y)
         print(lw.audit(model, (X, y)))
+
+    X is what the pipeline takes: a DataFrame, an array, a sparse matrix or texts. Equations, published sums and stored
+    rows are attacked, in the units of X; a model with none of these is refitted many times instead (docs/tables.md).
 
     *This way of training*: pass a torch module and how it is trained. Models are trained on secret records that the
     attack never sees, and attacked.
@@ -78,22 +81,25 @@ def audit(
         lw.audit(net, trainer=lw.GD(lr=0.2, steps=50), threat=lw.Informed(known), prior=prior, secrets=secrets)
 
     Args:
-        model: A fitted scikit-learn estimator or pipeline, or a torch module.
+        model: A fitted scikit-learn estimator or pipeline, results of statsmodels, any object with fit and predict, the
+            path of a .skops or .onnx file, or a torch module.
         data: `(X, y)` or `Records`, all that the model was trained on; with it, this model is audited.
         games: Number of records to attack, drawn by `seed`; None for all, or for 1,000 rows of a large table.
         seed: Seed of every random draw.
-        sample_weight: The sample weights a scikit-learn model was fitted with.
+        sample_weight: The sample weights a fitted model was fitted with.
         trainer: How the module is trained. With `data`: how its weights came about, `Optimum(...)` for a linear layer
             at the minimum of an objective, `GD(...)` for any net.
         threat: What the adversary knows: `Informed(known)` all records but one, `Weak(size)` none of them.
         attack: The attack to run; None runs all that apply, the strongest first.
-        access: What the adversary sees of the release; None for all weights.
+        access: What the adversary sees of the release; None for all weights. With a fitted model:
+            `lw.access.Outputs()` for its predictions alone.
         prior: Records that attacks learn from.
         secrets: Records to rebuild, one per game.
         threshold: A record counts as rebuilt if its error is at most this many feature standard deviations.
         metrics: Further metrics, beside the mean errors, and for images PSNR, SSIM and LPIPS (if its weights are
             available).
-        max_minutes: Time limit for the whole audit, where no `attack` is named.
+        max_minutes: Time limit for the whole audit, where no `attack` is named. With a fitted model: for refitting it,
+            5 minutes if None.
     """
     if isinstance(threshold, bool) or not isinstance(threshold, int | float):
         raise TypeError(f"audit: expected threshold to be an int or a float, got {shown(threshold)}.")

@@ -53,6 +53,20 @@ def test_a_fitted_model(write):
     assert len(audit.games) == 3
 
 
+def test_a_fitted_model_that_is_seen_through_its_predictions(write):
+    text = """
+import lostwax as lw
+from sklearn.datasets import load_iris
+from sklearn.tree import DecisionTreeClassifier
+X, y = load_iris(return_X_y=True)
+model, data = DecisionTreeClassifier(random_state=0).fit(X, y), (X, y)
+access, max_minutes = lw.access.Outputs(), 1
+"""
+    recipe = Recipe.read(write(text))
+    assert {"access", "max_minutes"} <= set(recipe.arguments)
+    assert "refitted" in recipe.audit().subject
+
+
 def test_a_way_of_training(write):
     recipe = Recipe.read(write(TRAINED + "games = 2\nseed = 5\ndata = 'an affair of its own'\n"))
     assert recipe.trains

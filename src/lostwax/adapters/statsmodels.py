@@ -42,10 +42,7 @@ FAMILIES: Mapping[tuple[str, str], Callable[[Any], Loss]] = {  # of GLM, with th
     ("InverseGaussian", "Log"): lambda family: Tweedie(3.0),
     ("Tweedie", "Log"): lambda family: Tweedie(float(family.var_power)),
 }
-SUPPORTED = (
-    "OLS, WLS, Logit, Probit, MNLogit, Poisson, and GLM with Gaussian(), Binomial(), Poisson() or Gamma() in their "
-    "canonical links, or a log link for Poisson, Gamma, InverseGaussian and Tweedie"
-)
+SUPPORTED = f"{', '.join(MODELS)}; GLM with {', '.join(f'{family} ({link})' for family, link in FAMILIES)}"
 
 
 def is_statsmodels(model: Any) -> bool:

@@ -31,7 +31,7 @@ REQUIRED = {  # per kind of audit: the required names, and what they are
 }
 SETTINGS = ("games", "seed", "threshold")
 OPTIONAL = {
-    "model": ("trainer", "attack", "sample_weight", *SETTINGS),
+    "model": ("trainer", "attack", "access", "sample_weight", "max_minutes", *SETTINGS),
     "net": ("attack", "access", "metrics", "max_minutes", *SETTINGS),
 }
 ALIKE = 0.8  # difflib ratio above which a name counts as misspelt

@@ -136,3 +136,11 @@ def test_texts_that_cannot_be_counted():
     model = make_pipeline(HashingVectorizer(n_features=32), logistic()).fit(TEXTS, Y)
     with pytest.raises(TypeError, match="HashingVectorizer, which keeps no vocabulary"):
         lw.audit(model, (TEXTS, Y))
+
+
+@pytest.mark.parametrize("form", [np.asarray, pd.DataFrame])
+def test_idf_weights_of_counts_that_are_not_sparse(form):
+    counts = np.random.default_rng(0).poisson(1.0, size=(80, 6)).astype(float)
+    y = (counts[:, 0] > counts[:, 1]).astype(int)
+    model = make_pipeline(TfidfTransformer(), LogisticRegression()).fit(form(counts), y)
+    assert lw.audit(model, (form(counts), y)).grade.leaks

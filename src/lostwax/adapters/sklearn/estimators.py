@@ -1,4 +1,4 @@
-"""Each supported estimator as the equation that its fitted attributes satisfy, and the reasons for all others."""
+"""Each linear model as the equation that its fitted attributes satisfy, and why there is none for others."""
 
 from __future__ import annotations
 
@@ -34,15 +34,6 @@ from lostwax.losses import (
     Tweedie,
 )
 
-SUPPORTED = (
-    "LinearRegression, Ridge, RidgeCV, RidgeClassifier, RidgeClassifierCV, BayesianRidge, ARDRegression, Lasso, "
-    "LassoCV, LassoLars, LassoLarsCV, LassoLarsIC, ElasticNet, ElasticNetCV, LogisticRegression, LogisticRegressionCV, "
-    "PoissonRegressor, GammaRegressor, TweedieRegressor, HuberRegressor, LinearSVC, LinearSVR, SGDClassifier, "
-    "SGDRegressor, OneVsRestClassifier of classifiers among these, TransformedTargetRegressor and GaussianNB, alone "
-    "or after StandardScaler and MinMaxScaler in a Pipeline; and, before any other model, the mean of a leading "
-    "StandardScaler or PCA and the range of a leading MinMaxScaler"
-)
-SHADOWS = "Attacks that learn from shadow models need a torch net (trainer, threat, prior, secrets)."
 TREES = "it stores thresholds and leaf averages, not a sum over rows that could be solved for one"
 STORED = "it stores its training records, so no attack is needed: anyone with the model has them"
 VECTORS = "it stores its support vectors (support_vectors_), so no attack is needed: anyone with the model has them"
@@ -50,25 +41,20 @@ OPTIMUM = "its objective has no unique optimum"
 CORNERS = "its loss has corners, so that its optimum leaves no equation for the rows on them"
 MISTAKES = "it minimises no objective: its weights depend on the order of the rows"
 
-# module, an attribute of the fitted model, why the closed form does not apply, and the alternative
+# module, an attribute of the fitted model, why the closed form does not apply
 REASONS = (
-    ("sklearn.tree", "tree_", TREES, f" {SHADOWS}"),
-    ("sklearn.ensemble._forest", "estimators_", TREES, f" {SHADOWS}"),
-    ("sklearn.ensemble._gb", "estimators_", TREES, f" {SHADOWS}"),
-    ("sklearn.ensemble._hist_gradient_boosting", "_predictors", TREES, f" {SHADOWS}"),
-    ("sklearn.neighbors", "_fit_X", STORED, ""),
-    ("sklearn.gaussian_process", "base_estimator_", STORED, ""),
-    ("sklearn.gaussian_process", "X_train_", STORED, ""),
-    ("sklearn.svm", "support_vectors_", VECTORS, ""),
-    (
-        "sklearn.neural_network",
-        "coefs_",
-        OPTIMUM,
-        f" Train it with lw.GD, lw.SGD or lw.Adam as a torch module. {SHADOWS}",
-    ),
-    ("sklearn.linear_model._quantile", "coef_", CORNERS, f" {SHADOWS}"),
-    ("sklearn.linear_model._perceptron", "coef_", MISTAKES, f" {SHADOWS}"),
-    ("sklearn.linear_model._passive_aggressive", "coef_", MISTAKES, f" {SHADOWS}"),
+    ("sklearn.tree", "tree_", TREES),
+    ("sklearn.ensemble._forest", "estimators_", TREES),
+    ("sklearn.ensemble._gb", "estimators_", TREES),
+    ("sklearn.ensemble._hist_gradient_boosting", "_predictors", TREES),
+    ("sklearn.neighbors", "_fit_X", STORED),
+    ("sklearn.gaussian_process", "base_estimator_", STORED),
+    ("sklearn.gaussian_process", "X_train_", STORED),
+    ("sklearn.svm", "support_vectors_", VECTORS),
+    ("sklearn.neural_network", "coefs_", OPTIMUM),
+    ("sklearn.linear_model._quantile", "coef_", CORNERS),
+    ("sklearn.linear_model._perceptron", "coef_", MISTAKES),
+    ("sklearn.linear_model._passive_aggressive", "coef_", MISTAKES),
 )
 
 
@@ -102,12 +88,10 @@ def refusal(estimator: Any) -> TypeError:
             "audit: expected a fitted scikit-learn estimator, another object with fit and predict, or a torch module "
             f"with trainer=..., got {shown(estimator)}."
         )
-    for home, attribute, reason, more in REASONS:
+    for home, attribute, reason in REASONS:
         if kind.__module__.startswith(home) and hasattr(estimator, attribute):
-            return KindNotReadError(f"the closed form does not apply to {kind.__name__}: {reason}", f".{more}")
-    return KindNotReadError(
-        f"the closed form does not support {kind.__name__}", f". It supports {SUPPORTED}. {SHADOWS}"
-    )
+            return KindNotReadError(f"the closed form does not apply to {kind.__name__}: {reason}", ".")
+    return KindNotReadError(f"the closed form does not support {kind.__name__}", ".")
 
 
 def not_supported(estimator: Any, setting: str, cure: str) -> SettingNotReadError:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.pipeline import Pipeline
 
@@ -106,7 +107,7 @@ def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
     smooth = float(transformer.smooth_idf)
     frequency = np.rint((smooth + texts) / np.exp(np.asarray(transformer.idf_, dtype=np.float64) - 1) - smooth)
     total = torch.from_numpy(frequency)[None]
-    present = (place.rows > 0).astype(np.float64)
+    present = (csr_matrix(place.rows) > 0).astype(np.float64)
     if not bool((total[0] == torch.from_numpy(np.asarray(present.sum(0)).ravel())).all()):
         reader.notes.append("TfidfTransformer was not fitted on these texts and is assumed public.")
         reader.public.append("TfidfTransformer")

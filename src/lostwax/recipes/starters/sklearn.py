@@ -10,11 +10,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-# The table that the model was fitted on: all rows, in any order.
+# The table that the model was fitted on: all rows, in any order. A DataFrame, a sparse matrix or texts will do too.
 X, y = load_wine(return_X_y=True)  # <- your X and y
 data = (X, y)
 
-# The model as you would release it. To audit an existing one, load it here instead of fitting it:
+# The model as you would release it: an estimator, or the whole pipeline with its encoders. To audit an existing one,
+# load it here instead of fitting it:
 #     import joblib
 #     model = joblib.load("model.joblib")
 model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)  # <- your model
@@ -22,3 +23,8 @@ model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)  # <- yo
 # Optional: how many rows to attack (default: all), and which error counts as rebuilt, in feature standard deviations.
 games = 100
 threshold = 0.05
+
+# Optional, for models that are refitted because they have no equation: a time limit (default: 5 minutes), and an
+# adversary who sees only predictions.
+#     max_minutes = 2
+#     access = lw.access.Outputs()  # import lostwax as lw
