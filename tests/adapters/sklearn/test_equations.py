@@ -432,4 +432,6 @@ class ScaledForest(RegressorMixin, BaseEstimator):
 def test_extremes_do_not_hide_that_a_model_was_not_read():
     X, y = standardised(load_diabetes)
     release = released(ScaledForest().fit(X, y), (X, y))
-    assert any("ScaledForest was not audited" in sentence for sentence in release.unread)
+    assert any(
+        "ScaledForest was audited only for the rows and values that it holds" in sentence for sentence in release.unread
+    )

@@ -281,6 +281,15 @@ def test_float32_tables():
     assert audit.findings[0].labels_right.all()
 
 
+def test_a_mean_in_single_precision_is_that_of_the_table():
+    X = np.random.default_rng(0).normal(5.0, 1.0, (90, 4)).astype(np.float32)
+    y = X[:, 0] > 5
+    audit = lw.audit(make_pipeline(StandardScaler(), PCA(2), LogisticRegression()).fit(X, y), (X, y))
+    assert audit.findings[0].rebuilt.all()
+    with pytest.raises(ValueError, match="fitted on almost this data"):
+        lw.audit(make_pipeline(PCA(2), LogisticRegression()).fit(X, y), (X + np.float32(1e-3), y))
+
+
 def test_two_rows_and_one_game():
     X, y = np.array([[0.0, 1.0], [2.0, 5.0]]), np.array([0.0, 1.0])
     assert lw.audit(Ridge().fit(X, y), (X, y)).findings[0].rebuilt.all()

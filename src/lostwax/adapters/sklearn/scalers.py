@@ -15,6 +15,7 @@ from lostwax.games import Extremes, Stationary, Sums
 
 CENTRED = (PCA, IncrementalPCA)  # they publish the mean of their inputs
 AGREES = 1e-9  # relative to a column's spread: the scaler was fitted on this table
+SINGLE = 1e-6  # ... in single precision
 NEARLY = 0.05  # relative to the difference of another sample of the same size: fitted on almost this table
 
 
@@ -74,7 +75,9 @@ def _with_mean(step: Any, before: Scaling, x: Tensor, weight: Tensor) -> Scaling
     name = type(step).__name__
     mean = torch.from_numpy(published(step, "mean_"))
     seen = getattr(step, "n_samples_seen_", getattr(step, "n_samples_", len(x)))
-    fitted_with = _weights_of(name, mean, float(torch.as_tensor(seen).max()), before, x, weight)
+    single = step.mean_.dtype.itemsize < mean.element_size()
+    tolerance = SINGLE if single else AGREES
+    fitted_with = _weights_of(name, mean, float(torch.as_tensor(seen).max()), before, x, weight, tolerance)
     if fitted_with is None:
         note = f"{name} was not fitted on this table and is assumed public."
         return replace(before, notes=(*before.notes, note))
@@ -88,13 +91,15 @@ def _with_mean(step: Any, before: Scaling, x: Tensor, weight: Tensor) -> Scaling
     return replace(before, sums=(*before.sums, before.unscaled(own)), notes=(*before.notes, note))
 
 
-def _weights_of(name: str, mean: Tensor, count: float, before: Scaling, x: Tensor, weight: Tensor) -> Tensor | None:
+def _weights_of(
+    name: str, mean: Tensor, count: float, before: Scaling, x: Tensor, weight: Tensor, tolerance: float
+) -> Tensor | None:
     """The weights under which the step's mean is this table's mean: ones, the sample weights, or None."""
     rows = (x - before.shift) / before.scale
     spread = rows.std(0, correction=0) + 1e-6 * rows.abs().amax(0) + 1e-300
     for candidate in (torch.ones_like(weight), weight):
         gap = ((candidate @ rows / candidate.sum() - mean).abs() / spread).max()
-        if gap <= AGREES * len(x) ** 0.5:
+        if gap <= tolerance * len(x) ** 0.5:
             return candidate
         if count == len(x) and gap < NEARLY * (2 / len(x)) ** 0.5:
             raise ValueError(
