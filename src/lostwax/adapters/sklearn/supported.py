@@ -166,7 +166,7 @@ def _given(release: ReleasedTable) -> Gives:
 def _exact(part: Part) -> bool:
     """Whether rows as the part saw them go back to exact cells of the table, of its own columns at least."""
     kept = part.back(part.fitted.table.x.nan_to_num(nan=torch.inf)).kept
-    return set(kept.unique().tolist()) in ({Kept.EXACT}, {Kept.EXACT, Kept.LOST})
+    return set(kept.flatten().tolist()) in ({Kept.EXACT}, {Kept.EXACT, Kept.LOST})
 
 
 def _back(estimator: Any, x: Array) -> str | None:
