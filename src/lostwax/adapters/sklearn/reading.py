@@ -203,13 +203,12 @@ def _takes_only_numbers(estimator: Any) -> bool:
     """Does its first step refuse strings and missing values? Then a table with them is not what it was fitted on."""
     first = _steps(estimator)[0]
     made_of_others = hasattr(first, "estimator") or hasattr(first, "estimators")
-    if isinstance(first, ColumnTransformer | FeatureUnion) or made_of_others:
+    is_own = not type(first).__module__.startswith("sklearn.")  # few state what they accept
+    if isinstance(first, ColumnTransformer | FeatureUnion) or made_of_others or is_own:
         return False
-    try:
-        accepted = get_tags(first).input_tags
-    except (AttributeError, TypeError):
-        return False
-    return not (accepted.allow_nan or accepted.string or accepted.categorical)
+    tags = get_tags(first)
+    accepted = tags.input_tags
+    return not (accepted.allow_nan or accepted.string or accepted.categorical or tags.no_validation)
 
 
 def _all_numbers(X: Any) -> bool:
