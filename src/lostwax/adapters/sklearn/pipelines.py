@@ -171,8 +171,7 @@ class PipelineReader:
         outputs, reads = self._outputs(transformer, place)
         if place.rows.ndim == 1:
             self.unread.append(
-                f"{type(transformer).__name__} was not audited: texts are read where they are all of X, not in one "
-                "column of a table."
+                f"{type(transformer).__name__} was not audited: it reads one column as texts, and keeps no vocabulary."
             )
             return place.through(all_lost(1), outputs)
         if place.reads:
