@@ -13,7 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder, StandardScaler
-from sklearn.tree import DecisionTreeClassifier
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import lostwax as lw
 from lostwax.access import Outputs
@@ -254,3 +254,21 @@ def test_what_was_read_is_returned_where_refitting_is_not_possible():
     assert audit.conclusion.grade is Grade.UNDECIDED
     assert "DecisionTreeClassifier was not audited" in audit.unanswered[0]
     assert audit.unanswered[1].startswith("The model was not refitted: ")
+
+
+def test_of_a_large_table_the_rows_that_were_drawn_are_refitted(monkeypatch):
+    """Rows of the sample stand for themselves: a model that stores its rows gives them back."""
+    for name, value in (("LARGE", 10), ("SAMPLE_NUMBERS", 300), ("GAMES", 60)):
+        monkeypatch.setattr(f"lostwax.adapters.sklearn.reading.{name}", value)
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    y = X[:, 0].copy()
+    seen = []
+
+    class Recorded(DecisionTreeRegressor):
+        def fit(self, X, y):
+            seen.append(X[:, 0])
+            return super().fit(X, y)
+
+    audit = lw.audit(Recorded(random_state=0).fit(X, y), (X, y), max_minutes=1)
+    assert any("refitted on 120 of its rows" in note for note in audit.notes)
+    assert np.isclose(audit.truth.x[:, :1].numpy(), np.unique(np.concatenate(seen[1:]))).any(1).all()

@@ -5,7 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from sklearn.ensemble import VotingRegressor
+from sklearn.linear_model import Ridge, SGDRegressor
 
+import lostwax as lw
 from lostwax.audits.audit import Verdict
 from lostwax.audits.tables import audit_table
 from lostwax.games import Columns, Fitted, Kept, Part, Records, ReleasedTable, Stored, Sums, TableCells
@@ -104,3 +107,42 @@ def test_rows_that_are_all_the_same():
 def test_games_are_drawn_by_the_seed():
     first, again, other = (audited(mean([0, 1, 2]), games=5, seed=seed).games for seed in (1, 1, 2))
     assert first.tolist() == again.tolist() != other.tolist()
+
+
+def test_a_blind_guess_that_is_a_record_of_categories_is_no_leak():
+    """The most frequent categories may be one of the rows: nothing was told of it."""
+    codes = np.unique(rng.choice(5, size=(900, 5), p=[0.4, 0.25, 0.15, 0.1, 0.1]), axis=0)
+    codes[0] = 0  # the most frequent value of every column
+    codes = np.unique(codes, axis=0)
+    x, y = torch.from_numpy(codes.astype(np.float64)), torch.zeros(len(codes), dtype=torch.long)
+    ones, categories = (
+        torch.ones(len(x), dtype=torch.float64),
+        Stored("categories", torch.arange(5.0)[:, None].double()),
+    )
+
+    def back(values):
+        return TableCells(torch.full((len(values), 5), torch.nan).double(), torch.zeros(len(values), 5).byte())
+
+    facts = Part(Fitted("an encoder", Records(x[:, :1], y), ones, None, stored=(categories,)), back, labelled=False)
+    columns = Columns(tuple("abcde"), (tuple("vwxyz"),) * 5)
+    release = ReleasedTable("a release", Records(x, y), ones, columns, (facts,))
+    audit = audit_table(release, games=None, seed=0, threshold=0.05)
+    assert audit.findings[0].rebuilt.sum() == 1
+    assert audit.findings[0].luck.closest == 1.0
+    assert not audit.conclusion.grade.leaks
+
+
+def test_of_two_models_the_one_at_its_optimum_counts():
+    X, y = rng.normal(size=(60, 3)), rng.normal(size=60)
+    rough, exact = SGDRegressor(max_iter=5, tol=None, random_state=0), Ridge()
+    for members in ([("rough", rough), ("exact", exact)], [("exact", exact), ("rough", rough)]):
+        audit = lw.audit(VotingRegressor(members).fit(X, y), (X, y))
+        assert audit.findings[0].rebuilt.all()
+
+
+def test_records_that_no_reason_explains_are_counted_as_not_answered():
+    wrong = Sums("mean", X[:, :2].sum(0, keepdim=True) + 1, torch.tensor([float(N)]).double(), False, False)
+    town = part([2], stored=(Stored("categories", X[:, [2]]),))
+    audit = audited(part([0, 1], sums=(wrong,)), town)
+    assert set(audit.verdicts) == {Verdict.UNDECIDED}
+    assert audit.unanswered == (f"{N} records were not rebuilt although what was read should give every cell.",)

@@ -133,7 +133,7 @@ class _Line:
             line=name,
             label_given=_needs_label(fitted),
             labels_attacked=fitted.tells_label(),
-            more={"predicted": predicted, "stationarity": _stationarity(fitted)},
+            more={"predicted": predicted, "stationarity": stationarity(fitted)},
             beside=None if beside is None else beside.judging,
         )
 
@@ -222,7 +222,7 @@ def _needs_label(fitted: Fitted) -> bool:
     return fitted.model is not None and fitted.model.bias is None and not fitted.sums
 
 
-def _stationarity(fitted: Fitted) -> float | None:
+def stationarity(fitted: Fitted) -> float | None:
     """The largest coordinate of what all rows leave unexplained, each over the sum of the rows' own terms in it."""
     equation = fitted.model or next(iter(fitted.sums), None)
     if equation is None:

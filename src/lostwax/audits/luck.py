@@ -216,7 +216,7 @@ def _closest(table: _Table, games: Tensor, own: _Won, pool: Tensor) -> float | N
     secrets, pool = table.secrets.x.flatten(0, 1), pool.to(table.secrets.x)
     if len(secrets) // k + len(pool) < 2:
         return None
-    rebuilt = np.flatnonzero(own.rebuilt)
+    rebuilt = np.flatnonzero((own.rebuilt > 0) & (own.nearer > 0))  # a blind guess may be a record of categories
     if not len(rebuilt):
         return 1.0
     place = rebuilt[own.closest[rebuilt].argmin()]

@@ -19,6 +19,7 @@ from lostwax.adapters.model_files import is_computation, load_model, released_co
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import check_games, check_minutes
 from lostwax.audits.clock import in_words
+from lostwax.audits.fitted import LARGE
 from lostwax.audits.refitted import audit_refitted
 from lostwax.audits.released import audit_released
 from lostwax.audits.tables import audit_table
@@ -26,11 +27,8 @@ from lostwax.games import ReleasedTable
 from lostwax.games.facts import trainer_facts
 from lostwax.trainers.descent import as_descent
 
-LARGE = 5_000_000  # cells of a table that takes a while
-SOME_PASSES, ALL_PASSES = (
-    900,
-    1_500,
-)  # over a large table, for a sample of its rows and for all (benchmarks/table_sizes.py)
+# Passes over a large table for a sample of its rows, and for all (benchmarks/table_sizes.py).
+SOME_PASSES, ALL_PASSES = 900, 1_500
 
 
 def audit_model(
@@ -98,6 +96,10 @@ def _audit_estimator(
             "table or their sums. Pass the estimator that it was made of."
         )
     X, y = sklearn.unpack(data)
+    reasons = release.unread
+    if release.sample is not None:
+        X, y, sample_weight = (sklearn.some_rows(part, release.sample.rows) for part in (X, y, sample_weight))
+        reasons = (*reasons, f"The table is large: the model was refitted on {len(release.table):,} of its rows.")
     try:
         refitted = audit_refitted(
             model,
@@ -111,7 +113,7 @@ def _audit_estimator(
             threshold=threshold,
             access=access,
             max_minutes=minutes,
-            reasons=release.unread,
+            reasons=reasons,
         )
     except ValueError as error:
         if read is None:
@@ -128,7 +130,7 @@ def _announce(data: Any, games: int | None) -> None:
     if getattr(X, "ndim", 0) != 2 or hasattr(X, "toarray") or (cells := math.prod(X.shape)) <= LARGE:
         return
     rows, width = X.shape
-    block, weights = np.ones((LARGE // width, width)), np.ones(width)
+    block, weights = np.ones((max(1, LARGE // width), width)), np.ones(width)
     start = time.perf_counter()
     block @ weights
     per_cell = (time.perf_counter() - start) / block.size

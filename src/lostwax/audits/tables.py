@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lostwax.attacks.closed_form import ClosedForm, known_label, told
 from lostwax.audits.audit import Audit, Verdict
-from lostwax.audits.fitted import audit_fitted, converged, drawn, likeliest, no_optimum
+from lostwax.audits.fitted import audit_fitted, converged, drawn, likeliest, no_optimum, stationarity
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import Played, filled, judged
 from lostwax.audits.scoring import Scoring
@@ -63,6 +63,9 @@ def audit_table(
     has_models = any(part.fitted.model is not None for part in released.parts)
     best = _Line(released, at_optimum, chosen, scoring, blind, "as converged") if has_models and at_optimum else None
     lines = [one.played(_verdicts(one, best or one, bool(released.unread))) for one in (line, best) if one is not None]
+    open_ones = lines[-1].finding.verdicts.count(Verdict.UNDECIDED)
+    if open_ones and not released.unread:
+        missing = (*missing, f"{open_ones:,} records were not rebuilt although what was read should give every cell.")
     without = len(table) - len(rows)
     weightless = [f"{without:,} rows have no weight: the model was not trained on them, and they are not tried."]
     return filled(
@@ -136,7 +139,7 @@ class _Line:
         self.label_given = any(_needs_label(part.fitted) for part in parts)
         truth = released.table[rows]
         start = time.perf_counter()
-        merged = _merged(released, parts, rows, self.label_given)
+        merged = _merged(released, sorted(parts, key=_unsolved), rows, self.label_given)
         x = torch.stack([cells.filled(blind) for cells in merged.candidates], 1)  # (g, candidates, d)
         y = merged.labels[:, None].expand(-1, x.shape[1], *merged.labels.shape[1:])
         several = Records(x, y) if x.shape[1] > 1 else None
@@ -240,6 +243,11 @@ def _numbers(fitted: Fitted) -> int:
         [width, *(sums.total().numel() for sums in fitted.sums)]
         + ([fitted.model.total().numel()] if fitted.model is not None else [])
     )
+
+
+def _unsolved(part: Part) -> float:
+    """How far a model is from its optimum: of two that give a cell, the one nearer to it is right."""
+    return 0.0 if part.fitted.model is None else stationarity(part.fitted) or 0.0
 
 
 def _needs_label(fitted: Fitted) -> bool:

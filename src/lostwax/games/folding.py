@@ -159,8 +159,12 @@ def _extremes(extremes: Extremes, fitted: Fitted, others: Tensor) -> Extremes:
     if not len(others):
         return extremes
     x = fitted.table.x[others]
-    low = torch.where(extremes.low < x.amin(0), extremes.low, torch.inf)
-    return replace(extremes, low=low, high=torch.where(extremes.high > x.amax(0), extremes.high, -torch.inf))
+    low, high = (torch.where(x.isnan(), end, x) for end in (torch.inf, -torch.inf))  # missing values reach nothing
+    return replace(
+        extremes,
+        low=torch.where(extremes.low < low.amin(0), extremes.low, torch.inf),
+        high=torch.where(extremes.high > high.amax(0), extremes.high, -torch.inf),
+    )
 
 
 def _stored(stored: Stored, fitted: Fitted, others: Tensor) -> Stored:

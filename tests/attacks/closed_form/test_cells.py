@@ -73,6 +73,26 @@ def test_means_over_the_values_there_are():
     assert (cells.kept == Kept.EXACT).all()
 
 
+def test_the_mean_of_one_value_is_that_value():
+    x = torch.full((N, 2), torch.nan).double()
+    x[3, 0] = 7.0
+    cells, _ = only(
+        told(part(x, present=(Present("means", torch.tensor([7.0, torch.nan]).double()),)), GAMES, label_given=False)
+    )
+    assert cells.values[3, 0] == 7.0
+    assert cells.values[4].isnan().all()
+    assert (cells.kept == Kept.EXACT).all()
+
+
+def test_sums_tell_nothing_of_rows_without_weight():
+    weight = torch.ones(N, dtype=torch.float64)
+    weight[2] = 0.0
+    sums = Sums("mean", (weight @ X)[None], weight.sum()[None], by_label=False, weighted=True)
+    cells, _ = only(told(part(weight=weight, sums=(sums,)), GAMES, label_given=False))
+    assert (cells.kept[2] == Kept.LOST).all()
+    torch.testing.assert_close(cells.values[weight > 0], X[weight > 0])
+
+
 def test_extremes_belong_to_the_rows_that_reach_them():
     extremes = Extremes("range", X.amin(0), X.amax(0))
     cells, _ = only(told(part(extremes=(extremes,)), GAMES, label_given=False))

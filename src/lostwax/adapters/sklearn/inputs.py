@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.utils import _safe_indexing
 from torch import Tensor
 
 from lostwax.games import Records
@@ -24,6 +25,11 @@ def unpack(data: Any) -> tuple[Any, Any]:
         cure = "Stack a dataset into two arrays first."
         raise TypeError(f"audit: expected data=(X, y) or lw.Records, got {type(data).__name__}. {cure}")
     return data[0], data[1]
+
+
+def some_rows(data: Any, rows: Tensor) -> Any:
+    """Some rows of X, of y or of the weights, in the form in which they were given; None stays None."""
+    return data if data is None else data[rows] if isinstance(data, Tensor) else _safe_indexing(data, rows.numpy())
 
 
 def features(X: Any) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -253,6 +253,7 @@ def own_facts(transformer: Any, reader: PipelineReader, place: Place) -> None:
         return
     means = torch.from_numpy(np.asarray(means, dtype=np.float64))
     own = x.nanmean(0)
+    means = torch.where(own.isnan(), torch.nan, means)  # of an empty column an imputer may keep any number
     deviation = (x - own).square().nanmean(0).sqrt() + 1e-6 * own.abs()
     if not bool((((means - own).abs() <= AGREES * deviation * len(x) ** 0.5) | means.isnan()).all()):
         return

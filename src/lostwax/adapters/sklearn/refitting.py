@@ -72,8 +72,8 @@ class Estimator:
             model.fit(X, **weight) if y is None else model.fit(X, y, **weight)
         except Exception as error:
             raise ValueError(
-                f"audit: {type(model).__name__}.fit failed on {len(rows)} rows of the table: {error} An audit by "
-                "refitting fits the model's own settings on most of the rows."
+                f"audit: {type(model).__name__}.fit failed on {len(rows)} rows of the table "
+                f"({type(error).__name__}). An audit by refitting fits the model's own settings on most of the rows."
             ) from error
         return model
 

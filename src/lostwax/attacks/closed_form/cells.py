@@ -39,6 +39,7 @@ def told(part: Part, games: Tensor, *, label_given: bool) -> list[Told]:
     for sums in fitted.sums:
         share = collected(sums, table, weight, games)  # (g, groups, d + 1)
         x, size = solve(share, torch.zeros_like(ones))
+        x = torch.where(((weight[games] > 0) | (not sums.weighted))[:, None], x, torch.nan)
         label = share[..., -1].argmax(-1) if sums.by_label and part.labelled else None  # the class with one row missing
         found.append(Told((part.back(x),), label, size))
     for present in fitted.present:
@@ -64,19 +65,15 @@ def _extreme(extremes: Extremes, table: Records, games: Tensor) -> Tensor:
 def _present(present: Present, table: Records, games: Tensor) -> Tensor:
     """(g, d) the value that takes the mean of the known values to the published one; +inf: the cell is missing.
 
-    With m known values of sum s: (m + 1) mean - s, or nothing where the mean is s / m already.
+    Differences from the published mean sum to zero: the missing row has minus the sum of the known ones, or no value
+    where that is zero already.
     """
     missing = table.x.isnan()
-    outside = (
-        torch.zeros_like(present.means) if part is None else part for part in (present.known_total, present.known_count)
-    )
-    other_total, other_count = outside
-    values = table.x.nan_to_num()
-    number = (~missing).sum(0) + other_count
-    origin = (values.sum(0) + other_total) / number.clamp_min(1)
-    away = torch.where(missing, 0.0, values - origin)
-    total = sums_of_others(away)[games] + (other_total - other_count * origin)  # (g, d)
-    count = sums_of_others((~missing).to(away))[games] + other_count
-    mean = present.means - origin
-    unchanged = (mean * count - total).abs() <= SAME * count * away.square().mean(0).sqrt().clamp_min(1e-300)
-    return torch.where(unchanged, torch.inf, origin + mean * (count + 1) - total)
+    away = torch.where(missing, 0.0, table.x - present.means)  # (n, d)
+    total, squares, count = (sums_of_others(part)[games] for part in (away, away.square(), (~missing).to(away)))
+    spread = (squares / count.clamp_min(1)).sqrt()  # (g, d)
+    if present.known_total is not None and present.known_count is not None:
+        total = total + (present.known_total - present.known_count * present.means)
+        count = count + present.known_count
+    unchanged = torch.where(count > 0, total.abs() <= SAME * count * spread.clamp_min(1e-300), present.means.isnan())
+    return torch.where(unchanged, torch.inf, present.means - total)

@@ -261,11 +261,6 @@ class ErrorScale:
         return ErrorBars(self.solver / size + floor, floor)
 
 
-def error_bars(fitted: Fitted, guess: Guess) -> ErrorBars:
-    """Predict the error of each leave-one-out guess, given the whole table."""
-    return ErrorScale.of(fitted).bars(guess)
-
-
 def _feature_moments(equation: Stationary | Sums, fitted: Fitted) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of each feature over all rows, (d + 1,) twice."""
 
