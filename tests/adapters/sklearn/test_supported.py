@@ -44,13 +44,13 @@ def found():
     ],
 )
 def test_an_estimator_is_listed_by_what_is_found_in_it(kind, gives, back):
-    assert look(kind, {}) == Supported(kind.__name__, gives, back)
+    assert look(kind) == Supported(kind.__name__, gives, back)
 
 
 def test_every_model_with_an_equation_is_listed_with_what_it_gives(found):
     listed_with = {one.name.partition("(")[0] for one in found if one.gives is not Gives.NOTHING}
     kinds = registered(read_estimator) - registered(inner_models) - REFUSED
-    assert not {kind.__name__ for kind in kinds} - listed_with, "name settings that are read in supported.SETTINGS"
+    assert not {kind.__name__ for kind in kinds} - listed_with, "name settings that are read in supported.VARIANTS"
 
 
 def test_every_transformer_and_model_of_models_is_listed(found):

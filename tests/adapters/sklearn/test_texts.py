@@ -1,6 +1,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.decomposition import TruncatedSVD
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import (
@@ -13,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import lostwax as lw
 from lostwax.adapters.sklearn import released
@@ -144,3 +146,24 @@ def test_idf_weights_of_counts_that_are_not_sparse(form):
     y = (counts[:, 0] > counts[:, 1]).astype(int)
     model = make_pipeline(TfidfTransformer(), LogisticRegression()).fit(form(counts), y)
     assert lw.audit(model, (form(counts), y)).grade.leaks
+
+
+@pytest.mark.parametrize(
+    "vectoriser",
+    [TfidfVectorizer(), CountVectorizer(), make_pipeline(CountVectorizer(), TfidfTransformer())],
+    ids=["tf-idf", "counts", "two steps"],
+)
+def test_texts_in_a_column_of_a_table(vectoriser):
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice([f"w{i}" for i in range(40)], rng.integers(4, 12))) for _ in range(60)]
+    X = pd.DataFrame({"age": rng.normal(50, 10, 60), "review": texts, "town": rng.choice(list("abc"), 60), "left": 0})
+    y = rng.integers(0, 2, 60)
+    columns = make_column_transformer((vectoriser, "review"), (OneHotEncoder(), ["town"]), (StandardScaler(), ["age"]))
+    audit = lw.audit(make_pipeline(columns, LogisticRegression()).fit(X, y), (X, y))
+    assert audit.finding("as converged").rebuilt.all()
+    assert not audit.unanswered
+    assert any("drops these columns, and they do not count: left" in note for note in audit.notes)
+    held = [place for place, name in enumerate(audit.columns) if name.startswith("review: ")]
+    counted = CountVectorizer().fit_transform(X["review"]).toarray()
+    np.testing.assert_array_equal(audit.guess.records.x[:, 0, held] > 0.5, counted > 0)
+    assert audit.columns_are_words  # no file of numbers holds them

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, singledispatch
 from typing import Any
@@ -59,10 +59,13 @@ class PipelineReader:
     notes: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     public: list[str] = field(default_factory=list)  # parts that were fitted on other rows
+    # columns of texts by their number: from the steps on one to the place of its counts, and the steps after those
+    text_columns: Mapping[int, Callable[..., tuple[Any, Place]]] = field(default_factory=dict)
 
     def start(self, X: Any) -> Place:
         """The table itself."""
-        return Place(X, lambda values: values.at(self.used))
+        width = max((*self.used, X.shape[1] - 1)) + 1  # words of texts come after its columns
+        return Place(X, lambda values: placed(values, slice(0, values.cells.shape[1]), width).at(self.used))
 
     def through(self, transformer: Any, place: Place) -> Place:
         """The place after a transformer, with what it publishes noted."""
@@ -74,7 +77,7 @@ class PipelineReader:
             return place
         if isinstance(transformer, ColumnTransformer):
             outputs = transformed(transformer, place.rows)
-            return self._side_by_side(place, list(_of_columns(transformer, place)), outputs)
+            return self._side_by_side(place, list(self._of_columns(transformer, place)), outputs)
         if isinstance(transformer, FeatureUnion):
             branches = [(step, place, None) for _, step in transformer.transformer_list if step != "drop"]
             return self._side_by_side(place, branches, transformed(transformer, place.rows))
@@ -168,8 +171,7 @@ class PipelineReader:
         outputs, reads = self._outputs(transformer, place)
         if place.rows.ndim == 1:
             self.unread.append(
-                f"{type(transformer).__name__} was not audited: texts are read where they are all of X, not in one "
-                "column of a table."
+                f"{type(transformer).__name__} was not audited: it reads one column as texts, and keeps no vocabulary."
             )
             return place.through(all_lost(1), outputs)
         if place.reads:
@@ -195,6 +197,19 @@ class PipelineReader:
                 "be repeated."
             )
         return first, known
+
+    def _of_columns(self, transformer: Any, place: Place) -> Iterator[tuple[Any, Place, slice]]:
+        """The transformers of a ColumnTransformer, each with its columns and the place of its outputs."""
+        for name, step, columns in transformer.transformers_:
+            indices = transformer._transformer_to_input_indices.get(name, [])
+            if _dropped(step) or not len(indices):
+                continue
+            own = place.at(list(indices))
+            if isinstance(columns, str | int):  # the step takes a series: a vectoriser of texts
+                own = replace(own, rows=own.rows.iloc[:, 0] if hasattr(own.rows, "iloc") else own.rows[:, 0])
+                if (read := self.text_columns.get(int(indices[0]))) is not None:
+                    step, own = read(self, step)
+            yield step, own, transformer.output_indices_[name]
 
     def _side_by_side(self, place: Place, branches: list[tuple[Any, Place, Any]], outputs: Any) -> Place:
         """Several transformers of the same rows; `outputs` are theirs, side by side."""
@@ -333,18 +348,6 @@ def used_columns(estimator: Any, width: int) -> list[int]:
 
 def _dropped(step: Any) -> bool:
     return isinstance(step, str) and step == "drop"
-
-
-def _of_columns(transformer: Any, place: Place) -> Iterator[tuple[Any, Place, slice]]:
-    """The transformers of a ColumnTransformer, each with its columns and the place of its outputs."""
-    for name, step, columns in transformer.transformers_:
-        indices = transformer._transformer_to_input_indices.get(name, [])
-        if _dropped(step) or not len(indices):
-            continue
-        own = place.at(list(indices))
-        if isinstance(columns, str | int):  # the step takes a series: a vectoriser of texts
-            own = replace(own, rows=own.rows.iloc[:, 0] if hasattr(own.rows, "iloc") else own.rows[:, 0])
-        yield step, own, transformer.output_indices_[name]
 
 
 def _stable(branches: list[tuple[Any, Place, Any]]) -> bool:

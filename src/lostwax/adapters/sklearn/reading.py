@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_matrix, hstack
 from sklearn.base import is_classifier, is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
@@ -109,13 +110,18 @@ def released(
         columns = replace(columns, names=inputs.column_names(X, [estimator, *_steps(estimator)]))
     _check_fitted(model, x.shape[1])
     used = used_columns(model, x.shape[1])
+    in_columns, words = texts.text_columns(model, X)
     kept = set(used)
     dropped = [name for number, name in enumerate(columns.names) if number not in kept]
+    if in_columns:  # a text is its words
+        used = [number for number in used if number not in in_columns]
+        used += range(x.shape[1], x.shape[1] + len(words))
+        x, columns = _with_words(x[:], columns, [one.counts for one in in_columns.values()], words)
     labels = inputs.targets(y, len(x))
     weight = inputs.weights(sample_weight, len(x))
     numbers, classes = inputs.numbered(labels, classes=is_classifier(_steps(model)[-1]))
-    reader = PipelineReader(columns.at(used), used, numbers, weight)
-    if dropped and not columns.are_words:
+    reader = PipelineReader(columns.at(used), used, numbers, weight, text_columns=in_columns)
+    if dropped and vectoriser is None:
         reader.notes.append(f"the pipeline drops these columns, and they do not count: {', '.join(dropped)}.")
     place = reader.start(X)
     if vectoriser is not None:
@@ -168,6 +174,16 @@ def _takes_one_column(step: Any) -> bool:
         return False
 
 
+def _with_words(
+    x: Tensor, columns: Columns, counts: list[Any], words: tuple[str, ...]
+) -> tuple[Tensor | _SparseCells, Columns]:
+    """A table with the counts of words after its columns."""
+    every = Columns((*columns.names, *words), (*columns.categories, *((),) * len(words)), are_words=True)
+    whole = hstack([csr_matrix(x.numpy()), *counts]).tocsr()
+    cells = _SparseCells(whole)
+    return (cells if whole.shape[0] * whole.shape[1] > LARGE else cells[:]), every
+
+
 @dataclass(frozen=True)
 class _SparseCells:
     """A sparse matrix that gives some of its rows as a dense tensor."""
@@ -182,6 +198,7 @@ class _SparseCells:
         return self.shape[0]
 
     def __getitem__(self, at: Any) -> Tensor:
+        """Rows by their numbers, or a slice of them."""
         some = self.rows[at.numpy() if isinstance(at, Tensor) else at]
         return torch.from_numpy(np.asarray(some.toarray(), dtype=np.float64))
 
@@ -203,13 +220,12 @@ def _takes_only_numbers(estimator: Any) -> bool:
     """Does its first step refuse strings and missing values? Then a table with them is not what it was fitted on."""
     first = _steps(estimator)[0]
     made_of_others = hasattr(first, "estimator") or hasattr(first, "estimators")
-    if isinstance(first, ColumnTransformer | FeatureUnion) or made_of_others:
+    is_own = not type(first).__module__.startswith("sklearn.")  # few state what they accept
+    if isinstance(first, ColumnTransformer | FeatureUnion) or made_of_others or is_own:
         return False
-    try:
-        accepted = get_tags(first).input_tags
-    except (AttributeError, TypeError):
-        return False
-    return not (accepted.allow_nan or accepted.string or accepted.categorical)
+    tags = get_tags(first)
+    accepted = tags.input_tags
+    return not (accepted.allow_nan or accepted.string or accepted.categorical or tags.no_validation)
 
 
 def _all_numbers(X: Any) -> bool:

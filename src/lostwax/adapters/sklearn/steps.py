@@ -79,10 +79,11 @@ def step_of(transformer: Any, inputs: Any, outputs: Any) -> Back:
         return all_lost(width)
     least = np.where(_same(again, _array(several)).all(0), Kept.EXACT, _estimated(again, _array(several)))  # (d,)
     together = not _by_column(transformer, several)
+    of_numbers = _array(_first(outputs)).dtype == np.float64
 
     def back(rebuilt: Values) -> Values:
-        known = np.where(rebuilt.kept == Kept.LOST, 0.0, rebuilt.cells.astype(np.float64))
-        cells = _inverse(transformer, known)
+        known = np.where(rebuilt.kept == Kept.LOST, 0.0, rebuilt.cells)
+        cells = _inverse(transformer, known.astype(np.float64) if of_numbers else known)
         if cells is None or cells.shape != (len(known), width):
             return Values.lost(len(known), width)
         kept = rebuilt.kept.min(1, keepdims=True) if together or rebuilt.kept.shape[1] != width else rebuilt.kept
@@ -312,17 +313,22 @@ def _inverse(transformer: Any, outputs: Any) -> Array | None:
 
 
 def _by_column(transformer: Any, inputs: Any) -> bool:
-    """Does each output depend on one input, the one in its place? Told by changing one row cell by cell."""
-    row = _array(inputs)[:1]
+    """Does each output depend on one input, the one in its place? Told by changing one row cell by cell.
+
+    The new value of a cell is another one of its column.
+    """
+    plain, is_frame, width = _dense(inputs), hasattr(inputs, "iloc"), inputs.shape[1]
+    same = [0] * (width + 1)
+    several = plain.iloc[same].reset_index(drop=True) if is_frame else plain[same]
+    old, new = (plain.iloc, several.iloc) if is_frame else (plain, several)
+    others = (_array(plain) != _array(plain)[0]).argmax(0)  # (d,) the first row with another value
+    for column, row in enumerate(others.tolist()):
+        new[column, column] = old[row, column]
     try:
-        numbers = np.asarray(row, dtype=np.float64)
-        several = np.repeat(numbers, numbers.shape[1] + 1, 0)
-        several[np.arange(numbers.shape[1]), np.arange(numbers.shape[1])] += 1.0
-        rows = type(inputs)(several, columns=inputs.columns) if hasattr(inputs, "iloc") else several
-        outputs = np.asarray(_dense(transformer.transform(rows)), dtype=np.float64)
+        outputs = _array(transformer.transform(several))
     except (TypeError, ValueError):
         return False
-    if outputs.shape != several.shape:
+    if outputs.shape != (width + 1, width):
         return False
     changed = outputs[:-1] != outputs[-1]
     return not bool((changed & ~np.eye(len(changed), dtype=bool)).any())

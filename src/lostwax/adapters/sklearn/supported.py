@@ -59,21 +59,23 @@ BACK = {
     Kept.ESTIMATED: "an estimate",
     Kept.LOST: "nothing",
 }
-SETTINGS: Mapping[str, Sequence[Mapping[str, Any]]] = {  # other than the defaults
-    "SGDClassifier": ({}, {"loss": "log_loss"}),
-    "LinearSVR": ({}, {"loss": "squared_epsilon_insensitive"}),
-    "LinearSVC": ({}, {"penalty": "l1"}),
-    "LogisticRegression": ({}, {"l1_ratio": 1.0, "solver": "saga"}),
-    "PCA": ({}, {"n_components": 3}),
-    "OneHotEncoder": ({}, {"max_categories": 2}),
-    "LassoLarsCV": ({"max_iter": 2},),  # it leaves features out
-    "SVR": ({"epsilon": 5.0},),  # some rows lie inside its tube
-    "SelectKBest": ({"k": 3},),  # fewer than there are
-    "DictionaryLearning": ({"max_iter": 2},),  # these save time
-    "MiniBatchDictionaryLearning": ({"max_iter": 2},),
-    "TSNE": ({"max_iter": 250},),
-    "TheilSenRegressor": ({"max_subpopulation": 100},),
-    "TunedThresholdClassifierCV": ({"cv": 2, "thresholds": 3},),
+VARIANTS: Mapping[str, Mapping[str, Any]] = {  # listed beside the defaults, with their settings
+    "SGDClassifier": {"loss": "log_loss"},
+    "LinearSVR": {"loss": "squared_epsilon_insensitive"},
+    "LinearSVC": {"penalty": "l1"},
+    "LogisticRegression": {"l1_ratio": 1.0, "solver": "saga"},
+    "PCA": {"n_components": 3},
+    "OneHotEncoder": {"max_categories": 2},
+}
+SUITED: Mapping[str, Mapping[str, Any]] = {  # to small tables
+    "LassoLarsCV": {"max_iter": 2},  # leaves features out
+    "SVR": {"epsilon": 5.0},  # some rows lie inside its tube
+    "SelectKBest": {"k": 3},  # fewer than there are
+    "DictionaryLearning": {"max_iter": 2},  # from here on to save time
+    "MiniBatchDictionaryLearning": {"max_iter": 2},
+    "TSNE": {"max_iter": 250},
+    "TheilSenRegressor": {"max_subpopulation": 100},
+    "TunedThresholdClassifierCV": {"cv": 2, "thresholds": 3},
 }
 FAMILIAR = (  # named first where a list is cut short
     *("LogisticRegression", "LinearRegression", "Ridge", "LinearSVC", "SGDRegressor", "PoissonRegressor"),
@@ -115,31 +117,32 @@ def _tables(kind: type) -> Iterator[_Table]:
 
 def listed() -> list[Supported]:
     """Every estimator of scikit-learn that is for tables, except models of models."""
+    kinds = [kind for _, kind in all_estimators() if kind not in inner_models.registry and not _for_texts(kind)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        kinds = [kind for _, kind in all_estimators() if kind not in inner_models.registry and not _for_texts(kind)]
-        looks = [look(kind, settings) for kind in kinds for settings in SETTINGS.get(kind.__name__, ({},))]
-    return [found for found in looks if found is not None]
+        looks = [look(kind) for kind in kinds]
+        looks += [look(kind, VARIANTS[kind.__name__]) for kind in kinds if kind.__name__ in VARIANTS]
+    return sorted(found for found in looks if found is not None)
 
 
 def _for_texts(kind: type) -> bool:
     return kind.__module__.startswith("sklearn.feature_extraction")
 
 
-def look(kind: type, settings: Mapping[str, Any]) -> Supported | None:
-    """What is found in an estimator that is fitted on the first table that suits it; None if none does."""
-    chosen = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+def look(kind: type, settings: Mapping[str, Any] | None = None) -> Supported | None:
+    """What is found in an estimator that is fitted on the first table that it accepts; None if it accepts none."""
+    name = kind.__name__
     for needed, table in product(((), (LogisticRegression(),)), _tables(kind)):
         try:
-            estimator: Any = kind(*needed, **settings)
+            estimator: Any = kind(*needed, **(settings or SUITED.get(name, {})))
             estimator.set_params(**dict.fromkeys({"random_state"} & set(estimator.get_params()), 0))
             y = table.targets if is_regressor(estimator) else table.labels
             estimator.fit(table.x, y)
-            gives, back = _given(released(estimator, (table.x, y))), _back(estimator, table.x)
-        except (TypeError, ValueError, AttributeError, IndexError):  # needs other arguments, or another table
+        except (TypeError, ValueError, AttributeError, IndexError):  # it needs other arguments, or another table
             continue
-        saves_time = len(SETTINGS.get(kind.__name__, ())) == 1
-        return Supported(kind.__name__ if saves_time or not chosen else f"{kind.__name__}({chosen})", gives, back)
+        if settings:
+            name += f"({', '.join(f'{setting}={value!r}' for setting, value in settings.items())})"
+        return Supported(name, _given(released(estimator, (table.x, y))), _back(estimator, table.x))
     return None
 
 
@@ -166,7 +169,7 @@ def _given(release: ReleasedTable) -> Gives:
 def _exact(part: Part) -> bool:
     """Whether rows as the part saw them go back to exact cells of the table, of its own columns at least."""
     kept = part.back(part.fitted.table.x.nan_to_num(nan=torch.inf)).kept
-    return set(kept.unique().tolist()) in ({Kept.EXACT}, {Kept.EXACT, Kept.LOST})
+    return set(kept.flatten().tolist()) in ({Kept.EXACT}, {Kept.EXACT, Kept.LOST})
 
 
 def _back(estimator: Any, x: Array) -> str | None:
@@ -189,7 +192,7 @@ def models_of_models() -> list[str]:
 def full_list(found: Sequence[Supported]) -> str:
     """The lists of docs/tables.md."""
     lines = [
-        f"With scikit-learn {_version()}, each with default settings unless others are named, fitted on a small table:",
+        f"With scikit-learn {_version()}, each fitted on a small table, with default settings unless others are named:",
         "",
         "| what an audit gives for a row | models |",
         "|---|---|",

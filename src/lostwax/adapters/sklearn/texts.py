@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.sparse import csr_matrix
+from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.pipeline import Pipeline
 
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, own_facts
-from lostwax.adapters.sklearn.steps import Back, Values, step_of
+from lostwax.adapters.sklearn.steps import Back, Values, placed, step_of
 from lostwax.games import Extremes, Kept, Sums
 
 WHOLE = 0.05  # a count is a whole number to this
@@ -56,6 +58,41 @@ def first_step(estimator: Any) -> tuple[Any, Any]:
     (_, first), *rest = estimator.steps
     inner, left = first_step(first) if isinstance(first, Pipeline) else (first, "passthrough")
     return inner, Pipeline([("first", left), *rest])
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """A column of texts in a table, which a vectoriser in a ColumnTransformer reads."""
+
+    counts: Any  # (n, words) sparse
+    start: int  # the number of its first word among the columns of the table, which come first
+
+    def __call__(self, reader: PipelineReader, step: Any) -> tuple[Any, Place]:
+        """The steps after the vectoriser, and the place where they begin."""
+        vectoriser, rest = first_step(step)
+        words = slice(self.start, self.start + self.counts.shape[1])
+        width = max(reader.used) + 1
+        place = Place(self.counts, lambda values: placed(values, words, width).at(reader.used))
+        return rest, read_vocabulary(vectoriser, reader, place)
+
+
+def text_columns(estimator: Any, X: Any) -> tuple[dict[int, TextColumn], tuple[str, ...]]:
+    """The columns of texts of a table by their number, and the names of all their words."""
+    transformer = estimator
+    while hasattr(transformer, "best_estimator_") or isinstance(transformer, Pipeline):
+        transformer = getattr(transformer, "best_estimator_", None) or transformer.steps[0][1]
+    found: dict[int, TextColumn] = {}
+    names: list[str] = []
+    if not isinstance(transformer, ColumnTransformer) or not hasattr(X, "iloc"):
+        return found, ()
+    for name, step, columns in transformer.transformers_:
+        vectoriser = None if isinstance(step, str) else first_step(step)[0]
+        if not isinstance(columns, str | int) or not isinstance(vectoriser, CountVectorizer):
+            continue
+        place = int(transformer._transformer_to_input_indices[name][0])
+        found[place] = TextColumn(counts_of(vectoriser, X.iloc[:, place]), X.shape[1] + len(names))
+        names += [f"{X.columns[place]}: {word}" for word in words_of(vectoriser)]
+    return found, tuple(names)
 
 
 def read_vocabulary(vectoriser: Any, reader: PipelineReader, place: Place) -> Place:
