@@ -75,7 +75,7 @@ def _numbers(cells: NDArray[Any]) -> NDArray[np.float64]:
         return cells.astype(np.float64)
     if any(isinstance(cell, str | bytes | bool | np.bool_) for cell in cells):
         raise TypeError("not numbers")
-    return np.array([np.nan if _missing(cell) else _number(cell) for cell in cells])
+    return np.array([np.nan if is_missing(cell) else _number(cell) for cell in cells])
 
 
 def _number(cell: Any) -> float:
@@ -94,7 +94,7 @@ def _factorized(cells: NDArray[Any]) -> tuple[list[Any], NDArray[np.int64]]:
         place, unique = pandas.factorize(cells)
         return [_plain(value) for value in unique], place
     numbers: dict[Any, int] = {}
-    places = [-1 if _missing(cell) else numbers.setdefault(_plain(cell), len(numbers)) for cell in cells]
+    places = [-1 if is_missing(cell) else numbers.setdefault(_plain(cell), len(numbers)) for cell in cells]
     return list(numbers), np.array(places, dtype=np.int64)
 
 
@@ -103,6 +103,6 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _missing(cell: Any) -> bool:
+def is_missing(cell: Any) -> bool:
     """None, NaN, NaT or pandas' NA."""
     return cell is None or type(cell).__name__ in ("NAType", "NaTType") or bool(cell != cell)

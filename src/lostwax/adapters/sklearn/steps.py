@@ -25,6 +25,7 @@ from sklearn.preprocessing import (
 )
 
 from lostwax.games import Kept
+from lostwax.records.frames import is_missing
 
 Array = NDArray[Any]
 CHECKED = 1_000  # rows of the table on which an inverse is checked
@@ -205,11 +206,11 @@ def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
 def _(imputer: Any, inputs: Any, outputs: Any) -> Back:
     """A value equal to the statistic was missing, or is that value: whichever is more frequent in the table."""
     table, statistics = _array(inputs), imputer.statistics_
-    valid = np.flatnonzero([not _missing(value) for value in statistics])
+    valid = np.flatnonzero([not is_missing(value) for value in statistics])
     if getattr(imputer, "keep_empty_features", False):
         valid = np.arange(len(statistics))
     told = {} if imputer.indicator_ is None else {int(j): k for k, j in enumerate(imputer.indicator_.features_)}
-    missing = np.array([[_missing(value) for value in row] for row in table]).reshape(table.shape)
+    missing = np.array([[is_missing(value) for value in row] for row in table]).reshape(table.shape)
     spread = [_spread(table[~missing[:, j], j]) for j in range(table.shape[1])]
 
     def back(rebuilt: Values) -> Values:
@@ -390,11 +391,7 @@ def _spread(cells: Array) -> float:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    return (_missing(one) and _missing(other)) or bool(one == other)
-
-
-def _missing(cell: Any) -> bool:
-    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or bool(cell != cell)
+    return (is_missing(one) and is_missing(other)) or bool(one == other)
 
 
 def _objects(values: Sequence[Any]) -> Array:
