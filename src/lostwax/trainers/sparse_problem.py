@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -47,8 +48,7 @@ def conjugate_gradients(
     return step
 
 
-@dataclass(frozen=True)
-class SparseProblem:
+class SparseProblem(NamedTuple):
     """As a function of theta = (W, b), (c, d + 1) or (c, d)."""
 
     template: Stationary

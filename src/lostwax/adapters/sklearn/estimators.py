@@ -34,7 +34,7 @@ from lostwax.losses import (
     Tweedie,
 )
 
-TREES = "it stores thresholds and leaf averages, not a sum over rows that could be solved for one"
+TREES = "it stores thresholds and leaf averages"
 STORED = "it stores its training records, so no attack is needed: anyone with the model has them"
 VECTORS = "it stores its support vectors (support_vectors_), so no attack is needed: anyone with the model has them"
 OPTIMUM = "its objective has no unique optimum"

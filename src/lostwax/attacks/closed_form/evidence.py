@@ -220,8 +220,7 @@ def leading_equation(fitted: Fitted) -> Stationary | Sums:
     return fitted.model
 
 
-@dataclass(frozen=True)
-class ErrorScale:
+class ErrorScale(NamedTuple):
     """What the errors of all leave-one-out guesses have in common, given the whole table.
 
     With e what all rows leave unexplained, the adversary sees r' = r - e_0 and G' = r f^T - e, hence
