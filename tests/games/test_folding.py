@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 import torch
 
-from lostwax.attacks.closed_form import told
+from lostwax.attacks.closed_form import revealed
 from lostwax.games import Extremes, Fitted, Part, Present, Records, Stationary, Stored, Sums, TableCells
 from lostwax.games.folding import SparseFitted, SparseRecords, folded
 from lostwax.losses import SquaredError
@@ -38,7 +38,7 @@ RANGE = Extremes("range", X.amin(0), X.amax(0))
 
 def answers(fitted, games):
     """What each fact tells, cells and labels."""
-    found = told(Part(fitted, lambda x: TableCells(x, x.isnan())), games, label_given=False)
+    found = revealed(Part(fitted, lambda x: TableCells(x, x.isnan())), games, label_given=False)
     return [(answer.candidates[0].values, answer.labels) for answer in found]
 
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lostwax.attacks.closed_form import ClosedForm, known_label, told
+from lostwax.attacks.closed_form import ClosedForm, known_label, revealed
 from lostwax.audits.audit import Audit, Verdict
 from lostwax.audits.fitted import audit_fitted, converged, drawn, likeliest, no_optimum, stationarity
 from lostwax.audits.judging import Answer, LeaveOneOut
@@ -40,7 +40,7 @@ def audit_table(
     if released.plain is not None:
         return audit_fitted(released.plain, games=games, seed=seed, threshold=threshold, shape=shape)
     table, sample = released.table, released.sample
-    rows = _told_of(released)
+    rows = _fitted_on(released)
     if sample is None:
         chosen, sampled = drawn(Table(table, rows), games, seed)
     else:
@@ -102,7 +102,7 @@ def _sampled(sample: RowSample) -> str:
     )
 
 
-def _told_of(released: ReleasedTable) -> Tensor:
+def _fitted_on(released: ReleasedTable) -> Tensor:
     """The rows that something in the release depends on."""
     table, weighted = released.table, released.weight > 0
     if bool(((table.x == table.x[0]) | (table.x.isnan() & table.x[0].isnan())).all()):
@@ -217,7 +217,7 @@ def _merged_games(released: ReleasedTable, parts: Sequence[Part], games: Tensor,
         for part in parts
         if part.fitted.model is not None
     ]
-    answers = [one for part in (*facts, *models) for one in told(part, games, label_given=label_given)]
+    answers = [one for part in (*facts, *models) for one in revealed(part, games, label_given=label_given)]
     nothing = torch.full((len(games), table.x.shape[1]), torch.nan, dtype=table.x.dtype)
     lost = TableCells(nothing, torch.zeros(nothing.shape, dtype=torch.uint8))
     best, others = lost, list[TableCells]()

@@ -195,8 +195,8 @@ class Fitted:
 
     def tells_label(self) -> bool:
         """Whether anything that was read depends on the label."""
-        told = (*(sums.by_label for sums in self.sums), *(stored.y is not None for stored in self.stored))
-        return self.model is not None or any(told)
+        by_label = (*(sums.by_label for sums in self.sums), *(stored.y is not None for stored in self.stored))
+        return self.model is not None or any(by_label)
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class Part:
     """One part of a release: what it publishes about the rows as it saw them, and their way back to the table."""
 
     fitted: Fitted
-    back: Callable[[Tensor], TableCells]  # rows (g, D) as this part saw them -> cells of the table (g, d), see `told`
+    back: Callable[[Tensor], TableCells]  # rows (g, D) as this part saw them -> cells (g, d), see `revealed`
     labelled: bool = True  # fitted.table.y are the labels of the table
     optimum: Fitted | None = None  # the same at its optimum, where that took the rows of a larger table
     cut: bool = False  # other rows are known and were folded into the equations (`folding`)

@@ -287,7 +287,7 @@ def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
 
 
 def to_cells(back: Back, columns: Columns) -> Any:
-    """From rebuilt numbers (g, D), NaN where nothing is told and infinity where a value is missing, to cells."""
+    """From rebuilt numbers (g, D), NaN where nothing is known and infinity where a value is missing, to cells."""
 
     def cells(x: Tensor) -> TableCells:
         missing = x.isinf()

@@ -183,11 +183,11 @@ class _Found:
         if y is None:
             return None
         # Where the row numbers `at` are not certain, equal rows with several labels are no evidence.
-        told = np.ones(len(rows), dtype=np.bool_) if certain else self.table.one_label(rows)
+        one_label = np.ones(len(rows), dtype=np.bool_) if certain else self.table.one_label(rows)
         for name, array in arrays.items():
             for labels, by_class in _as_labels(name, array, len(rows), self.table):
-                theirs = y[at].astype(labels.dtype)[told]
-                if len(theirs) == 0 or not equal(labels[told], theirs):
+                theirs = y[at].astype(labels.dtype)[one_label]
+                if len(theirs) == 0 or not equal(labels[one_label], theirs):
                     continue
                 _, shares = np.unique(theirs, return_counts=True)
                 bits = float(-(shares * np.log2(shares / len(theirs))).sum())

@@ -209,7 +209,7 @@ def _(imputer: Any, inputs: Any, outputs: Any) -> Back:
     valid = np.flatnonzero([not is_missing(value) for value in statistics])
     if getattr(imputer, "keep_empty_features", False):
         valid = np.arange(len(statistics))
-    told = {} if imputer.indicator_ is None else {int(j): k for k, j in enumerate(imputer.indicator_.features_)}
+    indicated = {} if imputer.indicator_ is None else {int(j): k for k, j in enumerate(imputer.indicator_.features_)}
     missing = np.array([[is_missing(value) for value in row] for row in table]).reshape(table.shape)
     spread = [_spread(table[~missing[:, j], j]) for j in range(table.shape[1])]
 
@@ -217,8 +217,8 @@ def _(imputer: Any, inputs: Any, outputs: Any) -> Back:
         found = Values.lost(len(rebuilt.cells), len(statistics))
         for place, j in enumerate(valid.tolist()):
             cells, kept = rebuilt.cells[:, place].copy(), rebuilt.kept[:, place].copy()
-            if j in told:
-                was_missing = rebuilt.cells[:, len(valid) + told[j]].astype(np.float64) > 0.5
+            if j in indicated:
+                was_missing = rebuilt.cells[:, len(valid) + indicated[j]].astype(np.float64) > 0.5
             else:
                 was_missing = _same_as(cells, statistics[j], spread[j])
                 equal = int(_same_as(table[~missing[:, j], j], statistics[j], spread[j]).sum())
@@ -314,7 +314,7 @@ def _inverse(transformer: Any, outputs: Any) -> Array | None:
 
 
 def _by_column(transformer: Any, inputs: Any) -> bool:
-    """Does each output depend on one input, the one in its place? Told by changing one row cell by cell.
+    """Does each output depend on one input, the one in its place? Checked by changing one row cell by cell.
 
     The new value of a cell is another one of its column.
     """

@@ -1,6 +1,6 @@
 """The closed-form attack (Balle et al. 2022, section III)."""
 
 from lostwax.attacks.closed_form.attack import ClosedForm, known_label
-from lostwax.attacks.closed_form.cells import told
+from lostwax.attacks.closed_form.cells import revealed
 
-__all__ = ["ClosedForm", "known_label", "told"]
+__all__ = ["ClosedForm", "known_label", "revealed"]

@@ -16,7 +16,7 @@ from lostwax.games.fitted import sums_of_others
 SAME = 1e-9  # of a column's spread: two means are equal
 
 
-class Told(NamedTuple):
+class Revealed(NamedTuple):
     """What one fact tells of the missing row of each game."""
 
     candidates: tuple[TableCells, ...]  # (g, d) each, the likeliest first; several explain a model without intercept
@@ -24,10 +24,10 @@ class Told(NamedTuple):
     size: Tensor  # (g,) |r|: what the row was divided by
 
 
-def told(part: Part, games: Tensor, *, label_given: bool) -> list[Told]:
+def revealed(part: Part, games: Tensor, *, label_given: bool) -> list[Revealed]:
     """What each fact of a part tells, those that hold to rounding first.
 
-    `part.back` takes NaN for a cell that is not told, and infinity for one that is told to be missing.
+    `part.back` takes NaN for a cell that is not known, and infinity for one that is known to be missing.
     """
     fitted, found = part.fitted, []
     table, weight = fitted.table, fitted.weight
@@ -35,23 +35,23 @@ def told(part: Part, games: Tensor, *, label_given: bool) -> list[Told]:
     for stored in fitted.stored:
         x, y = held(stored, table, games)
         x = torch.where(x.isnan() & ~x.isnan().all(1, keepdim=True), torch.inf, x)  # missing in a row that is held
-        found.append(Told((part.back(x),), y if part.labelled else None, ones))
+        found.append(Revealed((part.back(x),), y if part.labelled else None, ones))
     for sums in fitted.sums:
         share = collected(sums, table, weight, games)  # (g, groups, d + 1)
         x, size = solve(share, torch.zeros_like(ones))
         x = torch.where(((weight[games] > 0) | (not sums.weighted))[:, None], x, torch.nan)
         label = share[..., -1].argmax(-1) if sums.by_label and part.labelled else None  # the class with one row missing
-        found.append(Told((part.back(x),), label, size))
+        found.append(Revealed((part.back(x),), label, size))
     for present in fitted.present:
-        found.append(Told((part.back(_present(present, table, games)),), None, ones))
+        found.append(Revealed((part.back(_present(present, table, games)),), None, ones))
     for extremes in fitted.extremes:
-        found.append(Told((part.back(_extreme(extremes, table, games)),), None, ones))
+        found.append(Revealed((part.back(_extreme(extremes, table, games)),), None, ones))
     if fitted.model is not None:
         rows = found_by(fitted.model, table, weight, games, table.y[games][:, None] if label_given else None)
         # NaN rows are lost; a row without weight left no trace in the model
         x = torch.where((weight[games] > 0)[:, None, None], rows.determined(), torch.nan)
         y = rows.guess().records.y[:, 0] if part.labelled else None
-        found.append(Told(tuple(part.back(one) for one in x.unbind(1)), y, rows.size))
+        found.append(Revealed(tuple(part.back(one) for one in x.unbind(1)), y, rows.size))
     return found
 
 
