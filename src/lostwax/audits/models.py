@@ -115,7 +115,7 @@ def _audit_estimator(
             max_minutes=minutes,
             reasons=reasons,
         )
-    except ValueError as error:
+    except (ValueError, TypeError, RuntimeError, ArithmeticError) as error:  # of a user's class too
         if read is None:
             raise
         ours, why = str(error).startswith("audit: "), str(error).removeprefix("audit: ")  # others may quote cells

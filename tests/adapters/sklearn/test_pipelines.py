@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.compose import ColumnTransformer, make_column_selector
-from sklearn.datasets import load_breast_cancer
+from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import HashingVectorizer
@@ -21,6 +21,7 @@ from sklearn.preprocessing import (
     MaxAbsScaler,
     OneHotEncoder,
     OrdinalEncoder,
+    RobustScaler,
     SplineTransformer,
     StandardScaler,
     TargetEncoder,
@@ -362,3 +363,14 @@ def test_a_table_of_strings_before_steps_that_do_not_check_their_inputs():
     assert lw.audit(unchanged, (frame, y)).finding("as converged").rebuilt.all()
     own = make_pipeline(Own(), logistic()).fit(frame, y)
     assert "refitted" in lw.audit(own, (frame, y), max_minutes=1).subject
+
+
+@pytest.mark.parametrize(
+    ("step", "what"),
+    [(RobustScaler(), "the medians and quartiles of RobustScaler"), (SimpleImputer(strategy="median"), "the medians")],
+    ids=["scaler", "imputer"],
+)
+def test_values_of_single_rows_that_are_not_attacked_are_listed(step, what):
+    X, y = load_wine(return_X_y=True)
+    release = released(make_pipeline(step, RandomForestClassifier(3)).fit(X, y), (X, y))
+    assert any(sentence.startswith(what) for sentence in release.unread)

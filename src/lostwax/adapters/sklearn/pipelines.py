@@ -12,7 +12,7 @@ import torch
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, TargetEncoder
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, RobustScaler, TargetEncoder
 from torch import Tensor
 
 from lostwax.adapters.sklearn.scan import scan
@@ -247,6 +247,10 @@ def _sides(table: Any, threshold: float) -> Back:
 @singledispatch
 def own_facts(transformer: Any, reader: PipelineReader, place: Place) -> None:
     """Note what a transformer publishes in a form of its own: means over the rows that have a value."""
+    if (order := _order_statistics(transformer)) is not None:
+        reader.unread.append(
+            f"{order} of {type(transformer).__name__} were not attacked: each may be a value of one row."
+        )
     x = as_numbers(place.rows)
     means = getattr(transformer, "statistics_", getattr(transformer, "mean_", None))
     if x is None or not bool(x.isnan().any()) or means is None or np.shape(means) != (x.shape[1],):
@@ -264,6 +268,13 @@ def own_facts(transformer: Any, reader: PipelineReader, place: Place) -> None:
         f"{name}'s means include the secret row and reveal it by themselves, whatever the model after it. Fit it on "
         "public data."
     )
+
+
+def _order_statistics(transformer: Any) -> str | None:
+    """What a transformer publishes that is a value of one row, or between two."""
+    if isinstance(transformer, RobustScaler):
+        return "the medians and quartiles"
+    return "the medians" if getattr(transformer, "strategy", None) == "median" else None
 
 
 @own_facts.register(OneHotEncoder)
