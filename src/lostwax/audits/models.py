@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from lostwax.adapters import sklearn, statsmodels
@@ -19,7 +17,7 @@ from lostwax.adapters.model_files import is_computation, load_model, released_co
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import check_games, check_minutes
 from lostwax.audits.clock import in_words
-from lostwax.audits.fitted import LARGE
+from lostwax.audits.fitted import LARGE, SAMPLED_GAMES
 from lostwax.audits.refitted import audit_refitted
 from lostwax.audits.released import audit_released
 from lostwax.audits.tables import audit_table
@@ -27,8 +25,7 @@ from lostwax.games import ReleasedTable
 from lostwax.games.facts import trainer_facts
 from lostwax.trainers.descent import as_descent
 
-# Passes over a large table for a sample of its rows, and for all (benchmarks/table_sizes.py).
-SOME_PASSES, ALL_PASSES = 900, 1_500
+PER_CELL, PER_GAME = 1e-6, 6e-5  # seconds on two cores, as benchmarks/table_sizes.py measures them
 
 
 def audit_model(
@@ -125,17 +122,12 @@ def _audit_estimator(
 
 
 def _announce(data: Any, games: int | None) -> None:
-    """Say how long a large table takes, from the time of one pass over some of it."""
+    """Say how long a large table takes."""
     X, _ = sklearn.unpack(data)
     if getattr(X, "ndim", 0) != 2 or hasattr(X, "toarray") or (cells := math.prod(X.shape)) <= LARGE:
         return
     rows, width = X.shape
-    block, weights = np.ones((max(1, LARGE // width), width)), np.ones(width)
-    start = time.perf_counter()
-    block @ weights
-    per_cell = (time.perf_counter() - start) / block.size
-    passes = ALL_PASSES if games is not None and games > rows / 2 else SOME_PASSES
-    seconds = max(1.0, cells * per_cell * passes)
+    seconds = PER_CELL * cells + PER_GAME * (SAMPLED_GAMES if games is None else games)
     print(f"lostwax: auditing a table of {rows:,} x {width:,} takes {in_words(seconds)}", file=sys.stderr)
 
 
