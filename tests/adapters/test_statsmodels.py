@@ -187,6 +187,15 @@ def test_models_without_a_known_equation_are_refused_by_name(fit, words):
         read(fit(X, y), (X, y))
 
 
+@pytest.mark.parametrize("fit", [fit for fit, _ in REFUSED], ids=[words for _, words in REFUSED])
+@pytest.mark.filterwarnings("ignore")
+def test_the_rows_that_results_hold_are_exact_whatever_the_model(fit):
+    X, y = DIABETES
+    audit = lw.audit(fit(X, y), (X, y))
+    assert audit.findings[0].rebuilt.all()
+    assert "the parameters were not attacked" in audit.unanswered[0]
+
+
 def test_only_results_are_recognised():
     X, y, fit = FITS["OLS"]
     results = fit(X, y)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.adapters.sklearn import inputs
+from lostwax.adapters.sklearn.estimators import KindNotReadError
 from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data
 from lostwax.games import Columns, Fitted, Kept, Loss, Part, Records, ReleasedTable, Stationary, Stored, TableCells
 from lostwax.games.facts import loss_facts
@@ -52,8 +53,14 @@ def is_statsmodels(model: Any) -> bool:
 
 
 def released(results: Any, data: Any, sample_weight: Any = None) -> ReleasedTable:
-    """Read results and the data they were fitted on; X with or without the column of ones."""
-    fitted = read(results, data, sample_weight)
+    """Read results and the data they were fitted on; X with or without the column of ones.
+
+    Of a model without a known equation, only the rows that its results hold are read.
+    """
+    try:
+        fitted = read(results, data, sample_weight)
+    except KindNotReadError as error:
+        return _held(results, data, sample_weight, error)
     return ReleasedTable(
         name=fitted.name,
         table=fitted.table,
@@ -65,13 +72,36 @@ def released(results: Any, data: Any, sample_weight: Any = None) -> ReleasedTabl
     )
 
 
+def _held(results: Any, data: Any, sample_weight: Any, error: KindNotReadError) -> ReleasedTable:
+    """The rows that results hold; the error if they hold none."""
+    X, y = inputs.unpack(data)
+    design = _Design.of(results, X)
+    stored, notes = _stored(results, design)
+    if not stored:
+        raise error
+    labels, classes = inputs.any_labels(inputs.targets(y, len(design.x)))
+    weight = inputs.weights(sample_weight, len(design.x))
+    name = f"statsmodels {type(results.model).__name__}"
+    fitted = Fitted(name, Records(design.x, labels), weight, None, stored=stored)
+    return ReleasedTable(
+        name=name,
+        table=fitted.table,
+        weight=weight,
+        columns=Columns(design.names, ((),) * design.x.shape[1]),
+        parts=(Part(fitted, _unchanged),),
+        classes=classes,
+        notes=(*design.notes, *notes),
+        unread=(f"the parameters were not attacked: {error.reason}.",),
+    )
+
+
 def read(results: Any, data: Any, sample_weight: Any = None) -> Fitted:
     """The equation of the model, and the rows that the results hold."""
     loss = _loss(results)
     X, y = inputs.unpack(data)
     design = _Design.of(results, X)
     labels = inputs.targets(y, len(design.x))
-    params = np.asarray(results.params, dtype=np.float64)
+    params = np.array(results.params, dtype=np.float64)
     inputs.check_finite(f"params of {type(results.model).__name__}", params)
     model = _stationary(params, design, loss, stopped=not _converged(results))
     target, classes = _targets(labels, loss, len(model.weight))
@@ -140,9 +170,9 @@ def _loss(results: Any) -> Loss:
     model, name = results.model, type(results.model).__name__
     fitted_by = type(getattr(results, "_results", results)).__name__
     if fitted_by.startswith(("Regularized", "L1")):
-        raise TypeError(f"audit: results of {name}.fit_regularized() are not supported. Use fit().")
+        raise KindNotReadError(f"results of {name}.fit_regularized() are not supported", ". Use fit().")
     if any(getattr(model, part, None) is not None for part in ("offset", "exposure")):
-        raise TypeError(f"audit: {name} with an offset or exposure is not supported.")
+        raise KindNotReadError(f"{name} with an offset or exposure is not supported", ".")
     if name == "GLM":
         family, link = model.family, type(model.family.link).__name__
         key = (type(family).__name__, link)
@@ -151,7 +181,7 @@ def _loss(results: Any) -> Loss:
         name = f"GLM with {key[0]}(link={link}())"
     elif name in MODELS:
         return MODELS[name]
-    raise TypeError(f"audit: {name} of statsmodels is not supported. Supported: {SUPPORTED}.")
+    raise KindNotReadError(f"{name} of statsmodels is not supported", f". Supported: {SUPPORTED}.")
 
 
 def _targets(y: NDArray[Any], loss: Loss, outputs: int) -> tuple[Tensor, tuple[object, ...]]:
