@@ -145,6 +145,8 @@ class PipelineReader:
             own = replace(fitted, table=Records(above, y), sums=(sums,), extremes=(), stored=())
             self.publish(own, place.through(_sides(x.numpy(), threshold), above))
         self.notes += [note for note in found.notes if note not in self.notes]
+        if not found.complete:
+            self.unread.append(f"{type(part).__name__} holds more objects than were searched for rows of the table.")
         self.public += [type(part).__name__] if found.fitted_elsewhere else []
         if found.sums or found.exceeding:
             return 1.0

@@ -49,6 +49,7 @@ class Scanned(NamedTuple):
     exceeding: tuple[tuple[Sums, float], ...] = ()
     notes: tuple[str, ...] = ()
     fitted_elsewhere: bool = False  # its mean or range is that of other rows
+    complete: bool = True  # every object that it holds was searched
 
 
 def scan(part: Any, x: Tensor, y: Tensor | None, weight: Tensor) -> Scanned:
@@ -63,11 +64,9 @@ def scan(part: Any, x: Tensor, y: Tensor | None, weight: Tensor) -> Scanned:
     walk = Walk(part, x.shape[1])
     for holder in walk:
         found.read(holder)
-    if not walk.complete:
-        found.notes.append(f"{name} holds more objects than were searched for stored rows.")
     found.read_thresholds(part)
     found.check_own_statistics(part)
-    return found.scanned()
+    return found.scanned()._replace(complete=walk.complete)
 
 
 class _Found:
