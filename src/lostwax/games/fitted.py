@@ -11,7 +11,7 @@ of which an informed adversary knows every term except one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -81,13 +81,13 @@ class Stationary:
 
     def total(self) -> Tensor:
         """The sum over all rows, (c, d + 1)."""
-        strength, theta = self.strengths(), self._parameters()
+        strength, theta = self.strengths(), self.parameters()
         penalty = self.ridges() * theta if strength is None else self.ridges() * theta + strength * theta.sign()
         return -penalty if self.known is None else -penalty - self.known
 
     def slack(self) -> Tensor:
         """How far the sum over all rows may be from `total`, (c, d + 1): zero where the equation holds."""
-        theta, strength = self._parameters(), self.strengths()
+        theta, strength = self.parameters(), self.strengths()
         slack = torch.zeros_like(theta) if strength is None else torch.where(theta == 0, strength, 0.0)
         if self.dropped is not None:
             slack[:, : len(self.dropped)][:, self.dropped] = torch.inf
@@ -110,12 +110,19 @@ class Stationary:
 
     def penalty(self) -> Tensor:
         """The penalty of the objective."""
-        theta, strength = self._parameters(), self.strengths()
+        theta, strength = self.parameters(), self.strengths()
         square = (self.ridges() * theta.square()).sum() / 2
         return square if strength is None else square + (strength * theta.abs()).sum()
 
-    def _parameters(self) -> Tensor:
+    def parameters(self) -> Tensor:
+        """theta = (W, b), (c, d + 1); W alone without an intercept."""
         return self.weight if self.bias is None else _join(self.weight, self.bias[:, None])
+
+    def at(self, theta: Tensor) -> Stationary:
+        """The same objective with other weights, of which it is not known that a solver stopped early."""
+        if self.bias is None:
+            return replace(self, weight=theta, stopped_early=False)
+        return replace(self, weight=theta[:, :-1], bias=theta[:, -1], stopped_early=False)
 
 
 @dataclass(frozen=True)

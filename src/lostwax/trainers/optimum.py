@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -106,14 +106,11 @@ class _Problem:
     @property
     def start(self) -> Tensor:
         """The model's weights."""
-        weight, bias = self.template.weight, self.template.bias
-        return weight.clone() if bias is None else torch.cat([weight, bias[:, None]], 1)
+        return self.template.parameters().clone()
 
     def model(self, theta: Tensor) -> Stationary:
         """The model with these weights."""
-        if self.template.bias is None:
-            return replace(self.template, weight=theta, stopped_early=False)
-        return replace(self.template, weight=theta[:, :-1], bias=theta[:, -1], stopped_early=False)
+        return self.template.at(theta)
 
     def uncentred(self, step: Tensor) -> Tensor:
         """A step in (W, b + W m) as a step in (W, b)."""

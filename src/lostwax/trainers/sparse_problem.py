@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -58,14 +57,11 @@ class SparseProblem(NamedTuple):
     @property
     def start(self) -> Tensor:
         """The model's weights."""
-        weight, bias = self.template.weight, self.template.bias
-        return weight.clone() if bias is None else torch.cat([weight, bias[:, None]], 1)
+        return self.template.parameters().clone()
 
     def model(self, theta: Tensor) -> Stationary:
         """The model with these weights."""
-        if self.template.bias is None:
-            return replace(self.template, weight=theta, stopped_early=False)
-        return replace(self.template, weight=theta[:, :-1].contiguous(), bias=theta[:, -1], stopped_early=False)
+        return self.template.at(theta)
 
     def uncentred(self, step: Tensor) -> Tensor:
         """The step itself."""
