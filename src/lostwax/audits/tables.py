@@ -95,10 +95,10 @@ def audit_table(
 
 
 def _sampled(sample: RowSample) -> str:
-    """That only some rows were played for."""
+    """That only some rows were attacked."""
     return (
-        f"the table is large: {len(sample.played):,} of {sample.population:,} rows were played for, drawn by the seed, "
-        f"and the nearest known row is one of {len(sample.rows):,}. games={sample.population} plays all."
+        f"the table is large: {len(sample.played):,} of {sample.population:,} rows were attacked, drawn by the seed, "
+        f"and the nearest known row is one of {len(sample.rows):,}. games={sample.population} attacks all."
     )
 
 

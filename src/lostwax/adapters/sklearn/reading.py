@@ -32,8 +32,8 @@ from lostwax.adapters.sklearn.scalers import CENTRED, read_scalers
 from lostwax.games import Columns, Fitted, Records, ReleasedTable, RowSample
 from lostwax.records.frames import coded
 
-LARGE = 20_000_000  # cells of a table that is played for in part, unless all is asked for
-GAMES = 1_000  # rows of a large table that are played for
+LARGE = 20_000_000  # cells of a table of which some rows are attacked, unless all are asked for
+GAMES = 1_000  # rows of a large table that are attacked
 SAMPLE_NUMBERS = 5_000_000  # cells of these rows at most: 40 MB in float64
 FEWEST_ROWS = 100
 
@@ -81,7 +81,7 @@ def released(
 ) -> ReleasedTable:
     """Read a release of any parts: by its equations alone where scalers and a linear model are all there is.
 
-    A large table is cut down to some rows, drawn by `seed`, of which `games` are played for.
+    A large table is cut down to some rows, drawn by `seed`, of which `games` are attacked.
     """
     X, y = inputs.unpack(data)
     if not is_model(estimator):
