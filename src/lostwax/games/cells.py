@@ -43,6 +43,14 @@ class TableCells(NamedTuple):
         return torch.where(self.kept == Kept.LOST, blind, self.values)
 
 
+class Revealed(NamedTuple):
+    """What one fact tells of the missing row of each game."""
+
+    candidates: tuple[TableCells, ...]  # (g, d) each, the likeliest first; several explain a model without intercept
+    labels: Tensor | None  # (g, ...); None: it does not depend on them
+    size: Tensor  # (g,) |r|: what the row was divided by
+
+
 @dataclass(frozen=True)
 class Columns:
     """The columns of a table: their names, and for those of categories the values by code."""

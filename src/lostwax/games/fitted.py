@@ -20,6 +20,7 @@ from torch import Tensor
 from lostwax.games.cells import Columns, TableCells
 from lostwax.games.facts import loss_facts
 from lostwax.games.records import Records
+from lostwax.games.trees import Bounds, Forest
 
 if TYPE_CHECKING:
     from lostwax.games.protocols import Loss
@@ -195,6 +196,7 @@ class Fitted:
     extremes: tuple[Extremes, ...] = ()
     stored: tuple[Stored, ...] = ()
     present: tuple[Present, ...] = ()
+    forest: Forest | None = None  # the trees of a forest or of boosting
     classes: tuple[object, ...] = ()  # the user's names of class numbers 0, 1, ...
     columns: tuple[str, ...] = ()  # ... and of the features; empty if the data has none
     notes: tuple[str, ...] = ()  # for the report: how the model was read
@@ -203,7 +205,8 @@ class Fitted:
     def tells_label(self) -> bool:
         """Whether anything that was read depends on the label."""
         by_label = (*(sums.by_label for sums in self.sums), *(stored.y is not None for stored in self.stored))
-        return self.model is not None or any(by_label)
+        by_trees = self.forest is not None and any(tree.labels is not None for tree in self.forest.trees)
+        return self.model is not None or by_trees or any(by_label)
 
 
 @dataclass(frozen=True)
@@ -215,6 +218,8 @@ class Part:
     labelled: bool = True  # fitted.table.y are the labels of the table
     optimum: Fitted | None = None  # the same at its optimum, where that took the rows of a larger table
     cut: bool = False  # other rows are known and were folded into the equations (`folding`)
+    within: Callable[[Bounds], TableCells] | None = None  # the way back of bounds (g, D)
+    rows: Tensor | None = None  # which rows of `fitted.table` those of the release are; None: all
 
 
 @dataclass(frozen=True)

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from lostwax.attacks.closed_form.attack import collected, found_by, known_extremes
 from lostwax.attacks.closed_form.evidence import solve
 from lostwax.attacks.closed_form.stored import held
-from lostwax.games import Extremes, Part, Present, Records, TableCells
+from lostwax.games import Extremes, Part, Present, Records
+from lostwax.games.cells import Revealed
 from lostwax.games.fitted import sums_of_others
 
 SAME = 1e-9  # of a column's spread: two means are equal
-
-
-class Revealed(NamedTuple):
-    """What one fact tells of the missing row of each game."""
-
-    candidates: tuple[TableCells, ...]  # (g, d) each, the likeliest first; several explain a model without intercept
-    labels: Tensor | None  # (g, ...); None: it does not depend on them
-    size: Tensor  # (g,) |r|: what the row was divided by
 
 
 def revealed(part: Part, games: Tensor, *, label_given: bool) -> list[Revealed]:

@@ -1,0 +1,43 @@
+"""Rebuild the one missing row of a table from the trees that were grown on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lostwax.attacks.trees.cuts import narrowed_by_cuts
+from lostwax.attacks.trees.labels import missing_labels
+from lostwax.attacks.trees.paths import narrowed_by_nodes
+from lostwax.games import Fitted
+from lostwax.games.trees import Bounds
+
+
+class Constrained(NamedTuple):
+    """What trees tell of the missing row of each game."""
+
+    bounds: Bounds  # (g, d)
+    labels: Tensor | None  # (g, ...); None: they do not tell
+
+
+@dataclass(frozen=True)
+class TreeConstraints:
+    """Every node constrains the missing row: the side it took, and a threshold that no two known rows explain.
+
+    Known rows are sent down each tree. Nodes whose rows do not add up to their size hold the missing row: this is its
+    path. A threshold half-way between two neighbours tells the value of the one that is not known. What all nodes of
+    all trees say is intersected; a cell is exact if a single value is left.
+    """
+
+    def leave_one_out(self, fitted: Fitted, games: Tensor) -> Constrained:
+        """What is known of each row of `games` from one model and all other rows."""
+        if fitted.forest is None:
+            raise ValueError(f"TreeConstraints: {fitted.name} has no trees.")
+        forest, x, rows = fitted.forest, fitted.forest.cast(fitted.table.x.numpy()), games.numpy()
+        anything = np.full((len(rows), x.shape[1]), np.inf)
+        start = Bounds(-anything, anything, np.full(anything.shape, forest.accepts_missing))
+        bounds = narrowed_by_cuts(forest, x, rows, narrowed_by_nodes(forest, x, rows, start))
+        return Constrained(bounds, missing_labels(forest, x, fitted.table.y, torch.from_numpy(rows)))

@@ -1,0 +1,103 @@
+"""What trees publish about the rows they were grown on.
+
+A tree is an index of its rows. Counts tell in which nodes a row is; a threshold lies half-way between two neighbouring
+values, or is a value itself; the values of leaves are means of labels. Adapters read models of all libraries into these
+forms, and the attack intersects what they say (`attacks.trees`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating[Any]]
+Ints = NDArray[np.integer[Any]]
+Bools = NDArray[np.bool_]
+
+LEAF = -1
+
+
+@dataclass(frozen=True)
+class LabelSums:
+    """Sums of labels in the nodes of a tree: means times counts, or counts of classes."""
+
+    totals: Floats  # (m, k) of each node: of k classes the total weight of each, or of k targets their weighted sum
+    weight: Floats  # (n,) the weight of each row in them
+    rounding: Floats  # (m,) largest error of a total; inf: nothing is said about this node
+
+
+@dataclass(frozen=True)
+class Tree:
+    """One tree, its nodes as arrays of length m. Node 0 is the root; a leaf has feature, left and right -1.
+
+    A row of n goes left where its value is at most the threshold (below it, if the forest is `strict`), or where it is
+    one of the `categories` of the node. `size` tells which nodes the missing row is in: those whose known rows do not
+    add up to it.
+    """
+
+    feature: Ints
+    threshold: Floats
+    left: Ints
+    right: Ints
+    missing_left: Bools  # (m,) rows without a value go left
+    size: Floats  # (m,) sum of the shares of the rows in it
+    share: Floats  # (n,) what each row adds to sizes: one, its weight, its curvature; 0: the tree was not grown on it
+    rounding: Floats  # (m,) largest error of a size; inf: nothing is said about this node
+    between_neighbours: bool = False  # thresholds lie half-way between two neighbouring values in the node
+    labels: LabelSums | None = None
+    categories: Mapping[int, Bools] = field(default_factory=dict)  # nodes that split codes: (codes,) which go left
+
+    def levels(self) -> Iterator[Ints]:
+        """The nodes of each depth, the root first."""
+        nodes = np.zeros(1, dtype=np.intp)
+        while len(nodes):
+            yield nodes
+            inner = nodes[self.feature[nodes] != LEAF]
+            nodes = np.concatenate([self.left[inner], self.right[inner]])
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Thresholds that a model has for one column, wherever they are used, made of the values of all rows.
+
+    They are values of the column (`values`), or half-way between two that are neighbours among its distinct values.
+    """
+
+    column: int
+    thresholds: Floats  # (k,) sorted, distinct
+    values: bool  # each is a value of the column; otherwise each is half-way between two neighbours
+    complete: bool = False  # there is one between any two neighbours (or one at any value), used in a tree or not
+
+
+@dataclass(frozen=True)
+class Forest:
+    """All trees of a model, and what it tells about columns as a whole."""
+
+    trees: tuple[Tree, ...]
+    cuts: tuple[Cuts, ...] = ()
+    single: bool = True  # values are rounded to float32 before they are compared
+    strict: bool = False  # a row goes left where its value is below the threshold; otherwise also where it is equal
+    ordered: bool = False  # what each tree was grown on depends on the order of rows: bootstraps drawn by their number
+    accepts_missing: bool = True  # a row without a value is possible
+
+    def cast(self, x: Floats) -> Floats:
+        """Values as the trees compare them."""
+        return x.astype(np.float32).astype(np.float64) if self.single else x.astype(np.float64)
+
+
+class Bounds(NamedTuple):
+    """What is known of the numbers of some rows: each lies between two others, which may be equal, or has no value."""
+
+    low: Floats  # (g, d), -inf: no bound
+    high: Floats  # (g, d)
+    maybe_missing: Bools  # (g, d) it is possible that there is no value
+    codes: Mapping[int, Bools] = {}  # columns that trees split by codes: (g, codes) which are possible
+
+    @property
+    def exact(self) -> Bools:
+        """(g, d) which are known exactly."""
+        return (self.low == self.high) & ~self.maybe_missing
