@@ -101,3 +101,8 @@ class Bounds(NamedTuple):
     def exact(self) -> Bools:
         """(g, d) which are known exactly."""
         return (self.low == self.high) & ~self.maybe_missing
+
+    @property
+    def missing(self) -> Bools:
+        """(g, d) which are known to have no value: no number satisfies all bounds."""
+        return (self.low > self.high) & self.maybe_missing
