@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from lostwax.attacks.trees.cuts import narrowed_by_cuts
 from lostwax.attacks.trees.labels import MissingLabels, missing_labels
 from lostwax.attacks.trees.paths import narrowed_by_nodes
-from lostwax.games import Fitted
+from lostwax.games import Fitted, Part
+from lostwax.games.cells import Revealed
 from lostwax.games.trees import Bounds
 
 
@@ -49,3 +51,17 @@ class TreeConstraints:
             return Constrained(bounds, None)
         labels = missing_labels(forest, x, y.double().numpy(), rows, classes=not y.is_floating_point())
         return Constrained(bounds, labels)
+
+
+def revealed_by_trees(part: Part, games: Tensor) -> Revealed:
+    """What the trees of a part tell of the missing row of each game, as cells of the table."""
+    if part.within is None:
+        raise ValueError(f"TreeConstraints: the bounds of {part.fitted.name} have no way back to the table.")
+    rows = games if part.rows is None else part.rows[games]
+    bounds, labels = TreeConstraints().leave_one_out(part.fitted, rows)
+    cells, ones = part.within(bounds), torch.ones(len(games), dtype=torch.float64)
+    if labels is None or not part.labelled:
+        return Revealed((cells,), None, ones)
+    y = part.fitted.table.y
+    values = torch.from_numpy(np.nan_to_num(labels.values)).to(y.dtype)
+    return Revealed((cells,), values, ones, torch.from_numpy(labels.known))
