@@ -211,9 +211,7 @@ def _merged(released: ReleasedTable, parts: Sequence[Part], rows: Tensor, label_
             advance(len(some))
     count = max(len(one.candidates) for one in found)
     padded = [(*one.candidates, *[one.candidates[0]] * (count - len(one.candidates))) for one in found]
-    joined = (
-        TableCells(*(torch.cat(part) for part in zip(*cells, strict=True))) for cells in zip(*padded, strict=True)
-    )
+    joined = (TableCells.joined(cells) for cells in zip(*padded, strict=True))
     return _Merged(tuple(joined), torch.cat([one.labels for one in found]), torch.cat([one.size for one in found]))
 
 
@@ -246,7 +244,8 @@ def _merged_games(
             labels = torch.where(new.reshape(-1, *[1] * (labels.ndim - 1)), answer.labels.to(labels), labels)
             labelled |= new
         size = torch.where(size == 0, answer.size * some, size)
-    return _Merged((best, *others), given if given is not None else labels, size)
+    several = tuple(released.columns.likeliest(cells, table.x, games) for cells in (best, *others))
+    return _Merged(several, given if given is not None else labels, size)
 
 
 def _numbers(fitted: Fitted) -> int:
