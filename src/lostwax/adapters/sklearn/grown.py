@@ -10,8 +10,9 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.base import is_classifier
 from sklearn.utils import get_tags
+from sklearn.utils.class_weight import compute_sample_weight
 
-from lostwax.adapters.sklearn.estimators import Array
+from lostwax.adapters.sklearn.estimators import Array, SettingNotReadError
 from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree
 
 EPSILON = float(np.finfo(np.float64).eps)
@@ -128,8 +129,7 @@ def _label_sums(sample: TreeSample) -> LabelSums | None:
         return None
     held = tree.tree_
     weight = held.weighted_n_node_samples
-    # n additions, a division and a product, each with a relative error of EPSILON
-    rounding = 4 * EPSILON * (held.n_node_samples + 2) * weight
+    rounding = sum_rounding(held.n_node_samples, weight)
     means = held.value[:, 0, :] + targets.subtracted
     if is_classifier(tree):
         scale = np.ones(targets.values.shape[1])  # of each class
@@ -141,6 +141,28 @@ def _label_sums(sample: TreeSample) -> LabelSums | None:
     if tree.criterion not in MEANS:  # a median
         rounding = np.where(held.n_node_samples == 1, rounding, np.inf)
     return LabelSums(means * weight[:, None], sample.weight, rounding)
+
+
+def sum_rounding(count: Ints, weight: Floats) -> Floats:
+    """Largest error of means of labels of at most one, times the weight of a node of `count` rows.
+
+    These are n additions, a division and a product, each with a relative error of EPSILON.
+    """
+    return 4 * EPSILON * (count + 2) * weight
+
+
+def class_weights(estimator: Any, labels: Array) -> Floats:
+    """(n,) the class weight of each row."""
+    setting = getattr(estimator, "class_weight", None)
+    if setting is None:
+        return np.ones(len(labels))
+    named = "balanced" if setting == "balanced_subsample" else setting
+    return np.asarray(compute_sample_weight(named, labels), dtype=np.float64)
+
+
+def not_replayed(why: str) -> SettingNotReadError:
+    """The error for a model whose draws of rows are not known."""
+    return SettingNotReadError(f"the rows that its trees were grown on cannot be drawn again: {why}", ".")
 
 
 def _check_sums(where: str, sample: TreeSample, tree: Tree, rows: Ints, paths: csr_matrix) -> None:

@@ -14,10 +14,14 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 from sklearn.ensemble import (
+    AdaBoostClassifier,
+    AdaBoostRegressor,
     BaggingClassifier,
     BaggingRegressor,
     ExtraTreesClassifier,
     ExtraTreesRegressor,
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
     IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
@@ -26,8 +30,9 @@ from sklearn.ensemble import (
 from sklearn.tree import BaseDecisionTree
 from sklearn.utils.class_weight import compute_sample_weight
 
-from lostwax.adapters.sklearn.estimators import Array, SettingNotReadError, refusal
-from lostwax.adapters.sklearn.grown import Targets, TreeSample, forest_of_samples
+from lostwax.adapters.sklearn.boosted_trees import ada_boost, ada_boost_regressor, gradient_boosting
+from lostwax.adapters.sklearn.estimators import Array, refusal
+from lostwax.adapters.sklearn.grown import Targets, TreeSample, class_weights, forest_of_samples, not_replayed
 from lostwax.games.trees import Bools, Floats, Forest, Ints, LabelSums, Tree
 
 ORDER = "bootstraps are drawn by row number: the adversary is assumed to know the order of the rows."
@@ -44,6 +49,12 @@ def forest_of(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Fores
     raise refusal(estimator)
 
 
+forest_of.register(GradientBoostingClassifier, gradient_boosting)
+forest_of.register(GradientBoostingRegressor, gradient_boosting)
+forest_of.register(AdaBoostClassifier, ada_boost)
+forest_of.register(AdaBoostRegressor, ada_boost_regressor)
+
+
 def has_trees(estimator: Any) -> bool:
     """Whether `forest_of` reads models of this type."""
     return forest_of.dispatch(type(estimator)) is not forest_of.dispatch(object)
@@ -57,7 +68,7 @@ def forest_notes(forest: Forest, labels: Array) -> list[str]:
 
 @forest_of.register(BaseDecisionTree)
 def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
-    sample = TreeSample(estimator, weight, _class_weights(estimator, labels), Targets.of(estimator, labels))
+    sample = TreeSample(estimator, weight, class_weights(estimator, labels), Targets.of(estimator, labels))
     return forest_of_samples(estimator, x, [sample])
 
 
@@ -90,9 +101,9 @@ def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
         return part
     drawn = list(estimator.estimators_samples_)
     if len(drawn) != len(estimator.estimators_):
-        raise _not_replayed(estimator, "warm_start=True", "it keeps the seeds of its last trees only")
+        raise not_replayed("with warm_start=True only the seeds of the last trees are kept")
     named = np.unique(labels, return_inverse=True)[1] if is_classifier(estimator) and labels.ndim == 1 else labels
-    factor = _class_weights(first, named)
+    factor = class_weights(first, named)
     counts = (np.bincount(rows, minlength=len(x)).astype(np.float64) for rows in drawn)
     own = (count if _drawn_by_weight(estimator) else count * weight for count in counts)
     targets = None if isinstance(estimator, IsolationForest) else Targets.of(estimator, labels)
@@ -108,7 +119,7 @@ def _whole(estimator: Any, labels: Array, weight: Floats) -> Iterator[TreeSample
     if (used := getattr(estimator, "_sample_weight", None)) is not None:
         factor = np.divide(used, weight, out=np.ones_like(weight), where=weight > 0)
     else:
-        factor = _class_weights(estimator, labels)
+        factor = class_weights(estimator, labels)
     targets = Targets.of(estimator, labels)
     return (TreeSample(tree, weight, factor, targets) for tree in estimator.estimators_)
 
@@ -117,11 +128,11 @@ def _bootstrapped(estimator: Any, labels: Array, weight: Floats) -> Iterator[Tre
     """Trees that were grown on rows drawn with replacement; newer versions draw them by weight."""
     by_weight, targets = _drawn_by_weight(estimator), Targets.of(estimator, labels)
     balanced = getattr(estimator, "class_weight", None) == "balanced_subsample"
-    common = np.ones_like(weight) if by_weight or balanced else _class_weights(estimator, labels)
+    common = np.ones_like(weight) if by_weight or balanced else class_weights(estimator, labels)
     try:
         drawn = list(estimator.estimators_samples_)
     except AttributeError:  # a file of another version
-        raise _not_replayed(estimator, "bootstrap=True", "another version of scikit-learn fitted it") from None
+        raise not_replayed("another version of scikit-learn drew them") from None
     for tree, rows in zip(estimator.estimators_, drawn, strict=True):
         counts = np.bincount(rows, minlength=len(weight)).astype(np.float64)
         factor = compute_sample_weight("balanced", labels, indices=rows) if balanced else common
@@ -131,15 +142,6 @@ def _bootstrapped(estimator: Any, labels: Array, weight: Floats) -> Iterator[Tre
 def _drawn_by_weight(estimator: Any) -> bool:
     """Whether sample weights entered the draw of rows, and not the weights of those that were drawn."""
     return hasattr(estimator, "_sample_weight")
-
-
-def _class_weights(estimator: Any, labels: Array) -> Floats:
-    """(n,) the class weight of each row."""
-    setting = getattr(estimator, "class_weight", None)
-    if setting is None:
-        return np.ones(len(labels))
-    named = "balanced" if setting == "balanced_subsample" else setting
-    return np.asarray(compute_sample_weight(named, labels), dtype=np.float64)
 
 
 def _fitted_on_part(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest | None:
@@ -170,9 +172,3 @@ def _spread(tree: Tree, inside: Bools, classes: Ints | None, k: int) -> Tree:
         totals = np.zeros((len(tree.size), k))
         totals[:, classes] = sums.totals
     return replace(tree, share=share, labels=LabelSums(totals, weight, sums.rounding))
-
-
-def _not_replayed(estimator: Any, setting: str, why: str) -> SettingNotReadError:
-    return SettingNotReadError(
-        f"the rows of its trees cannot be drawn again for {type(estimator).__name__} with {setting}: {why}", "."
-    )
