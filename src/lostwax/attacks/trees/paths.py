@@ -106,20 +106,21 @@ class _Narrowing:
 
         If the known rows explain it, the missing one is beyond its known neighbour; otherwise it is the neighbour.
         """
-        valued = ~np.isnan(step.value) & np.isfinite(tree.threshold[step.node])
-        order = np.flatnonzero(valued)[np.lexsort((step.value[valued], step.node[valued]))]
-        node, value, left, rows = step.node[order], step.value[order], step.left[order], step.rows[order]
+        finite = np.flatnonzero(np.isfinite(tree.threshold[step.node]))
+        order = finite[np.lexsort((step.value[finite], step.node[finite]))]  # by node, then by value, missing ones last
         if not len(order):
             return
-        starts = np.flatnonzero(np.r_[True, node[1:] != node[:-1]])  # of each node, rows in the order of their values
+        node, value, left, rows = step.node[order], step.value[order], step.left[order], step.rows[order]
+        valued = ~np.isnan(value)
+        starts = np.flatnonzero(np.r_[True, node[1:] != node[:-1]])
         group = np.repeat(np.arange(len(starts)), np.diff(np.r_[starts, len(node)]))
-        ends = np.r_[starts[1:], len(node)]
-        middle = (starts + np.add.reduceat(left.astype(np.intp), starts))[group]  # the first on the right
+        first = starts[group]
+        last = first + np.add.reduceat(valued.astype(np.intp), starts)[group] - 1
+        middle = first + np.add.reduceat((left & valued).astype(np.intp), starts)[group]  # the first on the right
         place = np.arange(len(node))
-        first, last = starts[group], ends[group] - 1
         # the neighbours that are known if the row at this place is missing
-        below = np.where(left & (place == middle - 1), middle - 2, middle - 1)
-        above = np.where(~left & (place == middle), middle + 1, middle)
+        below = np.where(place == middle - 1, middle - 2, middle - 1)
+        above = np.where((place == middle) & valued, middle + 1, middle)
         lower = np.where(below >= first, value[below.clip(0)], -np.inf)
         upper = np.where(above <= last, value[above.clip(None, len(node) - 1)], np.inf)
         own, other = np.where(left, lower, upper), np.where(left, upper, lower)
