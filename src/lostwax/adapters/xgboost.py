@@ -203,7 +203,7 @@ def penalties(fitted: Any) -> tuple[float, float]:
 
 
 def read(model: Model, x: Floats, y: Numbers, weight: Numbers, penalty: tuple[float, float] = (0.3, 1.0)) -> Boosted:
-    """What the trees say about the rows of a table, (n, d) with codes for categories; y are class numbers or targets."""
+    """What the trees say about rows (n, d), with codes for categories; y are class numbers or targets."""
     cast = x.astype(np.float32).astype(np.float64)
     shapes = list(_shapes(model, cast))
     seen = [visits(tree, cast, strict=True) for tree in shapes]
