@@ -38,6 +38,10 @@ class TableCells(NamedTuple):
         more = other.kept > self.kept
         return TableCells(torch.where(more, other.values, self.values), torch.maximum(self.kept, other.kept))
 
+    def at(self, games: Tensor) -> TableCells:
+        """The cells of some rows."""
+        return TableCells(*(part[games] for part in self))
+
     def filled(self, blind: Tensor) -> Tensor:
         """(g, d) the values, with a blind guess where a cell is lost."""
         return torch.where(self.kept == Kept.LOST, blind, self.values)
@@ -49,6 +53,12 @@ class Revealed(NamedTuple):
     candidates: tuple[TableCells, ...]  # (g, d) each, the likeliest first; several explain a model without intercept
     labels: Tensor | None  # (g, ...); None: it does not depend on them
     size: Tensor  # (g,) |r|: what the row was divided by
+    labels_known: Tensor | None = None  # (g,) which of the labels; None: all
+
+    def at(self, games: Tensor) -> Revealed:
+        """The same of some games."""
+        labels, known = (None if part is None else part[games] for part in (self.labels, self.labels_known))
+        return Revealed(tuple(one.at(games) for one in self.candidates), labels, self.size[games], known)
 
 
 @dataclass(frozen=True)

@@ -100,4 +100,9 @@ class Bounds(NamedTuple):
     @property
     def exact(self) -> Bools:
         """(g, d) which are known exactly."""
-        return (self.low == self.high) & ~self.maybe_missing
+        return np.asarray((self.low == self.high) & ~self.maybe_missing)
+
+    @property
+    def missing(self) -> Bools:
+        """(g, d) which are known to have no value: no number satisfies all bounds."""
+        return np.asarray((self.low > self.high) & self.maybe_missing)
