@@ -24,12 +24,14 @@ from sklearn.ensemble import (
 from sklearn.model_selection import check_cv
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor, RegressorChain
 from sklearn.pipeline import Pipeline
+from sklearn.tree import BaseDecisionTree
 from torch import Tensor
 
-from lostwax.adapters.sklearn.estimators import NotReadError, read_estimator
+from lostwax.adapters.sklearn.estimators import NotReadError, SettingNotReadError, read_estimator
 from lostwax.adapters.sklearn.inputs import numbered
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, is_large
 from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data, check_sparse
+from lostwax.adapters.sklearn.trees import forest_notes, forest_of, has_trees
 from lostwax.games import Fitted, Records
 from lostwax.games.folding import SparseFitted, SparseRecords
 
@@ -74,6 +76,9 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
         return  # the step before it is named as the reason
     held = reader.scanned(estimator, place, numbered(labels, classes=is_classifier(estimator))[0], weight)
     try:
+        if has_trees(estimator):
+            read_trees(estimator, place, labels, weight, reader)
+            return
         reading = read_estimator(estimator, labels, weight)
         if is_large(place.rows) and reading.model is not None:
             table = SparseRecords(place.rows.tocsr().astype(np.float64), reading.y)
@@ -95,6 +100,16 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
     reader.notes += [*reading.notes, *([] if doubt is None else [doubt])]
     if fitted.model is not None or fitted.sums:
         reader.publish(fitted, place)
+
+
+def read_trees(estimator: Any, place: Place, labels: Labels, weight: Tensor, reader: PipelineReader) -> None:
+    """Note what the nodes of a model's trees publish."""
+    if (x := as_numbers(place.rows)) is None:
+        raise SettingNotReadError(f"trees on {place.rows.shape[1]:,} sparse columns are not read", ".")
+    forest = forest_of(estimator, x.numpy(), labels, weight.numpy())
+    y = numbered(labels, classes=is_classifier(estimator))[0]
+    reader.publish(Fitted(type(estimator).__name__, Records(x, y), weight, None, forest=forest), place)
+    reader.notes += [note for note in forest_notes(forest, labels) if note not in reader.notes]
 
 
 @singledispatch
@@ -154,6 +169,8 @@ def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
 @inner_models.register(BaggingRegressor)
 def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner] | None:
     """Each is fitted on a sample of the rows, which its seed gives; not where it sees a part of the columns."""
+    if isinstance(estimator.estimators_[0], BaseDecisionTree):
+        return None  # they are one forest
     if estimator.max_features != 1.0 or estimator.bootstrap_features or not bool((weight == 1).all()):
         return None
     own = np.unique(labels, return_inverse=True)[1] if is_classifier(estimator) else labels

@@ -112,6 +112,9 @@ class PipelineReader:
         """All parts as facts about some of the rows, with the optimum of each model on all of them."""
         parts = []
         for part in self.parts:
+            if part.fitted.forest is not None:  # no sum over rows: the whole table stays
+                parts.append(replace(part, rows=kept))
+                continue
             best = (
                 None if part.fitted.model is None else polish(part.fitted.model, part.fitted.table, part.fitted.weight)
             )
