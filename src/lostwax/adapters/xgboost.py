@@ -366,8 +366,10 @@ def _labelled(
         sums, targets = _class_counts(gradients, base, first, y, weight)
     else:
         return trees
-    return trees if (labels := fitting_labels(sums, targets, seen[0])) is None else (
-        replace(first[0], labels=labels), *trees[1:]
+    return (
+        trees
+        if (labels := fitting_labels(sums, targets, seen[0])) is None
+        else (replace(first[0], labels=labels), *trees[1:])
     )
 
 
