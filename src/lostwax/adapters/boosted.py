@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lostwax.attacks.trees.paths import goes_left
 from lostwax.games import Extremes
 from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree
 
@@ -39,24 +40,17 @@ class Visits(NamedTuple):
 
 def visits(tree: Tree, x: Floats, *, strict: bool) -> Visits:
     """The way of rows (n, d), as the trees compare them, down a tree."""
+    forest = Forest((tree,), strict=strict)
     at = np.zeros(len(x), dtype=np.intp)
     rows = np.arange(len(x))
     passed = [(rows, at)]
     while len(rows := rows[tree.feature[at[rows]] != LEAF]):
         nodes = at[rows]
-        left = _goes_left(tree, x[rows, tree.feature[nodes]], nodes, strict=strict)
+        left = goes_left(forest, tree, nodes, x[rows, tree.feature[nodes]])
         at = at.copy()
         at[rows] = np.where(left, tree.left[nodes], tree.right[nodes])
         passed.append((rows, at[rows]))
     return Visits(np.concatenate([one for one, _ in passed]), np.concatenate([one for _, one in passed]), at)
-
-
-def _goes_left(tree: Tree, values: Floats, nodes: Ints, *, strict: bool) -> Bools:
-    left = values < tree.threshold[nodes] if strict else values <= tree.threshold[nodes]
-    for node, codes in tree.categories.items():
-        here = np.flatnonzero((nodes == node) & ~np.isnan(values))
-        left[here] = codes[values[here].astype(np.intp)]
-    return np.where(np.isnan(values), tree.missing_left[nodes], left)
 
 
 def check_no_empty_node(name: str, number: int, tree: Tree, seen: Visits) -> None:
@@ -84,12 +78,13 @@ def tells_path(tree: Tree) -> bool:
     return bool(np.isfinite(tree.rounding).any())
 
 
-def fitting_labels(sums: LabelSums, targets: Floats, seen: Visits) -> LabelSums:
-    """The sums, with nothing said about nodes where those of the labels (n, k) are others."""
+def fitting_labels(sums: LabelSums, targets: Floats, seen: Visits) -> LabelSums | None:
+    """The sums, if they are those of the labels (n, k); otherwise the model was penalised in some other way."""
     count = len(sums.totals)
     own = np.stack([seen.sums(sums.weight * column, count) for column in targets.T], 1)
-    agrees = (np.abs(own - sums.totals) <= sums.rounding[:, None]).all(1)
-    return replace(sums, rounding=np.where(agrees, sums.rounding, np.inf))
+    reached = np.bincount(seen.nodes, minlength=count) > 0
+    agrees = (np.abs(own - sums.totals) <= sums.rounding[:, None])[reached]
+    return sums if bool(agrees.all()) else None
 
 
 def codes_going(chosen: Ints, count: int, *, left: bool) -> Bools:

@@ -116,6 +116,12 @@ class Model:
     iterations: tuple[int, ...]  # the first tree of each
     drops: bool  # DART: trees were left out while others were grown
 
+    @property
+    def classifies(self) -> bool:
+        """Whether labels are class numbers."""
+        objective = OBJECTIVES.get(self.objective)
+        return objective is not None and objective.classes
+
     @classmethod
     def of(cls, text: bytes, name: str) -> Model:
         """Read what `Booster.save_raw("json")` gives."""
@@ -183,13 +189,13 @@ def is_xgboost(model: Any) -> bool:
     return home == "xgboost" and (hasattr(model, "get_booster") or hasattr(model, "save_raw"))
 
 
-def model_of(fitted: Any) -> Model:
+def model_of(fitted: Any, name: str | None = None) -> Model:
     """The numbers of a Booster or of an estimator."""
     missing = getattr(fitted, "missing", np.nan)
     if missing == missing:
         raise SettingNotReadError("missing=... was not read: only NaN is a missing value here", "")
     booster = fitted.get_booster() if hasattr(fitted, "get_booster") else fitted
-    return Model.of(bytes(booster.save_raw("json")), type(fitted).__name__)
+    return Model.of(bytes(booster.save_raw("json")), name or type(fitted).__name__)
 
 
 def penalties(fitted: Any) -> tuple[float, float]:
@@ -346,34 +352,60 @@ def _labelled(
     weight: Numbers,
     penalty: tuple[float, float],
 ) -> tuple[Tree, ...]:
-    """The trees of the first iteration with sums of labels: a weight w = -G / (H + lambda) tells the gradients' sum G.
+    """The first tree with sums of labels; with several classes of the root only, from the first tree of each.
 
-    All rows have the same margin there: G = sum_i w_i (p - y_i) with the prediction p of base_score.
+    All rows have the same margin there, that of base_score: G = sum_i w_i (p - y_i) with its prediction p.
     """
-    one_output = len(model.base_score) == 1 and model.settings.get("scale_pos_weight", 1.0) == 1.0
-    squared = model.objective == "reg:squarederror"
-    if not one_output or not (squared or model.objective == "binary:logistic"):
+    first = [trees[model.output.index(output)] for output in range(len(model.base_score))]
+    if not all(tells_path(tree) for tree in first) or model.settings.get("scale_pos_weight", 1.0) != 1.0:
         return trees
-    (base,) = objective.to_margin(model.base_score).astype(np.float32).astype(np.float64)
-    prediction, curvature = (base, 1.0) if squared else (_sigmoid(base), float(_of_probability(_sigmoid(base))))
-    eta, ridge = penalty
-    found = list(trees)
-    for number in range(model.iterations[0], model.iterations[1]):
-        tree, way = trees[number], seen[number]
-        if not tells_path(tree):
-            continue
-        own = np.asarray(model.trees[number]["base_weights"], dtype=np.float64)
-        own = np.where(tree.feature == LEAF, own / eta, own)
-        gradient = -own * (tree.size + ridge)  # (m,)
-        total = tree.size / curvature  # (m,) sum of the weights
-        sums = total * prediction - gradient
-        spread = way.sums(weight * np.abs(y - prediction), len(total)) + np.abs(prediction) * total
-        rounding = 8 * UNIT * (spread + np.abs(gradient) + np.abs(prediction) * ridge)
-        if squared:
-            totals, targets = sums[:, None], y[:, None]
-        else:
-            totals, targets = np.stack([total - sums, sums], 1), np.stack([1 - y, y], 1)
-            rounding += 8 * UNIT * total / curvature
-        labels = LabelSums(totals, weight, np.where(tree.size > 0, rounding, np.inf))
-        found[number] = replace(tree, labels=fitting_labels(labels, targets, way))
-    return tuple(found)
+    base = objective.to_margin(model.base_score).astype(np.float32).astype(np.float64)
+    rate, ridge = penalty
+    together = model.iterations[1] // len(first)  # trees of one iteration share its learning rate
+    gradients = [
+        _gradients(model.trees[model.output.index(output)], tree, rate / together, ridge)
+        for output, tree in enumerate(first)
+    ]
+    if model.objective == "reg:squarederror" and len(first) == 1:
+        sums, targets = _sums_of_targets(gradients[0], float(base[0]), first[0], seen[0], y, weight)
+    elif objective is SOFTMAX or model.objective == "binary:logistic":
+        sums, targets = _class_counts(gradients, base, first, y, weight)
+    else:
+        return trees
+    return (
+        trees
+        if (labels := fitting_labels(sums, targets, seen[0])) is None
+        else (replace(first[0], labels=labels), *trees[1:])
+    )
+
+
+def _gradients(tree: Mapping[str, Any], shape: Tree, rate: float, ridge: float) -> tuple[Numbers, Numbers]:
+    """(m,) the sum of gradients in each node, from its weight -G / (H + lambda), and its rounding error."""
+    weights = np.where(shape.feature == LEAF, shape.threshold / rate, np.asarray(tree["base_weights"]))
+    found = -weights * (shape.size + ridge)
+    return found, 4 * UNIT * np.abs(found)
+
+
+def _sums_of_targets(
+    gradient: tuple[Numbers, Numbers], base: float, tree: Tree, way: Visits, y: Numbers, weight: Numbers
+) -> tuple[LabelSums, Numbers]:
+    """Of squared error H is the weight, and sum w y = b sum w - G."""
+    summed, error = gradient
+    spread = way.sums(weight * np.abs(y - base), len(tree.size)) + 2 * np.abs(base) * tree.size
+    totals = base * tree.size - summed
+    return LabelSums(totals[:, None], weight, error + 4 * UNIT * (spread + np.abs(totals))), y[:, None]
+
+
+def _class_counts(
+    gradients: list[tuple[Numbers, Numbers]], base: Numbers, trees: list[Tree], y: Numbers, weight: Numbers
+) -> tuple[LabelSums, Numbers]:
+    """At the root the weights of all rows add to W, which is known, and those of a class to p W - G."""
+    whole = float(weight.sum())
+    p = np.array([_sigmoid(base[0])]) if len(base) == 1 else _softmax(base[None])[0]
+    ones = p * whole - np.array([summed[0] for summed, _ in gradients])
+    counts = np.array([whole - ones[0], ones[0]]) if len(base) == 1 else ones
+    totals = np.zeros((len(trees[0].size), len(counts)))
+    rounding = np.full(len(trees[0].size), np.inf)
+    totals[0] = counts
+    rounding[0] = max(error[0] for _, error in gradients) + 16 * UNIT * whole * (1 + np.abs(base).max())
+    return LabelSums(totals, weight, rounding), (y[:, None] == np.arange(len(counts))).astype(np.float64)

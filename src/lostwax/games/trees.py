@@ -8,7 +8,7 @@ forms, and the attack intersects what they say (`attacks.trees`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +45,9 @@ class Tree:
     right: Ints
     missing_left: Bools  # (m,) rows without a value go left
     size: Floats  # (m,) sum of the shares of the rows in it
-    share: Floats  # (n,) what each row adds to sizes: one, its weight, its curvature; 0: the tree was not grown on it
+    # (n,) what each row adds to sizes: one, its weight, its curvature; 0: the tree was not grown on it.
+    # None: it is not known on which rows it was grown; sizes then count rows, each once
+    share: Floats | None
     rounding: Floats  # (m,) largest error of a size; inf: nothing is said about this node
     between_neighbours: bool = False  # thresholds lie half-way between two neighbouring values in the node
     labels: LabelSums | None = None
@@ -102,6 +104,12 @@ class Forest:
     strict: bool = False  # a row goes left where its value is below the threshold; otherwise also where it is equal
     ordered: bool = False  # what each tree was grown on depends on the order of rows: bootstraps drawn by their number
     accepts_missing: bool = True  # a row without a value is possible
+
+    def without_order(self) -> Forest:
+        """The same for an adversary who knows the other rows, but not their order."""
+        if not self.ordered:
+            return self
+        return replace(self, trees=tuple(replace(tree, share=None, labels=None) for tree in self.trees), ordered=False)
 
     def cast(self, x: Floats) -> Floats:
         """Values as the trees compare them."""

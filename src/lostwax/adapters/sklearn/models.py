@@ -27,6 +27,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.tree import BaseDecisionTree
 from torch import Tensor
 
+from lostwax.adapters.sklearn.boosting import is_boosted, read_boosted
 from lostwax.adapters.sklearn.estimators import NotReadError, SettingNotReadError, read_estimator
 from lostwax.adapters.sklearn.hist_boosting import own_encoder
 from lostwax.adapters.sklearn.inputs import numbered
@@ -77,6 +78,9 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
         return  # the step before it is named as the reason
     held = reader.scanned(estimator, place, numbered(labels, classes=is_classifier(estimator))[0], weight)
     try:
+        if is_boosted(estimator):
+            read_boosted(estimator, place, labels, weight, reader)
+            return
         if has_trees(estimator):
             read_trees(estimator, place, labels, weight, reader)
             return

@@ -27,7 +27,7 @@ from sklearn.tree import BaseDecisionTree
 from sklearn.utils.class_weight import compute_sample_weight
 
 from lostwax.adapters.sklearn.estimators import Array, SettingNotReadError, refusal
-from lostwax.adapters.sklearn.grown import TreeSample, Targets, forest_of_samples
+from lostwax.adapters.sklearn.grown import Targets, TreeSample, forest_of_samples
 from lostwax.games.trees import Bools, Floats, Forest, Ints, LabelSums, Tree
 
 ORDER = "bootstraps are drawn by row number: the adversary is assumed to know the order of the rows."

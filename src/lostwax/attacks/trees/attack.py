@@ -11,10 +11,11 @@ from torch import Tensor
 
 from lostwax.attacks.trees.cuts import narrowed_by_cuts
 from lostwax.attacks.trees.labels import MissingLabels, missing_labels
-from lostwax.attacks.trees.paths import narrowed_by_nodes
+from lostwax.attacks.trees.paths import narrowed_by_nodes, near_zero
+from lostwax.attacks.trees.unknown_sample import narrowed_without_sample
 from lostwax.games import Fitted, Part
 from lostwax.games.cells import Revealed
-from lostwax.games.trees import Bounds
+from lostwax.games.trees import Bounds, Floats, Ints
 
 
 class Constrained(NamedTuple):
@@ -40,7 +41,10 @@ class TreeConstraints:
         forest, x, rows = fitted.forest, fitted.forest.cast(fitted.table.x.numpy()), games.numpy()
         anything = np.full((len(rows), x.shape[1]), np.inf)
         start = Bounds(-anything, anything, np.full(anything.shape, forest.accepts_missing))
-        bounds = narrowed_by_cuts(forest, x, rows, narrowed_by_nodes(forest, x, rows, start))
+        bounds = start
+        for narrowed in (narrowed_by_nodes, narrowed_by_cuts, narrowed_without_sample):
+            bounds = narrowed(forest, x, rows, bounds)
+        bounds = _with_zeros(bounds, x, rows)
         if bool(((bounds.low > bounds.high) & ~bounds.maybe_missing).any()):
             raise ValueError(
                 f"audit: no row explains {fitted.name}: its nodes contradict each other. Pass the data that it was "
@@ -51,6 +55,15 @@ class TreeConstraints:
             return Constrained(bounds, None)
         labels = missing_labels(forest, x, y.double().numpy(), rows, classes=not y.is_floating_point())
         return Constrained(bounds, labels)
+
+
+def _with_zeros(bounds: Bounds, x: Floats, games: Ints) -> Bounds:
+    """Ends that rounding leaves next to zero are zero; in each game judged by the other rows."""
+    sizes = np.where((x == 0) | np.isnan(x), np.inf, np.abs(x))
+    smallest, second = np.partition(np.r_[sizes, np.full((1, x.shape[1]), np.inf)], 1, axis=0)[:2]
+    tiny = near_zero(np.where(sizes[games] == smallest, second, smallest))  # (g, d)
+    low, high = (np.where(np.abs(end) <= tiny, 0.0, end) for end in (bounds.low, bounds.high))
+    return bounds._replace(low=low, high=high)
 
 
 def revealed_by_trees(part: Part, games: Tensor) -> Revealed:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lostwax.attacks.trees.paths import descend
+from lostwax.attacks.trees.paths import descend, game_of
 from lostwax.games.trees import Bools, Floats, Forest, Ints, LabelSums, Tree
 
 
@@ -26,10 +26,9 @@ class MissingLabels(NamedTuple):
 def missing_labels(forest: Forest, x: Floats, y: Floats, games: Ints, *, classes: bool) -> MissingLabels:
     """The label of the missing row of each game: a class is certain, a target has the error of the best node."""
     found = MissingLabels(np.full(len(games), np.nan), np.full(len(games), np.inf))
-    game = np.full(len(x), -1)
-    game[games] = np.arange(len(games))
+    game = game_of(len(x), games)
     for tree in forest.trees:
-        if tree.labels is None:
+        if tree.labels is None or tree.share is None:
             continue
         if classes and found.known.all():
             break
@@ -43,10 +42,10 @@ def missing_labels(forest: Forest, x: Floats, y: Floats, games: Ints, *, classes
 
 def _places(forest: Forest, tree: Tree, x: Floats) -> Iterator[tuple[Ints, Ints, Bools]]:
     """Rows and the node of each at every depth, and whether sizes show that it is there."""
-    rows = np.flatnonzero(tree.share > 0)
-    yield rows, np.zeros(len(rows), dtype=np.intp), tree.share[rows] > 2 * tree.rounding[0]
+    rows = np.arange(len(x)) if tree.share is None else np.flatnonzero(tree.share > 0)
+    yield rows, np.zeros(len(rows), dtype=np.intp), np.ones(len(rows), dtype=np.bool_)  # all are in the root
     for step in descend(forest, tree, x):
-        yield step.rows, np.where(step.left, tree.left[step.node], tree.right[step.node]), step.child_shown
+        yield step.rows, step.child, step.shown
 
 
 def _class(sums: LabelSums, rows: Ints, node: Ints, y: Floats) -> tuple[Floats, Floats]:

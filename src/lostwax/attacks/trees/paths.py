@@ -6,7 +6,6 @@ i, so that its path is that of row i itself, as far as sizes are precise enough 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -21,26 +20,29 @@ class Step(NamedTuple):
     node: Ints  # (k,) where each is
     value: Floats  # (k,) of the column that the node splits
     left: Bools  # (k,) the side each takes
-    shown: Bools  # (k,) sizes show that the row is in its node
-    child_shown: Bools  # (k,) ... and which side it takes
+    child: Ints  # (k,) where that leads
+    shown: Bools  # (k,) sizes show that the row, if it is missing, took this side
 
 
-def descend(forest: Forest, tree: Tree, x: Floats) -> Iterator[Step]:
-    """Send the rows that a tree was grown on down to its leaves, one depth at a time."""
-    rows = np.flatnonzero(tree.share > 0)
-    node = np.zeros(len(rows), dtype=np.intp)
-    shown = tree.share[rows] > 2 * tree.rounding[0]
-    while True:
-        inner = tree.feature[node] != LEAF
-        rows, node, shown = rows[inner], node[inner], shown[inner]
-        if not len(rows):
-            return
+def descend(forest: Forest, tree: Tree, x: Floats) -> list[Step]:
+    """Send the rows that a tree was grown on down to its leaves, one depth at a time.
+
+    The size of a node shows that the missing row is in it if its share is above the error. Then it is in all nodes
+    above this one too: its path is known down to the deepest node that shows it.
+    """
+    share = np.ones(len(x)) if tree.share is None else tree.share
+    rows = np.flatnonzero(share > 0)
+    steps, node = [], np.zeros(len(rows), dtype=np.intp)
+    deepest = np.zeros(len(x), dtype=np.intp)  # depth down to which the path of each row is shown
+    while len(rows := rows[inner := tree.feature[node] != LEAF]):
+        node = node[inner]
         value = x[rows, tree.feature[node]]
         left = goes_left(forest, tree, node, value)
         child = np.where(left, tree.left[node], tree.right[node])
-        child_shown = shown & (tree.share[rows] > 2 * tree.rounding[child])
-        yield Step(rows, node, value, left, shown, child_shown)
-        node, shown = child, child_shown
+        steps.append(Step(rows, node, value, left, child, left))
+        deepest[rows[share[rows] > 2 * tree.rounding[child]]] = len(steps)
+        node = child
+    return [step._replace(shown=deepest[step.rows] > depth) for depth, step in enumerate(steps)]
 
 
 def goes_left(forest: Forest, tree: Tree, node: Ints, value: Floats) -> Bools:
@@ -55,20 +57,39 @@ def goes_left(forest: Forest, tree: Tree, node: Ints, value: Floats) -> Bools:
     return np.where(np.isnan(value), tree.missing_left[node], left)
 
 
-def narrowed_by_nodes(forest: Forest, x: Floats, games: Ints, bounds: Bounds) -> Bounds:
-    """Bounds (g, d) of the missing row of each game, narrowed by every node on its path."""
-    game = np.full(len(x), -1)  # of each row, -1: there is none
+NEAR_ZERO = 1e-6
+
+
+def near_zero(smallest: Floats) -> Floats:
+    """How near to zero a number counts as zero, if the smallest other one of its column has this size.
+
+    Half-way between 0 and 1 is 0.5, and so it is between 1e-18 and 1, to rounding. No other number has this problem.
+    """
+    return np.where(np.isfinite(smallest), NEAR_ZERO * smallest, 0.0)
+
+
+def game_of(rows: int, games: Ints) -> Ints:
+    """(rows,) the game that is about each row, -1: there is none."""
+    game = np.full(rows, -1)
     game[games] = np.arange(len(games))
-    found = _Narrowing(forest, bounds)
+    return game
+
+
+def narrowed_by_nodes(forest: Forest, x: Floats, games: Ints, bounds: Bounds) -> Bounds:
+    """Bounds (g, d) of the missing row of each game, narrowed by every node on its path.
+
+    Of trees of which it is known on which rows they were grown; of the others see `unknown_sample`.
+    """
+    game, found = game_of(len(x), games), Narrowing(forest, bounds)
     for tree in forest.trees:
-        for step in descend(forest, tree, x):
+        for step in [] if tree.share is None else descend(forest, tree, x):
             found.by_sides(tree, step, game)
             if tree.between_neighbours:
                 found.by_neighbours(tree, step, game)
     return found.bounds()
 
 
-class _Narrowing:
+class Narrowing:
     """Bounds that get narrower, node by node."""
 
     def __init__(self, forest: Forest, bounds: Bounds) -> None:
@@ -78,13 +99,14 @@ class _Narrowing:
         self.codes = {column: possible.copy() for column, possible in bounds.codes.items()}
 
     def bounds(self) -> Bounds:
+        """What is left."""
         nothing = np.isposinf(self.low) | np.isneginf(self.high)  # beyond an infinite threshold are only missing values
         low, high = np.where(nothing, np.inf, self.low), np.where(nothing, -np.inf, self.high)
         return Bounds(low, high, self.maybe_missing, self.codes)
 
     def by_sides(self, tree: Tree, step: Step, game: Ints) -> None:
         """The side that the row took at each node of one depth."""
-        played = step.child_shown & (game[step.rows] >= 0)
+        played = step.shown & (game[step.rows] >= 0)
         which, node, left = game[step.rows[played]], step.node[played], step.left[played]
         column = tree.feature[node]
         # a row without a value goes the way of missing ones
@@ -99,7 +121,7 @@ class _Narrowing:
         threshold = tree.threshold[node]
         below = self._below(threshold) if self.forest.strict else self._at_most(threshold)
         above = self._at_least(threshold) if self.forest.strict else self._above(threshold)
-        self._narrow(which, column, np.where(left, -np.inf, above), np.where(left, below, np.inf))
+        self.to(which, column, np.where(left, -np.inf, above), np.where(left, below, np.inf))
 
     def by_neighbours(self, tree: Tree, step: Step, game: Ints) -> None:
         """The threshold lies half-way between the largest value on the left and the smallest on the right.
@@ -124,24 +146,30 @@ class _Narrowing:
         lower = np.where(below >= first, value[below.clip(0)], -np.inf)
         upper = np.where(above <= last, value[above.clip(None, len(node) - 1)], np.inf)
         own, other = np.where(left, lower, upper), np.where(left, upper, lower)
-        use = np.flatnonzero(step.child_shown[order] & (game[rows] >= 0) & np.isfinite(other))
+        use = np.flatnonzero(step.shown[order] & (game[rows] >= 0) & np.isfinite(other))
         self._between(tree, node[use], left[use], own[use], other[use], game[rows[use]])
 
     def _between(self, tree: Tree, node: Ints, left: Bools, own: Floats, other: Floats, game: Ints) -> None:
         """`own` and `other` are the known neighbours of each threshold: on the row's own side, and on the other."""
         threshold, column = tree.threshold[node], tree.feature[node]
-        # values v for which (v + other) / 2 rounds to the threshold
-        slack = 4 * np.spacing(np.maximum(np.abs(threshold), np.abs(other)))
-        lowest = self._at_least(2 * threshold - other - slack)
-        highest = self._at_most(2 * threshold - other + slack)
+        lowest, highest = self.neighbours(threshold, other)
         explained = (own >= lowest) & (own <= highest)
         low = np.where(explained & left, -np.inf, lowest)
         high = np.where(explained & ~left, np.inf, highest)
-        self._narrow(game, column, low, high)
+        self.to(game, column, low, high)
         self.maybe_missing[game[~explained], column[~explained]] = False
 
-    def _narrow(self, game: Ints, column: Ints, low: Floats, high: Floats) -> None:
-        """At most one row of each game: no pair occurs twice."""
+    def neighbours(self, threshold: Floats, other: Floats) -> tuple[Floats, Floats]:
+        """The lowest and highest v for which (v + other) / 2 rounds to the threshold."""
+        slack = 4 * np.spacing(np.maximum(np.abs(threshold), np.abs(other)))
+        return self._at_least(2 * threshold - other - slack), self._at_most(2 * threshold - other + slack)
+
+    def after(self, value: Floats) -> Floats:
+        """The next larger values that can occur."""
+        return self._next(value, np.inf)
+
+    def to(self, game: Ints, column: Ints, low: Floats, high: Floats) -> None:
+        """Between these two; no pair of game and column occurs twice."""
         self.low[game, column] = np.maximum(self.low[game, column], low)
         self.high[game, column] = np.minimum(self.high[game, column], high)
 
