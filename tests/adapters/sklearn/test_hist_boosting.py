@@ -111,7 +111,7 @@ def test_other_data_is_refused():
     x, y = load_diabetes(return_X_y=True)
     model = Regressor(max_iter=2).fit(x, y)
     weight = np.ones(len(x))
-    with pytest.raises(ValueError, match="node .* holds .* rows, the model says"):
+    with pytest.raises(ValueError, match=r"node .* holds .* rows, the model says"):
         forest_of(model, x[np.random.default_rng(0).permutation(len(x))] * 1.1, y, weight)
     with pytest.raises(ValueError, match="it was fitted on 442 rows, these are 400"):
         forest_of(model, x[:400], y[:400], weight[:400])
@@ -121,7 +121,7 @@ def test_other_data_is_refused():
 
 def test_numbers_of_bins_around_the_number_of_values():
     rng = np.random.default_rng(0)
-    for values in (19, 20, 21, 22):
+    for values, cuts, quantiles in ((19, 1, 0), (20, 0, 0), (21, 0, 0), (22, 0, 1)):
         x = rng.permutation(np.r_[np.arange(values), rng.integers(0, values, 80 - values)])[:, None] * 0.7
         y = rng.normal(size=80)
         forest, *_ = constrained(Regressor(max_iter=3, max_bins=20, min_samples_leaf=3).fit(x, y), x, y)
