@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 from lostwax.attacks.closed_form import ClosedForm, known_label, revealed
 from lostwax.attacks.trees import TreeConstraints, revealed_by_trees
 from lostwax.audits.audit import Audit, Verdict
+from lostwax.audits.cells import CellsKept
 from lostwax.audits.fitted import audit_fitted, converged, drawn, likeliest, no_optimum, stationarity
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import Played, filled, judged
@@ -48,6 +50,8 @@ def audit_table(
     else:
         chosen, sampled = sample.played, (_sampled(sample),)
     scoring = Scoring.of_cells(table.x, released.columns, threshold)
+    if any(part.fitted.forest is not None for part in released.parts):
+        scoring = scoring.by_cell()
     blind = released.columns.blind(table.x, chosen)
     optima = [
         part.optimum if part.cut and part.fitted.model is not None else converged(part.fitted)
@@ -144,6 +148,7 @@ class _Merged(NamedTuple):
     candidates: tuple[TableCells, ...]
     labels: Tensor  # (g, ...)
     size: Tensor  # (g,)
+    by_trees: TableCells | None = None  # what trees alone tell
 
 
 def _tell_label(parts: Sequence[Part]) -> bool:
@@ -175,6 +180,8 @@ class _Line:
         self.seconds = time.perf_counter() - start
         self.guess, self.less_likely = likeliest(offered, truth, scoring)
         self.kept = merged.candidates[0].kept.numpy()  # (g, d)
+        rebuilt = merged.candidates[0]._replace(values=self.guess.records.x[:, 0])
+        self.cells = CellsKept.of(rebuilt, merged.by_trees, truth.x, released.table.x)
         self.rebuilt = scoring.rebuilt(scoring.errors(self.guess.records.x[:, 0], truth.x))
         self.judging = LeaveOneOut(
             released.table,
@@ -189,7 +196,7 @@ class _Line:
     def played(self, verdicts: tuple[Verdict, ...]) -> Played:
         """This line of the audit."""
         line = judged(self.judging, Answer(ClosedForm(), self.guess, self.seconds))
-        return line._replace(finding=replace(line.finding, verdicts=verdicts))
+        return line._replace(finding=replace(line.finding, verdicts=verdicts, cells=self.cells))
 
     def notes(self) -> list[str]:
         """What a reader of the table should know."""
@@ -232,7 +239,9 @@ def _merged(released: ReleasedTable, parts: Sequence[Part], rows: Tensor, label_
     count = max(len(one.candidates) for one in found)
     padded = [(*one.candidates, *[one.candidates[0]] * (count - len(one.candidates))) for one in found]
     joined = (TableCells.joined(cells) for cells in zip(*padded, strict=True))
-    return _Merged(tuple(joined), torch.cat([one.labels for one in found]), torch.cat([one.size for one in found]))
+    labels, size = torch.cat([one.labels for one in found]), torch.cat([one.size for one in found])
+    certain = reduce(TableCells.or_else, (one.candidates[0] for one in by_trees)) if by_trees else None
+    return _Merged(tuple(joined), labels, size, certain)
 
 
 def _merged_games(
