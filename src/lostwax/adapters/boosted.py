@@ -66,7 +66,8 @@ def check_no_empty_node(name: str, number: int, tree: Tree, seen: Visits) -> Non
 
 def fitting(tree: Tree, seen: Visits) -> Tree:
     """The tree, whose sizes say nothing if the rows do not add up to them."""
-    apart = np.abs(seen.sums(tree.share, len(tree.size)) - tree.size)
+    share = np.zeros(len(seen.leaves)) if tree.share is None else tree.share
+    apart = np.abs(seen.sums(share, len(tree.size)) - tree.size)
     reached = np.bincount(seen.nodes, minlength=len(tree.size)) > 0
     if bool((apart <= tree.rounding)[reached].all()):
         return tree

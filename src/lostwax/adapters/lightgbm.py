@@ -167,7 +167,7 @@ def _shapes(model: Model, x: Floats) -> Iterator[Tree]:
     sets = [_categories(model, tree) for tree in model.trees]
     largest: dict[int, int] = {}
     for tree, chosen in zip(model.trees, sets, strict=True):
-        features = _ints(tree["split_feature"]) if chosen else []
+        features = _ints(tree["split_feature"] if chosen else "")
         for node, codes in chosen.items():
             column = int(features[node])
             largest[column] = max(largest.get(column, 0), int(codes.max(initial=0)))
@@ -221,7 +221,7 @@ def _categories(model: Model, tree: Mapping[str, str]) -> dict[int, Ints]:
         return {}
     bounds, words = _ints(tree["cat_boundaries"]), _ints(tree["cat_threshold"])
     decisions, thresholds = _ints(tree["decision_type"]), _floats(tree["threshold"])
-    found = {}
+    found: dict[int, Ints] = {}
     for node in np.flatnonzero(decisions & CATEGORICAL):
         which = int(thresholds[node])
         own = words[bounds[which] : bounds[which + 1]]
@@ -330,14 +330,17 @@ def _class_counts(
 
 
 def _ints(text: str, count: int | None = None) -> Ints:
-    return _counted(np.array([int(one) for one in text.split()], dtype=np.int64), count)
+    values = [int(one) for one in text.split()]
+    _check_count(len(values), count)
+    return np.array(values, dtype=np.int64)
 
 
 def _floats(text: str, count: int | None = None) -> Numbers:
-    return _counted(np.array([float(one) for one in text.split()], dtype=np.float64), count)
+    values = [float(one) for one in text.split()]
+    _check_count(len(values), count)
+    return np.array(values, dtype=np.float64)
 
 
-def _counted(values: Any, count: int | None) -> Any:
-    if count is not None and len(values) != count:
-        raise ValueError("a list of another length")
-    return values
+def _check_count(found: int, expected: int | None) -> None:
+    if expected is not None and found != expected:
+        raise ValueError(f"expected {expected} numbers, got {found}")

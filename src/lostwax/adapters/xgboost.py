@@ -72,7 +72,8 @@ def _pseudo_huber(margins: Numbers, y: Numbers, settings: Mapping[str, float]) -
 
 def _squared_log(margins: Numbers, y: Numbers, settings: Mapping[str, float]) -> Numbers:
     above = np.maximum(margins, -1 + 1e-6)
-    return np.maximum((np.log1p(y) - np.log1p(above) + 1) / (above + 1) ** 2, 1e-6)
+    found: Numbers = np.maximum((np.log1p(y) - np.log1p(above) + 1) / (above + 1) ** 2, 1e-6)
+    return found
 
 
 def _tweedie(margins: Numbers, y: Numbers, settings: Mapping[str, float]) -> Numbers:
