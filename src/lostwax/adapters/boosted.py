@@ -35,7 +35,7 @@ class Visits(NamedTuple):
 
     def sums(self, values: Floats, count: int) -> Numbers:
         """(count,) the sum of the values of the rows in each node."""
-        return np.bincount(self.nodes, values[self.rows], count)
+        return np.bincount(self.nodes, values[self.rows], count).astype(np.float64)
 
 
 def visits(tree: Tree, x: Floats, *, strict: bool) -> Visits:

@@ -31,7 +31,7 @@ class SavedBooster:
     gaps: bool = False  # what is not stored in a sparse matrix counts as missing
 
     @classmethod
-    def of_xgboost(cls, model: xgboost.Model, penalty: xgboost.Penalty = xgboost.DEFAULTS) -> SavedBooster:
+    def of_xgboost(cls, model: xgboost.XGBoostModel, penalty: xgboost.Penalty = xgboost.DEFAULTS) -> SavedBooster:
         """A model of XGBoost."""
 
         def read(x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
@@ -40,7 +40,7 @@ class SavedBooster:
         return cls(model.name, model.classifies, read, gaps=True)
 
     @classmethod
-    def of_lightgbm(cls, model: lightgbm.Model) -> SavedBooster:
+    def of_lightgbm(cls, model: lightgbm.LightGBMModel) -> SavedBooster:
         """A model of LightGBM."""
 
         def read(x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
