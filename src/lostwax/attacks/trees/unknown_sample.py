@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lostwax.attacks.trees.paths import Narrowing, Level, descend, game_of, near_zero
+from lostwax.attacks.trees.paths import Level, Narrowing, descend, game_of, near_zero
 from lostwax.games.trees import Bounds, Floats, Forest, Ints, Tree
 
 MOST_VALUES = 5_000  # known values in a box that are tried as the neighbour
