@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.attacks.closed_form import ClosedForm, known_label, revealed
+from lostwax.attacks.trees import TreeConstraints, revealed_by_trees
 from lostwax.audits.audit import Audit, Verdict
 from lostwax.audits.fitted import audit_fitted, converged, drawn, likeliest, no_optimum, stationarity
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import Played, filled, judged
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Fitted, Guess, Kept, Part, Records, ReleasedTable, RowSample, Table, TableCells
+from lostwax.games.cells import Revealed
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 
@@ -74,7 +76,7 @@ def audit_table(
         subject=released.name,
         kind="this model",
         threat="the adversary knows every row but one",
-        attack=ClosedForm.__name__,
+        attack=_attacks(released.parts),
         numbers=chosen if sample is None else sample.rows[chosen],
         population=len(rows) if sample is None else sample.population,
         truth=Records(table.x[chosen], table.y[chosen]),
@@ -113,6 +115,12 @@ def _fitted_on(released: ReleasedTable) -> Tensor:
     facts = [part.fitted for part in released.parts]
     by_all = any(one.extremes or one.stored or one.present or not all(s.weighted for s in one.sums) for one in facts)
     return torch.arange(len(table)) if by_all else weighted.nonzero().flatten()
+
+
+def _attacks(parts: Sequence[Part]) -> str:
+    """Which attacks parts meet."""
+    by_trees = {TreeConstraints.__name__ if part.fitted.forest is not None else ClosedForm.__name__ for part in parts}
+    return " and ".join(sorted(by_trees)) or ClosedForm.__name__
 
 
 class _Merged(NamedTuple):
@@ -194,30 +202,33 @@ HOW_KEPT = {
 
 def _merged(released: ReleasedTable, parts: Sequence[Part], rows: Tensor, label_given: bool) -> _Merged:
     """Cell by cell from the part that tells most of it: facts that hold to rounding come before models."""
-    width = max((_numbers(part.fitted) for part in parts), default=1)
-    found = []
+    width, found = max((_numbers(part.fitted) for part in parts), default=1), []
+    by_trees = [revealed_by_trees(part, rows) for part in parts if part.fitted.forest is not None]
     with progress("rows", len(rows)) as advance:
-        for games in torch.split(rows, max(1, GAMES_NUMBERS // width)):
-            found.append(_merged_games(released, parts, games, label_given))
-            advance(len(games))
+        for some in torch.split(torch.arange(len(rows)), max(1, GAMES_NUMBERS // width)):
+            given = [one.at(some) for one in by_trees]
+            found.append(_merged_games(released, parts, rows[some], label_given, given))
+            advance(len(some))
     count = max(len(one.candidates) for one in found)
     padded = [(*one.candidates, *[one.candidates[0]] * (count - len(one.candidates))) for one in found]
-    joined = (
-        TableCells(*(torch.cat(part) for part in zip(*cells, strict=True))) for cells in zip(*padded, strict=True)
-    )
+    joined = (TableCells.joined(cells) for cells in zip(*padded, strict=True))
     return _Merged(tuple(joined), torch.cat([one.labels for one in found]), torch.cat([one.size for one in found]))
 
 
-def _merged_games(released: ReleasedTable, parts: Sequence[Part], games: Tensor, label_given: bool) -> _Merged:
+def _merged_games(
+    released: ReleasedTable, parts: Sequence[Part], games: Tensor, label_given: bool, by_trees: Sequence[Revealed]
+) -> _Merged:
     table = released.table
     given = table.y[games] if label_given else None
-    facts = [replace(part, fitted=replace(part.fitted, model=None)) for part in parts]
+    facts = [replace(part, fitted=replace(part.fitted, model=None)) for part in parts if part.fitted.forest is None]
     models = [
         replace(part, fitted=replace(part.fitted, stored=(), sums=(), present=(), extremes=()))
         for part in parts
         if part.fitted.model is not None
     ]
-    answers = [one for part in (*facts, *models) for one in revealed(part, games, label_given=label_given)]
+    answers = [one for part in facts for one in revealed(part, games, label_given=label_given)]
+    answers += by_trees
+    answers += [one for part in models for one in revealed(part, games, label_given=label_given)]
     nothing = torch.full((len(games), table.x.shape[1]), torch.nan, dtype=table.x.dtype)
     lost = TableCells(nothing, torch.zeros(nothing.shape, dtype=torch.uint8))
     best, others = lost, list[TableCells]()
@@ -229,11 +240,12 @@ def _merged_games(released: ReleasedTable, parts: Sequence[Part], games: Tensor,
         others = [*(one.or_else(first) for one in others), *(best.or_else(cells) for cells in alternatives)]
         best = best.or_else(first)
         if answer.labels is not None:
-            new = some & ~labelled
+            new = (some if answer.labels_known is None else answer.labels_known) & ~labelled
             labels = torch.where(new.reshape(-1, *[1] * (labels.ndim - 1)), answer.labels.to(labels), labels)
             labelled |= new
         size = torch.where(size == 0, answer.size * some, size)
-    return _Merged((best, *others), given if given is not None else labels, size)
+    several = tuple(released.columns.likeliest(cells, table.x, games) for cells in (best, *others))
+    return _Merged(several, given if given is not None else labels, size)
 
 
 def _numbers(fitted: Fitted) -> int:

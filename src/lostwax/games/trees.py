@@ -7,8 +7,8 @@ forms, and the attack intersects what they say (`attacks.trees`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +45,9 @@ class Tree:
     right: Ints
     missing_left: Bools  # (m,) rows without a value go left
     size: Floats  # (m,) sum of the shares of the rows in it
-    share: Floats  # (n,) what each row adds to sizes: one, its weight, its curvature; 0: the tree was not grown on it
+    # (n,) what each row adds to sizes: one, its weight, its curvature; 0: the tree was not grown on it.
+    # None: it is not known on which rows it was grown; sizes then count rows, each once
+    share: Floats | None
     rounding: Floats  # (m,) largest error of a size; inf: nothing is said about this node
     between_neighbours: bool = False  # thresholds lie half-way between two neighbouring values in the node
     labels: LabelSums | None = None
@@ -60,6 +62,12 @@ class Tree:
             nodes = np.concatenate([self.left[inner], self.right[inner]])
 
 
+def half_way(lower: Floats, upper: Floats) -> Floats:
+    """The threshold between two neighbouring values."""
+    middle: Floats = (lower + upper) / 2
+    return middle
+
+
 @dataclass(frozen=True)
 class Cuts:
     """Thresholds that a model has for one column, wherever they are used, made of the values of all rows.
@@ -71,6 +79,18 @@ class Cuts:
     thresholds: Floats  # (k,) sorted, distinct
     values: bool  # each is a value of the column; otherwise each is half-way between two neighbours
     complete: bool = False  # there is one between any two neighbours (or one at any value), used in a tree or not
+    between: Callable[[Floats, Floats], Floats] = half_way  # as the library rounds it; monotone in both values
+    rows: Bools | None = None  # (n,) the rows whose values they are made of; None: all
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Thresholds of one column that are quantiles of its values: np.percentile's method "averaged_inverted_cdf"."""
+
+    column: int
+    thresholds: Floats  # (k,) sorted, distinct
+    percentages: Floats  # (q,) sorted; quantiles that are equal were merged
+    rows: Bools | None = None  # (n,) the rows whose values they are made of; None: all
 
 
 @dataclass(frozen=True)
@@ -79,10 +99,17 @@ class Forest:
 
     trees: tuple[Tree, ...]
     cuts: tuple[Cuts, ...] = ()
+    quantiles: tuple[Quantiles, ...] = ()
     single: bool = True  # values are rounded to float32 before they are compared
     strict: bool = False  # a row goes left where its value is below the threshold; otherwise also where it is equal
     ordered: bool = False  # what each tree was grown on depends on the order of rows: bootstraps drawn by their number
     accepts_missing: bool = True  # a row without a value is possible
+
+    def without_order(self) -> Forest:
+        """The same for an adversary who knows the other rows, but not their order."""
+        if not self.ordered:
+            return self
+        return replace(self, trees=tuple(replace(tree, share=None, labels=None) for tree in self.trees), ordered=False)
 
     def cast(self, x: Floats) -> Floats:
         """Values as the trees compare them."""
@@ -100,4 +127,9 @@ class Bounds(NamedTuple):
     @property
     def exact(self) -> Bools:
         """(g, d) which are known exactly."""
-        return (self.low == self.high) & ~self.maybe_missing
+        return np.asarray((self.low == self.high) & ~self.maybe_missing)
+
+    @property
+    def missing(self) -> Bools:
+        """(g, d) which are known to have no value: no number satisfies all bounds."""
+        return np.asarray((self.low > self.high) & self.maybe_missing)

@@ -10,17 +10,19 @@ import torch
 from torch import Tensor
 
 from lostwax.attacks.trees.cuts import narrowed_by_cuts
-from lostwax.attacks.trees.labels import missing_labels
-from lostwax.attacks.trees.paths import narrowed_by_nodes
-from lostwax.games import Fitted
-from lostwax.games.trees import Bounds
+from lostwax.attacks.trees.labels import MissingLabels, missing_labels
+from lostwax.attacks.trees.paths import narrowed_by_nodes, near_zero
+from lostwax.attacks.trees.unknown_sample import narrowed_without_sample
+from lostwax.games import Fitted, Part
+from lostwax.games.cells import Revealed
+from lostwax.games.trees import Bounds, Floats, Ints
 
 
 class Constrained(NamedTuple):
     """What trees tell of the missing row of each game."""
 
     bounds: Bounds  # (g, d)
-    labels: Tensor | None  # (g, ...); None: they do not tell
+    labels: MissingLabels | None  # None: nothing in the trees depends on them
 
 
 @dataclass(frozen=True)
@@ -39,5 +41,40 @@ class TreeConstraints:
         forest, x, rows = fitted.forest, fitted.forest.cast(fitted.table.x.numpy()), games.numpy()
         anything = np.full((len(rows), x.shape[1]), np.inf)
         start = Bounds(-anything, anything, np.full(anything.shape, forest.accepts_missing))
-        bounds = narrowed_by_cuts(forest, x, rows, narrowed_by_nodes(forest, x, rows, start))
-        return Constrained(bounds, missing_labels(forest, x, fitted.table.y, torch.from_numpy(rows)))
+        bounds = start
+        for narrowed in (narrowed_by_nodes, narrowed_by_cuts, narrowed_without_sample):
+            bounds = narrowed(forest, x, rows, bounds)
+        bounds = _with_zeros(bounds, x, rows)
+        if bool(((bounds.low > bounds.high) & ~bounds.maybe_missing).any()):
+            raise ValueError(
+                f"audit: no row explains {fitted.name}: its nodes contradict each other. Pass the data that it was "
+                "fitted on, in the same order."
+            )
+        y = fitted.table.y
+        if y.ndim > 1 or all(tree.labels is None for tree in forest.trees):
+            return Constrained(bounds, None)
+        labels = missing_labels(forest, x, y.double().numpy(), rows, classes=not y.is_floating_point())
+        return Constrained(bounds, labels)
+
+
+def _with_zeros(bounds: Bounds, x: Floats, games: Ints) -> Bounds:
+    """Ends that rounding leaves next to zero are zero; in each game judged by the other rows."""
+    sizes = np.where((x == 0) | np.isnan(x), np.inf, np.abs(x))
+    smallest, second = np.partition(np.r_[sizes, np.full((1, x.shape[1]), np.inf)], 1, axis=0)[:2]
+    tiny = near_zero(np.where(sizes[games] == smallest, second, smallest))  # (g, d)
+    low, high = (np.where(np.abs(end) <= tiny, 0.0, end) for end in (bounds.low, bounds.high))
+    return bounds._replace(low=low, high=high)
+
+
+def revealed_by_trees(part: Part, games: Tensor) -> Revealed:
+    """What the trees of a part tell of the missing row of each game, as cells of the table."""
+    if part.within is None:
+        raise ValueError(f"TreeConstraints: the bounds of {part.fitted.name} have no way back to the table.")
+    rows = games if part.rows is None else part.rows[games]
+    bounds, labels = TreeConstraints().leave_one_out(part.fitted, rows)
+    cells, ones = part.within(bounds), torch.ones(len(games), dtype=torch.float64)
+    if labels is None or not part.labelled:
+        return Revealed((cells,), None, ones)
+    y = part.fitted.table.y
+    values = torch.from_numpy(np.nan_to_num(labels.values)).to(y.dtype)
+    return Revealed((cells,), values, ones, torch.from_numpy(labels.known))

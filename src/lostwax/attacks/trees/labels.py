@@ -1,12 +1,78 @@
-"""The label of the missing row, from sums of labels in nodes."""
+"""The label of the missing row: what the known rows leave of the sums of labels in the nodes that it is in."""
 
 from __future__ import annotations
 
-from torch import Tensor
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from lostwax.games.trees import Floats, Forest
+import numpy as np
+
+from lostwax.attacks.trees.paths import descend, game_of
+from lostwax.games.trees import Bools, Floats, Forest, Ints, LabelSums, Tree
 
 
-def missing_labels(forest: Forest, x: Floats, y: Tensor, games: Tensor) -> Tensor | None:
-    """(g, ...) labels of the missing rows; None if the trees do not tell them."""
-    return None
+class MissingLabels(NamedTuple):
+    """Labels of the missing rows of some games."""
+
+    values: Floats  # (g,) class numbers or targets
+    error: Floats  # (g,) largest error of a target; inf: nothing is known
+
+    @property
+    def known(self) -> Bools:
+        """(g,) which are known at all."""
+        return np.isfinite(self.error)
+
+
+def missing_labels(forest: Forest, x: Floats, y: Floats, games: Ints, *, classes: bool) -> MissingLabels:
+    """The label of the missing row of each game: a class is certain, a target has the error of the best node."""
+    found = MissingLabels(np.full(len(games), np.nan), np.full(len(games), np.inf))
+    game = game_of(len(x), games)
+    for tree in forest.trees:
+        if tree.labels is None or tree.share is None:
+            continue
+        if classes and found.known.all():
+            break
+        for rows, node, shown in _places(forest, tree, x):
+            value, error = (_class if classes else _target)(tree.labels, rows, node, y)
+            which = game[rows]
+            better = shown & (which >= 0) & (error < found.error[which])
+            found.values[which[better]], found.error[which[better]] = value[better], error[better]
+    return found
+
+
+def _places(forest: Forest, tree: Tree, x: Floats) -> Iterator[tuple[Ints, Ints, Bools]]:
+    """Rows and the node of each at every depth, and whether sizes show that it is there."""
+    rows = np.arange(len(x)) if tree.share is None else np.flatnonzero(tree.share > 0)
+    yield rows, np.zeros(len(rows), dtype=np.intp), np.ones(len(rows), dtype=np.bool_)  # all are in the root
+    for step in descend(forest, tree, x):
+        yield step.rows, step.child, step.shown
+
+
+def _class(sums: LabelSums, rows: Ints, node: Ints, y: Floats) -> tuple[Floats, Floats]:
+    """The class whose total the known rows do not reach; error 0, or inf if rounding may hide it."""
+    own = np.zeros((len(rows), sums.totals.shape[1]))
+    own[np.arange(len(rows)), y[rows].astype(np.intp)] = sums.weight[rows]
+    left, error = _left(sums, node, own)
+    best = left.argmax(1)
+    certain = left[np.arange(len(rows)), best] > 2 * error
+    return best.astype(np.float64), np.where(certain, 0.0, np.inf)
+
+
+def _target(sums: LabelSums, rows: Ints, node: Ints, y: Floats) -> tuple[Floats, Floats]:
+    """What the known rows leave of a node's sum, over the weight of the missing one."""
+    weight = sums.weight[rows]
+    left, error = _left(sums, node, (weight * y[rows])[:, None])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return left[:, 0] / weight, np.where(weight > 0, error / weight, np.inf)
+
+
+def _left(sums: LabelSums, node: Ints, own: Floats) -> tuple[Floats, Floats]:
+    """(k, c) the total of each row's node minus what all other rows in it add, and its error (k,)."""
+    order = np.argsort(node, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(node[order]) != 0])
+    group = np.empty(len(node), dtype=np.intp)
+    group[order] = np.repeat(np.arange(len(starts)), np.diff(np.r_[starts, len(node)]))
+    known = np.add.reduceat(own[order], starts, axis=0)[group] - own  # exactly 0 where a row is alone
+    size = np.add.reduceat(np.abs(own[order]).max(1), starts)[group]
+    rounding = np.finfo(np.float64).eps * np.bincount(group)[group] * size * (np.bincount(group)[group] > 1)
+    return sums.totals[node] - known, sums.rounding[node] + rounding

@@ -1,10 +1,207 @@
-"""The path of the missing row down each tree, and what the nodes on it say."""
+"""The path of the missing row down each tree, and what the nodes on it say.
+
+All games are computed at once: in game i the nodes whose known rows do not add up to their size are those that hold row
+i, so that its path is that of row i itself, as far as sizes are precise enough to show it.
+"""
 
 from __future__ import annotations
 
-from lostwax.games.trees import Bounds, Floats, Forest, Ints
+from typing import NamedTuple
+
+import numpy as np
+
+from lostwax.games.trees import LEAF, Bools, Bounds, Floats, Forest, Ints, Tree
+
+
+class Step(NamedTuple):
+    """Rows of a tree at one depth, and the side that each takes there."""
+
+    rows: Ints  # (k,) those that are not in a leaf yet
+    node: Ints  # (k,) where each is
+    value: Floats  # (k,) of the column that the node splits
+    left: Bools  # (k,) the side each takes
+    child: Ints  # (k,) where that leads
+    shown: Bools  # (k,) sizes show that the row, if it is missing, took this side
+
+
+def descend(forest: Forest, tree: Tree, x: Floats) -> list[Step]:
+    """Send the rows that a tree was grown on down to its leaves, one depth at a time.
+
+    The size of a node shows that the missing row is in it if its share is above the error. Then it is in all nodes
+    above this one too: its path is known down to the deepest node that shows it.
+    """
+    share = np.ones(len(x)) if tree.share is None else tree.share
+    rows = np.flatnonzero(share > 0)
+    steps, node = [], np.zeros(len(rows), dtype=np.intp)
+    deepest = np.zeros(len(x), dtype=np.intp)  # depth down to which the path of each row is shown
+    while len(rows := rows[inner := tree.feature[node] != LEAF]):
+        node = node[inner]
+        value = x[rows, tree.feature[node]]
+        left = goes_left(forest, tree, node, value)
+        child = np.where(left, tree.left[node], tree.right[node])
+        steps.append(Step(rows, node, value, left, child, left))
+        deepest[rows[share[rows] > 2 * tree.rounding[child]]] = len(steps)
+        node = child
+    return [step._replace(shown=deepest[step.rows] > depth) for depth, step in enumerate(steps)]
+
+
+def goes_left(forest: Forest, tree: Tree, node: Ints, value: Floats) -> Bools:
+    """(k,) whether rows with these values go left at these nodes."""
+    threshold = tree.threshold[node]
+    left = value < threshold if forest.strict else value <= threshold
+    for split, to_left in tree.categories.items():
+        here = node == split
+        codes = np.nan_to_num(value[here], nan=-1).astype(np.intp)
+        known = (codes >= 0) & (codes < len(to_left))
+        left[here] = np.where(known, to_left[codes.clip(0, len(to_left) - 1)], False)
+    return np.where(np.isnan(value), tree.missing_left[node], left)
+
+
+NEAR_ZERO = 1e-6
+
+
+def near_zero(smallest: Floats) -> Floats:
+    """How near to zero a number counts as zero, if the smallest other one of its column has this size.
+
+    Half-way between 0 and 1 is 0.5, and so it is between 1e-18 and 1, to rounding. No other number has this problem.
+    """
+    return np.where(np.isfinite(smallest), NEAR_ZERO * smallest, 0.0)
+
+
+def game_of(rows: int, games: Ints) -> Ints:
+    """(rows,) the game that is about each row, -1: there is none."""
+    game = np.full(rows, -1)
+    game[games] = np.arange(len(games))
+    return game
 
 
 def narrowed_by_nodes(forest: Forest, x: Floats, games: Ints, bounds: Bounds) -> Bounds:
-    """Bounds (g, d) of the missing row of each game, narrowed by every node on its path."""
-    return bounds
+    """Bounds (g, d) of the missing row of each game, narrowed by every node on its path.
+
+    Of trees of which it is known on which rows they were grown; of the others see `unknown_sample`.
+    """
+    game, found = game_of(len(x), games), Narrowing(forest, bounds)
+    for tree in forest.trees:
+        for step in [] if tree.share is None else descend(forest, tree, x):
+            found.by_sides(tree, step, game)
+            if tree.between_neighbours:
+                found.by_neighbours(tree, step, game)
+    return found.bounds()
+
+
+class Narrowing:
+    """Bounds that get narrower, node by node."""
+
+    def __init__(self, forest: Forest, bounds: Bounds) -> None:
+        self.forest = forest
+        self.low, self.high = bounds.low.copy(), bounds.high.copy()
+        self.maybe_missing = bounds.maybe_missing.copy()
+        self.codes = {column: possible.copy() for column, possible in bounds.codes.items()}
+
+    def bounds(self) -> Bounds:
+        """What is left."""
+        nothing = np.isposinf(self.low) | np.isneginf(self.high)  # beyond an infinite threshold are only missing values
+        low, high = np.where(nothing, np.inf, self.low), np.where(nothing, -np.inf, self.high)
+        return Bounds(low, high, self.maybe_missing, self.codes)
+
+    def by_sides(self, tree: Tree, step: Step, game: Ints) -> None:
+        """The side that the row took at each node of one depth."""
+        played = step.shown & (game[step.rows] >= 0)
+        which, node, left = game[step.rows[played]], step.node[played], step.left[played]
+        column = tree.feature[node]
+        # a row without a value goes the way of missing ones
+        other_way = left != tree.missing_left[node]
+        self.maybe_missing[which[other_way], column[other_way]] = False
+        numbers = np.ones(len(node), dtype=np.bool_)
+        for split, to_left in tree.categories.items():
+            here = node == split
+            numbers &= ~here
+            self._only(int(tree.feature[split]), which[here], np.where(left[here, None], to_left, ~to_left))
+        which, node, left, column = which[numbers], node[numbers], left[numbers], column[numbers]
+        threshold = tree.threshold[node]
+        below = self._below(threshold) if self.forest.strict else self._at_most(threshold)
+        above = self._at_least(threshold) if self.forest.strict else self._above(threshold)
+        self.to(which, column, np.where(left, -np.inf, above), np.where(left, below, np.inf))
+
+    def by_neighbours(self, tree: Tree, step: Step, game: Ints) -> None:
+        """The threshold lies half-way between the largest value on the left and the smallest on the right.
+
+        If the known rows explain it, the missing one is beyond its known neighbour; otherwise it is the neighbour.
+        """
+        finite = np.flatnonzero(np.isfinite(tree.threshold[step.node]))
+        order = finite[np.lexsort((step.value[finite], step.node[finite]))]  # by node, then by value, missing ones last
+        if not len(order):
+            return
+        node, value, left, rows = step.node[order], step.value[order], step.left[order], step.rows[order]
+        valued = ~np.isnan(value)
+        starts = np.flatnonzero(np.r_[True, node[1:] != node[:-1]])
+        group = np.repeat(np.arange(len(starts)), np.diff(np.r_[starts, len(node)]))
+        first = starts[group]
+        last = first + np.add.reduceat(valued.astype(np.intp), starts)[group] - 1
+        middle = first + np.add.reduceat((left & valued).astype(np.intp), starts)[group]  # the first on the right
+        place = np.arange(len(node))
+        # the neighbours that are known if the row at this place is missing
+        below = np.where(place == middle - 1, middle - 2, middle - 1)
+        above = np.where((place == middle) & valued, middle + 1, middle)
+        lower = np.where(below >= first, value[below.clip(0)], -np.inf)
+        upper = np.where(above <= last, value[above.clip(None, len(node) - 1)], np.inf)
+        own, other = np.where(left, lower, upper), np.where(left, upper, lower)
+        use = np.flatnonzero(step.shown[order] & (game[rows] >= 0) & np.isfinite(other))
+        self._between(tree, node[use], left[use], own[use], other[use], game[rows[use]])
+
+    def _between(self, tree: Tree, node: Ints, left: Bools, own: Floats, other: Floats, game: Ints) -> None:
+        """`own` and `other` are the known neighbours of each threshold: on the row's own side, and on the other."""
+        threshold, column = tree.threshold[node], tree.feature[node]
+        lowest, highest = self.neighbours(threshold, other)
+        explained = (own >= lowest) & (own <= highest)
+        low = np.where(explained & left, -np.inf, lowest)
+        high = np.where(explained & ~left, np.inf, highest)
+        self.to(game, column, low, high)
+        self.maybe_missing[game[~explained], column[~explained]] = False
+
+    def neighbours(self, threshold: Floats, other: Floats) -> tuple[Floats, Floats]:
+        """The lowest and highest v for which (v + other) / 2 rounds to the threshold."""
+        slack = 4 * np.spacing(np.maximum(np.abs(threshold), np.abs(other)))
+        return self._at_least(2 * threshold - other - slack), self._at_most(2 * threshold - other + slack)
+
+    def after(self, value: Floats) -> Floats:
+        """The next larger values that can occur."""
+        return self._next(value, np.inf)
+
+    def to(self, game: Ints, column: Ints, low: Floats, high: Floats) -> None:
+        """Between these two; no pair of game and column occurs twice."""
+        self.low[game, column] = np.maximum(self.low[game, column], low)
+        self.high[game, column] = np.minimum(self.high[game, column], high)
+
+    def _only(self, column: int, game: Ints, possible: Bools) -> None:
+        """Codes that are possible at a node that splits codes."""
+        width = possible.shape[1] if possible.ndim == 2 else 0
+        held = self.codes.get(column)
+        if held is None or held.shape[1] < width:
+            wider = np.ones((len(self.low), width), dtype=np.bool_)
+            if held is not None:
+                wider[:, : held.shape[1]] = held
+            self.codes[column] = held = wider
+        held[game, :width] &= possible
+
+    # the nearest values that can occur
+
+    def _at_most(self, bound: Floats) -> Floats:
+        rounded = self.forest.cast(bound)
+        return np.where(rounded <= bound, rounded, self._next(rounded, -np.inf))
+
+    def _at_least(self, bound: Floats) -> Floats:
+        rounded = self.forest.cast(bound)
+        return np.where(rounded >= bound, rounded, self._next(rounded, np.inf))
+
+    def _below(self, bound: Floats) -> Floats:
+        rounded = self._at_most(bound)
+        return np.where(rounded < bound, rounded, self._next(rounded, -np.inf))
+
+    def _above(self, bound: Floats) -> Floats:
+        rounded = self._at_least(bound)
+        return np.where(rounded > bound, rounded, self._next(rounded, np.inf))
+
+    def _next(self, value: Floats, towards: float) -> Floats:
+        kind = np.float32 if self.forest.single else np.float64
+        return np.asarray(np.nextafter(value.astype(kind), kind(towards)), dtype=np.float64)

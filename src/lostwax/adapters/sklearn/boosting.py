@@ -1,0 +1,162 @@
+"""Models of XGBoost and LightGBM at the end of a pipeline, or by themselves: a Booster, or a file that holds one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lostwax.adapters import lightgbm, xgboost
+from lostwax.adapters.boosted import Boosted, Numbers
+from lostwax.adapters.sklearn import inputs
+from lostwax.adapters.sklearn.estimators import SettingNotReadError
+from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers
+from lostwax.adapters.sklearn.steps import Back, Values
+from lostwax.games import Fitted, Records, ReleasedTable
+from lostwax.records.frames import coded
+
+
+@dataclass(frozen=True)
+class SavedBooster:
+    """Trees without the scikit-learn interface: a Booster, or a file. They cannot be fitted again."""
+
+    name: str
+    classifies: bool
+    read: Callable[[Numbers, Numbers, Numbers], Boosted]  # rows (n, d), labels, weights
+    gaps: bool = False  # what is not stored in a sparse matrix counts as missing
+
+    @classmethod
+    def of_xgboost(cls, model: xgboost.Model, penalty: xgboost.Penalty = xgboost.DEFAULTS) -> SavedBooster:
+        """A model of XGBoost."""
+
+        def read(x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
+            return xgboost.read(model, x, y, weight, penalty)
+
+        return cls(model.name, model.classifies, read, gaps=True)
+
+    @classmethod
+    def of_lightgbm(cls, model: lightgbm.Model) -> SavedBooster:
+        """A model of LightGBM."""
+
+        def read(x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
+            return lightgbm.read(model, x, y, weight)
+
+        return cls(model.name, model.classifies, read)
+
+
+def is_boosted(model: Any) -> bool:
+    """A model of XGBoost or LightGBM."""
+    return isinstance(model, SavedBooster) or xgboost.is_xgboost(model) or lightgbm.is_lightgbm(model)
+
+
+def is_booster(model: Any) -> bool:
+    """A model of theirs without the scikit-learn interface."""
+    return is_boosted(model) and not hasattr(model, "get_params")
+
+
+def _opened(model: Any) -> SavedBooster:
+    """The trees of a fitted model."""
+    if isinstance(model, SavedBooster):
+        return model
+    if xgboost.is_xgboost(model):
+        return SavedBooster.of_xgboost(xgboost.model_of(model), xgboost.penalties(model))
+    return SavedBooster.of_lightgbm(lightgbm.model_of(model))
+
+
+def read_boosted(model: Any, place: Place, labels: NDArray[Any], weight: Tensor, reader: PipelineReader) -> None:
+    """Note what the trees of a model publish about the rows of a place."""
+    booster = _opened(model)
+    if booster.gaps and hasattr(place.rows, "toarray"):
+        raise SettingNotReadError(
+            "trees on a sparse X were not read: what is not stored in it counts as missing, not as zero", "."
+        )
+    place = with_codes(place)
+    if (x := as_numbers(place.rows)) is None:
+        raise SettingNotReadError(f"trees on {place.rows.shape[1]:,} columns that are no numbers are not read", ".")
+    y, _ = _labels(booster, model, labels)
+    found = booster.read(x.numpy(), y.double().numpy(), weight.numpy())
+    table = Records(x, y)
+    reader.publish(Fitted(booster.name, table, weight, None, forest=found.forest), place)
+    if found.extremes:
+        reader.publish(Fitted(booster.name, table, weight, None, extremes=found.extremes), place, labelled=False)
+    reader.notes += [note for note in found.notes if note not in reader.notes]
+    reader.unread += found.unread
+
+
+def _labels(booster: SavedBooster, model: Any, labels: NDArray[Any]) -> tuple[Tensor, tuple[object, ...]]:
+    """Class numbers with their names, or targets."""
+    if hasattr(model, "get_params"):
+        return inputs.labels_of(model, labels)
+    if booster.classifies or labels.dtype.kind not in "iub":
+        return inputs.numbered(labels, classes=booster.classifies)
+    return torch.from_numpy(labels.astype(np.float64)), ()
+
+
+def released_booster(model: Any, data: Any, sample_weight: Any = None) -> ReleasedTable:
+    """A Booster, or a file that holds one, and the data it was trained on."""
+    booster = _opened(model)
+    X, y = inputs.unpack(data)
+    X = X if hasattr(X, "toarray") or hasattr(X, "iloc") else np.asarray(X)
+    x, columns = coded(X.toarray() if hasattr(X, "toarray") else X)
+    given, weight = inputs.targets(y, len(x)), inputs.weights(sample_weight, len(x))
+    labels, classes = _labels(booster, booster, given)
+    reader = PipelineReader(columns, list(range(x.shape[1])), labels, weight)
+    read_boosted(booster, reader.start(X), given, weight, reader)
+    return ReleasedTable(
+        name=booster.name,
+        table=Records(x, labels),
+        weight=weight,
+        columns=columns,
+        parts=tuple(reader.parts),
+        classes=classes,
+        notes=tuple(reader.notes),
+        unread=tuple(reader.unread),
+    )
+
+
+def with_codes(place: Place) -> Place:
+    """The place after pandas' categories became codes, as both libraries make them."""
+    rows = place.rows
+    if not hasattr(rows, "dtypes") or not hasattr(rows, "columns"):
+        return place
+    names = {
+        column: tuple(rows.iloc[:, column].cat.categories)
+        for column, kind in enumerate(rows.dtypes)
+        if kind.name == "category"
+    }
+    if not names:
+        return place
+
+    def codes(frame: Any) -> NDArray[np.float64]:
+        found = np.empty(frame.shape)
+        for column in range(frame.shape[1]):
+            cells = frame.iloc[:, column]
+            if column in names:
+                own = cells.astype("category").cat.set_categories(names[column]).cat.codes.to_numpy()
+                found[:, column] = np.where(own < 0, np.nan, own)
+            else:
+                found[:, column] = cells.to_numpy(dtype=np.float64, na_value=np.nan)
+        return found
+
+    return place.through(_named(names), codes(rows), forward=codes)
+
+
+def _named(names: dict[int, tuple[object, ...]]) -> Back:
+    """Back from codes to categories."""
+
+    def back(values: Values) -> Values:
+        cells = values.cells.astype(object)
+        for column, known in names.items():
+            listed = np.empty(len(known) + 1, dtype=object)
+            listed[:] = [*known, np.nan]
+            numbers = values.cells[:, column].astype(np.float64)
+            place = np.where(np.isnan(numbers), len(known), np.nan_to_num(numbers))
+            cells[:, column] = listed[place.clip(0, len(known)).astype(np.intp)]
+        return Values(cells, values.kept)
+
+    return back

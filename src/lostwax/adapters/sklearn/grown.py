@@ -1,0 +1,227 @@
+"""One tree of scikit-learn and the rows it was grown on: what its nodes say, and whether these are the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from sklearn.base import is_classifier
+from sklearn.utils import get_tags
+from sklearn.utils.class_weight import compute_sample_weight
+
+from lostwax.adapters.sklearn.estimators import Array
+from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree
+
+EPSILON = float(np.finfo(np.float64).eps)
+MEANS = ("squared_error", "friedman_mse", "poisson")  # criteria for which a node's value is the mean of its labels
+NEAR = 1e-5  # relative to the largest number of a column: steps before a model may round differently at each call
+CURE = "Pass exactly the rows, labels and sample_weight it was fitted on"
+
+
+class Targets(NamedTuple):
+    """The labels that trees were grown on."""
+
+    values: Floats  # (n, k) 1 in the column of each row's class; or (n, 1) targets
+    columns: Ints  # which of the k columns are those of the tree
+    subtracted: float = 0.0  # what the trees' own labels are less
+
+    @classmethod
+    def of(cls, estimator: Any, labels: Array) -> Targets | None:
+        """The labels of a classifier or regressor; None if there are several per row."""
+        if labels.ndim > 1:
+            return None
+        if not is_classifier(estimator):
+            return cls(labels.astype(np.float64)[:, None], np.zeros(1, dtype=np.intp))
+        names, numbers = np.unique(labels, return_inverse=True)
+        if not np.isin(estimator.classes_, names).all():
+            raise ValueError(
+                f"audit: {type(estimator).__name__} was not fitted on this data (X, y): it has a class that is not in "
+                f"y. {CURE}."
+            )
+        return cls(np.eye(len(names))[numbers], np.searchsorted(names, estimator.classes_))
+
+
+class TreeSample(NamedTuple):
+    """What one tree was grown on."""
+
+    tree: Any  # a fitted tree of scikit-learn
+    # (n,) sample weight of each row times how often it was drawn; 0: the tree was not grown on it.
+    # None: it is not known on which rows it was grown
+    weight: Floats | None
+    class_weight: Floats | None  # (n,) what it was multiplied by; None: not known
+    targets: Targets | None = None  # None: not the labels of the table
+    columns: Ints | None = None  # the columns that it saw; None: all
+    repeats: bool = False  # nodes count a row as often as it was drawn
+
+    @property
+    def inside(self) -> Bools | None:
+        """(n,) the rows that the tree was grown on: those with a weight; None: not known."""
+        weight, factor = self.weight, self.class_weight
+        return None if weight is None else np.asarray((weight if factor is None else weight * factor) > 0)
+
+    def paths(self, x: Floats) -> csr_matrix:
+        """(k, m) the nodes that each row of x is in."""
+        own = x if self.columns is None else x[:, self.columns]
+        return self.tree.tree_.decision_path(np.ascontiguousarray(own, dtype=np.float32))
+
+
+def forest_of_samples(estimator: Any, x: Floats, samples: Iterable[TreeSample], *, ordered: bool = False) -> Forest:
+    """The forest of trees that were grown on samples of x (n, d), each checked against it."""
+    seen, name = x.astype(np.float32), type(estimator).__name__
+    trees = tuple(_checked(name, number, sample, seen, ordered=ordered) for number, sample in enumerate(samples))
+    ordered = ordered and any(tree.share is not None for tree in trees)
+    return Forest(trees, ordered=ordered, accepts_missing=bool(get_tags(estimator).input_tags.allow_nan))
+
+
+def _checked(name: str, number: int, sample: TreeSample, x: Floats, *, ordered: bool) -> Tree:
+    """One tree; raises if its nodes do not fit the rows."""
+    tree, inside = tree_of(sample), sample.inside
+    own = x if inside is None else x[inside]
+    paths = sample.paths(own)
+    where = f"audit: {name} was not fitted on this data (X, y): in tree {number}"
+    counts = np.bincount(paths.indices, minlength=len(tree.size))
+    wrong = np.flatnonzero(_too_few(sample, counts) if inside is None else counts != tree.size)
+    if len(wrong):
+        everywhere = np.bincount(sample.paths(x).indices, minlength=len(tree.size))
+        if ordered and not _too_few(sample, everywhere).any():
+            raise ValueError(
+                f"audit: the rows of X fit the trees of {name}, but not the rows drawn for each tree by row "
+                "number. Pass the data the model was fitted on, with the rows in the same order."
+            )
+        node = int(wrong[0])
+        says = f"node {node} holds {counts[node]:,} rows, the model says {int(tree.size[node]):,}"
+        raise ValueError(f"{where} {says}. {CURE}, in the same order.")
+    if inside is not None:
+        _check_sums(where, sample, tree, inside, paths)
+    if not tree.between_neighbours:
+        return tree
+    off = (_off_any_middle if inside is None else _off_middle)(tree, own, paths)  # (m,)
+    largest = np.abs(np.nan_to_num(x)).max(0)[tree.feature]
+    if (off > NEAR * largest).any():
+        node = int(np.argmax(off > NEAR * largest))
+        raise ValueError(f"{where} the threshold of node {node} is not half-way between two rows. {CURE}.")
+    return replace(tree, between_neighbours=not off.any())
+
+
+def _too_few(sample: TreeSample, counts: Ints) -> Bools:
+    """(m,) nodes that were grown on more rows than there are."""
+    return np.asarray(counts < (1 if sample.repeats else sample.tree.tree_.n_node_samples))
+
+
+def tree_of(sample: TreeSample) -> Tree:
+    """What the nodes of one tree say."""
+    held = sample.tree.tree_
+    if not (held.n_node_samples > 0).all():
+        raise ValueError(
+            f"audit: {type(sample.tree).__name__} has nodes without rows (n_node_samples): they were removed from the "
+            "model, or it was not fitted. Pass the model as it was fitted."
+        )
+    inner = held.children_left != LEAF
+    inside, nothing = sample.inside, np.inf if sample.repeats else 0.0
+    feature = held.feature if sample.columns is None else np.asarray(sample.columns)[held.feature.clip(0)]
+    return Tree(
+        feature=np.where(inner, feature, LEAF),
+        threshold=held.threshold.copy(),
+        left=held.children_left.copy(),
+        right=held.children_right.copy(),
+        missing_left=held.missing_go_to_left.astype(np.bool_),
+        size=held.n_node_samples.astype(np.float64),
+        share=None if inside is None else inside.astype(np.float64),
+        rounding=np.full(held.node_count, nothing),
+        between_neighbours=sample.tree.splitter == "best",
+        labels=_label_sums(sample),
+    )
+
+
+def _label_sums(sample: TreeSample) -> LabelSums | None:
+    """Means of labels times the weights of nodes, without class weights; None where nodes do not have them."""
+    tree, targets, factor, inside = sample.tree, sample.targets, sample.class_weight, sample.inside
+    if sample.weight is None or inside is None:
+        return None
+    if targets is None or factor is None or tree.monotonic_cst is not None:  # with bounds on the means
+        return None
+    held, own = tree.tree_, np.where(inside, sample.weight, 0.0)
+    weight = held.weighted_n_node_samples
+    rounding = sum_rounding(held.n_node_samples, weight)
+    means = held.value[:, 0, :] + targets.subtracted
+    if is_classifier(tree):
+        scale = np.ones(targets.values.shape[1])  # of each class
+        scale[targets.values[inside].argmax(1)] = factor[inside]
+        totals = np.zeros((held.node_count, len(scale)))
+        totals[:, targets.columns] = means * weight[:, None]
+        return LabelSums(totals / scale, own, rounding / scale.min())
+    rounding = rounding * (np.abs(targets.values).max() + abs(targets.subtracted))
+    if tree.criterion not in MEANS:  # a median
+        rounding = np.where(held.n_node_samples == 1, rounding, np.inf)
+    return LabelSums(means * weight[:, None], own, rounding)
+
+
+def sum_rounding(count: Ints, weight: Floats) -> Floats:
+    """Largest error of means of labels of at most one, times the weight of a node of `count` rows.
+
+    These are n additions, a division and a product, each with a relative error of EPSILON.
+    """
+    return 4 * EPSILON * (count + 2) * weight
+
+
+def class_weights(estimator: Any, labels: Array) -> Floats:
+    """(n,) the class weight of each row."""
+    setting = getattr(estimator, "class_weight", None)
+    if setting is None:
+        return np.ones(len(labels))
+    named = "balanced" if setting == "balanced_subsample" else setting
+    return np.asarray(compute_sample_weight(named, labels), dtype=np.float64)
+
+
+def _check_sums(where: str, sample: TreeSample, tree: Tree, inside: Bools, paths: csr_matrix) -> None:
+    """Raise if the weights or labels of rows do not add up to those of nodes."""
+    if sample.class_weight is None or sample.weight is None:
+        return
+    weight = (sample.weight * sample.class_weight)[inside]
+    says = sample.tree.tree_.weighted_n_node_samples[0]
+    if not abs(weight.sum() - says) <= 1e-9 * says:
+        raise ValueError(
+            f"{where} the rows have a total weight of {weight.sum():.6g}, the model says {says:.6g}. {CURE}."
+        )
+    if (sums := tree.labels) is None or sample.targets is None:
+        return
+    held = paths.T @ (sums.weight[inside, None] * sample.targets.values[inside])  # (m, k)
+    off = np.abs(held - sums.totals).max(1) > 4 * sums.rounding
+    if off.any():
+        raise ValueError(f"{where} the labels of node {int(off.argmax())} are not those of its rows. {CURE}.")
+
+
+def _off_middle(tree: Tree, x: Floats, paths: csr_matrix) -> Floats:
+    """(m,) how far each threshold is from the middle between its neighbours; 0 for leaves."""
+    row = np.repeat(np.arange(paths.shape[0]), np.diff(paths.indptr))
+    inner = _splits_numbers(tree)[paths.indices]
+    row, node = row[inner], paths.indices[inner]
+    value = x[row, tree.feature[node]].astype(np.float64)
+    left, right = value <= tree.threshold[node], value > tree.threshold[node]
+    below, above = np.full(len(tree.size), -np.inf), np.full(len(tree.size), np.inf)
+    np.maximum.at(below, node[left], value[left])
+    np.minimum.at(above, node[right], value[right])
+    off, split = np.zeros(len(tree.size)), _splits_numbers(tree)
+    off[split] = np.abs(below[split] / 2 + above[split] / 2 - tree.threshold[split])
+    return off
+
+
+def _off_any_middle(tree: Tree, x: Floats, paths: csr_matrix) -> Floats:
+    """(m,) how far each threshold is from the middle between any two values in its node; 0 for leaves."""
+    off, members = np.zeros(len(tree.size)), paths.tocsc()
+    for node in np.flatnonzero(_splits_numbers(tree)):
+        threshold, rows = tree.threshold[node], members.indices[members.indptr[node] : members.indptr[node + 1]]
+        values = np.unique(x[rows, tree.feature[node]].astype(np.float64))
+        left, right = values[values <= threshold], values[values > threshold]
+        nearest = np.searchsorted(right, 2 * threshold - left)[:, None] - np.arange(2)
+        middle = left[:, None] / 2 + np.r_[right, np.inf][nearest.clip(0)] / 2
+        off[node] = np.abs(middle - threshold).min(initial=np.inf)
+    return off
+
+
+def _splits_numbers(tree: Tree) -> Bools:
+    """(m,) nodes with values on both sides; an infinite threshold separates those that are missing."""
+    return np.asarray((tree.feature != LEAF) & np.isfinite(tree.threshold))

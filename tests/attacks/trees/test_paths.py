@@ -1,0 +1,160 @@
+"""Bounds from paths and neighbours: equal to a plain reference that sees the known rows only, and always true."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_diabetes, load_wine
+from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier, RandomForestRegressor
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+from grown import forest_of_sklearn, random_table
+from lostwax.attacks.trees.paths import narrowed_by_nodes
+from lostwax.games.trees import LEAF, Bounds, Forest, Tree
+
+
+def anything(games: int, width: int, missing: bool) -> Bounds:
+    wide = np.full((games, width), np.inf)
+    return Bounds(-wide, wide, np.full(wide.shape, missing))
+
+
+def found(forest: Forest, x: np.ndarray) -> Bounds:
+    start = anything(len(x), x.shape[1], forest.accepts_missing)
+    return narrowed_by_nodes(forest, forest.cast(x), np.arange(len(x)), start)
+
+
+def reference(forest: Forest, x: np.ndarray, missing_row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """One game, by hand, from the known rows alone."""
+    x = forest.cast(x)
+    low, high = np.full(x.shape[1], -np.inf), np.full(x.shape[1], np.inf)
+    maybe_missing = np.full(x.shape[1], forest.accepts_missing)
+    known = [row for row in range(len(x)) if row != missing_row]
+    for tree in forest.trees:
+        if tree.share[missing_row] == 0:
+            continue
+        node, rows = 0, [row for row in known if tree.share[row] > 0]
+        while tree.feature[node] != LEAF:
+            column, threshold = tree.feature[node], tree.threshold[node]
+            to_left = [row for row in rows if _left(tree, node, x[row, column])]
+            to_right = [row for row in rows if row not in to_left]
+            is_left = tree.size[tree.left[node]] - sum(tree.share[row] for row in to_left) > 0
+            if is_left != tree.missing_left[node]:
+                maybe_missing[column] = False
+            if is_left:
+                high[column] = min(high[column], threshold)
+            elif np.isinf(threshold):  # only missing values are on the right
+                low[column], high[column] = np.inf, -np.inf
+            else:
+                low[column] = max(low[column], np.nextafter(threshold, np.inf))
+            values = x[rows, column]
+            lower = [v for row, v in zip(rows, values, strict=True) if row in to_left and not np.isnan(v)]
+            upper = [v for row, v in zip(rows, values, strict=True) if row in to_right and not np.isnan(v)]
+            if tree.between_neighbours and np.isfinite(threshold):
+                own, other = (lower, upper) if is_left else (upper, lower)
+                pick, opposite = (max, min) if is_left else (min, max)
+                if other and own and pick(own) / 2 + opposite(other) / 2 == threshold:
+                    if is_left:
+                        high[column] = min(high[column], pick(own))
+                    else:
+                        low[column] = max(low[column], pick(own))
+                elif other:
+                    value = np.float32(2 * threshold - opposite(other))
+                    low[column], high[column] = max(low[column], value), min(high[column], value)
+                    maybe_missing[column] = False
+            rows = to_left if is_left else to_right
+            node = tree.left[node] if is_left else tree.right[node]
+    return low, high, maybe_missing
+
+
+def _left(tree: Tree, node: int, value: float) -> bool:
+    return bool(tree.missing_left[node]) if np.isnan(value) else bool(value <= tree.threshold[node])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        DecisionTreeRegressor(random_state=0),
+        DecisionTreeClassifier(max_depth=4, random_state=1),
+        RandomForestRegressor(12, random_state=2),
+        RandomForestClassifier(12, random_state=3),
+        ExtraTreesRegressor(12, random_state=4),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+@pytest.mark.parametrize("gaps", [0.0, 0.1], ids=["complete", "with missing values"])
+def test_equals_the_reference(model, gaps):
+    x, y = random_table(60, 5, gaps=gaps, seed=7)
+    forest = forest_of_sklearn(model.fit(x, y), x)
+    bounds = found(forest, x)
+    for row in range(0, len(x), 3):
+        low, high, maybe_missing = reference(forest, x, row)
+        at_least = np.where(low <= high, np.float32(low), np.inf)  # the next float32 is not below
+        assert (bounds.maybe_missing[row] == maybe_missing).all()
+        same = (bounds.low[row] <= bounds.high[row]) == (low <= high)
+        assert same.all()
+        both = np.isfinite(at_least) & (low <= high)
+        np.testing.assert_allclose(bounds.low[row][both], low[both], rtol=2e-7, atol=1e-30)
+        np.testing.assert_allclose(bounds.high[row][low <= high], high[low <= high], rtol=2e-7, atol=1e-30)
+
+
+@given(seed=st.integers(0, 10**6), levels=st.sampled_from([2, 5, 1000]), gaps=st.sampled_from([0.0, 0.2]))
+@settings(max_examples=25, deadline=None)
+def test_bounds_hold_the_truth(seed, levels, gaps):
+    x, y = random_table(40, 4, gaps=gaps, seed=seed, levels=levels)
+    for model in (RandomForestRegressor(8, random_state=seed), ExtraTreesRegressor(8, random_state=seed)):
+        forest = forest_of_sklearn(model.fit(x, y), x)
+        bounds, truth = found(forest, x), forest.cast(x)
+        absent = np.isnan(truth)
+        assert bounds.maybe_missing[absent].all()
+        assert ((bounds.low <= truth) & (truth <= bounds.high))[~absent].all()
+        assert not (bounds.missing & ~absent).any()
+        assert not (bounds.exact & absent).any()
+
+
+def test_a_forest_of_regression_trees_gives_most_cells():
+    x, y = load_diabetes(return_X_y=True)
+    forest = forest_of_sklearn(RandomForestRegressor(random_state=0).fit(x, y), x)
+    bounds = found(forest, x)
+    assert bounds.exact.mean() > 0.97
+    assert (bounds.low == forest.cast(x))[bounds.exact].all()
+
+
+def test_rows_out_of_all_bags_are_not_known():
+    x, y = load_wine(return_X_y=True)
+    forest = forest_of_sklearn(RandomForestClassifier(1, random_state=0).fit(x, y), x)
+    outside = forest.trees[0].share == 0
+    bounds = found(forest, x)
+    assert np.isinf(bounds.low[outside]).all()
+    assert np.isinf(bounds.high[outside]).all()
+    assert bounds.maybe_missing[outside].all()
+
+
+def test_sizes_that_are_not_precise_hide_the_path():
+    x, y = random_table(30, 3, seed=0)
+    forest = forest_of_sklearn(DecisionTreeRegressor().fit(x, y), x)
+    (tree,) = forest.trees
+    vague = Tree(**{**vars(tree), "rounding": np.where(np.arange(len(tree.size)) > 0, 0.5, 0.0)})
+    bounds = found(Forest((vague,)), x)
+    assert np.isinf(bounds.low).all()
+    assert np.isinf(bounds.high).all()
+
+
+def test_codes_that_are_possible():
+    x = np.array([[0.0], [1.0], [2.0], [2.0], [3.0]])
+    tree = Tree(
+        feature=np.array([0, LEAF, LEAF]),
+        threshold=np.zeros(3),
+        left=np.array([1, LEAF, LEAF]),
+        right=np.array([2, LEAF, LEAF]),
+        missing_left=np.zeros(3, dtype=bool),
+        size=np.array([5.0, 2.0, 3.0]),
+        share=np.ones(5),
+        rounding=np.zeros(3),
+        categories={0: np.array([True, False, False, True])},
+    )
+    bounds = found(Forest((tree,)), x)
+    expected = [[1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 1, 0], [0, 1, 1, 0], [1, 0, 0, 1]]
+    assert bounds.codes[0].astype(int).tolist() == expected
+    assert bounds.maybe_missing[:, 0].tolist() == [False, True, True, True, False]
