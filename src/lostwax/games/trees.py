@@ -7,7 +7,7 @@ forms, and the attack intersects what they say (`attacks.trees`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -62,6 +62,12 @@ class Tree:
             nodes = np.concatenate([self.left[inner], self.right[inner]])
 
 
+def half_way(lower: Floats, upper: Floats) -> Floats:
+    """The threshold between two neighbouring values."""
+    middle: Floats = (lower + upper) / 2
+    return middle
+
+
 @dataclass(frozen=True)
 class Cuts:
     """Thresholds that a model has for one column, wherever they are used, made of the values of all rows.
@@ -73,6 +79,18 @@ class Cuts:
     thresholds: Floats  # (k,) sorted, distinct
     values: bool  # each is a value of the column; otherwise each is half-way between two neighbours
     complete: bool = False  # there is one between any two neighbours (or one at any value), used in a tree or not
+    between: Callable[[Floats, Floats], Floats] = half_way  # as the library rounds it; monotone in both values
+    rows: Bools | None = None  # (n,) the rows whose values they are made of; None: all
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Thresholds of one column that are quantiles of its values: np.percentile's method "averaged_inverted_cdf"."""
+
+    column: int
+    thresholds: Floats  # (k,) sorted, distinct
+    percentages: Floats  # (q,) sorted; quantiles that are equal were merged
+    rows: Bools | None = None  # (n,) the rows whose values they are made of; None: all
 
 
 @dataclass(frozen=True)
@@ -81,6 +99,7 @@ class Forest:
 
     trees: tuple[Tree, ...]
     cuts: tuple[Cuts, ...] = ()
+    quantiles: tuple[Quantiles, ...] = ()
     single: bool = True  # values are rounded to float32 before they are compared
     strict: bool = False  # a row goes left where its value is below the threshold; otherwise also where it is equal
     ordered: bool = False  # what each tree was grown on depends on the order of rows: bootstraps drawn by their number

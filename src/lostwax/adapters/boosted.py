@@ -1,0 +1,99 @@
+"""Boosted trees of other libraries: rows are sent down each tree and compared with the sizes that it publishes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lostwax.attacks.trees.paths import goes_left
+from lostwax.games import Extremes
+from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Boosted:
+    """What boosted trees publish about the rows that they were grown on."""
+
+    forest: Forest
+    extremes: tuple[Extremes, ...] = ()
+    notes: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()  # what says nothing about single rows and why, as sentences
+
+
+class Visits(NamedTuple):
+    """Every node that each row passes, as pairs; and where the rows end."""
+
+    rows: Ints
+    nodes: Ints
+    leaves: Ints  # (n,)
+
+    def sums(self, values: Floats, count: int) -> Numbers:
+        """(count,) the sum of the values of the rows in each node."""
+        return np.bincount(self.nodes, values[self.rows], count)
+
+
+def visits(tree: Tree, x: Floats, *, strict: bool) -> Visits:
+    """The way of rows (n, d), as the trees compare them, down a tree."""
+    forest = Forest((tree,), strict=strict)
+    at = np.zeros(len(x), dtype=np.intp)
+    rows = np.arange(len(x))
+    passed = [(rows, at)]
+    while len(rows := rows[tree.feature[at[rows]] != LEAF]):
+        nodes = at[rows]
+        left = goes_left(forest, tree, nodes, x[rows, tree.feature[nodes]])
+        at = at.copy()
+        at[rows] = np.where(left, tree.left[nodes], tree.right[nodes])
+        passed.append((rows, at[rows]))
+    return Visits(np.concatenate([one for one, _ in passed]), np.concatenate([one for _, one in passed]), at)
+
+
+def check_no_empty_node(name: str, number: int, tree: Tree, seen: Visits) -> None:
+    """Raise if a node holds no row: the tree was grown on other data."""
+    counts = np.bincount(seen.nodes, minlength=len(tree.feature))
+    inner = np.unique(seen.nodes[tree.feature[seen.nodes] != LEAF])
+    if not counts[tree.left[inner]].all() or not counts[tree.right[inner]].all():
+        raise ValueError(
+            f"audit: {name} was not fitted on this table: tree {number} has a node that no row is in. Pass the data "
+            "the model was fitted on, with its columns in the same order."
+        )
+
+
+def fitting(tree: Tree, seen: Visits) -> Tree:
+    """The tree, whose sizes say nothing if the rows do not add up to them."""
+    apart = np.abs(seen.sums(tree.share, len(tree.size)) - tree.size)
+    reached = np.bincount(seen.nodes, minlength=len(tree.size)) > 0
+    if bool((apart <= tree.rounding)[reached].all()):
+        return tree
+    return replace(tree, rounding=np.full(len(tree.size), np.inf))
+
+
+def tells_path(tree: Tree) -> bool:
+    """Whether its sizes say anything."""
+    return bool(np.isfinite(tree.rounding).any())
+
+
+def fitting_labels(sums: LabelSums, targets: Floats, seen: Visits) -> LabelSums | None:
+    """The sums, if they are those of the labels (n, k); otherwise the model was penalised in some other way."""
+    count = len(sums.totals)
+    own = np.stack([seen.sums(sums.weight * column, count) for column in targets.T], 1)
+    reached = np.bincount(seen.nodes, minlength=count) > 0
+    agrees = (np.abs(own - sums.totals) <= sums.rounding[:, None])[reached]
+    return sums if bool(agrees.all()) else None
+
+
+def codes_going(chosen: Ints, count: int, *, left: bool) -> Bools:
+    """(count,) which codes go left, where a node names those that go left or those that go right."""
+    named = np.zeros(count, dtype=np.bool_)
+    named[chosen[chosen < count]] = True
+    return named if left else ~named
+
+
+def code_counts(x: Floats, columns: Mapping[int, int]) -> dict[int, int]:
+    """How many codes a column has: by number, more than any in the table or in the trees."""
+    return {column: 1 + max(largest, int(np.nanmax(x[:, column], initial=0.0))) for column, largest in columns.items()}

@@ -1,0 +1,338 @@
+"""LightGBM's trees: each node publishes the number of its rows, and the model the extremes of each column.
+
+Thresholds lie half-way between neighbouring values of the whole column, those next to zero excepted. Counts are
+compared with the whole table before they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from lostwax.adapters.boosted import (
+    Boosted,
+    Numbers,
+    Visits,
+    check_no_empty_node,
+    code_counts,
+    codes_going,
+    fitting,
+    fitting_labels,
+    tells_path,
+    visits,
+)
+from lostwax.adapters.sklearn.estimators import SettingNotReadError
+from lostwax.games import Extremes
+from lostwax.games.trees import LEAF, Cuts, Floats, Forest, Ints, LabelSums, Tree
+
+VERSIONS = ("v4",)
+ENDLESS = 1e299  # infinity in a model file: all values are below
+ZERO = 1.01e-35  # values up to this are zero, and have a bin of their own
+UNIT = 2.0**-24  # rounding to float32 changes a number by at most this share of it
+FEWEST_EXTREMES = 0.5  # share of columns whose extremes are those of the table the model was fitted on
+SAMPLED = 200_000  # rows above which bins are made of a sample (bin_construct_sample_cnt)
+CATEGORICAL, DEFAULT_LEFT = 1, 2  # bits of a decision_type; those of 4 and 8 say what counts as missing
+MISSING_ZERO, MISSING_NAN = 1, 2
+
+
+@dataclass(frozen=True)
+class Model:
+    """The numbers of a model in LightGBM's text format."""
+
+    name: str
+    objective: str
+    classes: int  # trees per iteration
+    ranges: tuple[str, ...]  # of each column: [min:max], codes, or none
+    trees: tuple[Mapping[str, str], ...]
+    settings: Mapping[str, str]
+
+    @classmethod
+    def of(cls, text: str, name: str) -> Model:
+        """Read what `Booster.model_to_string()` gives."""
+        if not text.startswith("tree\n"):
+            raise ValueError(f"audit: {name} is no model of LightGBM. Save it with Booster.save_model.")
+        head, *rest = text.split("\nTree=")
+        about = _entries(head)
+        if (version := about.get("version", "of unknown form")) not in VERSIONS:
+            raise ValueError(
+                f"audit: {name} is a model file {version} of LightGBM; {', '.join(VERSIONS)} is read. Load it with "
+                "LightGBM 4.5 or newer and save it again."
+            )
+        if "end of trees" not in text:
+            raise ValueError(f"audit: {name} is damaged: its end is missing. Save it again.")
+        end = text.partition("\nparameters:\n")[2].partition("\nend of parameters")[0]
+        pairs = (line.strip("[]").partition(": ") for line in end.splitlines() if line.startswith("["))
+        settings = {key: value for key, _, value in pairs}
+        if any("is_linear=1" in tree for tree in rest):
+            raise SettingNotReadError("linear_tree=True was not read: its leaves hold linear models", "")
+        trees = tuple(_entries(tree.partition("\nend of trees")[0]) for tree in rest)
+        try:
+            return cls(
+                name=name,
+                objective=about.get("objective", "custom"),
+                classes=int(about["num_tree_per_iteration"]),
+                ranges=tuple(about["feature_infos"].split()),
+                trees=trees,
+                settings=settings,
+            )
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"audit: {name} is damaged: a part of the model is missing. Save it again.") from error
+
+    def number(self, setting: str, default: float) -> float:
+        """A parameter of the training."""
+        try:
+            return float(self.settings.get(setting, default))
+        except ValueError:
+            return default
+
+
+def _entries(text: str) -> dict[str, str]:
+    return {key: value for key, found, value in (line.partition("=") for line in text.splitlines()) if found}
+
+
+def is_lightgbm(model: Any) -> bool:
+    """A Booster, or an estimator of LightGBM's scikit-learn interface."""
+    home = type(model).__module__.partition(".")[0]
+    return home == "lightgbm" and (hasattr(model, "booster_") or hasattr(model, "model_to_string"))
+
+
+def model_of(fitted: Any) -> Model:
+    """The numbers of a Booster or of an estimator."""
+    booster = fitted.booster_ if hasattr(fitted, "booster_") else fitted
+    return Model.of(booster.model_to_string(num_iteration=-1), type(fitted).__name__)
+
+
+def above_half_way(lower: Floats, upper: Floats) -> Floats:
+    """The threshold between two neighbouring values: the next number above their mean."""
+    return np.asarray(np.nextafter((lower + upper) / 2, np.inf))
+
+
+def read(model: Model, x: Floats, y: Numbers, weight: Numbers) -> Boosted:
+    """What the trees say about rows (n, d), with codes for categories; y are class numbers or targets."""
+    if len(model.ranges) != x.shape[1]:
+        raise ValueError(
+            f"audit: X has {x.shape[1]} columns, but {model.name} was fitted on {len(model.ranges)}. Pass the data the "
+            "model was fitted on."
+        )
+    shapes = list(_shapes(model, x))
+    seen = [visits(tree, x, strict=False) for tree in shapes]
+    for number, (tree, way) in enumerate(zip(shapes, seen, strict=True)):
+        check_no_empty_node(model.name, number, tree, way)
+    trees = tuple(fitting(tree, way) for tree, way in zip(shapes, seen, strict=True))
+    fits = [tells_path(tree) for tree in trees]
+    extremes, agreeing = _extremes(model, x)
+    cuts = _cuts(shapes, x) if len(x) <= min(SAMPLED, model.number("bin_construct_sample_cnt", SAMPLED)) else None
+    sampled = _sampled(model)
+    if not any(fits) and (sampled is None or (not cuts and agreeing < FEWEST_EXTREMES)):
+        raise ValueError(
+            f"audit: {model.name} was not fitted on this table: the counts of its nodes are those of other rows. Pass "
+            "the data the model was fitted on."
+        )
+    labelled = _labelled(model, trees, seen, y, weight) if any(fits) else trees
+    notes = [] if extremes is None else [f"{model.name} holds the minimum and maximum of each column."]
+    if cuts is None:
+        notes.append(f"{model.name}: its thresholds were not solved for, as they are not half-way between neighbours.")
+    forest = Forest(labelled, cuts or (), single=False)
+    unread = () if all(fits) else (_unread(model, fits, sampled),)
+    return Boosted(forest, () if extremes is None else (extremes,), tuple(notes), unread)
+
+
+def _sampled(model: Model) -> str | None:
+    """How rows were drawn for each tree; None if all were used."""
+    if "goss" in (model.settings.get("data_sample_strategy"), model.settings.get("boosting")):
+        return "GOSS"
+    shares = [model.number(f"{which}bagging_fraction", 1) for which in ("", "pos_", "neg_")]
+    if model.number("bagging_freq", 0) > 0 and min(shares) < 1:
+        return "bagging"
+    return None if model.settings else "the file does not say how"
+
+
+def _unread(model: Model, fits: list[bool], sampled: str | None) -> str:
+    """Which counts say nothing and why."""
+    why = "they are not those of the rows" if sampled is None else f"they are of a sample of the rows ({sampled})"
+    return f"the counts of {fits.count(False)} of {len(fits)} trees of {model.name} were not audited: {why}."
+
+
+def _shapes(model: Model, x: Floats) -> Iterator[Tree]:
+    """The trees as they are: inner nodes first, then leaves."""
+    sets = [_categories(model, tree) for tree in model.trees]
+    largest: dict[int, int] = {}
+    for tree, chosen in zip(model.trees, sets, strict=True):
+        features = _ints(tree["split_feature"]) if chosen else []
+        for node, codes in chosen.items():
+            column = int(features[node])
+            largest[column] = max(largest.get(column, 0), int(codes.max(initial=0)))
+    counts = code_counts(x, largest)
+    for tree, chosen in zip(model.trees, sets, strict=True):
+        try:
+            yield _shape(model, tree, chosen, counts, len(x))
+        except (KeyError, ValueError, IndexError) as error:
+            if isinstance(error, SettingNotReadError):
+                raise
+            raise ValueError(f"audit: {model.name} is damaged: a part of a tree is missing. Save it again.") from error
+
+
+def _shape(
+    model: Model, tree: Mapping[str, str], chosen: Mapping[int, Ints], codes: Mapping[int, int], rows: int
+) -> Tree:
+    leaves = int(tree["num_leaves"])
+    inner, ends = leaves - 1, np.full(leaves, LEAF)
+    feature, decision = (_ints(tree[key] if inner else "", inner) for key in ("split_feature", "decision_type"))
+    missing = decision >> 2 & 3
+    if (missing == MISSING_ZERO).any():
+        raise SettingNotReadError("zero_as_missing=True was not read: zeros do not go by their value", "")
+    threshold = _floats(tree["threshold"] if inner else "", inner)
+    threshold = np.where(threshold >= ENDLESS, np.inf, threshold)
+    sides = []
+    for key in ("left_child", "right_child"):
+        child = _ints(tree[key] if inner else "", inner)
+        sides.append(np.concatenate([np.where(child >= 0, child, inner + ~child), ends]))
+    # values that are not NaN by their type of missing value are zero, and codes that are missing go right
+    missing_left = np.where(missing == MISSING_NAN, (decision & DEFAULT_LEFT) > 0, threshold >= 0)
+    missing_left = np.where((decision & CATEGORICAL) > 0, False, missing_left)
+    size = np.concatenate(
+        [_floats(tree["internal_count"] if inner else "", inner), _floats(tree["leaf_count"], leaves)]
+    )
+    return Tree(
+        feature=np.concatenate([feature, ends]),
+        threshold=np.concatenate([np.where((decision & CATEGORICAL) > 0, np.nan, threshold), np.zeros(leaves)]),
+        left=sides[0],
+        right=sides[1],
+        missing_left=np.concatenate([missing_left, np.zeros(leaves, dtype=np.bool_)]),
+        size=size,
+        share=np.ones(rows),
+        rounding=np.zeros(len(size)),
+        categories={node: codes_going(named, codes[int(feature[node])], left=True) for node, named in chosen.items()},
+    )
+
+
+def _categories(model: Model, tree: Mapping[str, str]) -> dict[int, Ints]:
+    """By node, the codes that go left."""
+    if tree.get("num_cat", "0") == "0":
+        return {}
+    bounds, words = _ints(tree["cat_boundaries"]), _ints(tree["cat_threshold"])
+    decisions, thresholds = _ints(tree["decision_type"]), _floats(tree["threshold"])
+    found = {}
+    for node in np.flatnonzero(decisions & CATEGORICAL):
+        which = int(thresholds[node])
+        own = words[bounds[which] : bounds[which + 1]]
+        bits = (own[:, None] >> np.arange(32)) & 1  # (words, 32)
+        found[int(node)] = np.flatnonzero(bits.ravel())
+    return found
+
+
+def _extremes(model: Model, x: Floats) -> tuple[Extremes | None, float]:
+    """The extremes of the columns where they are those of the table, NaN elsewhere; and the share of these columns."""
+    low, high = np.full(x.shape[1], np.nan), np.full(x.shape[1], np.nan)
+    for column, one in enumerate(model.ranges):
+        if one.startswith("["):
+            low[column], high[column] = (float(end) for end in one.strip("[]").split(":"))
+    given = ~np.isnan(low)
+    if not given.any():
+        return None, 0.0
+    with np.errstate(all="ignore"):
+        own_low, own_high = np.nanmin(x[:, given], 0), np.nanmax(x[:, given], 0)
+    agree = (low[given] == own_low) & (high[given] == own_high)
+    low[np.flatnonzero(given)[~agree]], high[np.flatnonzero(given)[~agree]] = np.nan, np.nan
+    if not agree.any():
+        return None, 0.0
+    return Extremes(f"{model.name}'s feature_infos", torch.from_numpy(low), torch.from_numpy(high)), float(agree.mean())
+
+
+def _cuts(trees: list[Tree], x: Floats) -> tuple[Cuts, ...] | None:
+    """The thresholds of each column; None if some are not half-way between neighbours, as with forced bins."""
+    found = []
+    for column in range(x.shape[1]):
+        used = [tree.threshold[tree.feature == column] for tree in trees]
+        thresholds = np.unique(np.concatenate(used)) if used else np.empty(0)
+        thresholds = thresholds[(np.abs(thresholds) > ZERO) & np.isfinite(thresholds)]
+        values = np.unique(x[~np.isnan(x[:, column]), column])
+        if not np.isin(thresholds, above_half_way(values[:-1], values[1:])).all():
+            return None
+        if len(thresholds):
+            found.append(Cuts(column, thresholds, values=False, between=above_half_way))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Leaves:
+    """The leaves of a tree of the first iteration: the starting score plus rate times -G / H."""
+
+    value: Numbers
+    curvature: Numbers
+
+    @classmethod
+    def of(cls, tree: Mapping[str, str]) -> _Leaves:
+        count = int(tree["num_leaves"])
+        return cls(_floats(tree["leaf_value"], count), _floats(tree["leaf_weight"], count))
+
+    @property
+    def start(self) -> float:
+        """At the mean label gradients add to zero, and the mean of the leaves by their H is the starting score."""
+        return float((self.value * self.curvature).sum() / self.curvature.sum())
+
+
+def _labelled(
+    model: Model, trees: tuple[Tree, ...], seen: list[Visits], y: Numbers, weight: Numbers
+) -> tuple[Tree, ...]:
+    """The first tree with sums of labels; with several classes of the root only, from their starting scores."""
+    plain = all(model.number(name, 0) == 0 for name in ("lambda_l1", "lambda_l2", "max_delta_step", "path_smooth"))
+    first, way = trees[0], seen[0]
+    if not plain or model.number("boost_from_average", 1) != 1 or not tells_path(first):
+        return trees
+    leaves = [_Leaves.of(tree) for tree in model.trees[: model.classes]]
+    if any(not one.curvature.sum() > 0 for one in leaves):
+        return trees
+    if model.objective == "regression":
+        sums, targets = _sums_of_targets(leaves[0], first, way, y, weight, model.number("learning_rate", 0.1))
+    elif model.objective in ("binary sigmoid:1", f"multiclass num_class:{model.classes}"):
+        sums, targets = _class_counts(leaves, first, y, weight, model.number("learning_rate", 0.1))
+    else:
+        return trees
+    labels = fitting_labels(sums, targets, way)
+    return trees if labels is None else (replace(first, labels=labels), *trees[1:])
+
+
+def _sums_of_targets(
+    leaves: _Leaves, tree: Tree, way: Visits, y: Numbers, weight: Numbers, rate: float
+) -> tuple[LabelSums, Numbers]:
+    """Of squared error H is the weight: leaf by leaf start + (value - start) / rate is the mean target."""
+    at = np.flatnonzero(tree.feature == LEAF)
+    start, total = leaves.start, leaves.curvature
+    totals, rounding = np.zeros((len(tree.feature), 1)), np.full(len(tree.feature), np.inf)
+    totals[at, 0] = total * (start + (leaves.value - start) / rate)
+    spread = way.sums(weight * np.abs(y - start), len(tree.feature))[at] + np.abs(start) * total * (1 + 1 / rate)
+    rounding[at] = 8 * UNIT * (spread + np.abs(totals[at, 0]))
+    return LabelSums(totals, weight, rounding), y[:, None]
+
+
+def _class_counts(
+    leaves: list[_Leaves], tree: Tree, y: Numbers, weight: Numbers, rate: float
+) -> tuple[LabelSums, Numbers]:
+    """The starting scores are log(p / (1 - p)), or log p_k of several classes, of their shares in the table."""
+    starts = np.array([one.start for one in leaves])
+    shares = (
+        np.exp(starts) if len(starts) > 1 else np.array([1 / (1 + np.exp(starts[0])), 1 / (1 + np.exp(-starts[0]))])
+    )
+    totals, rounding = np.zeros((len(tree.feature), len(shares))), np.full(len(tree.feature), np.inf)
+    totals[0] = shares * weight.sum()
+    rounding[0] = 16 * UNIT * weight.sum() * (1 + np.abs(starts).max()) / rate
+    return LabelSums(totals, weight, rounding), (y[:, None] == np.arange(len(shares))).astype(np.float64)
+
+
+def _ints(text: str, count: int | None = None) -> Ints:
+    return _counted(np.array([int(one) for one in text.split()], dtype=np.int64), count)
+
+
+def _floats(text: str, count: int | None = None) -> Numbers:
+    return _counted(np.array([float(one) for one in text.split()], dtype=np.float64), count)
+
+
+def _counted(values: Any, count: int | None) -> Any:
+    if count is not None and len(values) != count:
+        raise ValueError("a list of another length")
+    return values
