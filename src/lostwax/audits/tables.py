@@ -211,9 +211,7 @@ def _merged(released: ReleasedTable, parts: Sequence[Part], rows: Tensor, label_
             advance(len(some))
     count = max(len(one.candidates) for one in found)
     padded = [(*one.candidates, *[one.candidates[0]] * (count - len(one.candidates))) for one in found]
-    joined = (
-        TableCells(*(torch.cat(part) for part in zip(*cells, strict=True))) for cells in zip(*padded, strict=True)
-    )
+    joined = (TableCells.joined(cells) for cells in zip(*padded, strict=True))
     return _Merged(tuple(joined), torch.cat([one.labels for one in found]), torch.cat([one.size for one in found]))
 
 

@@ -15,15 +15,19 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, RobustScaler, TargetEncoder
 from torch import Tensor
 
+from lostwax.adapters.sklearn.cell_bounds import Source, bounds_to_cells
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.steps import Back, Values, all_lost, goes_back, placed, step_of
 from lostwax.games import Columns, Extremes, Fitted, Kept, Part, Present, Records, Stored, Sums, TableCells
 from lostwax.games.folding import SparseFitted, SparseRecords, folded
+from lostwax.games.trees import Bounds
 from lostwax.records.frames import coded, codes_of
 from lostwax.trainers.optimum import polish, polish_sparse
 
 LARGE = 20_000_000  # cells of a sparse matrix that is not made dense: 160 MB in float64
 AGREES = 1e-9  # relative to a column's spread: a mean is that of this table
+
+Transform = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -33,17 +37,23 @@ class Place:
     rows: Any  # (n, D) frame, array or sparse matrix
     back: Back  # rebuilt rows here -> rows of the table
     reads: bool = True  # these are the rows that the next step was fitted on
+    forward: Transform | None = None  # rows of the table -> rows here; None: not known
 
-    def through(self, step: Back, outputs: Any, *, reads: bool = True) -> Place:
+    def through(self, step: Back, outputs: Any, *, reads: bool = True, forward: Transform | None = None) -> Place:
         """The place after a step."""
         before = self.back
-        return Place(outputs, lambda values: before(step(values)), self.reads and reads)
+        return Place(outputs, lambda values: before(step(values)), self.reads and reads, self._then(forward))
 
     def at(self, indices: Any) -> Place:
         """Some of the columns."""
         rows, before, width = self.rows, self.back, self.rows.shape[1]
-        chosen = rows.iloc[:, indices] if hasattr(rows, "iloc") else rows[:, indices]
-        return Place(chosen, lambda values: before(placed(values, indices, width)), self.reads)
+        chosen = _columns(rows, indices)
+        forward = self._then(lambda rows: _columns(rows, indices))
+        return Place(chosen, lambda values: before(placed(values, indices, width)), self.reads, forward)
+
+    def _then(self, step: Transform | None) -> Transform | None:
+        before = self.forward
+        return None if before is None or step is None else lambda rows: step(before(rows))
 
 
 @dataclass
@@ -61,11 +71,17 @@ class PipelineReader:
     public: list[str] = field(default_factory=list)  # parts that were fitted on other rows
     # columns of texts by their number: from the steps on one to the place of its counts, and the steps after those
     text_columns: Mapping[int, Callable[..., tuple[Any, Place]]] = field(default_factory=dict)
+    table: Any = None  # X
 
     def start(self, X: Any) -> Place:
         """The table itself."""
         width = max((*self.used, X.shape[1] - 1)) + 1  # words of texts come after its columns
-        return Place(X, lambda values: placed(values, slice(0, values.cells.shape[1]), width).at(self.used))
+        self.table = X
+
+        def back(values: Values) -> Values:
+            return placed(values, slice(0, values.cells.shape[1]), width).at(self.used)
+
+        return Place(X, back, forward=unchanged)
 
     def through(self, transformer: Any, place: Place) -> Place:
         """The place after a transformer, with what it publishes noted."""
@@ -77,16 +93,34 @@ class PipelineReader:
             return place
         if isinstance(transformer, ColumnTransformer):
             outputs = transformed(transformer, place.rows)
-            return self._side_by_side(place, list(self._of_columns(transformer, place)), outputs)
+            return self._side_by_side(place, transformer, list(self._of_columns(transformer, place)), outputs)
         if isinstance(transformer, FeatureUnion):
             branches = [(step, place, None) for _, step in transformer.transformer_list if step != "drop"]
-            return self._side_by_side(place, branches, transformed(transformer, place.rows))
+            return self._side_by_side(place, transformer, branches, transformed(transformer, place.rows))
         return self._leaf(transformer, place)
 
     def publish(self, fitted: Fitted, place: Place, *, labelled: bool = True) -> None:
         """Note a part that was fitted on the rows of a place; `labelled` if on the labels of the table."""
         labelled = labelled and self._labelled(fitted.table.y)
-        self.parts.append(Part(fitted, to_cells(place.back, self.columns), labelled))
+        part = Part(fitted, to_cells(place.back, self.columns), labelled)
+        self.parts.append(part if fitted.forest is None else replace(part, within=self._within(part, place)))
+
+    def _within(self, part: Part, place: Place) -> Callable[[Bounds], TableCells] | None:
+        """The way back of bounds, of inputs that mix columns only where all of them are known."""
+        forest, inputs = part.fitted.forest, part.fitted.table.x
+        if forest is None:
+            return None
+        by_column = None
+        if place.forward is not None and place.rows.shape[0] == len(inputs) and not hasattr(self.table, "toarray"):
+            forward = place.forward
+            to_inputs = None if place.rows is self.table else lambda rows: as_numbers(forward(rows))
+            by_column = bounds_to_cells(Source(self.table, forest, to_inputs), self.columns, self.used, inputs)
+
+        def within(bounds: Bounds) -> TableCells:
+            mixed = part.back(torch.from_numpy(np.where(bounds.exact, bounds.low, np.nan)))
+            return mixed if by_column is None else by_column(bounds, mixed)
+
+        return within
 
     def _labelled(self, y: Tensor) -> bool:
         """Are these the labels of the table? Else one column of the targets, or transformed ones."""
@@ -188,7 +222,7 @@ class PipelineReader:
                 f"what comes after {type(transformer).__name__} was not fully audited: it has no inverse_transform "
                 "that gives its inputs back."
             )
-        return place.through(back, outputs, reads=reads)
+        return place.through(back, outputs, reads=reads, forward=transformer.transform)
 
     def _outputs(self, transformer: Any, place: Place) -> tuple[Any, bool]:
         """What the next step was fitted on, and whether that is known: a TargetEncoder's own folds may be random."""
@@ -216,7 +250,9 @@ class PipelineReader:
                     step, own = read(self, step)
             yield step, own, transformer.output_indices_[name]
 
-    def _side_by_side(self, place: Place, branches: list[tuple[Any, Place, Any]], outputs: Any) -> Place:
+    def _side_by_side(
+        self, place: Place, transformer: Any, branches: list[tuple[Any, Place, Any]], outputs: Any
+    ) -> Place:
         """Several transformers of the same rows; `outputs` are theirs, side by side."""
         ends: list[tuple[Place, slice]] = []
         start = 0
@@ -234,7 +270,7 @@ class PipelineReader:
             return found
 
         joined = outputs if reads and _stable(branches) else _joined([(end.rows, where) for end, where in ends])
-        return Place(joined, back, reads)
+        return Place(joined, back, reads, place.through(back, joined, forward=transformer.transform).forward)
 
 
 def _sides(table: Any, threshold: float) -> Back:
@@ -332,6 +368,15 @@ def transformed(transformer: Any, rows: Any) -> Any:
 def is_large(rows: Any) -> bool:
     """A sparse matrix that is not made dense."""
     return hasattr(rows, "toarray") and rows.shape[0] * rows.shape[1] > LARGE
+
+
+def unchanged(rows: Any) -> Any:
+    """The rows themselves."""
+    return rows
+
+
+def _columns(rows: Any, indices: Any) -> Any:
+    return rows.iloc[:, indices] if hasattr(rows, "iloc") else rows[:, indices]
 
 
 def as_numbers(rows: Any) -> Tensor | None:

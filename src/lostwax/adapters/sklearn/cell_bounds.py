@@ -1,0 +1,450 @@
+"""The way back of bounds: from what trees tell of their inputs to cells of the table.
+
+Each cell is tried *forwards*: a value is possible if the pipeline turns it into inputs that lie within the bounds, in
+the precision of the trees. Categories and bins are tried one by one, and the ends of other intervals are found by
+bisection. Only inputs that depend on one column of the table, and rise or fall with it, are used.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lostwax.games import Columns, Kept, TableCells
+from lostwax.games.cells import Limits
+from lostwax.games.trees import Bools, Bounds, Floats, Forest, Ints
+from lostwax.records.frames import coded
+
+ROWS = 64  # in which each cell is changed, to see which inputs depend on it
+CHANGED_CELLS = 5_000_000  # of these rows at most
+GRID = 257  # points at which a column is tried, besides its own values
+MOST_LEVELS = 100  # values or bins of a column that are tried one by one
+BEYOND = 4  # ranges of a column, below its minimum and above its maximum, within which bounds are looked for
+STEPS = 64  # of a bisection: down to neighbouring numbers in float64
+SLACK = 1e-13  # of an input, which rounding in the steps of a pipeline may change
+INSIDE = 0.01  # of an interval at each end, in which no value is guessed: rounding moved the end
+AGREES = 1e-6  # of a column's deviation: an interval as wide is one number
+FAILURES = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+Forward = Callable[[Any], Tensor | None]  # rows of the table -> inputs of the model; None: they are no numbers
+Within = Callable[[Bounds, TableCells], TableCells]
+
+
+def bounds_to_cells(source: Source, columns: Columns, used: Sequence[int], fitted_on: Tensor) -> Within:
+    """The way back from bounds of a forest's inputs (g, D) to cells (g, d), the columns `used` of the table.
+
+    The forest was fitted on `fitted_on` (n, D), which the table was turned into. The function is given what is known of
+    columns that have no inputs to themselves.
+    """
+    inputs, (cells, _) = source.forest.cast(fitted_on.numpy()), coded(source.X)
+    repeated = source.repeated(inputs)  # (D,)
+    own = source.own_inputs(repeated)
+    listed, measured = dict[int, _Listed](), list[_Measured]()
+    for number, column in enumerate(used):
+        mine = own.get(column, np.zeros(0, dtype=np.intp))
+        if not len(mine):
+            continue
+        values = cells[:, column].numpy()
+        if columns.categories[number]:
+            listed[number] = _Listed.of_values(values, inputs, mine)
+        elif (levels := source.levels(column, values, inputs, mine)) is not None:
+            listed[number] = levels
+        elif (one := source.measured(number, column, values, inputs, mine)) is not None:
+            measured.append(one)
+
+    def within(bounds: Bounds, others: TableCells) -> TableCells:
+        found = _Known.of(others)
+        np.minimum(found.kept, Kept.EXACT if repeated.all() else Kept.ESTIMATED, out=found.kept)
+        possible = dict(others.possible)
+        for number, levels in listed.items():
+            fits = levels.fits(bounds)
+            found.put(number, levels.known(fits))
+            if codes := len(columns.categories[number]):
+                possible[number] = torch.from_numpy(levels.codes(fits, codes))
+        for one, low, high in zip(measured, *source.ends(measured, bounds), strict=True):
+            found.put(one.number, one.known(low, high, bounds))
+        return found.cells(possible)
+
+    return within
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table, and how it becomes the inputs of a forest."""
+
+    X: Any  # (n, width) frame or array
+    forest: Forest
+    forward: Forward | None  # None: the forest sees the table itself
+
+    def repeated(self, inputs: Floats) -> Bools:
+        """(D,) which inputs the table gives again: not those of a TargetEncoder, which are made by folds."""
+        again = inputs if self.forward is None else self._inputs(self.X)
+        same = again is not None and again.shape == inputs.shape
+        return _equal(again, inputs).all(0) if again is not None and same else np.zeros(inputs.shape[1], dtype=bool)
+
+    def own_inputs(self, repeated: Bools) -> dict[int, Ints]:
+        """The inputs that are `repeated` and depend on one column alone, by the column.
+
+        Seen by changing each cell of some rows to another one of its column.
+        """
+        width = self.X.shape[1]
+        if self.forward is None:
+            return {column: np.array([column]) for column in range(width)}
+        draws = np.random.default_rng(0)
+        n, rows = len(self.X), int(np.clip(CHANGED_CELLS // width**2, 4, ROWS))
+        base, other = (draws.integers(n, size=rows) for _ in range(2))
+        gaps = _rows_with_gaps(self.X)[: rows // 2]
+        base[: len(gaps)] = gaps
+        takes = np.tile(base, (width, width + 1, 1))  # (columns, blocks, rows); the last block is unchanged
+        takes[np.arange(width), np.arange(width)] = other
+        changed = self._inputs(self._taken(takes.reshape(width, -1)))
+        if changed is None or changed.shape[1] != len(repeated):
+            return {}
+        blocks = changed.reshape(width + 1, rows, -1)
+        depends = ~_equal(blocks[:-1], blocks[-1:]).all(1)  # (width, D)
+        alone = (depends.sum(0) == 1) & repeated
+        return {column: np.flatnonzero(depends[column] & alone) for column in range(width)}
+
+    def levels(self, column: int, values: Floats, inputs: Floats, own: Ints) -> _Listed | None:
+        """A column of numbers that has few values or bins for the forest; None where it has many, or is measured."""
+        known = np.unique(values[~np.isnan(values)])
+        if self.forward is None or not len(own) or len(known) < 2:
+            return None
+        if self._of_numbers([column], known[:, None]) is None:
+            return None
+        between = np.concatenate([known[:-1] + share * np.diff(known) for share in (1 / 3, 2 / 3)])
+        here = self._of_numbers([column], between[:, None])
+        every = _Listed.of_values(values, inputs, own)
+        if here is None:
+            return every  # an encoder that refuses other numbers
+        other = here[:1][:, every.own]
+        if _equal(here[:, every.own], other).all() and not _equal(every.inputs, other).all(1).any():
+            return every  # an encoder that has one code for all other numbers
+        return self._bins(column, values, own)
+
+    def _bins(self, column: int, values: Floats, own: Ints) -> _Listed | None:
+        """The bins of a column whose inputs are steps: bisected between two points with different inputs."""
+        points = _grid(values)
+        here = self._of_numbers([column], points[:, None])
+        if here is None or _monotone(here[:, own]).all():
+            return None
+        ends = np.flatnonzero(~_equal(here[1:, own], here[:-1, own]).all(1))
+        if len(ends) > MOST_LEVELS:
+            return None
+        left, right, start = points[ends], points[ends + 1], here[ends][:, own]
+        for _ in range(STEPS):
+            middle = (left + right) / 2
+            now = self._of_numbers([column], middle[:, None])
+            if now is None:
+                return None
+            same = _equal(now[:, own], start).all(1)
+            left, right = np.where(same, middle, left), np.where(same, right, middle)
+        firsts = np.append(0, ends + 1)
+        gap = self._gap(column)
+        low, high, each = np.append(-np.inf, left), np.append(right, np.inf), here[firsts][:, own]
+        if gap is not None:
+            low, high, each = np.append(low, np.nan), np.append(high, np.nan), np.vstack([each, gap[own]])
+        return _Listed((low + high) / 2, low, high, each, own)
+
+    def measured(self, number: int, column: int, values: Floats, inputs: Floats, own: Ints) -> _Measured | None:
+        """A column of numbers with inputs that rise or fall with it."""
+        held, points = values[~np.isnan(values)], _grid(values)
+        here = self._of_numbers([column], points[:, None])
+        if here is None or not len(held):
+            return None
+        here = here[:, own]
+        valid = ~np.isnan(here).any(1)
+        signs = _monotone(here[valid])
+        if not signs.any():
+            return None
+        whole = _dtype(self.X, column).kind in "iu"
+        gap = None if whole else self._gap(column)
+        return _Measured(
+            number,
+            column,
+            own[signs != 0],
+            signs[signs != 0],
+            np.nanmedian(np.abs(inputs[:, own[signs != 0]]), 0),
+            float(points[valid].min()),
+            float(points[valid].max()),
+            float(held.std()),
+            whole,
+            own,
+            None if gap is None else gap[own],
+        )
+
+    def ends(self, measured: Sequence[_Measured], bounds: Bounds) -> tuple[list[Floats], list[Floats]]:
+        """The smallest and the largest number (g,) of each column whose inputs lie within the bounds."""
+        if not measured:
+            return [], []
+        each = [len(one.inputs) for one in measured]
+        starts = np.cumsum([0, *each[:-1]])
+        inputs = np.concatenate([one.inputs for one in measured])
+        rises = np.concatenate([one.signs for one in measured]) > 0
+        sizes = np.concatenate([one.sizes for one in measured])
+        low, high = bounds.low[:, inputs], bounds.high[:, inputs]  # (g, inputs)
+        first = np.array([one.first for one in measured]) + np.zeros((len(low), 1))
+        last = np.array([one.last for one in measured]) + np.zeros((len(low), 1))
+
+        def tried(x: Floats) -> tuple[Floats, Floats]:
+            """The largest and the smallest that inputs may be, rounding included."""
+            if self.forward is None:  # one input each, in this order
+                return self.forest.cast(x), self.forest.cast(x)
+            found = self._numbers(self._with_numbers([one.column for one in measured], x))
+            found = np.full((len(x), len(inputs)), np.nan) if found is None else found[:, inputs]  # NaN: not excluded
+            slack = SLACK * (np.abs(found) + sizes)
+            return self.forest.cast(found + slack), self.forest.cast(found - slack)
+
+        def too_low_and_high(x: Floats, y: Floats) -> tuple[Bools, Bools]:
+            (most_x, most_y), (least_x, least_y) = (np.split(one, 2) for one in tried(np.concatenate([x, y])))
+            under, over = np.where(rises, most_x < low, least_x > high), np.where(rises, least_y > high, most_y < low)
+            return np.logical_or.reduceat(under, starts, axis=1), np.logical_or.reduceat(over, starts, axis=1)
+
+        bounded_below, bounded_above = too_low_and_high(first, last)
+        below, above = (first, last), (last, first)  # a number that is excluded, and one that is not
+        for _ in range(STEPS):
+            middles = _between(*below), _between(*above)
+            low_out, high_out = too_low_and_high(*middles)
+            below = np.where(low_out, middles[0], below[0]), np.where(low_out, below[1], middles[0])
+            above = np.where(high_out, middles[1], above[0]), np.where(high_out, above[1], middles[1])
+        lowest, highest = np.where(bounded_below, below[1], -np.inf), np.where(bounded_above, above[1], np.inf)
+        return list(lowest.T), list(highest.T)
+
+    def _gap(self, column: int) -> Floats | None:
+        """The inputs of a row without a value in a column; None where the pipeline does not take it."""
+        missing = self._of_numbers([column], np.full((1, 1), np.nan))
+        return None if missing is None else missing[0]
+
+    def _of_numbers(self, columns: Sequence[int], values: Floats) -> Floats | None:
+        """The inputs (g, D) of the first row with numbers (g, k) in some columns."""
+        if self.forward is None:
+            whole = np.zeros((len(values), self.X.shape[1]))
+            whole[:, columns] = values
+            return self.forest.cast(whole)
+        return self._inputs(self._with_numbers(columns, values))
+
+    def _with_numbers(self, columns: Sequence[int], values: Floats) -> Any:
+        """The first row of the table, several times, with numbers (g, k) in some columns."""
+        first_row = np.zeros((self.X.shape[1], len(values)), dtype=np.intp)
+        return self._taken(first_row, dict(zip(columns, values.T, strict=True)))
+
+    def _taken(self, takes: Ints, numbers: dict[int, Floats] | None = None) -> Any:
+        """Rows whose cells are those of the rows `takes` (width, g), column by column; and numbers in some columns."""
+        numbers = {} if numbers is None else numbers
+        if hasattr(self.X, "iloc"):
+            rows = self.X.iloc[takes[0]].reset_index(drop=True)
+            for column, take in enumerate(takes):
+                given = numbers.get(column)
+                kind = np.float32 if _dtype(self.X, column) == np.float32 else np.float64
+                rows.isetitem(column, self.X.iloc[take, column].array if given is None else given.astype(kind))
+            return rows
+        plain = np.asarray(self.X)
+        whole = plain.dtype.kind in "iub"
+        rows = np.empty((takes.shape[1], plain.shape[1]), dtype=np.float64 if whole and numbers else plain.dtype)
+        for column, take in enumerate(takes):
+            rows[:, column] = numbers.get(column, plain[take, column])
+        return rows
+
+    def _inputs(self, rows: Any) -> Floats | None:
+        """What the forest compares."""
+        numbers = self._numbers(rows)
+        return None if numbers is None else self.forest.cast(numbers)
+
+    def _numbers(self, rows: Any) -> Floats | None:
+        """What the pipeline gives; None where it refuses the rows."""
+        try:
+            with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+                found = None if self.forward is None else self.forward(rows)
+        except FAILURES:
+            return None
+        return None if found is None else found.numpy()
+
+
+class _Known(NamedTuple):
+    """What is known of one column, (g,) each, or of all of them, (g, d) each."""
+
+    values: Floats
+    kept: NDArray[np.uint8]
+    low: Floats
+    high: Floats
+    maybe_missing: Bools
+
+    @classmethod
+    def of(cls, cells: TableCells) -> _Known:
+        return cls(*(one.numpy().copy() for one in (cells.values, cells.kept, *cells.every_limit())))
+
+    def put(self, number: int, known: _Known) -> None:
+        """Set one column of all."""
+        for whole, part in zip(self, known, strict=True):
+            whole[:, number] = part
+
+    def cells(self, possible: dict[int, Tensor]) -> TableCells:
+        values, kept, low, high, maybe_missing = (torch.from_numpy(one) for one in self)
+        return TableCells(values, kept, Limits(low, high, maybe_missing), possible)
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A column with few values or bins: each with its inputs."""
+
+    values: Floats  # (k,) numbers or codes; NaN: missing
+    low: Floats  # (k,) of a bin; otherwise the value
+    high: Floats
+    inputs: Floats  # (k, own)
+    own: Ints  # which inputs these are
+
+    @classmethod
+    def of_values(cls, values: Floats, inputs: Floats, own: Ints) -> _Listed:
+        """Every value of a column, with the inputs of the rows that have it."""
+        each, first, place = np.unique(values, return_index=True, return_inverse=True)
+        given = _equal(inputs[:, own], inputs[first][place][:, own]).all(0)  # by the value alone
+        return cls(each, each, each, inputs[first][:, own[given]], own[given])
+
+    def fits(self, bounds: Bounds) -> Bools:
+        """(g, k) which values have inputs within the bounds; all of them where none has."""
+        fits = np.ones((len(bounds.low), len(self.values)), dtype=bool)
+        for place, number in enumerate(self.own):
+            fits &= _within(bounds, number, self.inputs[:, place])
+        return fits | ~fits.any(1, keepdims=True)
+
+    def known(self, fits: Bools) -> _Known:
+        """The values that are left: the one in their middle, and the limits of all."""
+        held = fits & ~np.isnan(self.low)
+        counts, gaps = held.sum(1), np.asarray((fits & np.isnan(self.low)).any(1))
+        low = np.where(held, self.low, np.inf).min(1)
+        high = np.where(held, self.high, -np.inf).max(1)
+        middle = ((held.cumsum(1) == (counts[:, None] + 1) // 2) & held).argmax(1)
+        bins = bool((self.low < self.high).any())
+        kept = np.select(
+            [fits.all(1), counts == 0, (counts == 1) & ~gaps],
+            [Kept.LOST, Kept.EXACT, Kept.INTERVAL if bins else Kept.EXACT],
+            Kept.INTERVAL if bins else Kept.SET,
+        )
+        none = (kept == Kept.LOST) | (counts == 0)
+        values = np.where(none, np.nan, self.values[middle])
+        return _Known(values, kept.astype(np.uint8), np.where(none, -np.inf, low), np.where(none, np.inf, high), gaps)
+
+    def codes(self, fits: Bools, count: int) -> Bools:
+        """(g, codes) which categories are possible."""
+        found = np.zeros((len(fits), count), dtype=bool)
+        held = ~np.isnan(self.values)
+        found[:, self.values[held].astype(int)] = fits[:, held]
+        return found
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """A column of numbers, with inputs that rise (1) or fall (-1) with it."""
+
+    number: int  # of the column among those of the cells
+    column: int  # ... of the table
+    inputs: Ints
+    signs: Ints
+    sizes: Floats  # of each input, for its rounding
+    first: float  # numbers between which it is looked for
+    last: float
+    spread: float
+    whole: bool  # it holds whole numbers
+    own: Ints  # all inputs that depend on it alone
+    gap: Floats | None  # ... and what they are without a value
+
+    def known(self, low: Floats, high: Floats, bounds: Bounds) -> _Known:
+        """The number between two others (g,): exact if the forest sees it exactly, and it can tell it from others."""
+        missing = np.full(len(low), self.gap is not None)
+        if self.gap is not None:
+            for number, value in zip(self.own, self.gap, strict=True):
+                missing &= _within(bounds, number, np.array([value]))[:, 0]
+        if self.whole:
+            low, high = np.ceil(low), np.floor(high)
+        none = low > high  # only a missing value is left
+        low, high = np.where(none, -np.inf, low), np.where(none, np.inf, high)
+        size = np.maximum(np.abs(low), np.abs(high))
+        with np.errstate(invalid="ignore"):
+            narrow = high - low <= AGREES * self.spread + 2 * np.finfo(np.float32).eps * size
+        seen = (bounds.low[:, self.inputs] == bounds.high[:, self.inputs]).any(1)
+        one = low == high if self.whole else narrow & seen & np.isfinite(size)
+        kept = np.select(
+            [none & missing, one & ~missing, one, np.isfinite(low) | np.isfinite(high)],
+            [Kept.EXACT, Kept.EXACT, Kept.SET, Kept.INTERVAL],
+            Kept.LOST,
+        )
+        return _Known(np.where(none, np.nan, _shortest(low, high)), kept.astype(np.uint8), low, high, missing)
+
+
+def _within(bounds: Bounds, number: int, values: Floats) -> Bools:
+    """(g, k) which values of an input are within its bounds."""
+    missing = np.isnan(values)
+    codes = bounds.codes.get(number)
+    if codes is None:
+        with np.errstate(invalid="ignore"):
+            fits = (values >= bounds.low[:, number, None]) & (values <= bounds.high[:, number, None])
+    else:
+        place = np.nan_to_num(values).astype(int)
+        inside = (place >= 0) & (place < codes.shape[1])
+        fits = codes[:, np.where(inside, place, 0)] | ~inside
+    return np.where(missing, bounds.maybe_missing[:, number, None], fits)
+
+
+def _grid(values: Floats) -> Floats:
+    """Points at which a column is tried: its values, and others up to some ranges beyond them."""
+    held = np.unique(values[~np.isnan(values)])
+    if not len(held):
+        return held
+    size = (held[-1] - held[0]) or max(1.0, abs(held[0]))
+    some = held[np.linspace(0, len(held) - 1, min(len(held), 1_000)).astype(int)]
+    beyond = np.linspace(held[0] - BEYOND * size, held[-1] + BEYOND * size, GRID)
+    return np.unique(np.concatenate([some, np.linspace(held[0], held[-1], GRID), beyond]))
+
+
+def _monotone(inputs: Floats) -> Ints:
+    """(own,) 1 where an input rises along the points (k, own), -1 where it falls, 0 where it does neither."""
+    with np.errstate(invalid="ignore"):
+        steps = np.diff(inputs, axis=0)
+        up, down = (inputs[1:] >= inputs[:-1]).all(0), (inputs[1:] <= inputs[:-1]).all(0)
+    return np.where(up & (steps > 0).any(0), 1, np.where(down & (steps < 0).any(0), -1, 0))
+
+
+def _between(one: Floats, other: Floats) -> Floats:
+    """Half-way in the order of all numbers of float64, so that a bisection ends whatever their size."""
+    first, second = _rank(one), _rank(other)
+    middle = (first >> 1) + (second >> 1) + (first & second & 1)
+    return np.where(middle < 0, np.int64(-(2**63)) - middle, middle).view(np.float64)
+
+
+def _rank(x: Floats) -> NDArray[np.int64]:
+    """The place of a number among all numbers of float64, zero for zero."""
+    bits = (x + 0.0).view(np.int64)
+    return np.where(bits < 0, np.int64(-(2**63)) - bits, bits)
+
+
+def _shortest(low: Floats, high: Floats) -> Floats:
+    """(g,) the number with the fewest decimals between two others; their middle where it takes too many."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        middle = (low + high) / 2
+        low, high = low + INSIDE * (high - low), high - INSIDE * (high - low)
+        found = np.where(np.isfinite(middle), middle, np.where(np.isfinite(low), low, high))
+        for decimals in range(17, -4, -1):
+            rounded = np.round(middle, decimals)
+            found = np.where((rounded >= low) & (rounded <= high), rounded, found)
+    return np.where(np.isinf(found), np.nan, found)
+
+
+def _equal(one: Floats, other: Floats) -> Bools:
+    return np.asarray((one == other) | (np.isnan(one) & np.isnan(other)))
+
+
+def _rows_with_gaps(X: Any) -> Ints:
+    """The rows with a cell that has no value."""
+    missing = X.isna() if hasattr(X, "isna") else np.asarray(X) != np.asarray(X)
+    return np.flatnonzero(np.asarray(missing).max(1))
+
+
+def _dtype(X: Any, column: int) -> Any:
+    return X.dtypes.iloc[column] if hasattr(X, "iloc") else np.asarray(X).dtype
