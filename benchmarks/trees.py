@@ -32,7 +32,6 @@ from typing import Any
 import catboost
 import lightgbm
 import numpy as np
-import pandas as pd
 import torch
 import xgboost
 from sklearn import ensemble, tree
@@ -267,12 +266,12 @@ def rows_of(model, name, seeds):
             values = [run[quantity] for run in runs if quantity in run]
             if not values:
                 continue
-            id, words_of_row = f"{model}.{name}{words}.{quantity}", f"{model} on {name}{words}: {title}"
+            key, title = f"{model}.{name}{words}.{quantity}", f"{model} on {name}{words}: {title}"
             if quantity in COUNTS:
-                rows.append(Row(id, words_of_row, sum(values), paper=None if quantity == "cells" else "0"))
+                rows.append(Row(key, title, sum(values), paper=None if quantity == "cells" else "0"))
             else:
                 goal = None if words else GOALS.get((model, name, quantity))
-                rows.append(Row(id, words_of_row, float(np.mean(values)), min(values), max(values), paper=goal))
+                rows.append(Row(key, title, float(np.mean(values)), min(values), max(values), paper=goal))
     return rows
 
 
@@ -289,7 +288,7 @@ def as_table(rows):
     value = {row.id: row.value for row in rows}
     head = ("model", "table", "exact", "interval", "width", "unknown", "rows", "labels", "ms per row", "false claims")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for start in dict.fromkeys(id.rpartition(".")[0] + "." for id in value if not id.startswith("all.")):
+    for start in dict.fromkeys(key.rpartition(".")[0] + "." for key in value if not key.startswith("all.")):
         model, table = start.removesuffix(".").split(".")
         if start + "refused" in value:
             lines.append(f"| {model} | {table} | not read {'| ' * 8}|")
