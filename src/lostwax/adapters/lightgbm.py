@@ -82,6 +82,11 @@ class Model:
         except (KeyError, ValueError) as error:
             raise ValueError(f"audit: {name} is damaged: a part of the model is missing. Save it again.") from error
 
+    @property
+    def classifies(self) -> bool:
+        """Whether labels are class numbers."""
+        return self.objective.partition(" ")[0] in ("binary", "multiclass", "multiclassova")
+
     def number(self, setting: str, default: float) -> float:
         """A parameter of the training."""
         try:

@@ -116,6 +116,12 @@ class Model:
     iterations: tuple[int, ...]  # the first tree of each
     drops: bool  # DART: trees were left out while others were grown
 
+    @property
+    def classifies(self) -> bool:
+        """Whether labels are class numbers."""
+        objective = OBJECTIVES.get(self.objective)
+        return objective is not None and objective.classes
+
     @classmethod
     def of(cls, text: bytes, name: str) -> Model:
         """Read what `Booster.save_raw("json")` gives."""
@@ -183,13 +189,13 @@ def is_xgboost(model: Any) -> bool:
     return home == "xgboost" and (hasattr(model, "get_booster") or hasattr(model, "save_raw"))
 
 
-def model_of(fitted: Any) -> Model:
+def model_of(fitted: Any, name: str | None = None) -> Model:
     """The numbers of a Booster or of an estimator."""
     missing = getattr(fitted, "missing", np.nan)
     if missing == missing:
         raise SettingNotReadError("missing=... was not read: only NaN is a missing value here", "")
     booster = fitted.get_booster() if hasattr(fitted, "get_booster") else fitted
-    return Model.of(bytes(booster.save_raw("json")), type(fitted).__name__)
+    return Model.of(bytes(booster.save_raw("json")), name or type(fitted).__name__)
 
 
 def penalties(fitted: Any) -> tuple[float, float]:
@@ -366,8 +372,10 @@ def _labelled(
         sums, targets = _class_counts(gradients, base, first, y, weight)
     else:
         return trees
-    return trees if (labels := fitting_labels(sums, targets, seen[0])) is None else (
-        replace(first[0], labels=labels), *trees[1:]
+    return (
+        trees
+        if (labels := fitting_labels(sums, targets, seen[0])) is None
+        else (replace(first[0], labels=labels), *trees[1:])
     )
 
 

@@ -27,7 +27,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.tree import BaseDecisionTree
 from torch import Tensor
 
+from lostwax.adapters.sklearn.boosting import is_boosted, read_boosted
 from lostwax.adapters.sklearn.estimators import NotReadError, SettingNotReadError, read_estimator
+from lostwax.adapters.sklearn.hist_boosting import own_encoder
 from lostwax.adapters.sklearn.inputs import numbered
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, is_large
 from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data, check_sparse
@@ -76,6 +78,9 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
         return  # the step before it is named as the reason
     held = reader.scanned(estimator, place, numbered(labels, classes=is_classifier(estimator))[0], weight)
     try:
+        if is_boosted(estimator):
+            read_boosted(estimator, place, labels, weight, reader)
+            return
         if has_trees(estimator):
             read_trees(estimator, place, labels, weight, reader)
             return
@@ -104,6 +109,8 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
 
 def read_trees(estimator: Any, place: Place, labels: Labels, weight: Tensor, reader: PipelineReader) -> None:
     """Note what the nodes of a model's trees publish."""
+    if (encoder := own_encoder(estimator)) is not None:
+        place = reader.through(encoder, place)
     if (x := as_numbers(place.rows)) is None:
         raise SettingNotReadError(f"trees on {place.rows.shape[1]:,} sparse columns are not read", ".")
     forest = forest_of(estimator, x.numpy(), labels, weight.numpy())

@@ -1,0 +1,187 @@
+"""Histogram gradient boosting of scikit-learn as facts about the rows it was fitted on.
+
+The model keeps every bin edge of every column, used or not: half-way between any two neighbouring values, or quantiles
+where there are more values than bins. Its nodes have the numbers of their rows, its baseline is the mean of the labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.model_selection import train_test_split
+
+from lostwax.adapters.boosted import visits
+from lostwax.adapters.sklearn.estimators import Array
+from lostwax.adapters.sklearn.grown import CURE, EPSILON, Targets
+from lostwax.adapters.sklearn.trees import forest_of
+from lostwax.games.trees import LEAF, Bools, Cuts, Floats, Forest, LabelSums, Quantiles, Tree, half_way
+
+NO_LIMIT = 1e300  # scikit-learn writes infinite edges as this number
+
+
+class Baseline(NamedTuple):
+    """How a loss writes the mean of the labels into the first prediction."""
+
+    mean: Callable[[Floats], Floats]
+    slope: Callable[[Floats], Floats]  # how much the mean changes with the prediction, by the mean
+
+
+LOG = Baseline(np.exp, lambda mean: mean)
+BASELINES = {  # losses without one start at the median or at a quantile
+    "squared_error": Baseline(lambda raw: raw, np.ones_like),
+    "poisson": LOG,
+    "gamma": LOG,
+}
+
+
+def own_encoder(estimator: Any) -> Any | None:
+    """What encodes the columns before the trees of a model see them: categories by code, and before all numbers."""
+    return getattr(estimator, "_preprocessor", None)
+
+
+@forest_of.register(HistGradientBoostingClassifier)
+@forest_of.register(HistGradientBoostingRegressor)
+def forest_of_hist(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
+    """The trees of a model whose `own_encoder` gave rows x (n, d)."""
+    seen = x.astype(np.float64)
+    first = estimator._predictors[0][0].nodes
+    inside = _grown_on(estimator, labels, weight, count=int(first["count"][0]))
+    trees = [_tree(predictor, estimator, inside) for stage in estimator._predictors for predictor in stage]
+    for number, tree in enumerate(trees):
+        _check_counts(type(estimator).__name__, number, tree, seen)
+    sums = _baseline_sums(estimator, labels, np.where(inside, weight, 0.0), len(first))
+    trees[0] = replace(trees[0], labels=sums)
+    edges = list(_edges(estimator, seen, inside & (weight != 0)))
+    return Forest(
+        tuple(trees),
+        cuts=tuple(edge for edge in edges if isinstance(edge, Cuts)),
+        quantiles=tuple(edge for edge in edges if isinstance(edge, Quantiles)),
+        single=False,
+        ordered=not inside.all(),
+    )
+
+
+def _grown_on(estimator: Any, labels: Array, weight: Floats, count: int) -> Bools:
+    """(n,) the rows that trees were grown on, `count` in all: not those held out for early stopping.
+
+    These are drawn again. The draw depends on classes: an adversary draws once for each class that the missing row can
+    have, and keeps those where the counts of nodes add up.
+    """
+    every = np.arange(len(labels))
+    for fitted_on in (every, every[weight > 0]):  # a model inside another was fitted on rows with a weight
+        rows = fitted_on
+        if len(rows) > count and estimator.do_early_stopping_ and estimator.validation_fraction is not None:
+            rows = train_test_split(
+                fitted_on,
+                test_size=estimator.validation_fraction,
+                stratify=labels[fitted_on] if is_classifier(estimator) else None,
+                random_state=estimator._random_seed,
+            )[0]
+        if len(rows) == count:
+            return np.isin(every, rows)
+    raise ValueError(
+        f"audit: {type(estimator).__name__} was not fitted on this data (X, y): it was fitted on {count:,} rows, these "
+        f"are {len(labels):,}. {CURE}."
+    )
+
+
+def _tree(predictor: Any, estimator: Any, inside: Bools) -> Tree:
+    """What the nodes of one tree say."""
+    nodes = predictor.nodes
+    inner = ~nodes["is_leaf"].astype(np.bool_)
+    return Tree(
+        feature=np.where(inner, nodes["feature_idx"], LEAF).astype(np.intp),
+        threshold=nodes["num_threshold"].astype(np.float64),
+        left=np.where(inner, nodes["left"].astype(np.intp), LEAF),
+        right=np.where(inner, nodes["right"].astype(np.intp), LEAF),
+        missing_left=nodes["missing_go_to_left"].astype(np.bool_),
+        size=nodes["count"].astype(np.float64),
+        share=inside.astype(np.float64),
+        rounding=np.zeros(len(nodes)),
+        categories={
+            int(node): _bits(predictor.raw_left_cat_bitsets[nodes["bitset_idx"][node]], _codes(estimator, node, nodes))
+            for node in np.flatnonzero(inner & nodes["is_categorical"].astype(np.bool_))
+        },
+    )
+
+
+def _codes(estimator: Any, node: int, nodes: Array) -> int:
+    """How many categories the column of a node has."""
+    return int(estimator._bin_mapper.n_bins_non_missing_[nodes["feature_idx"][node]])
+
+
+def _bits(words: Array, count: int) -> Bools:
+    """(count,) the bits of a set that is held as words of 32 bits."""
+    return np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little")[:count].astype(np.bool_)
+
+
+def _check_counts(name: str, number: int, tree: Tree, x: Floats) -> None:
+    """Raise if the rows do not add up to the counts of nodes."""
+    counts = visits(tree, x, strict=False).sums(tree.share, len(tree.size))
+    if len(wrong := np.flatnonzero(counts != tree.size)):
+        node = int(wrong[0])
+        raise ValueError(
+            f"audit: {name} was not fitted on this data (X, y): in tree {number} node {node} holds {counts[node]:,.0f} "
+            f"rows, the model says {tree.size[node]:,.0f}. {CURE}, in the same order."
+        )
+
+
+def _baseline_sums(estimator: Any, labels: Array, weight: Floats, nodes: int) -> LabelSums | None:
+    """The sum of the labels of all rows, from the prediction before the first tree."""
+    if (targets := Targets.of(estimator, labels)) is None or getattr(estimator, "class_weight", None) is not None:
+        return None
+    raw, total, columns = estimator._baseline_prediction.astype(np.float64).ravel(), weight.sum(), targets.columns
+    error = 16 * EPSILON * (1 + np.abs(raw).max())  # of a prediction; and of a mean, relative to the largest label:
+    summing = 4 * EPSILON * (np.count_nonzero(weight) + 2)
+    means = np.zeros(targets.values.shape[1])
+    if is_classifier(estimator):
+        if len(columns) == 2:
+            raw = np.array([0.0, raw[0]])  # log odds
+        odds = np.exp(raw - raw.max())
+        means[columns] = odds / odds.sum()
+        bound = error + summing
+    elif (baseline := BASELINES.get(estimator.loss)) is not None:
+        means[columns] = baseline.mean(raw)
+        bound = float(baseline.slope(np.abs(means)).max()) * error + summing * np.abs(targets.values).max()
+    else:
+        return None
+    if np.abs(means * total - weight @ targets.values).max() > total * bound:
+        raise ValueError(
+            f"audit: {type(estimator).__name__} was not fitted on this data (X, y): its first prediction is not the "
+            f"mean of these labels. {CURE}."
+        )
+    rounding = np.full(nodes, np.inf)
+    rounding[0] = total * bound
+    totals = np.zeros((nodes, len(means)))
+    totals[0] = means * total
+    return LabelSums(totals, weight, rounding)
+
+
+def _edges(estimator: Any, x: Floats, rows: Bools) -> Iterator[Cuts | Quantiles]:
+    """The bin edges of each column of numbers, where the rule that made them is known whatever the missing value."""
+    mapper, bins = estimator._bin_mapper, estimator._bin_mapper.n_bins - 1
+    if mapper.subsample is not None and np.count_nonzero(rows) > mapper.subsample:
+        return  # of rows drawn at random
+    weighted = getattr(estimator, "_fitted_with_sw", False) or getattr(estimator, "class_weight", None) is not None
+    percentages = np.linspace(0, 100, bins + 1)[1:-1]
+    for column in np.flatnonzero(mapper.is_categorical_ == 0):
+        edges = np.asarray(mapper.bin_thresholds_[column], dtype=np.float64)
+        if not (np.abs(edges) < NO_LIMIT).all():
+            continue
+        values = x[rows, column]
+        distinct = np.unique(values[~np.isnan(values)])
+        if len(distinct) < bins:  # and one value more or less changes nothing
+            made = np.unique(half_way(distinct[:-1], distinct[1:]))
+            edge: Cuts | Quantiles = Cuts(int(column), edges, values=False, complete=True, rows=rows)
+        elif len(distinct) > bins + 1 and not weighted:
+            made = np.unique(np.percentile(values[~np.isnan(values)], percentages, method="averaged_inverted_cdf"))
+            edge = Quantiles(int(column), edges, percentages, rows)
+        else:
+            continue
+        if np.array_equal(made, edges):  # other versions of scikit-learn round in another way
+            yield edge
