@@ -244,7 +244,8 @@ def _merged_games(
             labels = torch.where(new.reshape(-1, *[1] * (labels.ndim - 1)), answer.labels.to(labels), labels)
             labelled |= new
         size = torch.where(size == 0, answer.size * some, size)
-    return _Merged((best, *others), given if given is not None else labels, size)
+    several = tuple(released.columns.likeliest(cells, table.x, games) for cells in (best, *others))
+    return _Merged(several, given if given is not None else labels, size)
 
 
 def _numbers(fitted: Fitted) -> int:

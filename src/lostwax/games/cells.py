@@ -120,7 +120,9 @@ class TableCells(NamedTuple):
 
     def at(self, games: Tensor) -> TableCells:
         """The cells of some rows."""
-        return TableCells(*(part[games] for part in self))
+        limits = None if self.limits is None else Limits(*(limit[games] for limit in self.limits))
+        possible = {column: codes[games] for column, codes in self.possible.items()}
+        return TableCells(self.values[games], self.kept[games], limits, possible)
 
     def filled(self, blind: Tensor) -> Tensor:
         """(g, d) the values, with a blind guess where a cell is lost."""
@@ -209,7 +211,7 @@ class Columns:
             if names and column in cells.possible:
                 best = _most_frequent(known, games, cells.possible[column])
             else:
-                low, high, _ = (limit[:, column] for limit in cells.limits)
+                low, high, _ = (limit[:, column].contiguous() for limit in cells.limits)
                 asked = asked & (low.isfinite() | high.isfinite())
                 best = _mean_within(known, games, low, high)
             values[:, column] = torch.where(asked, best, values[:, column])

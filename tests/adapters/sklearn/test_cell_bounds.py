@@ -163,3 +163,110 @@ def test_numbers_that_trees_know_exactly_are_exact(step, X):
     assert exact > (0.6 if isinstance(step, QuantileTransformer) else 0.97)
     assert_held(found, truth)
     assert_same_for_the_trees(found, step, X, inputs)
+
+
+def everything(inputs, g=1):
+    """Bounds that say nothing, of g rows."""
+    anything = np.full((g, inputs.shape[1]), np.inf)
+    return Bounds(-anything, anything, np.zeros(anything.shape, dtype=bool))
+
+
+def test_a_category_is_exact_if_its_column_is_one_or_all_others_are_zero():
+    part, _, inputs = part_of(OneHotEncoder(), TOWNS[["town"]])
+    bounds = everything(inputs, 3)
+    bounds.low[0, 2] = 0.5  # c
+    bounds.high[1, [0, 1, 3]] = 0.5  # not a, b or d
+    bounds.high[2, [0, 1]] = 0.5  # not a, not b
+    found = part.within(bounds)
+    names = coded(TOWNS[["town"]])[1].categories[0]
+    c, d = names.index("c"), names.index("d")
+    assert found.kept[:, 0].tolist() == [Kept.EXACT, Kept.EXACT, Kept.SET]
+    assert found.values[:2, 0].tolist() == [c, c]
+    assert found.possible[0][2].nonzero().flatten().tolist() == sorted([c, d])
+
+
+def test_codes_of_an_ordinal_encoder_that_an_interval_holds():
+    part, _, inputs = part_of(OrdinalEncoder(), TOWNS[["town"]])
+    bounds = everything(inputs, 2)
+    bounds.low[0], bounds.high[0] = 0.5, 1.5
+    bounds.low[1], bounds.high[1] = 1.5, np.inf
+    found = part.within(bounds)
+    names = coded(TOWNS[["town"]])[1].categories[0]
+    assert found.kept[:, 0].tolist() == [Kept.EXACT, Kept.SET]
+    assert names[int(found.values[0, 0])] == "b"
+    assert {names[code] for code in found.possible[0][1].nonzero().flatten()} == {"c", "d"}
+
+
+def test_whole_numbers_that_an_interval_holds():
+    part, _, inputs = part_of(StandardScaler(), MIXED[["age"]])
+    mean, deviation = MIXED["age"].mean(), MIXED["age"].std(ddof=0)
+    bounds = everything(inputs, 2)
+    bounds.low[:, 0] = (33.2 - mean) / deviation
+    bounds.high[:, 0] = (np.array([34.9, 36.5]) - mean) / deviation
+    found = part.within(bounds)
+    assert found.kept[:, 0].tolist() == [Kept.EXACT, Kept.INTERVAL]
+    assert found.values[0, 0] == 34
+    assert (found.limits.low[1, 0], found.limits.high[1, 0]) == (34, 36)
+
+
+def test_a_bin_is_an_interval_and_bins_side_by_side_are_one():
+    for encode in ("ordinal", "onehot-dense"):
+        step = KBinsDiscretizer(5, encode=encode)
+        part, _, inputs = part_of(step, NUMBERS[:, :1])
+        edges = step.bin_edges_[0]
+        bounds = everything(inputs, 2)
+        if encode == "ordinal":
+            bounds.low[:, 0], bounds.high[:, 0] = [2, 0.5], [2, 2.5]
+        else:
+            bounds.low[0, 2] = 0.5
+            bounds.high[1, [0, 3, 4]] = 0.5
+        found = part.within(bounds)
+        assert (found.kept == Kept.INTERVAL).all()
+        torch.testing.assert_close(found.limits.low[:, 0], torch.tensor([edges[2], edges[1]]))
+        torch.testing.assert_close(found.limits.high[:, 0], torch.tensor([edges[3], edges[3]]))
+
+
+def test_an_interval_with_the_fill_value_may_be_a_missing_cell():
+    step = SimpleImputer()
+    part, _, inputs = part_of(step, GAPS)
+    fill = step.statistics_[0]
+    bounds = everything(inputs, 3)
+    bounds.low[:, 0], bounds.high[:, 0] = [fill - 1, fill + 1, fill], [fill + 1, fill + 2, fill]
+    bounds = bounds._replace(low=Forest(()).cast(bounds.low), high=Forest(()).cast(bounds.high))
+    found = part.within(bounds)
+    assert found.kept[:, 0].tolist() == [Kept.INTERVAL, Kept.INTERVAL, Kept.SET]
+    assert found.limits.maybe_missing[:, 0].tolist() == [True, False, True]
+
+
+def test_columns_that_are_mixed_are_lost_unless_all_inputs_are_known():
+    part, _, inputs = part_of(PCA(), NUMBERS)
+    known = np.arange(n) < 40
+    low, high = (np.where(known[:, None] | (np.arange(4) > 0), inputs, inputs + side) for side in (-1, 1))
+    found = part.within(Bounds(low, high, np.zeros(low.shape, dtype=bool)))
+    assert (found.kept[:40] == Kept.EXACT).all()
+    assert (found.kept[40:] == Kept.LOST).all()
+
+
+def test_codes_that_trees_split():
+    table = pd.DataFrame({"town": TOWNS["town"].astype("category"), "size": NUMBERS[:, 0]})
+    part, _, inputs = part_of(None, table)
+    codes = np.zeros((2, 4), dtype=bool)
+    codes[0, 1], codes[1, [0, 3]] = True, True
+    found = part.within(everything(inputs, 2)._replace(codes={0: codes}))
+    assert found.kept[:, 0].tolist() == [Kept.EXACT, Kept.SET]
+    assert found.values[0, 0] == 1
+    assert found.possible[0][1].tolist() == codes[1].tolist()
+
+
+def test_numbers_are_compared_in_double_precision_where_the_trees_do():
+    part, truth, inputs = part_of(None, NUMBERS, single=False)
+    found = part.within(Bounds(inputs, inputs, np.zeros(inputs.shape, dtype=bool)))
+    assert (found.kept == Kept.EXACT).all()
+    torch.testing.assert_close(found.values, truth, rtol=0, atol=0)
+
+
+def test_decimals_come_back_from_single_precision():
+    tenths = np.round(NUMBERS, 2)
+    part, truth, inputs = part_of(make_pipeline(StandardScaler()), tenths)
+    found = part.within(Bounds(inputs, inputs, np.zeros(inputs.shape, dtype=bool)))
+    assert (found.values == truth).double().mean() > 0.99

@@ -29,7 +29,7 @@ MOST_LEVELS = 100  # values or bins of a column that are tried one by one
 BEYOND = 4  # ranges of a column, below its minimum and above its maximum, within which bounds are looked for
 STEPS = 64  # of a bisection: down to neighbouring numbers in float64
 SLACK = 1e-13  # of an input, which rounding in the steps of a pipeline may change
-INSIDE = 0.01  # of an interval at each end, in which no value is guessed: rounding moved the end
+INSIDE = 1e-4  # of an interval at each end, in which no value is guessed: rounding moved the end
 AGREES = 1e-6  # of a column's deviation: an interval as wide is one number
 FAILURES = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
@@ -45,6 +45,7 @@ def bounds_to_cells(source: Source, columns: Columns, used: Sequence[int], fitte
     """
     inputs, (cells, _) = source.forest.cast(fitted_on.numpy()), coded(source.X)
     repeated = source.repeated(inputs)  # (D,)
+    most = np.uint8(Kept.EXACT if repeated.all() else Kept.ESTIMATED)  # of what inputs that mix columns tell
     own = source.own_inputs(repeated)
     listed, measured = dict[int, _Listed](), list[_Measured]()
     for number, column in enumerate(used):
@@ -61,7 +62,7 @@ def bounds_to_cells(source: Source, columns: Columns, used: Sequence[int], fitte
 
     def within(bounds: Bounds, others: TableCells) -> TableCells:
         found = _Known.of(others)
-        np.minimum(found.kept, Kept.EXACT if repeated.all() else Kept.ESTIMATED, out=found.kept)
+        np.minimum(found.kept, most, out=found.kept)
         possible = dict(others.possible)
         for number, levels in listed.items():
             fits = levels.fits(bounds)
@@ -86,8 +87,9 @@ class Source:
     def repeated(self, inputs: Floats) -> Bools:
         """(D,) which inputs the table gives again: not those of a TargetEncoder, which are made by folds."""
         again = inputs if self.forward is None else self._inputs(self.X)
-        same = again is not None and again.shape == inputs.shape
-        return _equal(again, inputs).all(0) if again is not None and same else np.zeros(inputs.shape[1], dtype=bool)
+        if again is None or again.shape != inputs.shape:
+            return np.zeros(inputs.shape[1], dtype=bool)
+        return np.asarray(_equal(again, inputs).all(0))
 
     def own_inputs(self, repeated: Bools) -> dict[int, Ints]:
         """The inputs that are `repeated` and depend on one column alone, by the column.
@@ -108,7 +110,7 @@ class Source:
         if changed is None or changed.shape[1] != len(repeated):
             return {}
         blocks = changed.reshape(width + 1, rows, -1)
-        depends = ~_equal(blocks[:-1], blocks[-1:]).all(1)  # (width, D)
+        depends = np.asarray(~_equal(blocks[:-1], blocks[-1:]).all(1))  # (width, D)
         alone = (depends.sum(0) == 1) & repeated
         return {column: np.flatnonzero(depends[column] & alone) for column in range(width)}
 
@@ -415,7 +417,8 @@ def _between(one: Floats, other: Floats) -> Floats:
     """Half-way in the order of all numbers of float64, so that a bisection ends whatever their size."""
     first, second = _rank(one), _rank(other)
     middle = (first >> 1) + (second >> 1) + (first & second & 1)
-    return np.where(middle < 0, np.int64(-(2**63)) - middle, middle).view(np.float64)
+    bits: NDArray[np.int64] = np.where(middle < 0, np.int64(-(2**63)) - middle, middle)
+    return bits.view(np.float64)
 
 
 def _rank(x: Floats) -> NDArray[np.int64]:
