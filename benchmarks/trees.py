@@ -40,7 +40,7 @@ from sklearn.preprocessing import OrdinalEncoder
 from sklearn.utils import get_tags
 from table_pipelines import ONE_HOT, breast_cancer, by_kind, diabetes, digits, mixed, wine, with_missing
 
-from lostwax.adapters.sklearn.reading import released
+from lostwax.adapters.sklearn import released
 from lostwax.attacks.trees import revealed_by_trees
 from lostwax.games import Kept, TableCells
 from lostwax.reports.results import Row, read_rows, write_rows
