@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -189,26 +189,36 @@ def is_xgboost(model: Any) -> bool:
     return home == "xgboost" and (hasattr(model, "get_booster") or hasattr(model, "save_raw"))
 
 
-def model_of(fitted: Any, name: str | None = None) -> Model:
+def model_of(fitted: Any) -> Model:
     """The numbers of a Booster or of an estimator."""
     missing = getattr(fitted, "missing", np.nan)
     if missing == missing:
         raise SettingNotReadError("missing=... was not read: only NaN is a missing value here", "")
     booster = fitted.get_booster() if hasattr(fitted, "get_booster") else fitted
-    return Model.of(bytes(booster.save_raw("json")), name or type(fitted).__name__)
+    return Model.of(bytes(booster.save_raw("json")), type(fitted).__name__)
 
 
-def penalties(fitted: Any) -> tuple[float, float]:
-    """The learning rate and the L2 penalty, as the last training had them; XGBoost's defaults after loading a file."""
+class Penalty(NamedTuple):
+    """What a leaf's weight is computed with."""
+
+    rate: float
+    ridge: float
+
+
+DEFAULTS = Penalty(rate=0.3, ridge=1.0)
+
+
+def penalties(fitted: Any) -> Penalty:
+    """As the last training had them; the defaults after a model was loaded from a file, which does not hold them."""
     booster = fitted.get_booster() if hasattr(fitted, "get_booster") else fitted
     try:
         found = json.loads(booster.save_config())["learner"]["gradient_booster"]["tree_train_param"]
-        return float(found["eta"]), float(found["lambda"])
+        return Penalty(float(found["eta"]), float(found["lambda"]))
     except (KeyError, TypeError, ValueError):
-        return 0.3, 1.0
+        return DEFAULTS
 
 
-def read(model: Model, x: Floats, y: Numbers, weight: Numbers, penalty: tuple[float, float] = (0.3, 1.0)) -> Boosted:
+def read(model: Model, x: Floats, y: Numbers, weight: Numbers, penalty: Penalty = DEFAULTS) -> Boosted:
     """What the trees say about rows (n, d), with codes for categories; y are class numbers or targets."""
     cast = x.astype(np.float32).astype(np.float64)
     shapes = list(_shapes(model, cast))
@@ -350,7 +360,7 @@ def _labelled(
     seen: list[Visits],
     y: Numbers,
     weight: Numbers,
-    penalty: tuple[float, float],
+    penalty: Penalty,
 ) -> tuple[Tree, ...]:
     """The first tree with sums of labels; with several classes of the root only, from the first tree of each.
 
@@ -360,11 +370,10 @@ def _labelled(
     if not all(tells_path(tree) for tree in first) or model.settings.get("scale_pos_weight", 1.0) != 1.0:
         return trees
     base = objective.to_margin(model.base_score).astype(np.float32).astype(np.float64)
-    rate, ridge = penalty
     together = model.iterations[1] // len(first)  # trees of one iteration share its learning rate
+    penalty = penalty._replace(rate=penalty.rate / together)
     gradients = [
-        _gradients(model.trees[model.output.index(output)], tree, rate / together, ridge)
-        for output, tree in enumerate(first)
+        _gradients(model.trees[model.output.index(output)], tree, penalty) for output, tree in enumerate(first)
     ]
     if model.objective == "reg:squarederror" and len(first) == 1:
         sums, targets = _sums_of_targets(gradients[0], float(base[0]), first[0], seen[0], y, weight)
@@ -379,10 +388,10 @@ def _labelled(
     )
 
 
-def _gradients(tree: Mapping[str, Any], shape: Tree, rate: float, ridge: float) -> tuple[Numbers, Numbers]:
+def _gradients(tree: Mapping[str, Any], shape: Tree, penalty: Penalty) -> tuple[Numbers, Numbers]:
     """(m,) the sum of gradients in each node, from its weight -G / (H + lambda), and its rounding error."""
-    weights = np.where(shape.feature == LEAF, shape.threshold / rate, np.asarray(tree["base_weights"]))
-    found = -weights * (shape.size + ridge)
+    weights = np.where(shape.feature == LEAF, shape.threshold / penalty.rate, np.asarray(tree["base_weights"]))
+    found = -weights * (shape.size + penalty.ridge)
     return found, 4 * UNIT * np.abs(found)
 
 

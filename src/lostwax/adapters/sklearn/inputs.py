@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import is_classifier, is_regressor
 from sklearn.utils import _safe_indexing
 from torch import Tensor
 
@@ -182,6 +183,13 @@ def numbered(y: np.ndarray[Any, np.dtype[Any]], *, classes: bool) -> tuple[Tenso
         return torch.from_numpy(np.stack(each, 1).astype(np.float64)), ()
     names, numbers = np.unique(y, return_inverse=True)
     return torch.from_numpy(numbers), tuple(names.tolist())
+
+
+def labels_of(estimator: Any, y: np.ndarray[Any, np.dtype[Any]]) -> tuple[Tensor, tuple[object, ...]]:
+    """Labels as a model takes them: classes by their number, with names; whole numbers are targets of a regressor."""
+    if is_regressor(estimator) and y.dtype.kind in "iub":
+        return torch.from_numpy(numbers("audit", "y", y)), ()
+    return numbered(y, classes=is_classifier(estimator))
 
 
 def regression_targets(y: np.ndarray[Any, np.dtype[Any]], outputs: int) -> Tensor:
