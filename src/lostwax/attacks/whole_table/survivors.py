@@ -127,9 +127,7 @@ def survivors(trees: tuple[CodedTree, ...], grid: Grid, group: RowGroup, number:
         origin, leaf = trees[index].leaves(boxes, np.ones(len(trees[index].split), dtype=bool))
         leaves[origin, index] = leaf
     place, label = np.nonzero(classes)
-    return Candidates(
-        np.full(len(place), number), Boxes(boxes.low[place], boxes.high[place]), label, leaves[place]
-    )
+    return Candidates(np.full(len(place), number), Boxes(boxes.low[place], boxes.high[place]), label, leaves[place])
 
 
 def _classes(trees: tuple[CodedTree, ...]) -> int:
