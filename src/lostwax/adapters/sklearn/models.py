@@ -76,7 +76,7 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
     name = type(estimator).__name__
     if not place.reads:
         return  # the step before it is named as the reason
-    held = reader.scanned(estimator, place, numbered(labels, classes=is_classifier(estimator))[0], weight)
+    held = reader.scanned(estimator, place, labels_of(estimator, labels)[0], weight)
     try:
         if is_boosted(estimator):
             read_boosted(estimator, place, labels, weight, reader)
@@ -114,7 +114,7 @@ def read_trees(estimator: Any, place: Place, labels: Labels, weight: Tensor, rea
     if (x := as_numbers(place.rows)) is None:
         raise SettingNotReadError(f"trees on {place.rows.shape[1]:,} sparse columns are not read", ".")
     forest = forest_of(estimator, x.numpy(), labels, weight.numpy())
-    y = numbered(labels, classes=is_classifier(estimator))[0]
+    y = labels_of(estimator, labels)[0]
     reader.publish(Fitted(type(estimator).__name__, Records(x, y), weight, None, forest=forest), place)
     if (rest := not_drawn_again(type(estimator).__name__, forest)) is not None:
         reader.unread.append(rest)
