@@ -75,7 +75,7 @@ def check_facts(forest, x, y, *, classes):
     """Sizes and sums of labels add up in every node that says something."""
     names, numbers = np.unique(y, return_inverse=True)
     values = np.eye(len(names))[numbers] if classes else y[:, None].astype(float)
-    for tree in forest.trees[:4]:
+    for tree in forest.trees[:2]:
         np.testing.assert_array_equal(sums_over_rows(forest, tree, x, tree.share[:, None])[:, 0], tree.size)
         if tree.labels is not None:
             held = sums_over_rows(forest, tree, x, tree.labels.weight[:, None] * values)
@@ -315,8 +315,8 @@ def check_games(forest, x, y):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("model", CLASSIFIERS, ids=str)
 def test_nothing_false_is_said_of_a_row(model):
-    for x in (WINE,) if isinstance(model, GradientBoostingClassifier | AdaBoostClassifier) else (WINE, GAPS):
-        check_games(read(model, x, NAMES), x, np.unique(NAMES, return_inverse=True)[1])
+    x = WINE if isinstance(model, GradientBoostingClassifier | AdaBoostClassifier) else GAPS
+    check_games(read(model, x, NAMES), x, np.unique(NAMES, return_inverse=True)[1])
 
 
 @pytest.mark.parametrize("model", REGRESSORS, ids=str)
