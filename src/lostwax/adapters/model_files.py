@@ -15,12 +15,15 @@ import torch
 from numpy.typing import NDArray
 
 from lostwax import files
+from lostwax.adapters import lightgbm, xgboost
 from lostwax.adapters.sklearn import inputs
+from lostwax.adapters.sklearn.boosting import SavedBooster
 from lostwax.adapters.sklearn.pipelines import to_cells
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.games import Columns, Fitted, Part, Records, ReleasedTable
 
 SKOPS, ONNX = ".skops", ".onnx"
+XGBOOST_JSON, XGBOOST_BINARY, LIGHTGBM = ".json", ".ubj", ".txt"
 PICKLES = {  # by how a file's name ends, the line that loads it
     ".joblib": "model = joblib.load({path!r})",
     ".pkl": "model = pickle.load(open({path!r}, 'rb'))",
@@ -31,7 +34,7 @@ Array = NDArray[np.float64]
 
 
 def load_model(path: str | PathLike[str]) -> Any:
-    """The estimator in a .skops file, which holds no code.
+    """The estimator in a .skops file, or the trees that XGBoost or LightGBM saved: files that hold no code.
 
     Pickles are never read: that runs whatever code they hold. A recipe, which is Python, may load them.
     """
@@ -43,10 +46,10 @@ def load_model(path: str | PathLike[str]) -> Any:
             f"audit: {source} is a pickle, and reading it can run any code, so it is not read. If you trust it, load "
             f"it in a recipe and pass the model: {line}. Or save the model with skops.io.dump."
         )
-    if ending != SKOPS:
-        known = ", ".join((SKOPS, ONNX, *PICKLES))
+    if (reader := READERS.get(ending)) is None:
+        known = ", ".join((*READERS, ONNX, *PICKLES))
         raise TypeError(f"audit: {source} does not end as a file of a model does ({known}). Pass the model itself.")
-    return _from_skops(_existing(source))
+    return reader(_existing(source))
 
 
 def is_computation(path: str | PathLike[str]) -> bool:
@@ -108,6 +111,34 @@ def _from_skops(source: Path) -> Any:
         f"audit: {source} holds types that skops does not trust: {', '.join(sorted(untrusted))}. If you trust them, "
         f"load it in a recipe and pass the model: model = skops.io.load({str(source)!r}, trusted={sorted(untrusted)})."
     )
+
+
+def _from_xgboost(source: Path) -> SavedBooster:
+    """What `save_model` of XGBoost wrote; the binary form is read by XGBoost itself, which runs no code in it."""
+    if source.suffix.lower() == XGBOOST_JSON:
+        return SavedBooster.of_xgboost(xgboost.XGBoostModel.of(source.read_bytes(), source.name))
+    booster = _package("xgboost", "load_model").Booster()
+    try:
+        booster.load_model(source)
+        text = bytes(booster.save_raw("json"))
+    except Exception as error:  # XGBoostError, which is known only where the package is
+        raise ValueError(
+            f"audit: {source} is damaged, or no model of XGBoost. Save it again with save_model."
+        ) from error
+    return SavedBooster.of_xgboost(xgboost.XGBoostModel.of(text, source.name))
+
+
+def _from_lightgbm(source: Path) -> SavedBooster:
+    """What `save_model` of LightGBM wrote."""
+    return SavedBooster.of_lightgbm(lightgbm.LightGBMModel.of(source.read_text(errors="replace"), source.name))
+
+
+READERS = {
+    SKOPS: _from_skops,
+    XGBOOST_JSON: _from_xgboost,
+    XGBOOST_BINARY: _from_xgboost,
+    LIGHTGBM: _from_lightgbm,
+}
 
 
 def _arrays(onnx: ModuleType, graph: Any, within: str) -> Iterator[tuple[str, Array]]:

@@ -14,6 +14,7 @@ from torch import nn
 from lostwax.adapters import sklearn, statsmodels
 from lostwax.adapters import torch as torch_linear
 from lostwax.adapters.model_files import is_computation, load_model, released_computation
+from lostwax.adapters.sklearn.boosting import is_booster, released_booster
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import check_games, check_minutes
 from lostwax.audits.clock import in_words
@@ -75,6 +76,8 @@ def _audit_estimator(
     _announce(data, games)
     if isinstance(model, str | PathLike):
         release = released_computation(model, data, sample_weight)
+    elif is_booster(model):
+        release = released_booster(model, data, sample_weight)
     elif statsmodels.is_statsmodels(model):
         release = statsmodels.released(model, data, sample_weight)
     else:

@@ -70,6 +70,9 @@ def audit_table(
     best = _Line(released, at_optimum, chosen, scoring, blind, "as converged") if has_models and at_optimum else None
     lines = [one.played(_verdicts(one, best or one, bool(released.unread))) for one in (line, best) if one is not None]
     open_ones = lines[-1].finding.verdicts.count(Verdict.UNDECIDED)
+    if (unordered := _without_order(released.parts)) is not None:
+        other = _Line(released, unordered, chosen, scoring, blind, "order of rows unknown")
+        lines.append(other.played(_verdicts(other, other, bool(released.unread))))
     if open_ones and not released.unread:
         missing = (*missing, f"{open_ones:,} records were not rebuilt although what was read should give every cell.")
     without = len(table) - len(rows)
@@ -121,6 +124,18 @@ def _fitted_on(released: ReleasedTable) -> Tensor:
     return torch.arange(len(table)) if by_all else weighted.nonzero().flatten()
 
 
+def _without_order(parts: Sequence[Part]) -> list[Part] | None:
+    """The same for an adversary who does not know the order of the rows; None if that makes no difference."""
+    if not any(part.fitted.forest is not None and part.fitted.forest.ordered for part in parts):
+        return None
+    return [
+        part
+        if part.fitted.forest is None
+        else replace(part, fitted=replace(part.fitted, forest=part.fitted.forest.without_order()))
+        for part in parts
+    ]
+
+
 def _attacks(parts: Sequence[Part]) -> str:
     """Which attacks parts meet."""
     by_trees = {TreeConstraints.__name__ if part.fitted.forest is not None else ClosedForm.__name__ for part in parts}
@@ -136,6 +151,11 @@ class _Merged(NamedTuple):
     by_trees: TableCells | None = None  # what trees alone tell
 
 
+def _tell_label(parts: Sequence[Part]) -> bool:
+    """Whether anything that was read depends on the label."""
+    return any(part.fitted.tells_label() for part in parts if part.labelled)
+
+
 class _Line:
     """One release attacked in every game."""
 
@@ -148,7 +168,7 @@ class _Line:
         blind: Tensor,
         name: str,
     ) -> None:
-        self.released, self.scoring = released, scoring
+        self.released, self.parts, self.scoring = released, parts, scoring
         self.label_given = any(_needs_label(part.fitted) for part in parts)
         truth = released.table[rows]
         start = time.perf_counter()
@@ -170,7 +190,7 @@ class _Line:
             blind=blind,
             line=name,
             label_given=self.label_given,
-            labels_attacked=released.tells_label(),
+            labels_attacked=_tell_label(parts),
         )
 
     def played(self, verdicts: tuple[Verdict, ...]) -> Played:
@@ -187,7 +207,7 @@ class _Line:
             some = np.flatnonzero(usual == kept).tolist()
             if some and (usual < Kept.EXACT).any():
                 notes.append(f"{words}: {self.released.columns.listed(some)}.")
-        if not self.released.tells_label():
+        if not _tell_label(self.parts):
             notes.append(
                 "labels were not attacked: nothing that was read gives them as they are in the table, and none counts "
                 "as right."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import repeat
 from numbers import Integral
 from typing import Any
 
@@ -24,7 +25,6 @@ from lostwax.adapters.sklearn.grown import (
     TreeSample,
     class_weights,
     forest_of_samples,
-    not_replayed,
     sum_rounding,
 )
 from lostwax.games.trees import LEAF, Floats, Forest, Ints, LabelSums, Tree
@@ -34,13 +34,11 @@ SEEDS = 2**31 - 1  # each tree draws one number below this
 
 def gradient_boosting(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
     """Trees on residuals. Of labels they tell the mean that they start from, and sums of the first residuals."""
-    trained = _trained_on(estimator, labels)
-    targets = Targets.of(estimator, labels)
+    targets, trained = Targets.of(estimator, labels), _trained_on(estimator, labels, weight)
     samples = _stages(estimator, targets, weight, trained)
-    forest = forest_of_samples(estimator, x, samples, ordered=len(trained) < len(x) or estimator.subsample < 1)
-    own = np.zeros_like(weight)
-    own[trained] = weight[trained]
-    start = None if targets is None else _start(estimator, targets, own)
+    ordered = estimator.subsample < 1 or estimator.n_iter_no_change is not None
+    forest = forest_of_samples(estimator, x, samples, ordered=ordered)
+    start = None if targets is None or trained is None else _start(estimator, targets, _only(weight, trained))
     return forest if start is None else replace(forest, trees=(start, *forest.trees))
 
 
@@ -56,58 +54,72 @@ def ada_boost(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Fores
 
 
 def ada_boost_regressor(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
-    """Not read."""
-    raise not_replayed("they depend on the labels of all rows, the missing one included")
+    """Trees on rows that were drawn by the errors of all rows, that of the missing one included."""
+    if not isinstance(estimator.estimators_[0], BaseDecisionTree):
+        raise refusal(estimator)
+    return forest_of_samples(
+        estimator, x, (TreeSample(tree, None, None, repeats=True) for tree in estimator.estimators_)
+    )
 
 
-def _trained_on(estimator: Any, labels: Array) -> Ints:
-    """The numbers of the rows that trees were grown on, in their order: not those held out to stop early."""
+def _trained_on(estimator: Any, labels: Array, weight: Floats) -> Ints | None:
+    """The numbers of the rows that trees were grown on, in their order: not those held out to stop early.
+
+    None if this cannot be drawn again. Rows without a weight may not have been there at all (`CalibratedClassifierCV`).
+    """
     everything = np.arange(len(labels))
     if estimator.n_iter_no_change is None:
         return everything
+    if not _repeatable(estimator, weight):
+        return None
     kept, _ = train_test_split(
         everything,
-        random_state=_seed(estimator, f"n_iter_no_change={estimator.n_iter_no_change}"),
+        random_state=estimator.random_state,
         test_size=estimator.validation_fraction,
         stratify=labels if is_classifier(estimator) else None,
     )
     return np.asarray(kept)
 
 
-def _stages(estimator: Any, targets: Targets | None, weight: Floats, trained: Ints) -> Iterator[TreeSample]:
+def _stages(estimator: Any, targets: Targets | None, weight: Floats, trained: Ints | None) -> Iterator[TreeSample]:
     """All trees, one or one per class at each stage, and the rows that were drawn for it."""
-    each = np.ones_like(weight)
-    for stage, (trees, drawn) in enumerate(zip(estimator.estimators_, _drawn(estimator, trained), strict=True)):
-        own = np.zeros_like(weight)
-        own[drawn] = weight[drawn]
-        for tree in trees:
-            yield TreeSample(tree, own, each, None if stage or targets is None else _residuals(estimator, targets))
+    each, drawn = np.ones_like(weight), _drawn(estimator, weight, trained)
+    for stage, (trees, rows) in enumerate(zip(estimator.estimators_, drawn, strict=True)):
+        own = None if rows is None else _only(weight, rows)
+        first = _residuals(estimator, targets) if stage == 0 and targets is not None else None
+        yield from (TreeSample(tree, own, each, first) for tree in trees)
 
 
-def _drawn(estimator: Any, trained: Ints) -> Iterator[Ints]:
-    """The rows of each stage."""
+def _drawn(estimator: Any, weight: Floats, trained: Ints | None) -> Iterator[Ints | None]:
+    """The rows of each stage; None if they cannot be drawn again."""
     stages, classes = estimator.estimators_.shape
-    if estimator.subsample >= 1:
-        yield from (trained for _ in range(stages))
+    if estimator.subsample >= 1 or trained is None or not _repeatable(estimator, weight):
+        yield from repeat(trained if estimator.subsample >= 1 else None, stages)
         return
-    source = np.random.RandomState(_seed(estimator, f"subsample={estimator.subsample}"))
+    source = np.random.RandomState(estimator.random_state)
     for _ in range(stages):
         yield trained[_random_sample_mask(len(trained), max(1, int(estimator.subsample * len(trained))), source)]
         source.randint(0, SEEDS, size=classes)
 
 
-def _seed(estimator: Any, setting: str) -> int:
-    seed = estimator.random_state
-    if not isinstance(seed, Integral):
-        raise not_replayed(f"with {setting} this takes an int as random_state, which is {type(seed).__name__}")
-    return int(seed)
+def _repeatable(estimator: Any, weight: Floats) -> bool:
+    """Whether rows can be drawn as they were: by a known seed, from all rows of the table."""
+    return isinstance(estimator.random_state, Integral) and bool((weight > 0).all())
+
+
+def _only(weight: Floats, rows: Ints) -> Floats:
+    """The weights of some rows, zero elsewhere."""
+    own = np.zeros_like(weight)
+    own[rows] = weight[rows]
+    return own
 
 
 def _residuals(estimator: Any, targets: Targets) -> Targets | None:
     """The labels of the first tree of a regressor: what is left of the targets; None for other losses."""
-    start = _mean(estimator)
-    plain = not is_classifier(estimator) and estimator.loss == "squared_error" and start is not None
-    return targets._replace(subtracted=float(start[0])) if plain and start is not None else None
+    if is_classifier(estimator) or estimator.loss != "squared_error":
+        return None
+    start = np.zeros(1) if isinstance(estimator.init_, str) else _mean(estimator)  # "zero"
+    return None if start is None else targets._replace(subtracted=float(start[0]))
 
 
 def _mean(estimator: Any) -> Floats | None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from sklearn.base import is_classifier
 from torch import Tensor
 
 from lostwax.adapters import lightgbm, xgboost
@@ -23,12 +23,30 @@ from lostwax.records.frames import coded
 
 @dataclass(frozen=True)
 class SavedBooster:
-    """Trees in a file or in a Booster, which cannot be fitted again."""
+    """Trees without the scikit-learn interface: a Booster, or a file. They cannot be fitted again."""
 
     name: str
     classifies: bool
     read: Callable[[Numbers, Numbers, Numbers], Boosted]  # rows (n, d), labels, weights
     gaps: bool = False  # what is not stored in a sparse matrix counts as missing
+
+    @classmethod
+    def of_xgboost(cls, model: xgboost.XGBoostModel, penalty: xgboost.Penalty = xgboost.DEFAULTS) -> SavedBooster:
+        """A model of XGBoost."""
+
+        def read(x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
+            return xgboost.read(model, x, y, weight, penalty)
+
+        return cls(model.name, model.classifies, read, gaps=True)
+
+    @classmethod
+    def of_lightgbm(cls, model: lightgbm.LightGBMModel) -> SavedBooster:
+        """A model of LightGBM."""
+
+        def read(x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
+            return lightgbm.read(model, x, y, weight)
+
+        return cls(model.name, model.classifies, read)
 
 
 def is_boosted(model: Any) -> bool:
@@ -37,71 +55,59 @@ def is_boosted(model: Any) -> bool:
 
 
 def is_booster(model: Any) -> bool:
-    """A model of theirs that has no scikit-learn interface: it is read, and cannot be fitted again."""
+    """A model of theirs without the scikit-learn interface."""
     return is_boosted(model) and not hasattr(model, "get_params")
 
 
-def opened(model: Any) -> SavedBooster:
+def _opened(model: Any) -> SavedBooster:
     """The trees of a fitted model."""
     if isinstance(model, SavedBooster):
         return model
-    return of_xgboost(model) if xgboost.is_xgboost(model) else of_lightgbm(lightgbm.model_of(model))
+    if xgboost.is_xgboost(model):
+        return SavedBooster.of_xgboost(xgboost.model_of(model), xgboost.penalties(model))
+    return SavedBooster.of_lightgbm(lightgbm.model_of(model))
 
 
-def of_xgboost(fitted: Any, name: str | None = None) -> SavedBooster:
-    """A Booster or an estimator of XGBoost."""
-    model, penalty = xgboost.model_of(fitted, name), xgboost.penalties(fitted)
-
-    def read(x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
-        return xgboost.read(model, x, y, weight, penalty)
-
-    return SavedBooster(model.name, model.classifies, read, gaps=True)
-
-
-def of_lightgbm(model: lightgbm.Model) -> SavedBooster:
-    """A model of LightGBM."""
-
-    def read(x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
-        return lightgbm.read(model, x, y, weight)
-
-    return SavedBooster(model.name, model.classifies, read)
-
-
-def read_boosted(
-    model: Any, place: Place, labels: NDArray[Any], weight: Tensor, reader: PipelineReader
-) -> tuple[Tensor, tuple[object, ...]]:
-    """Note what the trees of a model publish about the rows of a place; the labels they were grown on, and names."""
-    booster = opened(model)
+def read_boosted(model: Any, place: Place, labels: NDArray[Any], weight: Tensor, reader: PipelineReader) -> None:
+    """Note what the trees of a model publish about the rows of a place."""
+    booster = _opened(model)
     if booster.gaps and hasattr(place.rows, "toarray"):
-        raise SettingNotReadError("a sparse X was not read: what is not stored in it counts as missing, not as zero", "")
+        raise SettingNotReadError(
+            "trees on a sparse X were not read: what is not stored in it counts as missing, not as zero", "."
+        )
     place = with_codes(place)
     if (x := as_numbers(place.rows)) is None:
-        raise SettingNotReadError(f"trees on {place.rows.shape[1]:,} columns that are no numbers are not read", "")
-    y, classes = inputs.numbered(labels, classes=booster.classifies)
+        raise SettingNotReadError(f"trees on {place.rows.shape[1]:,} columns that are no numbers are not read", ".")
+    y, _ = _labels(booster, model, labels)
     found = booster.read(x.numpy(), y.double().numpy(), weight.numpy())
-    y = y if booster.classifies else y.double()
     table = Records(x, y)
     reader.publish(Fitted(booster.name, table, weight, None, forest=found.forest), place)
     if found.extremes:
         reader.publish(Fitted(booster.name, table, weight, None, extremes=found.extremes), place, labelled=False)
     reader.notes += [note for note in found.notes if note not in reader.notes]
     reader.unread += found.unread
-    return y, classes
+
+
+def _labels(booster: SavedBooster, model: Any, labels: NDArray[Any]) -> tuple[Tensor, tuple[object, ...]]:
+    """Class numbers with their names, or targets."""
+    classes = is_classifier(model) if hasattr(model, "get_params") else booster.classifies
+    targets = labels.astype(np.float64) if labels.dtype.kind in "iub" and not classes else labels
+    return inputs.numbered(targets, classes=classes)
 
 
 def released_booster(model: Any, data: Any, sample_weight: Any = None) -> ReleasedTable:
     """A Booster, or a file that holds one, and the data it was trained on."""
-    booster = opened(model)
+    booster = _opened(model)
     X, y = inputs.unpack(data)
     X = X if hasattr(X, "toarray") or hasattr(X, "iloc") else np.asarray(X)
     x, columns = coded(X.toarray() if hasattr(X, "toarray") else X)
-    labels, weight = inputs.targets(y, len(x)), inputs.weights(sample_weight, len(x))
-    numbers, classes = inputs.numbered(labels, classes=booster.classifies)
-    reader = PipelineReader(columns, list(range(x.shape[1])), numbers, weight)
-    numbers, classes = read_boosted(booster, reader.start(X), labels, weight, reader)
+    given, weight = inputs.targets(y, len(x)), inputs.weights(sample_weight, len(x))
+    labels, classes = _labels(booster, booster, given)
+    reader = PipelineReader(columns, list(range(x.shape[1])), labels, weight)
+    read_boosted(booster, reader.start(X), given, weight, reader)
     return ReleasedTable(
         name=booster.name,
-        table=Records(x, numbers),
+        table=Records(x, labels),
         weight=weight,
         columns=columns,
         parts=tuple(reader.parts),

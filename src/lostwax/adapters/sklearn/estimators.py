@@ -34,7 +34,6 @@ from lostwax.losses import (
     Tweedie,
 )
 
-TREES = "it stores thresholds and leaf averages"
 STORED = "it stores its training records, so no attack is needed: anyone with the model has them"
 VECTORS = "it stores its support vectors (support_vectors_), so no attack is needed: anyone with the model has them"
 OPTIMUM = "its objective has no unique optimum"
@@ -43,10 +42,6 @@ MISTAKES = "it minimises no objective: its weights depend on the order of the ro
 
 # module, an attribute of the fitted model, why the closed form does not apply
 REASONS = (
-    ("sklearn.tree", "tree_", TREES),
-    ("sklearn.ensemble._forest", "estimators_", TREES),
-    ("sklearn.ensemble._gb", "estimators_", TREES),
-    ("sklearn.ensemble._hist_gradient_boosting", "_predictors", TREES),
     ("sklearn.neighbors", "_fit_X", STORED),
     ("sklearn.gaussian_process", "base_estimator_", STORED),
     ("sklearn.gaussian_process", "X_train_", STORED),

@@ -12,7 +12,7 @@ from sklearn.base import is_classifier
 from sklearn.utils import get_tags
 from sklearn.utils.class_weight import compute_sample_weight
 
-from lostwax.adapters.sklearn.estimators import Array, SettingNotReadError
+from lostwax.adapters.sklearn.estimators import Array
 from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree
 
 EPSILON = float(np.finfo(np.float64).eps)
@@ -48,19 +48,23 @@ class TreeSample(NamedTuple):
     """What one tree was grown on."""
 
     tree: Any  # a fitted tree of scikit-learn
-    weight: Floats  # (n,) sample weight of each row times how often it was drawn; 0: the tree was not grown on it
+    # (n,) sample weight of each row times how often it was drawn; 0: the tree was not grown on it.
+    # None: it is not known on which rows it was grown
+    weight: Floats | None
     class_weight: Floats | None  # (n,) what it was multiplied by; None: not known
     targets: Targets | None = None  # None: not the labels of the table
     columns: Ints | None = None  # the columns that it saw; None: all
+    repeats: bool = False  # nodes count a row as often as it was drawn
 
     @property
-    def inside(self) -> Bools:
-        """(n,) the rows that the tree was grown on: those with a weight."""
-        return (self.weight if self.class_weight is None else self.weight * self.class_weight) > 0
+    def inside(self) -> Bools | None:
+        """(n,) the rows that the tree was grown on: those with a weight; None: not known."""
+        weight, factor = self.weight, self.class_weight
+        return None if weight is None else np.asarray((weight if factor is None else weight * factor) > 0)
 
-    def paths(self, x: Floats, rows: Ints) -> csr_matrix:
-        """(k, m) the nodes that some rows are in."""
-        own = x[rows] if self.columns is None else x[np.ix_(rows, self.columns)]
+    def paths(self, x: Floats) -> csr_matrix:
+        """(k, m) the nodes that each row of x is in."""
+        own = x if self.columns is None else x[:, self.columns]
         return self.tree.tree_.decision_path(np.ascontiguousarray(own, dtype=np.float32))
 
 
@@ -68,34 +72,43 @@ def forest_of_samples(estimator: Any, x: Floats, samples: Iterable[TreeSample], 
     """The forest of trees that were grown on samples of x (n, d), each checked against it."""
     seen, name = x.astype(np.float32), type(estimator).__name__
     trees = tuple(_checked(name, number, sample, seen, ordered=ordered) for number, sample in enumerate(samples))
+    ordered = ordered and any(tree.share is not None for tree in trees)
     return Forest(trees, ordered=ordered, accepts_missing=bool(get_tags(estimator).input_tags.allow_nan))
 
 
 def _checked(name: str, number: int, sample: TreeSample, x: Floats, *, ordered: bool) -> Tree:
     """One tree; raises if its nodes do not fit the rows."""
-    tree, rows = tree_of(sample), np.flatnonzero(sample.inside)
-    paths = sample.paths(x, rows)
+    tree, inside = tree_of(sample), sample.inside
+    own = x if inside is None else x[inside]
+    paths = sample.paths(own)
     where = f"audit: {name} was not fitted on this data (X, y): in tree {number}"
     counts = np.bincount(paths.indices, minlength=len(tree.size))
-    wrong = np.flatnonzero(counts != tree.size)
+    wrong = np.flatnonzero(_too_few(sample, counts) if inside is None else counts != tree.size)
     if len(wrong):
-        if ordered and _fits_in_some_order(sample, tree, x):
+        everywhere = np.bincount(sample.paths(x).indices, minlength=len(tree.size))
+        if ordered and not _too_few(sample, everywhere).any():
             raise ValueError(
-                f"audit: the rows of X fit the trees of {name}, but not its bootstraps, which are drawn by row number. "
-                "Pass the data the model was fitted on, with the rows in the same order."
+                f"audit: the rows of X fit the trees of {name}, but not the rows drawn for each tree by row "
+                "number. Pass the data the model was fitted on, with the rows in the same order."
             )
         node = int(wrong[0])
         says = f"node {node} holds {counts[node]:,} rows, the model says {int(tree.size[node]):,}"
         raise ValueError(f"{where} {says}. {CURE}, in the same order.")
-    _check_sums(where, sample, tree, rows, paths)
+    if inside is not None:
+        _check_sums(where, sample, tree, inside, paths)
     if not tree.between_neighbours:
         return tree
-    off = _off_midpoints(tree, x[rows], paths)  # (m,)
-    scale = np.nanmax(np.abs(x), axis=0, initial=0.0)[tree.feature]
-    if (off > NEAR * scale).any():
-        node = int(np.argmax(off > NEAR * scale))
+    off = (_off_any_middle if inside is None else _off_middle)(tree, own, paths)  # (m,)
+    largest = np.abs(np.nan_to_num(x)).max(0)[tree.feature]
+    if (off > NEAR * largest).any():
+        node = int(np.argmax(off > NEAR * largest))
         raise ValueError(f"{where} the threshold of node {node} is not half-way between two rows. {CURE}.")
     return replace(tree, between_neighbours=not off.any())
+
+
+def _too_few(sample: TreeSample, counts: Ints) -> Bools:
+    """(m,) nodes that were grown on more rows than there are."""
+    return np.asarray(counts < (1 if sample.repeats else sample.tree.tree_.n_node_samples))
 
 
 def tree_of(sample: TreeSample) -> Tree:
@@ -107,6 +120,7 @@ def tree_of(sample: TreeSample) -> Tree:
             "model, or it was not fitted. Pass the model as it was fitted."
         )
     inner = held.children_left != LEAF
+    inside, nothing = sample.inside, np.inf if sample.repeats else 0.0
     feature = held.feature if sample.columns is None else np.asarray(sample.columns)[held.feature.clip(0)]
     return Tree(
         feature=np.where(inner, feature, LEAF),
@@ -115,8 +129,8 @@ def tree_of(sample: TreeSample) -> Tree:
         right=held.children_right.copy(),
         missing_left=held.missing_go_to_left.astype(np.bool_),
         size=held.n_node_samples.astype(np.float64),
-        share=sample.inside.astype(np.float64),
-        rounding=np.zeros(held.node_count),
+        share=None if inside is None else inside.astype(np.float64),
+        rounding=np.full(held.node_count, nothing),
         between_neighbours=sample.tree.splitter == "best",
         labels=_label_sums(sample),
     )
@@ -124,23 +138,25 @@ def tree_of(sample: TreeSample) -> Tree:
 
 def _label_sums(sample: TreeSample) -> LabelSums | None:
     """Means of labels times the weights of nodes, without class weights; None where nodes do not have them."""
-    tree, targets, factor = sample.tree, sample.targets, sample.class_weight
+    tree, targets, factor, inside = sample.tree, sample.targets, sample.class_weight, sample.inside
+    if sample.weight is None or inside is None:
+        return None
     if targets is None or factor is None or tree.monotonic_cst is not None:  # with bounds on the means
         return None
-    held = tree.tree_
+    held, own = tree.tree_, np.where(inside, sample.weight, 0.0)
     weight = held.weighted_n_node_samples
     rounding = sum_rounding(held.n_node_samples, weight)
     means = held.value[:, 0, :] + targets.subtracted
     if is_classifier(tree):
         scale = np.ones(targets.values.shape[1])  # of each class
-        scale[targets.values[sample.inside].argmax(1)] = factor[sample.inside]
+        scale[targets.values[inside].argmax(1)] = factor[inside]
         totals = np.zeros((held.node_count, len(scale)))
         totals[:, targets.columns] = means * weight[:, None]
-        return LabelSums(totals / scale, sample.weight, rounding / scale.min())
+        return LabelSums(totals / scale, own, rounding / scale.min())
     rounding = rounding * (np.abs(targets.values).max() + abs(targets.subtracted))
     if tree.criterion not in MEANS:  # a median
         rounding = np.where(held.n_node_samples == 1, rounding, np.inf)
-    return LabelSums(means * weight[:, None], sample.weight, rounding)
+    return LabelSums(means * weight[:, None], own, rounding)
 
 
 def sum_rounding(count: Ints, weight: Floats) -> Floats:
@@ -160,16 +176,11 @@ def class_weights(estimator: Any, labels: Array) -> Floats:
     return np.asarray(compute_sample_weight(named, labels), dtype=np.float64)
 
 
-def not_replayed(why: str) -> SettingNotReadError:
-    """The error for a model whose draws of rows are not known."""
-    return SettingNotReadError(f"the rows that its trees were grown on cannot be drawn again: {why}", ".")
-
-
-def _check_sums(where: str, sample: TreeSample, tree: Tree, rows: Ints, paths: csr_matrix) -> None:
+def _check_sums(where: str, sample: TreeSample, tree: Tree, inside: Bools, paths: csr_matrix) -> None:
     """Raise if the weights or labels of rows do not add up to those of nodes."""
-    if sample.class_weight is None:
+    if sample.class_weight is None or sample.weight is None:
         return
-    weight = (sample.weight * sample.class_weight)[rows]
+    weight = (sample.weight * sample.class_weight)[inside]
     says = sample.tree.tree_.weighted_n_node_samples[0]
     if not abs(weight.sum() - says) <= 1e-9 * says:
         raise ValueError(
@@ -177,29 +188,40 @@ def _check_sums(where: str, sample: TreeSample, tree: Tree, rows: Ints, paths: c
         )
     if (sums := tree.labels) is None or sample.targets is None:
         return
-    held = paths.T @ (sums.weight[rows, None] * sample.targets.values[rows])  # (m, k)
+    held = paths.T @ (sums.weight[inside, None] * sample.targets.values[inside])  # (m, k)
     off = np.abs(held - sums.totals).max(1) > 4 * sums.rounding
     if off.any():
         raise ValueError(f"{where} the labels of node {int(off.argmax())} are not those of its rows. {CURE}.")
 
 
-def _off_midpoints(tree: Tree, x: Floats, paths: csr_matrix) -> Floats:
+def _off_middle(tree: Tree, x: Floats, paths: csr_matrix) -> Floats:
     """(m,) how far each threshold is from the middle between its neighbours; 0 for leaves."""
     row = np.repeat(np.arange(paths.shape[0]), np.diff(paths.indptr))
-    inner = tree.feature[paths.indices] != LEAF
+    inner = _splits_numbers(tree)[paths.indices]
     row, node = row[inner], paths.indices[inner]
     value = x[row, tree.feature[node]].astype(np.float64)
     left, right = value <= tree.threshold[node], value > tree.threshold[node]
     below, above = np.full(len(tree.size), -np.inf), np.full(len(tree.size), np.inf)
     np.maximum.at(below, node[left], value[left])
     np.minimum.at(above, node[right], value[right])
-    splits = (tree.feature != LEAF) & np.isfinite(tree.threshold)  # an infinite one separates only missing values
-    off = np.zeros(len(tree.size))
-    off[splits] = np.abs(below[splits] / 2 + above[splits] / 2 - tree.threshold[splits])
+    off, split = np.zeros(len(tree.size)), _splits_numbers(tree)
+    off[split] = np.abs(below[split] / 2 + above[split] / 2 - tree.threshold[split])
     return off
 
 
-def _fits_in_some_order(sample: TreeSample, tree: Tree, x: Floats) -> bool:
-    """Whether every node has as many rows of the table as it was grown on."""
-    every = sample.paths(x, np.arange(len(x)))
-    return bool((np.bincount(every.indices, minlength=len(tree.size)) >= tree.size).all())
+def _off_any_middle(tree: Tree, x: Floats, paths: csr_matrix) -> Floats:
+    """(m,) how far each threshold is from the middle between any two values in its node; 0 for leaves."""
+    off, members = np.zeros(len(tree.size)), paths.tocsc()
+    for node in np.flatnonzero(_splits_numbers(tree)):
+        threshold, rows = tree.threshold[node], members.indices[members.indptr[node] : members.indptr[node + 1]]
+        values = np.unique(x[rows, tree.feature[node]].astype(np.float64))
+        left, right = values[values <= threshold], values[values > threshold]
+        nearest = np.searchsorted(right, 2 * threshold - left)[:, None] - np.arange(2)
+        middle = left[:, None] / 2 + np.r_[right, np.inf][nearest.clip(0)] / 2
+        off[node] = np.abs(middle - threshold).min(initial=np.inf)
+    return off
+
+
+def _splits_numbers(tree: Tree) -> Bools:
+    """(m,) nodes with values on both sides; an infinite threshold separates those that are missing."""
+    return np.asarray((tree.feature != LEAF) & np.isfinite(tree.threshold))

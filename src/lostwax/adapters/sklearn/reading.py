@@ -118,6 +118,8 @@ def released(
         used += range(x.shape[1], x.shape[1] + len(words))
         x, columns = _with_words(x[:], columns, [one.counts for one in in_columns.values()], words)
     labels = inputs.targets(y, len(x))
+    if is_regressor(_steps(model)[-1]) and labels.dtype.kind in "iub":
+        labels = labels.astype(np.float64)
     weight = inputs.weights(sample_weight, len(x))
     numbers, classes = inputs.numbered(labels, classes=is_classifier(_steps(model)[-1]))
     reader = PipelineReader(columns.at(used), used, numbers, weight, text_columns=in_columns)

@@ -6,7 +6,7 @@ Which rows a tree was grown on is drawn again from its seed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import singledispatch
 from typing import Any
@@ -32,7 +32,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from lostwax.adapters.sklearn.boosted_trees import ada_boost, ada_boost_regressor, gradient_boosting
 from lostwax.adapters.sklearn.estimators import Array, refusal
-from lostwax.adapters.sklearn.grown import Targets, TreeSample, class_weights, forest_of_samples, not_replayed
+from lostwax.adapters.sklearn.grown import Targets, TreeSample, class_weights, forest_of_samples
 from lostwax.games.trees import Bools, Floats, Forest, Ints, LabelSums, Tree
 
 ORDER = "bootstraps are drawn by row number: the adversary is assumed to know the order of the rows."
@@ -60,6 +60,16 @@ def has_trees(estimator: Any) -> bool:
     return forest_of.dispatch(type(estimator)) is not forest_of.dispatch(object)
 
 
+def not_drawn_again(name: str, forest: Forest) -> str | None:
+    """That less was read than the model may tell: the rows of each tree are not known."""
+    if all(tree.share is not None for tree in forest.trees):
+        return None
+    return (
+        f"{name} was audited only in part: the rows that each tree was grown on cannot be drawn again without its "
+        "random_state. With them it may tell more."
+    )
+
+
 def forest_notes(forest: Forest, labels: Array) -> list[str]:
     """For the report: what was assumed to read the trees."""
     told = any(tree.labels is not None for tree in forest.trees)
@@ -85,7 +95,9 @@ def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
 
 @forest_of.register(RandomTreesEmbedding)
 def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
-    """Grown on random numbers, not on labels."""
+    """Grown on random numbers, not on labels; a pipeline gives it no weights."""
+    used = getattr(estimator, "_sample_weight", None)
+    weight = np.ones_like(weight) if used is None else used
     samples = (TreeSample(tree, weight, np.ones_like(weight)) for tree in estimator.estimators_)
     return forest_of_samples(estimator, x, samples)
 
@@ -99,28 +111,27 @@ def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
         raise refusal(estimator)
     if (part := _fitted_on_part(estimator, x, labels, weight)) is not None:
         return part
-    drawn = list(estimator.estimators_samples_)
-    if len(drawn) != len(estimator.estimators_):
-        raise not_replayed("with warm_start=True only the seeds of the last trees are kept")
     named = np.unique(labels, return_inverse=True)[1] if is_classifier(estimator) and labels.ndim == 1 else labels
     factor = class_weights(first, named)
-    counts = (np.bincount(rows, minlength=len(x)).astype(np.float64) for rows in drawn)
-    own = (count if _drawn_by_weight(estimator) else count * weight for count in counts)
     targets = None if isinstance(estimator, IsolationForest) else Targets.of(estimator, labels)
+    by_weight, each = (
+        _drawn_by_weight(estimator),
+        zip(estimator.estimators_, estimator.estimators_features_, strict=True),
+    )
+    drawn = _drawn(estimator, len(x))
     samples = (
-        TreeSample(tree, times, factor, targets, columns)
-        for tree, times, columns in zip(estimator.estimators_, own, estimator.estimators_features_, strict=True)
+        TreeSample(tree, counts if by_weight or counts is None else counts * weight, factor, targets, columns)
+        for (tree, columns), counts in zip(each, drawn, strict=True)
     )
     return forest_of_samples(estimator, x, samples, ordered=True)
 
 
 def _whole(estimator: Any, labels: Array, weight: Floats) -> Iterator[TreeSample]:
     """Trees that were grown on all rows."""
-    if (used := getattr(estimator, "_sample_weight", None)) is not None:
+    used, targets = getattr(estimator, "_sample_weight", None), Targets.of(estimator, labels)
+    factor = class_weights(estimator, labels)
+    if getattr(estimator, "class_weight", None) is not None and used is not None:  # balanced by weight
         factor = np.divide(used, weight, out=np.ones_like(weight), where=weight > 0)
-    else:
-        factor = class_weights(estimator, labels)
-    targets = Targets.of(estimator, labels)
     return (TreeSample(tree, weight, factor, targets) for tree in estimator.estimators_)
 
 
@@ -128,15 +139,25 @@ def _bootstrapped(estimator: Any, labels: Array, weight: Floats) -> Iterator[Tre
     """Trees that were grown on rows drawn with replacement; newer versions draw them by weight."""
     by_weight, targets = _drawn_by_weight(estimator), Targets.of(estimator, labels)
     balanced = getattr(estimator, "class_weight", None) == "balanced_subsample"
-    common = np.ones_like(weight) if by_weight or balanced else class_weights(estimator, labels)
-    try:
-        drawn = list(estimator.estimators_samples_)
-    except AttributeError:  # a file of another version
-        raise not_replayed("another version of scikit-learn drew them") from None
-    for tree, rows in zip(estimator.estimators_, drawn, strict=True):
-        counts = np.bincount(rows, minlength=len(weight)).astype(np.float64)
+    common = np.ones_like(weight) if by_weight else class_weights(estimator, labels)
+    for tree, counts in zip(estimator.estimators_, _drawn(estimator, len(weight)), strict=True):
+        if counts is None:
+            yield TreeSample(tree, None, None)
+            continue
+        rows = np.repeat(np.arange(len(counts)), counts.astype(np.intp))
         factor = compute_sample_weight("balanced", labels, indices=rows) if balanced else common
         yield TreeSample(tree, counts if by_weight else counts * weight, factor, targets)
+
+
+def _drawn(estimator: Any, rows: int) -> Sequence[Floats | None]:
+    """How often each row was drawn for each tree, (n,); None where this cannot be drawn again."""
+    try:
+        drawn = list(estimator.estimators_samples_)
+    except AttributeError:  # fitted by another version of scikit-learn
+        drawn = []
+    if len(drawn) != len(estimator.estimators_):  # with warm_start only some seeds are kept
+        return [None] * len(estimator.estimators_)
+    return [np.bincount(numbers, minlength=rows).astype(np.float64) for numbers in drawn]
 
 
 def _drawn_by_weight(estimator: Any) -> bool:
@@ -162,6 +183,8 @@ def _fitted_on_part(estimator: Any, x: Floats, labels: Array, weight: Floats) ->
 
 def _spread(tree: Tree, inside: Bools, classes: Ints | None, k: int) -> Tree:
     """A tree grown on some rows, as one of the whole table."""
+    if tree.share is None:
+        return tree
     share = np.zeros(len(inside))
     share[inside] = tree.share
     if (sums := tree.labels) is None:
