@@ -31,6 +31,7 @@ from torch import Tensor
 from lostwax.adapters.sklearn.boosting import is_boosted, read_boosted
 from lostwax.adapters.sklearn.estimators import NotReadError, SettingNotReadError, read_estimator
 from lostwax.adapters.sklearn.hist_boosting import own_encoder
+from lostwax.adapters.sklearn.inputs import labels_of
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, is_large, own_facts
 from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data, check_sparse
 from lostwax.adapters.sklearn.trees import forest_notes, forest_of, has_trees, not_drawn_again
