@@ -35,7 +35,7 @@ class Visits(NamedTuple):
 
     def sums(self, values: Floats, count: int) -> Numbers:
         """(count,) the sum of the values of the rows in each node."""
-        return np.bincount(self.nodes, values[self.rows], count)
+        return np.bincount(self.nodes, values[self.rows], count).astype(np.float64)
 
 
 def visits(tree: Tree, x: Floats, *, strict: bool) -> Visits:
@@ -66,7 +66,8 @@ def check_no_empty_node(name: str, number: int, tree: Tree, seen: Visits) -> Non
 
 def fitting(tree: Tree, seen: Visits) -> Tree:
     """The tree, whose sizes say nothing if the rows do not add up to them."""
-    apart = np.abs(seen.sums(tree.share, len(tree.size)) - tree.size)
+    share = np.zeros(len(seen.leaves)) if tree.share is None else tree.share
+    apart = np.abs(seen.sums(share, len(tree.size)) - tree.size)
     reached = np.bincount(seen.nodes, minlength=len(tree.size)) > 0
     if bool((apart <= tree.rounding)[reached].all()):
         return tree

@@ -40,7 +40,7 @@ MISSING_ZERO, MISSING_NAN = 1, 2
 
 
 @dataclass(frozen=True)
-class Model:
+class LightGBMModel:
     """The numbers of a model in LightGBM's text format."""
 
     name: str
@@ -51,7 +51,7 @@ class Model:
     settings: Mapping[str, str]
 
     @classmethod
-    def of(cls, text: str, name: str) -> Model:
+    def of(cls, text: str, name: str) -> LightGBMModel:
         """Read what `Booster.model_to_string()` gives."""
         if not text.startswith("tree\n"):
             raise ValueError(f"audit: {name} is no model of LightGBM. Save it with Booster.save_model.")
@@ -68,8 +68,10 @@ class Model:
         pairs = (line.strip("[]").partition(": ") for line in end.splitlines() if line.startswith("["))
         settings = {key: value for key, _, value in pairs}
         if any("is_linear=1" in tree for tree in rest):
-            raise SettingNotReadError("linear_tree=True was not read: its leaves hold linear models", "")
+            raise SettingNotReadError("linear_tree=True was not read: its leaves hold linear models", ".")
         trees = tuple(_entries(tree.partition("\nend of trees")[0]) for tree in rest)
+        if any(int(one) >> 2 & 3 == MISSING_ZERO for tree in trees for one in tree.get("decision_type", "").split()):
+            raise SettingNotReadError("zero_as_missing=True was not read: zeros do not go by their value", ".")
         try:
             return cls(
                 name=name,
@@ -105,10 +107,10 @@ def is_lightgbm(model: Any) -> bool:
     return home == "lightgbm" and (hasattr(model, "booster_") or hasattr(model, "model_to_string"))
 
 
-def model_of(fitted: Any) -> Model:
+def model_of(fitted: Any) -> LightGBMModel:
     """The numbers of a Booster or of an estimator."""
     booster = fitted.booster_ if hasattr(fitted, "booster_") else fitted
-    return Model.of(booster.model_to_string(num_iteration=-1), type(fitted).__name__)
+    return LightGBMModel.of(booster.model_to_string(num_iteration=-1), type(fitted).__name__)
 
 
 def above_half_way(lower: Floats, upper: Floats) -> Floats:
@@ -116,7 +118,7 @@ def above_half_way(lower: Floats, upper: Floats) -> Floats:
     return np.asarray(np.nextafter((lower + upper) / 2, np.inf))
 
 
-def read(model: Model, x: Floats, y: Numbers, weight: Numbers) -> Boosted:
+def read(model: LightGBMModel, x: Floats, y: Numbers, weight: Numbers) -> Boosted:
     """What the trees say about rows (n, d), with codes for categories; y are class numbers or targets."""
     if len(model.ranges) != x.shape[1]:
         raise ValueError(
@@ -146,7 +148,7 @@ def read(model: Model, x: Floats, y: Numbers, weight: Numbers) -> Boosted:
     return Boosted(forest, () if extremes is None else (extremes,), tuple(notes), unread)
 
 
-def _sampled(model: Model) -> str | None:
+def _sampled(model: LightGBMModel) -> str | None:
     """How rows were drawn for each tree; None if all were used."""
     if "goss" in (model.settings.get("data_sample_strategy"), model.settings.get("boosting")):
         return "GOSS"
@@ -156,18 +158,18 @@ def _sampled(model: Model) -> str | None:
     return None if model.settings else "the file does not say how"
 
 
-def _unread(model: Model, fits: list[bool], sampled: str | None) -> str:
+def _unread(model: LightGBMModel, fits: list[bool], sampled: str | None) -> str:
     """Which counts say nothing and why."""
     why = "they are not those of the rows" if sampled is None else f"they are of a sample of the rows ({sampled})"
     return f"the counts of {fits.count(False)} of {len(fits)} trees of {model.name} were not audited: {why}."
 
 
-def _shapes(model: Model, x: Floats) -> Iterator[Tree]:
+def _shapes(model: LightGBMModel, x: Floats) -> Iterator[Tree]:
     """The trees as they are: inner nodes first, then leaves."""
     sets = [_categories(model, tree) for tree in model.trees]
     largest: dict[int, int] = {}
     for tree, chosen in zip(model.trees, sets, strict=True):
-        features = _ints(tree["split_feature"]) if chosen else []
+        features = _ints(tree["split_feature"] if chosen else "")
         for node, codes in chosen.items():
             column = int(features[node])
             largest[column] = max(largest.get(column, 0), int(codes.max(initial=0)))
@@ -176,20 +178,16 @@ def _shapes(model: Model, x: Floats) -> Iterator[Tree]:
         try:
             yield _shape(model, tree, chosen, counts, len(x))
         except (KeyError, ValueError, IndexError) as error:
-            if isinstance(error, SettingNotReadError):
-                raise
             raise ValueError(f"audit: {model.name} is damaged: a part of a tree is missing. Save it again.") from error
 
 
 def _shape(
-    model: Model, tree: Mapping[str, str], chosen: Mapping[int, Ints], codes: Mapping[int, int], rows: int
+    model: LightGBMModel, tree: Mapping[str, str], chosen: Mapping[int, Ints], codes: Mapping[int, int], rows: int
 ) -> Tree:
     leaves = int(tree["num_leaves"])
     inner, ends = leaves - 1, np.full(leaves, LEAF)
     feature, decision = (_ints(tree[key] if inner else "", inner) for key in ("split_feature", "decision_type"))
     missing = decision >> 2 & 3
-    if (missing == MISSING_ZERO).any():
-        raise SettingNotReadError("zero_as_missing=True was not read: zeros do not go by their value", "")
     threshold = _floats(tree["threshold"] if inner else "", inner)
     threshold = np.where(threshold >= ENDLESS, np.inf, threshold)
     sides = []
@@ -215,13 +213,13 @@ def _shape(
     )
 
 
-def _categories(model: Model, tree: Mapping[str, str]) -> dict[int, Ints]:
+def _categories(model: LightGBMModel, tree: Mapping[str, str]) -> dict[int, Ints]:
     """By node, the codes that go left."""
     if tree.get("num_cat", "0") == "0":
         return {}
     bounds, words = _ints(tree["cat_boundaries"]), _ints(tree["cat_threshold"])
     decisions, thresholds = _ints(tree["decision_type"]), _floats(tree["threshold"])
-    found = {}
+    found: dict[int, Ints] = {}
     for node in np.flatnonzero(decisions & CATEGORICAL):
         which = int(thresholds[node])
         own = words[bounds[which] : bounds[which + 1]]
@@ -230,7 +228,7 @@ def _categories(model: Model, tree: Mapping[str, str]) -> dict[int, Ints]:
     return found
 
 
-def _extremes(model: Model, x: Floats) -> tuple[Extremes | None, float]:
+def _extremes(model: LightGBMModel, x: Floats) -> tuple[Extremes | None, float]:
     """The extremes of the columns where they are those of the table, NaN elsewhere; and the share of these columns."""
     low, high = np.full(x.shape[1], np.nan), np.full(x.shape[1], np.nan)
     for column, one in enumerate(model.ranges):
@@ -282,7 +280,7 @@ class _Leaves:
 
 
 def _labelled(
-    model: Model, trees: tuple[Tree, ...], seen: list[Visits], y: Numbers, weight: Numbers
+    model: LightGBMModel, trees: tuple[Tree, ...], seen: list[Visits], y: Numbers, weight: Numbers
 ) -> tuple[Tree, ...]:
     """The first tree with sums of labels; with several classes of the root only, from their starting scores."""
     plain = all(model.number(name, 0) == 0 for name in ("lambda_l1", "lambda_l2", "max_delta_step", "path_smooth"))
@@ -330,14 +328,17 @@ def _class_counts(
 
 
 def _ints(text: str, count: int | None = None) -> Ints:
-    return _counted(np.array([int(one) for one in text.split()], dtype=np.int64), count)
+    values = [int(one) for one in text.split()]
+    _check_count(len(values), count)
+    return np.array(values, dtype=np.int64)
 
 
 def _floats(text: str, count: int | None = None) -> Numbers:
-    return _counted(np.array([float(one) for one in text.split()], dtype=np.float64), count)
+    values = [float(one) for one in text.split()]
+    _check_count(len(values), count)
+    return np.array(values, dtype=np.float64)
 
 
-def _counted(values: Any, count: int | None) -> Any:
-    if count is not None and len(values) != count:
-        raise ValueError("a list of another length")
-    return values
+def _check_count(found: int, expected: int | None) -> None:
+    if expected is not None and found != expected:
+        raise ValueError(f"expected {expected} numbers, got {found}")

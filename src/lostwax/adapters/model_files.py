@@ -116,7 +116,7 @@ def _from_skops(source: Path) -> Any:
 def _from_xgboost(source: Path) -> SavedBooster:
     """What `save_model` of XGBoost wrote; the binary form is read by XGBoost itself, which runs no code in it."""
     if source.suffix.lower() == XGBOOST_JSON:
-        return SavedBooster.of_xgboost(xgboost.Model.of(source.read_bytes(), source.name))
+        return SavedBooster.of_xgboost(xgboost.XGBoostModel.of(source.read_bytes(), source.name))
     booster = _package("xgboost", "load_model").Booster()
     try:
         booster.load_model(source)
@@ -125,12 +125,12 @@ def _from_xgboost(source: Path) -> SavedBooster:
         raise ValueError(
             f"audit: {source} is damaged, or no model of XGBoost. Save it again with save_model."
         ) from error
-    return SavedBooster.of_xgboost(xgboost.Model.of(text, source.name))
+    return SavedBooster.of_xgboost(xgboost.XGBoostModel.of(text, source.name))
 
 
 def _from_lightgbm(source: Path) -> SavedBooster:
     """What `save_model` of LightGBM wrote."""
-    return SavedBooster.of_lightgbm(lightgbm.Model.of(source.read_text(errors="replace"), source.name))
+    return SavedBooster.of_lightgbm(lightgbm.LightGBMModel.of(source.read_text(errors="replace"), source.name))
 
 
 READERS = {

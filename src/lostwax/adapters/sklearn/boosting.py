@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from sklearn.base import is_classifier
 from torch import Tensor
 
 from lostwax.adapters import lightgbm, xgboost
@@ -31,7 +31,7 @@ class SavedBooster:
     gaps: bool = False  # what is not stored in a sparse matrix counts as missing
 
     @classmethod
-    def of_xgboost(cls, model: xgboost.Model, penalty: xgboost.Penalty = xgboost.DEFAULTS) -> SavedBooster:
+    def of_xgboost(cls, model: xgboost.XGBoostModel, penalty: xgboost.Penalty = xgboost.DEFAULTS) -> SavedBooster:
         """A model of XGBoost."""
 
         def read(x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
@@ -40,7 +40,7 @@ class SavedBooster:
         return cls(model.name, model.classifies, read, gaps=True)
 
     @classmethod
-    def of_lightgbm(cls, model: lightgbm.Model) -> SavedBooster:
+    def of_lightgbm(cls, model: lightgbm.LightGBMModel) -> SavedBooster:
         """A model of LightGBM."""
 
         def read(x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
@@ -90,11 +90,9 @@ def read_boosted(model: Any, place: Place, labels: NDArray[Any], weight: Tensor,
 
 def _labels(booster: SavedBooster, model: Any, labels: NDArray[Any]) -> tuple[Tensor, tuple[object, ...]]:
     """Class numbers with their names, or targets."""
-    if hasattr(model, "get_params"):
-        return inputs.labels_of(model, labels)
-    if booster.classifies or labels.dtype.kind not in "iub":
-        return inputs.numbered(labels, classes=booster.classifies)
-    return torch.from_numpy(labels.astype(np.float64)), ()
+    classes = is_classifier(model) if hasattr(model, "get_params") else booster.classifies
+    targets = labels.astype(np.float64) if labels.dtype.kind in "iub" and not classes else labels
+    return inputs.numbered(targets, classes=classes)
 
 
 def released_booster(model: Any, data: Any, sample_weight: Any = None) -> ReleasedTable:
