@@ -31,7 +31,7 @@ from torch import Tensor
 from lostwax.adapters.sklearn.boosting import is_boosted, read_boosted
 from lostwax.adapters.sklearn.estimators import NotReadError, SettingNotReadError, read_estimator
 from lostwax.adapters.sklearn.hist_boosting import own_encoder
-from lostwax.adapters.sklearn.inputs import labels_of
+from lostwax.adapters.sklearn.inputs import numbered
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, is_large, own_facts
 from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data, check_sparse
 from lostwax.adapters.sklearn.trees import forest_notes, forest_of, has_trees, not_drawn_again
@@ -77,7 +77,7 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
     name = type(estimator).__name__
     if not place.reads:
         return  # the step before it is named as the reason
-    held = reader.scanned(estimator, place, labels_of(estimator, labels)[0], weight)
+    held = reader.scanned(estimator, place, numbered(labels, classes=is_classifier(estimator))[0], weight)
     try:
         if is_boosted(estimator):
             read_boosted(estimator, place, labels, weight, reader)
@@ -115,7 +115,7 @@ def read_trees(estimator: Any, place: Place, labels: Labels, weight: Tensor, rea
     if (x := as_numbers(place.rows)) is None:
         raise SettingNotReadError(f"trees on {place.rows.shape[1]:,} sparse columns are not read", ".")
     forest = forest_of(estimator, x.numpy(), labels, weight.numpy())
-    y = labels_of(estimator, labels)[0]
+    y = numbered(labels, classes=is_classifier(estimator))[0]
     reader.publish(Fitted(type(estimator).__name__, Records(x, y), weight, None, forest=forest), place)
     if (rest := not_drawn_again(type(estimator).__name__, forest)) is not None:
         reader.unread.append(rest)
