@@ -89,10 +89,11 @@ def _use(split: _Split, depth: int, depth_shown: Ints, game: Ints, found: Narrow
     """Each row without which no two values explain the threshold is a neighbour if it is missing."""
     for row in _needed(split, found):
         depth_shown[row] = max(depth_shown[row], depth)
-        values = None if game[row] < 0 else _values(split, row, found)
-        if values is not None:
-            at = int(game[row]), split.column
-            before = candidates.get(at)
+        at = int(game[row]), split.column
+        before = candidates.get(at)
+        if game[row] < 0 or (before is not None and len(before) == 1):
+            continue
+        if (values := _values(split, row, found)) is not None:
             candidates[at] = values if before is None else before[np.isin(before, values)]
 
 
