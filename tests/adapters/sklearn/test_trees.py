@@ -28,7 +28,6 @@ from sklearn.ensemble import (
     RandomTreesEmbedding,
     VotingClassifier,
 )
-from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -294,7 +293,6 @@ FRAME = pd.DataFrame(GAPS, columns=[f"c{i}" for i in range(WINE.shape[1])])
         (BaggingClassifier(RandomForestClassifier(2), 2), 4),
         (CalibratedClassifierCV(RandomForestClassifier(2), cv=3), 6),
         (VotingClassifier([("a", RandomForestClassifier(2)), ("b", DecisionTreeClassifier())]), 3),
-        (OneVsRestClassifier(DecisionTreeClassifier()), 3),
         (make_pipeline(RandomTreesEmbedding(2)), 2),
     ],
     ids=str,

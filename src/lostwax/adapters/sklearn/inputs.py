@@ -73,6 +73,9 @@ def column_names(X: Any, steps: list[Any]) -> tuple[str, ...]:
             f"{'it does not know' if more else 'X does not have'} {some[0] if some else 'all of them'!r}. Pass "
             "X[model.feature_names_in_]."
         )
+    if remembered and all(isinstance(name, str) for name in given):
+        pairs = zip(given, remembered, strict=True)
+        remembered = [ours if ours.replace(" ", "_") == theirs else theirs for ours, theirs in pairs]  # by LightGBM
     if remembered and all(isinstance(name, str) for name in given) and given != remembered:
         place = next(i for i, (ours, theirs) in enumerate(zip(given, remembered, strict=True)) if ours != theirs)
         fitted_on = f"where {type(steps[0]).__name__} was fitted on {remembered[place]!r}"

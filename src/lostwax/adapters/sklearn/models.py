@@ -23,7 +23,6 @@ from sklearn.ensemble import (
     VotingRegressor,
 )
 from sklearn.model_selection import check_cv
-from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor, RegressorChain
 from sklearn.pipeline import Pipeline
 from sklearn.tree import BaseDecisionTree
@@ -162,15 +161,6 @@ def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
         inside = torch.zeros_like(weight)
         inside[torch.from_numpy(train)] = 1.0
         yield Inner(one.estimator, labels, weight * inside)
-
-
-@inner_models.register(OneVsRestClassifier)
-def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner] | None:
-    """One for each class, where these are trees; linear ones are read together."""
-    if not has_trees(estimator.estimators_[0]):
-        return None
-    ones = np.asarray(estimator.label_binarizer_.transform(labels).toarray())
-    return (Inner(model, ones[:, column], weight) for column, model in enumerate(estimator.estimators_))
 
 
 @inner_models.register(MultiOutputClassifier)

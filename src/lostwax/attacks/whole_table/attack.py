@@ -1,0 +1,112 @@
+"""Rebuild a whole table from a forest that was grown on it, with no row known.
+
+DRAFT (Ferry et al., ICML 2024, "Trained Random Forests Completely Reveal your Dataset") solves for rows by constraint
+programming. Here the unknowns are how many rows are in each place that the counts of all trees leave possible: few
+places are left, equations on them are linear, and rows that no tree tells apart are one number, not a symmetry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from lostwax.attacks.whole_table.equations import equations_of
+from lostwax.attacks.whole_table.grid import Boxes, Grid
+from lostwax.attacks.whole_table.solutions import Search, Solution
+from lostwax.attacks.whole_table.survivors import Candidates, CodedTree, RowGroup, row_groups, survivors
+from lostwax.games.trees import Bools, Floats, Forest, Ints
+
+
+class RebuiltTable(NamedTuple):
+    """A table with the counts of all trees; rows that all trees count alike are in any order."""
+
+    x: Floats  # (n, d) a value for each cell; within its bounds where these differ
+    low: Floats  # (n, d)
+    high: Floats  # (n, d)
+    labels: Ints  # (n,) class numbers
+    certain: Bools  # (n, d) proven: the cell lies within its bounds in every table with these counts
+    label_certain: Bools  # (n,)
+    ordered: bool  # row i is row i of the table: every row has a bootstrap count of its own
+    solves: bool  # the table has all counts; otherwise the search was stopped, and it comes close
+    proven: bool  # cells that are not certain differ in another table; otherwise the search was stopped
+
+    @property
+    def exact(self) -> Bools:
+        """(n, d) cells that are certain and have one value."""
+        return self.certain & (self.low == self.high)
+
+
+@dataclass(frozen=True)
+class WholeTable:
+    """Cells that survive the counts of all trees, then whole numbers of rows in them that add up in every leaf."""
+
+    search: Search = field(default_factory=Search)
+
+    def __call__(
+        self,
+        forest: Forest,
+        columns: int,
+        *,
+        values: Mapping[int, Floats] | None = None,
+        one_hot: Sequence[Sequence[int]] = (),
+        seed: int = 0,
+    ) -> RebuiltTable:
+        """A table of as many rows as the forest was grown on; `values` and `one_hot` are public."""
+        grid = Grid.of(forest, columns, values, one_hot)
+        trees = tuple(CodedTree.of(tree, grid) for tree in forest.trees)
+        groups = row_groups(forest)
+        candidates = _joined([survivors(trees, grid, group, number) for number, group in enumerate(groups)])
+        solution = self.search(equations_of(trees, groups, candidates), seed=seed)
+        return _table(grid, groups, candidates, solution)
+
+
+def _joined(parts: Sequence[Candidates]) -> Candidates:
+    """The candidates of all groups."""
+    return Candidates(
+        np.concatenate([part.group for part in parts]),
+        Boxes(np.concatenate([part.boxes.low for part in parts]), np.concatenate([part.boxes.high for part in parts])),
+        np.concatenate([part.label for part in parts]),
+        np.concatenate([part.leaves for part in parts]),
+    )
+
+
+def _table(grid: Grid, groups: Sequence[RowGroup], candidates: Candidates, solution: Solution) -> RebuiltTable:
+    """Rows from their numbers in each place."""
+    rows = np.concatenate([group.rows for group in groups])  # groups in order, as candidates are
+    place = np.empty(len(rows), dtype=np.intp)
+    place[rows] = np.repeat(np.arange(len(candidates.group)), solution.numbers)
+    boxes = Boxes(candidates.boxes.low[place], candidates.boxes.high[place])
+    low, high = grid.bounds(boxes)
+    # a row is certain as a whole, or in what all places have in common that rows of its group may be in
+    alike, label_alike = _in_common(candidates, solution, len(groups))
+    certain = solution.certain[place]
+    return RebuiltTable(
+        grid.guess(boxes),
+        low,
+        high,
+        candidates.label[place],
+        certain[:, None] | alike[candidates.group[place]],
+        certain | label_alike[candidates.group[place]],
+        ordered=all(len(group.rows) == 1 for group in groups),
+        solves=solution.solves,
+        proven=solution.proven,
+    )
+
+
+def _in_common(candidates: Candidates, solution: Solution, groups: int) -> tuple[Bools, Bools]:
+    """(groups, d) columns, and (groups,) labels, that are the same in all open places of a group."""
+    open_places = np.flatnonzero(~solution.certain)
+    group = candidates.group[open_places]
+    parts = (candidates.boxes.low, candidates.boxes.high, candidates.label[:, None])
+    same = []
+    for part in parts:
+        values = part[open_places].astype(np.int64)
+        least = np.full((groups, values.shape[1]), np.iinfo(np.int64).max)
+        most = np.full((groups, values.shape[1]), np.iinfo(np.int64).min)
+        np.minimum.at(least, group, values)
+        np.maximum.at(most, group, values)
+        same.append(least == most)
+    return same[0] & same[1], same[2][:, 0]
