@@ -53,7 +53,7 @@ def forest_of_hist(estimator: Any, x: Floats, labels: Array, weight: Floats) -> 
     inside = _grown_on(estimator, labels, weight, count=int(first["count"][0]))
     trees = [_tree(predictor, estimator, inside) for stage in estimator._predictors for predictor in stage]
     for number, tree in enumerate(trees):
-        _check_counts(type(estimator).__name__, number, tree, seen)
+        _check_counts(type(estimator).__name__, number, tree, seen, inside)
     sums = _baseline_sums(estimator, labels, np.where(inside, weight, 0.0), len(first))
     trees[0] = replace(trees[0], labels=sums)
     edges = list(_edges(estimator, seen, inside & (weight != 0)))
@@ -104,15 +104,13 @@ def _tree(predictor: Any, estimator: Any, inside: Bools) -> Tree:
         share=inside.astype(np.float64),
         rounding=np.zeros(len(nodes)),
         categories={
-            int(node): _bits(predictor.raw_left_cat_bitsets[nodes["bitset_idx"][node]], _codes(estimator, node, nodes))
+            int(node): _bits(
+                predictor.raw_left_cat_bitsets[nodes["bitset_idx"][node]],
+                int(estimator._bin_mapper.n_bins_non_missing_[nodes["feature_idx"][node]]),
+            )
             for node in np.flatnonzero(inner & nodes["is_categorical"].astype(np.bool_))
         },
     )
-
-
-def _codes(estimator: Any, node: int, nodes: Array) -> int:
-    """How many categories the column of a node has."""
-    return int(estimator._bin_mapper.n_bins_non_missing_[nodes["feature_idx"][node]])
 
 
 def _bits(words: Array, count: int) -> Bools:
@@ -120,9 +118,9 @@ def _bits(words: Array, count: int) -> Bools:
     return np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little")[:count].astype(np.bool_)
 
 
-def _check_counts(name: str, number: int, tree: Tree, x: Floats) -> None:
+def _check_counts(name: str, number: int, tree: Tree, x: Floats, inside: Bools) -> None:
     """Raise if the rows do not add up to the counts of nodes."""
-    counts = visits(tree, x, strict=False).sums(tree.share, len(tree.size))
+    counts = visits(tree, x, strict=False).sums(inside.astype(np.float64), len(tree.size))
     if len(wrong := np.flatnonzero(counts != tree.size)):
         node = int(wrong[0])
         raise ValueError(
