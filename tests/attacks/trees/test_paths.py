@@ -168,7 +168,10 @@ def test_a_small_number_is_not_zero():
     assert not zeros(bounds.low, bounds.high, near_zero(x, np.arange(4))).any()
 
 
-def test_zero_is_zero():
-    x, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.arange(4.0)
-    bounds = found(forest_of_sklearn(DecisionTreeRegressor().fit(x, y), x), x)
-    assert zeros(bounds.low, bounds.high, near_zero(x, np.arange(4)))[:, 0].tolist() == [True, False, False, False]
+def test_zero_is_zero_where_another_row_is():
+    x = np.array([[0.0], [1.0], [2.0], [0.0], [1e-17]])
+    assert near_zero(x, np.arange(5))[:, 0].tolist() == [1e-23, 1e-23, 1e-23, 1e-23, 1e-6]
+    x = np.array([[0.0], [1.0], [2.0], [3.0]])
+    assert near_zero(x, np.arange(4))[:, 0].tolist() == [0, 2e-6, 1e-6, 1e-6]
+    low, high = np.array([-1e-16, 1e-16, -np.inf]), np.array([1e-16, 2e-16, 1e-16])
+    assert zeros(low, high, np.full(3, 1e-6)).tolist() == [True, False, False]
