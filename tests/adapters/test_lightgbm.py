@@ -118,7 +118,8 @@ def test_categories_in_a_frame():
     assert any(tree.categories for tree in fitted.forest.trees)
     assert check(fitted) > 0
     audit = lw.audit(model, (X, y))
-    assert audit.grade >= Grade.RECOGNISABLE
+    assert audit.grade == Grade.EXACT
+    assert any("town" in note for note in audit.notes)
 
 
 def test_in_a_pipeline():

@@ -121,9 +121,9 @@ def read(model: Model, x: Floats, y: Numbers, weight: Numbers) -> Boosted:
     cast, share = x.astype(np.float32).astype(np.float64), weight.astype(np.float32).astype(np.float64)
     trees = [_tree(model, binary, share) for binary in model.trees]
     for number, tree in enumerate(trees):
-        _check_weights(model, number, tree, cast)
+        _check_weights(model, number, tree, share, cast)
     if trees:
-        trees[0] = replace(trees[0], labels=_label_sums(model, trees[0], cast, y))
+        trees[0] = replace(trees[0], labels=_label_sums(model, trees[0], share, cast, y))
     cuts = tuple(_cuts(model, cast)) if (weight > 0).all() and len(x) <= SAMPLED else ()
     missing = np.ones(x.shape[1], dtype=np.bool_)
     missing[[feature["flat_feature_index"] for feature in model.features]] = [
@@ -221,7 +221,7 @@ def _check_columns(model: Model, x: Floats) -> None:
         )
 
 
-def _check_weights(model: Model, number: int, tree: Tree, x: Floats) -> None:
+def _check_weights(model: Model, number: int, tree: Tree, share: Numbers, x: Floats) -> None:
     """Raise if the rows do not add up to the weights of leaves."""
     if model.setting("data_processing_options", "class_weights", default=[]):
         raise SettingNotReadError(f"{model.name} with class weights was not read", "")
@@ -230,7 +230,7 @@ def _check_weights(model: Model, number: int, tree: Tree, x: Floats) -> None:
             f"audit: {model.name} has no weights of leaves: they were removed from the model. Pass it as it was fitted."
         )
     seen = visits(tree, x, strict=False)
-    held = seen.sums(tree.share, len(tree.size))
+    held = seen.sums(share, len(tree.size))
     reached = np.bincount(seen.nodes, minlength=len(tree.size)) > 0
     wrong = np.flatnonzero(reached & (np.abs(held - tree.size) > tree.rounding))
     if len(wrong):
@@ -262,19 +262,19 @@ def _cuts(model: Model, x: Floats) -> Iterator[Cuts]:
             yield Cuts(column, borders, values=False, between=half_way_in_float32)
 
 
-def _label_sums(model: Model, tree: Tree, x: Floats, y: Numbers) -> LabelSums | None:
+def _label_sums(model: Model, tree: Tree, share: Numbers, x: Floats, y: Numbers) -> LabelSums | None:
     """Sums of labels in the leaves of the first tree, from its Newton steps; and of all rows, from their mean."""
     if y.ndim > 1 or model.scale != 1 or len(model.bias) != 1 or model.loss not in ("RMSE", "Logloss"):
         return None
     cast, root = y.astype(np.float32).astype(np.float64), tree.size[0]
-    held = visits(tree, x, strict=False).sums(tree.share * cast, len(tree.size))
-    apart = np.abs(y - cast) @ tree.share + UNIT * np.abs(y).max() * tree.share.max()  # labels are rounded to float32
+    held = visits(tree, x, strict=False).sums(share * cast, len(tree.size))
+    apart = np.abs(y - cast) @ share + UNIT * np.abs(y).max() * share.max()  # labels are rounded to float32
     ridge = model.setting("tree_learner_options", "l2_leaf_reg", default=np.nan) * root / len(y)
     rate = model.setting("boosting_options", "learning_rate", default=np.nan)
     step = model.trees[0].value / rate
     if model.classifies:
         steps = model.setting("tree_learner_options", "leaf_estimation_iterations", default=1)
-        totals, rounding = _positives(step, tree.size, ridge, model.bias[0], steps)
+        totals, rounding = _positives(step, model.trees[0].weight, ridge, model.bias[0], steps)
     else:
         totals = tree.size * model.bias[0] + step * (tree.size + ridge)
         largest = np.abs(model.bias[0]) + np.abs(y).max()
@@ -290,7 +290,7 @@ def _label_sums(model: Model, tree: Tree, x: Floats, y: Numbers) -> LabelSums | 
         return None
     totals = np.where(np.isfinite(rounding), totals, 0.0)
     both = np.stack([tree.size - totals, totals], 1) if model.classifies else totals[:, None]
-    return LabelSums(both, tree.share, rounding)
+    return LabelSums(both, share, rounding)
 
 
 def _positives(reached: Numbers, size: Numbers, ridge: float, start: float, steps: int) -> tuple[Numbers, Numbers]:

@@ -17,11 +17,12 @@ from lostwax.adapters.boosted import (
     Boosted,
     Numbers,
     Visits,
-    check_no_empty_node,
     code_counts,
     codes_going,
     fitting,
     fitting_labels,
+    grown_elsewhere,
+    has_empty_node,
     tells_path,
     visits,
 )
@@ -128,7 +129,8 @@ def read(model: LightGBMModel, x: Floats, y: Numbers, weight: Numbers) -> Booste
     shapes = list(_shapes(model, x))
     seen = [visits(tree, x, strict=False) for tree in shapes]
     for number, (tree, way) in enumerate(zip(shapes, seen, strict=True)):
-        check_no_empty_node(model.name, number, tree, way)
+        if has_empty_node(tree, way):
+            raise grown_elsewhere(model.name, number)
     trees = tuple(fitting(tree, way) for tree, way in zip(shapes, seen, strict=True))
     fits = [tells_path(tree) for tree in trees]
     extremes, agreeing = _extremes(model, x)
@@ -270,8 +272,7 @@ class _Leaves:
 
     @classmethod
     def of(cls, tree: Mapping[str, str]) -> _Leaves:
-        count = int(tree["num_leaves"])
-        return cls(_floats(tree["leaf_value"], count), _floats(tree["leaf_weight"], count))
+        return cls(_floats(tree["leaf_value"]), _floats(tree["leaf_weight"]))
 
     @property
     def start(self) -> float:
@@ -288,7 +289,7 @@ def _labelled(
     if not plain or model.number("boost_from_average", 1) != 1 or not tells_path(first):
         return trees
     leaves = [_Leaves.of(tree) for tree in model.trees[: model.classes]]
-    if any(not one.curvature.sum() > 0 for one in leaves):
+    if any(not one.curvature.sum() > 0 for one in leaves):  # no tree was grown
         return trees
     if model.objective == "regression":
         sums, targets = _sums_of_targets(leaves[0], first, way, y, weight, model.number("learning_rate", 0.1))

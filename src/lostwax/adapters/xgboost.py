@@ -17,11 +17,12 @@ from lostwax.adapters.boosted import (
     Boosted,
     Numbers,
     Visits,
-    check_no_empty_node,
     code_counts,
     codes_going,
     fitting,
     fitting_labels,
+    grown_elsewhere,
+    has_empty_node,
     tells_path,
     visits,
 )
@@ -222,12 +223,13 @@ def read(model: XGBoostModel, x: Floats, y: Numbers, weight: Numbers, penalty: P
     cast = x.astype(np.float32).astype(np.float64)
     shapes = list(_shapes(model, cast))
     seen = [visits(tree, cast, strict=True) for tree in shapes]
-    for number, (tree, way) in enumerate(zip(shapes, seen, strict=True)):
-        check_no_empty_node(model.name, number, tree, way)
     objective = OBJECTIVES.get(model.objective)
     known = objective is not None and not model.drops
     trees = tuple(_sized(model, objective, shapes, seen, y, weight)) if objective and known else tuple(shapes)
     fits = [tells_path(tree) for tree in trees]
+    empty = [number for number, tree in enumerate(shapes) if has_empty_node(tree, seen[number])]
+    if empty and not any(fits):  # a single one can be empty by rounding, of a threshold between close values
+        raise grown_elsewhere(model.name, empty[0])
     cuts = _cuts(shapes, cast)
     if cuts is None and not any(fits):
         raise ValueError(

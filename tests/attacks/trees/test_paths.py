@@ -11,7 +11,7 @@ from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier, Random
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from grown import forest_of_sklearn, random_table
-from lostwax.attacks.trees.paths import narrowed_by_nodes
+from lostwax.attacks.trees.paths import narrowed_by_nodes, near_zero, zeros
 from lostwax.games.trees import LEAF, Bounds, Forest, Tree
 
 
@@ -158,3 +158,17 @@ def test_codes_that_are_possible():
     expected = [[1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 1, 0], [0, 1, 1, 0], [1, 0, 0, 1]]
     assert bounds.codes[0].astype(int).tolist() == expected
     assert bounds.maybe_missing[:, 0].tolist() == [False, True, True, True, False]
+
+
+def test_a_small_number_is_not_zero():
+    x, y = np.array([[1e-9], [1.0], [2.0], [3.0]]), np.arange(4.0)
+    forest = forest_of_sklearn(DecisionTreeRegressor().fit(x, y), x)
+    bounds = found(forest, x)
+    assert bounds.low[0, 0] <= np.float32(1e-9) <= bounds.high[0, 0]
+    assert not zeros(bounds.low, bounds.high, near_zero(x, np.arange(4))).any()
+
+
+def test_zero_is_zero():
+    x, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.arange(4.0)
+    bounds = found(forest_of_sklearn(DecisionTreeRegressor().fit(x, y), x), x)
+    assert zeros(bounds.low, bounds.high, near_zero(x, np.arange(4)))[:, 0].tolist() == [True, False, False, False]

@@ -1,4 +1,4 @@
-"""Models of XGBoost and LightGBM at the end of a pipeline, or by themselves: a Booster, or a file that holds one."""
+"""Models of XGBoost, LightGBM and CatBoost at the end of a pipeline, or by themselves: a Booster, or a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from torch import Tensor
 
-from lostwax.adapters import lightgbm, xgboost
+from lostwax.adapters import catboost, lightgbm, xgboost
 from lostwax.adapters.boosted import Boosted, Numbers
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
@@ -48,10 +48,20 @@ class SavedBooster:
 
         return cls(model.name, model.classifies, read)
 
+    @classmethod
+    def of_catboost(cls, model: catboost.Model) -> SavedBooster:
+        """A model of CatBoost."""
+
+        def read(x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
+            return catboost.read(model, x, y, weight)
+
+        return cls(model.name, model.classifies, read)
+
 
 def is_boosted(model: Any) -> bool:
-    """A model of XGBoost or LightGBM."""
-    return isinstance(model, SavedBooster) or xgboost.is_xgboost(model) or lightgbm.is_lightgbm(model)
+    """A model of XGBoost, LightGBM or CatBoost."""
+    libraries = (xgboost.is_xgboost, lightgbm.is_lightgbm, catboost.is_catboost)
+    return isinstance(model, SavedBooster) or any(made(model) for made in libraries)
 
 
 def is_booster(model: Any) -> bool:
@@ -65,7 +75,9 @@ def _opened(model: Any) -> SavedBooster:
         return model
     if xgboost.is_xgboost(model):
         return SavedBooster.of_xgboost(xgboost.model_of(model), xgboost.penalties(model))
-    return SavedBooster.of_lightgbm(lightgbm.model_of(model))
+    if lightgbm.is_lightgbm(model):
+        return SavedBooster.of_lightgbm(lightgbm.model_of(model))
+    return SavedBooster.of_catboost(catboost.model_of(model))
 
 
 def read_boosted(model: Any, place: Place, labels: NDArray[Any], weight: Tensor, reader: PipelineReader) -> None:
@@ -118,7 +130,7 @@ def released_booster(model: Any, data: Any, sample_weight: Any = None) -> Releas
 
 
 def with_codes(place: Place) -> Place:
-    """The place after pandas' categories became codes, as both libraries make them."""
+    """The place after pandas' categories became codes, as the libraries make them."""
     rows = place.rows
     if not hasattr(rows, "dtypes") or not hasattr(rows, "columns"):
         return place

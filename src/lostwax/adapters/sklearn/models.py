@@ -114,7 +114,12 @@ def read_trees(estimator: Any, place: Place, labels: Labels, weight: Tensor, rea
         place = reader.through(encoder, place)
     if (x := as_numbers(place.rows)) is None:
         raise SettingNotReadError(f"trees on {place.rows.shape[1]:,} sparse columns are not read", ".")
-    forest = forest_of(estimator, x.numpy(), labels, weight.numpy())
+    try:
+        forest = forest_of(estimator, x.numpy(), labels, weight.numpy())
+    except ValueError as error:
+        if type(estimator).__module__.startswith("sklearn."):
+            raise
+        raise SettingNotReadError("its trees do not fit the rows as those of its base class would", ".") from error
     y = numbered(labels, classes=is_classifier(estimator))[0]
     reader.publish(Fitted(type(estimator).__name__, Records(x, y), weight, None, forest=forest), place)
     if (rest := not_drawn_again(type(estimator).__name__, forest)) is not None:

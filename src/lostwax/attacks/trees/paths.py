@@ -60,12 +60,20 @@ def goes_left(forest: Forest, tree: Tree, node: Ints, value: Floats) -> Bools:
 NEAR_ZERO = 1e-6
 
 
-def near_zero(smallest: Floats) -> Floats:
-    """How near to zero a number counts as zero, if the smallest other one of its column has this size.
+def near_zero(x: Floats, games: Ints) -> Floats:
+    """(g, d) how near to zero a number counts as zero: by the smallest one of the other rows in its column.
 
     Half-way between 0 and 1 is 0.5, and so it is between 1e-18 and 1, to rounding. No other number has this problem.
     """
-    return np.where(np.isfinite(smallest), NEAR_ZERO * smallest, 0.0)
+    sizes = np.where((x == 0) | np.isnan(x), np.inf, np.abs(x))
+    smallest, second = np.partition(np.r_[sizes, np.full((1, x.shape[1]), np.inf)], 1, axis=0)[:2]
+    others = np.where(sizes[games] == smallest, second, smallest)
+    return np.where(np.isfinite(others), NEAR_ZERO * others, 0.0)
+
+
+def zeros(low: Floats, high: Floats, tiny: Floats) -> Bools:
+    """Which intervals hold zero and nothing else that is not far smaller than all other numbers of the column."""
+    return np.asarray((low <= 0) & (high >= 0) & (low >= -tiny) & (high <= tiny))
 
 
 def game_of(rows: int, games: Ints) -> Ints:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lostwax.attacks.trees.paths import Level, Narrowing, descend, game_of, near_zero
+from lostwax.attacks.trees.paths import Level, Narrowing, descend, game_of, near_zero, zeros
 from lostwax.games.trees import Bounds, Floats, Forest, Ints, Tree
 
 MOST_VALUES = 5_000  # known values in a box that are tried as the neighbour
@@ -24,6 +24,7 @@ Candidates = dict[tuple[int, int], Floats]  # by game and column, the values tha
 def narrowed_without_sample(forest: Forest, x: Floats, games: Ints, bounds: Bounds) -> Bounds:
     """Bounds (g, d) of the missing row of each game, narrowed by trees whose rows are not known."""
     game, found, candidates = game_of(len(x), games), Narrowing(forest, bounds), Candidates()
+    tiny = near_zero(x, games)
     for tree in forest.trees:
         if tree.share is not None:
             continue
@@ -32,7 +33,7 @@ def narrowed_without_sample(forest: Forest, x: Floats, games: Ints, bounds: Boun
         if tree.between_neighbours:
             for depth, level in enumerate(levels):
                 for split in _splits(tree, level):
-                    _use(split, depth, depth_shown, game, found, candidates)
+                    _use(split, depth, depth_shown, game, tiny, found, candidates)
         for depth, level in enumerate(levels):
             found.by_sides(tree, level._replace(shown=depth_shown[level.rows] > depth), game)
     for (played, column), values in candidates.items():
@@ -85,14 +86,23 @@ def _splits(tree: Tree, level: Level) -> Iterator[_Split]:
         )
 
 
-def _use(split: _Split, depth: int, depth_shown: Ints, game: Ints, found: Narrowing, candidates: Candidates) -> None:
+def _use(
+    split: _Split,
+    depth: int,
+    depth_shown: Ints,
+    game: Ints,
+    tiny: Floats,
+    found: Narrowing,
+    candidates: Candidates,
+) -> None:
     """Each row without which no two values explain the threshold is a neighbour if it is missing."""
     for row in _needed(split, found):
         depth_shown[row] = max(depth_shown[row], depth)
-        values = None if game[row] < 0 else _values(split, row, found)
-        if values is not None:
-            at = int(game[row]), split.column
-            before = candidates.get(at)
+        at = int(game[row]), split.column
+        before = candidates.get(at)
+        if game[row] < 0 or (before is not None and len(before) == 1):
+            continue
+        if (values := _values(split, row, tiny[at], found)) is not None:
             candidates[at] = values if before is None else before[np.isin(before, values)]
 
 
@@ -110,11 +120,11 @@ def _needed(split: _Split, found: Narrowing) -> list[int]:
     return needed
 
 
-def _values(split: _Split, row: int, found: Narrowing) -> Floats | None:
+def _values(split: _Split, row: int, tiny: Floats, found: Narrowing) -> Floats | None:
     """What a missing row may have as a neighbour; None if more values round to the threshold than can be listed."""
     known = np.r_[split.left_values[split.left != row], split.right_values[split.right != row]]
     low, high = found.neighbours(np.full(len(known), split.threshold), known)
     low, high = low[low <= high], high[low <= high]
-    tiny = near_zero(np.abs(known[known != 0]).min(initial=np.inf))
-    low, high = (np.where(np.abs(end) <= tiny, 0.0, end) for end in (low, high))
+    zero = zeros(low, high, tiny)
+    low, high = np.where(zero, 0.0, low), np.where(zero, 0.0, high)
     return None if bool((found.after(low) < high).any()) else np.unique(np.r_[low, high])

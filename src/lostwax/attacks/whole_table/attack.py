@@ -16,7 +16,7 @@ import numpy as np
 from lostwax.attacks.whole_table.equations import equations_of
 from lostwax.attacks.whole_table.grid import Boxes, Grid
 from lostwax.attacks.whole_table.solutions import Search, Solution
-from lostwax.attacks.whole_table.survivors import Candidates, CodedTree, RowGroup, row_groups, survivors
+from lostwax.attacks.whole_table.survivors import Candidates, CodedTree, RowGroup, candidates_of, row_groups
 from lostwax.games.trees import Bools, Floats, Forest, Ints
 
 
@@ -36,7 +36,7 @@ class RebuiltTable(NamedTuple):
     @property
     def exact(self) -> Bools:
         """(n, d) cells that are certain and have one value."""
-        return self.certain & (self.low == self.high)
+        return np.asarray(self.certain & (self.low == self.high))
 
 
 @dataclass(frozen=True)
@@ -58,19 +58,9 @@ class WholeTable:
         grid = Grid.of(forest, columns, values, one_hot)
         trees = tuple(CodedTree.of(tree, grid) for tree in forest.trees)
         groups = row_groups(forest)
-        candidates = _joined([survivors(trees, grid, group, number) for number, group in enumerate(groups)])
+        candidates = candidates_of(trees, grid, groups)
         solution = self.search(equations_of(trees, groups, candidates), seed=seed)
         return _table(grid, groups, candidates, solution)
-
-
-def _joined(parts: Sequence[Candidates]) -> Candidates:
-    """The candidates of all groups."""
-    return Candidates(
-        np.concatenate([part.group for part in parts]),
-        Boxes(np.concatenate([part.boxes.low for part in parts]), np.concatenate([part.boxes.high for part in parts])),
-        np.concatenate([part.label for part in parts]),
-        np.concatenate([part.leaves for part in parts]),
-    )
 
 
 def _table(grid: Grid, groups: Sequence[RowGroup], candidates: Candidates, solution: Solution) -> RebuiltTable:

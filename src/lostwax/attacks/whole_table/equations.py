@@ -85,14 +85,13 @@ def equations_of(trees: Sequence[CodedTree], groups: Sequence[RowGroup], candida
     blocks = [_sums(candidates.group, np.ones(len(places)), members)]
     for index, coded in enumerate(trees):
         tree, leaf = coded.tree, candidates.leaves[:, index]
-        assert tree.labels is not None
+        sums, classes = coded.sums, coded.classes
         ends = np.flatnonzero(tree.feature < 0)
-        classes = tree.labels.totals.shape[1]
         place = np.full(len(tree.feature), -1)
         place[ends] = np.arange(len(ends))
         kind = np.where(leaf >= 0, place[leaf] * classes + candidates.label, -1)
-        known = np.isfinite(tree.labels.rounding[ends])
-        totals = np.where(known[:, None], tree.labels.totals[ends], np.nan).ravel()
+        known = np.isfinite(sums.rounding[ends])
+        totals = np.where(known[:, None], sums.totals[ends], np.nan).ravel()
         blocks.append(_sums(kind, weight[candidates.group, index], totals))
         if (share[:, index] != weight[:, index]).any():  # otherwise the totals of classes say the same
             sizes = np.where(np.isfinite(tree.rounding[ends]), tree.size[ends], np.nan)

@@ -73,8 +73,8 @@ class Grid:
             if values is None:
                 codes[nodes] = np.searchsorted(self.cuts[column], tree.threshold[nodes])
             else:
-                side = "left" if self.strict else "right"
-                codes[nodes] = np.searchsorted(values, tree.threshold[nodes], side=side) - 1
+                at_most = np.searchsorted(values, tree.threshold[nodes], side="left" if self.strict else "right")
+                codes[nodes] = at_most - 1
         return codes
 
     def tightened(self, boxes: Boxes) -> tuple[Boxes, Bools]:
@@ -111,5 +111,6 @@ class Grid:
             hot = np.argmax(np.where(boxes.high[:, group] > 0, share + 1, 0), axis=1)  # (b,)
             codes[:, group] = np.arange(len(group)) == hot[:, None]
         low, high = self.bounds(Boxes(codes, codes))
-        unbounded = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high, 0.0))
-        return np.where(np.isfinite(low) & np.isfinite(high), (low + high) / 2, unbounded)
+        step = np.array([np.ptp(cuts) / (len(cuts) - 1) if len(cuts) > 1 else 1.0 for cuts in self.cuts])
+        low, high = np.where(np.isfinite(low), low, high - 2 * step), np.where(np.isfinite(high), high, low + 2 * step)
+        return np.where(np.isfinite(low), (low + high) / 2, 0.0)  # a column that no tree splits: anything

@@ -6,13 +6,14 @@ rows of every class is dropped. Few are left after a hundred trees, so cells nee
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from lostwax.attacks.whole_table.grid import Boxes, Grid
-from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, Tree
+from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tree
 
 MOST_BOXES = 4_000_000
 
@@ -33,7 +34,7 @@ class CodedTree:
     def of(cls, tree: Tree, grid: Grid) -> CodedTree:
         """Code thresholds, and find the boxes of nodes from the root down."""
         if tree.categories:
-            raise ValueError("Trees that split categories cannot be read without rows. Encode them as numbers.")
+            raise ValueError("WholeTable: trees that split codes of categories are not supported.")
         split, whole = grid.split_codes(tree), grid.whole()
         low, high = (np.repeat(part, len(tree.feature), axis=0) for part in whole)
         for nodes in tree.levels():
@@ -44,12 +45,22 @@ class CodedTree:
             low[right, columns] = np.maximum(low[right, columns], split[inner] + 1)
         return cls(tree, split, Boxes(low, high))
 
+    @property
+    def sums(self) -> LabelSums:
+        """Its counts of classes."""
+        if self.tree.labels is None:
+            raise ValueError("WholeTable: every tree must have counts of classes.")
+        return self.tree.labels
+
+    @property
+    def classes(self) -> int:
+        """How many classes are counted."""
+        return int(self.sums.totals.shape[1])
+
     def room(self, share: float, weight: float) -> Bools:
         """(m, k) whether a node has room for a row of each class."""
-        tree = self.tree
-        assert tree.labels is not None
-        enough = tree.size + tree.rounding >= share
-        totals: Bools = tree.labels.totals + tree.labels.rounding[:, None] >= weight
+        enough = self.tree.size + self.tree.rounding >= share
+        totals: Bools = self.sums.totals + self.sums.rounding[:, None] >= weight
         return totals & enough[:, None]
 
     def leaves(self, boxes: Boxes, open_nodes: Bools) -> tuple[Ints, Ints]:
@@ -82,10 +93,12 @@ class RowGroup:
 
 def row_groups(forest: Forest) -> tuple[RowGroup, ...]:
     """Rows grouped by what they add to each tree, which is public: bootstraps are replayed from stored seeds."""
-    share = np.stack([tree.share for tree in forest.trees], axis=1)  # (n, trees)
-    weight = np.stack([tree.labels.weight for tree in forest.trees if tree.labels is not None], axis=1)
-    if weight.shape != share.shape:
-        raise ValueError("The trees must have counts of classes.")
+    counted = [(tree.share, tree.labels.weight) for tree in forest.trees if tree.labels is not None]
+    shares = [share for share, _ in counted if share is not None]
+    if len(shares) < len(forest.trees):
+        raise ValueError("WholeTable: every tree must have counts of classes, and the rows that it was grown on.")
+    share = np.stack(shares, axis=1)  # (n, trees)
+    weight = np.stack([weight for _, weight in counted], axis=1)
     kinds, number = np.unique(np.concatenate([share, weight], axis=1), axis=0, return_inverse=True)
     number, half = number.ravel(), share.shape[1]
     return tuple(
@@ -102,11 +115,31 @@ class Candidates(NamedTuple):
     leaves: Ints  # (v, trees) the leaf of each tree; -1: the tree was not grown on these rows
 
 
-def survivors(trees: tuple[CodedTree, ...], grid: Grid, group: RowGroup, number: int) -> Candidates:
-    """All places where a row of a group can be, by the counts of each tree alone."""
+def candidates_of(trees: Sequence[CodedTree], grid: Grid, groups: Sequence[RowGroup]) -> Candidates:
+    """All places where the rows of each group can be, by the counts of each tree alone."""
+    found = [survivors(trees, grid, group) for group in groups]  # of each group boxes, and (b, k) possible classes
+    places = [np.nonzero(classes) for _, classes in found]
+    pairs = list(zip(found, places, strict=True))
+    group = np.repeat(np.arange(len(groups)), [len(label) for _, label in places])
+    boxes = Boxes(
+        np.concatenate([boxes.low[place] for (boxes, _), (place, _) in pairs]),
+        np.concatenate([boxes.high[place] for (boxes, _), (place, _) in pairs]),
+    )
+    leaves = np.full((len(group), len(trees)), -1)
+    share = np.stack([group.share for group in groups])  # (groups, trees)
+    for index, tree in enumerate(trees):
+        counted = np.flatnonzero(share[group, index] > 0)
+        own = Boxes(boxes.low[counted], boxes.high[counted])
+        origin, leaf = tree.leaves(own, np.ones(len(tree.split), dtype=bool))
+        leaves[counted[origin], index] = leaf
+    return Candidates(group, boxes, np.concatenate([label for _, label in places]), leaves)
+
+
+def survivors(trees: Sequence[CodedTree], grid: Grid, group: RowGroup) -> tuple[Boxes, Bools]:
+    """Boxes where a row of a group can be that no tree divides, and (b, k) its possible classes in them."""
     boxes, possible = grid.tightened(grid.whole())
-    classes = np.ones((len(boxes.low), _classes(trees)), dtype=bool) & possible[:, None]  # (b, k)
-    used = np.flatnonzero((group.share > 0) | (group.weight > 0))
+    classes = np.tile(possible[:, None], trees[0].classes)  # (b, k)
+    used = np.flatnonzero(group.share > 0)
     for index in used[np.argsort(-group.weight[used], kind="stable")]:  # those that need most room drop most
         tree, room = trees[index], trees[index].room(group.share[index], group.weight[index])
         origin, leaf = tree.leaves(boxes, room.any(1))
@@ -114,7 +147,10 @@ def survivors(trees: tuple[CodedTree, ...], grid: Grid, group: RowGroup, number:
         keep = left.any(1)
         origin, leaf, left = origin[keep], leaf[keep], left[keep]
         if len(leaf) > MOST_BOXES:
-            raise TooManyCellsError(f"Counts of trees leave more than {MOST_BOXES:,} cells for a row.")
+            raise TooManyCellsError(
+                f"WholeTable: the counts of these trees leave more than {MOST_BOXES:,} places for a row. Columns with "
+                "few values (binary ones) and deep trees leave fewer."
+            )
         boxes, possible = grid.tightened(
             Boxes(
                 np.maximum(boxes.low[origin], tree.boxes.low[leaf]),
@@ -122,15 +158,4 @@ def survivors(trees: tuple[CodedTree, ...], grid: Grid, group: RowGroup, number:
             )
         )
         boxes, classes = Boxes(boxes.low[possible], boxes.high[possible]), left[possible]
-    leaves = np.full((len(classes), len(trees)), -1)
-    for index in used:
-        origin, leaf = trees[index].leaves(boxes, np.ones(len(trees[index].split), dtype=bool))
-        leaves[origin, index] = leaf
-    place, label = np.nonzero(classes)
-    return Candidates(np.full(len(place), number), Boxes(boxes.low[place], boxes.high[place]), label, leaves[place])
-
-
-def _classes(trees: tuple[CodedTree, ...]) -> int:
-    labels = trees[0].tree.labels
-    assert labels is not None
-    return labels.totals.shape[1]
+    return boxes, classes
