@@ -214,7 +214,8 @@ class Columns:
                 best, number = _most_frequent(known, games, cells.possible[column])
             else:
                 asked = asked & (low.isfinite() | high.isfinite())
-                best, number = _mean_within(known, games, low, high)
+                mean, number = _mean_within(known, games, low, high)
+                best = torch.where(cells.kept[:, column] == Kept.SET, values[:, column], mean)  # one of its values
             missing = known.isnan().sum() - known[games].isnan().long()
             best = torch.where(maybe_missing & (missing > number), torch.nan, best)
             values[:, column] = torch.where(asked, best, values[:, column])
