@@ -319,15 +319,15 @@ def main():
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    rows = []
     for name in options.tables:
+        rows = []
         for model in options.models:
             found = rows_of(model, name, options.seeds)
             print(as_table(found).partition("|\n")[2].partition("|\n")[2], end="", flush=True)
             rows += [replace(row, seed=max(options.seeds)) for row in found]
-    rows = merged(rows)
-    print("written to", write_rows(__file__, rows).name)
-    RESULTS.with_suffix(".md").write_text(as_table(rows))
+        every = merged(rows)
+        print("written to", write_rows(__file__, every).name, flush=True)
+        RESULTS.with_suffix(".md").write_text(as_table(every))
 
 
 if __name__ == "__main__":
