@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_iris
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import lostwax as lw
@@ -92,6 +93,7 @@ def test_what_a_lazy_solver_hides_is_no_defence(accident):
         ("max_tpr_at_1pct", "no null scores to count false positives by"),
         ("max_tpr_at_01pct", "no null scores to count false positives by"),
         ("max_ceiling", "not differentially private"),
+        ("max_exact_cell_share", "does not tell what is known of single cells"),
     ],
 )
 def test_a_limit_that_cannot_be_judged_is_a_breach(limit, words, accident):
@@ -119,6 +121,27 @@ def test_pictures_cannot_be_judged_by_the_share_rebuilt_alone(blind):
     assert breach.found is None
     assert "set max_grade or max_nearer_share too" in str(breach)
     assert lw.Policy(max_rebuilt_share=0.05, max_grade="not found").breaches(blind) == ()
+
+
+def test_the_share_of_exact_cells():
+    X, y = load_iris(return_X_y=True)
+    audit = lw.audit(RandomForestClassifier(20, random_state=0).fit(X, y), (X, y))
+    share = audit.findings[0].cells.exact_share
+    assert 0 < share < 1
+    breach = only(lw.Policy(max_exact_cell_share=share / 2), audit)
+    assert breach.found == pytest.approx(share)
+    assert "of 600 cells are exact" in str(breach)
+    assert lw.Policy(max_exact_cell_share=share + 1e-9).breaches(audit) == ()
+    some = lw.audit(RandomForestClassifier(20, random_state=0).fit(X, y), (X, y), games=20)
+    breach = only(lw.Policy(max_exact_cell_share=some.findings[0].cells.exact_share), some)
+    assert "with 95 % confidence up to" in str(breach)
+
+
+def test_rows_that_are_known_but_for_a_cell_are_not_judged_by_the_share_rebuilt_alone():
+    X, y = load_iris(return_X_y=True)
+    audit = lw.audit(RandomForestClassifier(5, max_depth=2, random_state=0).fit(X, y), (X, y))
+    breach = only(lw.Policy(max_rebuilt_share=0.9), audit)
+    assert "set max_grade or max_exact_cell_share too" in str(breach)
 
 
 def test_the_grade_and_the_share_nearer_than_any_guess(leaky, blind):

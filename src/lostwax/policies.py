@@ -60,6 +60,7 @@ class Policy:
     max_grade: str | None = None  # the worst grade allowed: "limited by proof", "not found", ...
     max_rebuilt_share: float | None = None  # share of games with the record rebuilt, or the right candidate named
     max_nearer_share: float | None = None  # share of games with a guess closer than every baseline
+    max_exact_cell_share: float | None = None  # share of a table's cells that come back exactly
     max_tpr_at_1pct: float | None = None  # true-positive rate at a false-positive rate of 1 %
     max_tpr_at_01pct: float | None = None  # and of 0.1 %
     min_median_ratio_to_oracle: float | None = None  # median error over that of the nearest available record
@@ -120,6 +121,8 @@ class Policy:
         if grade is Grade.UNDECIDED or (audit.unanswered and grade is not Grade.LIMITED and limits != {"max_ceiling"}):
             return str(audit.conclusion)
         if limits == {"max_rebuilt_share"} and audit.chance is None and audit.metric != audit.criterion:
+            if any(finding.cells is not None for finding in audit.findings):
+                return "A row may be known except for one cell: set max_grade or max_exact_cell_share too."
             return (
                 f"Images are recognisable long before every pixel is within {self.threshold:g} standard deviations: "
                 "set max_grade or max_nearer_share too."
@@ -193,6 +196,20 @@ def _nearer_share(policy: Policy, audit: Audit, finding: Finding) -> Measured:
     return _share(audit, int(audit.beats_baselines(finding).sum()), "guesses are closer than every baseline")
 
 
+def _exact_cell_share(policy: Policy, audit: Audit, finding: Finding) -> Measured:
+    if finding.cells is None:
+        raise UndecidedError(
+            "It does not tell what is known of single cells: audits of trees and of pipelines on tables do. Limit "
+            "max_rebuilt_share and max_nearer_share instead."
+        )
+    cells, share = finding.cells, finding.cells.exact_share
+    words = f"{cells.exact} of {cells.total} cells are exact"
+    if audit.complete:
+        return Measured(share, f"{words} ({share:.3g} of all).")
+    high = audit.interval(math.ceil(share * len(audit.games)))[1]  # cells of one row are not independent
+    return Measured(high, f"{words}: a share of {share:.3g}, and with 95 % confidence up to {high:.3g}.")
+
+
 def _share(audit: Audit, won: int, what: str) -> Measured:
     """A share of games, at the upper end of its interval unless all records were attacked."""
     games, victims = len(audit.games), audit.victims
@@ -262,6 +279,7 @@ MEASURES: dict[str, Callable[[Policy, Audit, Finding], Measured]] = {
     "max_grade": _grade,
     "max_rebuilt_share": _rebuilt_share,
     "max_nearer_share": _nearer_share,
+    "max_exact_cell_share": _exact_cell_share,
     "max_tpr_at_1pct": _tpr(0.01),
     "max_tpr_at_01pct": _tpr(0.001),
     "min_median_ratio_to_oracle": _median_ratio,

@@ -38,9 +38,9 @@ def test_a_pickle_is_never_read(tmp_path, name, line):
 
 
 def test_other_files_are_refused(tmp_path):
-    (tmp_path / "m.txt").write_bytes(b"x")
+    (tmp_path / "m.bin").write_bytes(b"x")
     with pytest.raises(TypeError, match="does not end as"):
-        load_model(str(tmp_path / "m.txt"))
+        load_model(str(tmp_path / "m.bin"))
     with pytest.raises(FileNotFoundError, match="does not exist"):
         load_model(tmp_path / "none.skops")
     (tmp_path / "f.skops").mkdir()

@@ -49,12 +49,13 @@ def test_records_in_the_words_of_the_table(audit, frame, folder):
     released = [row for row in rows if row["line"] == audit.findings[-1].name]
     assert len(released) == 60
     for row, (_, truth) in zip(released, frame.iloc[audit.games].iterrows(), strict=True):
-        shown = {name: [row[column] for column in row if column and name in column] for name in frame.columns}
+        shown = {name: [row[name], row[f"{name} (rebuilt)"]] for name in frame.columns}
         assert len(set(shown["home town"])) == 1  # the original and what was rebuilt are equal
         assert shown["home town"][0].lstrip("'") == truth["home town"]
         assert set(shown["smoker"]) == {str(truth["smoker"])}
         missing = np.isnan(truth["income"])
         assert all((cell == "missing") is bool(missing) for cell in shown["income"])
+        assert {row[f"{name} (known)"] for name in frame.columns} == {"exact"}
     assert not any(cell.startswith("=") for row in rows for cell in row.values())
 
 

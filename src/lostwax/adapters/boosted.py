@@ -35,15 +35,15 @@ class Visits(NamedTuple):
 
     def sums(self, values: Floats, count: int) -> Numbers:
         """(count,) the sum of the values of the rows in each node."""
-        return np.bincount(self.nodes, values[self.rows], count)
+        return np.bincount(self.nodes, values[self.rows], count).astype(np.float64)
 
 
-def visits(tree: Tree, x: Floats, *, strict: bool) -> Visits:
-    """The way of rows (n, d), as the trees compare them, down a tree."""
+def visits(tree: Tree, x: Floats, *, strict: bool, inside: Bools | None = None) -> Visits:
+    """The way of rows (n, d), as the trees compare them, down a tree; some stay outside."""
     forest = Forest((tree,), strict=strict)
     at = np.zeros(len(x), dtype=np.intp)
-    rows = np.arange(len(x))
-    passed = [(rows, at)]
+    rows = np.arange(len(x)) if inside is None else np.flatnonzero(inside)
+    passed = [(rows, at[rows])]
     while len(rows := rows[tree.feature[at[rows]] != LEAF]):
         nodes = at[rows]
         left = goes_left(forest, tree, nodes, x[rows, tree.feature[nodes]])
@@ -53,24 +53,32 @@ def visits(tree: Tree, x: Floats, *, strict: bool) -> Visits:
     return Visits(np.concatenate([one for one, _ in passed]), np.concatenate([one for _, one in passed]), at)
 
 
-def check_no_empty_node(name: str, number: int, tree: Tree, seen: Visits) -> None:
-    """Raise if a node holds no row: the tree was grown on other data."""
-    counts = np.bincount(seen.nodes, minlength=len(tree.feature))
-    inner = np.unique(seen.nodes[tree.feature[seen.nodes] != LEAF])
-    if not counts[tree.left[inner]].all() or not counts[tree.right[inner]].all():
-        raise ValueError(
-            f"audit: {name} was not fitted on this table: tree {number} has a node that no row is in. Pass the data "
-            "the model was fitted on, with its columns in the same order."
-        )
+def grown_elsewhere(name: str, number: int) -> ValueError:
+    """The error for a tree with a node that no row of the table is in."""
+    return ValueError(
+        f"audit: {name} was not fitted on this table: tree {number} has a node that no row is in. Pass the data the "
+        "model was fitted on, with its columns in the same order."
+    )
+
+
+def has_empty_node(tree: Tree, seen: Visits) -> bool:
+    """Whether a node holds no row."""
+    return bool((np.bincount(seen.nodes, minlength=len(tree.size))[_below(tree, seen)] == 0).any())
 
 
 def fitting(tree: Tree, seen: Visits) -> Tree:
     """The tree, whose sizes say nothing if the rows do not add up to them."""
-    apart = np.abs(seen.sums(tree.share, len(tree.size)) - tree.size)
-    reached = np.bincount(seen.nodes, minlength=len(tree.size)) > 0
-    if bool((apart <= tree.rounding)[reached].all()):
+    share = np.zeros(len(seen.leaves)) if tree.share is None else tree.share
+    apart = np.abs(seen.sums(share, len(tree.size)) - tree.size)
+    if bool((apart <= tree.rounding)[_below(tree, seen)].all()):
         return tree
     return replace(tree, rounding=np.full(len(tree.size), np.inf))
+
+
+def _below(tree: Tree, seen: Visits) -> Ints:
+    """The root, and the children of every node that a row passes."""
+    inner = np.unique(seen.nodes[tree.feature[seen.nodes] != LEAF])
+    return np.concatenate([np.zeros(1, dtype=np.intp), tree.left[inner], tree.right[inner]])
 
 
 def tells_path(tree: Tree) -> bool:

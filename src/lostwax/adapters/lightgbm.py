@@ -17,17 +17,18 @@ from lostwax.adapters.boosted import (
     Boosted,
     Numbers,
     Visits,
-    check_no_empty_node,
     code_counts,
     codes_going,
     fitting,
     fitting_labels,
+    grown_elsewhere,
+    has_empty_node,
     tells_path,
     visits,
 )
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
 from lostwax.games import Extremes
-from lostwax.games.trees import LEAF, Cuts, Floats, Forest, Ints, LabelSums, Tree
+from lostwax.games.trees import LEAF, Bools, Cuts, Floats, Forest, Ints, LabelSums, Tree
 
 VERSIONS = ("v4",)
 ENDLESS = 1e299  # infinity in a model file: all values are below
@@ -40,7 +41,7 @@ MISSING_ZERO, MISSING_NAN = 1, 2
 
 
 @dataclass(frozen=True)
-class Model:
+class LightGBMModel:
     """The numbers of a model in LightGBM's text format."""
 
     name: str
@@ -51,7 +52,7 @@ class Model:
     settings: Mapping[str, str]
 
     @classmethod
-    def of(cls, text: str, name: str) -> Model:
+    def of(cls, text: str, name: str) -> LightGBMModel:
         """Read what `Booster.model_to_string()` gives."""
         if not text.startswith("tree\n"):
             raise ValueError(f"audit: {name} is no model of LightGBM. Save it with Booster.save_model.")
@@ -68,8 +69,10 @@ class Model:
         pairs = (line.strip("[]").partition(": ") for line in end.splitlines() if line.startswith("["))
         settings = {key: value for key, _, value in pairs}
         if any("is_linear=1" in tree for tree in rest):
-            raise SettingNotReadError("linear_tree=True was not read: its leaves hold linear models", "")
+            raise SettingNotReadError("linear_tree=True was not read: its leaves hold linear models", ".")
         trees = tuple(_entries(tree.partition("\nend of trees")[0]) for tree in rest)
+        if any(int(one) >> 2 & 3 == MISSING_ZERO for tree in trees for one in tree.get("decision_type", "").split()):
+            raise SettingNotReadError("zero_as_missing=True was not read: zeros do not go by their value", ".")
         try:
             return cls(
                 name=name,
@@ -105,10 +108,10 @@ def is_lightgbm(model: Any) -> bool:
     return home == "lightgbm" and (hasattr(model, "booster_") or hasattr(model, "model_to_string"))
 
 
-def model_of(fitted: Any) -> Model:
+def model_of(fitted: Any) -> LightGBMModel:
     """The numbers of a Booster or of an estimator."""
     booster = fitted.booster_ if hasattr(fitted, "booster_") else fitted
-    return Model.of(booster.model_to_string(num_iteration=-1), type(fitted).__name__)
+    return LightGBMModel.of(booster.model_to_string(num_iteration=-1), type(fitted).__name__)
 
 
 def above_half_way(lower: Floats, upper: Floats) -> Floats:
@@ -116,21 +119,25 @@ def above_half_way(lower: Floats, upper: Floats) -> Floats:
     return np.asarray(np.nextafter((lower + upper) / 2, np.inf))
 
 
-def read(model: Model, x: Floats, y: Numbers, weight: Numbers) -> Boosted:
+def read(model: LightGBMModel, x: Floats, y: Numbers, weight: Numbers) -> Boosted:
     """What the trees say about rows (n, d), with codes for categories; y are class numbers or targets."""
     if len(model.ranges) != x.shape[1]:
         raise ValueError(
             f"audit: X has {x.shape[1]} columns, but {model.name} was fitted on {len(model.ranges)}. Pass the data the "
             "model was fitted on."
         )
-    shapes = list(_shapes(model, x))
-    seen = [visits(tree, x, strict=False) for tree in shapes]
+    inside = _grown_on(model, weight)
+    shapes = [replace(tree, share=inside.astype(np.float64)) for tree in _shapes(model, x)]
+    seen = [visits(tree, x, strict=False, inside=inside) for tree in shapes]
     for number, (tree, way) in enumerate(zip(shapes, seen, strict=True)):
-        check_no_empty_node(model.name, number, tree, way)
+        if has_empty_node(tree, way):
+            raise grown_elsewhere(model.name, number)
     trees = tuple(fitting(tree, way) for tree, way in zip(shapes, seen, strict=True))
     fits = [tells_path(tree) for tree in trees]
-    extremes, agreeing = _extremes(model, x)
-    cuts = _cuts(shapes, x) if len(x) <= min(SAMPLED, model.number("bin_construct_sample_cnt", SAMPLED)) else None
+    extremes, agreeing = _extremes(model, x[inside])
+    cuts = (
+        _cuts(shapes, x, inside) if len(x) <= min(SAMPLED, model.number("bin_construct_sample_cnt", SAMPLED)) else None
+    )
     sampled = _sampled(model)
     if not any(fits) and (sampled is None or (not cuts and agreeing < FEWEST_EXTREMES)):
         raise ValueError(
@@ -146,7 +153,15 @@ def read(model: Model, x: Floats, y: Numbers, weight: Numbers) -> Boosted:
     return Boosted(forest, () if extremes is None else (extremes,), tuple(notes), unread)
 
 
-def _sampled(model: Model) -> str | None:
+def _grown_on(model: LightGBMModel, weight: Numbers) -> Bools:
+    """(n,) the rows that trees were grown on: those without weight too, if they were passed to `fit`."""
+    first = model.trees[0] if model.trees else {}
+    rows = first.get("internal_count", "").split()[:1]
+    weighted = weight > 0
+    return weighted if rows == [str(int(weighted.sum()))] else np.ones(len(weight), dtype=np.bool_)
+
+
+def _sampled(model: LightGBMModel) -> str | None:
     """How rows were drawn for each tree; None if all were used."""
     if "goss" in (model.settings.get("data_sample_strategy"), model.settings.get("boosting")):
         return "GOSS"
@@ -156,18 +171,18 @@ def _sampled(model: Model) -> str | None:
     return None if model.settings else "the file does not say how"
 
 
-def _unread(model: Model, fits: list[bool], sampled: str | None) -> str:
+def _unread(model: LightGBMModel, fits: list[bool], sampled: str | None) -> str:
     """Which counts say nothing and why."""
     why = "they are not those of the rows" if sampled is None else f"they are of a sample of the rows ({sampled})"
     return f"the counts of {fits.count(False)} of {len(fits)} trees of {model.name} were not audited: {why}."
 
 
-def _shapes(model: Model, x: Floats) -> Iterator[Tree]:
+def _shapes(model: LightGBMModel, x: Floats) -> Iterator[Tree]:
     """The trees as they are: inner nodes first, then leaves."""
     sets = [_categories(model, tree) for tree in model.trees]
     largest: dict[int, int] = {}
     for tree, chosen in zip(model.trees, sets, strict=True):
-        features = _ints(tree["split_feature"]) if chosen else []
+        features = _ints(tree["split_feature"] if chosen else "")
         for node, codes in chosen.items():
             column = int(features[node])
             largest[column] = max(largest.get(column, 0), int(codes.max(initial=0)))
@@ -176,20 +191,16 @@ def _shapes(model: Model, x: Floats) -> Iterator[Tree]:
         try:
             yield _shape(model, tree, chosen, counts, len(x))
         except (KeyError, ValueError, IndexError) as error:
-            if isinstance(error, SettingNotReadError):
-                raise
             raise ValueError(f"audit: {model.name} is damaged: a part of a tree is missing. Save it again.") from error
 
 
 def _shape(
-    model: Model, tree: Mapping[str, str], chosen: Mapping[int, Ints], codes: Mapping[int, int], rows: int
+    model: LightGBMModel, tree: Mapping[str, str], chosen: Mapping[int, Ints], codes: Mapping[int, int], rows: int
 ) -> Tree:
     leaves = int(tree["num_leaves"])
     inner, ends = leaves - 1, np.full(leaves, LEAF)
     feature, decision = (_ints(tree[key] if inner else "", inner) for key in ("split_feature", "decision_type"))
     missing = decision >> 2 & 3
-    if (missing == MISSING_ZERO).any():
-        raise SettingNotReadError("zero_as_missing=True was not read: zeros do not go by their value", "")
     threshold = _floats(tree["threshold"] if inner else "", inner)
     threshold = np.where(threshold >= ENDLESS, np.inf, threshold)
     sides = []
@@ -215,13 +226,13 @@ def _shape(
     )
 
 
-def _categories(model: Model, tree: Mapping[str, str]) -> dict[int, Ints]:
+def _categories(model: LightGBMModel, tree: Mapping[str, str]) -> dict[int, Ints]:
     """By node, the codes that go left."""
     if tree.get("num_cat", "0") == "0":
         return {}
     bounds, words = _ints(tree["cat_boundaries"]), _ints(tree["cat_threshold"])
     decisions, thresholds = _ints(tree["decision_type"]), _floats(tree["threshold"])
-    found = {}
+    found: dict[int, Ints] = {}
     for node in np.flatnonzero(decisions & CATEGORICAL):
         which = int(thresholds[node])
         own = words[bounds[which] : bounds[which + 1]]
@@ -230,7 +241,7 @@ def _categories(model: Model, tree: Mapping[str, str]) -> dict[int, Ints]:
     return found
 
 
-def _extremes(model: Model, x: Floats) -> tuple[Extremes | None, float]:
+def _extremes(model: LightGBMModel, x: Floats) -> tuple[Extremes | None, float]:
     """The extremes of the columns where they are those of the table, NaN elsewhere; and the share of these columns."""
     low, high = np.full(x.shape[1], np.nan), np.full(x.shape[1], np.nan)
     for column, one in enumerate(model.ranges):
@@ -248,18 +259,18 @@ def _extremes(model: Model, x: Floats) -> tuple[Extremes | None, float]:
     return Extremes(f"{model.name}'s feature_infos", torch.from_numpy(low), torch.from_numpy(high)), float(agree.mean())
 
 
-def _cuts(trees: list[Tree], x: Floats) -> tuple[Cuts, ...] | None:
+def _cuts(trees: list[Tree], x: Floats, inside: Bools) -> tuple[Cuts, ...] | None:
     """The thresholds of each column; None if some are not half-way between neighbours, as with forced bins."""
     found = []
     for column in range(x.shape[1]):
         used = [tree.threshold[tree.feature == column] for tree in trees]
         thresholds = np.unique(np.concatenate(used)) if used else np.empty(0)
         thresholds = thresholds[(np.abs(thresholds) > ZERO) & np.isfinite(thresholds)]
-        values = np.unique(x[~np.isnan(x[:, column]), column])
+        values = np.unique(x[inside & ~np.isnan(x[:, column]), column])
         if not np.isin(thresholds, above_half_way(values[:-1], values[1:])).all():
             return None
         if len(thresholds):
-            found.append(Cuts(column, thresholds, values=False, between=above_half_way))
+            found.append(Cuts(column, thresholds, values=False, between=above_half_way, rows=inside))
     return tuple(found)
 
 
@@ -272,8 +283,7 @@ class _Leaves:
 
     @classmethod
     def of(cls, tree: Mapping[str, str]) -> _Leaves:
-        count = int(tree["num_leaves"])
-        return cls(_floats(tree["leaf_value"], count), _floats(tree["leaf_weight"], count))
+        return cls(_floats(tree["leaf_value"]), _floats(tree["leaf_weight"]))
 
     @property
     def start(self) -> float:
@@ -282,7 +292,7 @@ class _Leaves:
 
 
 def _labelled(
-    model: Model, trees: tuple[Tree, ...], seen: list[Visits], y: Numbers, weight: Numbers
+    model: LightGBMModel, trees: tuple[Tree, ...], seen: list[Visits], y: Numbers, weight: Numbers
 ) -> tuple[Tree, ...]:
     """The first tree with sums of labels; with several classes of the root only, from their starting scores."""
     plain = all(model.number(name, 0) == 0 for name in ("lambda_l1", "lambda_l2", "max_delta_step", "path_smooth"))
@@ -290,7 +300,7 @@ def _labelled(
     if not plain or model.number("boost_from_average", 1) != 1 or not tells_path(first):
         return trees
     leaves = [_Leaves.of(tree) for tree in model.trees[: model.classes]]
-    if any(not one.curvature.sum() > 0 for one in leaves):
+    if any(not one.curvature.sum() > 0 for one in leaves):  # no tree was grown
         return trees
     if model.objective == "regression":
         sums, targets = _sums_of_targets(leaves[0], first, way, y, weight, model.number("learning_rate", 0.1))
@@ -330,14 +340,17 @@ def _class_counts(
 
 
 def _ints(text: str, count: int | None = None) -> Ints:
-    return _counted(np.array([int(one) for one in text.split()], dtype=np.int64), count)
+    values = [int(one) for one in text.split()]
+    _check_count(len(values), count)
+    return np.array(values, dtype=np.int64)
 
 
 def _floats(text: str, count: int | None = None) -> Numbers:
-    return _counted(np.array([float(one) for one in text.split()], dtype=np.float64), count)
+    values = [float(one) for one in text.split()]
+    _check_count(len(values), count)
+    return np.array(values, dtype=np.float64)
 
 
-def _counted(values: Any, count: int | None) -> Any:
-    if count is not None and len(values) != count:
-        raise ValueError("a list of another length")
-    return values
+def _check_count(found: int, expected: int | None) -> None:
+    if expected is not None and found != expected:
+        raise ValueError(f"expected {expected} numbers, got {found}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from lostwax import files
-from lostwax.adapters import lightgbm, xgboost
+from lostwax.adapters import catboost, lightgbm, xgboost
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.boosting import SavedBooster
 from lostwax.adapters.sklearn.pipelines import to_cells
@@ -23,7 +24,7 @@ from lostwax.adapters.sklearn.scan import scan
 from lostwax.games import Columns, Fitted, Part, Records, ReleasedTable
 
 SKOPS, ONNX = ".skops", ".onnx"
-XGBOOST_JSON, XGBOOST_BINARY, LIGHTGBM = ".json", ".ubj", ".txt"
+JSON, XGBOOST, LIGHTGBM, CATBOOST = ".json", ".ubj", ".txt", ".cbm"
 PICKLES = {  # by how a file's name ends, the line that loads it
     ".joblib": "model = joblib.load({path!r})",
     ".pkl": "model = pickle.load(open({path!r}, 'rb'))",
@@ -34,7 +35,7 @@ Array = NDArray[np.float64]
 
 
 def load_model(path: str | PathLike[str]) -> Any:
-    """The estimator in a .skops file, or the trees that XGBoost or LightGBM saved: files that hold no code.
+    """The estimator in a .skops file, or the trees that XGBoost, LightGBM or CatBoost saved: these hold no code.
 
     Pickles are never read: that runs whatever code they hold. A recipe, which is Python, may load them.
     """
@@ -113,10 +114,16 @@ def _from_skops(source: Path) -> Any:
     )
 
 
+def _from_json(source: Path) -> SavedBooster:
+    """What `save_model` of XGBoost or CatBoost wrote."""
+    text = source.read_bytes()
+    if b'"features_info"' in text:
+        return _from_catboost(source)
+    return SavedBooster.of_xgboost(xgboost.XGBoostModel.of(text, source.name))
+
+
 def _from_xgboost(source: Path) -> SavedBooster:
-    """What `save_model` of XGBoost wrote; the binary form is read by XGBoost itself, which runs no code in it."""
-    if source.suffix.lower() == XGBOOST_JSON:
-        return SavedBooster.of_xgboost(xgboost.Model.of(source.read_bytes(), source.name))
+    """The binary form, which XGBoost itself must open."""
     booster = _package("xgboost", "load_model").Booster()
     try:
         booster.load_model(source)
@@ -125,19 +132,31 @@ def _from_xgboost(source: Path) -> SavedBooster:
         raise ValueError(
             f"audit: {source} is damaged, or no model of XGBoost. Save it again with save_model."
         ) from error
-    return SavedBooster.of_xgboost(xgboost.Model.of(text, source.name))
+    return SavedBooster.of_xgboost(xgboost.XGBoostModel.of(text, source.name))
 
 
 def _from_lightgbm(source: Path) -> SavedBooster:
     """What `save_model` of LightGBM wrote."""
-    return SavedBooster.of_lightgbm(lightgbm.Model.of(source.read_text(errors="replace"), source.name))
+    return SavedBooster.of_lightgbm(lightgbm.LightGBMModel.of(source.read_text(errors="replace"), source.name))
+
+
+def _from_catboost(source: Path) -> SavedBooster:
+    """What `save_model` of CatBoost wrote; the binary form CatBoost itself must open."""
+    error_of = (_package("catboost", "load_model").CatBoostError,) if source.suffix.lower() == CATBOOST else ()
+    try:
+        return SavedBooster.of_catboost(catboost.model_in(source))
+    except (json.JSONDecodeError, *error_of) as error:
+        raise ValueError(
+            f"audit: {source} is damaged, or no model of CatBoost. Save it again with save_model."
+        ) from error
 
 
 READERS = {
     SKOPS: _from_skops,
-    XGBOOST_JSON: _from_xgboost,
-    XGBOOST_BINARY: _from_xgboost,
+    JSON: _from_json,
+    XGBOOST: _from_xgboost,
     LIGHTGBM: _from_lightgbm,
+    CATBOOST: _from_catboost,
 }
 
 

@@ -17,11 +17,12 @@ from lostwax.adapters.boosted import (
     Boosted,
     Numbers,
     Visits,
-    check_no_empty_node,
     code_counts,
     codes_going,
     fitting,
     fitting_labels,
+    grown_elsewhere,
+    has_empty_node,
     tells_path,
     visits,
 )
@@ -35,10 +36,10 @@ BEYOND = np.float32(1e-5)  # the last cut is max + |max| + this, and the one bel
 
 
 @dataclass(frozen=True)
-class Objective:
+class Curvature:
     """The second derivative of each row's loss in its margins, and how exactly float32 computes it."""
 
-    curvature: Callable[[Numbers, Numbers, Mapping[str, float]], Numbers]  # margins (n, k), y (n, k) -> (n, k)
+    second: Callable[[Numbers, Numbers, Mapping[str, float]], Numbers]  # margins (n, k), y (n, k) -> (n, k)
     to_margin: Callable[[Numbers], Numbers] = lambda score: score  # of base_score
     steps: float = 8.0  # roundings, relative to the result
     cancels: float = 0.0  # ... and of 1 - p, relative to one
@@ -72,7 +73,8 @@ def _pseudo_huber(margins: Numbers, y: Numbers, settings: Mapping[str, float]) -
 
 def _squared_log(margins: Numbers, y: Numbers, settings: Mapping[str, float]) -> Numbers:
     above = np.maximum(margins, -1 + 1e-6)
-    return np.maximum((np.log1p(y) - np.log1p(above) + 1) / (above + 1) ** 2, 1e-6)
+    found: Numbers = np.maximum((np.log1p(y) - np.log1p(above) + 1) / (above + 1) ** 2, 1e-6)
+    return found
 
 
 def _tweedie(margins: Numbers, y: Numbers, settings: Mapping[str, float]) -> Numbers:
@@ -81,10 +83,10 @@ def _tweedie(margins: Numbers, y: Numbers, settings: Mapping[str, float]) -> Num
     return found
 
 
-CONSTANT = Objective(lambda margins, y, settings: np.ones_like(margins), steps=0.0)
-LOGISTIC = Objective(lambda margins, y, settings: _of_probability(_sigmoid(margins)), _logit, cancels=4.0, classes=True)
-SOFTMAX = Objective(lambda margins, y, settings: 2 * _of_probability(_softmax(margins)), cancels=16.0, classes=True)
-OBJECTIVES: Mapping[str, Objective] = {
+CONSTANT = Curvature(lambda margins, y, settings: np.ones_like(margins), steps=0.0)
+LOGISTIC = Curvature(lambda margins, y, settings: _of_probability(_sigmoid(margins)), _logit, cancels=4.0, classes=True)
+SOFTMAX = Curvature(lambda margins, y, settings: 2 * _of_probability(_softmax(margins)), cancels=16.0, classes=True)
+OBJECTIVES: Mapping[str, Curvature] = {
     "reg:squarederror": CONSTANT,
     "reg:absoluteerror": CONSTANT,
     "reg:quantileerror": CONSTANT,
@@ -93,18 +95,18 @@ OBJECTIVES: Mapping[str, Objective] = {
     "binary:logitraw": replace(LOGISTIC, to_margin=lambda score: score),
     "multi:softprob": SOFTMAX,
     "multi:softmax": SOFTMAX,
-    "count:poisson": Objective(
+    "count:poisson": Curvature(
         lambda margins, y, settings: np.exp(margins + settings.get("max_delta_step", 0.7)), np.log
     ),
-    "reg:gamma": Objective(lambda margins, y, settings: y / np.exp(margins), np.log),
-    "reg:tweedie": Objective(_tweedie, np.log),
-    "reg:pseudohubererror": Objective(_pseudo_huber),
-    "reg:squaredlogerror": Objective(_squared_log),
+    "reg:gamma": Curvature(lambda margins, y, settings: y / np.exp(margins), np.log),
+    "reg:tweedie": Curvature(_tweedie, np.log),
+    "reg:pseudohubererror": Curvature(_pseudo_huber),
+    "reg:squaredlogerror": Curvature(_squared_log),
 }
 
 
 @dataclass(frozen=True)
-class Model:
+class XGBoostModel:
     """The numbers of a model in XGBoost's JSON."""
 
     name: str
@@ -123,7 +125,7 @@ class Model:
         return objective is not None and objective.classes
 
     @classmethod
-    def of(cls, text: bytes, name: str) -> Model:
+    def of(cls, text: bytes, name: str) -> XGBoostModel:
         """Read what `Booster.save_raw("json")` gives."""
         try:
             whole = json.loads(text)
@@ -144,18 +146,14 @@ class Model:
             )
         if kind == "gblinear":
             raise SettingNotReadError(
-                "booster='gblinear' was not read: it is a linear model, stopped before its optimum", ""
+                "booster='gblinear' was not read: it is a linear model, stopped before its optimum", "."
             )
         try:
             model = (booster["gbtree"] if kind == "dart" else booster)["model"]
             base = np.atleast_1d(np.asarray(json.loads(params["base_score"]), dtype=np.float64))
             outputs = max(int(params["num_class"]), int(params.get("num_target", 1)), 1)
             trees = tuple(model["trees"])
-            if any(int(tree["tree_param"]["size_leaf_vector"]) > 1 for tree in trees):
-                raise SettingNotReadError(
-                    "multi_strategy='multi_output_tree' was not read: its leaves hold vectors", ""
-                )
-            return cls(
+            found = cls(
                 name=name,
                 objective=objective["name"],
                 settings=_settings(objective),
@@ -165,10 +163,12 @@ class Model:
                 iterations=tuple(model["iteration_indptr"]),
                 drops=kind == "dart",
             )
+            vectors = any(int(tree["tree_param"]["size_leaf_vector"]) > 1 for tree in trees)
         except (ValueError, KeyError, TypeError, IndexError) as error:
-            if isinstance(error, SettingNotReadError):
-                raise
             raise ValueError(f"audit: {name} is damaged: a part of the model is missing. Save it again.") from error
+        if vectors:
+            raise SettingNotReadError("multi_strategy='multi_output_tree' was not read: its leaves hold vectors", ".")
+        return found
 
 
 def _settings(objective: Mapping[str, Any]) -> dict[str, float]:
@@ -189,13 +189,13 @@ def is_xgboost(model: Any) -> bool:
     return home == "xgboost" and (hasattr(model, "get_booster") or hasattr(model, "save_raw"))
 
 
-def model_of(fitted: Any) -> Model:
+def model_of(fitted: Any) -> XGBoostModel:
     """The numbers of a Booster or of an estimator."""
     missing = getattr(fitted, "missing", np.nan)
     if missing == missing:
-        raise SettingNotReadError("missing=... was not read: only NaN is a missing value here", "")
+        raise SettingNotReadError("missing=... was not read: only NaN is a missing value here", ".")
     booster = fitted.get_booster() if hasattr(fitted, "get_booster") else fitted
-    return Model.of(bytes(booster.save_raw("json")), type(fitted).__name__)
+    return XGBoostModel.of(bytes(booster.save_raw("json")), type(fitted).__name__)
 
 
 class Penalty(NamedTuple):
@@ -218,17 +218,18 @@ def penalties(fitted: Any) -> Penalty:
         return DEFAULTS
 
 
-def read(model: Model, x: Floats, y: Numbers, weight: Numbers, penalty: Penalty = DEFAULTS) -> Boosted:
+def read(model: XGBoostModel, x: Floats, y: Numbers, weight: Numbers, penalty: Penalty = DEFAULTS) -> Boosted:
     """What the trees say about rows (n, d), with codes for categories; y are class numbers or targets."""
     cast = x.astype(np.float32).astype(np.float64)
     shapes = list(_shapes(model, cast))
     seen = [visits(tree, cast, strict=True) for tree in shapes]
-    for number, (tree, way) in enumerate(zip(shapes, seen, strict=True)):
-        check_no_empty_node(model.name, number, tree, way)
     objective = OBJECTIVES.get(model.objective)
     known = objective is not None and not model.drops
     trees = tuple(_sized(model, objective, shapes, seen, y, weight)) if objective and known else tuple(shapes)
     fits = [tells_path(tree) for tree in trees]
+    empty = [number for number, tree in enumerate(shapes) if has_empty_node(tree, seen[number])]
+    if empty and not any(fits):  # a single one can be empty by rounding, of a threshold between close values
+        raise grown_elsewhere(model.name, empty[0])
     cuts = _cuts(shapes, cast)
     if cuts is None and not any(fits):
         raise ValueError(
@@ -241,7 +242,7 @@ def read(model: Model, x: Floats, y: Numbers, weight: Numbers, penalty: Penalty 
     return Boosted(Forest(trees, cuts or (), strict=True), notes=notes, unread=unread)
 
 
-def _words(model: Model, known: bool, fits: list[bool], values: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _words(model: XGBoostModel, known: bool, fits: list[bool], values: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Notes, and what was not read."""
     notes = (
         f"{model.name}: every threshold is a value of the table."
@@ -260,7 +261,7 @@ def _words(model: Model, known: bool, fits: list[bool], values: bool) -> tuple[t
     return (notes,), (f"the sizes of nodes in {number} trees of {model.name} were not audited: {why}.",)
 
 
-def _shapes(model: Model, x: Floats) -> Iterator[Tree]:
+def _shapes(model: XGBoostModel, x: Floats) -> Iterator[Tree]:
     """The trees without sizes."""
     each = [_categories(tree) for tree in model.trees]
     largest: dict[int, int] = {}
@@ -299,7 +300,7 @@ def _categories(tree: Mapping[str, Any]) -> dict[int, Any]:
 
 
 def _sized(
-    model: Model, objective: Objective, shapes: list[Tree], seen: list[Visits], y: Numbers, weight: Numbers
+    model: XGBoostModel, objective: Curvature, shapes: list[Tree], seen: list[Visits], y: Numbers, weight: Numbers
 ) -> Iterator[Tree]:
     """The trees with the share of each row: its second derivative before the tree was grown, in float32 as trained."""
     base = objective.to_margin(model.base_score)
@@ -309,9 +310,9 @@ def _sized(
     margins = np.broadcast_to(base.astype(np.float32), (len(y), outputs)).copy()
     for start, end in zip(model.iterations[:-1], model.iterations[1:], strict=True):
         at = margins.astype(np.float64)
-        share = weights * objective.curvature(at, target, model.settings)
+        share = weights * objective.second(at, target, model.settings)
         moved = 2 * UNIT * (np.abs(at) + np.abs(base) + (0 if objective.classes else np.abs(target)))
-        beside = [weights * objective.curvature(at + side * moved, target, model.settings) for side in (-1, 1)]
+        beside = [weights * objective.second(at + side * moved, target, model.settings) for side in (-1, 1)]
         error = np.abs(beside[1] - beside[0]) + objective.steps * UNIT * share + objective.cancels * UNIT * weights
         error += np.abs(share.astype(np.float32) - share)
         for number in range(start, end):
@@ -354,8 +355,8 @@ def _sentinels(values: Numbers) -> tuple[float, float]:
 
 
 def _labelled(
-    model: Model,
-    objective: Objective,
+    model: XGBoostModel,
+    objective: Curvature,
     trees: tuple[Tree, ...],
     seen: list[Visits],
     y: Numbers,

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lostwax import files
+from lostwax.audits.cells import CellsKept
 from lostwax.audits.conclusion import Conclusion, conclude
 from lostwax.audits.luck import Luck
 from lostwax.audits.neurons import NeuronShares
@@ -57,6 +58,7 @@ class Finding:
     null_errors: Mapping[Null, NDArray[np.float64]] = field(default_factory=dict)
     neurons: NeuronShares | None = None  # which of them hold the records of a few games, where the attack reads weights
     luck: Luck | None = None  # what guesses reach that owe nothing to their secret; None: not known
+    cells: CellsKept | None = None  # what is known of the cells of a table; None where records are compared as a whole
 
 
 @dataclass(frozen=True, repr=False)

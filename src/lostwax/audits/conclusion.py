@@ -97,16 +97,18 @@ def _tests(audit: Audit, finding: Finding) -> dict[Grade, float]:
         low = clopper_pearson(won, audit.victims)[0]
         grade = Grade.RECOGNISABLE if low - audit.chance > LARGE * (1 - audit.chance) else Grade.BETTER_THAN_CHANCE
         return {grade: _at_least(won, audit.victims, audit.chance)}
-    luck = finding.luck
+    luck, certain = finding.luck, finding.cells is not None and finding.cells.certified > 0
     if luck is None:  # nothing to compare with: a record rebuilt is taken at face value
-        return {Grade.EXACT: 0.0 if (finding.rebuilt & ~audit.had_anyway()).any() else 1.0}
+        rebuilt = 0.0 if (finding.rebuilt & ~audit.had_anyway()).any() else 1.0
+        return {Grade.EXACT: rebuilt, **({Grade.BETTER_THAN_CHANCE: 0.0} if certain else {})}
+    # the mean of as many shares that are 1/2 on average by chance, whose variance is at most 1/4
+    farther = float(ndtr((0.5 - luck.farther) * 2 * math.sqrt(luck.games)))
     return {
         Grade.EXACT: min(
             1.0, 2 * min(_by_luck(luck.rebuilt_pairs, luck.rebuilt, luck.games, luck.rebuilt_by_luck), luck.closest)
         ),
         Grade.RECOGNISABLE: _by_luck(luck.nearer_pairs, luck.nearer, luck.games, luck.nearer_by_luck),
-        # the mean of as many shares that are 1/2 on average by chance, whose variance is at most 1/4
-        Grade.BETTER_THAN_CHANCE: float(ndtr((0.5 - luck.farther) * 2 * math.sqrt(luck.games))),
+        Grade.BETTER_THAN_CHANCE: 0.0 if certain else farther,  # no other value explains a cell: luck has no part in it
     }
 
 
@@ -214,7 +216,8 @@ class _Words(NamedTuple):
 
     def sentences(self, grade: Grade) -> tuple[str, ...]:
         """The evidence."""
-        parts = [self._named()] if self.audit.chance is not None else [self._rebuilt(), *self._early(), *self._nearer()]
+        whole = [self._rebuilt(), *self._early(), *self._cells(), *self._nearer()]
+        parts = [self._named()] if self.audit.chance is not None else whole
         if not grade.leaks and grade is not Grade.LIMITED:
             parts.append(f"This is the result of {self._attacks()}, not a proof that no attack can.")
         if self.audit.ceiling is not None:
@@ -244,6 +247,17 @@ class _Words(NamedTuple):
         return (
             f"As released, {_of(released.rebuilt, played).lower()} do{self._share(released.rebuilt)}: the solver "
             "stopped early, which is luck, not a defence (or the model was fitted on other rows or weights).",
+        )
+
+    def _cells(self) -> tuple[str, ...]:
+        """How many cells follow from the trees alone."""
+        cells, played = self._finding().cells, len(self.audit.games)
+        if cells is None or not cells.certified or self.worst.rebuilt == played:
+            return ()
+        share = percent(cells.certified / max(1, cells.total))
+        return (
+            f"{count(cells.certified)} of {count(cells.total)} cells ({share}) are certain: no other value agrees "
+            "with the trees.",
         )
 
     def _nearer(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from lostwax.audits.cells import CellsKept
 from lostwax.audits.luck import Luck
 from lostwax.games import Guess, Records
 from lostwax.metrics import Null
@@ -56,6 +57,8 @@ def contradictions(plain: Mapping[str, Any]) -> Iterator[str]:
             yield f"{finding['name']} / rebuilt contradicts its errors and the threshold"
         if finding.get("neurons") is not None and not _fits(finding["neurons"], len(games)):
             yield f"{finding['name']} / neurons does not hold a number for each neuron, in three of the games"
+        if finding.get("cells") is not None and finding["cells"]["certified"] > finding["cells"]["exact"]:
+            yield f"{finding['name']} / cells has more that are certified than exact"
         luck = finding.get("luck")
         if luck is not None and max(luck["rebuilt"], luck["nearer"], luck["games"]) > min(luck["games"], len(games)):
             yield f"{finding['name']} / luck has more games than there are"
@@ -98,6 +101,8 @@ def other_records(audit: Audit, tensors: Mapping[str, Tensor]) -> Iterator[str]:
         same_size = x[0].numel() == tensors["truth.x"][0].numel()  # guesses of pictures may be flat
         if not x.is_floating_point() or x.element_size() < 2 or not same_size:
             yield f"holds {name + '.x'!r} of another shape or dtype than the records"
+        if f"{name}.kept" in tensors and tensors[f"{name}.kept"].shape != tensors["truth.x"].flatten(1).shape:
+            yield f"holds {name + '.kept'!r} of another shape than the records"
     if not tensors["truth.x"].isfinite().all():
         yield "holds NaN or infinite numbers in the records"
 
@@ -287,6 +292,7 @@ def _plain_finding(finding: Finding) -> dict[str, Any]:
         "certified": None if guess.certified is None else guess.certified.cpu()[:, 0].tolist(),
         "neurons": None if finding.neurons is None else _plain_neurons(finding.neurons),
         "luck": None if finding.luck is None else _plain_luck(finding.luck),
+        **({} if finding.cells is None else {"cells": finding.cells.plain()}),
     }
 
 
@@ -322,6 +328,7 @@ def _finding(plain: Mapping[str, Any]) -> Finding:
         null_errors={Null[name]: as_array(errors) for name, errors in plain["null_errors"].items()},
         neurons=None if plain.get("neurons") is None else _neurons(plain["neurons"]),
         luck=None if plain.get("luck") is None else _luck(plain["luck"]),
+        cells=None if plain.get("cells") is None else CellsKept.from_plain(plain["cells"]),
     )
 
 

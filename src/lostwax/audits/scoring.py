@@ -22,6 +22,7 @@ from lostwax.metrics import (
     MSE,
     PSNR,
     SSIM,
+    LargestError,
     NearestKnown,
     Oracle,
     SpreadRMSE,
@@ -108,11 +109,12 @@ class CellView:
     centre: Tensor  # (d,) the mean of each column of numbers
     missing: Tensor  # (d,) which columns of numbers have missing values
     deviation: Tensor  # (D,) of each axis, such that a mean over axes is one over columns; 0 where all are the same
+    spread: Tensor  # (D,) of each axis by itself
 
     @classmethod
     def of(cls, x: Tensor, columns: Columns) -> CellView:
         """The view of a table."""
-        view = cls(columns, x.nanmean(0).nan_to_num(), x.isnan().any(0), x.new_zeros(0))
+        view = cls(columns, x.nanmean(0).nan_to_num(), x.isnan().any(0), x.new_zeros(0), x.new_zeros(0))
         axes, varies = [], 0
         for column, values in enumerate(columns.categories):
             cells = x[:, column]
@@ -127,7 +129,7 @@ class CellView:
                 axes.append(x.new_ones(1))
         deviation = torch.cat(axes).nan_to_num()
         share = max(1, varies) / max(1, int((deviation > 0).sum()))
-        return replace(view, deviation=deviation * share**0.5)
+        return replace(view, deviation=deviation * share**0.5, spread=deviation)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(n, d) -> (n, D)."""
@@ -163,7 +165,7 @@ LABEL_AGREES = 1e-3  # a real-valued label is right within this many of its stan
 class Scoring:
     """The metrics of an audit: one decides what counts as rebuilt, one is the headline, and there may be more."""
 
-    criterion: SpreadRMSE
+    criterion: SpreadRMSE | LargestError
     headline: MSE | SpreadRMSE
     threshold: float
     more: tuple[Metric, ...] = ()
@@ -220,12 +222,17 @@ class Scoring:
     def errors(self, guess: Tensor, truth: Tensor) -> dict[str, NDArray[np.float64]]:
         """Every metric of every game, by name."""
         ours, theirs = self._unknown_part(guess), self._unknown_part(truth)
-        both = (self.criterion, MSE()) if self.cells is None else (self.criterion,)  # codes have no squares
-        errors = {metric.name: _numbers(metric, metric(ours, theirs)) for metric in both}
+        several = (self.criterion, self.headline, *((MSE(),) if self.cells is None else ()))  # codes have no squares
+        errors = {metric.name: _numbers(metric, metric(ours, theirs)) for metric in dict.fromkeys(several)}
         for metric in self.more:
             pair = (ours, theirs) if getattr(metric, "of_parts", False) else (guess, truth)
             errors[metric.name] = _numbers(metric, metric(*pair))
         return errors
+
+    def by_cell(self) -> Scoring:
+        """The same, where a row counts as rebuilt if every cell of it is: by the largest error, not by the mean."""
+        spread = self.criterion.deviation if self.cells is None else self.cells.spread
+        return replace(self, criterion=LargestError(spread))
 
     def scores(self, guess: Tensor, truth: Tensor) -> Scores:
         """The two errors that decide, of pairs (n, ...)."""
@@ -261,9 +268,8 @@ class Scoring:
     @property
     def _unit(self) -> Tensor | float:
         """Of each number, in the headline."""
-        if self.headline is not self.criterion:
-            return 1.0
-        return torch.where(self.criterion.deviation > 0, self.criterion.deviation, 1.0)
+        deviation = getattr(self.headline, "deviation", None)
+        return 1.0 if deviation is None else torch.where(deviation > 0, deviation, 1.0)
 
     def rebuilt(self, errors: Mapping[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
         """(games,) within the threshold?"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 from lostwax.attacks.closed_form import ClosedForm, known_label, revealed
 from lostwax.attacks.trees import TreeConstraints, revealed_by_trees
 from lostwax.audits.audit import Audit, Verdict
+from lostwax.audits.cells import CellsKept
 from lostwax.audits.fitted import audit_fitted, converged, drawn, likeliest, no_optimum, stationarity
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import Played, filled, judged
@@ -48,6 +50,8 @@ def audit_table(
     else:
         chosen, sampled = sample.played, (_sampled(sample),)
     scoring = Scoring.of_cells(table.x, released.columns, threshold)
+    if any(part.fitted.forest is not None for part in released.parts):
+        scoring = scoring.by_cell()
     blind = released.columns.blind(table.x, chosen)
     optima = [
         part.optimum if part.cut and part.fitted.model is not None else converged(part.fitted)
@@ -66,6 +70,9 @@ def audit_table(
     best = _Line(released, at_optimum, chosen, scoring, blind, "as converged") if has_models and at_optimum else None
     lines = [one.played(_verdicts(one, best or one, bool(released.unread))) for one in (line, best) if one is not None]
     open_ones = lines[-1].finding.verdicts.count(Verdict.UNDECIDED)
+    if (unordered := _without_order(released.parts)) is not None:
+        other = _Line(released, unordered, chosen, scoring, blind, "order of rows unknown")
+        lines.append(other.played(_verdicts(other, other, bool(released.unread))))
     if open_ones and not released.unread:
         missing = (*missing, f"{open_ones:,} records were not rebuilt although what was read should give every cell.")
     without = len(table) - len(rows)
@@ -117,6 +124,18 @@ def _fitted_on(released: ReleasedTable) -> Tensor:
     return torch.arange(len(table)) if by_all else weighted.nonzero().flatten()
 
 
+def _without_order(parts: Sequence[Part]) -> list[Part] | None:
+    """The same for an adversary who does not know the order of the rows; None if that makes no difference."""
+    if not any(part.fitted.forest is not None and part.fitted.forest.ordered for part in parts):
+        return None
+    return [
+        part
+        if part.fitted.forest is None
+        else replace(part, fitted=replace(part.fitted, forest=part.fitted.forest.without_order()))
+        for part in parts
+    ]
+
+
 def _attacks(parts: Sequence[Part]) -> str:
     """Which attacks parts meet."""
     by_trees = {TreeConstraints.__name__ if part.fitted.forest is not None else ClosedForm.__name__ for part in parts}
@@ -129,6 +148,12 @@ class _Merged(NamedTuple):
     candidates: tuple[TableCells, ...]
     labels: Tensor  # (g, ...)
     size: Tensor  # (g,)
+    by_trees: TableCells | None = None  # what trees alone tell
+
+
+def _tell_label(parts: Sequence[Part]) -> bool:
+    """Whether anything that was read depends on the label."""
+    return any(part.fitted.tells_label() for part in parts if part.labelled)
 
 
 class _Line:
@@ -143,7 +168,7 @@ class _Line:
         blind: Tensor,
         name: str,
     ) -> None:
-        self.released, self.scoring = released, scoring
+        self.released, self.parts, self.scoring = released, parts, scoring
         self.label_given = any(_needs_label(part.fitted) for part in parts)
         truth = released.table[rows]
         start = time.perf_counter()
@@ -155,6 +180,8 @@ class _Line:
         self.seconds = time.perf_counter() - start
         self.guess, self.less_likely = likeliest(offered, truth, scoring)
         self.kept = merged.candidates[0].kept.numpy()  # (g, d)
+        rebuilt = merged.candidates[0]._replace(values=self.guess.records.x[:, 0])
+        self.cells = CellsKept.of(rebuilt, merged.by_trees, truth.x, released.table.x)
         self.rebuilt = scoring.rebuilt(scoring.errors(self.guess.records.x[:, 0], truth.x))
         self.judging = LeaveOneOut(
             released.table,
@@ -163,13 +190,13 @@ class _Line:
             blind=blind,
             line=name,
             label_given=self.label_given,
-            labels_attacked=released.tells_label(),
+            labels_attacked=_tell_label(parts),
         )
 
     def played(self, verdicts: tuple[Verdict, ...]) -> Played:
         """This line of the audit."""
         line = judged(self.judging, Answer(ClosedForm(), self.guess, self.seconds))
-        return line._replace(finding=replace(line.finding, verdicts=verdicts))
+        return line._replace(finding=replace(line.finding, verdicts=verdicts, cells=self.cells))
 
     def notes(self) -> list[str]:
         """What a reader of the table should know."""
@@ -180,7 +207,7 @@ class _Line:
             some = np.flatnonzero(usual == kept).tolist()
             if some and (usual < Kept.EXACT).any():
                 notes.append(f"{words}: {self.released.columns.listed(some)}.")
-        if not self.released.tells_label():
+        if not _tell_label(self.parts):
             notes.append(
                 "labels were not attacked: nothing that was read gives them as they are in the table, and none counts "
                 "as right."
@@ -212,7 +239,9 @@ def _merged(released: ReleasedTable, parts: Sequence[Part], rows: Tensor, label_
     count = max(len(one.candidates) for one in found)
     padded = [(*one.candidates, *[one.candidates[0]] * (count - len(one.candidates))) for one in found]
     joined = (TableCells.joined(cells) for cells in zip(*padded, strict=True))
-    return _Merged(tuple(joined), torch.cat([one.labels for one in found]), torch.cat([one.size for one in found]))
+    labels, size = torch.cat([one.labels for one in found]), torch.cat([one.size for one in found])
+    certain = reduce(TableCells.or_else, (one.candidates[0] for one in by_trees)) if by_trees else None
+    return _Merged(tuple(joined), labels, size, certain)
 
 
 def _merged_games(

@@ -32,7 +32,7 @@ def as_table(audit: Audit) -> str:
         f"{audit.kind} · {every} of {audit.population} games · attack {audit.attack} · {audit.threat}",
         "",
         f"grade: {found.grade}",
-        *wrap(str(found).replace("\N{NO-BREAK SPACE}", " "), WIDTH),
+        *wrap(plain_spaces(str(found)), WIDTH),
         "",
     ]
     header = ("", "rebuilt", "nearer", "median error", "labels", "ms per record", "why the rest is not")
@@ -58,6 +58,7 @@ def as_table(audit: Audit) -> str:
         else f"rebuilt: {audit.criterion} <= {audit.threshold:g}; error: {audit.metric}; nearer: smaller error than "
         "every guess made without the model",
     ]
+    lines += [f"cells: {plain_spaces(str(one.cells))}" for one in audit.findings[:1] if one.cells is not None]
     if audit.ceiling is not None:
         lines.append(f"ceiling for every attack on this training: {audit.ceiling}")
     if audit.kind == "this procedure" and audit.chance is None:
@@ -67,6 +68,11 @@ def as_table(audit: Audit) -> str:
         lines += [f"not answered: {why}" for why in audit.unanswered]
     lines += [f"not applicable: {why}" for why in audit.left_out]
     return "\n".join(lines)
+
+
+def plain_spaces(text: str) -> str:
+    """Text for a terminal, which may break lines anywhere."""
+    return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _more_numbers(audit: Audit) -> list[str]:

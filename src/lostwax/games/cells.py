@@ -94,12 +94,13 @@ class TableCells(NamedTuple):
         return both._replace(limits=limits, possible=possible).decided()
 
     def decided(self) -> TableCells:
-        """The same, with the cells as exact in which a single number or category is left."""
+        """The same, with the cells as exact in which a single number (in float32) or category is left."""
         if self.limits is None:
             return self
         low, high, maybe_missing = self.limits
-        single = (low == high) & ~maybe_missing & (self.kept < Kept.EXACT)
-        values, kept = torch.where(single, low, self.values), torch.where(single, int(Kept.EXACT), self.kept)
+        single = (low.float() == high.float()) & (low <= high) & ~maybe_missing & (self.kept < Kept.EXACT)
+        values = torch.where(single, low / 2 + high / 2, self.values)
+        kept = torch.where(single, int(Kept.EXACT), self.kept)
         for column, codes in self.possible.items():
             one = (codes.sum(1) == 1) & ~maybe_missing[:, column] & (kept[:, column] < Kept.EXACT)
             values[:, column] = torch.where(one, codes.double().argmax(1).double(), values[:, column])
@@ -201,40 +202,45 @@ class Columns:
         """The cells with a guess where several values are left, from the rows that are known in each game.
 
         Of an interval this is the mean of the known numbers in it, or else its middle; of a set of categories the most
-        frequent.
+        frequent; a missing value where it is possible and more frequent than these.
         """
         if cells.limits is None:
             return cells
         values, open_ones = cells.values.clone(), (cells.kept == Kept.INTERVAL) | (cells.kept == Kept.SET)
         for column, names in enumerate(self.categories):
             known, asked = x[:, column], open_ones[:, column]
+            low, high, maybe_missing = (limit[:, column].contiguous() for limit in cells.limits)
             if names and column in cells.possible:
-                best = _most_frequent(known, games, cells.possible[column])
+                best, number = _most_frequent(known, games, cells.possible[column])
             else:
-                low, high, _ = (limit[:, column].contiguous() for limit in cells.limits)
                 asked = asked & (low.isfinite() | high.isfinite())
-                best = _mean_within(known, games, low, high)
+                mean, number = _mean_within(known, games, low, high)
+                best = torch.where(cells.kept[:, column] == Kept.SET, values[:, column], mean)  # one of its values
+            missing = known.isnan().sum() - known[games].isnan().long()
+            best = torch.where(maybe_missing & (missing > number), torch.nan, best)
             values[:, column] = torch.where(asked, best, values[:, column])
         return cells._replace(values=values)
 
 
-def _most_frequent(known: Tensor, games: Tensor, possible: Tensor) -> Tensor:
-    """(g,) of the possible codes (g, codes) the most frequent among all rows except the game's own."""
+def _most_frequent(known: Tensor, games: Tensor, possible: Tensor) -> tuple[Tensor, Tensor]:
+    """(g,) of the possible codes (g, codes) the most frequent among all rows except the game's own, and how often."""
     codes, own = known[~known.isnan()].long(), known[games]
     counts = torch.bincount(codes, minlength=possible.shape[1]).expand(len(games), -1).clone()
     held = (~own.isnan()).nonzero().flatten()
     counts[held, own[held].long()] -= 1
-    return torch.where(possible, counts, -1).argmax(1).double()
+    number, best = torch.where(possible, counts, -1).max(1)
+    return best.double(), number
 
 
-def _mean_within(known: Tensor, games: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """(g,) the mean of the numbers between two limits among all rows except the game's own; or else the middle.
+def _mean_within(known: Tensor, games: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """(g,) the mean of the numbers between two limits among all rows except the game's own, and how many these are.
 
+    Where there are none it is the middle.
     A limit that is missing is the known extreme, or the other limit if that is beyond it.
     """
     held, own = known[~known.isnan()].sort().values, known[games]
     if not len(held):
-        return torch.where(low.isfinite(), low, high)
+        return torch.where(low.isfinite(), low, high), torch.zeros_like(games)
     sums = torch.cat([held.new_zeros(1), held.cumsum(0)])
     first, last = torch.searchsorted(held, low), torch.searchsorted(held, high, right=True)
     inside = (own >= low) & (own <= high)
@@ -245,4 +251,4 @@ def _mean_within(known: Tensor, games: Tensor, low: Tensor, high: Tensor) -> Ten
     most = torch.where((own == held[-1]) & (len(held) > 1), held[max(0, last_one - 1)], held[-1])
     start = torch.where(low.isfinite(), low, torch.minimum(least, high))
     end = torch.where(high.isfinite(), high, torch.maximum(most, low))
-    return torch.where(number > 0, mean.clamp(start, end), (start + end) / 2)
+    return torch.where(number > 0, mean.clamp(start, end), (start + end) / 2), number

@@ -258,10 +258,6 @@ class ReleasedTable:
         """Whether anything in the release says something about its rows."""
         return self.plain is not None or bool(self.parts)
 
-    def tells_label(self) -> bool:
-        """Whether anything that was read depends on the label."""
-        return any(part.fitted.tells_label() for part in self.parts if part.labelled)
-
 
 def _with_ones(features: Tensor) -> Tensor:
     return _join(features, features.new_ones(len(features), 1))

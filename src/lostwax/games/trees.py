@@ -103,7 +103,7 @@ class Forest:
     single: bool = True  # values are rounded to float32 before they are compared
     strict: bool = False  # a row goes left where its value is below the threshold; otherwise also where it is equal
     ordered: bool = False  # what each tree was grown on depends on the order of rows: bootstraps drawn by their number
-    accepts_missing: bool = True  # a row without a value is possible
+    accepts_missing: bool | Bools = True  # a row without a value is possible; (d,) by column
 
     def without_order(self) -> Forest:
         """The same for an adversary who knows the other rows, but not their order."""

@@ -1,7 +1,7 @@
 """Distances between guess and truth, baselines, and success rates with their uncertainty."""
 
 from lostwax.metrics.classifier import KL, Classifier
-from lostwax.metrics.errors import MAE, MSE, PSNR, NearPixels, SpreadRMSE
+from lostwax.metrics.errors import MAE, MSE, PSNR, LargestError, NearPixels, SpreadRMSE
 from lostwax.metrics.estimate import Correlation, Estimate, correlation
 from lostwax.metrics.oracle import NearestKnown, Oracle, nearest_known, nearest_neighbour
 from lostwax.metrics.pictures import LPIPS, SSIM
@@ -32,6 +32,7 @@ __all__ = [
     "Curve",
     "Estimate",
     "GaussianROC",
+    "LargestError",
     "NearPixels",
     "NearestKnown",
     "Null",

@@ -113,3 +113,19 @@ class SpreadRMSE:
         constant = truth[:, ~varies]
         right = (guess[:, ~varies] - constant).abs() <= self.exact * constant.abs().clamp_min(1)  # NaN is not
         return torch.where(right.all(1), error, torch.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class LargestError:
+    """The largest over features of |guess - truth| / standard deviation of the feature; constant ones are left out."""
+
+    deviation: Tensor  # (d,)
+    better: Literal["lower", "higher"] = "lower"
+    name: str = "largest error of a feature in standard deviations"
+
+    def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
+        """(games, d) twice -> (games,)."""
+        varies = self.deviation > 0
+        if not varies.any():
+            return torch.zeros(len(guess), dtype=guess.dtype)
+        return ((guess - truth).flatten(1)[:, varies] / self.deviation[varies]).abs().amax(1)

@@ -16,6 +16,7 @@ from lostwax import files
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit
+    from lostwax.audits.cells import CellsKept
 
 WIDEST = 100  # columns of a table of which every cell is written
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # spreadsheets evaluate text that starts with these
@@ -24,19 +25,20 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # spreadsheets evaluate text t
 def as_csv(audit: Audit, *, records: bool) -> str:
     """One row per game and line: errors by every metric, and results; labels and cells only with `records`.
 
-    Cells are those of tables with up to `WIDEST` columns, each beside what was rebuilt of it.
+    Cells are those of tables with up to `WIDEST` columns, each beside what was rebuilt of it, and what is known of it.
     """
     metrics = list(audit.findings[0].errors)
     header = ["game", "line", *metrics, *(f"{name}: {audit.criterion}" for name in audit.baselines)]
     header += ["rebuilt", "nearer than baselines", "verdict", "label right"]
     header += ["confidence", "certified", "predicted error", *(("label", "guessed label") if records else ())]
     names = _shown_columns(audit) if records else ()
-    header += [f"{name}{what}" for name in names for what in ("", " (rebuilt)")]
+    each = ("", " (rebuilt)", *((" (known)",) if _known(audit) else ()))
+    header += [f"{name}{what}" for name in names for what in each]
     return "".join([_line([_text(name) for name in header]), *map(_line, _rows(audit, metrics, records))])
 
 
 def _rows(audit: Audit, metrics: list[str], records: bool) -> Iterator[list[object]]:
-    from lostwax.reports.gallery import cells, labels
+    from lostwax.reports.gallery import cells, known_cells, labels
 
     true_labels = labels(audit, audit.truth.y) if records else []
     wanted = records and bool(_shown_columns(audit))
@@ -47,6 +49,8 @@ def _rows(audit: Audit, metrics: list[str], records: bool) -> Iterator[list[obje
         guessed = labels(audit, finding.guess.records.y[:, 0]) if records else []
         rebuilt = cells(audit, finding.guess.records.x[:, 0]) if wanted else none
         for index, game in enumerate(audit.games.tolist()):
+            known = known_cells(audit, finding, index) if wanted and _known(audit) else None
+            columns = (true_cells[index], rebuilt[index], *(() if known is None else (known,)))
             yield [
                 game,
                 _text(finding.name),
@@ -60,8 +64,13 @@ def _rows(audit: Audit, metrics: list[str], records: bool) -> Iterator[list[obje
                 "" if finding.guess.certified is None else _yes(bool(finding.guess.certified[index, 0])),
                 "" if finding.predicted is None else f"{finding.predicted[index]:.9g}",
                 *((_text(true_labels[index]), _text(guessed[index])) if records else ()),
-                *(_text(cell) for both in zip(true_cells[index], rebuilt[index], strict=True) for cell in both),
+                *(_text(cell) for several in zip(*columns, strict=True) for cell in several),
             ]
+
+
+def _known(audit: Audit) -> bool:
+    """Whether every line tells what is known of each cell."""
+    return all(finding.cells is not None and finding.cells.each is not None for finding in audit.findings)
 
 
 def _shown_columns(audit: Audit) -> tuple[str, ...]:
@@ -261,12 +270,16 @@ def _record_tensors(audit: Audit) -> bytes:
     tensors = {"truth.x": audit.truth.x, "truth.y": audit.truth.y}
     for number, finding in enumerate(audit.findings):
         tensors |= {f"{number}.x": finding.guess.records.x, f"{number}.y": finding.guess.records.y}
+        if finding.cells is not None and finding.cells.each is not None:
+            limits = finding.cells.each.every_limit()._asdict()
+            tensors |= {f"{number}.{name}": part for name, part in {"kept": finding.cells.each.kept, **limits}.items()}
     return files.as_bytes({name: value.clone() for name, value in tensors.items()})
 
 
 def _with_records(audit: Audit, path: Path) -> Audit:
     from lostwax.audits.saved import other_records
-    from lostwax.games import Records
+    from lostwax.games import Records, TableCells
+    from lostwax.games.cells import Limits
 
     tensors = files.read_tensors("reports.read", path)
     for contradiction in other_records(audit, tensors):
@@ -278,8 +291,18 @@ def _with_records(audit: Audit, path: Path) -> Audit:
     def records(name: str) -> Records:
         return Records(tensors[f"{name}.x"], tensors[f"{name}.y"])
 
+    def cells(number: int, kept: CellsKept | None) -> CellsKept | None:
+        if kept is None or f"{number}.kept" not in tensors:
+            return kept
+        limits = Limits(*(tensors[f"{number}.{name}"] for name in Limits._fields))
+        return kept._replace(each=TableCells(tensors[f"{number}.x"][:, 0], tensors[f"{number}.kept"], limits))
+
     findings = tuple(
-        replace(finding, guess=replace(finding.guess, records=records(str(number))))
+        replace(
+            finding,
+            guess=replace(finding.guess, records=records(str(number))),
+            cells=cells(number, finding.cells),
+        )
         for number, finding in enumerate(audit.findings)
     )
     return replace(audit, truth=records("truth"), findings=findings)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lostwax.audits.cells import known_in_words
 from lostwax.games import Columns
 
 if TYPE_CHECKING:
@@ -116,9 +117,8 @@ def pair(audit: Audit, finding: Finding, index: int) -> Pair:
     if not pictured:  # of a wide table the columns that are not zero: the words of a text
         filled = np.flatnonzero((truth.ravel() != 0) | (guess.ravel() != 0)).tolist()
         shown = list(range(truth.size)) if truth.size <= NUMBERS or len(filled) > truth.size / 2 else filled
-    ours, theirs = (
-        [] if pictured else cells(audit, rows)[0] for rows in (audit.truth.x[one], finding.guess.records.x[one, 0])
-    )
+    ours = [] if pictured else cells(audit, audit.truth.x[one])[0]
+    theirs = [] if pictured else _rebuilt_cells(audit, finding, index)
     names = () if pictured else table_columns(audit).names
     return Pair(
         game=int(audit.games[index]),
@@ -131,6 +131,21 @@ def pair(audit: Audit, finding: Finding, index: int) -> Pair:
         cells=tuple((names[place], ours[place], theirs[place]) for place in shown[:NUMBERS]),
         more=max(0, len(shown) - NUMBERS),
     )
+
+
+def known_cells(audit: Audit, finding: Finding, index: int) -> list[str] | None:
+    """What is known of each cell of a game, in words; None where the audit does not tell."""
+    if finding.cells is None or finding.cells.each is None:
+        return None
+    return known_in_words(finding.cells.each, table_columns(audit), index)
+
+
+def _rebuilt_cells(audit: Audit, finding: Finding, index: int) -> list[str]:
+    """Each cell as it was rebuilt: the value if it is exact, else the guess and what is known."""
+    guessed = cells(audit, finding.guess.records.x[index : index + 1, 0])[0]
+    known = known_cells(audit, finding, index) or ["exact"] * len(guessed)
+    shown = {"exact": "{1}", "unknown": "unknown", "estimated": "about {1}"}
+    return [shown.get(one, "{1} ({0})").format(one, guess) for one, guess in zip(known, guessed, strict=True)]
 
 
 def _data_uri(image: NDArray[np.float64], truth: NDArray[np.float64]) -> str:

@@ -88,7 +88,7 @@ def _facts(audit: Audit) -> tuple[Fact, ...]:
         detail = f"{count(line.rebuilt)} of {count(len(audit.games))}{_sure(audit, line.rebuilt)}"
         guessing = Fact(f"{100 * audit.chance:.3g}{SIGN}", "by guessing", "naming the likeliest candidate")
         return Fact(_share(audit, line.rebuilt), "identified", detail), guessing
-    return (*_rebuilt(audit, line), _nearer(audit, line), _typical(audit, line))
+    return (*_rebuilt(audit, line), *_cells(audit, line), _nearer(audit, line), _typical(audit, line))
 
 
 def _rebuilt(audit: Audit, line: Line) -> tuple[Fact, ...]:
@@ -104,6 +104,12 @@ def _rebuilt(audit: Audit, line: Line) -> tuple[Fact, ...]:
         Fact(_share(audit, line.rebuilt), "rebuilt at the optimum", detail),
         Fact(_share(audit, won), "rebuilt as released", f"{count(won)} of {games}{_sure(audit, won)}"),
     )
+
+
+def _cells(audit: Audit, line: Line) -> tuple[Fact, ...]:
+    """How many cells are exact, where the audit tells of single cells."""
+    cells = audit.finding(line.name).cells
+    return () if cells is None else (Fact(percent(cells.exact_share), "of cells exact", str(cells)),)
 
 
 def _nearer(audit: Audit, line: Line) -> Fact:

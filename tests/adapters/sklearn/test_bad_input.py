@@ -270,6 +270,15 @@ def test_columns_must_be_the_model_s(model):
         lw.audit(model, (same, Y), games=2)
 
 
+def test_columns_may_have_spaces_where_lightgbm_writes_underscores():
+    lightgbm = pytest.importorskip("lightgbm")
+    spaced = FRAME.rename(columns={"a": "first column"})
+    model = lightgbm.LGBMClassifier(n_estimators=2, verbose=-1, n_jobs=1).fit(spaced, Y)
+    assert released(model, (spaced, Y)).columns.names == ("first column", "b", "c", "d")
+    with pytest.raises(ValueError, match="not those of the model: column 1 is 'other' where"):
+        released(model, (spaced.rename(columns={"b": "other"}), Y))
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_model_stopped_early_is_at_least_better_than_zero_weights():
     """The gradient of such a model says nothing; but a solver goes downhill."""

@@ -38,7 +38,7 @@ def found():
         (Lasso, Gives.ACTIVE, None),
         (KNeighborsClassifier, Gives.ALL_STORED, None),
         (SVC, Gives.SOME_STORED, None),
-        (RandomForestClassifier, Gives.NOTHING, None),
+        (RandomForestClassifier, Gives.TREES, None),
         (StandardScaler, Gives.SUM, "exact"),
         (KBinsDiscretizer, Gives.EXTREMES, "an interval"),
     ],

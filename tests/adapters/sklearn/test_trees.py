@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.sparse import csr_matrix, random_array
 from sklearn.base import is_classifier
 from sklearn.calibration import CalibratedClassifierCV
@@ -28,7 +29,6 @@ from sklearn.ensemble import (
     RandomTreesEmbedding,
     VotingClassifier,
 )
-from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -38,6 +38,8 @@ from lostwax.adapters.sklearn import reading
 from lostwax.adapters.sklearn.estimators import NotReadError
 from lostwax.adapters.sklearn.reading import released
 from lostwax.adapters.sklearn.trees import forest_of
+from lostwax.attacks.trees import TreeConstraints
+from lostwax.games import Fitted, Records
 from lostwax.games.trees import LEAF
 
 WINE, KINDS = load_wine(return_X_y=True)
@@ -73,7 +75,7 @@ def check_facts(forest, x, y, *, classes):
     """Sizes and sums of labels add up in every node that says something."""
     names, numbers = np.unique(y, return_inverse=True)
     values = np.eye(len(names))[numbers] if classes else y[:, None].astype(float)
-    for tree in forest.trees[:4]:
+    for tree in forest.trees[:2]:
         np.testing.assert_array_equal(sums_over_rows(forest, tree, x, tree.share[:, None])[:, 0], tree.size)
         if tree.labels is not None:
             held = sums_over_rows(forest, tree, x, tree.labels.weight[:, None] * values)
@@ -104,7 +106,7 @@ CLASSIFIERS = [
 REGRESSORS = [
     DecisionTreeRegressor(),
     DecisionTreeRegressor(criterion="poisson", max_depth=4),
-    DecisionTreeRegressor(criterion="absolute_error", max_depth=6),
+    DecisionTreeRegressor(criterion="absolute_error"),
     ExtraTreeRegressor(),
     RandomForestRegressor(4, max_samples=0.7),
     ExtraTreesRegressor(4),
@@ -282,6 +284,53 @@ def test_other_models_are_not_read():
             forest_of(model.fit(DIABETES, PROGRESSION), DIABETES, PROGRESSION, np.ones(len(DIABETES)))
 
 
+class Halved(RandomForestClassifier):
+    """A user's own forest."""
+
+    def fit(self, x, y):
+        return super().fit(x[::2], y[::2])
+
+
+def test_other_draws_of_a_subclass_leave_it_unread():
+    release = released(Halved(3).fit(WINE, NAMES), (WINE, NAMES))
+    assert not release.was_read
+    assert "Halved was not audited: its trees do not fit the rows" in release.unread[0]
+
+
+def check_games(forest, x, y):
+    """In every game the bounds hold the missing row, and its label is right."""
+    table = Records(torch.from_numpy(x), torch.from_numpy(y))
+    fitted = Fitted("trees", table, torch.ones(len(x), dtype=torch.float64), None, forest=forest)
+    bounds, labels = TreeConstraints().leave_one_out(fitted, torch.arange(len(x)))
+    seen = forest.cast(x)
+    holds = np.where(np.isnan(seen), bounds.maybe_missing, (bounds.low <= seen) & (seen <= bounds.high))
+    assert holds.all()
+    assert (bounds.low == seen)[bounds.exact].all()
+    known = labels.known
+    assert known.mean() > 0.6
+    assert (np.abs(labels.values - y)[known] <= labels.error[known]).all()
+    return bounds
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("model", CLASSIFIERS, ids=str)
+def test_nothing_false_is_said_of_a_row(model):
+    x = WINE if isinstance(model, GradientBoostingClassifier | AdaBoostClassifier) else GAPS
+    check_games(read(model, x, NAMES), x, np.unique(NAMES, return_inverse=True)[1])
+
+
+@pytest.mark.parametrize("model", REGRESSORS, ids=str)
+def test_nothing_false_is_said_of_a_row_with_a_target(model):
+    check_games(read(model, DIABETES[:150], PROGRESSION[:150]), DIABETES[:150], PROGRESSION[:150])
+
+
+def test_a_forest_tells_most_values_and_an_unrelated_one_none():
+    """Thresholds that were drawn at random are no half-way values: no cell is exact."""
+    x, y = DIABETES[:150], PROGRESSION[:150]
+    assert check_games(read(RandomForestRegressor(30, random_state=0), x, y), x, y).exact.mean() > 0.8
+    assert check_games(read(ExtraTreesRegressor(30, random_state=0), x, y), x, y).exact.mean() < 0.05
+
+
 FRAME = pd.DataFrame(GAPS, columns=[f"c{i}" for i in range(WINE.shape[1])])
 
 
@@ -294,7 +343,6 @@ FRAME = pd.DataFrame(GAPS, columns=[f"c{i}" for i in range(WINE.shape[1])])
         (BaggingClassifier(RandomForestClassifier(2), 2), 4),
         (CalibratedClassifierCV(RandomForestClassifier(2), cv=3), 6),
         (VotingClassifier([("a", RandomForestClassifier(2)), ("b", DecisionTreeClassifier())]), 3),
-        (OneVsRestClassifier(DecisionTreeClassifier()), 3),
         (make_pipeline(RandomTreesEmbedding(2)), 2),
     ],
     ids=str,
@@ -318,11 +366,13 @@ def test_whole_numbers_as_targets_are_numbers():
 
 
 def test_steps_that_round_differently_leave_no_neighbours():
-    """PCA gives other last digits when it transforms than when it was fitted."""
-    x = RNG.normal(size=(2_000, 30)) @ RNG.normal(size=(30, 30))
-    model = make_pipeline(PCA(20), RandomForestRegressor(20, max_depth=6)).fit(x, x[:, 0])
-    (part,) = [part for part in released(model, (x, x[:, 0])).parts if part.fitted.forest is not None]
-    assert len(part.fitted.forest.trees) == 20
+    """Some steps give other last digits when they transform than when they were fitted: no value is called exact."""
+    model = RandomForestRegressor(5).fit(DIABETES, PROGRESSION)
+    rounded = np.nextafter(DIABETES.astype(np.float32), np.float32(np.inf)).astype(np.float64)
+    forest = forest_of(model, rounded, PROGRESSION, np.ones(len(rounded)))
+    assert not any(tree.between_neighbours for tree in forest.trees)
+    after = make_pipeline(PCA(4), model).fit(DIABETES, PROGRESSION)
+    assert released(after, (DIABETES, PROGRESSION)).parts[-1].fitted.forest is not None
 
 
 def test_sparse_rows():

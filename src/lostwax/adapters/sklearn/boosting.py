@@ -1,4 +1,4 @@
-"""Models of XGBoost and LightGBM at the end of a pipeline, or by themselves: a Booster, or a file that holds one."""
+"""Models of XGBoost, LightGBM and CatBoost at the end of a pipeline, or by themselves: a Booster, or a file."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from sklearn.base import is_classifier
 from torch import Tensor
 
-from lostwax.adapters import lightgbm, xgboost
+from lostwax.adapters import catboost, lightgbm, xgboost
 from lostwax.adapters.boosted import Boosted, Numbers
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
@@ -31,7 +31,7 @@ class SavedBooster:
     gaps: bool = False  # what is not stored in a sparse matrix counts as missing
 
     @classmethod
-    def of_xgboost(cls, model: xgboost.Model, penalty: xgboost.Penalty = xgboost.DEFAULTS) -> SavedBooster:
+    def of_xgboost(cls, model: xgboost.XGBoostModel, penalty: xgboost.Penalty = xgboost.DEFAULTS) -> SavedBooster:
         """A model of XGBoost."""
 
         def read(x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
@@ -40,7 +40,7 @@ class SavedBooster:
         return cls(model.name, model.classifies, read, gaps=True)
 
     @classmethod
-    def of_lightgbm(cls, model: lightgbm.Model) -> SavedBooster:
+    def of_lightgbm(cls, model: lightgbm.LightGBMModel) -> SavedBooster:
         """A model of LightGBM."""
 
         def read(x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
@@ -48,10 +48,20 @@ class SavedBooster:
 
         return cls(model.name, model.classifies, read)
 
+    @classmethod
+    def of_catboost(cls, model: catboost.Model) -> SavedBooster:
+        """A model of CatBoost."""
+
+        def read(x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
+            return catboost.read(model, x, y, weight)
+
+        return cls(model.name, model.classifies, read)
+
 
 def is_boosted(model: Any) -> bool:
-    """A model of XGBoost or LightGBM."""
-    return isinstance(model, SavedBooster) or xgboost.is_xgboost(model) or lightgbm.is_lightgbm(model)
+    """A model of XGBoost, LightGBM or CatBoost."""
+    libraries = (xgboost.is_xgboost, lightgbm.is_lightgbm, catboost.is_catboost)
+    return isinstance(model, SavedBooster) or any(made(model) for made in libraries)
 
 
 def is_booster(model: Any) -> bool:
@@ -65,7 +75,9 @@ def _opened(model: Any) -> SavedBooster:
         return model
     if xgboost.is_xgboost(model):
         return SavedBooster.of_xgboost(xgboost.model_of(model), xgboost.penalties(model))
-    return SavedBooster.of_lightgbm(lightgbm.model_of(model))
+    if lightgbm.is_lightgbm(model):
+        return SavedBooster.of_lightgbm(lightgbm.model_of(model))
+    return SavedBooster.of_catboost(catboost.model_of(model))
 
 
 def read_boosted(model: Any, place: Place, labels: NDArray[Any], weight: Tensor, reader: PipelineReader) -> None:
@@ -90,11 +102,9 @@ def read_boosted(model: Any, place: Place, labels: NDArray[Any], weight: Tensor,
 
 def _labels(booster: SavedBooster, model: Any, labels: NDArray[Any]) -> tuple[Tensor, tuple[object, ...]]:
     """Class numbers with their names, or targets."""
-    if hasattr(model, "get_params"):
-        return inputs.labels_of(model, labels)
-    if booster.classifies or labels.dtype.kind not in "iub":
-        return inputs.numbered(labels, classes=booster.classifies)
-    return torch.from_numpy(labels.astype(np.float64)), ()
+    classes = is_classifier(model) if hasattr(model, "get_params") else booster.classifies
+    targets = labels.astype(np.float64) if labels.dtype.kind in "iub" and not classes else labels
+    return inputs.numbered(targets, classes=classes)
 
 
 def released_booster(model: Any, data: Any, sample_weight: Any = None) -> ReleasedTable:
@@ -120,7 +130,7 @@ def released_booster(model: Any, data: Any, sample_weight: Any = None) -> Releas
 
 
 def with_codes(place: Place) -> Place:
-    """The place after pandas' categories became codes, as both libraries make them."""
+    """The place after pandas' categories became codes, as the libraries make them."""
     rows = place.rows
     if not hasattr(rows, "dtypes") or not hasattr(rows, "columns"):
         return place

@@ -6,7 +6,7 @@ where there are more values than bins. Its nodes have the numbers of their rows,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -53,17 +53,11 @@ def forest_of_hist(estimator: Any, x: Floats, labels: Array, weight: Floats) -> 
     inside = _grown_on(estimator, labels, weight, count=int(first["count"][0]))
     trees = [_tree(predictor, estimator, inside) for stage in estimator._predictors for predictor in stage]
     for number, tree in enumerate(trees):
-        _check_counts(type(estimator).__name__, number, tree, seen)
+        _check_counts(type(estimator).__name__, number, tree, seen, inside)
     sums = _baseline_sums(estimator, labels, np.where(inside, weight, 0.0), len(first))
     trees[0] = replace(trees[0], labels=sums)
-    edges = list(_edges(estimator, seen, inside & (weight != 0)))
-    return Forest(
-        tuple(trees),
-        cuts=tuple(edge for edge in edges if isinstance(edge, Cuts)),
-        quantiles=tuple(edge for edge in edges if isinstance(edge, Quantiles)),
-        single=False,
-        ordered=not inside.all(),
-    )
+    cuts, quantiles = _edges(estimator, seen, inside & (weight != 0))
+    return Forest(tuple(trees), tuple(cuts), tuple(quantiles), single=False, ordered=not inside.all())
 
 
 def _grown_on(estimator: Any, labels: Array, weight: Floats, count: int) -> Bools:
@@ -104,15 +98,13 @@ def _tree(predictor: Any, estimator: Any, inside: Bools) -> Tree:
         share=inside.astype(np.float64),
         rounding=np.zeros(len(nodes)),
         categories={
-            int(node): _bits(predictor.raw_left_cat_bitsets[nodes["bitset_idx"][node]], _codes(estimator, node, nodes))
+            int(node): _bits(
+                predictor.raw_left_cat_bitsets[nodes["bitset_idx"][node]],
+                int(estimator._bin_mapper.n_bins_non_missing_[nodes["feature_idx"][node]]),
+            )
             for node in np.flatnonzero(inner & nodes["is_categorical"].astype(np.bool_))
         },
     )
-
-
-def _codes(estimator: Any, node: int, nodes: Array) -> int:
-    """How many categories the column of a node has."""
-    return int(estimator._bin_mapper.n_bins_non_missing_[nodes["feature_idx"][node]])
 
 
 def _bits(words: Array, count: int) -> Bools:
@@ -120,9 +112,9 @@ def _bits(words: Array, count: int) -> Bools:
     return np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little")[:count].astype(np.bool_)
 
 
-def _check_counts(name: str, number: int, tree: Tree, x: Floats) -> None:
+def _check_counts(name: str, number: int, tree: Tree, x: Floats, inside: Bools) -> None:
     """Raise if the rows do not add up to the counts of nodes."""
-    counts = visits(tree, x, strict=False).sums(tree.share, len(tree.size))
+    counts = visits(tree, x, strict=False).sums(inside.astype(np.float64), len(tree.size))
     if len(wrong := np.flatnonzero(counts != tree.size)):
         node = int(wrong[0])
         raise ValueError(
@@ -162,26 +154,27 @@ def _baseline_sums(estimator: Any, labels: Array, weight: Floats, nodes: int) ->
     return LabelSums(totals, weight, rounding)
 
 
-def _edges(estimator: Any, x: Floats, rows: Bools) -> Iterator[Cuts | Quantiles]:
+def _edges(estimator: Any, x: Floats, rows: Bools) -> tuple[list[Cuts], list[Quantiles]]:
     """The bin edges of each column of numbers, where the rule that made them is known whatever the missing value."""
     mapper, bins = estimator._bin_mapper, estimator._bin_mapper.n_bins - 1
+    cuts: list[Cuts] = []
+    quantiles: list[Quantiles] = []
     if mapper.subsample is not None and np.count_nonzero(rows) > mapper.subsample:
-        return  # of rows drawn at random
+        return cuts, quantiles  # edges are made of rows drawn at random
     weighted = getattr(estimator, "_fitted_with_sw", False) or getattr(estimator, "class_weight", None) is not None
     percentages = np.linspace(0, 100, bins + 1)[1:-1]
-    for column in np.flatnonzero(mapper.is_categorical_ == 0):
+    for column in map(int, np.flatnonzero(mapper.is_categorical_ == 0)):
         edges = np.asarray(mapper.bin_thresholds_[column], dtype=np.float64)
         if not (np.abs(edges) < NO_LIMIT).all():
             continue
-        values = x[rows, column]
-        distinct = np.unique(values[~np.isnan(values)])
-        if len(distinct) < bins:  # and one value more or less changes nothing
-            made = np.unique(half_way(distinct[:-1], distinct[1:]))
-            edge: Cuts | Quantiles = Cuts(int(column), edges, values=False, complete=True, rows=rows)
+        values = x[rows & ~np.isnan(x[:, column]), column]
+        distinct = np.unique(values)
+        # With one value more or less the rule must be the same. Other versions of scikit-learn have other rules.
+        if len(distinct) < bins:
+            if np.array_equal(np.unique(half_way(distinct[:-1], distinct[1:])), edges):
+                cuts.append(Cuts(column, edges, values=False, complete=True, rows=rows))
         elif len(distinct) > bins + 1 and not weighted:
-            made = np.unique(np.percentile(values[~np.isnan(values)], percentages, method="averaged_inverted_cdf"))
-            edge = Quantiles(int(column), edges, percentages, rows)
-        else:
-            continue
-        if np.array_equal(made, edges):  # other versions of scikit-learn round in another way
-            yield edge
+            made = np.percentile(values, percentages, method="averaged_inverted_cdf")
+            if np.array_equal(np.unique(made), edges):
+                quantiles.append(Quantiles(column, edges, percentages, rows))
+    return cuts, quantiles

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import is_classifier, is_regressor
 from sklearn.utils import _safe_indexing
 from torch import Tensor
 
@@ -74,6 +73,9 @@ def column_names(X: Any, steps: list[Any]) -> tuple[str, ...]:
             f"{'it does not know' if more else 'X does not have'} {some[0] if some else 'all of them'!r}. Pass "
             "X[model.feature_names_in_]."
         )
+    if remembered and all(isinstance(name, str) for name in given):
+        pairs = zip(given, remembered, strict=True)
+        remembered = [ours if ours.replace(" ", "_") == theirs else theirs for ours, theirs in pairs]  # by LightGBM
     if remembered and all(isinstance(name, str) for name in given) and given != remembered:
         place = next(i for i, (ours, theirs) in enumerate(zip(given, remembered, strict=True)) if ours != theirs)
         fitted_on = f"where {type(steps[0]).__name__} was fitted on {remembered[place]!r}"
@@ -182,13 +184,6 @@ def numbered(y: np.ndarray[Any, np.dtype[Any]], *, classes: bool) -> tuple[Tenso
         return torch.from_numpy(np.stack(each, 1).astype(np.float64)), ()
     names, numbers = np.unique(y, return_inverse=True)
     return torch.from_numpy(numbers), tuple(names.tolist())
-
-
-def labels_of(estimator: Any, y: np.ndarray[Any, np.dtype[Any]]) -> tuple[Tensor, tuple[object, ...]]:
-    """Labels as a model takes them: classes by their number, with names; whole numbers are targets of a regressor."""
-    if is_regressor(estimator) and y.dtype.kind in "iub":
-        return torch.from_numpy(numbers("audit", "y", y)), ()
-    return numbered(y, classes=is_classifier(estimator))
 
 
 def regression_targets(y: np.ndarray[Any, np.dtype[Any]], outputs: int) -> Tensor:

@@ -23,7 +23,6 @@ from sklearn.ensemble import (
     VotingRegressor,
 )
 from sklearn.model_selection import check_cv
-from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor, RegressorChain
 from sklearn.pipeline import Pipeline
 from sklearn.tree import BaseDecisionTree
@@ -32,7 +31,7 @@ from torch import Tensor
 from lostwax.adapters.sklearn.boosting import is_boosted, read_boosted
 from lostwax.adapters.sklearn.estimators import NotReadError, SettingNotReadError, read_estimator
 from lostwax.adapters.sklearn.hist_boosting import own_encoder
-from lostwax.adapters.sklearn.inputs import labels_of
+from lostwax.adapters.sklearn.inputs import numbered
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, is_large, own_facts
 from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data, check_sparse
 from lostwax.adapters.sklearn.trees import forest_notes, forest_of, has_trees, not_drawn_again
@@ -78,7 +77,7 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
     name = type(estimator).__name__
     if not place.reads:
         return  # the step before it is named as the reason
-    held = reader.scanned(estimator, place, labels_of(estimator, labels)[0], weight)
+    held = reader.scanned(estimator, place, numbered(labels, classes=is_classifier(estimator))[0], weight)
     try:
         if is_boosted(estimator):
             read_boosted(estimator, place, labels, weight, reader)
@@ -115,8 +114,13 @@ def read_trees(estimator: Any, place: Place, labels: Labels, weight: Tensor, rea
         place = reader.through(encoder, place)
     if (x := as_numbers(place.rows)) is None:
         raise SettingNotReadError(f"trees on {place.rows.shape[1]:,} sparse columns are not read", ".")
-    forest = forest_of(estimator, x.numpy(), labels, weight.numpy())
-    y = labels_of(estimator, labels)[0]
+    try:
+        forest = forest_of(estimator, x.numpy(), labels, weight.numpy())
+    except ValueError as error:
+        if type(estimator).__module__.startswith("sklearn."):
+            raise
+        raise SettingNotReadError("its trees do not fit the rows as those of its base class would", ".") from error
+    y = numbered(labels, classes=is_classifier(estimator))[0]
     reader.publish(Fitted(type(estimator).__name__, Records(x, y), weight, None, forest=forest), place)
     if (rest := not_drawn_again(type(estimator).__name__, forest)) is not None:
         reader.unread.append(rest)
@@ -162,15 +166,6 @@ def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
         inside = torch.zeros_like(weight)
         inside[torch.from_numpy(train)] = 1.0
         yield Inner(one.estimator, labels, weight * inside)
-
-
-@inner_models.register(OneVsRestClassifier)
-def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner] | None:
-    """One for each class, where these are trees; linear ones are read together."""
-    if not has_trees(estimator.estimators_[0]):
-        return None
-    ones = np.asarray(estimator.label_binarizer_.transform(labels).toarray())
-    return (Inner(model, ones[:, column], weight) for column, model in enumerate(estimator.estimators_))
 
 
 @inner_models.register(MultiOutputClassifier)

@@ -121,7 +121,7 @@ def released(
     if is_regressor(_steps(model)[-1]) and labels.dtype.kind in "iub":
         labels = labels.astype(np.float64)
     weight = inputs.weights(sample_weight, len(x))
-    numbers, classes = inputs.labels_of(_steps(model)[-1], labels)
+    numbers, classes = inputs.numbered(labels, classes=is_classifier(_steps(model)[-1]))
     reader = PipelineReader(columns.at(used), used, numbers, weight, text_columns=in_columns)
     if dropped and vectoriser is None:
         reader.notes.append(f"the pipeline drops these columns, and they do not count: {', '.join(dropped)}.")

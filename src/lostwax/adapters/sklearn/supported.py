@@ -38,6 +38,7 @@ class Gives(StrEnum):
     EQUATION = "exact at the optimum"
     ACTIVE = "exact at the optimum for features with a weight, at most an interval for others"
     SOME_STORED = "exact for the rows that are stored"
+    TREES = "exact for some values, an interval for others, from the nodes of trees"
     INTERVAL = "an interval for each value"
     UNIQUE = "exact for categories that no other row has"
     EXTREMES = "exact for the smallest and largest values"
@@ -159,6 +160,7 @@ def _given(release: ReleasedTable) -> Gives:
         Gives.EQUATION: any(not model.sparse for model in models),
         Gives.ACTIVE: bool(models),
         Gives.SOME_STORED: whole > 0,
+        Gives.TREES: any(one.forest is not None for one in facts),
         Gives.INTERVAL: any(one.sums for one in facts),
         Gives.UNIQUE: bool(stored),
         Gives.EXTREMES: any(one.extremes for one in facts),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lostwax.attacks.trees.cuts import narrowed_by_cuts
 from lostwax.attacks.trees.labels import MissingLabels, missing_labels
-from lostwax.attacks.trees.paths import narrowed_by_nodes, near_zero
+from lostwax.attacks.trees.paths import narrowed_by_nodes, near_zero, zeros
 from lostwax.attacks.trees.unknown_sample import narrowed_without_sample
 from lostwax.games import Fitted, Part
 from lostwax.games.cells import Revealed
@@ -58,12 +58,9 @@ class TreeConstraints:
 
 
 def _with_zeros(bounds: Bounds, x: Floats, games: Ints) -> Bounds:
-    """Ends that rounding leaves next to zero are zero; in each game judged by the other rows."""
-    sizes = np.where((x == 0) | np.isnan(x), np.inf, np.abs(x))
-    smallest, second = np.partition(np.r_[sizes, np.full((1, x.shape[1]), np.inf)], 1, axis=0)[:2]
-    tiny = near_zero(np.where(sizes[games] == smallest, second, smallest))  # (g, d)
-    low, high = (np.where(np.abs(end) <= tiny, 0.0, end) for end in (bounds.low, bounds.high))
-    return bounds._replace(low=low, high=high)
+    """What is zero but for the rounding of a threshold is zero."""
+    zero = zeros(bounds.low, bounds.high, near_zero(x, games))
+    return bounds._replace(low=np.where(zero, 0.0, bounds.low), high=np.where(zero, 0.0, bounds.high))
 
 
 def revealed_by_trees(part: Part, games: Tensor) -> Revealed:

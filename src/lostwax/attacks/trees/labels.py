@@ -44,8 +44,8 @@ def _places(forest: Forest, tree: Tree, x: Floats) -> Iterator[tuple[Ints, Ints,
     """Rows and the node of each at every depth, and whether sizes show that it is there."""
     rows = np.arange(len(x)) if tree.share is None else np.flatnonzero(tree.share > 0)
     yield rows, np.zeros(len(rows), dtype=np.intp), np.ones(len(rows), dtype=np.bool_)  # all are in the root
-    for step in descend(forest, tree, x):
-        yield step.rows, step.child, step.shown
+    for level in descend(forest, tree, x):
+        yield level.rows, level.child, level.shown
 
 
 def _class(sums: LabelSums, rows: Ints, node: Ints, y: Floats) -> tuple[Floats, Floats]:

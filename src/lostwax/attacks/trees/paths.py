@@ -13,7 +13,7 @@ import numpy as np
 from lostwax.games.trees import LEAF, Bools, Bounds, Floats, Forest, Ints, Tree
 
 
-class Step(NamedTuple):
+class Level(NamedTuple):
     """Rows of a tree at one depth, and the side that each takes there."""
 
     rows: Ints  # (k,) those that are not in a leaf yet
@@ -24,7 +24,7 @@ class Step(NamedTuple):
     shown: Bools  # (k,) sizes show that the row, if it is missing, took this side
 
 
-def descend(forest: Forest, tree: Tree, x: Floats) -> list[Step]:
+def descend(forest: Forest, tree: Tree, x: Floats) -> list[Level]:
     """Send the rows that a tree was grown on down to its leaves, one depth at a time.
 
     The size of a node shows that the missing row is in it if its share is above the error. Then it is in all nodes
@@ -32,17 +32,17 @@ def descend(forest: Forest, tree: Tree, x: Floats) -> list[Step]:
     """
     share = np.ones(len(x)) if tree.share is None else tree.share
     rows = np.flatnonzero(share > 0)
-    steps, node = [], np.zeros(len(rows), dtype=np.intp)
+    levels, node = [], np.zeros(len(rows), dtype=np.intp)
     deepest = np.zeros(len(x), dtype=np.intp)  # depth down to which the path of each row is shown
     while len(rows := rows[inner := tree.feature[node] != LEAF]):
         node = node[inner]
         value = x[rows, tree.feature[node]]
         left = goes_left(forest, tree, node, value)
         child = np.where(left, tree.left[node], tree.right[node])
-        steps.append(Step(rows, node, value, left, child, left))
-        deepest[rows[share[rows] > 2 * tree.rounding[child]]] = len(steps)
+        levels.append(Level(rows, node, value, left, child, left))
+        deepest[rows[share[rows] > 2 * tree.rounding[child]]] = len(levels)
         node = child
-    return [step._replace(shown=deepest[step.rows] > depth) for depth, step in enumerate(steps)]
+    return [level._replace(shown=deepest[level.rows] > depth) for depth, level in enumerate(levels)]
 
 
 def goes_left(forest: Forest, tree: Tree, node: Ints, value: Floats) -> Bools:
@@ -60,12 +60,21 @@ def goes_left(forest: Forest, tree: Tree, node: Ints, value: Floats) -> Bools:
 NEAR_ZERO = 1e-6
 
 
-def near_zero(smallest: Floats) -> Floats:
-    """How near to zero a number counts as zero, if the smallest other one of its column has this size.
+def near_zero(x: Floats, games: Ints) -> Floats:
+    """(g, d) how near to zero a number counts as zero, by the other rows of its column; 0 if none of them is zero.
 
     Half-way between 0 and 1 is 0.5, and so it is between 1e-18 and 1, to rounding. No other number has this problem.
     """
-    return np.where(np.isfinite(smallest), NEAR_ZERO * smallest, 0.0)
+    sizes = np.where((x == 0) | np.isnan(x), np.inf, np.abs(x))
+    smallest, second = np.partition(np.r_[sizes, np.full((1, x.shape[1]), np.inf)], 1, axis=0)[:2]
+    others = np.where(sizes[games] == smallest, second, smallest)
+    with_zero = (x == 0).sum(0) > (x[games] == 0)
+    return np.where(with_zero & np.isfinite(others), NEAR_ZERO * others, 0.0)
+
+
+def zeros(low: Floats, high: Floats, tiny: Floats) -> Bools:
+    """Which intervals hold zero and nothing else that is not far smaller than all other numbers of the column."""
+    return np.asarray((low <= 0) & (high >= 0) & (low >= -tiny) & (high <= tiny))
 
 
 def game_of(rows: int, games: Ints) -> Ints:
@@ -82,10 +91,10 @@ def narrowed_by_nodes(forest: Forest, x: Floats, games: Ints, bounds: Bounds) ->
     """
     game, found = game_of(len(x), games), Narrowing(forest, bounds)
     for tree in forest.trees:
-        for step in [] if tree.share is None else descend(forest, tree, x):
-            found.by_sides(tree, step, game)
+        for level in [] if tree.share is None else descend(forest, tree, x):
+            found.by_sides(tree, level, game)
             if tree.between_neighbours:
-                found.by_neighbours(tree, step, game)
+                found.by_neighbours(tree, level, game)
     return found.bounds()
 
 
@@ -104,10 +113,10 @@ class Narrowing:
         low, high = np.where(nothing, np.inf, self.low), np.where(nothing, -np.inf, self.high)
         return Bounds(low, high, self.maybe_missing, self.codes)
 
-    def by_sides(self, tree: Tree, step: Step, game: Ints) -> None:
+    def by_sides(self, tree: Tree, level: Level, game: Ints) -> None:
         """The side that the row took at each node of one depth."""
-        played = step.shown & (game[step.rows] >= 0)
-        which, node, left = game[step.rows[played]], step.node[played], step.left[played]
+        played = level.shown & (game[level.rows] >= 0)
+        which, node, left = game[level.rows[played]], level.node[played], level.left[played]
         column = tree.feature[node]
         # a row without a value goes the way of missing ones
         other_way = left != tree.missing_left[node]
@@ -123,16 +132,18 @@ class Narrowing:
         above = self._at_least(threshold) if self.forest.strict else self._above(threshold)
         self.to(which, column, np.where(left, -np.inf, above), np.where(left, below, np.inf))
 
-    def by_neighbours(self, tree: Tree, step: Step, game: Ints) -> None:
+    def by_neighbours(self, tree: Tree, level: Level, game: Ints) -> None:
         """The threshold lies half-way between the largest value on the left and the smallest on the right.
 
         If the known rows explain it, the missing one is beyond its known neighbour; otherwise it is the neighbour.
         """
-        finite = np.flatnonzero(np.isfinite(tree.threshold[step.node]))
-        order = finite[np.lexsort((step.value[finite], step.node[finite]))]  # by node, then by value, missing ones last
+        finite = np.flatnonzero(np.isfinite(tree.threshold[level.node]))
+        order = finite[
+            np.lexsort((level.value[finite], level.node[finite]))
+        ]  # by node, then by value, missing ones last
         if not len(order):
             return
-        node, value, left, rows = step.node[order], step.value[order], step.left[order], step.rows[order]
+        node, value, left, rows = level.node[order], level.value[order], level.left[order], level.rows[order]
         valued = ~np.isnan(value)
         starts = np.flatnonzero(np.r_[True, node[1:] != node[:-1]])
         group = np.repeat(np.arange(len(starts)), np.diff(np.r_[starts, len(node)]))
@@ -146,7 +157,7 @@ class Narrowing:
         lower = np.where(below >= first, value[below.clip(0)], -np.inf)
         upper = np.where(above <= last, value[above.clip(None, len(node) - 1)], np.inf)
         own, other = np.where(left, lower, upper), np.where(left, upper, lower)
-        use = np.flatnonzero(step.shown[order] & (game[rows] >= 0) & np.isfinite(other))
+        use = np.flatnonzero(level.shown[order] & (game[rows] >= 0) & np.isfinite(other))
         self._between(tree, node[use], left[use], own[use], other[use], game[rows[use]])
 
     def _between(self, tree: Tree, node: Ints, left: Bools, own: Floats, other: Floats, game: Ints) -> None:

@@ -6,20 +6,40 @@ quantile is one order statistic, or half-way between two: it tells x, or on whic
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from lostwax.games.trees import Bools, Bounds, Floats, Ints, Quantiles
 
 GAMES = 2_000  # computed together: 4 MB per array of 255 quantiles
+NEAREST = 3  # quantiles on each side of a value that are looked at
 ROUNDINGS = 8  # of the numbers that half-way quantiles are made of
 
 
-def quantiles_of(ordered: Floats, percentages: Floats) -> Floats:
-    """The quantiles (..., q) of sorted values (..., n): order statistics, or half-way between two of them."""
-    lower, upper = _places(ordered.shape[-1], percentages)
-    below, above = ordered[..., lower], ordered[..., upper]
-    found: Floats = above - (above - below) * 0.5 * (lower != upper)
-    return found
+class Known(NamedTuple):
+    """The known values of some games, sorted: all values (n,) without the one at a place."""
+
+    ordered: Floats  # (n,)
+    place: Ints  # (g, 1); n in all games: all are known
+
+    @property
+    def size(self) -> int:
+        """How many are known."""
+        return len(self.ordered) - int(self.place[0, 0] < len(self.ordered))
+
+    def at(self, number: Ints) -> Floats:
+        """(g, k) the known values of some numbers (k,) or (g, k); infinite below the first and above the last."""
+        padded = np.concatenate([[-np.inf], self.ordered, [np.inf, np.inf]])
+        found: Floats = padded[number + 1 + (number >= self.place)]
+        return found
+
+    def quantiles(self, percentages: Floats) -> Floats:
+        """(g, q) order statistics of the known values, or half-way between two of them."""
+        lower, upper = _places(self.size, percentages)
+        below, above = self.at(lower), self.at(upper)
+        found: Floats = above - (above - below) * 0.5 * (lower != upper)
+        return found
 
 
 def narrowed_by_quantiles(quantiles: Quantiles, values: Floats, games: Ints, bounds: Bounds) -> Bounds:
@@ -34,7 +54,8 @@ def narrowed_by_quantiles(quantiles: Quantiles, values: Floats, games: Ints, bou
             at = some[taking_part[games[some]] & (counted[games[some]] == present)]
             if len(at) == 0:
                 continue
-            known = _without(ordered, values[games[at]]) if present else ordered[None]
+            place = np.searchsorted(ordered, values[games[at]]) if present else np.array([len(ordered)])
+            known = Known(ordered, place[:, None])
             some_low, some_high = _between(quantiles, known)
             low[at], high[at] = np.maximum(low[at], some_low), np.minimum(high[at], some_high)
             maybe_missing[at] &= _same(quantiles, known)
@@ -47,37 +68,31 @@ def _places(n: int, percentages: Floats) -> tuple[Ints, Ints]:
     return np.floor(places).astype(np.intp), np.ceil(places).astype(np.intp)
 
 
-def _without(ordered: Floats, values: Floats) -> Floats:
-    """(g, n - 1) the sorted values without one of them."""
-    place = np.searchsorted(ordered, values)[:, None]
-    kept = np.arange(len(ordered) - 1)
-    return ordered[kept + (kept >= place)]
-
-
-def _same(quantiles: Quantiles, known: Floats) -> Bools:
+def _same(quantiles: Quantiles, known: Known) -> Bools:
     """(g,) the known values alone have these quantiles."""
-    found, t = quantiles_of(known, quantiles.percentages), quantiles.thresholds  # (g, q), (k,)
+    found, t = known.quantiles(quantiles.percentages), quantiles.thresholds  # (g, q), (k,)
     place = np.minimum(np.searchsorted(t, found), len(t) - 1)
     distinct = 1 + (np.diff(found, axis=1) != 0).sum(1)
     same: Bools = (t[place] == found).all(1) & (distinct == len(t))
     return same
 
 
-def _between(quantiles: Quantiles, known: Floats) -> tuple[Floats, Floats]:
-    """(g,) bounds of the one value that gives these quantiles together with the known values (g, n - 1)."""
-    lower, upper = _places(known.shape[1] + 1, quantiles.percentages)
-    edge = np.full((len(known), 1), np.inf)
-    v = np.concatenate([-edge, known, edge], axis=1)  # v[i + 1] is the known value of number i
-    below, above, middle = v[:, lower], v[:, upper + 1], v[:, upper]  # x is clipped to (below, above)
+def _between(quantiles: Quantiles, known: Known) -> tuple[Floats, Floats]:
+    """(g,) bounds of the one value that gives these quantiles together with the known ones."""
+    lower, upper = _places(known.size + 1, quantiles.percentages)
+    near = np.arange(len(lower))[None]  # (g, k)
+    if known.size < len(known.ordered):  # quantiles far from the value say less about it
+        near = (np.searchsorted(lower, known.place) + np.arange(-NEAREST, NEAREST + 1)).clip(0, len(lower) - 1)
+    lower, upper = lower[near], upper[near]
+    below, middle, above = known.at(lower - 1), known.at(upper - 1), known.at(upper)  # x is clipped to (below, above)
     half = lower != upper  # then the quantile is half-way between `middle` and x, clipped
-    size = np.where(half, np.abs(middle) + np.abs(quantiles.thresholds).max(), 0)
-    slack = ROUNDINGS * np.finfo(np.float64).eps * size
-    lowest = np.where(half, (below + middle) / 2, below) - slack  # (g, q) the quantile, if x is far below
-    highest = np.where(half, (above + middle) / 2, above) + slack
-
     t = quantiles.thresholds
+    size = np.where(half, np.abs(middle) + np.abs(t).max(), 0)
+    slack = ROUNDINGS * np.finfo(np.float64).eps * size
+    lowest = np.where(half, (below + middle) / 2, below) - slack  # the quantile, if x is far below
+    highest = np.where(half, (above + middle) / 2, above) + slack
     if len(t) == len(quantiles.percentages):
-        first = last = np.broadcast_to(t, lowest.shape)
+        first = last = t[near]
     else:  # merged quantiles: any threshold that is possible
         first = np.append(t, np.inf)[np.searchsorted(t, lowest)]
         last = np.append(-np.inf, t)[np.searchsorted(t, highest, side="right")]

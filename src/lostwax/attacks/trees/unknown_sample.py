@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lostwax.attacks.trees.paths import Narrowing, Step, descend, game_of, near_zero
+from lostwax.attacks.trees.paths import Level, Narrowing, descend, game_of, near_zero, zeros
 from lostwax.games.trees import Bounds, Floats, Forest, Ints, Tree
 
 MOST_VALUES = 5_000  # known values in a box that are tried as the neighbour
@@ -24,17 +24,18 @@ Candidates = dict[tuple[int, int], Floats]  # by game and column, the values tha
 def narrowed_without_sample(forest: Forest, x: Floats, games: Ints, bounds: Bounds) -> Bounds:
     """Bounds (g, d) of the missing row of each game, narrowed by trees whose rows are not known."""
     game, found, candidates = game_of(len(x), games), Narrowing(forest, bounds), Candidates()
+    tiny = near_zero(x, games)
     for tree in forest.trees:
         if tree.share is not None:
             continue
-        steps = descend(forest, tree, x)
-        depth_shown = _shown_by_counts(tree, steps, len(x))
+        levels = descend(forest, tree, x)
+        depth_shown = _shown_by_counts(tree, levels, len(x))
         if tree.between_neighbours:
-            for depth, step in enumerate(steps):
-                for split in _splits(tree, step):
-                    _use(split, depth, depth_shown, game, found, candidates)
-        for depth, step in enumerate(steps):
-            found.by_sides(tree, step._replace(shown=depth_shown[step.rows] > depth), game)
+            for depth, level in enumerate(levels):
+                for split in _splits(tree, level):
+                    _use(split, depth, depth_shown, game, tiny, found, candidates)
+        for depth, level in enumerate(levels):
+            found.by_sides(tree, level._replace(shown=depth_shown[level.rows] > depth), game)
     for (played, column), values in candidates.items():
         values = values[(values >= found.low[played, column]) & (values <= found.high[played, column])]
         if len(values):
@@ -44,13 +45,13 @@ def narrowed_without_sample(forest: Forest, x: Floats, games: Ints, bounds: Boun
     return found.bounds()
 
 
-def _shown_by_counts(tree: Tree, steps: list[Step], rows: int) -> Ints:
+def _shown_by_counts(tree: Tree, levels: list[Level], rows: int) -> Ints:
     """(n,) down to which depth counts show the path of each row if it is missing: all rows in a box were used."""
     depth_shown = np.zeros(rows, dtype=np.intp)
-    for depth, step in enumerate(steps, 1):
-        in_box = np.bincount(step.child, minlength=len(tree.size))
+    for depth, level in enumerate(levels, 1):
+        in_box = np.bincount(level.child, minlength=len(tree.size))
         full = (in_box == tree.size) & np.isfinite(tree.rounding)
-        depth_shown[step.rows[full[step.child]]] = depth
+        depth_shown[level.rows[full[level.child]]] = depth
     return depth_shown
 
 
@@ -65,16 +66,16 @@ class _Split(NamedTuple):
     right_values: Floats
 
 
-def _splits(tree: Tree, step: Step) -> Iterator[_Split]:
+def _splits(tree: Tree, level: Level) -> Iterator[_Split]:
     """The nodes of one depth."""
-    used = np.flatnonzero(np.isfinite(tree.threshold[step.node]) & ~np.isnan(step.value))
-    order = used[np.lexsort((step.value[used], step.node[used]))]
-    node = step.node[order]
+    used = np.flatnonzero(np.isfinite(tree.threshold[level.node]) & ~np.isnan(level.value))
+    order = used[np.lexsort((level.value[used], level.node[used]))]
+    node = level.node[order]
     ends = np.flatnonzero(np.r_[node[1:] != node[:-1], True]) + 1
     for first, last in zip(np.r_[0, ends[:-1]], ends, strict=True) if len(order) else ():
         here = order[first:last]
-        middle = int(step.left[here].sum())
-        at, rows, values = node[first], step.rows[here], step.value[here]
+        middle = int(level.left[here].sum())
+        at, rows, values = node[first], level.rows[here], level.value[here]
         yield _Split(
             int(tree.feature[at]),
             float(tree.threshold[at]),
@@ -85,14 +86,23 @@ def _splits(tree: Tree, step: Step) -> Iterator[_Split]:
         )
 
 
-def _use(split: _Split, depth: int, depth_shown: Ints, game: Ints, found: Narrowing, candidates: Candidates) -> None:
+def _use(
+    split: _Split,
+    depth: int,
+    depth_shown: Ints,
+    game: Ints,
+    tiny: Floats,
+    found: Narrowing,
+    candidates: Candidates,
+) -> None:
     """Each row without which no two values explain the threshold is a neighbour if it is missing."""
     for row in _needed(split, found):
         depth_shown[row] = max(depth_shown[row], depth)
-        values = None if game[row] < 0 else _values(split, row, found)
-        if values is not None:
-            at = int(game[row]), split.column
-            before = candidates.get(at)
+        at = int(game[row]), split.column
+        before = candidates.get(at)
+        if game[row] < 0 or (before is not None and len(before) == 1):
+            continue
+        if (values := _values(split, row, tiny[at], found)) is not None:
             candidates[at] = values if before is None else before[np.isin(before, values)]
 
 
@@ -110,11 +120,11 @@ def _needed(split: _Split, found: Narrowing) -> list[int]:
     return needed
 
 
-def _values(split: _Split, row: int, found: Narrowing) -> Floats | None:
+def _values(split: _Split, row: int, tiny: Floats, found: Narrowing) -> Floats | None:
     """What a missing row may have as a neighbour; None if more values round to the threshold than can be listed."""
     known = np.r_[split.left_values[split.left != row], split.right_values[split.right != row]]
     low, high = found.neighbours(np.full(len(known), split.threshold), known)
     low, high = low[low <= high], high[low <= high]
-    tiny = near_zero(np.abs(known[known != 0]).min(initial=np.inf))
-    low, high = (np.where(np.abs(end) <= tiny, 0.0, end) for end in (low, high))
+    zero = zeros(low, high, tiny)
+    low, high = np.where(zero, 0.0, low), np.where(zero, 0.0, high)
     return None if bool((found.after(low) < high).any()) else np.unique(np.r_[low, high])

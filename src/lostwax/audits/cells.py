@@ -1,0 +1,125 @@
+"""What an audit tells of the cells of a table: exact, within an interval, one of several, estimated, unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from lostwax.games import Columns, Kept, TableCells
+from lostwax.numerals import percent
+
+AGREES = 1e-6  # of a column's standard deviation: two numbers are the same
+SINGLE = 2 * torch.finfo(torch.float32).eps  # ... or of their size: trees compare in single precision
+MOST_LISTED = 4  # values of a set that are named
+
+
+class CellsKept(NamedTuple):
+    """How many cells of all games are known, and how well, in columns that vary."""
+
+    exact: int
+    certified: int  # ... of which no other value agrees with the trees
+    several: int  # one of a few values
+    within: int  # in an interval
+    estimated: int
+    unknown: int
+    width: float  # of these intervals, their mean in standard deviations; 0 where there are none
+    each: TableCells | None = None  # (games, d) all of them; None in an audit that was read without its records
+
+    @classmethod
+    def of(cls, cells: TableCells, certified: TableCells | None, truth: Tensor, table: Tensor) -> CellsKept:
+        """Of cells (games, d) that were rebuilt, and those that trees tell: what is exact must be the truth."""
+        deviation = (table - table.nanmean(0)).square().nanmean(0).sqrt().nan_to_num()
+        varies = ((table != table[0]) & ~(table.isnan() & table[0].isnan())).any(0)
+        same = (cells.values - truth).abs() <= AGREES * deviation + SINGLE * truth.abs()
+        same |= cells.values.isnan() & truth.isnan()
+        kept = torch.where((cells.kept == Kept.EXACT) & ~same, int(Kept.ESTIMATED), cells.kept)
+        proven = torch.zeros_like(same) if certified is None else (certified.kept == Kept.EXACT) & same
+        counted = {kind: int((kept == kind)[:, varies].sum()) for kind in Kept}
+        return cls(
+            exact=counted[Kept.EXACT],
+            certified=int(proven[:, varies].sum()),
+            several=counted[Kept.SET],
+            within=counted[Kept.INTERVAL],
+            estimated=counted[Kept.ESTIMATED],
+            unknown=counted[Kept.LOST],
+            width=_mean_width(cells, kept, table, deviation),
+            each=cells._replace(kept=kept.to(torch.uint8)),
+        )
+
+    @property
+    def total(self) -> int:
+        """All cells in columns that vary."""
+        return self.exact + self.several + self.within + self.estimated + self.unknown
+
+    @property
+    def exact_share(self) -> float:
+        """The share of cells that come back exactly."""
+        return self.exact / max(1, self.total)
+
+    def __str__(self) -> str:
+        width = f" (mean width {self.width:.2g} deviations)" if self.width else ""
+        said = {
+            "exact": self.exact,
+            "one of several values": self.several,
+            f"within an interval{width}": self.within,
+            "estimated": self.estimated,
+            "unknown": self.unknown,
+        }
+        total = max(1, self.total)
+        return ", ".join(f"{percent(number / total)} {what}" for what, number in said.items() if number)
+
+    def plain(self) -> dict[str, Any]:
+        """Without the cells themselves, for a file."""
+        return {name: value for name, value in self._asdict().items() if name != "each"}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> CellsKept:
+        """What `plain` gave."""
+        return cls(**plain)
+
+
+def _mean_width(cells: TableCells, kept: Tensor, table: Tensor, deviation: Tensor) -> float:
+    """Of intervals in standard deviations; one without an end ends where the table does."""
+    if cells.limits is None:
+        return 0.0
+    least, most = (_extreme(table, sign) for sign in (-1, 1))
+    low, high = torch.maximum(cells.limits.low, least), torch.minimum(cells.limits.high, most)
+    bounded = cells.limits.low.isfinite() | cells.limits.high.isfinite()
+    counts = (kept == Kept.INTERVAL) & bounded & (deviation > 0)
+    widths = ((high - low).clamp_min(0) / deviation)[counts]
+    return float(widths.mean()) if len(widths) else 0.0
+
+
+def _extreme(table: Tensor, sign: int) -> Tensor:
+    """(d,) the largest number of each column (sign 1), or the smallest (-1)."""
+    return sign * (sign * table).nan_to_num(nan=-torch.inf).amax(0)
+
+
+def known_in_words(cells: TableCells, columns: Columns, row: int) -> list[str]:
+    """What is known of each cell of a row: "exact", "2 to 5", "red or blue", "estimated", "unknown"."""
+    return [_known(cells, columns, row, column) for column in range(len(columns.categories))]
+
+
+def _known(cells: TableCells, columns: Columns, row: int, column: int) -> str:
+    kept = Kept(int(cells.kept[row, column]))
+    if kept is Kept.EXACT:
+        return "exact"
+    if kept in (Kept.LOST, Kept.ESTIMATED):
+        return "unknown" if kept is Kept.LOST else "estimated"
+    low, high, missing = (limit[row, column].item() for limit in cells.every_limit())
+    or_missing = " or missing" if missing and cells.limits is not None else ""
+    if column in cells.possible:
+        codes = cells.possible[column][row].nonzero().flatten().tolist()
+        named = [columns.text(column, code) for code in codes]
+        listed = " or ".join(named) if len(named) <= MOST_LISTED else f"one of {len(named)} values"
+        return f"{listed}{or_missing}"
+    first, last = columns.text(column, low), columns.text(column, high)
+    if abs(low) == abs(high) == torch.inf or columns.categories[column]:
+        return "one of several values" if kept is Kept.SET else "within an interval"
+    if first == last:
+        return f"{first}{or_missing}"
+    span = f"{first} to {last}" if low > -torch.inf else f"at most {last}"
+    return f"{span if high < torch.inf else f'at least {first}'}{or_missing}"
