@@ -75,3 +75,19 @@ def test_the_guess_within_a_set_is_the_most_frequent_of_the_known():
     two = TableCells.joined([categories(0, 1), categories(0, 2)])
     assert columns.likeliest(two, x, torch.tensor([2, 4])).values.flatten().tolist() == [0, 0]
     assert columns.likeliest(two, x, torch.tensor([0, 4])).values.flatten().tolist() == [1, 0]
+
+
+def test_a_missing_value_is_the_guess_where_it_is_possible_and_more_frequent():
+    columns, nan = Columns(("a",), ((),)), torch.nan
+    x = torch.tensor([[nan], [nan], [1.0], [5.0], [nan]]).double()
+    several = TableCells.joined([number(0.0, 2.0, missing=True), number(0.0, 2.0), number(0.0, 2.0, missing=True)])
+    found = columns.likeliest(several, x, torch.tensor([3, 3, 2])).values.flatten()
+    assert found[0].isnan()
+    assert found[1] == 1
+    assert found[2].isnan()
+
+
+def test_the_guess_within_a_set_of_numbers_is_one_of_them():
+    columns, x = Columns(("a",), ((),)), torch.tensor([[1.0], [2.0], [5.0], [5.0]]).double()
+    two = number(1.0, 5.0, Kept.SET, value=5.0)
+    assert columns.likeliest(two, x, torch.tensor([0])).values.item() == 5

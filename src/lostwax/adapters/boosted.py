@@ -38,12 +38,12 @@ class Visits(NamedTuple):
         return np.bincount(self.nodes, values[self.rows], count).astype(np.float64)
 
 
-def visits(tree: Tree, x: Floats, *, strict: bool) -> Visits:
-    """The way of rows (n, d), as the trees compare them, down a tree."""
+def visits(tree: Tree, x: Floats, *, strict: bool, inside: Bools | None = None) -> Visits:
+    """The way of rows (n, d), as the trees compare them, down a tree; some stay outside."""
     forest = Forest((tree,), strict=strict)
     at = np.zeros(len(x), dtype=np.intp)
-    rows = np.arange(len(x))
-    passed = [(rows, at)]
+    rows = np.arange(len(x)) if inside is None else np.flatnonzero(inside)
+    passed = [(rows, at[rows])]
     while len(rows := rows[tree.feature[at[rows]] != LEAF]):
         nodes = at[rows]
         left = goes_left(forest, tree, nodes, x[rows, tree.feature[nodes]])

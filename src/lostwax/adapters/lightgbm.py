@@ -28,7 +28,7 @@ from lostwax.adapters.boosted import (
 )
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
 from lostwax.games import Extremes
-from lostwax.games.trees import LEAF, Cuts, Floats, Forest, Ints, LabelSums, Tree
+from lostwax.games.trees import LEAF, Bools, Cuts, Floats, Forest, Ints, LabelSums, Tree
 
 VERSIONS = ("v4",)
 ENDLESS = 1e299  # infinity in a model file: all values are below
@@ -126,15 +126,18 @@ def read(model: LightGBMModel, x: Floats, y: Numbers, weight: Numbers) -> Booste
             f"audit: X has {x.shape[1]} columns, but {model.name} was fitted on {len(model.ranges)}. Pass the data the "
             "model was fitted on."
         )
-    shapes = list(_shapes(model, x))
-    seen = [visits(tree, x, strict=False) for tree in shapes]
+    inside = _grown_on(model, weight)
+    shapes = [replace(tree, share=inside.astype(np.float64)) for tree in _shapes(model, x)]
+    seen = [visits(tree, x, strict=False, inside=inside) for tree in shapes]
     for number, (tree, way) in enumerate(zip(shapes, seen, strict=True)):
         if has_empty_node(tree, way):
             raise grown_elsewhere(model.name, number)
     trees = tuple(fitting(tree, way) for tree, way in zip(shapes, seen, strict=True))
     fits = [tells_path(tree) for tree in trees]
-    extremes, agreeing = _extremes(model, x)
-    cuts = _cuts(shapes, x) if len(x) <= min(SAMPLED, model.number("bin_construct_sample_cnt", SAMPLED)) else None
+    extremes, agreeing = _extremes(model, x[inside])
+    cuts = (
+        _cuts(shapes, x, inside) if len(x) <= min(SAMPLED, model.number("bin_construct_sample_cnt", SAMPLED)) else None
+    )
     sampled = _sampled(model)
     if not any(fits) and (sampled is None or (not cuts and agreeing < FEWEST_EXTREMES)):
         raise ValueError(
@@ -148,6 +151,14 @@ def read(model: LightGBMModel, x: Floats, y: Numbers, weight: Numbers) -> Booste
     forest = Forest(labelled, cuts or (), single=False)
     unread = () if all(fits) else (_unread(model, fits, sampled),)
     return Boosted(forest, () if extremes is None else (extremes,), tuple(notes), unread)
+
+
+def _grown_on(model: LightGBMModel, weight: Numbers) -> Bools:
+    """(n,) the rows that trees were grown on: those without weight too, if they were passed to `fit`."""
+    first = model.trees[0] if model.trees else {}
+    rows = first.get("internal_count", "").split()[:1]
+    weighted = weight > 0
+    return weighted if rows == [str(int(weighted.sum()))] else np.ones(len(weight), dtype=np.bool_)
 
 
 def _sampled(model: LightGBMModel) -> str | None:
@@ -248,18 +259,18 @@ def _extremes(model: LightGBMModel, x: Floats) -> tuple[Extremes | None, float]:
     return Extremes(f"{model.name}'s feature_infos", torch.from_numpy(low), torch.from_numpy(high)), float(agree.mean())
 
 
-def _cuts(trees: list[Tree], x: Floats) -> tuple[Cuts, ...] | None:
+def _cuts(trees: list[Tree], x: Floats, inside: Bools) -> tuple[Cuts, ...] | None:
     """The thresholds of each column; None if some are not half-way between neighbours, as with forced bins."""
     found = []
     for column in range(x.shape[1]):
         used = [tree.threshold[tree.feature == column] for tree in trees]
         thresholds = np.unique(np.concatenate(used)) if used else np.empty(0)
         thresholds = thresholds[(np.abs(thresholds) > ZERO) & np.isfinite(thresholds)]
-        values = np.unique(x[~np.isnan(x[:, column]), column])
+        values = np.unique(x[inside & ~np.isnan(x[:, column]), column])
         if not np.isin(thresholds, above_half_way(values[:-1], values[1:])).all():
             return None
         if len(thresholds):
-            found.append(Cuts(column, thresholds, values=False, between=above_half_way))
+            found.append(Cuts(column, thresholds, values=False, between=above_half_way, rows=inside))
     return tuple(found)
 
 

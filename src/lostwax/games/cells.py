@@ -94,12 +94,13 @@ class TableCells(NamedTuple):
         return both._replace(limits=limits, possible=possible).decided()
 
     def decided(self) -> TableCells:
-        """The same, with the cells as exact in which a single number or category is left."""
+        """The same, with the cells as exact in which a single number (in float32) or category is left."""
         if self.limits is None:
             return self
         low, high, maybe_missing = self.limits
-        single = (low == high) & ~maybe_missing & (self.kept < Kept.EXACT)
-        values, kept = torch.where(single, low, self.values), torch.where(single, int(Kept.EXACT), self.kept)
+        single = (low.float() == high.float()) & (low <= high) & ~maybe_missing & (self.kept < Kept.EXACT)
+        values = torch.where(single, low / 2 + high / 2, self.values)
+        kept = torch.where(single, int(Kept.EXACT), self.kept)
         for column, codes in self.possible.items():
             one = (codes.sum(1) == 1) & ~maybe_missing[:, column] & (kept[:, column] < Kept.EXACT)
             values[:, column] = torch.where(one, codes.double().argmax(1).double(), values[:, column])
@@ -213,7 +214,8 @@ class Columns:
                 best, number = _most_frequent(known, games, cells.possible[column])
             else:
                 asked = asked & (low.isfinite() | high.isfinite())
-                best, number = _mean_within(known, games, low, high)
+                mean, number = _mean_within(known, games, low, high)
+                best = torch.where(cells.kept[:, column] == Kept.SET, values[:, column], mean)  # one of its values
             missing = known.isnan().sum() - known[games].isnan().long()
             best = torch.where(maybe_missing & (missing > number), torch.nan, best)
             values[:, column] = torch.where(asked, best, values[:, column])

@@ -141,11 +141,11 @@ def known_cells(audit: Audit, finding: Finding, index: int) -> list[str] | None:
 
 
 def _rebuilt_cells(audit: Audit, finding: Finding, index: int) -> list[str]:
-    """Each cell as it was rebuilt: the value if it is exact, else what is known of it and the guess."""
+    """Each cell as it was rebuilt: the value if it is exact, else the guess and what is known."""
     guessed = cells(audit, finding.guess.records.x[index : index + 1, 0])[0]
     known = known_cells(audit, finding, index) or ["exact"] * len(guessed)
     shown = {"exact": "{1}", "unknown": "unknown", "estimated": "about {1}"}
-    return [shown.get(one, "{0}, guess {1}").format(one, guess) for one, guess in zip(known, guessed, strict=True)]
+    return [shown.get(one, "{1} ({0})").format(one, guess) for one, guess in zip(known, guessed, strict=True)]
 
 
 def _data_uri(image: NDArray[np.float64], truth: NDArray[np.float64]) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 
 from lostwax.audits.text import rates_by_class
 from lostwax.bounds import Plan, calibrate
+from lostwax.metrics import LargestError
 from lostwax.numerals import at_most, count, interval, number, percent, round_up
 from lostwax.reports import charts
 from lostwax.reports.gallery import Pair, pair, rows
@@ -75,6 +76,7 @@ def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool)
     return page.render(
         audit=audit,
         answer=answer(audit),
+        measure="largest error of a feature" if audit.criterion == LargestError.name else "root mean square error",
         day=date.today().isoformat(),
         figures={
             name: {**chart._asdict(), "svg": Markup(charts.as_svg(chart, name))} for name, chart in drawings.items()

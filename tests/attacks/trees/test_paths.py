@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier, Random
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from grown import forest_of_sklearn, random_table
-from lostwax.attacks.trees.paths import narrowed_by_nodes, near_zero, zeros
+from lostwax.attacks.trees.paths import descend, narrowed_by_nodes, near_zero, zeros
 from lostwax.games.trees import LEAF, Bounds, Forest, Tree
 
 
@@ -168,7 +170,30 @@ def test_a_small_number_is_not_zero():
     assert not zeros(bounds.low, bounds.high, near_zero(x, np.arange(4))).any()
 
 
-def test_zero_is_zero():
-    x, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.arange(4.0)
-    bounds = found(forest_of_sklearn(DecisionTreeRegressor().fit(x, y), x), x)
-    assert zeros(bounds.low, bounds.high, near_zero(x, np.arange(4)))[:, 0].tolist() == [True, False, False, False]
+def test_zero_is_zero_where_another_row_is():
+    x = np.array([[0.0], [1.0], [2.0], [0.0], [1e-17]])
+    assert near_zero(x, np.arange(5))[:, 0].tolist() == [1e-23, 1e-23, 1e-23, 1e-23, 1e-6]
+    x = np.array([[0.0], [1.0], [2.0], [3.0]])
+    assert near_zero(x, np.arange(4))[:, 0].tolist() == [0, 2e-6, 1e-6, 1e-6]
+    low, high = np.array([-1e-16, 1e-16, -np.inf]), np.array([1e-16, 2e-16, 1e-16])
+    assert zeros(low, high, np.full(3, 1e-6)).tolist() == [True, False, False]
+
+
+def test_counts_tell_the_position_of_the_missing_row():
+    """Known are the other rows in their order, but not between which two the missing one was."""
+    x, y = random_table(40, 4, seed=9)
+    forest, missing = forest_of_sklearn(RandomForestRegressor(10, random_state=0).fit(x, y), x), 17
+    known = np.delete(forest.cast(x), missing, axis=0)
+
+    def fits(position: int) -> bool:
+        placed = np.insert(known, position, 0.0, axis=0)
+        for tree in forest.trees:
+            share = np.where(np.arange(len(x)) == position, 0.0, tree.share)
+            levels = descend(forest, replace(tree, share=share), placed)
+            counts = sum((np.bincount(one.child, minlength=len(tree.size)) for one in levels), np.zeros(len(tree.size)))
+            lacking = (tree.size - counts)[1:]
+            if (lacking < 0).any() or (lacking > tree.share[position]).any():
+                return False
+        return True
+
+    assert [position for position in range(len(x)) if fits(position)] == [missing]

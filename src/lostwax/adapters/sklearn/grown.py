@@ -72,7 +72,7 @@ def forest_of_samples(estimator: Any, x: Floats, samples: Iterable[TreeSample], 
     """The forest of trees that were grown on samples of x (n, d), each checked against it."""
     seen, name = x.astype(np.float32), type(estimator).__name__
     trees = tuple(_checked(name, number, sample, seen, ordered=ordered) for number, sample in enumerate(samples))
-    ordered = ordered and any(tree.share is not None for tree in trees)
+    ordered = ordered and any(tree.share is not None and bool((tree.share == 0).any()) for tree in trees)
     return Forest(trees, ordered=ordered, accepts_missing=bool(get_tags(estimator).input_tags.allow_nan))
 
 

@@ -61,14 +61,15 @@ NEAR_ZERO = 1e-6
 
 
 def near_zero(x: Floats, games: Ints) -> Floats:
-    """(g, d) how near to zero a number counts as zero: by the smallest one of the other rows in its column.
+    """(g, d) how near to zero a number counts as zero, by the other rows of its column; 0 if none of them is zero.
 
     Half-way between 0 and 1 is 0.5, and so it is between 1e-18 and 1, to rounding. No other number has this problem.
     """
     sizes = np.where((x == 0) | np.isnan(x), np.inf, np.abs(x))
     smallest, second = np.partition(np.r_[sizes, np.full((1, x.shape[1]), np.inf)], 1, axis=0)[:2]
     others = np.where(sizes[games] == smallest, second, smallest)
-    return np.where(np.isfinite(others), NEAR_ZERO * others, 0.0)
+    with_zero = (x == 0).sum(0) > (x[games] == 0)
+    return np.where(with_zero & np.isfinite(others), NEAR_ZERO * others, 0.0)
 
 
 def zeros(low: Floats, high: Floats, tiny: Floats) -> Bools:

@@ -13,11 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lostwax.attacks.whole_table.equations import equations_of
+from lostwax.attacks.whole_table.equations import Equations, equations_of
 from lostwax.attacks.whole_table.grid import Boxes, Grid
 from lostwax.attacks.whole_table.solutions import Search, Solution
 from lostwax.attacks.whole_table.survivors import Candidates, CodedTree, RowGroup, candidates_of, row_groups
 from lostwax.games.trees import Bools, Floats, Forest, Ints
+
+OTHER_VALUE = 0.1  # weight that the kernel gives to another value
+MOST_PAIRS = 10_000_000  # of an open place and a settled row
 
 
 class RebuiltTable(NamedTuple):
@@ -59,8 +62,27 @@ class WholeTable:
         trees = tuple(CodedTree.of(tree, grid) for tree in forest.trees)
         groups = row_groups(forest)
         candidates = candidates_of(trees, grid, groups)
-        solution = self.search(equations_of(trees, groups, candidates), seed=seed)
+        equations = equations_of(trees, groups, candidates).propagated()
+        solution = self.search(equations, likelihood(candidates, equations), seed=seed)
         return _table(grid, groups, candidates, solution)
+
+
+def likelihood(candidates: Candidates, equations: Equations) -> Floats | None:
+    """(v,) the log density of each open place among the rows that are settled, by the kernel of Aitchison and Aitken.
+
+    None if it is of no use: nothing is open, or too much.
+    """
+    settled, open_places = np.flatnonzero(equations.low), np.flatnonzero(equations.low < equations.high)
+    if not len(settled) or not 0 < len(open_places) * len(settled) <= MOST_PAIRS:
+        return None
+    cells = np.concatenate([candidates.boxes.low, candidates.boxes.high, candidates.label[:, None]], axis=1)
+    differ = np.zeros((len(open_places), len(settled)))
+    for column in cells.T:
+        differ += column[open_places, None] != column[settled]
+    density = (OTHER_VALUE / (1 - OTHER_VALUE)) ** differ @ equations.low[settled]
+    scores = np.zeros(len(cells))
+    scores[open_places] = np.log(density)
+    return scores
 
 
 def _table(grid: Grid, groups: Sequence[RowGroup], candidates: Candidates, solution: Solution) -> RebuiltTable:

@@ -38,14 +38,17 @@ class Search:
     seconds: float = 60.0
     workers: int = 2
 
-    def __call__(self, equations: Equations, *, seed: int = 0) -> Solution:
-        """A solution, or numbers that come close to one if the time was not enough."""
+    def __call__(self, equations: Equations, likelihood: Floats | None = None, *, seed: int = 0) -> Solution:
+        """A solution, or numbers that come close to one if the time was not enough.
+
+        Of several, the one with the largest sum of `likelihood` (v,) over rows, if this is given.
+        """
         equations = equations.propagated()
         numbers, certain = equations.low.copy(), equations.low == equations.high
         rest, free = equations.open_part()
         if not len(free):
             return Solution(numbers, certain, solves=True, proven=True)
-        found = a_solution(rest, self.seconds)
+        found = a_solution(rest, None if likelihood is None else likelihood[free], self.seconds)
         if found is None:
             return Solution(near_solution(equations), certain, solves=False, proven=False)
         numbers[free], proven = found, False
@@ -54,10 +57,10 @@ class Search:
         return Solution(numbers, certain, solves=True, proven=proven)
 
 
-def a_solution(equations: Equations, seconds: float) -> Ints | None:
-    """Any solution; None if there was no time to find one."""
+def a_solution(equations: Equations, likelihood: Floats | None, seconds: float) -> Ints | None:
+    """The likeliest solution, or any that was found in time; None if there was none."""
     found = optimize.milp(
-        np.zeros(len(equations.low)),
+        np.zeros(len(equations.low)) if likelihood is None else -likelihood,
         integrality=np.ones(len(equations.low)),
         bounds=optimize.Bounds(equations.low, equations.high),
         constraints=optimize.LinearConstraint(equations.matrix.astype(float), equations.totals, equations.totals),

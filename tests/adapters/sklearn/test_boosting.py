@@ -1,0 +1,84 @@
+"""Boosted trees inside models of scikit-learn, with labels and tables of all kinds."""
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import BaggingRegressor, VotingClassifier
+from sklearn.model_selection import GridSearchCV
+
+import lostwax as lw
+from boosting import check, forest_part, mixed, part_of, table, tells_sizes
+from lostwax.adapters.sklearn import released
+from lostwax.adapters.sklearn.boosting import is_booster, released_booster
+
+xgb, lgb = pytest.importorskip("xgboost"), pytest.importorskip("lightgbm")
+
+CLASSIFIERS = [xgb.XGBClassifier(n_estimators=5), lgb.LGBMClassifier(n_estimators=5, verbose=-1, n_jobs=1)]
+REGRESSORS = [xgb.XGBRegressor(n_estimators=5), lgb.LGBMRegressor(n_estimators=5, verbose=-1, n_jobs=1)]
+
+
+def forests(release):
+    return [part.fitted for part in release.parts if part.fitted.forest is not None]
+
+
+@pytest.mark.parametrize("model", CLASSIFIERS)
+def test_models_of_models(model):
+    X, y = table("wine")
+    folds = CalibratedClassifierCV(model, cv=3, ensemble=True).fit(X, y)
+    found = forests(released(folds, (X, y)))
+    assert len(found) == 3
+    for fitted in found:  # each was grown on two thirds of the rows
+        assert all(tells_sizes(fitted))
+        assert np.isclose((fitted.forest.trees[0].share > 0).mean(), 2 / 3, atol=0.02)
+        check(fitted)
+    voting = VotingClassifier([("one", model)]).fit(X, y)
+    (fitted,) = forests(released(voting, (X, y)))
+    check(fitted)
+    search = GridSearchCV(model, {"max_depth": [2]}, cv=2).fit(X, y)
+    check(part_of(released(search, (X, y))))
+
+
+@pytest.mark.parametrize("model", REGRESSORS)
+def test_whole_numbers_are_targets(model):
+    X, y = table("diabetes")
+    fitted = forest_part(model.fit(X, y.astype(int)), X, y.astype(int))
+    assert fitted.table.y.is_floating_point()
+    assert fitted.forest.trees[0].labels is not None
+    check(fitted)
+
+
+def test_bags_say_nothing_wrong():
+    X, y = table("diabetes")
+    for model in REGRESSORS:
+        bag = BaggingRegressor(model, n_estimators=2, random_state=0).fit(X, y)
+        for fitted in forests(released(bag, (X, y))):
+            check(fitted)
+
+
+def test_names_of_classes():
+    X, y = table("wine")
+    names = np.array(["red", "rosé", "white"])[y]
+    model = CLASSIFIERS[1].fit(X, names)
+    release = released(model, (X, names))
+    assert release.classes == ("red", "rosé", "white")
+    assert lw.audit(model, (X, names)).unanswered == ()
+
+
+def test_boosters_of_frames():
+    X, y = mixed()
+    model = lgb.train({"verbose": -1, "num_threads": 1}, lgb.Dataset(X, y), 10)
+    assert is_booster(model)
+    assert not is_booster(REGRESSORS[0])
+    check(part_of(released_booster(model, (X, y))))
+    model = xgb.train({}, xgb.DMatrix(X, y, enable_categorical=True), 10)
+    check(part_of(released_booster(model, (X, y))))
+
+
+def test_sparse_tables():
+    rng = np.random.default_rng(0)
+    X = np.round(rng.normal(size=(200, 4)), 1) * (rng.random((200, 4)) < 0.4)
+    y = X[:, 0] + rng.normal(size=200) * 0.1
+    check(forest_part(REGRESSORS[1].fit(csr_matrix(X), y), csr_matrix(X), y))
+    release = released(REGRESSORS[0].fit(csr_matrix(X), y), (csr_matrix(X), y))
+    assert any("sparse" in reason for reason in release.unread)

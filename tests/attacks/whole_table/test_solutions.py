@@ -1,0 +1,80 @@
+"""Solutions of equations in whole numbers, against all of them."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from lostwax.attacks.whole_table.equations import Equations, NoTableError
+from lostwax.attacks.whole_table.solutions import Search, near_solution
+
+
+def random_equations(seed, places=7, equations=4):
+    """Two groups of rows, and sums that some numbers have."""
+    rng = np.random.default_rng(seed)
+    group = np.sort(rng.integers(2, size=places))
+    group[0], group[-1] = 0, 1
+    matrix = rng.integers(3, size=(equations, places))
+    members = rng.integers(1, 3, size=2)
+    numbers = np.zeros(places, dtype=int)
+    for one in range(2):
+        np.add.at(numbers, rng.choice(np.flatnonzero(group == one), size=members[one]), 1)
+    whole = np.concatenate([group == np.arange(2)[:, None], matrix]).astype(np.int64)
+    return Equations(
+        sparse.csr_array(whole), whole @ numbers, np.zeros(places, dtype=np.int64), members[group], group, members
+    )
+
+
+def every_solution(equations):
+    tables = np.array(list(product(*[range(high + 1) for high in equations.high])))
+    return tables[(tables @ equations.matrix.toarray().T == equations.totals).all(1)]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_certain_numbers_are_those_of_every_solution(seed):
+    equations = random_equations(seed)
+    solutions, found = every_solution(equations), Search(seconds=5)(equations)
+    assert found.solves
+    assert found.proven
+    assert (solutions == found.numbers).all(1).any()
+    np.testing.assert_array_equal(found.certain, (solutions == solutions[0]).all(0))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_bounds_hold_every_solution(seed):
+    equations = random_equations(seed)
+    bounded, solutions = equations.propagated(), every_solution(equations)
+    assert (bounded.low <= solutions).all()
+    assert (solutions <= bounded.high).all()
+
+
+def test_a_search_that_was_stopped_proves_nothing_more():
+    """Without time for CP-SAT, only what the bounds settle is certain."""
+    for seed in range(10):
+        equations = random_equations(seed, equations=2)
+        found, bounded = Search(seconds=1e-9)(equations), equations.propagated()
+        solutions = every_solution(equations)
+        assert not (found.certain & ~(solutions == solutions[0]).all(0)).any()
+        assert found.certain[bounded.low == bounded.high].all()
+
+
+def test_what_comes_close_keeps_the_number_of_rows():
+    for seed in range(10):
+        equations = random_equations(seed)
+        near = near_solution(equations)
+        np.testing.assert_array_equal(np.bincount(equations.group, near), equations.members)
+
+
+def test_counts_that_no_table_has_are_an_error():
+    equations = random_equations(0)
+    wrong = Equations(
+        equations.matrix,
+        equations.totals + np.array([0, 0, 1, 50, 0, 0]),
+        equations.low,
+        equations.high,
+        equations.group,
+        equations.members,
+    )
+    with pytest.raises(NoTableError, match="No table"):
+        Search()(wrong)
