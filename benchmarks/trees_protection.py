@@ -12,7 +12,7 @@ attacked with intervals of that width; nodes in which a known row is so close to
 known, and the nodes below them, are not used, so that a better attack may get more. Noise on the values of leaves (in
 standard deviations of the target) changes no threshold and no count, and so no cell: the error of the rebuilt label is
 given instead.
-Writes `results/trees_protection.json`, `.md` and `.png`.
+Writes `results/trees_protection.json`, `.md` and `.png`; `--models` without names only draws.
 """
 
 import argparse
@@ -82,6 +82,7 @@ QUANTITIES = {
     "score": "score, cross-validated",
     "label": "median error of the rebuilt label, SD",
 }
+LEGENDS = ("lower left", "upper left", "lower left")
 PANELS = ("random forest, diabetes", "random forest, breast cancer", "histogram boosting, diabetes")
 
 
@@ -252,7 +253,7 @@ def as_table(rows):
 
 
 def draw(rows, path):
-    """Exact cells over the score: a setting protects for free if it goes down and not to the left."""
+    """Exact cells over the score, the defaults as a star: a setting protects for free if it goes down and not left."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -262,36 +263,39 @@ def draw(rows, path):
         figure = Figure(figsize=(12.2, 4.6), dpi=72)
         FigureCanvasAgg(figure)
         for place, (axes, subject) in enumerate(zip(figure.subplots(1, len(PANELS)), PANELS, strict=True)):
-            lines = [(name, values) for (one, name), values in found.items() if one == subject and name != NOISE]
+            lines = [(name, values) for (one, name), values in found.items() if one == subject and name not in AFTER]
+            default = SUBJECTS[subject][1].get_params()
             for (name, values), colour in zip(lines, colours, strict=False):
                 x, y = ([got[quantity] for got in values.values()] for quantity in ("score", "exact"))
                 dashes = DASHES[colours.index(colour) % len(DASHES)]
                 axes.plot(x, y, color=colour, linestyle=dashes, marker="o", markersize=4, label=name)
                 for value, *at in zip(values, x, y, strict=True):
-                    axes.annotate(value, at, (4, 3), textcoords="offset points", fontsize=8, color=colour)
+                    if value == str(default[name]):
+                        axes.plot(*at, color=COLOURS["ink"], marker="*", markersize=13, zorder=3)
+                    else:
+                        axes.annotate(value, at, (5, 3), textcoords="offset points", fontsize=9, color=colour)
             axes.set_title(subject, fontsize=12, color=COLOURS["ink"], loc="left")
             axes.set_xlabel("accuracy" if "cancer" in subject else "R²")
             axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
             axes.set_ylim(bottom=-0.02 * axes.get_ylim()[1])
             if not place:
                 axes.set_ylabel("cells that come back exactly")
-            axes.legend(frameon=False, fontsize=9, labelcolor=COLOURS["ink"], loc="upper left")
+            axes.legend(frameon=False, fontsize=9, labelcolor=COLOURS["ink"], loc=LEGENDS[place])
         figure.tight_layout(pad=0.8)
         figure.savefig(path, dpi=110, facecolor=COLOURS["paper"])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="+", choices=SUBJECTS, default=list(SUBJECTS), metavar="NAME")
+    parser.add_argument("--models", nargs="*", choices=SUBJECTS, default=list(SUBJECTS), metavar="NAME")
     parser.add_argument("--seeds", nargs="+", type=int, default=(0, 1, 2))
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     for subject in options.models:
-        written = write_rows(__file__, rows_of(subject, options.seeds), keep_others=True)
-        rows = sorted(read_rows(written), key=lambda row: list(SUBJECTS).index(row.id.split(".")[0]))
-        RESULTS.with_suffix(".md").write_text(as_table(rows))
-    print("written to", write_rows(__file__, rows).name)
+        print("written to", write_rows(__file__, rows_of(subject, options.seeds), keep_others=True).name)
+    rows = sorted(read_rows(RESULTS), key=lambda row: list(SUBJECTS).index(row.id.split(".")[0]))
+    RESULTS.with_suffix(".md").write_text(as_table(rows))
     draw(rows, RESULTS.with_suffix(".png"))
 
 

@@ -271,6 +271,10 @@ def tell(script: str, name: str, trained: TrainedOnHeads, game: Game, data: Data
 def table(script: str, games: Mapping[str, Game], options: argparse.Namespace) -> None:
     """The requested games, printed as they run; with --tuning, again with the tuned reconstructor."""
     loaded: dict[Callable[[argparse.Namespace], Data], Data] = {}  # one at a time
+    if options.conditional:
+        reader = lw.attacks.weak.ConditionalReader()
+        games = {f"{name}_conditional": replace(game, reader=reader) for name, game in games.items()}
+        options.rows = [f"{name}_conditional" for name in options.rows]
     for name in options.rows:
         start, game = time.perf_counter(), games[name]
         if game.data not in loaded:

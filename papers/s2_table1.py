@@ -17,7 +17,8 @@ Every row is cut where its minutes end. With --trained the same command does not
 The factors, with ten digits: a reconstructor that is not given a class; S2's own reader; a fixed number of shadow
 models; heads that tell even from odd digits, read for all ten; Adam; wider starts; fewer and more epochs; a prior of
 letters. S2's numbers for the first and the last are for CIFAR-10, and so not set beside ours. "reference" is mnist_10
-again, to be run with the same budget as the factors.
+again, to be run with the same budget as the factors. With --conditional every row has S2's reader: the factors as S2's
+own reconstructor sees them.
 """
 
 from dataclasses import dataclass, replace
@@ -88,4 +89,5 @@ GAMES = {
 if __name__ == "__main__":
     made = game_parser(__doc__, GAMES)
     made.add_argument("--tuning", type=float, default=0.0, help="minutes of teaching to beat chance, for rows *_chance")
+    made.add_argument("--conditional", action="store_true", help="S2's reader in every row, now named *_conditional")
     table(__file__, GAMES, made.parse_args())

@@ -29,6 +29,8 @@ RUNS = {
     "s1_figure13": (f"{SIZES} --shadows 50 --rows warm", 1 + 1 + 4),
     "s1_figure21": (SIZES, 1 + 4 + 2),
     "s1_figure22": (f"{SIZES} --rows relu", 4),
+    "s1_recipe": (f"{SIZES} --rows best", 4),
+    "s1_victims": ("--known 20 --test 30 --starts 2 --rows standardised_0.1", 2),
     "s2_pretrain": ("--steps 2 --batch 16 --rows 10", 1),
     "s2_table1": (f"{WEAK_SIZES} --games 99 --rows mnist_10 --tuning 1", 2 * (9 + 2)),
     "s2_dp": (f"{WEAK_SIZES} --generator mlp --rows epsilon_50", 1 + 3 * 9 + 2),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.attacks.closed_form import ClosedForm, known_label, revealed
-from lostwax.attacks.trees import TreeConstraints, revealed_by_trees
+from lostwax.attacks.trees import TreeConstraints, exact_cells, revealed_by_trees
 from lostwax.audits.audit import Audit, Verdict
 from lostwax.audits.cells import CellsKept
 from lostwax.audits.fitted import audit_fitted, converged, drawn, likeliest, no_optimum, stationarity
@@ -26,6 +26,7 @@ from lostwax.games.cells import Revealed
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 
+MOST_REPEATED = 500  # games in which the attack is repeated to see what matters
 GAMES_NUMBERS = 16_000_000  # numbers held for the games computed at a time: 128 MB in float64
 
 
@@ -94,7 +95,13 @@ def audit_table(
             "rows": len(table),
             "features": table.x.shape[1],
         },
-        notes=(*released.notes, *sampled, *(weightless if without else ()), *(best or line).notes()),
+        notes=(
+            *released.notes,
+            *sampled,
+            *(weightless if without else ()),
+            *(best or line).notes(),
+            *_settings(released, chosen),
+        ),
         unanswered=(*released.unread, *missing),
         classes=released.classes,
         columns=released.columns.names,
@@ -134,6 +141,16 @@ def _without_order(parts: Sequence[Part]) -> list[Part] | None:
         else replace(part, fitted=replace(part.fitted, forest=part.fitted.forest.without_order()))
         for part in parts
     ]
+
+
+def _settings(released: ReleasedTable, rows: Tensor) -> list[str]:
+    """The setting of each forest that leaks most."""
+    found = []
+    for part in released.parts:
+        if part.fitted.forest is not None:
+            games = rows if part.rows is None else part.rows[rows]
+            found.append(exact_cells(part.fitted, games[:MOST_REPEATED]).note(part.fitted.name))
+    return list(dict.fromkeys(note for note in found if note is not None))
 
 
 def _attacks(parts: Sequence[Part]) -> str:

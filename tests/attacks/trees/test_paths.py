@@ -182,7 +182,7 @@ def test_zero_is_zero_where_another_row_is():
 def test_counts_tell_the_position_of_the_missing_row():
     """Known are the other rows in their order, but not between which two the missing one was."""
     x, y = random_table(40, 4, seed=9)
-    forest, missing = forest_of_sklearn(RandomForestRegressor(10, random_state=0).fit(x, y), x), 17
+    forest, missing = forest_of_sklearn(RandomForestRegressor(30, random_state=0).fit(x, y), x), 17
     known = np.delete(forest.cast(x), missing, axis=0)
 
     def fits(position: int) -> bool:

@@ -1,14 +1,20 @@
 """Whole tables from forests, against every table that has the same counts."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations_with_replacement, product
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 
 from lostwax.adapters.sklearn.forests_alone import forest_alone
-from lostwax.attacks.whole_table import Search, WholeTable
+from lostwax.attacks.whole_table import NoTableError, Search, TooManyCellsError, WholeTable, survivors
+from lostwax.attacks.whole_table.attack import likelihood
+from lostwax.attacks.whole_table.equations import Equations
+from lostwax.attacks.whole_table.grid import Boxes
+from lostwax.attacks.whole_table.survivors import Candidates
 
 BINARY = np.array([0.0, 1.0])
 
@@ -21,7 +27,7 @@ def binary_table(n, d, seed, classes=2):
 
 
 def rebuilt(model, d, **public):
-    return WholeTable(Search(seconds=3))(forest_alone(model), d, **public)
+    return WholeTable(Search(seconds=2))(forest_alone(model), d, **public)
 
 
 def as_multiset(x, y):
@@ -98,9 +104,9 @@ def test_claims_hold_with_bootstraps(seed):
 @pytest.mark.parametrize("kind", [RandomForestClassifier, ExtraTreesClassifier])
 @pytest.mark.parametrize("bootstrap", [False, True])
 def test_a_default_forest_reveals_its_whole_table(kind, bootstrap):
-    x, y = binary_table(60, 10, seed=1, classes=3)
-    model = kind(100, bootstrap=bootstrap, random_state=0).fit(x, y)
-    found = rebuilt(model, 10, values=dict.fromkeys(range(10), BINARY))
+    x, y = binary_table(30, 8, seed=1, classes=3)
+    model = kind(60, bootstrap=bootstrap, random_state=0).fit(x, y)
+    found = rebuilt(model, 8, values=dict.fromkeys(range(8), BINARY))
     assert found.solves
     assert as_multiset(found.x, found.labels) == as_multiset(x, y)
     assert found.exact.mean() > 0.9
@@ -141,3 +147,35 @@ def test_a_shallow_forest_claims_little():
     found = rebuilt(model, 10, values=dict.fromkeys(range(10), BINARY))
     assert found.exact.mean() <= 0.1  # the column of the split
     assert has_counts(model, found.x, found.labels)
+
+
+def test_of_several_tables_the_likeliest_is_chosen():
+    """A row that may be in two places goes to the one like the rows that are settled."""
+    boxes = Boxes(np.array([[0, 0], [0, 1], [1, 1]]), np.array([[0, 0], [0, 1], [1, 1]]))
+    candidates = Candidates(np.array([0, 1, 1]), boxes, np.zeros(3, dtype=int), np.zeros((3, 0), dtype=int))
+    matrix = sparse.csr_array(np.array([[1, 0, 0], [0, 1, 1]]))
+    low, high = np.array([1, 0, 0]), np.array([1, 1, 1])
+    equations = Equations(matrix, np.array([1, 1]), low, high, candidates.group, np.array([1, 1]))
+    scores = likelihood(candidates, equations)
+    assert scores[1] > scores[2]  # it differs from the settled row in one column, the other in both
+    found = Search(seconds=2)(equations, scores)
+    np.testing.assert_array_equal(found.numbers, [1, 1, 0])
+    np.testing.assert_array_equal(found.certain, [True, False, False])
+
+
+def test_counts_of_no_table_are_an_error():
+    x, y = binary_table(20, 5, seed=0)
+    forest = forest_alone(RandomForestClassifier(10, bootstrap=False, random_state=0).fit(x, y))
+    other = forest_alone(RandomForestClassifier(10, bootstrap=False, random_state=0).fit(1 - x[:, ::-1], y[::-1]))
+    mixed = replace(forest, trees=forest.trees + other.trees)
+    with pytest.raises(NoTableError, match="No table"):
+        WholeTable(Search(seconds=2))(mixed, 5, values=dict.fromkeys(range(5), BINARY))
+
+
+def test_numbers_with_too_many_places_are_refused(monkeypatch):
+    monkeypatch.setattr(survivors, "MOST_BOXES", 100)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 6))
+    model = RandomForestClassifier(10, random_state=0).fit(x, x[:, 0] > 0)
+    with pytest.raises(TooManyCellsError, match="more than 100 places"):
+        rebuilt(model, 6)

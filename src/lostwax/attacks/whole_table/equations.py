@@ -64,7 +64,9 @@ class Equations:
         free = np.flatnonzero(self.low < self.high)
         matrix = self.matrix[:, free]
         used = np.flatnonzero(np.diff(matrix.indptr))
-        totals = self.totals - self.matrix @ np.where(self.low == self.high, self.low, 0)
+        settled = np.where(self.low == self.high, self.low, 0)
+        totals = self.totals - self.matrix @ settled
+        counted = np.bincount(self.group, settled, minlength=len(self.members)).astype(np.int64)
         rest = replace(
             self,
             matrix=matrix[used],
@@ -72,6 +74,7 @@ class Equations:
             low=self.low[free],
             high=self.high[free],
             group=self.group[free],
+            members=self.members - counted,
         )
         return rest, free
 

@@ -50,7 +50,8 @@ class Search:
             return Solution(numbers, certain, solves=True, proven=True)
         found = a_solution(rest, None if likelihood is None else likelihood[free], self.seconds)
         if found is None:
-            return Solution(near_solution(equations), certain, solves=False, proven=False)
+            numbers[free] = near_solution(rest)
+            return Solution(numbers, certain, solves=False, proven=False)
         numbers[free], proven = found, False
         if find_spec("ortools") is not None:
             certain[free], proven = Others(rest, found, self.workers, seed).same_in_all(self.seconds)
