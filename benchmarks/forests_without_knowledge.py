@@ -19,7 +19,6 @@ at most five hours each); it did not have the bootstraps, which scikit-learn sto
 import argparse
 import statistics
 import time
-from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -179,12 +178,13 @@ def blind_error(x, seed):
 
 
 def false_cells(found, x, y):
-    """Cells that are claimed, but wrong: by row where the order is known, else in rows that are claimed as a whole."""
+    """Cells and labels that are claimed, but wrong: by row, or after the best matching where the order is not known."""
+    claimed = np.c_[found.exact, found.label_certain]
+    ours, theirs = np.c_[found.x, found.labels], np.c_[x, y]
     if found.ordered:
-        return int((found.exact & (found.x != x)).sum())
-    whole = found.exact.all(1) & found.label_certain
-    claimed = Counter(map(tuple, np.c_[found.x, found.labels][whole]))
-    return x.shape[1] * sum((claimed - Counter(map(tuple, np.c_[x, y]))).values())
+        return int((claimed & (ours != theirs)).sum())
+    wrong = (claimed[:, None] & (ours[:, None] != theirs[None])).sum(2)
+    return int(wrong[linear_sum_assignment(wrong)].sum())
 
 
 def measure(case, seed, folder):
