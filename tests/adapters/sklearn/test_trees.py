@@ -342,6 +342,7 @@ FRAME = pd.DataFrame(GAPS, columns=[f"c{i}" for i in range(WINE.shape[1])])
         (BaggingClassifier(n_estimators=3), 3),
         (BaggingClassifier(RandomForestClassifier(2), 2), 4),
         (CalibratedClassifierCV(RandomForestClassifier(2), cv=3), 6),
+        (CalibratedClassifierCV(DecisionTreeClassifier(class_weight="balanced"), cv=3), 3),
         (VotingClassifier([("a", RandomForestClassifier(2)), ("b", DecisionTreeClassifier())]), 3),
         (make_pipeline(RandomTreesEmbedding(2)), 2),
     ],
@@ -355,6 +356,12 @@ def test_what_a_release_publishes(model, trees, x):
     for part in parts:
         y = np.asarray(part.table.y)
         check_facts(part.forest, part.table.x.numpy(), y, classes=True)
+
+
+def test_classes_are_balanced_by_the_rows_of_a_fold():
+    boosted = AdaBoostClassifier(DecisionTreeClassifier(class_weight="balanced", max_depth=1), n_estimators=1)
+    release = released(CalibratedClassifierCV(boosted, cv=2).fit(WINE, NAMES), (WINE, NAMES))
+    assert sum(len(part.fitted.forest.trees) for part in release.parts if part.fitted.forest is not None) == 2
 
 
 def test_whole_numbers_as_targets_are_numbers():

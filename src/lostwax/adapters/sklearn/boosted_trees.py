@@ -23,9 +23,9 @@ from lostwax.adapters.sklearn.estimators import Array, refusal
 from lostwax.adapters.sklearn.grown import (
     Targets,
     TreeSample,
-    class_weights,
     forest_of_samples,
     sum_rounding,
+    tree_class_weights,
 )
 from lostwax.games.trees import LEAF, Floats, Forest, Ints, LabelSums, Tree
 
@@ -47,8 +47,9 @@ def ada_boost(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Fores
     first, *others = estimator.estimators_
     if not isinstance(first, BaseDecisionTree):
         raise refusal(estimator)
-    factor = class_weights(first, labels)
-    start = TreeSample(first, weight / weight.sum(), factor, Targets.of(estimator, labels))
+    shares = weight / weight.sum()
+    factor = tree_class_weights(first, labels, shares)
+    start = TreeSample(first, shares, factor, Targets.of(estimator, labels))
     later = (TreeSample(tree, weight * (factor > 0), None) for tree in others)
     return forest_of_samples(estimator, x, [start, *later])
 

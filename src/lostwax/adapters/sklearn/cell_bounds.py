@@ -180,6 +180,7 @@ class Source:
             whole,
             own,
             None if gap is None else gap[own],
+            own[~np.isfinite(here).all(0)],
         )
 
     def ends(self, measured: Sequence[_Measured], bounds: Bounds) -> tuple[list[Floats], list[Floats]]:
@@ -356,6 +357,7 @@ class _Measured:
     whole: bool  # it holds whole numbers
     own: Ints  # all inputs that depend on it alone
     gap: Floats | None  # ... and what they are without a value
+    undefined: Ints  # ... and those that some numbers have no value of: the logarithm of a negative one
 
     def known(self, low: Floats, high: Floats, bounds: Bounds) -> _Known:
         """The number between two others (g,): exact if the forest sees it exactly, and it can tell it from others."""
@@ -365,8 +367,9 @@ class _Measured:
                 missing &= _within(bounds, number, np.array([value]))[:, 0]
         if self.whole:
             low, high = np.ceil(low), np.floor(high)
-        none = low > high  # only a missing value is left
-        low, high = np.where(none, -np.inf, low), np.where(none, np.inf, high)
+        undefined = bounds.maybe_missing[:, self.undefined].any(1)
+        none = (low > high) & ~undefined  # only a missing value is left
+        low, high = np.where(none | undefined, -np.inf, low), np.where(none | undefined, np.inf, high)
         size = np.maximum(np.abs(low), np.abs(high))
         with np.errstate(invalid="ignore"):
             narrow = high - low <= AGREES * self.spread + 2 * np.finfo(np.float32).eps * size
