@@ -31,7 +31,7 @@ from sklearn.ensemble import (
 )
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import KBinsDiscretizer, Normalizer, StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier, ExtraTreeRegressor
 
 from lostwax.adapters.sklearn import reading
@@ -362,6 +362,15 @@ def test_classes_are_balanced_by_the_rows_of_a_fold():
     boosted = AdaBoostClassifier(DecisionTreeClassifier(class_weight="balanced", max_depth=1), n_estimators=1)
     release = released(CalibratedClassifierCV(boosted, cv=2).fit(WINE, NAMES), (WINE, NAMES))
     assert sum(len(part.fitted.forest.trees) for part in release.parts if part.fitted.forest is not None) == 2
+
+
+@pytest.mark.parametrize(
+    ("step", "named"), [(PCA(2), True), (Normalizer(), True), (StandardScaler(), False), (KBinsDiscretizer(3), False)]
+)
+def test_inputs_whose_intervals_have_no_way_back_are_named(step, named):
+    model = make_pipeline(step, DecisionTreeClassifier(max_depth=2)).fit(WINE, NAMES)
+    told = [why for why in released(model, (WINE, NAMES)).unread if "DecisionTreeClassifier was audited only" in why]
+    assert len(told) == named
 
 
 def test_whole_numbers_as_targets_are_numbers():

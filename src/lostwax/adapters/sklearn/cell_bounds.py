@@ -37,7 +37,14 @@ Forward = Callable[[Any], Tensor | None]  # rows of the table -> inputs of the m
 Within = Callable[[Bounds, TableCells], TableCells]
 
 
-def bounds_to_cells(source: Source, columns: Columns, used: Sequence[int], fitted_on: Tensor) -> Within:
+class WayBack(NamedTuple):
+    """The way back of bounds, and the inputs that it uses."""
+
+    within: Within
+    inputs: Ints
+
+
+def bounds_to_cells(source: Source, columns: Columns, used: Sequence[int], fitted_on: Tensor) -> WayBack:
     """The way back from bounds of a forest's inputs (g, D) to cells (g, d), the columns `used` of the table.
 
     The forest was fitted on `fitted_on` (n, D), which the table was turned into. The function is given what is known of
@@ -73,7 +80,8 @@ def bounds_to_cells(source: Source, columns: Columns, used: Sequence[int], fitte
             found.put(one.number, one.known(low, high, bounds))
         return found.cells(possible)
 
-    return within
+    each = [*(levels.own for levels in listed.values()), *(one.inputs for one in measured)]
+    return WayBack(within, np.concatenate([np.zeros(0, dtype=np.intp), *each]))
 
 
 @dataclass(frozen=True)
