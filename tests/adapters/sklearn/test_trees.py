@@ -242,6 +242,16 @@ def test_other_labels_are_refused(model):
         forest_of(model, WINE, np.where(NAMES == "barolo", "barbera", NAMES), ones)
 
 
+@pytest.mark.parametrize(
+    "model", [GradientBoostingClassifier(n_estimators=2), GradientBoostingRegressor(n_estimators=2)]
+)
+def test_boosting_that_starts_from_other_labels_is_refused(model):
+    y = (NAMES == "barolo").astype(float)
+    model.fit(WINE, y)
+    with pytest.raises(ValueError, match="not the mean of these labels"):
+        forest_of(model, WINE, 1 - y, np.ones(len(WINE)))
+
+
 def test_other_weights_are_refused():
     model = RandomForestClassifier(3, bootstrap=False).fit(WINE, NAMES, sample_weight=WEIGHTS + 1)
     with pytest.raises(ValueError, match="total weight of 178, the model says"):

@@ -119,7 +119,7 @@ class PipelineReader:
         if len(unused := np.setdiff1d(split, [] if way is None else way.inputs)):
             self.unread.append(
                 f"{name} was audited only in part: intervals of {len(unused):,} of the {len(split):,} inputs that its "
-                "trees split were not used, because they do not rise or fall with a single column of the table."
+                "trees split were not used: no way back from them to single columns of the table is known."
             )
 
         def within(bounds: Bounds) -> TableCells:
