@@ -82,6 +82,11 @@ class Cuts:
     between: Callable[[Floats, Floats], Floats] = half_way  # as the library rounds it; monotone in both values
     rows: Bools | None = None  # (n,) the rows whose values they are made of; None: all
 
+    @property
+    def of_all_rows(self) -> bool:
+        """Whether they are made of the values of all rows: not of some, drawn by their number."""
+        return self.rows is None or bool(self.rows.all())
+
 
 @dataclass(frozen=True)
 class Quantiles:
@@ -91,6 +96,11 @@ class Quantiles:
     thresholds: Floats  # (k,) sorted, distinct
     percentages: Floats  # (q,) sorted; quantiles that are equal were merged
     rows: Bools | None = None  # (n,) the rows whose values they are made of; None: all
+
+    @property
+    def of_all_rows(self) -> bool:
+        """Whether they are made of the values of all rows: not of some, drawn by their number."""
+        return self.rows is None or bool(self.rows.all())
 
 
 @dataclass(frozen=True)
@@ -109,7 +119,13 @@ class Forest:
         """The same for an adversary who knows the other rows, but not their order."""
         if not self.ordered:
             return self
-        return replace(self, trees=tuple(replace(tree, share=None, labels=None) for tree in self.trees), ordered=False)
+        return replace(
+            self,
+            trees=tuple(replace(tree, share=None, labels=None) for tree in self.trees),
+            cuts=tuple(one for one in self.cuts if one.of_all_rows),
+            quantiles=tuple(one for one in self.quantiles if one.of_all_rows),
+            ordered=False,
+        )
 
     def columns(self) -> Ints:
         """The columns that trees split, or that have other thresholds."""

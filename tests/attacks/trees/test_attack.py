@@ -1,0 +1,100 @@
+"""What the trees exclude is excluded by the model: the same table with such a value in one cell does not fit it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import (
+    ExtraTreesRegressor,
+    GradientBoostingRegressor,
+    HistGradientBoostingRegressor,
+    RandomForestRegressor,
+)
+
+from boosting import forest_part
+from lostwax.attacks.trees import TreeConstraints, revealed_by_trees
+from lostwax.games import Fitted, Part, Records, TableCells
+from lostwax.games.trees import Forest
+
+MODELS = {
+    "forest": RandomForestRegressor(6, random_state=0),
+    "random thresholds": ExtraTreesRegressor(6, random_state=0),
+    "boosting": GradientBoostingRegressor(n_estimators=8, subsample=0.7, random_state=0),
+    "bins": HistGradientBoostingRegressor(max_iter=4, min_samples_leaf=3, random_state=0),
+    "quantile bins": HistGradientBoostingRegressor(max_iter=4, min_samples_leaf=3, max_bins=7, random_state=0),
+}
+
+
+def table(decimals: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(decimals)
+    x = rng.normal(size=(40, 3)).round(decimals) + 10.0  # none is near zero
+    return x, x[:, 0] + rng.normal(size=40) / 2
+
+
+def facts(forest: Forest) -> tuple[object, ...]:
+    """How the model was read: less is read of a model that does not fit in some part."""
+    trees = [(tree.between_neighbours, bool(np.isfinite(tree.rounding).any())) for tree in forest.trees]
+    return trees, [one.column for one in forest.cuts], [one.column for one in forest.quantiles]
+
+
+def fits(model: Any, x: Any, y: Any, expected: tuple[object, ...]) -> bool:
+    try:
+        return facts(forest_part(model, x, y).forest) == expected
+    except ValueError:  # it was fitted on other data
+        return False
+
+
+@pytest.mark.parametrize("decimals", [1, 12], ids=["ties", "numbers"])
+@pytest.mark.parametrize("order_known", [True, False], ids=["order known", "order unknown"])
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_no_excluded_value_fits_the_model(model, order_known, decimals):
+    x, y = table(decimals)
+    fitted = forest_part(model.fit(x, y), x, y)
+    expected = facts(fitted.forest)
+    if not order_known:
+        fitted = replace(fitted, forest=fitted.forest.without_order())
+    bounds, _ = TreeConstraints().leave_one_out(fitted, torch.arange(len(x)))
+    rng, tried = np.random.default_rng(0), 0
+    for row, column in zip(rng.integers(0, 40, 12), rng.integers(0, 3, 12), strict=True):
+        low, high = bounds.low[row, column], bounds.high[row, column]
+        outside = [low - 1e-5, high + 1e-5, low - 0.2, high + 0.2, *rng.choice(x[:, column], 2)]
+        for value in outside:
+            if np.isfinite(value) and not low <= fitted.forest.cast(np.array(value)) <= high:
+                changed, tried = x.copy(), tried + 1
+                changed[row, column] = value
+                assert not fits(model, changed, y, expected)
+    assert tried > 10
+
+
+def test_rows_held_out_are_not_known_without_the_order_of_rows():
+    """Early stopping holds out rows by their number: which values made the bins is not known either."""
+    x, y = table(12)
+    model = HistGradientBoostingRegressor(max_iter=3, min_samples_leaf=3, early_stopping=True, random_state=0)
+    forest = forest_part(model.fit(x, y), x, y).forest
+    assert forest.ordered
+    assert len(forest.cuts) == 3
+    assert forest.without_order().cuts == ()
+
+
+def test_errors_name_the_model():
+    x, y = table(1)
+    records = Records(torch.from_numpy(x), torch.from_numpy(y))
+    fitted = Fitted("Ridge", records, torch.ones(40).double(), None)
+    with pytest.raises(ValueError, match="Ridge has no trees"):
+        TreeConstraints().leave_one_out(fitted, torch.arange(2))
+    part = Part(fitted, lambda rows: TableCells.lost(len(rows), 3))
+    with pytest.raises(ValueError, match="the bounds of Ridge have no way back"):
+        revealed_by_trees(part, torch.arange(2))
+
+
+def test_trees_that_contradict_each_other():
+    x, y = table(12)
+    fitted = forest_part(RandomForestRegressor(6, random_state=0).fit(x, y), x, y)
+    shifted = [replace(tree, threshold=tree.threshold + 0.01) for tree in fitted.forest.trees[:1]]
+    wrong = replace(fitted.forest, trees=(*shifted, *fitted.forest.trees[1:]))
+    with pytest.raises(ValueError, match="no row explains RandomForestRegressor"):
+        TreeConstraints().leave_one_out(replace(fitted, forest=wrong), torch.arange(40))
