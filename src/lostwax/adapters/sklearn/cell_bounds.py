@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lostwax.attacks.trees.cuts import at_rank, middle_rank, rank
 from lostwax.games import Columns, Kept, TableCells
 from lostwax.games.cells import Limits
 from lostwax.games.trees import Bools, Bounds, Floats, Forest, Ints
@@ -426,16 +427,7 @@ def _monotone(inputs: Floats) -> Ints:
 
 def _between(one: Floats, other: Floats) -> Floats:
     """Half-way in the order of all numbers of float64, so that a bisection ends whatever their size."""
-    first, second = _rank(one), _rank(other)
-    middle = (first >> 1) + (second >> 1) + (first & second & 1)
-    bits: NDArray[np.int64] = np.where(middle < 0, np.int64(-(2**63)) - middle, middle)
-    return bits.view(np.float64)
-
-
-def _rank(x: Floats) -> NDArray[np.int64]:
-    """The place of a number among all numbers of float64, zero for zero."""
-    bits = (x + 0.0).view(np.int64)
-    return np.where(bits < 0, np.int64(-(2**63)) - bits, bits)
+    return at_rank(middle_rank(rank(one), rank(other)))
 
 
 def _shortest(low: Floats, high: Floats) -> Floats:

@@ -22,12 +22,12 @@ def narrowed_by_cuts(forest: Forest, x: Floats, games: Ints, bounds: Bounds) -> 
     low, high, maybe_missing = bounds.low.copy(), bounds.high.copy(), bounds.maybe_missing.copy()
     for cuts in forest.cuts:
         column = Column.of(x[:, cuts.column], games, cuts.rows)
-        told = _values(cuts, column) if cuts.values else _midpoints(cuts, column, forest.single)
+        found = _values(cuts, column) if cuts.values else _midpoints(cuts, column, forest.single)
         at = np.s_[:, cuts.column]
-        low[at], high[at] = np.maximum(low[at], told.low), np.minimum(high[at], told.high)
-        low[at], high[at] = told.excluded.narrowed(column, low[at], high[at])
-        maybe_missing[at] &= ~told.present
-        if cuts.complete and told.only_known:
+        low[at], high[at] = np.maximum(low[at], found.low), np.minimum(high[at], found.high)
+        low[at], high[at] = found.excluded.narrowed(column, low[at], high[at])
+        maybe_missing[at] &= ~found.present
+        if cuts.complete and found.only_known:
             low[at], high[at] = _among_known(column, low[at], high[at])
     for quantiles in forest.quantiles:
         at = np.s_[:, quantiles.column]
@@ -58,7 +58,7 @@ class Column(NamedTuple):
 
     @property
     def alone(self) -> Bools:
-        """(g,) games whose missing row has a value of its own."""
+        """(g,) games whose missing row has a value that no other row has."""
         return self.unknown < len(self.values)
 
     def neighbours(self) -> tuple[Floats, Floats]:
@@ -95,8 +95,8 @@ class Excluded(NamedTuple):
         return np.where(within, low, bound), np.where(within, high, bound)
 
 
-class Told(NamedTuple):
-    """What the thresholds of one column tell of the missing value of each game."""
+class ColumnBounds(NamedTuple):
+    """What the thresholds of one column say about the missing value of each game."""
 
     low: Floats  # (g,)
     high: Floats  # (g,)
@@ -105,16 +105,16 @@ class Told(NamedTuple):
     only_known: bool  # of a complete list: where all thresholds are explained, the value is one of the known
 
 
-def _values(cuts: Cuts, column: Column) -> Told:
+def _values(cuts: Cuts, column: Column) -> ColumnBounds:
     """Each threshold is a value: one that no known row has is the missing value."""
     used = np.isin(column.values, cuts.thresholds)
     value = np.append(column.values, np.nan)[column.unknown]
-    told = np.append(used, False)[column.unknown]
-    low, high = np.where(told, value, -np.inf), np.where(told, value, np.inf)
-    return Told(low, high, told, Excluded.nothing(column), only_known=True)
+    shown = np.append(used, False)[column.unknown]
+    low, high = np.where(shown, value, -np.inf), np.where(shown, value, np.inf)
+    return ColumnBounds(low, high, shown, Excluded.nothing(column), only_known=True)
 
 
-def _midpoints(cuts: Cuts, column: Column, single: bool) -> Told:
+def _midpoints(cuts: Cuts, column: Column, single: bool) -> ColumnBounds:
     """Each threshold is half-way between neighbours: two that are known, or the missing value and one of them."""
     u, t = column.values, cuts.thresholds
     t = t[~np.isin(t, u)]  # rounded to a value: of neighbours so close it is not known which
@@ -138,7 +138,9 @@ def _midpoints(cuts: Cuts, column: Column, single: bool) -> Told:
     np.minimum.at(high, game[~own.by_known], own.high[~own.by_known])
     present = np.zeros(len(count), dtype=bool)
     present[game[~own.by_known]] = True
-    return Told(low, high, present, excluded, only_known=len(t) == len(cuts.thresholds) and not shared.tight.any())
+    return ColumnBounds(
+        low, high, present, excluded, only_known=len(t) == len(cuts.thresholds) and not shared.tight.any()
+    )
 
 
 class Explained(NamedTuple):
@@ -206,24 +208,30 @@ def _preimage(
 
 def _first(reached: Callable[[Floats], Bools], a: Floats, b: Floats) -> Floats:
     """The first number in [a, b] that has reached something, b if none before it has."""
-    low, high = _order(a), _order(b)
+    low, high = rank(a), rank(b)
     while (low < high).any():
-        middle = (low >> 1) + (high >> 1) + (low & high & 1)
-        there = reached(_number(middle))
+        middle = middle_rank(low, high)
+        there = reached(at_rank(middle))
         low, high = np.where(there | (low >= high), low, middle + 1), np.where(there, np.minimum(high, middle), high)
-    return _number(high)
+    return at_rank(high)
 
 
-def _order(x: Floats) -> Ints:
-    """Numbers of float64 in their order: neighbours differ by one."""
+def rank(x: Floats) -> Ints:
+    """The place of each number among all numbers of float64, zero for zero: neighbours differ by one."""
     bits = (x + 0.0).astype(np.float64).view(np.int64)  # + 0.0: -0.0 is 0.0
     return np.where(bits < 0, np.iinfo(np.int64).min - bits, bits)
 
 
-def _number(order: Ints) -> Floats:
-    """The inverse of `_order`."""
-    bits = np.where(order < 0, np.iinfo(np.int64).min - order, order)
+def at_rank(place: Ints) -> Floats:
+    """The inverse of `rank`."""
+    bits = np.where(place < 0, np.iinfo(np.int64).min - place, place)
     return bits.astype(np.int64).view(np.float64)
+
+
+def middle_rank(one: Ints, other: Ints) -> Ints:
+    """Half-way between two places, rounded down; their sum may be too large for int64."""
+    middle: Ints = (one >> 1) + (other >> 1) + (one & other & 1)
+    return middle
 
 
 def _float32_at_least(x: Floats) -> Floats:
