@@ -15,6 +15,8 @@ from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tr
 
 Numbers = NDArray[np.float64]
 
+UNIT = 2.0**-24  # rounding to float32 changes a number by at most this share of it
+
 
 @dataclass(frozen=True)
 class Boosted:

@@ -17,13 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lostwax.adapters.boosted import Boosted, Numbers, visits
+from lostwax.adapters.boosted import UNIT, Boosted, Numbers, visits
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
+from lostwax.adapters.sklearn.grown import CURE, EPSILON
 from lostwax.games.trees import LEAF, Cuts, Floats, Forest, Ints, LabelSums, Tree
 
 OLDEST = (1, 0)
-EPSILON = float(np.finfo(np.float64).eps)
-UNIT = 2.0**-24  # rounding to float32 changes a number by at most this share of it
 LARGEST = float(np.finfo(np.float32).max)  # a border here parts rows with and without a value
 SAMPLED = 200_000  # rows above which borders are made of a sample
 OTHER_INPUTS = {  # parts of a model that are not made of numbers
@@ -32,7 +31,6 @@ OTHER_INPUTS = {  # parts of a model that are not made of numbers
     "embedding_features": "embedding features",
 }
 STEP_ERROR = 1e-9  # relative, of Newton steps whose arithmetic is repeated
-CURE = "Pass exactly the rows, labels and sample_weight it was fitted on"
 
 
 class Binary(NamedTuple):

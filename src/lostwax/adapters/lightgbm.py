@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from lostwax.adapters.boosted import (
+    UNIT,
     Boosted,
     Numbers,
     Visits,
@@ -34,7 +35,6 @@ from lostwax.games.trees import LEAF, Bools, Cuts, Floats, Forest, Ints, LabelSu
 VERSIONS = ("v4",)
 ENDLESS = 1e299  # infinity in a model file: all values are below
 ZERO = 1.01e-35  # values up to this are zero, and have a bin of their own
-UNIT = 2.0**-24  # rounding to float32 changes a number by at most this share of it
 FEWEST_EXTREMES = 0.5  # share of columns whose extremes are those of the table the model was fitted on
 SAMPLED = 200_000  # rows above which bins are made of a sample (bin_construct_sample_cnt)
 CATEGORICAL, DEFAULT_LEFT = 1, 2  # bits of a decision_type; those of 4 and 8 say what counts as missing

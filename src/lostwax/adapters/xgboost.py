@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lostwax.adapters.boosted import (
+    UNIT,
     Boosted,
     Numbers,
     Visits,
@@ -31,7 +32,6 @@ from lostwax.adapters.sklearn.estimators import SettingNotReadError
 from lostwax.games.trees import LEAF, Cuts, Floats, Forest, LabelSums, Tree
 
 OLDEST = (2, 1)
-UNIT = 2.0**-24  # rounding to float32 changes a number by at most this share of it
 SMALLEST = 1e-16  # second derivatives of logistic losses are at least this
 BEYOND = np.float32(1e-5)  # the last cut is max + |max| + this, and the one below all values min - |min| - this
 
