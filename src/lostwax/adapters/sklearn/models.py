@@ -122,7 +122,7 @@ def read_trees(estimator: Any, place: Place, labels: Labels, weight: Tensor, rea
         raise SettingNotReadError("its trees do not fit the rows as those of its base class would", ".") from error
     y = numbered(labels, classes=is_classifier(estimator))[0]
     reader.publish(Fitted(type(estimator).__name__, Records(x, y), weight, None, forest=forest), place)
-    if (rest := not_drawn_again(type(estimator).__name__, forest)) is not None:
+    if (rest := not_drawn_again(estimator, forest)) is not None:
         reader.unread.append(rest)
     reader.notes += [note for note in forest_notes(forest, labels) if note not in reader.notes]
 

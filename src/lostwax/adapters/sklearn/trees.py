@@ -32,7 +32,14 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from lostwax.adapters.sklearn.boosted_trees import ada_boost, ada_boost_regressor, gradient_boosting
 from lostwax.adapters.sklearn.estimators import Array, refusal
-from lostwax.adapters.sklearn.grown import Targets, TreeSample, class_weights, forest_of_samples, tree_class_weights
+from lostwax.adapters.sklearn.grown import (
+    CURE,
+    Targets,
+    TreeSample,
+    class_weights,
+    forest_of_samples,
+    tree_class_weights,
+)
 from lostwax.games.trees import Bools, Floats, Forest, Ints, LabelSums, Tree
 
 ORDER = "bootstraps are drawn by row number: the adversary is assumed to know the order of the rows."
@@ -60,20 +67,22 @@ def has_trees(estimator: Any) -> bool:
     return forest_of.dispatch(type(estimator)) is not forest_of.dispatch(object)
 
 
-def not_drawn_again(name: str, forest: Forest) -> str | None:
+def not_drawn_again(estimator: Any, forest: Forest) -> str | None:
     """That less was read than the model may tell: the rows of each tree are not known."""
     if all(tree.share is not None for tree in forest.trees):
         return None
+    by_errors = isinstance(estimator, AdaBoostRegressor)
+    why = "without its random_state, or seeds that warm_start does not keep"
     return (
-        f"{name} was audited only in part: the rows that each tree was grown on cannot be drawn again without its "
-        "random_state. With them it may tell more."
+        f"{type(estimator).__name__} was audited only in part: the rows that each tree was grown on cannot be drawn "
+        f"again {'because they depend on the errors of all rows' if by_errors else why}. With them it may tell more."
     )
 
 
 def forest_notes(forest: Forest, labels: Array) -> list[str]:
     """For the report: what was assumed to read the trees."""
-    told = any(tree.labels is not None for tree in forest.trees)
-    return [*([ORDER] if forest.ordered else []), *([TARGETS] if labels.ndim > 1 and not told else [])]
+    labelled = any(tree.labels is not None for tree in forest.trees)
+    return [*([ORDER] if forest.ordered else []), *([TARGETS] if labels.ndim > 1 and not labelled else [])]
 
 
 @forest_of.register(BaseDecisionTree)
@@ -115,14 +124,10 @@ def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
     named = np.unique(labels, return_inverse=True)[1] if is_classifier(estimator) and labels.ndim == 1 else labels
     factor = class_weights(first, named)
     targets = None if isinstance(estimator, IsolationForest) else Targets.of(estimator, labels)
-    by_weight, each = (
-        _drawn_by_weight(estimator),
-        zip(estimator.estimators_, estimator.estimators_features_, strict=True),
-    )
-    drawn = _drawn(estimator, len(x))
+    by_weight, drawn = _drawn_by_weight(estimator), _drawn(estimator, len(x))
     samples = (
         TreeSample(tree, counts if by_weight or counts is None else counts * weight, factor, targets, columns)
-        for (tree, columns), counts in zip(each, drawn, strict=True)
+        for tree, columns, counts in zip(estimator.estimators_, estimator.estimators_features_, drawn, strict=True)
     )
     return forest_of_samples(estimator, x, samples, ordered=True)
 
@@ -174,7 +179,7 @@ def _fitted_on_part(estimator: Any, x: Floats, labels: Array, weight: Floats) ->
     if estimator._n_samples != inside.sum():
         raise ValueError(
             f"audit: {type(estimator).__name__} was not fitted on this data (X, y): X has {len(x):,} rows, the model "
-            f"{estimator._n_samples:,}. Pass exactly the rows, labels and sample_weight it was fitted on."
+            f"{estimator._n_samples:,}. {CURE}."
         )
     part = forest_of(estimator, x[inside], labels[inside], weight[inside])
     names, own = (np.unique(one) for one in (labels, labels[inside]))
