@@ -58,7 +58,7 @@ class TreeConstraints:
 
 
 def _with_zeros(bounds: Bounds, x: Floats, games: Ints) -> Bounds:
-    """What is zero but for the rounding of a threshold is zero."""
+    """Read as zero what differs from zero only by the rounding of a threshold."""
     zero = zeros(bounds.low, bounds.high, near_zero(x, games))
     return bounds._replace(low=np.where(zero, 0.0, bounds.low), high=np.where(zero, 0.0, bounds.high))
 

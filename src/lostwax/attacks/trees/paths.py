@@ -138,9 +138,7 @@ class Narrowing:
         If the known rows explain it, the missing one is beyond its known neighbour; otherwise it is the neighbour.
         """
         finite = np.flatnonzero(np.isfinite(tree.threshold[level.node]))
-        order = finite[
-            np.lexsort((level.value[finite], level.node[finite]))
-        ]  # by node, then by value, missing ones last
+        order = finite[np.lexsort((level.value[finite], level.node[finite]))]  # by node and value, missing ones last
         if not len(order):
             return
         node, value, left, rows = level.node[order], level.value[order], level.left[order], level.rows[order]
@@ -185,9 +183,8 @@ class Narrowing:
         self.high[game, column] = np.minimum(self.high[game, column], high)
 
     def _only(self, column: int, game: Ints, possible: Bools) -> None:
-        """Codes that are possible at a node that splits codes."""
-        width = possible.shape[1] if possible.ndim == 2 else 0
-        held = self.codes.get(column)
+        """Keep the codes that are possible (k, codes) in some games (k,), as a node that splits codes shows."""
+        width, held = possible.shape[1], self.codes.get(column)
         if held is None or held.shape[1] < width:
             wider = np.ones((len(self.low), width), dtype=np.bool_)
             if held is not None:

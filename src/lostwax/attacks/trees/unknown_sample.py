@@ -36,10 +36,10 @@ def narrowed_without_sample(forest: Forest, x: Floats, games: Ints, bounds: Boun
                     _use(split, depth, depth_shown, game, tiny, found, candidates)
         for depth, level in enumerate(levels):
             found.by_sides(tree, level._replace(shown=depth_shown[level.rows] > depth), game)
-    for (played, column), values in candidates.items():
-        values = values[(values >= found.low[played, column]) & (values <= found.high[played, column])]
+    for (number, column), values in candidates.items():
+        values = values[(values >= found.low[number, column]) & (values <= found.high[number, column])]
         if len(values):
-            at = np.array([played]), np.array([column])
+            at = np.array([number]), np.array([column])
             found.to(*at, values.min(keepdims=True), values.max(keepdims=True))
             found.maybe_missing[at] = False
     return found.bounds()
