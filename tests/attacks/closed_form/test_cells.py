@@ -154,6 +154,9 @@ def test_facts_come_before_the_model():
 
 
 def test_a_value_at_the_mean_is_not_said_to_be_missing():
-    x = torch.tensor([[0.0], [2.0], [4.0], [2.0], [torch.nan]]).double()
-    cells, _ = only(revealed(part(x, present=(Present("means", x.nanmean(0)),)), torch.arange(5), label_given=False))
-    assert cells.kept[:, 0].tolist() == [Kept.EXACT, Kept.LOST, Kept.EXACT, Kept.LOST, Kept.LOST]
+    x = torch.zeros(N, 1).double()
+    x[: N // 2], x[N // 2 : 2 * (N // 2)], x[0], x[N // 2] = -1.0, 1.0, 0.0, 0.0
+    x[1] = x[N // 2 + 1] = torch.nan
+    cells, _ = only(revealed(part(x, present=(Present("means", x.nanmean(0)),)), GAMES, label_given=False))
+    assert (cells.kept[(x == 0) | x.isnan()] == Kept.LOST).all()
+    assert (cells.kept[x.abs() == 1] == Kept.EXACT).all()
