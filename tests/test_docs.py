@@ -53,3 +53,12 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:)([^)#:]+)[^)]*\)|src=\"([^\"]+)\"", page.read_text()):
         path = page.parent / (target[0] or target[1])
         assert path.exists(), f"{page.name} points to {path}, which is not there"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_to_headings_lead_somewhere(page):
+    for target, heading in re.findall(r"\]\((?!https?:)([^)#:]*)#([^)]+)\)", page.read_text()):
+        text = (page.parent / target if target else page).read_text()
+        headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+        known = {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
+        assert heading in known, f"{page.name} points to #{heading} of {target or page.name}, which is not there"

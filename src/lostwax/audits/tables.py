@@ -219,7 +219,8 @@ class _Line:
         """What a reader of the table should know."""
         notes = []
         usual = np.median(self.kept, 0)  # (d,)
-        usual = np.where((usual == Kept.LOST) & (self.kept.max(0) > Kept.LOST), Kept.EXACT - 0.5, usual)  # in some rows
+        usual = np.where((usual == Kept.LOST) & (self.kept.max(0) > Kept.LOST), IN_SOME_ROWS, usual)
+        usual = np.where((usual == Kept.EXACT) & (self.kept.min(0) < Kept.EXACT), EXACT_IN_MOST_ROWS, usual)
         for kept, words in HOW_KEPT.items():
             some = np.flatnonzero(usual == kept).tolist()
             if some and (usual < Kept.EXACT).any():
@@ -234,9 +235,11 @@ class _Line:
         return notes
 
 
+EXACT_IN_MOST_ROWS, IN_SOME_ROWS = Kept.EXACT - 0.25, Kept.EXACT - 0.5
 HOW_KEPT = {
     Kept.EXACT: "the release gives exactly",
-    Kept.EXACT - 0.5: "the release tells, in some rows only,",
+    EXACT_IN_MOST_ROWS: "the release gives exactly in most rows",
+    IN_SOME_ROWS: "the release tells something in some rows of",
     Kept.SET: "the release tells a few possible values of",
     Kept.INTERVAL: "the release tells an interval of",
     Kept.ESTIMATED: "the release tells only an estimate of",
