@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_iris
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import lostwax as lw
@@ -131,17 +131,25 @@ def test_the_share_of_exact_cells():
     breach = only(lw.Policy(max_exact_cell_share=share / 2), audit)
     assert breach.found == pytest.approx(share)
     assert "of 600 cells are exact" in str(breach)
-    assert lw.Policy(max_exact_cell_share=share + 1e-9).breaches(audit) == ()
+    above = lw.Policy(max_exact_cell_share=share + 1e-9, max_grade="not found")
+    assert str(only(above, audit)).startswith("max_grade")
     some = lw.audit(RandomForestClassifier(20, random_state=0).fit(X, y), (X, y), games=20)
     breach = only(lw.Policy(max_exact_cell_share=some.findings[0].cells.exact_share), some)
     assert "with 95 % confidence up to" in str(breach)
 
 
-def test_rows_that_are_known_but_for_a_cell_are_not_judged_by_the_share_rebuilt_alone():
+@pytest.mark.parametrize(
+    "limits", [{"max_rebuilt_share": 0.9}, {"max_rebuilt_share": 0.9, "max_exact_cell_share": 0.9}]
+)
+def test_narrow_intervals_are_not_judged_by_what_is_exact_alone(limits):
+    """Random thresholds give every cell to a small interval, none exactly, and hardly a row as a whole."""
     X, y = load_iris(return_X_y=True)
-    audit = lw.audit(RandomForestClassifier(5, max_depth=2, random_state=0).fit(X, y), (X, y))
-    breach = only(lw.Policy(max_rebuilt_share=0.9), audit)
-    assert "set max_grade or max_exact_cell_share too" in str(breach)
+    audit = lw.audit(ExtraTreesClassifier(50, random_state=0).fit(X, y), (X, y))
+    assert audit.grade.leaks
+    breach = only(lw.Policy(**limits), audit)
+    assert breach.found is None
+    assert "set max_grade or max_nearer_share too" in str(breach)
+    assert lw.Policy(**limits, max_grade="not found").breaches(audit)
 
 
 def test_the_grade_and_the_share_nearer_than_any_guess(leaky, blind):

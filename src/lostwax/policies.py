@@ -120,9 +120,13 @@ class Policy:
         limits, grade = {name for name, _ in self._limits()}, audit.conclusion.grade
         if grade is Grade.UNDECIDED or (audit.unanswered and grade is not Grade.LIMITED and limits != {"max_ceiling"}):
             return str(audit.conclusion)
-        if limits == {"max_rebuilt_share"} and audit.chance is None and audit.metric != audit.criterion:
+        only_exact = limits <= {"max_rebuilt_share", "max_exact_cell_share"}
+        if only_exact and audit.chance is None and audit.metric != audit.criterion:
             if any(finding.cells is not None for finding in audit.findings):
-                return "A row may be known except for one cell: set max_grade or max_exact_cell_share too."
+                return (
+                    "Cells that are not exact may be known to a narrow interval, and a row except for one cell: set "
+                    "max_grade or max_nearer_share too."
+                )
             return (
                 f"Images are recognisable long before every pixel is within {self.threshold:g} standard deviations: "
                 "set max_grade or max_nearer_share too."
