@@ -30,7 +30,7 @@ def test_a_forest_with_unlimited_depth_leaks_by_its_small_leaves():
     assert found.everything > 0.5 > 0.1 > found.without_small_leaves > 0
     assert found.without_bins == found.everything
     note = found.note("RandomForestRegressor")
-    assert "come from nodes that split off fewer than 20 rows: larger leaves (such as min_samples_leaf=20)" in note
+    assert "come from nodes that split off fewer than 20 rows: larger leaves (such as min_samples_leaf=20;" in note
 
 
 def test_a_forest_with_large_leaves_has_no_small_ones():

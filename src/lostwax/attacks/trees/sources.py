@@ -39,7 +39,7 @@ class ExactCells(NamedTuple):
             where, cure = "the bins of its histograms", "fewer bins (max_bins; max_bin or border_count)"
         else:
             where = f"nodes that split off fewer than {FEW_ROWS} rows"
-            cure = f"larger leaves (such as min_samples_leaf={FEW_ROWS})"
+            cure = f"larger leaves (such as min_samples_leaf={FEW_ROWS}; min_child_weight in XGBoost)"
         share = percent(max(by_leaves, by_bins))
         return f"{share} of the cells that {name} gives exactly come from {where}: {cure} reveal fewer of them."
 
