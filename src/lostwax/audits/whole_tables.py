@@ -31,7 +31,7 @@ from lostwax.games.trees import Forest
 from lostwax.provenance import fingerprint
 
 SECONDS = 20.0  # of the search for a table, and as long again to prove which cells are certain
-USUAL = 0.5  # share of blind tables with a row that has what is claimed of one
+USUAL = 0.2  # share of blind tables with a row that has what is claimed of one: more are no news
 REACH = 2  # deviations: how far from its mean an open interval goes
 BINARY = np.array([0.0, 1.0])
 
