@@ -33,7 +33,7 @@ Bools = NDArray[np.bool_]
 
 DRAWS = 399  # blind tables: one that is better than all of them is so by chance with probability 1/400
 MOST_COMPARED = 500  # rows that blind tables are matched with
-CLAIM_DRAWS = 99  # of them, with which claims are compared
+CLAIM_DRAWS = 99  # blind tables in which rows are looked for
 FEWEST = 5  # rows of a class whose frequencies chance is given; smaller classes are taken together
 LABEL = 1e-6  # what a wrong label costs: it decides between rows that are equal
 BLIND, BLIND_TABLE = "blind guess (means and most common values)", "blind table (columns shuffled)"
@@ -107,7 +107,7 @@ class WholeTableGames:
         return self._baselines
 
     def finding(self, answer: Answer) -> Finding:
-        """The rebuilt rows, scored; `chance` tells what blind tables reach."""
+        """The rebuilt rows, scored; `luck` tells what blind tables reach."""
         return self.scoring.finding(
             "as released", answer.guess, self.table, labels=self.table.y, seconds=answer.seconds
         )
@@ -118,7 +118,7 @@ class WholeTableGames:
         rows = np.sort(random.permutation(n)[:MOST_COMPARED])
         own, shuffled, redrawn = self._won(found.x, rows), [], []
         deal = _Deal.of(found, self.blocks, self._classes(found.labels))
-        for _ in range(DRAWS):
+        for _ in range(DRAWS if deal.parts else 1):  # nothing to deal: all are the table itself
             shuffled.append(self._won(deal(random), rows))
             # numbers are drawn again: that a value occurs in the table is for the model to tell
             redrawn.append(self._won(deal(random, self.numbers), rows) if self.numbers.any() else shuffled[-1])
@@ -128,10 +128,10 @@ class WholeTableGames:
         return Luck(
             games=len(rows),
             rebuilt=float(own.rebuilt.sum()),
-            rebuilt_by_luck=float((rebuilt.mean() * DRAWS + own.rebuilt.mean()) / (DRAWS + 1)),
+            rebuilt_by_luck=float(np.mean([own.rebuilt.mean(), *rebuilt.mean(1)])),
             closest=1.0,
             nearer=float(own.nearer.sum()),
-            nearer_by_luck=float((nearer.mean() / len(rows) * DRAWS + own.nearer.mean()) / (DRAWS + 1)),
+            nearer_by_luck=float(np.mean([own.nearer.sum(), *nearer]) / len(rows)),
             farther=float((error > own.error.mean()).mean()),
             blind_tables=(
                 _share(rebuilt.sum(1) >= own.rebuilt.sum()),
@@ -147,7 +147,8 @@ class WholeTableGames:
         """
         random = generator(self.seed, "claims")
         deal, labels = self._true_columns(self._classes(self.table.y.numpy())), self.table.y.numpy()
-        return np.mean([claims.held_by(deal(random), labels).any(1) for _ in range(CLAIM_DRAWS)], axis=0)
+        held = [claims.held_by(deal(random), labels).any(1) for _ in range(CLAIM_DRAWS)]
+        return np.asarray(np.mean(held, axis=0))
 
     def _true_columns(self, classes: Sequence[Ints]) -> _Deal:
         true = self.table.x.numpy()
