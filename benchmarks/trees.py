@@ -268,7 +268,7 @@ def rows_of(model, name, seeds):
                 continue
             key, title = f"{model}.{name}{words}.{quantity}", f"{model} on {name}{words}: {title}"
             if quantity in COUNTS:
-                rows.append(Row(key, title, sum(values), paper=None if quantity == "cells" else "0"))
+                rows.append(Row(key, title, sum(values)))
             else:
                 goal = None if words else GOALS.get((model, name, quantity))
                 rows.append(Row(key, title, float(np.mean(values)), min(values), max(values), paper=goal))

@@ -8,6 +8,7 @@ import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes
 
 from lostwax.adapters.catboost import half_way_in_float32, is_catboost, model_in, model_of, read
+from lostwax.adapters.model_files import load_model
 from lostwax.attacks.trees import TreeConstraints
 from lostwax.games import Fitted, Records
 
@@ -146,6 +147,9 @@ def test_files(tmp_path):
         found = read(model_in(tmp_path / name), x, y, np.ones(300)).forest
         np.testing.assert_array_equal(found.trees[3].threshold, expected.trees[3].threshold)
         np.testing.assert_array_equal(found.trees[3].size, expected.trees[3].size)
+    (tmp_path / "flipped.json").write_bytes((tmp_path / "model.json").read_bytes()[:-9] + b"\x89")
+    with pytest.raises(ValueError, match=r"flipped\.json is damaged"):
+        load_model(tmp_path / "flipped.json")
     (tmp_path / "other.json").write_text(json.dumps({"learner": {}}))
     with pytest.raises(ValueError, match=r"other\.json is no model of CatBoost"):
         model_in(tmp_path / "other.json")

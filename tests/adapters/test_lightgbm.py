@@ -1,5 +1,7 @@
 """LightGBM's trees: counts are those of the rows, thresholds lie between neighbours, extremes are of the table."""
 
+import re
+
 import numpy as np
 import pytest
 from sklearn.pipeline import make_pipeline
@@ -159,6 +161,7 @@ def test_damaged_files(tmp_path):
         ("old.txt", text.replace("version=v4", "version=v2"), "v2"),
         ("partial.txt", text.replace("leaf_count=", "count_of_leaf="), "damaged"),
         ("short.txt", text.replace("feature_infos=", "infos="), "damaged"),
+        ("circle.txt", re.sub(r"left_child=-?\d+", "left_child=0", text), "damaged"),
     ):
         (tmp_path / name).write_text(content)
         with pytest.raises(ValueError, match=match) as error:

@@ -185,12 +185,15 @@ def test_damaged_files(tmp_path):
     old, partial = json.loads(good), json.loads(good)
     old["version"] = [1, 7, 0]
     del partial["learner"]["gradient_booster"]["model"]["tree_info"]
+    circle = json.loads(good)
+    circle["learner"]["gradient_booster"]["model"]["trees"][0]["left_children"][1] = 0
     for name, content, match in (
         ("cut.json", good[: len(good) // 2], "no model of XGBoost"),
         ("other.json", b'{"a": 1}', "no model of XGBoost"),
         ("list.json", b"[1, 2]", "no model of XGBoost"),
         ("old.json", json.dumps(old).encode(), r"1\.7\.0"),
         ("partial.json", json.dumps(partial).encode(), "damaged"),
+        ("circle.json", json.dumps(circle).encode(), "damaged"),
         ("noise.ubj", b"noise", "damaged"),
     ):
         (tmp_path / name).write_bytes(content)

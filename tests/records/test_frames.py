@@ -75,3 +75,10 @@ def test_a_blind_guess_does_not_see_the_missing_row(frame):
 def test_cells_as_their_owner_writes_them(frame):
     x, columns = coded(frame)
     assert [columns.text(j, float(x[2, j])) for j in (0, 1, 2, 3)] == ["30", "2.5", "missing", "False"]
+
+
+def test_true_and_false_come_back_from_numbers_with_rounding_errors():
+    columns = coded(pd.DataFrame({"smokes": [True, False, True]}))[1]
+    rebuilt = np.array([[1.0000000000000002], [-1e-17], [np.nan], [True]], dtype=object)
+    codes = codes_of(columns, rebuilt)[:, 0]
+    assert codes.nan_to_num(nan=-1).tolist() == [0, 1, -1, 0]

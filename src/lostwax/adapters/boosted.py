@@ -53,6 +53,15 @@ def visits(tree: Tree, x: Floats, *, strict: bool, inside: Bools | None = None) 
     return Visits(np.concatenate([one for one, _ in passed]), np.concatenate([one for _, one in passed]), at)
 
 
+def checked_shape(name: str, tree: Tree) -> Tree:
+    """The tree; raises if its nodes form no tree, because in a damaged file a row could go around in circles."""
+    inner = tree.feature != LEAF
+    children, count = np.concatenate([tree.left[inner], tree.right[inner]]), len(tree.size)
+    if bool(((children < 1) | (children >= count)).any()) or len(np.unique(children)) < len(children):
+        raise ValueError(f"audit: {name} is damaged: a node of a tree has two parents, or none. Save it again.")
+    return tree
+
+
 def grown_elsewhere(name: str, number: int) -> ValueError:
     """The error for a tree with a node that no row of the table is in."""
     return ValueError(

@@ -17,6 +17,7 @@ from lostwax.adapters.boosted import (
     Boosted,
     Numbers,
     Visits,
+    checked_shape,
     code_counts,
     codes_going,
     fitting,
@@ -213,7 +214,7 @@ def _shape(
     size = np.concatenate(
         [_floats(tree["internal_count"] if inner else "", inner), _floats(tree["leaf_count"], leaves)]
     )
-    return Tree(
+    shape = Tree(
         feature=np.concatenate([feature, ends]),
         threshold=np.concatenate([np.where((decision & CATEGORICAL) > 0, np.nan, threshold), np.zeros(leaves)]),
         left=sides[0],
@@ -224,6 +225,7 @@ def _shape(
         rounding=np.zeros(len(size)),
         categories={node: codes_going(named, codes[int(feature[node])], left=True) for node, named in chosen.items()},
     )
+    return checked_shape(model.name, shape)
 
 
 def _categories(model: LightGBMModel, tree: Mapping[str, str]) -> dict[int, Ints]:

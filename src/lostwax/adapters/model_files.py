@@ -145,7 +145,7 @@ def _from_catboost(source: Path) -> SavedBooster:
     error_of = (_package("catboost", "load_model").CatBoostError,) if source.suffix.lower() == CATBOOST else ()
     try:
         return SavedBooster.of_catboost(catboost.model_in(source))
-    except (json.JSONDecodeError, *error_of) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, *error_of) as error:
         raise ValueError(
             f"audit: {source} is damaged, or no model of CatBoost. Save it again with save_model."
         ) from error

@@ -17,6 +17,7 @@ from lostwax.adapters.boosted import (
     Boosted,
     Numbers,
     Visits,
+    checked_shape,
     code_counts,
     codes_going,
     fitting,
@@ -279,7 +280,7 @@ def _shapes(model: XGBoostModel, x: Floats) -> Iterator[Tree]:
         codes_left = {
             node: codes_going(codes, counts[int(feature[node])], left=False) for node, codes in chosen.items()
         }
-        yield Tree(
+        shape = Tree(
             feature=feature,
             threshold=np.asarray(tree["split_conditions"], dtype=np.float32).astype(np.float64),
             left=np.where(inner, left, LEAF),
@@ -290,6 +291,7 @@ def _shapes(model: XGBoostModel, x: Floats) -> Iterator[Tree]:
             rounding=np.full(len(left), np.inf),
             categories=codes_left,
         )
+        yield checked_shape(model.name, shape)
 
 
 def _categories(tree: Mapping[str, Any]) -> dict[int, Any]:

@@ -257,7 +257,7 @@ def _merged(released: ReleasedTable, parts: Sequence[Part], rows: Tensor, label_
     padded = [(*one.candidates, *[one.candidates[0]] * (count - len(one.candidates))) for one in found]
     joined = (TableCells.joined(cells) for cells in zip(*padded, strict=True))
     labels, size = torch.cat([one.labels for one in found]), torch.cat([one.size for one in found])
-    certain = reduce(TableCells.or_else, (one.candidates[0] for one in by_trees)) if by_trees else None
+    certain = reduce(TableCells.or_else, (one.candidates[0] for one in by_trees)).decided() if by_trees else None
     return _Merged(tuple(joined), labels, size, certain)
 
 

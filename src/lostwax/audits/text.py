@@ -101,12 +101,12 @@ def rates_by_class(audit: Audit) -> tuple[ByClass, ...]:
 
 
 def _labels(numbers: dict[str, float], audit: Audit) -> str:
-    """Classes are right or wrong; numbers are off by some deviations; labels that are given prove nothing."""
+    """Classes are right or wrong, none if they are not attacked; numbers are off by some deviations."""
     if audit.labels_given:
         return "given"
     if "label_error" in numbers:
         return f"off by {_error(numbers['label_error'])} dev."
-    return f"{_rate(numbers['labels_right'], audit)} right"
+    return f"{_rate(numbers['labels_right'], audit)} right" if numbers["labels_right"] else "none"
 
 
 def _rate(share: float, audit: Audit) -> str:

@@ -111,6 +111,12 @@ class Forest:
             return self
         return replace(self, trees=tuple(replace(tree, share=None, labels=None) for tree in self.trees), ordered=False)
 
+    def columns(self) -> Ints:
+        """The columns that trees split, or that have other thresholds."""
+        split = [np.unique(tree.feature[tree.feature != LEAF]) for tree in self.trees]
+        cut = [cuts.column for cuts in self.cuts] + [quantiles.column for quantiles in self.quantiles]
+        return np.unique(np.concatenate([np.array(cut, dtype=np.intp), *split]))
+
     def cast(self, x: Floats) -> Floats:
         """Values as the trees compare them."""
         return x.astype(np.float32).astype(np.float64) if self.single else x.astype(np.float64)

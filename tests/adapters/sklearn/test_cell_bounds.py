@@ -126,6 +126,7 @@ STEPS = [
     (FunctionTransformer(np.log), SKEWED),
     (FunctionTransformer(np.negative), NUMBERS),
     (FunctionTransformer(np.square), NUMBERS),
+    (FunctionTransformer(lambda x: np.log(np.where(x > 0, x, np.nan))), NUMBERS),
     (PolynomialFeatures(2), NUMBERS),
     (SimpleImputer(), GAPS),
     (SimpleImputer(add_indicator=True), GAPS),

@@ -121,6 +121,12 @@ def test_no_more_is_claimed_than_comes_back(step, inputs, kept):
     assert found.kept.max() == kept
 
 
+@pytest.mark.filterwarnings("ignore:Bins whose width")
+def test_bins_that_are_all_too_narrow_tell_nothing():
+    found = back(KBinsDiscretizer(4, encode="ordinal"), NUMBERS * 1e-10)
+    assert (found.kept == Kept.LOST).all()
+
+
 def test_an_interval_holds_the_number():
     step = KBinsDiscretizer(4, encode="ordinal")
     found = back(step, NUMBERS)

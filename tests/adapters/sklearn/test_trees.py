@@ -31,7 +31,7 @@ from sklearn.ensemble import (
 )
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import KBinsDiscretizer, Normalizer, StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier, ExtraTreeRegressor
 
 from lostwax.adapters.sklearn import reading
@@ -242,6 +242,13 @@ def test_other_labels_are_refused(model):
         forest_of(model, WINE, np.where(NAMES == "barolo", "barbera", NAMES), ones)
 
 
+def test_boosting_that_starts_from_other_labels_is_refused():
+    y = (NAMES == "barolo").astype(int)
+    model = GradientBoostingClassifier(n_estimators=2).fit(WINE, y)
+    with pytest.raises(ValueError, match="not the mean of these labels"):
+        forest_of(model, WINE, 1 - y, np.ones(len(WINE)))
+
+
 def test_other_weights_are_refused():
     model = RandomForestClassifier(3, bootstrap=False).fit(WINE, NAMES, sample_weight=WEIGHTS + 1)
     with pytest.raises(ValueError, match="total weight of 178, the model says"):
@@ -342,6 +349,7 @@ FRAME = pd.DataFrame(GAPS, columns=[f"c{i}" for i in range(WINE.shape[1])])
         (BaggingClassifier(n_estimators=3), 3),
         (BaggingClassifier(RandomForestClassifier(2), 2), 4),
         (CalibratedClassifierCV(RandomForestClassifier(2), cv=3), 6),
+        (CalibratedClassifierCV(DecisionTreeClassifier(class_weight="balanced"), cv=3), 3),
         (VotingClassifier([("a", RandomForestClassifier(2)), ("b", DecisionTreeClassifier())]), 3),
         (make_pipeline(RandomTreesEmbedding(2)), 2),
     ],
@@ -355,6 +363,21 @@ def test_what_a_release_publishes(model, trees, x):
     for part in parts:
         y = np.asarray(part.table.y)
         check_facts(part.forest, part.table.x.numpy(), y, classes=True)
+
+
+def test_classes_are_balanced_by_the_rows_of_a_fold():
+    boosted = AdaBoostClassifier(DecisionTreeClassifier(class_weight="balanced", max_depth=1), n_estimators=1)
+    release = released(CalibratedClassifierCV(boosted, cv=2).fit(WINE, NAMES), (WINE, NAMES))
+    assert sum(len(part.fitted.forest.trees) for part in release.parts if part.fitted.forest is not None) == 2
+
+
+@pytest.mark.parametrize(
+    ("step", "named"), [(PCA(2), True), (Normalizer(), True), (StandardScaler(), False), (KBinsDiscretizer(3), False)]
+)
+def test_inputs_whose_intervals_have_no_way_back_are_named(step, named):
+    model = make_pipeline(step, DecisionTreeClassifier(max_depth=2)).fit(WINE, NAMES)
+    told = [why for why in released(model, (WINE, NAMES)).unread if "DecisionTreeClassifier was audited only" in why]
+    assert len(told) == named
 
 
 def test_whole_numbers_as_targets_are_numbers():

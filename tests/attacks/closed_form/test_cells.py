@@ -82,8 +82,10 @@ def test_the_mean_of_one_value_is_that_value():
         )
     )
     assert cells.values[3, 0] == 7.0
-    assert cells.values[4].isnan().all()
-    assert (cells.kept == Kept.EXACT).all()
+    assert cells.values[4, 1].isnan()
+    assert (cells.kept[:, 1] == Kept.EXACT).all()
+    others = torch.arange(N) != 3
+    assert (cells.kept[others, 0] == Kept.LOST).all()  # another 7 would not change the mean either
 
 
 def test_sums_tell_nothing_of_rows_without_weight():
@@ -149,3 +151,12 @@ def test_facts_come_before_the_model():
     sums = Sums("mean", X.sum(0, keepdim=True), torch.tensor([float(N)]).double(), by_label=False, weighted=False)
     answers = revealed(part(X, y, model=ridge(y, torch.ones(N).double()), sums=(sums,)), GAMES, label_given=False)
     assert [answer.labels is None for answer in answers] == [True, False]
+
+
+def test_a_value_at_the_mean_is_not_said_to_be_missing():
+    x = torch.zeros(N, 1).double()
+    x[: N // 2], x[N // 2 : 2 * (N // 2)], x[0], x[N // 2] = -1.0, 1.0, 0.0, 0.0
+    x[1] = x[N // 2 + 1] = torch.nan
+    cells, _ = only(revealed(part(x, present=(Present("means", x.nanmean(0)),)), GAMES, label_given=False))
+    assert (cells.kept[(x == 0) | x.isnan()] == Kept.LOST).all()
+    assert (cells.kept[x.abs() == 1] == Kept.EXACT).all()

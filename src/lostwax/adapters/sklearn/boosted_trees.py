@@ -21,11 +21,12 @@ from sklearn.tree import BaseDecisionTree
 
 from lostwax.adapters.sklearn.estimators import Array, refusal
 from lostwax.adapters.sklearn.grown import (
+    CURE,
     Targets,
     TreeSample,
-    class_weights,
     forest_of_samples,
     sum_rounding,
+    tree_class_weights,
 )
 from lostwax.games.trees import LEAF, Floats, Forest, Ints, LabelSums, Tree
 
@@ -47,8 +48,9 @@ def ada_boost(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Fores
     first, *others = estimator.estimators_
     if not isinstance(first, BaseDecisionTree):
         raise refusal(estimator)
-    factor = class_weights(first, labels)
-    start = TreeSample(first, weight / weight.sum(), factor, Targets.of(estimator, labels))
+    shares = weight / weight.sum()
+    factor = tree_class_weights(first, labels, shares)
+    start = TreeSample(first, shares, factor, Targets.of(estimator, labels))
     later = (TreeSample(tree, weight * (factor > 0), None) for tree in others)
     return forest_of_samples(estimator, x, [start, *later])
 
@@ -141,5 +143,10 @@ def _start(estimator: Any, targets: Targets, weight: Floats) -> Tree | None:
     totals[0, targets.columns] = mean * total
     count = np.array([inside.sum()])
     sums = LabelSums(totals, weight, sum_rounding(count, total) * np.abs(targets.values).max())
+    if (np.abs(weight @ targets.values - totals[0]) > 4 * sums.rounding).any():
+        raise ValueError(
+            f"audit: {type(estimator).__name__} was not fitted on this data (X, y): its first prediction is not the "
+            f"mean of these labels. {CURE}."
+        )
     leaf, no = np.array([LEAF]), np.zeros(1)
     return Tree(leaf, no, leaf, leaf, no > 0, count.astype(np.float64), inside.astype(np.float64), no, labels=sums)

@@ -37,7 +37,14 @@ Forward = Callable[[Any], Tensor | None]  # rows of the table -> inputs of the m
 Within = Callable[[Bounds, TableCells], TableCells]
 
 
-def bounds_to_cells(source: Source, columns: Columns, used: Sequence[int], fitted_on: Tensor) -> Within:
+class WayBack(NamedTuple):
+    """The way back of bounds, and the inputs that it uses."""
+
+    within: Within
+    inputs: Ints
+
+
+def bounds_to_cells(source: Source, columns: Columns, used: Sequence[int], fitted_on: Tensor) -> WayBack:
     """The way back from bounds of a forest's inputs (g, D) to cells (g, d), the columns `used` of the table.
 
     The forest was fitted on `fitted_on` (n, D), which the table was turned into. The function is given what is known of
@@ -73,7 +80,8 @@ def bounds_to_cells(source: Source, columns: Columns, used: Sequence[int], fitte
             found.put(one.number, one.known(low, high, bounds))
         return found.cells(possible)
 
-    return within
+    each = [*(levels.own for levels in listed.values()), *(one.inputs for one in measured)]
+    return WayBack(within, np.concatenate([np.zeros(0, dtype=np.intp), *each]))
 
 
 @dataclass(frozen=True)
@@ -180,6 +188,7 @@ class Source:
             whole,
             own,
             None if gap is None else gap[own],
+            own[~np.isfinite(here).all(0)],
         )
 
     def ends(self, measured: Sequence[_Measured], bounds: Bounds) -> tuple[list[Floats], list[Floats]]:
@@ -356,6 +365,7 @@ class _Measured:
     whole: bool  # it holds whole numbers
     own: Ints  # all inputs that depend on it alone
     gap: Floats | None  # ... and what they are without a value
+    undefined: Ints  # ... and those that some numbers have no value of: the logarithm of a negative one
 
     def known(self, low: Floats, high: Floats, bounds: Bounds) -> _Known:
         """The number between two others (g,): exact if the forest sees it exactly, and it can tell it from others."""
@@ -365,8 +375,9 @@ class _Measured:
                 missing &= _within(bounds, number, np.array([value]))[:, 0]
         if self.whole:
             low, high = np.ceil(low), np.floor(high)
-        none = low > high  # only a missing value is left
-        low, high = np.where(none, -np.inf, low), np.where(none, np.inf, high)
+        undefined = bounds.maybe_missing[:, self.undefined].any(1)
+        none = (low > high) & ~undefined  # only a missing value is left
+        low, high = np.where(none | undefined, -np.inf, low), np.where(none | undefined, np.inf, high)
         size = np.maximum(np.abs(low), np.abs(high))
         with np.errstate(invalid="ignore"):
             narrow = high - low <= AGREES * self.spread + 2 * np.finfo(np.float32).eps * size

@@ -176,6 +176,15 @@ def class_weights(estimator: Any, labels: Array) -> Floats:
     return np.asarray(compute_sample_weight(named, labels), dtype=np.float64)
 
 
+def tree_class_weights(tree: Any, labels: Array, weight: Floats) -> Floats:
+    """(n,) the class weight of each row of one tree, which may not have been given the rows without a weight."""
+    every, inside = class_weights(tree, labels), weight > 0
+    some = np.ones_like(every)
+    some[inside] = class_weights(tree, labels[inside])
+    total = tree.tree_.weighted_n_node_samples[0]
+    return min((every, some), key=lambda factor: abs(float(weight @ factor) - total))
+
+
 def _check_sums(where: str, sample: TreeSample, tree: Tree, inside: Bools, paths: csr_matrix) -> None:
     """Raise if the weights or labels of rows do not add up to those of nodes."""
     if sample.class_weight is None or sample.weight is None:

@@ -110,15 +110,21 @@ class PipelineReader:
         forest, inputs = part.fitted.forest, part.fitted.table.x
         if forest is None:
             return None
-        by_column = None
+        way, name = None, part.fitted.name
         if place.forward is not None and place.rows.shape[0] == len(inputs) and not hasattr(self.table, "toarray"):
             forward = place.forward
             to_inputs = None if place.rows is self.table else lambda rows: as_numbers(forward(rows))
-            by_column = bounds_to_cells(Source(self.table, forest, to_inputs), self.columns, self.used, inputs)
+            way = bounds_to_cells(Source(self.table, forest, to_inputs), self.columns, self.used, inputs)
+        split = forest.columns()
+        if len(unused := np.setdiff1d(split, [] if way is None else way.inputs)):
+            self.unread.append(
+                f"{name} was audited only in part: intervals of {len(unused):,} of the {len(split):,} inputs that its "
+                "trees split were not used: no way back from them to single columns of the table is known."
+            )
 
         def within(bounds: Bounds) -> TableCells:
             mixed = part.back(torch.from_numpy(np.where(bounds.exact, bounds.low, np.nan)))
-            return mixed if by_column is None else by_column(bounds, mixed)
+            return mixed if way is None else way.within(bounds, mixed)
 
         return within
 

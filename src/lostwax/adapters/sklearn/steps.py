@@ -292,6 +292,8 @@ def _(discretiser: Any, inputs: Any, outputs: Any) -> Back:
         found = Values.lost(len(bins.cells), len(discretiser.bin_edges_), np.float64)
         for column, edges in enumerate(discretiser.bin_edges_):
             middles = (edges[1:] + edges[:-1]) / 2
+            if not len(middles):  # all bins were too narrow for scikit-learn and removed
+                continue
             place = np.rint(np.nan_to_num(bins.cells[:, column].astype(np.float64))).clip(0, len(middles) - 1)
             found.cells[:, column] = middles[place.astype(int)]
             found.kept[:, column] = np.minimum(bins.kept[:, column], Kept.INTERVAL)

@@ -32,7 +32,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from lostwax.adapters.sklearn.boosted_trees import ada_boost, ada_boost_regressor, gradient_boosting
 from lostwax.adapters.sklearn.estimators import Array, refusal
-from lostwax.adapters.sklearn.grown import Targets, TreeSample, class_weights, forest_of_samples
+from lostwax.adapters.sklearn.grown import Targets, TreeSample, class_weights, forest_of_samples, tree_class_weights
 from lostwax.games.trees import Bools, Floats, Forest, Ints, LabelSums, Tree
 
 ORDER = "bootstraps are drawn by row number: the adversary is assumed to know the order of the rows."
@@ -78,7 +78,8 @@ def forest_notes(forest: Forest, labels: Array) -> list[str]:
 
 @forest_of.register(BaseDecisionTree)
 def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
-    sample = TreeSample(estimator, weight, class_weights(estimator, labels), Targets.of(estimator, labels))
+    factor = tree_class_weights(estimator, labels, weight)
+    sample = TreeSample(estimator, weight, factor, Targets.of(estimator, labels))
     return forest_of_samples(estimator, x, [sample])
 
 

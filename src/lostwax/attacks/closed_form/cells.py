@@ -57,7 +57,7 @@ def _present(present: Present, table: Records, games: Tensor) -> Tensor:
     """(g, d) the value that takes the mean of the known values to the published one; +inf: the cell is missing.
 
     Differences from the published mean sum to zero: the missing row has minus the sum of the known ones, or no value
-    where that is zero already.
+    where that is zero already. A value that equals the mean is possible there too: NaN if another row has such a value.
     """
     missing = table.x.isnan()
     away = torch.where(missing, 0.0, table.x - present.means)  # (n, d)
@@ -67,4 +67,6 @@ def _present(present: Present, table: Records, games: Tensor) -> Tensor:
         total = total + (present.known_total - present.known_count * present.means)
         count = count + present.known_count
     unchanged = torch.where(count > 0, total.abs() <= SAME * count * spread.clamp_min(1e-300), present.means.isnan())
-    return torch.where(unchanged, torch.inf, present.means - total)
+    at_mean = (table.x == present.means).long()  # (n, d)
+    ambiguous = unchanged & (at_mean.sum(0) > at_mean[games])
+    return torch.where(ambiguous, torch.nan, torch.where(unchanged, torch.inf, present.means - total))
