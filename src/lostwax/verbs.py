@@ -89,7 +89,8 @@ def audit(
         sample_weight: The sample weights a fitted model was fitted with.
         trainer: How the module is trained. With `data`: how its weights came about, `Optimum(...)` for a linear layer
             at the minimum of an objective, `GD(...)` for any net.
-        threat: What the adversary knows: `Informed(known)` all records but one, `Weak(size)` none of them.
+        threat: What the adversary knows: `Informed(known)` all records but one, `Weak(size)` none of them. With a
+            fitted forest: None for all rows but one, `Weak(size=len(y))` for none: the whole table is rebuilt.
         attack: The attack to run; None runs all that apply, the strongest first.
         access: What the adversary sees of the release; None for all weights. With a fitted model:
             `lw.access.Outputs()` for its predictions alone.
@@ -99,7 +100,7 @@ def audit(
         metrics: Further metrics, beside the mean errors, and for images PSNR, SSIM and LPIPS (if its weights are
             available).
         max_minutes: Time limit for the whole audit, where no `attack` is named. With a fitted model: for refitting it,
-            5 minutes if None.
+            5 minutes if None; with `Weak`, for the search for its table, 40 seconds if None.
     """
     if isinstance(threshold, bool) or not isinstance(threshold, int | float):
         raise TypeError(f"audit: expected threshold to be an int or a float, got {shown(threshold)}.")

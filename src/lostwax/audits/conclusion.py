@@ -101,6 +101,10 @@ def _tests(audit: Audit, finding: Finding) -> dict[Grade, float]:
     if luck is None:  # nothing to compare with: a record rebuilt is taken at face value
         rebuilt = 0.0 if (finding.rebuilt & ~audit.had_anyway()).any() else 1.0
         return {Grade.EXACT: rebuilt, **({Grade.BETTER_THAN_CHANCE: 0.0} if certain else {})}
+    if luck.blind_tables is not None:
+        rebuilt, nearer, error = luck.blind_tables
+        found = {Grade.EXACT: rebuilt, Grade.RECOGNISABLE: nearer, Grade.BETTER_THAN_CHANCE: error}
+        return found | ({Grade.BETTER_THAN_CHANCE: 0.0} if certain else {})
     # the mean of as many shares that are 1/2 on average by chance, whose variance is at most 1/4
     farther = float(ndtr((0.5 - luck.farther) * 2 * math.sqrt(luck.games)))
     return {
@@ -274,6 +278,8 @@ class _Words(NamedTuple):
         sentence = f"{said}; luck alone gives at most about {percent(finding.luck.nearer_by_luck)}."
         if self.worst.grade is not Grade.BETTER_THAN_CHANCE:
             return (sentence,)
+        if finding.luck.blind_tables is not None:
+            return sentence, f"{percent(finding.luck.farther)} of blind tables are farther from the rows."
         farther = f"{percent(finding.luck.farther)} of other secrets are farther from a guess than its own"
         return sentence, f"{farther}; by chance half of them are."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from lostwax.audits.audit import Finding
 from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_swapped, some_records
 from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Attack, Guess, Hints, Records
+from lostwax.games import Guess, Hints, Records
 from lostwax.games.judges import Judge, NearestAlternative, Pairs, chosen, distinct_games, groups_of, other_games
 from lostwax.metrics import Null
 from lostwax.seeds import generator
@@ -33,7 +33,7 @@ Errors = Mapping[str, NDArray[np.float64]]  # metric -> (games,)
 class Answer(NamedTuple):
     """One attack's answer to all games."""
 
-    attack: Attack
+    attack: object  # an attack, or a method of whole tables
     guess: Guess
     seconds: float  # of guessing; preparing is not counted
     neurons: NeuronShares | None = None
@@ -46,7 +46,7 @@ class Answer(NamedTuple):
         return attack_name(self.attack)
 
 
-def attack_name(attack: Attack) -> str:
+def attack_name(attack: object) -> str:
     """Its type, and in brackets that of the attack inside."""
     inside = getattr(attack, "attack", None)
     return type(attack).__name__ + (f"({attack_name(inside)})" if inside is not None else "")
@@ -267,7 +267,30 @@ class LeaveOneOut:
         return luck(rules, Records(self.scoring.view(x), offered.y), secrets, pool=viewed, given=labels)
 
 
-Judging = Dealt | LeaveOneOut
+class Judging(Protocol):
+    """Games of one kind: their secrets, and how answers to them are judged."""
+
+    @property
+    def scoring(self) -> Scoring:
+        """How a guess is scored."""
+
+    def check(self, answer: Answer) -> None:
+        """Refuse an answer of the wrong shape."""
+
+    def truth(self, answer: Answer) -> Records:
+        """(n, ...) the secret that each scored guess is held against."""
+
+    def finding(self, answer: Answer) -> Finding:
+        """One attack's guesses, scored."""
+
+    def groups(self, each: int) -> NDArray[np.int64] | None:
+        """(games,) equal numbers for games that are not independent; None: all are."""
+
+    def baselines(self, truth: Records) -> dict[str, Errors]:
+        """Errors of guesses that need no release, by name, the oracle last."""
+
+    def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
+        """How near other records come, where this is measured."""
 
 
 def needs_swapped(hints: Hints | None) -> bool:

@@ -43,6 +43,9 @@ class Luck(NamedTuple):
     # where luck is the answer to another game's release: games won with the own release only, with the other only
     rebuilt_pairs: tuple[int, int] | None = None
     nearer_pairs: tuple[int, int] | None = None
+    # where a table is rebuilt as a whole: shares of blind tables that rebuild as many rows, that are nearer than every
+    # baseline in as many, and that have as small a mean error
+    blind_tables: tuple[float, float, float] | None = None
 
 
 class Scores(NamedTuple):

@@ -22,6 +22,7 @@ from lostwax.audits.fitted import LARGE, SAMPLED_GAMES
 from lostwax.audits.refitted import audit_refitted
 from lostwax.audits.released import audit_released
 from lostwax.audits.tables import audit_table
+from lostwax.audits.whole_tables import audit_whole_table
 from lostwax.games import ReleasedTable
 from lostwax.games.facts import trainer_facts
 from lostwax.trainers.descent import as_descent
@@ -44,7 +45,20 @@ def audit_model(
     if isinstance(model, str | PathLike) and not is_computation(model):
         model = load_model(model)
     if not isinstance(model, nn.Module):
-        _check_unused({**options, "trainer": trainer}, "a scikit-learn model", allowed=("access", "max_minutes"))
+        threat = options["threat"]
+        allowed = ("access", "max_minutes") if threat is None else ("threat", "max_minutes")
+        _check_unused({**options, "trainer": trainer}, "a scikit-learn model", allowed)
+        if threat is not None:
+            return audit_whole_table(
+                model,
+                data,
+                threat,
+                sample_weight=sample_weight,
+                games=games,
+                seed=seed,
+                threshold=threshold,
+                max_minutes=options["max_minutes"],
+            )
         return _audit_estimator(model, data, sample_weight, options, games, seed, threshold)
     torch_linear.check_finite_net(model)
     facts = trainer_facts(None if isinstance(trainer, type) else trainer, model, 1)

@@ -1,6 +1,7 @@
 """Solutions of equations in whole numbers, against all of them."""
 
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -58,6 +59,53 @@ def test_a_search_that_was_stopped_proves_nothing_more():
         tables = every_solution(equations)
         assert not (found.certain & ~(tables == tables[0]).all(0)).any()
         assert found.certain[bounded.low == bounded.high].all()
+
+
+class StoppedSolver:
+    """CP-SAT without time: it knows nothing, and its bound is what it happens to be."""
+
+    best_objective_bound = 0.0
+
+    def __init__(self):
+        self.parameters = SimpleNamespace()
+
+    def solve(self, model):
+        return UNKNOWN
+
+
+UNKNOWN = 0
+
+
+def open_equations(seed):
+    """Equations that bounds alone do not settle, and a solution of them."""
+    rest, free = random_equations(seed, equations=2).propagated().open_part()
+    return (rest, solutions.a_solution(rest, None, 5.0)) if len(free) else None
+
+
+OPEN = [one for seed in range(20) if (one := open_equations(seed)) is not None]
+
+
+def test_without_an_answer_of_the_solver_nothing_is_certain():
+    """Whatever its bound says: a solver that was stopped has proven nothing."""
+    pytest.importorskip("ortools")
+    assert OPEN
+    for equations, first in OPEN[:3]:
+        others = solutions.Others(equations, first, workers=1, seed=0)
+        others.cp = SimpleNamespace(OPTIMAL=4, FEASIBLE=2, CpSolver=StoppedSolver)
+        certain, proven = others.same_in_all(seconds=0.05)
+        assert not certain.any()
+        assert not proven
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e-6, 0.01])
+def test_a_solver_that_is_stopped_early_claims_nothing_that_is_not_so(monkeypatch, seconds):
+    pytest.importorskip("ortools")
+    monkeypatch.setattr(solutions, "FIRST_TRY", 1e-6)
+    for equations, first in OPEN:
+        certain, proven = solutions.Others(equations, first, workers=1, seed=0).same_in_all(seconds)
+        tables = every_solution(equations)
+        assert not (certain & ~(tables == tables[0]).all(0)).any()
+        assert proven or not certain.any()
 
 
 def test_what_comes_close_keeps_the_number_of_rows_and_what_is_settled(monkeypatch):

@@ -113,4 +113,5 @@ class Grid:
         low, high = self.bounds(Boxes(codes, codes))
         step = np.array([np.ptp(cuts) / (len(cuts) - 1) if len(cuts) > 1 else 1.0 for cuts in self.cuts])
         low, high = np.where(np.isfinite(low), low, high - 2 * step), np.where(np.isfinite(high), high, low + 2 * step)
-        return np.where(np.isfinite(low), (low + high) / 2, 0.0)  # a column that no tree splits: anything
+        split = np.isfinite(low)  # a column that no tree splits: anything
+        return np.where(split, (np.where(split, low, 0.0) + np.where(split, high, 0.0)) / 2, 0.0)
