@@ -37,6 +37,7 @@ class Verdict(StrEnum):
     RECOVERABLE = "recoverable"
     SOLVER_LIMITED = "solver-limited"  # only at the optimum of these rows and weights, which the release misses
     INFORMATION_LIMITED = "information-limited"  # the release holds too little of it, whatever the solver
+    ATTACK_LIMITED = "attack-limited"  # what the attack uses of the release leaves several values
     UNDECIDED = "undecided"  # not from this release, and no optimum was reached that would tell the two apart
 
 

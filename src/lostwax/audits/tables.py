@@ -318,13 +318,16 @@ def _needs_label(fitted: Fitted) -> bool:
 def _verdicts(now: _Line, best: _Line, unread: bool) -> tuple[Verdict, ...]:
     """Rebuilt from this release; or only at the optimum; or not even there.
 
-    "Information-limited" is said where every part was read and what it tells of the row is not exact.
+    "Information-limited" is said where every part was read and what it tells of the row is not exact; of trees, which
+    tell more than the attack uses, "attack-limited".
     """
     partly = (best.kept < Kept.EXACT).any(1)
     known = partly & (not unread)
+    by_trees = any(part.fitted.forest is not None for part in best.parts)
+    limited = Verdict.ATTACK_LIMITED if by_trees else Verdict.INFORMATION_LIMITED
     verdicts: NDArray[np.object_] = np.select(
         [now.rebuilt, best.rebuilt, known],
-        [Verdict.RECOVERABLE, Verdict.SOLVER_LIMITED, Verdict.INFORMATION_LIMITED],
+        [Verdict.RECOVERABLE, Verdict.SOLVER_LIMITED, limited],
         Verdict.UNDECIDED,
     )
     return tuple(Verdict(verdict) for verdict in verdicts)

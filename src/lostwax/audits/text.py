@@ -122,5 +122,5 @@ def _error(value: float) -> str:
 
 
 def _reasons(numbers: dict[str, float]) -> str:
-    reasons = ("solver-limited", "information-limited", "undecided")
+    reasons = ("solver-limited", "information-limited", "attack-limited", "undecided")
     return ", ".join(f"{100 * numbers[one]:.1f} % {one}" for one in reasons if numbers.get(one, 0) > 0)

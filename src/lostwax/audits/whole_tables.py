@@ -268,8 +268,8 @@ def _matched(found: RebuiltTable, judging: WholeTableGames, public: Public) -> t
 
 
 def _verdicts(rebuilt: Bools, *, settled: bool) -> tuple[Verdict, ...]:
-    """Rows that are not rebuilt although the search came to its end are not in the counts."""
-    other = Verdict.INFORMATION_LIMITED if settled else Verdict.UNDECIDED
+    """Rows that are not rebuilt although the search came to its end are not in the counts of nodes."""
+    other = Verdict.ATTACK_LIMITED if settled else Verdict.UNDECIDED
     return tuple(Verdict.RECOVERABLE if won else other for won in rebuilt.tolist())
 
 
