@@ -71,6 +71,7 @@ class BaseStep(NamedTuple):
 
     number: int
     state: State  # (1, ...) before the step
+    slope: Params  # (1, ...) the gradient of the known records' part of the step's loss
     known: Batch  # the known records of the step
     size: int  # of the whole batch, with the secret if it takes part
     secret: bool  # whether the secret takes part
@@ -90,6 +91,7 @@ class BaseTrajectory:
     known: Records
     schedule: tuple[StepRows, ...]  # the records of every step
     kept: tuple[State, ...]  # before every `stride`-th step, and after the last
+    known_slopes: tuple[Params, ...]  # of every step, if every state is kept
     stride: int
     together: int  # models, or directions, that are computed at a time
 
@@ -106,13 +108,16 @@ class BaseTrajectory:
             value.numel() for part in (state.params, *state.buffers) for value in part.values()
         )
         stride = 1 if numbers <= STORED_NUMBERS else math.isqrt(len(schedule))
-        walk = cls(descent, ours, cohort.shared, schedule, (), stride, descent.tile_size(net, cohort))
-        kept = [state]
+        walk = cls(descent, ours, cohort.shared, schedule, (), (), stride, descent.tile_size(net, cohort))
+        kept, slopes = [state], []
         for number in range(len(schedule)):
-            state = walk._after(number, state)
+            step = walk._step(number, state)
+            state = walk._after(step)
+            if stride == 1:
+                slopes.append(step.slope)
             if (number + 1) % stride == 0 and number + 1 < len(schedule):
                 kept.append(state)
-        return replace(walk, kept=(*kept, state))
+        return replace(walk, kept=(*kept, state), known_slopes=tuple(slopes))
 
     @property
     def end(self) -> Params:
@@ -131,7 +136,7 @@ class BaseTrajectory:
 
     def tangents(self, records: Records) -> Tensor:
         """(m, p) delta theta_T of each record, step by step: about as dear as training on each."""
-        records = _like(records, self.kept[0])
+        records = as_inputs(records, self.kept[0])
         moved = each(self.kept[0], lambda value: value.new_zeros(len(records), *value.shape[1:]))
         for step in self.steps():
             push = self.known_answer(step, moved.params)
@@ -143,11 +148,8 @@ class BaseTrajectory:
 
     def sweep(self, directions: Tensor) -> Iterator[tuple[BaseStep, Tensor]]:
         """For directions u (r, p), backward: each step that the secret takes part in, and c_t(u) / n, (r, p)."""
-        end, sizes = self.kept[-1], [value.numel() for value in self.end.values()]
-        back = each(end, lambda value: value.new_zeros(len(directions), *value.shape[1:]))
-        cut = torch.split(directions.to(next(iter(self.end.values()))), sizes, 1)
-        shaped = zip(back.params.items(), cut, strict=True)
-        back = State({name: part.view_as(value) for (name, value), part in shaped}, back.buffers)
+        zeros = each(self.kept[-1], lambda value: value.new_zeros(len(directions), *value.shape[1:]))
+        back = State(self.shaped(directions.to(next(iter(self.end.values())))), zeros.buffers)
         for step in self.backward():
             back, push = self._pulled(step, back)
             if step.secret:
@@ -157,7 +159,7 @@ class BaseTrajectory:
 
     def responses(self, records: Records, directions: Tensor) -> Tensor:
         """(m, r) <u, delta theta_T(z)> of m records z and r directions u (r, p), in one sweep that stores nothing."""
-        records = _like(records, self.kept[0])
+        records = as_inputs(records, self.kept[0])
         total = directions.new_zeros(len(records), len(directions), dtype=records.inputs.dtype)
         for step, push in self.sweep(directions):
             self.add_products(total, step, records, push)
@@ -165,8 +167,7 @@ class BaseTrajectory:
 
     def adjoints(self, directions: Tensor) -> Adjoints:
         """The c_t of directions (r, p), for any number of records later."""
-        swept = [(step._replace(state=State(step.state.params, ())), push) for step, push in self.sweep(directions)]
-        return Adjoints(self, tuple(reversed(swept)))
+        return Adjoints(self, tuple(reversed(list(self.sweep(directions)))))
 
     def add_products(self, total: Tensor, step: BaseStep, records: Records, push: Tensor) -> None:
         """Add <grad l(theta_t, z), push> of m records and r pushes (r, p) to the total (m, r), in place."""
@@ -205,32 +206,40 @@ class BaseTrajectory:
 
     def moved(self, step: BaseStep, moved: State, push: Params) -> State:
         """The optimiser's step, linearised: m changes (m, ...) of the state after it, from those before it."""
-        at = step.state, self._slope(step)
         with quiet():
-            return stepped(self.trainer, at, (moved, push), self._rate(step.number), step.number)[1]
+            return stepped(self.trainer, (step.state, step.slope), (moved, push), self._rate(step.number), step.number)[
+                1
+            ]
+
+    def shaped(self, flat: Tensor) -> Params:
+        """(m, p) -> (m, ...), the inverse of `flat`."""
+        parts = torch.split(flat, [value.numel() for value in self.end.values()], 1)
+        named = zip(self.end.items(), parts, strict=True)
+        return {name: part.reshape(-1, *value.shape[1:]) for (name, value), part in named}
 
     def _segment(self, first: int) -> Iterator[BaseStep]:
         state = self.kept[first // self.stride]
         for number in range(first, min(first + self.stride, len(self.schedule))):
-            yield self._step(number, state)
-            state = self._after(number, state)
+            step = self._step(number, state)
+            yield step
+            state = self._after(step)
 
     def _step(self, number: int, state: State) -> BaseStep:
         rows, secret = self.schedule[number]
         x, y = self.known.inputs[rows], self.known.y[rows]  # (b, ...)
-        return BaseStep(number, state, Batch(((x, y),) if len(y) else (), ()), len(y) + secret, secret)
+        known, size = Batch(((x, y),) if len(y) else (), ()), len(y) + secret
+        slope = self.known_slopes[number] if self.known_slopes else self._slope(state.params, known, size)
+        return BaseStep(number, state, slope, known, size, secret)
 
-    def _after(self, number: int, state: State) -> State:
-        step = self._step(number, state)
-        return self.trainer.update(state, self._slope(step), self._rate(number), number)
+    def _after(self, step: BaseStep) -> State:
+        return self.trainer.update(step.state, step.slope, self._rate(step.number), step.number)
 
-    def _slope(self, step: BaseStep) -> Params:
-        """(1, ...) the gradient of the known records' part of the step's loss."""
-        if not step.known.shared:
-            return {name: torch.zeros_like(value) for name, value in step.state.params.items()}
+    def _slope(self, params: Params, known: Batch, size: int) -> Params:
+        if not known.shared:
+            return {name: torch.zeros_like(value) for name, value in params.items()}
         with float32_products(self.trainer.tf32):
-            mean = gradient(self.net, self.trainer.loss, step.state.params, step.known)
-        return {name: step.share * value for name, value in mean.items()}
+            mean = gradient(self.net, self.trainer.loss, params, known)
+        return {name: known.size / size * value for name, value in mean.items()}
 
     def _rate(self, number: int) -> float:
         return self.trainer.lr * self.trainer.schedule(number, len(self.schedule))
@@ -242,7 +251,7 @@ class BaseTrajectory:
         def update(state: State, slope: Params) -> State:
             return self.trainer.update(state, slope, lr, step.number)
 
-        _, pull, *_ = torch.func.vjp(update, step.state, self._slope(step))
+        _, pull, *_ = torch.func.vjp(update, step.state, step.slope)
         transposed: Callable[[State], tuple[State, Params]] = torch.func.vmap(pull)
         state, slope = transposed(each(back, lambda value: value.unsqueeze(1)))  # (r, 1, ...)
         return each(state, lambda value: value.squeeze(1)), {name: value.squeeze(1) for name, value in slope.items()}
@@ -256,7 +265,7 @@ class Adjoints(NamedTuple):
 
     def __call__(self, records: Records) -> Tensor:
         """(m, r) <u, delta theta_T(z)> of m records z."""
-        records, like = _like(records, self.base.kept[0]), self.swept[0][1]
+        records, like = as_inputs(records, self.base.kept[0]), self.swept[0][1]
         total = like.new_zeros(len(records), len(like))
         for step, push in self.swept:
             self.base.add_products(total, step, records, push)
@@ -268,7 +277,7 @@ def flat(params: Params) -> Tensor:
     return torch.cat([value.flatten(1) for value in params.values()], 1)
 
 
-def _like(records: Records, state: State) -> Records:
+def as_inputs(records: Records, state: State) -> Records:
     """The net's inputs, in the dtype and on the device of the trajectory."""
     like = next(iter(state.params.values()))
     return Records(records.inputs.to(like), records.y.to(like if records.y.is_floating_point() else like.device))
