@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -32,25 +34,26 @@ def pushed(trainer: Descent, net: Architecture, push: MLPTangent, cohort: Cohort
     moved_own = Records(directions, cohort.own.y.expand(r, *cohort.own.y.shape[1:]))
     moved_cohort = Cohort(cohort.shared, moved_own, cohort.index.expand(r))  # batches use the same positions of both
     state = trainer._start(net, cohort, 0)
-    moved = _each(state, lambda value: value.new_zeros(r, *value.shape[1:]))  # the start does not depend on the records
+    moved = each(state, lambda value: value.new_zeros(r, *value.shape[1:]))  # the start does not depend on the records
     steps = trainer.batches.steps(cohort.records)
     batches = (trainer.batches(one, seed=0) for one in (cohort, moved_cohort))
     for number, (batch, moved_batch) in enumerate(zip(*batches, strict=True)):
         with float32_products(trainer.tf32):
             gradient, moved_gradient = push(state.params, moved.params, batch, moved_batch)
         lr = trainer.lr * trainer.schedule(number, steps)
-        state, moved = _stepped(trainer, (state, gradient), (moved, moved_gradient), lr, number)
+        state, moved = stepped(trainer, (state, gradient), (moved, moved_gradient), lr, number)
     return torch.cat([value.flatten(1) for value in moved.params.values()], 1)
 
 
-def _each(state: State, change: Callable[[Tensor], Tensor]) -> State:
+def each(state: State, change: Callable[[Tensor], Tensor]) -> State:
+    """The same change of every tensor of a state."""
     params, *buffers = (
         {name: change(value) for name, value in part.items()} for part in (state.params, *state.buffers)
     )
     return State(params, tuple(buffers))
 
 
-def _stepped(
+def stepped(
     trainer: Descent, at: tuple[State, Params], moved: tuple[State, Params], lr: float, number: int
 ) -> tuple[State, State]:
     """The optimiser's step, and its derivative along all directions."""
@@ -59,7 +62,7 @@ def _stepped(
         return trainer.update(state, gradient, lr, number)
 
     def along(state: State, gradient: Params) -> State:
-        one = _each(state, lambda value: value.unsqueeze(0)), {name: g.unsqueeze(0) for name, g in gradient.items()}
+        one = each(state, lambda value: value.unsqueeze(0)), {name: g.unsqueeze(0) for name, g in gradient.items()}
         tangent: State = torch.func.jvp(update, at, one)[1]
         return tangent
 
@@ -67,7 +70,15 @@ def _stepped(
     if trainer.linear_update:  # its own derivative
         return after, update(*moved)
     tangents: State = torch.func.vmap(along)(*moved)
-    return after, _each(tangents, lambda value: value.squeeze(1))  # (r, 1, ...) -> (r, ...)
+    return after, each(tangents, lambda value: value.squeeze(1))  # (r, 1, ...) -> (r, ...)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence a deprecation warning that torch's own forward-mode rules raise."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*torch.jit.script.*", category=FutureWarning)
+        yield
 
 
 class OwnGradients(NamedTuple):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -13,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.games import Cohort, Records
-from lostwax.trainers.derivatives import quick_tangents
+from lostwax.trainers.derivatives import quick_tangents, quiet
 from lostwax.trainers.descent import Descent
 from lostwax.trainers.stacked import Architecture, Batch, Params
 from lostwax.trainers.stepwise import State
@@ -187,11 +185,3 @@ class TrainingMap:
         y = numbers[..., d:].reshape(m, k, *self.known.y.shape[1:]) if self.known.y.is_floating_point() else label
         own = Records(numbers[..., :d].reshape(m, k, *self.known.x.shape[1:]), y)
         return Cohort(self.known, own, torch.zeros(m, dtype=torch.long, device=z.device))
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence a deprecation warning that torch's own forward-mode rules raise."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*torch.jit.script.*", category=FutureWarning)
-        yield

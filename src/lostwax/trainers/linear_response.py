@@ -1,0 +1,283 @@
+"""The linear response of training: what one more record does to the weights, to first order.
+
+One record among n moves every training step a little. Around the base trajectory, trained on the known records alone
+with the loss still divided by n, the optimiser's state s (weights theta, momentum, moments) then answers linearly:
+
+    delta s_{t+1} = dU_t (delta s_t, H_t delta theta_t + grad l(theta_t, z) / n),
+
+U_t the optimiser's step, a function of state and gradient, and H_t the Hessian of the known records' loss. `tangents`
+computes this forward, record by record. `sweep` computes it backward, direction by direction: c_t(u) is the derivative
+of <u, theta_T> with respect to the gradient of step t, so
+
+    <u, delta theta_T(z)> = sum_t <c_t(u), grad l(theta_t, z)> / n,
+
+and a record costs its own gradients along the base trajectory, whatever n is. With batches in a public order, the sum
+runs over the steps that the record takes part in, and n is the size of their batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lostwax.games import Cohort, Records, Trainer
+from lostwax.games.facts import trainer_facts
+from lostwax.trainers.derivatives import each, quiet, stepped
+from lostwax.trainers.descent import Descent, as_descent
+from lostwax.trainers.stacked import Architecture, Batch, Params, gradient
+from lostwax.trainers.stepwise import State, float32_products
+
+STORED_NUMBERS = 1 << 28  # of a base trajectory; of a longer one only some states are stored, the others recomputed
+GRADIENT_NUMBERS = 1 << 25  # of the records' gradients that are computed at a time
+
+
+def response_objection(trainer: Trainer, net: nn.Module, n: int) -> str | None:
+    """Why training on n records has no linear response; None if it has one."""
+    name, facts = type(trainer).__name__, trainer_facts(trainer, net, n)
+    if not facts.differentiable:
+        return f"{name} has no linear response: torch does not differentiate through it. Train shadow models instead."
+    if not facts.deterministic:
+        return (
+            f"{name} has no linear response here: initial weights or batch orders are private, so there is no common "
+            "base trajectory. Use a public initialisation and order_seed, or train shadow models instead."
+        )
+    return None
+
+
+class StepRows(NamedTuple):
+    """Which records take part in a step."""
+
+    known: Tensor | slice  # rows of the known records
+    secret: bool
+
+    @classmethod
+    def of(cls, trainer: Descent, cohort: Cohort) -> tuple[StepRows, ...]:
+        """Of every step, from batches of a cohort whose records are their own row numbers."""
+        n, device = len(cohort.shared), cohort.shared.y.device
+        rows = Records(torch.arange(n, device=device), torch.arange(n, device=device))
+        secret = Records(rows.x.new_full((1, 1), n), rows.x.new_full((1, 1), n))
+        batches = trainer.batches(Cohort(rows, secret, cohort.index), seed=0)
+        known = [(part[0][1] if (part := batch.shared) else rows.x[:0], bool(batch.own)) for batch in batches]
+        return tuple(cls(slice(None) if len(one) == n else one, present) for one, present in known)
+
+
+class BaseStep(NamedTuple):
+    """One step of the base trajectory."""
+
+    number: int
+    state: State  # (1, ...) before the step
+    slope: Params  # (1, ...) the gradient of the known records' part of the step's loss
+    known: Batch  # the known records of the step
+    size: int  # of the whole batch, with the secret if it takes part
+    secret: bool  # whether the secret takes part
+
+    @property
+    def share(self) -> float:
+        """Of the batch's mean loss, what the mean over the known records counts for."""
+        return self.known.size / self.size
+
+
+@dataclass(frozen=True, eq=False)
+class BaseTrajectory:
+    """Training on the known records and one that adds nothing yet, and the linear response to adding it."""
+
+    trainer: Descent
+    net: Architecture
+    known: Records
+    schedule: tuple[StepRows, ...]  # the records of every step
+    kept: tuple[State, ...]  # before every `stride`-th step, and after the last
+    known_slopes: tuple[Params, ...]  # of every step, if every state is kept
+    stride: int
+    together: int  # models, or directions, that are computed at a time
+
+    @classmethod
+    def of(cls, trainer: Trainer, net: nn.Module, known: Records) -> BaseTrajectory:
+        """Train the base model; raises ValueError if the trainer has no linear response."""
+        if (objection := response_objection(trainer, net, len(known) + 1)) is not None:
+            raise ValueError(objection)
+        descent = as_descent(trainer)
+        own = known[torch.zeros(1, 1, dtype=torch.long, device=known.x.device)]
+        ours, cohort = descent._prepare(net, Cohort(known, own, torch.zeros(1, dtype=torch.long)))
+        state, schedule = descent._start(ours, cohort, 0), StepRows.of(descent, cohort)
+        numbers = len(schedule) * sum(
+            value.numel() for part in (state.params, *state.buffers) for value in part.values()
+        )
+        stride = 1 if numbers <= STORED_NUMBERS else math.isqrt(len(schedule))
+        walk = cls(descent, ours, cohort.shared, schedule, (), (), stride, descent.tile_size(net, cohort))
+        kept, slopes = [state], []
+        for number in range(len(schedule)):
+            step = walk._step(number, state)
+            state = walk._after(step)
+            if stride == 1:
+                slopes.append(step.slope)
+            if (number + 1) % stride == 0 and number + 1 < len(schedule):
+                kept.append(state)
+        return replace(walk, kept=(*kept, state), known_slopes=tuple(slopes))
+
+    @property
+    def end(self) -> Params:
+        """(1, ...) the weights after the last step."""
+        return self.kept[-1].params
+
+    def steps(self) -> Iterator[BaseStep]:
+        """Every step, the first one first."""
+        for first in range(0, len(self.schedule), self.stride):
+            yield from self._segment(first)
+
+    def backward(self) -> Iterator[BaseStep]:
+        """Every step, the last one first."""
+        for first in reversed(range(0, len(self.schedule), self.stride)):
+            yield from reversed(list(self._segment(first)))
+
+    def tangents(self, records: Records) -> Tensor:
+        """(m, p) delta theta_T of each record, step by step: about as dear as training on each."""
+        records = as_inputs(records, self.kept[0])
+        moved = each(self.kept[0], lambda value: value.new_zeros(len(records), *value.shape[1:]))
+        for step in self.steps():
+            push = self.known_answer(step, moved.params)
+            if step.secret:
+                slopes = self.slopes(step, records)
+                push = {name: value + slopes[name] / step.size for name, value in push.items()}
+            moved = self.moved(step, moved, push)
+        return flat(moved.params)
+
+    def sweep(self, directions: Tensor) -> Iterator[tuple[BaseStep, Tensor]]:
+        """For directions u (r, p), backward: each step that the secret takes part in, and c_t(u) / n, (r, p)."""
+        zeros = each(self.kept[-1], lambda value: value.new_zeros(len(directions), *value.shape[1:]))
+        back = State(self.shaped(directions.to(next(iter(self.end.values())))), zeros.buffers)
+        for step in self.backward():
+            back, push = self._pulled(step, back)
+            if step.secret:
+                yield step, flat(push) / step.size
+            answer = self.known_answer(step, push)  # H_t is symmetric
+            back = State({name: value + answer[name] for name, value in back.params.items()}, back.buffers)
+
+    def responses(self, records: Records, directions: Tensor) -> Tensor:
+        """(m, r) <u, delta theta_T(z)> of m records z and r directions u (r, p), in one sweep that stores nothing."""
+        records = as_inputs(records, self.kept[0])
+        total = directions.new_zeros(len(records), len(directions), dtype=records.inputs.dtype)
+        for step, push in self.sweep(directions):
+            self.add_products(total, step, records, push)
+        return total
+
+    def adjoints(self, directions: Tensor) -> Adjoints:
+        """The c_t of directions (r, p), for any number of records later."""
+        return Adjoints(self, tuple(reversed(list(self.sweep(directions)))))
+
+    def add_products(self, total: Tensor, step: BaseStep, records: Records, push: Tensor) -> None:
+        """Add <grad l(theta_t, z), push> of m records and r pushes (r, p) to the total (m, r), in place."""
+        some = max(1, GRADIENT_NUMBERS // push.shape[1])
+        for rows in torch.split(torch.arange(len(records), device=total.device), some):
+            total[rows] += flat(self.slopes(step, records[rows])) @ push.mT
+
+    def slopes(self, step: BaseStep, records: Records) -> Params:
+        """(m, ...) grad l(theta_t, z) of each record z."""
+        params = {name: value[0] for name, value in step.state.params.items()}
+
+        def of_one(x: Tensor, y: Tensor) -> Params:
+            outputs, pull, *_ = torch.func.vjp(lambda params: self.net(params, x.unsqueeze(0)), params)
+            return dict(pull(self.trainer.loss.residual(outputs, y.unsqueeze(0)))[0])
+
+        with float32_products(self.trainer.tf32):
+            slopes: Params = torch.func.vmap(of_one)(records.inputs, records.y)
+        return slopes
+
+    def known_answer(self, step: BaseStep, directions: Params) -> Params:
+        """H_t d of directions d (r, ...), H_t the Hessian of the known records' part of the step's loss."""
+        if not step.known.shared:
+            return {name: torch.zeros_like(value) for name, value in directions.items()}
+
+        def slope(params: Params) -> Params:
+            return gradient(self.net, self.trainer.loss, params, step.known)
+
+        def along(direction: Params) -> Params:
+            lifted = {name: value.unsqueeze(0) for name, value in direction.items()}
+            moved: Params = torch.func.jvp(slope, (step.state.params,), (lifted,))[1]
+            return {name: step.share * value[0] for name, value in moved.items()}
+
+        with quiet(), float32_products(self.trainer.tf32):
+            answer: Params = torch.func.vmap(along, chunk_size=self.together)(directions)
+        return answer
+
+    def moved(self, step: BaseStep, moved: State, push: Params) -> State:
+        """The optimiser's step, linearised: m changes (m, ...) of the state after it, from those before it."""
+        with quiet():
+            return stepped(self.trainer, (step.state, step.slope), (moved, push), self._rate(step.number), step.number)[
+                1
+            ]
+
+    def shaped(self, flat: Tensor) -> Params:
+        """(m, p) -> (m, ...), the inverse of `flat`."""
+        parts = torch.split(flat, [value.numel() for value in self.end.values()], 1)
+        named = zip(self.end.items(), parts, strict=True)
+        return {name: part.reshape(-1, *value.shape[1:]) for (name, value), part in named}
+
+    def _segment(self, first: int) -> Iterator[BaseStep]:
+        state = self.kept[first // self.stride]
+        for number in range(first, min(first + self.stride, len(self.schedule))):
+            step = self._step(number, state)
+            yield step
+            state = self._after(step)
+
+    def _step(self, number: int, state: State) -> BaseStep:
+        rows, secret = self.schedule[number]
+        x, y = self.known.inputs[rows], self.known.y[rows]  # (b, ...)
+        known, size = Batch(((x, y),) if len(y) else (), ()), len(y) + secret
+        slope = self.known_slopes[number] if self.known_slopes else self._slope(state.params, known, size)
+        return BaseStep(number, state, slope, known, size, secret)
+
+    def _after(self, step: BaseStep) -> State:
+        return self.trainer.update(step.state, step.slope, self._rate(step.number), step.number)
+
+    def _slope(self, params: Params, known: Batch, size: int) -> Params:
+        if not known.shared:
+            return {name: torch.zeros_like(value) for name, value in params.items()}
+        with float32_products(self.trainer.tf32):
+            mean = gradient(self.net, self.trainer.loss, params, known)
+        return {name: known.size / size * value for name, value in mean.items()}
+
+    def _rate(self, number: int) -> float:
+        return self.trainer.lr * self.trainer.schedule(number, len(self.schedule))
+
+    def _pulled(self, step: BaseStep, back: State) -> tuple[State, Params]:
+        """The optimiser's step, transposed: cotangents (r, ...) of the state after it -> of the state and gradient."""
+        lr = self._rate(step.number)
+
+        def update(state: State, slope: Params) -> State:
+            return self.trainer.update(state, slope, lr, step.number)
+
+        _, pull, *_ = torch.func.vjp(update, step.state, step.slope)
+        transposed: Callable[[State], tuple[State, Params]] = torch.func.vmap(pull)
+        state, slope = transposed(each(back, lambda value: value.unsqueeze(1)))  # (r, 1, ...)
+        return each(state, lambda value: value.squeeze(1)), {name: value.squeeze(1) for name, value in slope.items()}
+
+
+class Adjoints(NamedTuple):
+    """The base weights and c_t(u) / n of r directions at every step that the secret takes part in."""
+
+    base: BaseTrajectory
+    swept: tuple[tuple[BaseStep, Tensor], ...]  # the first step first; (r, p) each
+
+    def __call__(self, records: Records) -> Tensor:
+        """(m, r) <u, delta theta_T(z)> of m records z."""
+        records, like = as_inputs(records, self.base.kept[0]), self.swept[0][1]
+        total = like.new_zeros(len(records), len(like))
+        for step, push in self.swept:
+            self.base.add_products(total, step, records, push)
+        return total
+
+
+def flat(params: Params) -> Tensor:
+    """(m, p)."""
+    return torch.cat([value.flatten(1) for value in params.values()], 1)
+
+
+def as_inputs(records: Records, state: State) -> Records:
+    """The net's inputs, in the dtype and on the device of the trajectory."""
+    like = next(iter(state.params.values()))
+    return Records(records.inputs.to(like), records.y.to(like if records.y.is_floating_point() else like.device))

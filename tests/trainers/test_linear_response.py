@@ -1,0 +1,135 @@
+"""The linear response is the derivative of training with respect to the weight of one record."""
+
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from lostwax.adapters import OwnTraining
+from lostwax.defences import Defended, Rounded
+from lostwax.games import Cohort
+from lostwax.inits import LeCunNormal
+from lostwax.losses import SquaredError
+from lostwax.schedules import Cosine
+from lostwax.trainers import DPSGD, GD, SGD, Adam, AdamW, Optimum, linear_response
+from lostwax.trainers.linear_response import BaseTrajectory, response_objection
+from trainers.game import convolutions, net, records
+from trainers.reference import batches, optimiser
+
+KNOWN, PUSHED = records(11, seed=0), records(3, seed=1)
+ACCEPTED = (
+    GD(lr=0.3, steps=6),
+    GD(lr=0.2, momentum=0.9, weight_decay=0.01, steps=8, schedule=Cosine(warmup=2)),
+    SGD(lr=0.2, momentum=0.5, batch_size=5, epochs=3, weight_decay=1e-3),
+    SGD(lr=0.1, batch_size=1, epochs=1),
+    Adam(lr=0.02, epochs=6, weight_decay=0.01),
+    Adam(lr=0.01, batch_size=4, epochs=2),
+    AdamW(lr=0.02, batch_size=5, epochs=2, schedule=Cosine()),
+)
+
+
+def names(value):
+    return getattr(value, "__name__", type(value).__name__)
+
+
+def trained(trainer, module, record, weight):
+    """The weights after torch.optim has trained on the known records and one more of this weight."""
+    model = deepcopy(module).double()
+    parameters = list(model.parameters())
+    torch_optimiser = optimiser(trainer, parameters)
+    x, y = torch.cat([KNOWN.x, record.x]), torch.cat([KNOWN.y, record.y])
+    weights = torch.ones(len(x), dtype=torch.float64)
+    weights[-1] = weight
+    plan = list(batches(trainer, len(x), 0, 0))
+    rate = torch.optim.lr_scheduler.LambdaLR(torch_optimiser, lambda step: trainer.schedule(step, len(plan)))
+    for rows in plan:
+        torch_optimiser.zero_grad()
+        (weights[rows] * trainer.loss(model(x[rows]), y[rows])).mean().backward()
+        torch_optimiser.step()
+        rate.step()
+    return torch.cat([value.detach().flatten() for value in parameters])
+
+
+def double(trainer):
+    return replace(trainer, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("trainer", ACCEPTED, ids=names)
+def test_is_the_limit_of_finite_differences_of_training(trainer):
+    base, weight = BaseTrajectory.of(double(trainer), net(), KNOWN), 1e-4
+    for number, found in enumerate(base.tangents(PUSHED)):
+        record = PUSHED[number : number + 1]
+        ahead, behind = (trained(trainer, net(), record, sign * weight) for sign in (1, -1))
+        expected = (ahead - behind) / (2 * weight)
+        assert (found - expected).norm() <= 1e-6 * expected.norm()
+    end = trained(trainer, net(), PUSHED[:1], 0.0)
+    torch.testing.assert_close(linear_response.flat(base.end)[0], end, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "module"),
+    [(trainer, net) for trainer in ACCEPTED] + [(trainer, convolutions) for trainer in ACCEPTED[1:6:2]],
+    ids=names,
+)
+def test_adjoints_are_tangents(trainer, module):
+    base = BaseTrajectory.of(double(trainer), module(), KNOWN)
+    tangents = base.tangents(PUSHED)  # (m, p)
+    directions = torch.randn(4, tangents.shape[1], generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    expected = tangents @ directions.mT
+    adjoints = base.adjoints(directions)
+    for found in (base.responses(PUSHED, directions), adjoints(PUSHED)):
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12 * float(expected.abs().max()))
+
+
+def test_a_regression():
+    trainer = GD(lr=0.1, steps=5, loss=SquaredError(), dtype=torch.float64)
+    random = torch.Generator().manual_seed(0)
+    known = replace(KNOWN, y=torch.rand(len(KNOWN), generator=random, dtype=torch.float64))
+    pushed = replace(PUSHED, y=torch.rand(len(PUSHED), generator=random, dtype=torch.float64))
+    base = BaseTrajectory.of(trainer, nn.Sequential(nn.Flatten(), nn.Linear(16, 1)), known)
+    every = torch.eye(17, dtype=torch.float64)
+    torch.testing.assert_close(base.responses(pushed, every), base.tangents(pushed), rtol=1e-10, atol=1e-14)
+
+
+def test_states_that_are_not_stored_are_computed_again(monkeypatch):
+    trainer, every = double(ACCEPTED[2]), torch.eye(103, dtype=torch.float64)[:7]
+    stored = BaseTrajectory.of(trainer, net(), KNOWN)
+    monkeypatch.setattr(linear_response, "STORED_NUMBERS", 0)
+    monkeypatch.setattr(linear_response, "GRADIENT_NUMBERS", 1)  # one record at a time
+    again = BaseTrajectory.of(trainer, net(), KNOWN)
+    assert len(again.kept) < len(stored.kept)
+    for one, other in zip(stored.backward(), again.backward(), strict=True):
+        assert one.number == other.number
+        assert all(torch.equal(one.state.params[name], other.state.params[name]) for name in one.state.params)
+    torch.testing.assert_close(again.responses(PUSHED, every), stored.responses(PUSHED, every), rtol=1e-12, atol=0)
+
+
+def test_the_base_model_and_the_response_predict_a_trained_model():
+    """Among many known records, a trained model is the base model plus the response."""
+    known = records(300, seed=3)
+    trainer = GD(lr=0.2, momentum=0.9, steps=20, dtype=torch.float64)
+    base = BaseTrajectory.of(trainer, net(), known)
+    secrets = Cohort(known, PUSHED[torch.arange(3).unsqueeze(1)], torch.arange(3))
+    effect = trainer(net(), secrets, seed=0).flat() - linear_response.flat(base.end)
+    assert (effect - base.tangents(PUSHED)).norm() <= 0.1 * effect.norm()
+
+
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        DPSGD(lr=0.1, noise_multiplier=1.0),
+        Optimum(),
+        Defended(GD(), by=Rounded(torch.bfloat16)),
+        OwnTraining(lambda net, x, y, seed: net),
+        SGD(order_seed=None),
+        GD(init=LeCunNormal(seed=None)),
+    ],
+    ids=names,
+)
+def test_other_trainers_are_refused_by_name(trainer):
+    name = type(trainer).__name__
+    assert response_objection(trainer, net(), 12).startswith(f"{name} has no linear response")
+    with pytest.raises(ValueError, match=f"^{name} has no linear response"):
+        BaseTrajectory.of(trainer, net(), KNOWN)

@@ -1,0 +1,66 @@
+"""With the Hessians' leading part large enough, only the known records' answer is linear."""
+
+import pytest
+import torch
+from torch import nn
+
+import lostwax as lw
+from lostwax.games import Cohort
+from lostwax.trainers import GD, SGD, Adam
+from lostwax.trainers.derivatives import each
+from lostwax.trainers.linear_response import BaseTrajectory, flat
+from lostwax.trainers.semi_linear import LeadingHessians, SemiLinear, _own_slopes
+
+KNOWN, TARGETS = lw.records.digits().to(torch.float64).split(300, 12, seed=0)
+
+
+def net(activation=nn.ELU):
+    torch.manual_seed(0)
+    return lw.nets.mlp(64, 4, 10, activation=activation).double()
+
+
+def directions(base, count=20):
+    p = flat(base.end).shape[1]
+    return torch.linalg.qr(torch.randn(p, count, generator=torch.Generator().manual_seed(1)).double())[0].mT
+
+
+def definition(base, records):
+    """(m, p), with all of each Hessian."""
+    moved = each(base.kept[0], lambda value: value.new_zeros(len(records), *value.shape[1:]))
+    for step in base.steps():
+        push = flat(base.known_answer(step, moved.params))
+        if step.secret:
+            push = push + flat(_own_slopes(base, step, moved, records)) / step.size
+        moved = base.moved(step, moved, base.shaped(push))
+    return flat(moved.params)
+
+
+@pytest.mark.parametrize(
+    "trainer",
+    [GD(lr=0.2, momentum=0.9, steps=5), SGD(lr=0.1, batch_size=100, epochs=2), Adam(lr=1e-3, epochs=4)],
+    ids=lambda trainer: type(trainer).__name__,
+)
+def test_with_whole_hessians_it_is_the_definition(trainer):
+    base = BaseTrajectory.of(trainer, net(), KNOWN[:50])
+    u, records = directions(base, 5), TARGETS[:3]
+    whole = SemiLinear(base.adjoints(u), LeadingHessians.of(base, rank=10**6))
+    expected = definition(base, records) @ u.mT
+    torch.testing.assert_close(whole(records), expected, rtol=1e-6, atol=1e-9 * float(expected.abs().max()))
+
+
+def errors(found, real):
+    return (found - real).norm(dim=1) / real.norm(dim=1)
+
+
+def test_it_is_nearer_to_training_than_the_linear_response():
+    trainer = GD(lr=0.2, momentum=0.9, steps=40)
+    base = BaseTrajectory.of(trainer, net(), KNOWN)
+    u = directions(base)
+    adjoints = base.adjoints(u)
+    cohort = Cohort(KNOWN, TARGETS[torch.arange(len(TARGETS)).unsqueeze(1)], torch.arange(len(TARGETS)))
+    real = (trainer(net(), cohort, seed=0).flat() - flat(base.end)) @ u.mT
+    linear = errors(adjoints(TARGETS), real)
+    semi = errors(SemiLinear(adjoints, LeadingHessians.of(base, rank=32))(TARGETS), real)
+    assert semi.mean() < 0.7 * linear.mean()
+    assert semi.max() < 0.7 * linear.max()
+    assert semi.median() < 0.1
