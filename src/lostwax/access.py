@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.fields import check_fields
-from lostwax.games import AccessFacts, Release
+from lostwax.games import Access, AccessFacts, Release
 from lostwax.inits import trainable
 from lostwax.provenance import fingerprint
 from lostwax.trainers.stacked import Architecture
 
-__all__ = ["Layers", "Logits", "Neuron", "Outputs", "Superparameters", "Weights", "neurons"]
+__all__ = ["Layers", "Logits", "Neuron", "Outputs", "Sketch", "Superparameters", "Weights", "neurons"]
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,7 @@ class Logits:
         like = next(iter(release.params.values()))
         ours = Architecture.of(net, like.device, like.dtype)
         answer = torch.func.vmap(ours, in_dims=(0, None), chunk_size=MODELS_AT_A_TIME)
-        with torch.no_grad():
-            outputs: Tensor = answer(dict(release.params), self.queries.to(like))  # (m, q, c)
+        outputs: Tensor = answer(dict(release.params), self.queries.to(like))  # (m, q, c)
         return outputs.flatten(1)
 
     def __repr__(self) -> str:
@@ -107,6 +106,38 @@ class Outputs:
     def facts(self) -> AccessFacts:
         """No parameter."""
         return AccessFacts(outputs=True)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sketch:
+    """Some directions of what another access sees, from an origin: <u, seen - origin> for each row u."""
+
+    access: Access
+    origin: Tensor  # (features,) what is seen of one model
+    directions: Tensor  # (r, features)
+
+    def __call__(self, net: nn.Module, release: Release) -> Tensor:
+        """(m, r)."""
+        return self.reduced(self.access(net, release))
+
+    def reduced(self, seen: Tensor) -> Tensor:
+        """(m, features) -> (m, r). Differences are taken in float64: a record may change the last digits only."""
+        far = (seen.double() - self.origin.to(seen.device, torch.float64)).to(seen.dtype)
+        return far @ self.directions.to(far).mT
+
+    def along(self, net: nn.Module, release: Release) -> Tensor:
+        """(r, p) the gradients of the r numbers, with respect to the weights of the release's one model."""
+
+        def seen(params: dict[str, Tensor]) -> Tensor:
+            return self.access(net, Release(params))[0]
+
+        _, pull, *_ = torch.func.vjp(seen, dict(release.params))
+        (gradients,) = torch.func.vmap(pull)(self.directions)
+        return torch.cat([value.flatten(1) for value in gradients.values()], 1)
+
+    def __repr__(self) -> str:
+        """With a fingerprint of the directions, on which a reconstructor depends."""
+        return f"Sketch({self.access!r}, {len(self.directions)} directions, {fingerprint(self.directions)})"
 
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)

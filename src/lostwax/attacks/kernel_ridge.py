@@ -19,11 +19,15 @@ from lostwax.learning.shadow_tables import (
     FEWEST,
     ShadowTable,
     accepted,
+    notes_on,
     seen_and_given,
+    shadow_cost,
     shadow_objection,
     shadow_tables,
     with_given,
+    with_responses,
 )
+from lostwax.shadows import LinearResponse
 
 __all__ = ["KernelRidge", "Regressed"]
 
@@ -39,6 +43,7 @@ class Regressed(NamedTuple):
     classifier: ClassRegression | None  # where there are several classes
     number: Span | None  # of labels that are numbers, which follow the record's own in an answer
     validation_error: float = torch.inf  # mean squared error over held-out shadow models, in the same coordinates
+    notes: tuple[str, ...] = ()  # about its shadow models
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         """Rebuild each model's secret. Labels and numbers that the hints give are returned unchanged."""
@@ -97,6 +102,7 @@ class KernelRidge:
     validation: float = 0.05
     device: str | None = None
     store: str | Path | None = None
+    engine: LinearResponse | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, shadows=at_least(FEWEST), validation=between(0, 1, "()"))
@@ -108,9 +114,14 @@ class KernelRidge:
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Shadow models, and a regression per class."""
         shadows, groups = self.shadows or len(knowledge.prior), classes(knowledge)
-        seconds = shadows * rate.training + groups * KERNEL_SOLVES * (shadows / groups) ** 3 / OPERATIONS
-        tables = knowledge.prior.x.element_size() * (TABLES + 1) * shadows * rate.features
+        made = shadow_cost(self.engine, knowledge, shadows, rate)
+        seconds = made.seconds + groups * KERNEL_SOLVES * (shadows / groups) ** 3 / OPERATIONS
+        tables = (TABLES + 1) / TABLES * made.bytes
         return Cost(seconds, float(tables + DOUBLE * KERNELS * largest_class(knowledge, shadows) ** 2))
+
+    def cheaper(self, knowledge: Knowledge) -> KernelRidge | None:
+        """The same by linear response, where that is possible."""
+        return with_responses(self, knowledge)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Regressed:
         """Train the shadow models and solve. Victims trained with the same seed share no draw."""
@@ -136,5 +147,8 @@ class KernelRidge:
         if classes is not None and len(classes) > 1:
             classifier = ClassRegression.fit(regression, seen, torch.searchsorted(classes, y))
         found = Regressed(knowledge.net, knowledge.access, span, regression, classes, classifier, number)
-        missed = (found.read(unseen.seen)[0] - span.shares(unseen.records.x))[:, unseen.target_mask]
-        return found._replace(validation_error=float(missed.square().mean()))
+
+        def errors(seen: Tensor) -> Tensor:
+            return (found.read(seen)[0] - span.shares(unseen.records.x))[:, unseen.target_mask].square()
+
+        return found._replace(validation_error=float(errors(unseen.seen).mean()), notes=notes_on(unseen, errors))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lostwax.fields import at_least, check_fields, expect
 from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release
 from lostwax.learning.augment import Augment
-from lostwax.learning.costs import TABLES, Cost, Rate
+from lostwax.learning.costs import Cost, Rate
 from lostwax.learning.decoders import Committee, Decoder, MLPDecoder, RowReading, Span
 from lostwax.learning.saving import Calibration, SavedFolder, check_same
 from lostwax.learning.shadow_tables import (
@@ -23,13 +23,17 @@ from lostwax.learning.shadow_tables import (
     ShadowTable,
     accepted,
     adversary_seed,
+    notes_on,
     seen_and_given,
+    shadow_cost,
     shadow_objection,
     shadow_tables,
     with_given,
+    with_responses,
 )
 from lostwax.learning.standardise import SeenRows, Standardise, rows_objection
 from lostwax.learning.training import RANGES, ErrorLine, Examples, Term, answer, errors, torch_seed, train
+from lostwax.shadows import LinearResponse
 
 __all__ = ["RecoNN", "Trained"]
 
@@ -116,6 +120,7 @@ class Trained(NamedTuple):
     error_line: ErrorLine
     validation_error: float  # mean squared error on held-out shadow models, in the same coordinates
     attack: RecoNN
+    notes: tuple[str, ...] = ()  # about its shadow models
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         """Rebuild each model's secret. Labels and numbers that the hints give are returned unchanged."""
@@ -152,7 +157,8 @@ class RecoNN:
     never), and the best weights are kept. The loss is  mae * mean |error| + mse * mean error^2  in the coordinates of
     `Span`, plus further `terms`, such as perceptual ones. The answers of several `members`, decoders trained with
     different draws, are averaged. All is computed on `device` (None: the prior's). Shadow models are kept in `store`, a
-    folder or URL, and reused when the same game is run again.
+    folder or URL, and reused when the same game is run again. With `engine=LinearResponse()` most of them are not
+    trained but computed by the linear response of training.
     """
 
     strength: ClassVar[int] = 20
@@ -173,6 +179,7 @@ class RecoNN:
     patience: int | None = 25
     device: str | None = None
     store: str | Path | None = None
+    engine: LinearResponse | None = None
 
     def __post_init__(self) -> None:
         check_fields(
@@ -188,6 +195,8 @@ class RecoNN:
         if isinstance(decoder, RowReading):
             if (sentence := rows_objection(knowledge.net, knowledge.access)) is not None:
                 return refusal + sentence
+            if self.engine is not None:
+                return refusal + "its decoder reads single weights, which linear response does not give."
             decoder = decoder.picture
         try:
             with torch.device("meta"):  # for its error message: no memory, no draws
@@ -202,14 +211,19 @@ class RecoNN:
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Shadow models, and steps of the decoder's training, of which a few are timed if the rate was measured."""
         shadows, size = self.shadows or len(knowledge.prior), knowledge.prior.x.element_size()
+        made = shadow_cost(self.engine, knowledge, shadows, rate)
         steps = self.epochs * self.members * math.ceil(shadows / self.batch_size)
         step = self._step_seconds(knowledge, rate.features) if rate.training else 0.0
         decoders = self.decoder_parameters(knowledge, rate.features) * (OF_DECODER + self.members - 1)
-        return Cost(shadows * rate.training + steps * step, float(size * (TABLES * shadows * rate.features + decoders)))
+        return Cost(made.seconds + steps * step, made.bytes + float(size * decoders))
+
+    def cheaper(self, knowledge: Knowledge) -> RecoNN | None:
+        """The same by linear response, where that is possible."""
+        return with_responses(self, knowledge)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Trained:
         """Train the shadow models and the decoder. Victims trained with the same seed share no draw."""
-        return self._trained(*self._untrained(*shadow_tables(self, knowledge, seed), seed), seed)
+        return self._taught(*shadow_tables(self, knowledge, seed), seed)
 
     def learn(self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, *, seed: int) -> Trained:
         """The second half of `prepare`, from shadow models that were trained before, `unseen` on held-out records."""
@@ -221,7 +235,7 @@ class RecoNN:
                 f"and {others}."
             )
         shadows, unseen = (table.checked().to(knowledge.prior.x.device) for table in (shadows, unseen))
-        return self._trained(*self._untrained(knowledge, shadows, unseen, seed), seed)
+        return self._taught(knowledge, shadows, unseen, seed)
 
     def tune(self, trained: Trained, knowledge: Knowledge, *, seed: int) -> Trained:
         """Adapt a copy of a reconstructor to another known set with fewer shadow models (Balle et al. 2022 Fig. 12)."""
@@ -282,6 +296,14 @@ class RecoNN:
     def _identity(self, access: Access) -> dict[str, object]:
         """What two attacks must share to exchange decoders."""
         return {"decoder": repr(self.decoder), "members": self.members, "access": repr(access)}
+
+    def _taught(self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, seed: int) -> Trained:
+        trained = self._trained(*self._untrained(knowledge, shadows, unseen, seed), seed)
+
+        def missed(seen: Tensor) -> Tensor:
+            return errors(trained.decoder, _examples(unseen._replace(seen=seen), trained.standardise, trained.span))
+
+        return trained._replace(notes=notes_on(unseen, missed))
 
     def _untrained(
         self, knowledge: Knowledge, shadows: ShadowTable, unseen: ShadowTable, seed: int

@@ -109,6 +109,7 @@ def try_all(
     waiting = sorted((attack for attack, objection in asked if objection is None), key=_strength, reverse=True)
     if not waiting:
         raise ValueError(f"audit: no attack is applicable. {' '.join(refused)}")
+    waiting = [_affordable(attack, knowledge, games, clock, rate) for attack in waiting]
     costs = dict(zip(map(id, waiting), _costs(waiting, knowledge, games, clock, rate), strict=True))
     lines: list[Played] = []
     unanswered: list[str] = []
@@ -172,6 +173,15 @@ def _costs(willing: Sequence[Attack], knowledge: Knowledge, games: int, clock: C
         return [Cost(0.0)] * len(willing)
     costs = [predicted(one, knowledge, games, rate) for one in willing]
     return costs if clock.end is not None else [cost._replace(seconds=0.0) for cost in costs]
+
+
+def _affordable(attack: Attack, knowledge: Knowledge, games: int, clock: Clock, rate: Rate | None) -> Attack:
+    """The attack; where it does not fit into the time left, its cheaper form, if it has one that costs less."""
+    cheaper: Attack | None = attack.cheaper(knowledge) if hasattr(attack, "cheaper") else None
+    if cheaper is None or clock.end is None or rate is None:
+        return attack
+    seconds, less = (predicted(one, knowledge, games, rate).seconds for one in (attack, cheaper))
+    return cheaper if seconds > clock.left and less < seconds else attack
 
 
 def _kept(seconds: float, waiting: Sequence[float], left: float) -> float:

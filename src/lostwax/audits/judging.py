@@ -39,6 +39,7 @@ class Answer(NamedTuple):
     neurons: NeuronShares | None = None
     untrained: Guess | None = None  # its answer to Gaussian weights, where the judge asks for that null
     swapped: Guess | None = None  # its answer to other games' releases, where more is given than a class
+    notes: tuple[str, ...] = ()  # what the prepared attack says about itself
 
     @property
     def name(self) -> str:

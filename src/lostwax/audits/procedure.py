@@ -105,7 +105,7 @@ def audit_procedure(
     each = len(findings[0].rebuilt) // len(cohort)
     ceiling = ceiling_of(knowledge.facts.trainer.mechanism, hints, prior, scoring, secrets=k, judge=judging.judge)
     check_under(ceiling, findings, secrets=each)
-    certified = [f"{line.answer.name}: {note}" for line in lines for note in _certified(line.finding)]
+    said = [f"{line.answer.name}: {note}" for line in lines for note in (*_certified(line.finding), *line.answer.notes)]
     if attack is not None:
         lines = [lines[0]._replace(finding=replace(findings[0], name="as released"))]
     known_of = f"{len(known)} of {cohort.records}"
@@ -124,7 +124,7 @@ def audit_procedure(
         labels_given=hints is not None and hints.labels is not None,
         seed=seed,
         provenance=_provenance(knowledge, cohort, secrets, lines),
-        notes=(*support.notes, *given.notes(hints), *certified, *_several(len(cohort), each), *overlaps),
+        notes=(*support.notes, *given.notes(hints), *said, *_several(len(cohort), each), *overlaps),
         unanswered=(*_diverged(game.release), *copies, *support.unanswered, *tried.unanswered),
         left_out=tried.left_out,
     )
@@ -168,7 +168,7 @@ class _Trained:
                 swapped = reconstruct(self.release.chosen(others), hints[games])
         limit, played = min(SECONDS, OF_TIME_LEFT * self.clock.left), (self.knowledge, self.release, guess)
         held = neuron_shares(attack, reconstruct, *played, secrets, hints, seed=self.seed, seconds=limit)
-        return Answer(attack, guess, seconds, held, untrained, swapped)
+        return Answer(attack, guess, seconds, held, untrained, swapped, tuple(getattr(reconstruct, "notes", ())))
 
 
 def _provenance(knowledge: Knowledge, cohort: Cohort, secrets: Records, lines: Sequence[Played]) -> dict[str, Any]:

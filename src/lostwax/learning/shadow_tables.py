@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from lostwax.games import Cohort, Hints, Knowledge, Records, Release, Threat
 from lostwax.learning.augment import Augment
+from lostwax.learning.costs import TABLES, Cost, Rate
 from lostwax.progress import progress
 from lostwax.seeds import generator
-from lostwax.shadows import Game, Local, Store
+from lostwax.shadows import Game, LinearResponse, Local, Store
 
 FEWEST = 4  # two shadow models to learn from, two held out
 PARTS = 20  # chunks, where the trainer's tiles allow, so that progress shows
 ROWS_AT_A_TIME = 4_096
+RESPONSES = 16_384  # models computed by linear response between two steps of the progress bar
 
 
 class ShadowTable(NamedTuple):
@@ -27,6 +29,8 @@ class ShadowTable(NamedTuple):
     seen: Tensor  # (s, features)
     records: Records  # (s, ...) each model's secret
     given: int = 0  # how many features, the last, are numbers of the secret that the adversary is given
+    responses: Tensor | None = None  # (s, features) the same by linear response, where models were trained to check it
+    notes: tuple[str, ...] = ()  # about how the models were made
 
     @property
     def target_mask(self) -> Tensor:
@@ -38,7 +42,8 @@ class ShadowTable(NamedTuple):
 
     def to(self, device: torch.device | str) -> ShadowTable:
         """The same models on another device."""
-        return self._replace(seen=self.seen.to(device), records=self.records.to(device))
+        responses = None if self.responses is None else self.responses.to(device)
+        return self._replace(seen=self.seen.to(device), records=self.records.to(device), responses=responses)
 
     def checked(self, attack: str = "RecoNN") -> ShadowTable:
         """Itself; raises unless there is one record per model and every model is finite. Errors name the attack."""
@@ -80,28 +85,39 @@ def shadow_table(
     store: str | Path | None = None,
     announce: bool = True,
     attack: str = "RecoNN",
+    responses: Callable[[Records], Tensor] | None = None,
 ) -> ShadowTable:
     """Train one model per target with the victim's own trainer, and keep what the adversary sees of it.
 
     No private randomness that victims draw from `seed` is drawn here. A store supplies models that were trained before,
-    and with `announce` prints to stderr what it has.
+    and with `announce` prints to stderr what it has. With `responses` no model is trained: they say what is seen.
     """
     own_seed = adversary_seed(seed, purpose)
     seen, given, parts = torch.empty(0), 0, list[Records]()
-    chunks = _chunks(Game(knowledge.net, knowledge.trainer, knowledge.threat, targets, own_seed), store, announce)
+    game = Game(knowledge.net, knowledge.trainer, knowledge.threat, targets, own_seed)
+    if responses is None:
+        trained = _chunks(game, store, announce)
+        chunks = ((cohort, knowledge.access(knowledge.net, release)) for cohort, release in trained)
+    else:
+        spans = (range(len(targets))[first : first + RESPONSES] for first in range(0, len(targets), RESPONSES))
+        chunks = ((cohort, responses(_secrets(cohort))) for cohort in map(game.deal, spans))
     with progress(f"{purpose} models", len(targets)) as advance:
-        for cohort, release in chunks:
-            models = knowledge.access(knowledge.net, release)  # (chunk, features)
+        for cohort, models in chunks:  # (chunk, features)
             part = seen_and_given(models, knowledge.threat.hints(cohort, targets, seed=own_seed))
             if not parts:
                 seen, given = part.new_empty(len(targets), part.shape[1]), part.shape[1] - models.shape[1]
             seen[cohort.index] = part
-            parts.append(Records(cohort.own.x[:, 0], cohort.own.y[:, 0]))  # k = 1
+            parts.append(_secrets(cohort))
             advance(len(cohort))
     if not parts:
         raise ValueError(f"{attack}: expected at least one shadow target, got none.")
     records = Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
     return ShadowTable(seen, records, given).checked(attack)
+
+
+def _secrets(cohort: Cohort) -> Records:
+    """(m, ...) each model's one secret."""
+    return Records(cohort.own.x[:, 0], cohort.own.y[:, 0])  # k = 1
 
 
 def _chunks(game: Game, store: str | Path | None, announce: bool) -> Iterator[tuple[Cohort, Release]]:
@@ -130,6 +146,8 @@ class _Shadowed(Protocol):
     def device(self) -> str | None: ...
     @property
     def store(self) -> str | Path | None: ...
+    @property
+    def engine(self) -> LinearResponse | None: ...
     def objection(self, knowledge: Knowledge) -> str | None: ...
 
 
@@ -143,6 +161,8 @@ def shadow_objection(attack: _Shadowed, knowledge: Knowledge) -> str | None:
         return refusal + f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
     if len(prior) < FEWEST:
         return refusal + f"it needs at least {FEWEST} records in the prior, and there are {len(prior)}."
+    if attack.engine is not None and (sentence := attack.engine.objection(knowledge)) is not None:
+        return refusal + sentence.removeprefix("LinearResponse is not applicable: ")
     if attack.shadows is None or attack.shadows <= len(prior):
         return None
     if attack.augment is None:
@@ -153,6 +173,30 @@ def shadow_objection(attack: _Shadowed, knowledge: Knowledge) -> str | None:
         )
     clause = attack.augment.objection(prior)
     return None if clause is None else f"{refusal}{clause}."
+
+
+SWEEP = 4  # trainings that one direction takes, about
+ONE_RECORD = 3  # passes over one record, in passes of training over the known ones
+
+
+def shadow_cost(engine: LinearResponse | None, knowledge: Knowledge, shadows: int, rate: Rate) -> Cost:
+    """Of making this many shadow models, and of the tables of what is seen of them."""
+    known, features, trainings = knowledge.facts.known, rate.features, float(shadows)
+    if engine is not None and known is not None:
+        features = min(engine.directions, features)
+        trainings = engine.checked + (1 + SWEEP) * features + shadows * ONE_RECORD / (1 + len(known))
+    return Cost(trainings * rate.training, float(knowledge.prior.x.element_size() * TABLES * shadows * features))
+
+
+Shadowed = TypeVar("Shadowed", bound=_Shadowed)
+
+
+def with_responses(attack: Shadowed, knowledge: Knowledge) -> Shadowed | None:
+    """The attack with its shadow models by linear response; None where it has them, or they are not possible."""
+    if attack.engine is not None or LinearResponse().objection(knowledge) is not None:
+        return None
+    cheaper: Shadowed = replace(attack, engine=LinearResponse())  # type: ignore[type-var]
+    return None if cheaper.objection(knowledge) is not None else cheaper
 
 
 def accepted(attack: _Shadowed, knowledge: Knowledge) -> Knowledge:
@@ -178,12 +222,45 @@ def shadow_tables(attack: _Shadowed, knowledge: Knowledge, seed: int) -> tuple[K
     """The knowledge on the attack's device, shadow models to learn from, and held-out ones."""
     knowledge = accepted(attack, knowledge)
     learn_from, test_on = targets(attack, knowledge.prior, seed)
-    name = type(attack).__name__
-    shadows = shadow_table(knowledge, learn_from, seed=seed, purpose="shadow", attack=name, store=attack.store)
-    unseen = shadow_table(
-        knowledge, test_on, seed=seed, purpose="validation", attack=name, store=attack.store, announce=False
+
+    def table(records: Records, purpose: str, responses: Callable[[Records], Tensor] | None = None) -> ShadowTable:
+        name, store, aloud = type(attack).__name__, attack.store, purpose == "shadow"
+        return shadow_table(
+            knowledge,
+            records,
+            seed=seed,
+            purpose=purpose,
+            store=store,
+            announce=aloud,
+            attack=name,
+            responses=responses,
+        )
+
+    if attack.engine is None:
+        return knowledge, table(learn_from, "shadow"), table(test_on, "validation")
+    engine, unseen = attack.engine, table(test_on[: attack.engine.checked], "validation")
+    trained, given = unseen.seen.tensor_split([unseen.seen.shape[1] - unseen.given], 1)
+    principal = None  # every feature
+    if trained.shape[1] > engine.directions:
+        principal = table(learn_from[: engine.directions], "directions").seen[:, : trained.shape[1]]
+    responses = engine.prepare(knowledge, principal, trained, unseen.records)
+    if not responses.check.holds:
+        note = f"{responses.check} That is too little to learn from: shadow models were trained instead."
+        return knowledge, table(learn_from, "shadow"), table(test_on, "validation")._replace(notes=(note,))
+    seen, predicted = (
+        torch.cat([part, given], 1) for part in (responses.access.reduced(trained), responses(unseen.records))
     )
-    return knowledge, shadows, unseen
+    checked = unseen._replace(seen=seen, responses=predicted, notes=(str(responses.check),))
+    return replace(knowledge, access=responses.access), table(learn_from, "shadow", responses), checked
+
+
+def notes_on(unseen: ShadowTable, errors: Callable[[Tensor], Tensor]) -> tuple[str, ...]:
+    """How held-out models were made, and what linear response costs: `errors` are those of models (s, features)."""
+    if unseen.responses is None:
+        return unseen.notes
+    trained, computed = (float(errors(seen).mean()) for seen in (unseen.seen, unseen.responses))
+    size = f"{trained:.2g} on models that were trained, {computed:.2g} on their responses"
+    return (*unseen.notes, f"The error is {size} (mean squared, {len(unseen.seen)} held-out records).")
 
 
 def targets(attack: _Shadowed, prior: Records, seed: int) -> tuple[Records, Records]:

@@ -12,7 +12,8 @@ of <u, theta_T> with respect to the gradient of step t, so
     <u, delta theta_T(z)> = sum_t <c_t(u), grad l(theta_t, z)> / n,
 
 and a record costs its own gradients along the base trajectory, whatever n is. With batches in a public order, the sum
-runs over the steps that the record takes part in, and n is the size of their batch.
+runs over the steps that the record takes part in, and n is the size of their batch. Its terms change smoothly from step
+to step, so that a weighted sum over few of them is enough (`Adjoints.thinned`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
+import scipy.linalg
 import torch
 from torch import Tensor, nn
 
@@ -34,6 +37,7 @@ from lostwax.trainers.stepwise import State, float32_products
 
 STORED_NUMBERS = 1 << 28  # of a base trajectory; of a longer one only some states are stored, the others recomputed
 GRADIENT_NUMBERS = 1 << 25  # of the records' gradients that are computed at a time
+ADJOINT_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 33}  # of c_t at all steps, before they are thinned
 
 
 def response_objection(trainer: Trainer, net: nn.Module, n: int) -> str | None:
@@ -119,6 +123,10 @@ class BaseTrajectory:
                 kept.append(state)
         return replace(walk, kept=(*kept, state), known_slopes=tuple(slopes))
 
+    def quick(self) -> BaseTrajectory:
+        """The same trajectory, with derivatives in TF32 on a GPU: their rounding is far below what they leave out."""
+        return replace(self, trainer=replace(self.trainer, tf32=True))
+
     @property
     def end(self) -> Params:
         """(1, ...) the weights after the last step."""
@@ -167,7 +175,28 @@ class BaseTrajectory:
 
     def adjoints(self, directions: Tensor) -> Adjoints:
         """The c_t of directions (r, p), for any number of records later."""
-        return Adjoints(self, tuple(reversed(list(self.sweep(directions)))))
+        swept = tuple(reversed(list(self.sweep(directions))))
+        return Adjoints(self, swept, (1.0,) * len(swept))
+
+    def thin_adjoints(self, directions: Tensor, sample: Records, advance: Callable[[int], None]) -> Adjoints:
+        """The same at few steps, chosen on sample records; `advance` is called with the number of directions done.
+
+        Directions are swept as many at a time as memory allows. The first ones choose the steps for all.
+        """
+        p = directions.shape[1]
+        numbers = ADJOINT_NUMBERS["cpu" if directions.device.type == "cpu" else "cuda"]
+        first, *later = torch.split(directions, max(1, numbers // (len(self.schedule) * p)))
+        found = self.adjoints(first).thinned(sample)
+        weights = {step.number: weight for (step, _), weight in zip(found.swept, found.weights, strict=True)}
+        parts = [[push for _, push in found.swept]]
+        advance(len(first))
+        for part in later:
+            swept = {step.number: push for step, push in self.sweep(part) if step.number in weights}
+            parts.append([swept[number] for number in weights])
+            advance(len(part))
+        steps = [step for step, _ in found.swept]
+        pushes = [torch.cat(each) for each in zip(*parts, strict=True)]
+        return Adjoints(self, tuple(zip(steps, pushes, strict=True)), found.weights)
 
     def add_products(self, total: Tensor, step: BaseStep, records: Records, push: Tensor) -> None:
         """Add <grad l(theta_t, z), push> of m records and r pushes (r, p) to the total (m, r), in place."""
@@ -262,14 +291,39 @@ class Adjoints(NamedTuple):
 
     base: BaseTrajectory
     swept: tuple[tuple[BaseStep, Tensor], ...]  # the first step first; (r, p) each
+    weights: tuple[float, ...]  # of the steps: more than 1 where one stands for others too
 
     def __call__(self, records: Records) -> Tensor:
         """(m, r) <u, delta theta_T(z)> of m records z."""
         records, like = as_inputs(records, self.base.kept[0]), self.swept[0][1]
         total = like.new_zeros(len(records), len(like))
-        for step, push in self.swept:
-            self.base.add_products(total, step, records, push)
+        for (step, push), weight in zip(self.swept, self.weights, strict=True):
+            self.base.add_products(total, step, records, weight * push)
         return total
+
+    def along(self, kept: Tensor) -> Adjoints:
+        """Some of the directions."""
+        return self._replace(swept=tuple((step, push[kept]) for step, push in self.swept))
+
+    def thinned(self, sample: Records, tolerance: float = 1e-3) -> Adjoints:
+        """The same sums from few steps, each with a weight: a record then costs its gradients at these alone.
+
+        QR with column pivoting picks, from the terms of half of the sample records, the steps that span all others
+        best; weights by least squares. As few are kept as predict the sums of the other half to the tolerance,
+        relative to their root mean square in each direction.
+        """
+        if len(self.swept) < 3 or len(sample) < 2:
+            return self
+        terms = torch.stack([self._replace(swept=(one,), weights=(1.0,))(sample) for one in self.swept], -1).double()
+        size = terms.sum(-1).square().mean(0).sqrt().clamp_min(torch.finfo(terms.dtype).tiny)  # (m, r, t) -> (r,)
+        ours, others = (half.flatten(0, 1).cpu().numpy() for half in (terms / size.unsqueeze(-1)).tensor_split(2))
+        order = scipy.linalg.qr(ours, mode="r", pivoting=True)[1]
+        for count in range(2, len(order)):
+            picked = np.sort(order[:count])
+            weights = np.linalg.lstsq(ours[:, picked], ours.sum(1), rcond=None)[0]
+            if np.sqrt(np.square(others[:, picked] @ weights - others.sum(1)).mean()) <= tolerance:
+                return self._replace(swept=tuple(self.swept[n] for n in picked), weights=tuple(weights.tolist()))
+        return self
 
 
 def flat(params: Params) -> Tensor:

@@ -78,16 +78,22 @@ class SemiLinear(NamedTuple):
         rows = torch.split(torch.arange(len(records), device=records.y.device), some)
         return torch.cat([self._some(base, records[part]) for part in rows])
 
+    def along(self, kept: Tensor) -> SemiLinear:
+        """Some of the directions."""
+        return self._replace(adjoints=self.adjoints.along(kept))
+
     def _some(self, base: BaseTrajectory, records: Records) -> Tensor:
-        pushes = {step.number: push for step, push in self.adjoints.swept}
-        like = self.adjoints.swept[0][1]
+        _, swept, weights = self.adjoints
+        pushes = {step.number: weight * push for (step, push), weight in zip(swept, weights, strict=True)}
+        like = swept[0][1]
         total = like.new_zeros(len(records), len(like))
         moved = each(base.kept[0], lambda value: value.new_zeros(len(records), *value.shape[1:]))
         for step in base.steps():
             answer = self.hessians(step, flat(moved.params))
             if step.secret:
                 own = flat(_own_slopes(base, step, moved, records))
-                total += own @ pushes[step.number].mT
+                if step.number in pushes:
+                    total += own @ pushes[step.number].mT
                 answer = answer + own / step.size
             moved = base.moved(step, moved, base.shaped(answer))
         return total

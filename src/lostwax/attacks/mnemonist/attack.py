@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lostwax.access import Superparameters, neurons
 from lostwax.attacks.mnemonist.explanation import Explanation, Mnemonist
 from lostwax.attacks.reconn import RecoNN, Trained
-from lostwax.fields import at_least, check_fields
+from lostwax.fields import at_least, check_fields, expect
 from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release
 from lostwax.inits import trainable
 from lostwax.learning.shadow_tables import ShadowTable, accepted, adversary_seed, shadow_tables
@@ -70,6 +70,7 @@ class MnemonistRecoNN:
 
     def __post_init__(self) -> None:
         check_fields(self, models=at_least(2))
+        expect(self, "attack", "a RecoNN that trains its shadow models (engine=None)", self.attack.engine is None)
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable, or why RecoNN is not."""
@@ -152,6 +153,7 @@ class EmbeddingRecoNN:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        expect(self, "attack", "a RecoNN that trains its shadow models (engine=None)", self.attack.engine is None)
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable, or why one of its parts is not."""

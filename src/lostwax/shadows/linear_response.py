@@ -1,0 +1,155 @@
+"""Shadow models by linear response: each costs one record's gradients, however many records are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from lostwax.access import Sketch
+from lostwax.fields import at_least, check_fields
+from lostwax.games import Knowledge, Records, Release
+from lostwax.progress import progress
+from lostwax.seeds import generator
+from lostwax.trainers.linear_response import Adjoints, BaseTrajectory, response_objection
+from lostwax.trainers.semi_linear import LeadingHessians, SemiLinear
+
+RELIABLE = 0.9  # R^2 on trained models: directions below are dropped
+ENOUGH = 0.5  # of the variance of trained models: if reliable directions hold less, models are trained instead
+SAMPLE = 32  # records that choose the steps of the sum
+
+
+class Check(NamedTuple):
+    """How well responses predict models that were trained."""
+
+    r2: Tensor  # (r,) in each direction, the one in which models vary most first
+    variance: Tensor  # (r,) of trained models
+    covered: float  # share of what a record changes that lies in the directions
+    checked: int  # trained models
+
+    @property
+    def reliable(self) -> Tensor:
+        """(r,) the directions that are used."""
+        return self.r2 >= RELIABLE
+
+    @property
+    def holds(self) -> bool:
+        """Whether the reliable directions are enough to teach an attack."""
+        return bool(self.variance[self.reliable].sum() >= ENOUGH * self.variance.sum())
+
+    def __str__(self) -> str:
+        """What an audit says about it."""
+        low, median = (float(self.r2.quantile(share)) for share in (0.1, 0.5))
+        dropped = int((~self.reliable).sum())
+        return (
+            f"Linear response in {len(self.r2)} directions, which hold {self.covered:.0%} of what a record changes: R² "
+            f"on {self.checked} trained models is {median:.3f} in the median direction, {low:.3f} at the tenth "
+            f"percentile" + (f". Directions below {RELIABLE:g} were dropped: {dropped}." if dropped else ".")
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Responses:
+    """What training on one more record changes, in some directions of what the adversary sees."""
+
+    access: Sketch  # the same numbers of a release
+    answers: Adjoints | SemiLinear
+    shift: Tensor  # (r,) by which trained models differ from responses, on average
+    turned: Tensor  # (r, r) orthogonal
+    check: Check
+
+    def __call__(self, records: Records) -> Tensor:
+        """(m, r) of m records."""
+        return (self.answers(records) + self.shift) @ self.turned.mT
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LinearResponse:
+    """Compute shadow models by the linear response of training, instead of training them.
+
+    One model is trained on the known records alone. What one more record changes in it follows to first order from the
+    record's gradients (`trainers/linear_response.py`), in `directions` of what the adversary sees: the principal ones
+    of as many trained models. Attacks then see models in these directions only. `checked` more models are trained to
+    test the response, and to hold out from learning; directions that it predicts badly are dropped, and if too few are
+    left, shadow models are trained after all. Training must be deterministic and differentiable.
+
+    With `rank`, the record's gradient is taken where its own model is (semi-linear), with the leading `rank` directions
+    of the known records' Hessians: better where a record is learnt in training, and slower.
+    """
+
+    directions: int = 256
+    checked: int = 64
+    rank: int = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self, directions=at_least(1), checked=at_least(8), rank=at_least(0))
+
+    def objection(self, knowledge: Knowledge) -> str | None:
+        """Why it is not applicable."""
+        refusal, (known, secrets, *_) = "LinearResponse is not applicable: ", knowledge.facts
+        if known is None or secrets != 1:
+            return refusal + (
+                "one record among many known ones is a small change, but the adversary is "
+                f"{type(knowledge.threat).__name__}. Train shadow models instead."
+            )
+        if knowledge.prior.features is not None:
+            return refusal + "the net trains on features of the records. Train shadow models instead."
+        sentence = response_objection(knowledge.trainer, knowledge.net, len(known) + 1)
+        return None if sentence is None else refusal + sentence
+
+    def prepare(self, knowledge: Knowledge, principal: Tensor | None, checked: Tensor, records: Records) -> Responses:
+        """From what is seen of trained models: (s, features) that choose directions, None for every feature.
+
+        `checked` (c, features) are trained on the `records` (c, ...).
+        """
+        known = knowledge.facts.known
+        if known is None or (objection := self.objection(knowledge)) is not None:
+            raise ValueError(objection)
+        base = BaseTrajectory.of(knowledge.trainer, knowledge.net, known.to(knowledge.prior.x.device))
+        end = Release(base.end)
+        origin = knowledge.access(knowledge.net, end)[0]  # (features,)
+        far = (checked.double() - origin.double()).to(origin)  # (c, features)
+        directions = torch.eye(len(origin), dtype=origin.dtype, device=origin.device)
+        if principal is not None:
+            directions = _principal(principal, self.directions)
+        sketch = Sketch(knowledge.access, origin, directions)
+        answers = self._answers(base.quick(), sketch.along(knowledge.net, end), knowledge.prior)
+        seen, predicted = far @ directions.mT, answers(records)  # (c, r)
+        shift = (seen - predicted).mean(0)  # other arithmetic moves all models alike
+        left, variance = (part.square().sum(0) for part in (seen - predicted - shift, seen - seen.mean(0)))
+        covered = float(seen.square().sum() / far.square().sum())
+        check = Check((1 - left / variance).nan_to_num(-torch.inf), variance, covered, len(seen))
+        kept = check.reliable.nonzero()[:, 0]
+        turned = _rotation(len(kept)).to(origin)
+        access = replace(sketch, directions=turned @ directions[kept])
+        return Responses(access, answers.along(kept), shift[kept], turned, check)
+
+    def _answers(self, base: BaseTrajectory, directions: Tensor, prior: Records) -> Adjoints | SemiLinear:
+        with progress("directions", len(directions)) as advance:
+            adjoints = base.thin_adjoints(directions, prior[:SAMPLE], advance)
+        return SemiLinear(adjoints, LeadingHessians.of(base, self.rank)) if self.rank else adjoints
+
+
+def _principal(seen: Tensor, count: int) -> Tensor:
+    """(r, features) the directions in which models (s, features) vary most, by the smaller of two products."""
+    far = seen.double() - seen.double().mean(0)
+    sizes, along = torch.linalg.eigh(far @ far.mT)
+    order = sizes.argsort(descending=True)[:count]
+    order = order[sizes[order] > torch.finfo(torch.float32).eps * sizes.max()]
+    rows = (along[:, order].mT @ far) / sizes[order].sqrt().unsqueeze(1)
+    orthonormal: Tensor = torch.linalg.qr(rows.mT).Q.mT
+    return orthonormal.to(seen)
+
+
+def _rotation(size: int) -> Tensor:
+    """(r, r) orthogonal, the same every time.
+
+    It spreads principal directions over all numbers: attacks scale each number to unit deviation, and would otherwise
+    make the smallest direction as large as the first.
+    """
+    drawn = generator(0, "rotation").standard_normal((size, size))
+    turned: Tensor = torch.linalg.qr(torch.from_numpy(drawn)).Q
+    return turned
