@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -25,7 +25,6 @@ from lostwax.learning.shadow_tables import (
     shadow_objection,
     shadow_tables,
     with_given,
-    with_responses,
 )
 from lostwax.shadows import LinearResponse
 
@@ -121,7 +120,8 @@ class KernelRidge:
 
     def cheaper(self, knowledge: Knowledge) -> KernelRidge | None:
         """The same by linear response, where that is possible."""
-        return with_responses(self, knowledge)
+        linear = replace(self, engine=LinearResponse())
+        return None if self.engine is not None or linear.objection(knowledge) is not None else linear
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Regressed:
         """Train the shadow models and solve. Victims trained with the same seed share no draw."""

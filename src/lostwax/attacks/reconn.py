@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -29,7 +29,6 @@ from lostwax.learning.shadow_tables import (
     shadow_objection,
     shadow_tables,
     with_given,
-    with_responses,
 )
 from lostwax.learning.standardise import SeenRows, Standardise, rows_objection
 from lostwax.learning.training import RANGES, ErrorLine, Examples, Term, answer, errors, torch_seed, train
@@ -219,7 +218,8 @@ class RecoNN:
 
     def cheaper(self, knowledge: Knowledge) -> RecoNN | None:
         """The same by linear response, where that is possible."""
-        return with_responses(self, knowledge)
+        linear = replace(self, engine=LinearResponse())
+        return None if self.engine is not None or linear.objection(knowledge) is not None else linear
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Trained:
         """Train the shadow models and the decoder. Victims trained with the same seed share no draw."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -186,17 +186,6 @@ def shadow_cost(engine: LinearResponse | None, knowledge: Knowledge, shadows: in
         features = min(engine.directions, features)
         trainings = engine.checked + (1 + SWEEP) * features + shadows * ONE_RECORD / (1 + len(known))
     return Cost(trainings * rate.training, float(knowledge.prior.x.element_size() * TABLES * shadows * features))
-
-
-Shadowed = TypeVar("Shadowed", bound=_Shadowed)
-
-
-def with_responses(attack: Shadowed, knowledge: Knowledge) -> Shadowed | None:
-    """The attack with its shadow models by linear response; None where it has them, or they are not possible."""
-    if attack.engine is not None or LinearResponse().objection(knowledge) is not None:
-        return None
-    cheaper: Shadowed = replace(attack, engine=LinearResponse())  # type: ignore[type-var]
-    return None if cheaper.objection(knowledge) is not None else cheaper
 
 
 def accepted(attack: _Shadowed, knowledge: Knowledge) -> Knowledge:

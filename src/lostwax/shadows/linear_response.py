@@ -64,6 +64,10 @@ class Responses:
         """(m, r) of m records."""
         return (self.answers(records) + self.shift) @ self.turned.mT
 
+    def tangents(self, record: Records, directions: Records) -> Tensor:
+        """(k, r) the derivatives at one record, along k directions of it."""
+        return self.answers.tangents(record, directions) @ self.turned.mT
+
 
 @final
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -204,16 +205,16 @@ class BaseTrajectory:
         for rows in torch.split(torch.arange(len(records), device=total.device), some):
             total[rows] += flat(self.slopes(step, records[rows])) @ push.mT
 
+    def slope(self, step: BaseStep, x: Tensor, y: Tensor) -> Params:
+        """grad l(theta_t, z) of one record z."""
+        params = {name: value[0] for name, value in step.state.params.items()}
+        outputs, pull, *_ = torch.func.vjp(lambda params: self.net(params, x.unsqueeze(0)), params)
+        return dict(pull(self.trainer.loss.residual(outputs, y.unsqueeze(0)))[0])
+
     def slopes(self, step: BaseStep, records: Records) -> Params:
         """(m, ...) grad l(theta_t, z) of each record z."""
-        params = {name: value[0] for name, value in step.state.params.items()}
-
-        def of_one(x: Tensor, y: Tensor) -> Params:
-            outputs, pull, *_ = torch.func.vjp(lambda params: self.net(params, x.unsqueeze(0)), params)
-            return dict(pull(self.trainer.loss.residual(outputs, y.unsqueeze(0)))[0])
-
         with float32_products(self.trainer.tf32):
-            slopes: Params = torch.func.vmap(of_one)(records.inputs, records.y)
+            slopes: Params = torch.func.vmap(partial(self.slope, step))(records.inputs, records.y)
         return slopes
 
     def known_answer(self, step: BaseStep, directions: Params) -> Params:
@@ -299,6 +300,30 @@ class Adjoints(NamedTuple):
         total = like.new_zeros(len(records), len(like))
         for (step, push), weight in zip(self.swept, self.weights, strict=True):
             self.base.add_products(total, step, records, weight * push)
+        return total
+
+    def tangents(self, record: Records, directions: Records) -> Tensor:
+        """(k, r) the derivatives of <u, delta theta_T(z)> at one record z, along k directions of z.
+
+        Those of labels are used if labels are numbers.
+        """
+        record, directions = (as_inputs(part, self.base.kept[0]) for part in (record, directions))
+        x, y, numbers = record.inputs[0], record.y[0], record.y.is_floating_point()
+        total = directions.inputs.new_zeros(len(directions), len(self.swept[0][1]))
+        for (step, push), weight in zip(self.swept, self.weights, strict=True):
+
+            def slope(x: Tensor, y: Tensor, step: BaseStep = step) -> Tensor:
+                return torch.cat([value.flatten() for value in self.base.slope(step, x, y).values()])  # (p,)
+
+            def moved(dx: Tensor, dy: Tensor, slope: Callable[[Tensor, Tensor], Tensor] = slope) -> Tensor:
+                at, by = ((x, y), (dx, dy)) if numbers else ((x,), (dx,))
+                tangent: Tensor = torch.func.jvp(slope if numbers else lambda x: slope(x, y), at, by)[1]
+                return tangent
+
+            some = max(1, GRADIENT_NUMBERS // push.shape[1])
+            with quiet(), float32_products(self.base.trainer.tf32):
+                tangents: Tensor = torch.func.vmap(moved, chunk_size=some)(directions.inputs, directions.y)  # (k, p)
+                total = total + tangents @ (weight * push).mT
         return total
 
     def along(self, kept: Tensor) -> Adjoints:

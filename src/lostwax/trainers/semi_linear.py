@@ -78,6 +78,10 @@ class SemiLinear(NamedTuple):
         rows = torch.split(torch.arange(len(records), device=records.y.device), some)
         return torch.cat([self._some(base, records[part]) for part in rows])
 
+    def tangents(self, record: Records, directions: Records) -> Tensor:
+        """(k, r) as the adjoints', with the record's gradient along the base trajectory."""
+        return self.adjoints.tangents(record, directions)
+
     def along(self, kept: Tensor) -> SemiLinear:
         """Some of the directions."""
         return self._replace(adjoints=self.adjoints.along(kept))

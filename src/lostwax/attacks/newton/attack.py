@@ -19,12 +19,15 @@ from lostwax.games.facts import trainer_facts
 from lostwax.inits import trainable
 from lostwax.learning.coordinates import Coordinates, flat
 from lostwax.learning.costs import DOUBLE, TABLES, Cost, Rate, classes
+from lostwax.learning.shadow_tables import SWEEP
+from lostwax.shadows import LinearResponse
 from lostwax.trainers.descent import as_descent
 
 NOISES = 16  # models on which the size of a defence's noise is measured
 SINGLE = 4  # bytes
 JACOBIANS = 2  # that a game computes, about (docs/newton.md)
 PAIR = 4  # trainings that a product with the Jacobian and one with its transpose take
+TRIED = 40  # models that a game trains with Jacobians by linear response, about
 MOST_NUMBERS = 20_000  # secret numbers: a square table of them takes 3 GB
 
 
@@ -41,7 +44,8 @@ class Newton:
     unexplained, the guess of another attack, `start`, is tried (`Ensemble` works from far away). With `coordinates`,
     the search is restricted to that many principal components: fewer tangents, an approximate answer. With `products`,
     for records with thousands of features, no Jacobian is formed: a game costs at most that many products J v, and as
-    many J^T w, each about one training.
+    many J^T w, each about one training. With `response`, Jacobians come from the linear response of training, swept
+    once for all games, and the weights are compared in its directions; residuals are still those of trained models.
     """
 
     strength: ClassVar[int] = 70
@@ -50,10 +54,14 @@ class Newton:
     coordinates: int | None = None
     products: int | None = None
     start: Attack | None = None
+    response: LinearResponse | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, bank=at_least(0), jacobians=at_least(0), coordinates=at_least(1), products=at_least(1))
         expect(self, "start", "None where products are given", self.products is None or self.start is None)
+        expect(self, "response", "None where products are given", self.products is None or self.response is None)
+        enough = self.response is None or self.bank > self.response.checked
+        expect(self, "bank", "more than the checked models of the response, which are among them", enough)
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
@@ -112,6 +120,8 @@ class Newton:
             )
         if knowledge.prior.features is not None:
             return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
+        if self.response is not None and (sentence := self.response.objection(knowledge)) is not None:
+            return refusal + sentence.removeprefix("LinearResponse is not applicable: ")
         return None if self.start is None else self.start.objection(knowledge)
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
@@ -120,6 +130,9 @@ class Newton:
         bank = (TABLES + 1) * (self.bank + groups) * rate.features
         if self.products is not None:
             return Cost((self.bank + PAIR * self.products * games) * rate.training, float(SINGLE * bank))
+        if self.response is not None:
+            trainings = self.bank + SWEEP * self.response.directions + TRIED * games
+            return Cost(trainings * rate.training, float(SINGLE * bank))
         tangents = self.coordinates or numbers
         unknowns = numbers * knowledge.facts.secrets
         jacobian = rate.features * min(self.coordinates or unknowns, unknowns)
@@ -145,8 +158,10 @@ class Newton:
         """The same, without any Jacobian yet."""
         parts = self._parts(knowledge, seed)
         unknowns = parts.coordinates.of_records(flat(parts.available).repeat(1, parts.quick.secrets))  # (n, r)
+        # float64 is only worth its time where Jacobians are exact enough to reach rounding
+        exact = parts.released_by.computed_in(torch.float64) if self.response is None else parts.released_by
         return Inverter(
-            problem=Problem(parts.released_by.computed_in(torch.float64), parts.quick, parts.coordinates),
+            problem=Problem(exact, parts.quick, parts.coordinates),
             bank=parts.bank,
             published=parts.published,
             prior_mean=unknowns.mean(0),
@@ -163,8 +178,11 @@ class Newton:
         trainer = as_descent(undefended(knowledge.trainer))
         ours, prior = known.to(knowledge.prior.x.device), knowledge.prior
         available = Records(torch.cat([ours.x, prior.x]), torch.cat([ours.y, prior.y]))
-        whole = self.coordinates is None or self.products is not None
-        coordinates = Coordinates.of(available) if whole else Coordinates.principal(available, self.coordinates)
+        components = self.coordinates
+        if components is None and self.response is not None:
+            components = max(1, self.response.directions // 2)  # fewer unknowns than equations
+        whole = components is None or self.products is not None
+        coordinates = Coordinates.of(available) if whole else Coordinates.principal(available, components)
         coordinates = coordinates.times(secrets)
         known = known.to(trainer.computes_in(knowledge.net))
         released_by = TrainingMap(knowledge.net, trainer, known, secrets)
@@ -175,6 +193,13 @@ class Newton:
             released_by = replace(released_by, units=units)
         quick = released_by.computed_in(torch.float32, tf32=True)
         bank = Bank.of(quick, coordinates, available, self.bank, seed=seed)
+        if self.response is not None:
+            records, apart = bank.records(coordinates, knowledge.prior[:1]), -self.response.checked
+            responses = self.response.prepare(knowledge, bank.weights[:apart], bank.weights[apart:], records[apart:])
+            if not responses.check.holds:
+                raise ValueError(f"Newton: {responses.check} That is too little for a Jacobian: leave response out.")
+            released_by, quick = (replace(one, responses=responses) for one in (released_by, quick))
+            bank = bank.as_seen(quick)
         return _Parts(available, coordinates, released_by, quick, bank, published)
 
 

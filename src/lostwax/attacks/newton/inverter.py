@@ -312,7 +312,8 @@ class Inverter:
 
     def _rounding(self, points: list[Point]) -> Tensor:
         z = self.problem.coordinates(torch.stack([point.a for point in points]))
-        return self.published.rounding(self.problem.exact, z, torch.stack([point.label for point in points]))
+        exact = self.problem.exact.computed_in(torch.float64)
+        return self.published.rounding(exact, z, torch.stack([point.label for point in points]))
 
     def _likeliest_record(self, game: Ended, rounding: float) -> Posterior:
         """The likeliest record under the prior, if the rest of the residual is noise of one size on all weights.

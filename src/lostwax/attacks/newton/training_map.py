@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.games import Cohort, Records
+from lostwax.shadows.linear_response import Responses
 from lostwax.trainers.derivatives import quick_tangents, quiet
 from lostwax.trainers.descent import Descent
 from lostwax.trainers.stacked import Architecture, Batch, Params
@@ -104,7 +105,8 @@ class TrainingMap:
     """(z, label) -> A(z): the flat parameters after training on the known records and k secrets.
 
     z holds the u numbers of the k records, one record after the other, each followed by its label if that is a number.
-    Parameters are divided by `units`, those of a defence's noise, to weight each by its precision.
+    Parameters are divided by `units`, those of a defence's noise, to weight each by its precision. With `responses`
+    they are seen in some directions only, r numbers instead of p, and tangents are those of the linear response.
     """
 
     net: nn.Module
@@ -112,6 +114,7 @@ class TrainingMap:
     known: Records
     secrets: int = 1  # k
     units: Tensor | None = None  # (p,) of the parameters; None: 1
+    responses: Responses | None = None
 
     @property
     def numbers(self) -> int:
@@ -141,14 +144,20 @@ class TrainingMap:
         return self.in_units(self.trainer(self.net, self.cohort(z, label), seed=0).flat())
 
     def in_units(self, parameters: Tensor) -> Tensor:
-        """Parameters of models (..., p), or differences of them, divided by the units."""
+        """Parameters of models (..., p) as they are compared; without responses, also differences of them."""
+        if self.responses is not None:
+            return self.responses.access.reduced(parameters)
         return parameters if self.units is None else parameters / self.units.to(parameters)
 
     def tangents(self, z: Tensor, label: Tensor, directions: Tensor) -> Tensor:
         """dA / dz at one z (u,) of classes (k,), along directions (r, u), in forward mode: (p, r).
 
-        They are batched like shadow models: each costs about one training.
+        They are batched like shadow models: each costs about one training, and by responses one record's gradients.
         """
+        if self.responses is not None:
+            parts = (self.cohort(rows, label.expand(len(rows), -1)).own for rows in (z[None], directions))
+            record, towards = (Records(part.x[:, 0], part.y[:, 0]) for part in parts)  # k = 1
+            return self.responses.tangents(record, towards).mT
         at = z.to(self.known.x.dtype)
         with quiet():
             quick = self._quick_tangents(z, label, directions.to(at))
