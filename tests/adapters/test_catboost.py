@@ -108,6 +108,13 @@ def test_weights_are_rounded_to_float32():
     np.testing.assert_allclose(labels.values, y, atol=1e-3)
 
 
+def test_a_tree_without_splits_says_nothing():
+    """With few columns, rsm may leave a tree without any."""
+    x, y = table()
+    forest, *_ = constrained(regressor(rsm=0.5, iterations=20).fit(x[:, :1], y), x[:, :1], y)
+    assert {len(tree.size) for tree in forest.trees} > {1}
+
+
 def test_uniform_borders_are_not_half_way():
     x, y = table()
     forest, *_ = constrained(regressor(feature_border_type="Uniform").fit(x, y), x, y)

@@ -84,6 +84,26 @@ def test_a_lonely_maximum_is_no_certain_threshold():
     assert 8 < high < 100
 
 
+@pytest.mark.parametrize("values", [[0.0, 1.0, 2.0, 3.0], [1.0, 1 + 2**-23, 1 + 2**-22], [-0.3, 0.7, 0.9]])
+def test_a_threshold_beyond_all_values_is_known_in_spite_of_rounding(values):
+    """XGBoost makes it of the smallest value in float32, and so does this of the second smallest."""
+    low, high = xgboost._sentinels(np.array(values))
+    first, last, beyond = np.float32(values[0]), np.float32(values[-1]), np.float32(1e-5)
+    for below in (first - (abs(first) + beyond), first - abs(first) - beyond):
+        assert below <= low
+    for above in (last + (abs(last) + beyond), last + abs(last) + beyond):
+        assert above >= high
+
+
+@pytest.mark.parametrize("settings", [{"subsample": 0.6}, {"booster": "dart", "rate_drop": 0.5}])
+def test_exact_thresholds_of_samples_are_not_read_and_the_data_is_not_blamed(settings):
+    X, y = table("diabetes")
+    model = xgb.XGBRegressor(n_estimators=3, tree_method="exact", **settings).fit(X, y)
+    release = lw.adapters.sklearn.released(model, (X, y))
+    assert not release.parts
+    assert any("tree_method='exact' was not read" in reason for reason in release.unread)
+
+
 @pytest.mark.parametrize(
     ("settings", "why"),
     [

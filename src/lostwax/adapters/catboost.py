@@ -133,7 +133,7 @@ def read(model: Model, x: Floats, y: Numbers, weight: Numbers) -> Boosted:
 
 def _oblivious(tree: Mapping[str, Any]) -> Binary:
     """A tree with one split per depth, as nodes: the split of the root decides the highest bit of a leaf's number."""
-    splits, weights = tree["splits"][::-1], np.asarray(tree["leaf_weights"], dtype=np.float64)
+    splits, weights = (tree["splits"] or [])[::-1], np.asarray(tree["leaf_weights"], dtype=np.float64)
     depth, count = len(splits), 2 ** len(splits) - 1
     nodes = np.arange(count)
     level = np.floor(np.log2(nodes + 1)).astype(np.intp)
