@@ -162,6 +162,25 @@ def test_files(tmp_path):
         model_in(tmp_path / "other.json")
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda tree: tree.pop("leaf_weights"),
+        lambda tree: tree["leaf_weights"].pop(),
+        lambda tree: tree["splits"].pop(),
+        lambda tree: tree["splits"][0].update(float_feature_index=77),
+    ],
+)
+def test_damaged_trees(tmp_path, damage):
+    path = tmp_path / "model.json"
+    regressor().fit(*table()).save_model(str(path), format="json")
+    model = json.loads(path.read_text())
+    damage(model["oblivious_trees"][3])
+    path.write_text(json.dumps(model))
+    with pytest.raises(ValueError, match=r"model\.json is no model of CatBoost 1, or a part of it is missing"):
+        model_in(path)
+
+
 def test_refusals():
     x, y = table()
     ones = np.ones(300)

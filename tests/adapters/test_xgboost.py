@@ -207,6 +207,10 @@ def test_damaged_files(tmp_path):
     del partial["learner"]["gradient_booster"]["model"]["tree_info"]
     circle = json.loads(good)
     circle["learner"]["gradient_booster"]["model"]["trees"][0]["left_children"][1] = 0
+    no_sizes, short, no_trees = (json.loads(good) for _ in range(3))
+    del no_sizes["learner"]["gradient_booster"]["model"]["trees"][0]["sum_hessian"]
+    del short["learner"]["gradient_booster"]["model"]["trees"][1]["left_children"][3:]
+    no_trees["learner"]["gradient_booster"]["model"]["trees"] = []
     for name, content, match in (
         ("cut.json", good[: len(good) // 2], "no model of XGBoost"),
         ("other.json", b'{"a": 1}', "no model of XGBoost"),
@@ -214,6 +218,9 @@ def test_damaged_files(tmp_path):
         ("old.json", json.dumps(old).encode(), r"1\.7\.0"),
         ("partial.json", json.dumps(partial).encode(), "damaged"),
         ("circle.json", json.dumps(circle).encode(), "damaged"),
+        ("no_sizes.json", json.dumps(no_sizes).encode(), "damaged"),
+        ("short.json", json.dumps(short).encode(), "damaged"),
+        ("no_trees.json", json.dumps(no_trees).encode(), "has no trees"),
         ("noise.ubj", b"noise", "damaged"),
     ):
         (tmp_path / name).write_bytes(content)

@@ -66,9 +66,13 @@ class Model:
             trees = document.get("oblivious_trees")
             found = map(_nested, document["trees"]) if trees is None else map(_oblivious, trees)
             scale, bias = document["scale_and_bias"]
-            inputs = tuple(features["float_features"])
-            return cls(name, inputs, tuple(found), float(scale), tuple(np.atleast_1d(bias)), about.get("params", {}))
-        except (KeyError, TypeError, IndexError) as error:
+            inputs, binary = tuple(features["float_features"]), tuple(found)
+            if any(int(tree.feature.max(initial=LEAF)) >= len(inputs) for tree in binary):
+                raise IndexError("a split of a feature that the model does not have")
+            return cls(name, inputs, binary, float(scale), tuple(np.atleast_1d(bias)), about.get("params", {}))
+        except SettingNotReadError:
+            raise
+        except (KeyError, TypeError, IndexError, ValueError) as error:
             raise ValueError(
                 f"audit: {name} is no model of CatBoost {OLDEST[0]}, or a part of it is missing. Save it with "
                 'save_model(path, format="json") and default settings.'
@@ -135,6 +139,8 @@ def _oblivious(tree: Mapping[str, Any]) -> Binary:
     """A tree with one split per depth, as nodes: the split of the root decides the highest bit of a leaf's number."""
     splits, weights = (tree["splits"] or [])[::-1], np.asarray(tree["leaf_weights"], dtype=np.float64)
     depth, count = len(splits), 2 ** len(splits) - 1
+    if len(weights) != count + 1:
+        raise ValueError(f"expected {count + 1} leaves, got {len(weights)}")
     nodes = np.arange(count)
     level = np.floor(np.log2(nodes + 1)).astype(np.intp)
     leaf = np.full(count + 1, LEAF)

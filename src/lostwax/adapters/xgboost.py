@@ -32,6 +32,15 @@ from lostwax.adapters.sklearn.estimators import SettingNotReadError
 from lostwax.games.trees import LEAF, Cuts, Floats, Forest, LabelSums, Tree
 
 OLDEST = (2, 1)
+NODE_NUMBERS = (  # of a tree in a file, one for each node
+    "left_children",
+    "right_children",
+    "split_indices",
+    "split_conditions",
+    "default_left",
+    "sum_hessian",
+    "base_weights",
+)
 SMALLEST = 1e-16  # second derivatives of logistic losses are at least this
 BEYOND = 1e-5  # the last cut is max + |max| + this, and the one below all values min - |min| - this
 
@@ -165,11 +174,23 @@ class XGBoostModel:
                 drops=kind == "dart",
             )
             vectors = any(int(tree["tree_param"]["size_leaf_vector"]) > 1 for tree in trees)
+            for tree in () if vectors else trees:
+                _check_nodes(tree)
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise ValueError(f"audit: {name} is damaged: a part of the model is missing. Save it again.") from error
+        if not trees:
+            raise ValueError(f"audit: {name} has no trees, so that it tells nothing. Pass it as it was fitted.")
         if vectors:
             raise SettingNotReadError("multi_strategy='multi_output_tree' was not read: its leaves hold vectors", ".")
         return found
+
+
+def _check_nodes(tree: Mapping[str, Any]) -> None:
+    """Raise if there are none, or if some lack one of their numbers."""
+    counts = {len(tree[part]) for part in NODE_NUMBERS}
+    if len(counts) > 1 or counts == {0}:
+        raise ValueError(f"expected as many numbers of each kind as nodes, got {sorted(counts)}")
+    _categories(tree)
 
 
 def _settings(objective: Mapping[str, Any]) -> dict[str, float]:
