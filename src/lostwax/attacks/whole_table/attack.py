@@ -17,6 +17,7 @@ from lostwax.attacks.whole_table.equations import Equations, equations_of
 from lostwax.attacks.whole_table.grid import Boxes, Grid
 from lostwax.attacks.whole_table.solutions import Search, Solution
 from lostwax.attacks.whole_table.survivors import Candidates, CodedTree, RowGroup, candidates_of, row_groups
+from lostwax.fields import check_fields
 from lostwax.games.trees import Bools, Floats, Forest, Ints
 
 OTHER_VALUE = 0.1  # weight that the kernel gives to another value
@@ -47,6 +48,9 @@ class WholeTable:
     """Cells that survive the counts of all trees, then whole numbers of rows in them that add up in every leaf."""
 
     search: Search = field(default_factory=Search)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def __call__(
         self,
