@@ -139,7 +139,7 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True)
-class Told:
+class RevealedRows:
     """What the trees of a model tell of each row of its table."""
 
     cells: TableCells  # (n, d)
@@ -150,7 +150,7 @@ class Told:
     seconds: float
 
 
-def told(model, X, y, *, ordered=True):
+def revealed_rows(model, X, y, *, ordered=True):
     """Attack every row; None if nothing in the trees depends on an order that `ordered=False` would hide."""
     start = time.process_time()
     table = released(model, (X, y))
@@ -169,7 +169,7 @@ def told(model, X, y, *, ordered=True):
         if answer.labels is not None:
             known = answer.labels_known.numpy() & np.isnan(labels)
             labels[known] = answer.labels.double().numpy()[known]
-    return Told(
+    return RevealedRows(
         reduce(TableCells.or_else, (answer.candidates[0] for answer in answers)),
         table.table.x.numpy(),
         table.columns.categorical.numpy(),
@@ -255,7 +255,7 @@ def rows_of(model, name, seeds):
             return []
         for words, runs in lines.items():
             try:
-                found = told(*fit, ordered=not words)
+                found = revealed_rows(*fit, ordered=not words)
             except RefusedError as error:
                 return [Row(f"{model}.{name}.refused", f"{model} on {name}: not read", str(error))]
             if found is not None:

@@ -95,6 +95,16 @@ def test_a_threshold_beyond_all_values_is_known_in_spite_of_rounding(values):
         assert above >= high
 
 
+@pytest.mark.parametrize("kind", [xgb.XGBRegressor, xgb.XGBClassifier])
+def test_several_labels_per_row(kind):
+    """One tree for each at every step; their labels are not read."""
+    X, y = table("diabetes")
+    several = (np.c_[y, X[:, 0]] > [140, 0]).astype(float)
+    fitted = forest_part(kind(n_estimators=3).fit(X, several), X, several)
+    assert all(tells_sizes(fitted))
+    assert all(tree.labels is None for tree in fitted.forest.trees)
+
+
 @pytest.mark.parametrize("settings", [{"subsample": 0.6}, {"booster": "dart", "rate_drop": 0.5}])
 def test_exact_thresholds_of_samples_are_not_read_and_the_data_is_not_blamed(settings):
     X, y = table("diabetes")

@@ -403,7 +403,8 @@ def _labelled(
     All rows have the same margin there, that of base_score: G = sum_i w_i (p - y_i) with its prediction p.
     """
     first = [trees[model.output.index(output)] for output in range(len(model.base_score))]
-    if not all(tells_path(tree) for tree in first) or model.settings.get("scale_pos_weight", 1.0) != 1.0:
+    several = y.ndim > 1 or (len(first) > 1 and objective is not SOFTMAX)  # labels per row
+    if several or not all(map(tells_path, first)) or model.settings.get("scale_pos_weight", 1.0) != 1.0:
         return trees
     base = objective.to_margin(model.base_score).astype(np.float32).astype(np.float64)
     together = model.iterations[1] // len(first)  # trees of one iteration share its learning rate
@@ -412,7 +413,7 @@ def _labelled(
         _gradients(model.trees[model.output.index(output)], tree, rate, training.ridge)
         for output, tree in enumerate(first)
     ]
-    if model.objective == "reg:squarederror" and len(first) == 1:
+    if model.objective == "reg:squarederror":
         sums, targets = _sums_of_targets(gradients[0], float(base[0]), first[0], seen[0], y, weight)
     elif objective is SOFTMAX or model.objective == "binary:logistic":
         sums, targets = _class_counts(gradients, base, first, y, weight)

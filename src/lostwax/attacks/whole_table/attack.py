@@ -33,7 +33,7 @@ class RebuiltTable(NamedTuple):
     labels: Ints  # (n,) class numbers
     certain: Bools  # (n, d) proven: the cell lies within its bounds in every table with these counts
     label_certain: Bools  # (n,)
-    ordered: bool  # row i is row i of the table: every row has a bootstrap count of its own
+    ordered: bool  # row i is row i of the table: no two rows were drawn equally often in all trees
     solves: bool  # the table has all counts; otherwise the search was stopped, and it comes close
     proven: bool  # cells that are not certain differ in another table; otherwise the search was stopped
 
