@@ -19,7 +19,7 @@ import numpy as np
 
 from lostwax.adapters.boosted import UNIT, Boosted, Numbers, visits
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
-from lostwax.adapters.sklearn.grown import CURE, EPSILON
+from lostwax.adapters.sklearn.grown import EPSILON, other_data
 from lostwax.games.trees import LEAF, Cuts, Floats, Forest, Ints, LabelSums, Tree
 
 OLDEST = (1, 0)
@@ -239,10 +239,8 @@ def _check_weights(model: Model, number: int, tree: Tree, share: Numbers, x: Flo
     wrong = np.flatnonzero(reached & (np.abs(held - tree.size) > tree.rounding))
     if len(wrong):
         node = int(wrong[0])
-        raise ValueError(
-            f"audit: {model.name} was not fitted on this data (X, y): in tree {number} the rows of node {node} have a "
-            f"total weight of {held[node]:,.6g}, the model says {tree.size[node]:,.6g}. {CURE}."
-        )
+        says = f"a total weight of {held[node]:,.6g}, the model says {tree.size[node]:,.6g}"
+        raise other_data(model.name, f"in tree {number} the rows of node {node} have {says}")
 
 
 def half_way_in_float32(lower: Floats, upper: Floats) -> Floats:

@@ -280,7 +280,7 @@ def _words(model: XGBoostModel, known: bool, fits: list[bool], values: bool) -> 
     notes = (
         f"{model.name}: every threshold is a value of the table."
         if values
-        else f"{model.name}: thresholds lie between values (tree_method='exact'); only the way of rows was read."
+        else f"{model.name}: thresholds lie between values (tree_method='exact'); only the paths of rows were read."
     )
     if all(fits):
         return (notes,), ()

@@ -22,7 +22,7 @@ TABLES = 3  # per row
 NUMBERS = 12  # features per table
 
 
-class Cell(NamedTuple):
+class ShownCell(NamedTuple):
     """One column of a record."""
 
     name: str
@@ -41,7 +41,7 @@ class Pair(NamedTuple):
     label: str
     guessed_label: str
     pictures: tuple[str, str] | None  # data URIs: original, reconstruction
-    cells: tuple[Cell, ...]  # for tables: the first columns
+    cells: tuple[ShownCell, ...]  # for tables: the first columns
     more: int  # how many columns are left out
 
 
@@ -139,7 +139,7 @@ def pair(audit: Audit, finding: Finding, index: int) -> Pair:
         guessed_label=labels(audit, finding.guess.records.y[one, 0])[0],
         pictures=(_data_uri(truth, truth), _data_uri(guess, truth)) if pictured else None,
         cells=tuple(
-            Cell(names[place], ours[place], theirs[place], None if known is None else known[place])
+            ShownCell(names[place], ours[place], theirs[place], None if known is None else known[place])
             for place in shown[:NUMBERS]
         ),
         more=max(0, len(shown) - NUMBERS),
