@@ -51,6 +51,7 @@ KEPT_ROWS = 0.9  # of the rows, for seeds other than 0
 SAME_TARGET = 1e-6  # standard deviations
 GOALS = {("RandomForest", "diabetes", "exact"): ">= 0.97", ("RandomForest", "diabetes", "ms"): "< 20"}
 FEWEST_CELLS = 100_000
+ORDER_UNKNOWN = ", order unknown"
 ORDINAL = by_kind("passthrough", OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1))
 
 
@@ -139,7 +140,7 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True)
-class Told:
+class RevealedRows:
     """What the trees of a model tell of each row of its table."""
 
     cells: TableCells  # (n, d)
@@ -150,7 +151,7 @@ class Told:
     seconds: float
 
 
-def told(model, X, y, *, ordered=True):
+def revealed_rows(model, X, y, *, ordered=True):
     """Attack every row; None if nothing in the trees depends on an order that `ordered=False` would hide."""
     start = time.process_time()
     table = released(model, (X, y))
@@ -169,7 +170,7 @@ def told(model, X, y, *, ordered=True):
         if answer.labels is not None:
             known = answer.labels_known.numpy() & np.isnan(labels)
             labels[known] = answer.labels.double().numpy()[known]
-    return Told(
+    return RevealedRows(
         reduce(TableCells.or_else, (answer.candidates[0] for answer in answers)),
         table.table.x.numpy(),
         table.columns.categorical.numpy(),
@@ -249,13 +250,13 @@ def false_intervals(found, some, low, high, maybe_missing):
 
 def rows_of(model, name, seeds):
     """The rows of one model on one table: with the order of rows known, and not."""
-    lines = {"": [], ", order unknown": []}
+    lines = {"": [], ORDER_UNKNOWN: []}
     for seed in seeds:
         if (fit := fitted(model, name, seed)) is None:
             return []
         for words, runs in lines.items():
             try:
-                found = told(*fit, ordered=not words)
+                found = revealed_rows(*fit, ordered=not words)
             except RefusedError as error:
                 return [Row(f"{model}.{name}.refused", f"{model} on {name}: not read", str(error))]
             if found is not None:
@@ -302,12 +303,17 @@ def as_table(rows):
     return "\n".join(lines) + "\n"
 
 
+def _case(row):
+    """Model and table, with the order of rows known or not."""
+    return row.id.rpartition(".")[0].removesuffix(ORDER_UNKNOWN)
+
+
 def merged(rows):
     """With the rows of earlier runs for other models and tables, in the order of models and tables."""
     earlier = [row for row in read_rows(RESULTS) if not row.id.startswith("all.")] if RESULTS.exists() else []
-    new = {row.id.rpartition(".")[0] for row in rows}
-    every = [row for row in earlier if row.id.rpartition(".")[0] not in new] + rows
-    places = [f"{model}.{name}{words}." for model in MODELS for name in TABLES for words in ("", ", order unknown")]
+    new = {_case(row) for row in rows}
+    every = [row for row in earlier if _case(row) not in new] + rows
+    places = [f"{model}.{name}{words}." for model in MODELS for name in TABLES for words in ("", ORDER_UNKNOWN)]
     ordered = [row for place in places for row in every if row.id.rpartition(".")[0] + "." == place]
     return [*ordered, *totals(ordered)]
 

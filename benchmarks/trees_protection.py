@@ -33,7 +33,7 @@ from sklearn.ensemble import (
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import KFold, StratifiedKFold
 from table_pipelines import breast_cancer, diabetes
-from trees import measured, told
+from trees import measured, revealed_rows
 
 from lostwax.adapters.sklearn import released
 from lostwax.attacks.trees.paths import Narrowing, descend
@@ -98,7 +98,7 @@ def scores(model, X, y, after=lambda fitted: fitted):
 def by_setting(model, X, y):
     """All quantities of a model with some settings."""
     fitted = clone(model).fit(X, y)
-    found = told(fitted, X, y)
+    found = revealed_rows(fitted, X, y)
     shares = measured(fitted, X, y, found)
     low, high, _ = (part.numpy() for part in found.cells.every_limit())
     return {

@@ -16,9 +16,11 @@ from lostwax.attacks.mnemonist.attack import EmbeddingRecoNN, MnemonistRecoNN
 from lostwax.attacks.mnemonist.explanation import Mnemonist, ToMean, ToStart
 from lostwax.attacks.newton.attack import Newton
 from lostwax.attacks.reconn import RecoNN
+from lostwax.attacks.trees import TreeConstraints
 from lostwax.attacks.weak.attack import WeakRecoNN
 from lostwax.attacks.weak.objectives import Augmented, BeatChance, LogError, MeanError
 from lostwax.attacks.weak.readers import ConditionalReader, FlatReader, SetReader
+from lostwax.attacks.whole_table import Search, WholeTable
 from lostwax.defences import Defended, Quantised, Rounded, WeightNoise
 from lostwax.games.informed import Informed
 from lostwax.games.records import Records
@@ -40,7 +42,7 @@ from lostwax.losses import (
     Tweedie,
 )
 from lostwax.metrics.classifier import KL, Classifier
-from lostwax.metrics.errors import MAE, MSE, PSNR, NearPixels, SpreadRMSE
+from lostwax.metrics.errors import MAE, MSE, PSNR, LargestError, NearPixels, SpreadRMSE
 from lostwax.metrics.pictures import LPIPS, SSIM
 from lostwax.schedules import Cosine, Linear, StepDecay
 from lostwax.seeds import generator
@@ -179,6 +181,9 @@ INSTANCES = {
         )
     ),
     WeakRecoNN: weakreconn_instances,
+    TreeConstraints: lambda: ((TreeConstraints(),)),
+    WholeTable: lambda: (WholeTable(), WholeTable(Search(5.0))),
+    Search: lambda: (Search(), Search(seconds=5.0, workers=1)),
     MeanError: lambda: ((MeanError(),)),
     LogError: lambda: ((LogError(),)),
     BeatChance: lambda: ((BeatChance(within=0.05),)),
@@ -221,6 +226,7 @@ INSTANCES = {
     MAE: lambda: ((MAE(),)),
     PSNR: lambda: (PSNR(), PSNR(peak=255.0)),
     NearPixels: lambda: (NearPixels(tolerance=0.01), NearPixels(tolerance=0.05)),
+    LargestError: lambda: ((LargestError(torch.tensor([1.0, 2.0, 0.0], dtype=torch.float64)),)),
     SpreadRMSE: lambda: ((SpreadRMSE(torch.tensor([1.0, 2.0, 0.0], dtype=torch.float64)),)),
     SSIM: lambda: (()),
     LPIPS: lambda: (()),

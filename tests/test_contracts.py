@@ -289,7 +289,8 @@ def test_metric_knows_a_perfect_guess(metric):
 PARTS = {  # of a trainer or an attack, not one of their own
     *("Batches", "Architecture", "FusedMLP", "FusedCNN", "MLPTangent", "Polished", "Ghost", "PerRecord"),
     *("PublishedSteps",),
-    *("ErrorBars", "TrainingMap", "Problem", "Inverter", "MatrixFree"),
+    *("ErrorBars", "TrainingMap", "Problem", "Inverter", "MatrixFree", "BaseTrajectory"),
+    *("Equations", "Grid", "CodedTree", "RowGroup"),
 }
 
 

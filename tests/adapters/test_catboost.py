@@ -108,6 +108,13 @@ def test_weights_are_rounded_to_float32():
     np.testing.assert_allclose(labels.values, y, atol=1e-3)
 
 
+def test_a_tree_without_splits_says_nothing():
+    """With few columns, rsm may leave a tree without any."""
+    x, y = table()
+    forest, *_ = constrained(regressor(rsm=0.5, iterations=20).fit(x[:, :1], y), x[:, :1], y)
+    assert {len(tree.size) for tree in forest.trees} > {1}
+
+
 def test_uniform_borders_are_not_half_way():
     x, y = table()
     forest, *_ = constrained(regressor(feature_border_type="Uniform").fit(x, y), x, y)
@@ -153,6 +160,25 @@ def test_files(tmp_path):
     (tmp_path / "other.json").write_text(json.dumps({"learner": {}}))
     with pytest.raises(ValueError, match=r"other\.json is no model of CatBoost"):
         model_in(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda tree: tree.pop("leaf_weights"),
+        lambda tree: tree["leaf_weights"].pop(),
+        lambda tree: tree["splits"].pop(),
+        lambda tree: tree["splits"][0].update(float_feature_index=77),
+    ],
+)
+def test_damaged_trees(tmp_path, damage):
+    path = tmp_path / "model.json"
+    regressor().fit(*table()).save_model(str(path), format="json")
+    model = json.loads(path.read_text())
+    damage(model["oblivious_trees"][3])
+    path.write_text(json.dumps(model))
+    with pytest.raises(ValueError, match=r"model\.json is no model of CatBoost 1, or a part of it is missing"):
+        model_in(path)
 
 
 def test_refusals():

@@ -84,6 +84,36 @@ def test_a_lonely_maximum_is_no_certain_threshold():
     assert 8 < high < 100
 
 
+@pytest.mark.parametrize("values", [[0.0, 1.0, 2.0, 3.0], [1.0, 1 + 2**-23, 1 + 2**-22], [-0.3, 0.7, 0.9]])
+def test_a_threshold_beyond_all_values_is_known_in_spite_of_rounding(values):
+    """XGBoost makes it of the smallest value in float32, and so does this of the second smallest."""
+    low, high = xgboost._sentinels(np.array(values))
+    first, last, beyond = np.float32(values[0]), np.float32(values[-1]), np.float32(1e-5)
+    for below in (first - (abs(first) + beyond), first - abs(first) - beyond):
+        assert below <= low
+    for above in (last + (abs(last) + beyond), last + abs(last) + beyond):
+        assert above >= high
+
+
+@pytest.mark.parametrize("kind", [xgb.XGBRegressor, xgb.XGBClassifier])
+def test_several_labels_per_row(kind):
+    """One tree for each at every step; their labels are not read."""
+    X, y = table("diabetes")
+    several = (np.c_[y, X[:, 0]] > [140, 0]).astype(float)
+    fitted = forest_part(kind(n_estimators=3).fit(X, several), X, several)
+    assert all(tells_sizes(fitted))
+    assert all(tree.labels is None for tree in fitted.forest.trees)
+
+
+@pytest.mark.parametrize("settings", [{"subsample": 0.6}, {"booster": "dart", "rate_drop": 0.5}])
+def test_exact_thresholds_of_samples_are_not_read_and_the_data_is_not_blamed(settings):
+    X, y = table("diabetes")
+    model = xgb.XGBRegressor(n_estimators=3, tree_method="exact", **settings).fit(X, y)
+    release = lw.adapters.sklearn.released(model, (X, y))
+    assert not release.parts
+    assert any("tree_method='exact' was not read" in reason for reason in release.unread)
+
+
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
@@ -187,6 +217,10 @@ def test_damaged_files(tmp_path):
     del partial["learner"]["gradient_booster"]["model"]["tree_info"]
     circle = json.loads(good)
     circle["learner"]["gradient_booster"]["model"]["trees"][0]["left_children"][1] = 0
+    no_sizes, short, no_trees = (json.loads(good) for _ in range(3))
+    del no_sizes["learner"]["gradient_booster"]["model"]["trees"][0]["sum_hessian"]
+    del short["learner"]["gradient_booster"]["model"]["trees"][1]["left_children"][3:]
+    no_trees["learner"]["gradient_booster"]["model"]["trees"] = []
     for name, content, match in (
         ("cut.json", good[: len(good) // 2], "no model of XGBoost"),
         ("other.json", b'{"a": 1}', "no model of XGBoost"),
@@ -194,6 +228,9 @@ def test_damaged_files(tmp_path):
         ("old.json", json.dumps(old).encode(), r"1\.7\.0"),
         ("partial.json", json.dumps(partial).encode(), "damaged"),
         ("circle.json", json.dumps(circle).encode(), "damaged"),
+        ("no_sizes.json", json.dumps(no_sizes).encode(), "damaged"),
+        ("short.json", json.dumps(short).encode(), "damaged"),
+        ("no_trees.json", json.dumps(no_trees).encode(), "has no trees"),
         ("noise.ubj", b"noise", "damaged"),
     ):
         (tmp_path / name).write_bytes(content)

@@ -3,6 +3,7 @@
 import importlib
 import json
 import subprocess
+import sys
 import time
 from itertools import repeat
 from types import SimpleNamespace
@@ -20,7 +21,8 @@ ROWS = 90  # members and held out
 @pytest.fixture
 def tables(root, monkeypatch):
     monkeypatch.syspath_prepend(root / "benchmarks")
-    return importlib.import_module("tables")
+    yield importlib.import_module("tables")
+    del sys.modules["tables"]  # or a recipe's own tables.py would not be found
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import pytest
 import torch
 from matplotlib.image import imread
 from sklearn.datasets import load_diabetes
+from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import Ridge
 
 import lostwax as lw
@@ -34,8 +35,8 @@ def test_tables_show_numbers(audit_of):
     audit = audit_of("of_a_table")
     pair = rows(audit)[0].pairs[0]
     assert pair.pictures is None
-    assert [true for _, true, _ in pair.cells] == [f"{value:.6g}" for value in audit.truth.x[pair.position].tolist()]
-    assert [name for name, _, _ in pair.cells] == [str(place) for place in range(1, 11)]
+    assert [cell.original for cell in pair.cells] == [f"{value:.6g}" for value in audit.truth.x[pair.position].tolist()]
+    assert [cell.name for cell in pair.cells] == [str(place) for place in range(1, 11)]
 
 
 @pytest.mark.parametrize("named", ["the data", "the model"])
@@ -44,8 +45,25 @@ def test_tables_show_the_names_of_features(named):
     X, y = load_diabetes(return_X_y=True, as_frame=True)
     model = Ridge(alpha=0.1).fit(X if named == "the model" else X.to_numpy(), y)
     audit = lw.audit(model, (X if named == "the data" else X.to_numpy(), y), games=2)
-    assert [name for name, _, _ in rows(audit)[0].pairs[0].cells] == list(X.columns)
+    assert [cell.name for cell in rows(audit)[0].pairs[0].cells] == list(X.columns)
     assert "<th>bmi</th>" in render(audit, {}, records=True)
+
+
+def test_tables_say_what_is_known_of_each_cell():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3)).round(2)
+    model = RandomForestRegressor(10, max_features=1, max_depth=4, random_state=0).fit(X, X[:, 0] + X[:, 1])
+    audit = lw.audit(model, (X, X[:, 0] + X[:, 1]))
+    shown = [cell for row in rows(audit) for pair in row.pairs for cell in pair.cells]
+    page = render(audit, {}, records=True)
+    exact = [cell for cell in shown if cell.known == "exact"]
+    assert 0 < len(exact) < len(shown)
+    for cell in exact:
+        assert cell.rebuilt == cell.original
+        assert f"<td>{cell.original}</td><td><strong>{cell.rebuilt}</strong></td>" in page
+    for cell in shown:
+        if cell.known not in ("exact", "unknown"):
+            assert f"<td>{cell.rebuilt}<small>{cell.known}</small></td>" in page
 
 
 def test_what_is_hidden_by_accident_is_shown_again_from_the_optimum(audit_of):

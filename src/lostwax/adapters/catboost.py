@@ -19,7 +19,7 @@ import numpy as np
 
 from lostwax.adapters.boosted import UNIT, Boosted, Numbers, visits
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
-from lostwax.adapters.sklearn.grown import CURE, EPSILON
+from lostwax.adapters.sklearn.grown import EPSILON, other_data
 from lostwax.games.trees import LEAF, Cuts, Floats, Forest, Ints, LabelSums, Tree
 
 OLDEST = (1, 0)
@@ -66,9 +66,13 @@ class Model:
             trees = document.get("oblivious_trees")
             found = map(_nested, document["trees"]) if trees is None else map(_oblivious, trees)
             scale, bias = document["scale_and_bias"]
-            inputs = tuple(features["float_features"])
-            return cls(name, inputs, tuple(found), float(scale), tuple(np.atleast_1d(bias)), about.get("params", {}))
-        except (KeyError, TypeError, IndexError) as error:
+            inputs, binary = tuple(features["float_features"]), tuple(found)
+            if any(int(tree.feature.max(initial=LEAF)) >= len(inputs) for tree in binary):
+                raise IndexError("a split of a feature that the model does not have")
+            return cls(name, inputs, binary, float(scale), tuple(np.atleast_1d(bias)), about.get("params", {}))
+        except SettingNotReadError:
+            raise
+        except (KeyError, TypeError, IndexError, ValueError) as error:
             raise ValueError(
                 f"audit: {name} is no model of CatBoost {OLDEST[0]}, or a part of it is missing. Save it with "
                 'save_model(path, format="json") and default settings.'
@@ -133,8 +137,10 @@ def read(model: Model, x: Floats, y: Numbers, weight: Numbers) -> Boosted:
 
 def _oblivious(tree: Mapping[str, Any]) -> Binary:
     """A tree with one split per depth, as nodes: the split of the root decides the highest bit of a leaf's number."""
-    splits, weights = tree["splits"][::-1], np.asarray(tree["leaf_weights"], dtype=np.float64)
+    splits, weights = (tree["splits"] or [])[::-1], np.asarray(tree["leaf_weights"], dtype=np.float64)
     depth, count = len(splits), 2 ** len(splits) - 1
+    if len(weights) != count + 1:
+        raise ValueError(f"expected {count + 1} leaves, got {len(weights)}")
     nodes = np.arange(count)
     level = np.floor(np.log2(nodes + 1)).astype(np.intp)
     leaf = np.full(count + 1, LEAF)
@@ -233,10 +239,8 @@ def _check_weights(model: Model, number: int, tree: Tree, share: Numbers, x: Flo
     wrong = np.flatnonzero(reached & (np.abs(held - tree.size) > tree.rounding))
     if len(wrong):
         node = int(wrong[0])
-        raise ValueError(
-            f"audit: {model.name} was not fitted on this data (X, y): in tree {number} the rows of node {node} have a "
-            f"total weight of {held[node]:,.6g}, the model says {tree.size[node]:,.6g}. {CURE}."
-        )
+        says = f"a total weight of {held[node]:,.6g}, the model says {tree.size[node]:,.6g}"
+        raise other_data(model.name, f"in tree {number} the rows of node {node} have {says}")
 
 
 def half_way_in_float32(lower: Floats, upper: Floats) -> Floats:

@@ -32,8 +32,17 @@ from lostwax.adapters.sklearn.estimators import SettingNotReadError
 from lostwax.games.trees import LEAF, Cuts, Floats, Forest, LabelSums, Tree
 
 OLDEST = (2, 1)
+NODE_NUMBERS = (  # of a tree in a file, one for each node
+    "left_children",
+    "right_children",
+    "split_indices",
+    "split_conditions",
+    "default_left",
+    "sum_hessian",
+    "base_weights",
+)
 SMALLEST = 1e-16  # second derivatives of logistic losses are at least this
-BEYOND = np.float32(1e-5)  # the last cut is max + |max| + this, and the one below all values min - |min| - this
+BEYOND = 1e-5  # the last cut is max + |max| + this, and the one below all values min - |min| - this
 
 
 @dataclass(frozen=True)
@@ -165,11 +174,23 @@ class XGBoostModel:
                 drops=kind == "dart",
             )
             vectors = any(int(tree["tree_param"]["size_leaf_vector"]) > 1 for tree in trees)
+            for tree in () if vectors else trees:
+                _check_nodes(tree)
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise ValueError(f"audit: {name} is damaged: a part of the model is missing. Save it again.") from error
+        if not trees:
+            raise ValueError(f"audit: {name} has no trees, so that it tells nothing. Pass it as it was fitted.")
         if vectors:
             raise SettingNotReadError("multi_strategy='multi_output_tree' was not read: its leaves hold vectors", ".")
         return found
+
+
+def _check_nodes(tree: Mapping[str, Any]) -> None:
+    """Raise if there are none, or if some lack one of their numbers."""
+    counts = {len(tree[part]) for part in NODE_NUMBERS}
+    if len(counts) > 1 or counts == {0}:
+        raise ValueError(f"expected as many numbers of each kind as nodes, got {sorted(counts)}")
+    _categories(tree)
 
 
 def _settings(objective: Mapping[str, Any]) -> dict[str, float]:
@@ -199,27 +220,31 @@ def model_of(fitted: Any) -> XGBoostModel:
     return XGBoostModel.of(bytes(booster.save_raw("json")), type(fitted).__name__)
 
 
-class Penalty(NamedTuple):
-    """What a leaf's weight is computed with."""
+class Training(NamedTuple):
+    """Settings of the training that a model file does not hold."""
 
-    rate: float
-    ridge: float
+    rate: float = 0.3
+    ridge: float = 1.0
+    subsample: float = 1.0
+    exact: bool = False  # tree_method="exact": thresholds lie between values of the rows in the node
 
 
-DEFAULTS = Penalty(rate=0.3, ridge=1.0)
+DEFAULTS = Training()
 
 
-def penalties(fitted: Any) -> Penalty:
-    """As the last training had them; the defaults after a model was loaded from a file, which does not hold them."""
+def training_of(fitted: Any) -> Training:
+    """As the last training had them; the defaults after a model was loaded from a file."""
     booster = fitted.get_booster() if hasattr(fitted, "get_booster") else fitted
     try:
-        found = json.loads(booster.save_config())["learner"]["gradient_booster"]["tree_train_param"]
-        return Penalty(float(found["eta"]), float(found["lambda"]))
+        config = json.loads(booster.save_config())["learner"]["gradient_booster"]
+        config = config.get("gbtree", config)  # DART holds another
+        found, exact = config["tree_train_param"], config["gbtree_train_param"]["tree_method"] == "exact"
+        return Training(float(found["eta"]), float(found["lambda"]), float(found["subsample"]), exact)
     except (KeyError, TypeError, ValueError):
         return DEFAULTS
 
 
-def read(model: XGBoostModel, x: Floats, y: Numbers, weight: Numbers, penalty: Penalty = DEFAULTS) -> Boosted:
+def read(model: XGBoostModel, x: Floats, y: Numbers, weight: Numbers, training: Training = DEFAULTS) -> Boosted:
     """What the trees say about rows (n, d), with codes for categories; y are class numbers or targets."""
     cast = x.astype(np.float32).astype(np.float64)
     shapes = list(_shapes(model, cast))
@@ -233,12 +258,19 @@ def read(model: XGBoostModel, x: Floats, y: Numbers, weight: Numbers, penalty: P
         raise grown_elsewhere(model.name, empty[0])
     cuts = _cuts(shapes, cast)
     if cuts is None and not any(fits):
+        if training.exact and (not known or training.subsample < 1):
+            raise SettingNotReadError(
+                "tree_method='exact' was not read together with subsample < 1, DART or a custom objective: thresholds "
+                "are no values, and the sizes of nodes are not those of all rows",
+                ".",
+            )
         raise ValueError(
             f"audit: {model.name} does not fit this table: neither do its rows add up to the trees, nor are the "
-            "thresholds values of it. Pass the data the model was fitted on; its sample_weight too."
+            "thresholds values of it. Pass the data the model was fitted on; its sample_weight too. A model of "
+            "tree_method='exact' with subsample < 1, DART or a custom objective is not read."
         )
     if any(fits) and objective is not None:
-        trees = _labelled(model, objective, trees, seen, y, weight, penalty)
+        trees = _labelled(model, objective, trees, seen, y, weight, training)
     notes, unread = _words(model, known, fits, cuts is not None)
     return Boosted(Forest(trees, cuts or (), strict=True), notes=notes, unread=unread)
 
@@ -248,7 +280,7 @@ def _words(model: XGBoostModel, known: bool, fits: list[bool], values: bool) -> 
     notes = (
         f"{model.name}: every threshold is a value of the table."
         if values
-        else f"{model.name}: thresholds lie between values (tree_method='exact'); only the way of rows was read."
+        else f"{model.name}: thresholds lie between values (tree_method='exact'); only the paths of rows were read."
     )
     if all(fits):
         return (notes,), ()
@@ -352,8 +384,9 @@ def _sentinels(values: Numbers) -> tuple[float, float]:
 
     Without any one row, the smallest known value is at most the second smallest.
     """
-    second, last = np.float32(values[1]), np.float32(values[-2])
-    return float(second - (np.abs(second) + BEYOND)), float(last + (np.abs(last) + BEYOND))
+    second, last = values[1], values[-2]
+    rounding = 8 * UNIT * (np.abs([second, last]) + BEYOND)
+    return second - np.abs(second) - BEYOND + rounding[0], last + np.abs(last) + BEYOND - rounding[1]
 
 
 def _labelled(
@@ -363,22 +396,24 @@ def _labelled(
     seen: list[Visits],
     y: Numbers,
     weight: Numbers,
-    penalty: Penalty,
+    training: Training,
 ) -> tuple[Tree, ...]:
     """The first tree with sums of labels; with several classes of the root only, from the first tree of each.
 
     All rows have the same margin there, that of base_score: G = sum_i w_i (p - y_i) with its prediction p.
     """
     first = [trees[model.output.index(output)] for output in range(len(model.base_score))]
-    if not all(tells_path(tree) for tree in first) or model.settings.get("scale_pos_weight", 1.0) != 1.0:
+    several = y.ndim > 1 or (len(first) > 1 and objective is not SOFTMAX)  # labels per row
+    if several or not all(map(tells_path, first)) or model.settings.get("scale_pos_weight", 1.0) != 1.0:
         return trees
     base = objective.to_margin(model.base_score).astype(np.float32).astype(np.float64)
     together = model.iterations[1] // len(first)  # trees of one iteration share its learning rate
-    penalty = penalty._replace(rate=penalty.rate / together)
+    rate = training.rate / together
     gradients = [
-        _gradients(model.trees[model.output.index(output)], tree, penalty) for output, tree in enumerate(first)
+        _gradients(model.trees[model.output.index(output)], tree, rate, training.ridge)
+        for output, tree in enumerate(first)
     ]
-    if model.objective == "reg:squarederror" and len(first) == 1:
+    if model.objective == "reg:squarederror":
         sums, targets = _sums_of_targets(gradients[0], float(base[0]), first[0], seen[0], y, weight)
     elif objective is SOFTMAX or model.objective == "binary:logistic":
         sums, targets = _class_counts(gradients, base, first, y, weight)
@@ -391,10 +426,10 @@ def _labelled(
     )
 
 
-def _gradients(tree: Mapping[str, Any], shape: Tree, penalty: Penalty) -> tuple[Numbers, Numbers]:
+def _gradients(tree: Mapping[str, Any], shape: Tree, rate: float, ridge: float) -> tuple[Numbers, Numbers]:
     """(m,) the sum of gradients in each node, from its weight -G / (H + lambda), and its rounding error."""
-    weights = np.where(shape.feature == LEAF, shape.threshold / penalty.rate, np.asarray(tree["base_weights"]))
-    found = -weights * (shape.size + penalty.ridge)
+    weights = np.where(shape.feature == LEAF, shape.threshold / rate, np.asarray(tree["base_weights"]))
+    found = -weights * (shape.size + ridge)
     return found, 4 * UNIT * np.abs(found)
 
 

@@ -96,7 +96,7 @@ class WholeTableGames:
         return self.table
 
     def groups(self, each: int) -> None:
-        """Every row is a game of its own."""
+        """None: every row is one game."""
 
     def oracle_percentiles(self, truth: Records) -> Mapping[float, float]:
         """Not measured."""

@@ -123,6 +123,9 @@ class LargestError:
     better: Literal["lower", "higher"] = "lower"
     name: str = "largest error of a feature in standard deviations"
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, d) twice -> (games,)."""
         varies = self.deviation > 0

@@ -22,6 +22,15 @@ TABLES = 3  # per row
 NUMBERS = 12  # features per table
 
 
+class ShownCell(NamedTuple):
+    """One column of a record."""
+
+    name: str
+    original: str
+    rebuilt: str
+    known: str | None  # "exact", "2 to 5", "red or blue", "unknown"; None where the audit does not tell
+
+
 class Pair(NamedTuple):
     """One record and its reconstruction."""
 
@@ -32,7 +41,7 @@ class Pair(NamedTuple):
     label: str
     guessed_label: str
     pictures: tuple[str, str] | None  # data URIs: original, reconstruction
-    cells: tuple[tuple[str, str, str], ...]  # for tables: name, original, reconstruction of the first columns
+    cells: tuple[ShownCell, ...]  # for tables: the first columns
     more: int  # how many columns are left out
 
 
@@ -118,7 +127,8 @@ def pair(audit: Audit, finding: Finding, index: int) -> Pair:
         filled = np.flatnonzero((truth.ravel() != 0) | (guess.ravel() != 0)).tolist()
         shown = list(range(truth.size)) if truth.size <= NUMBERS or len(filled) > truth.size / 2 else filled
     ours = [] if pictured else cells(audit, audit.truth.x[one])[0]
-    theirs = [] if pictured else _rebuilt_cells(audit, finding, index)
+    theirs = [] if pictured else cells(audit, finding.guess.records.x[one, 0])[0]
+    known = None if pictured else known_cells(audit, finding, index)
     names = () if pictured else table_columns(audit).names
     return Pair(
         game=int(audit.games[index]),
@@ -128,7 +138,10 @@ def pair(audit: Audit, finding: Finding, index: int) -> Pair:
         label=labels(audit, audit.truth.y[one])[0],
         guessed_label=labels(audit, finding.guess.records.y[one, 0])[0],
         pictures=(_data_uri(truth, truth), _data_uri(guess, truth)) if pictured else None,
-        cells=tuple((names[place], ours[place], theirs[place]) for place in shown[:NUMBERS]),
+        cells=tuple(
+            ShownCell(names[place], ours[place], theirs[place], None if known is None else known[place])
+            for place in shown[:NUMBERS]
+        ),
         more=max(0, len(shown) - NUMBERS),
     )
 
@@ -138,14 +151,6 @@ def known_cells(audit: Audit, finding: Finding, index: int) -> list[str] | None:
     if finding.cells is None or finding.cells.each is None:
         return None
     return known_in_words(finding.cells.each, table_columns(audit), index)
-
-
-def _rebuilt_cells(audit: Audit, finding: Finding, index: int) -> list[str]:
-    """Each cell as it was rebuilt: the value if it is exact, else the guess and what is known."""
-    guessed = cells(audit, finding.guess.records.x[index : index + 1, 0])[0]
-    known = known_cells(audit, finding, index) or ["exact"] * len(guessed)
-    shown = {"exact": "{1}", "unknown": "unknown", "estimated": "about {1}"}
-    return [shown.get(one, "{1} ({0})").format(one, guess) for one, guess in zip(known, guessed, strict=True)]
 
 
 def _data_uri(image: NDArray[np.float64], truth: NDArray[np.float64]) -> str:

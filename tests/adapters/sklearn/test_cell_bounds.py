@@ -266,6 +266,17 @@ def test_numbers_are_compared_in_double_precision_where_the_trees_do():
     torch.testing.assert_close(found.values, truth, rtol=0, atol=0)
 
 
+def test_a_number_that_a_step_passes_on_has_no_rounding():
+    """Else a tiny one in a column of large ones would be rounded, and still said to be exact."""
+    X = np.c_[np.where(np.arange(n) % 2, 4.1946533362028e-12, 1e9) + np.arange(n), NUMBERS[:, 0]]
+    X[1, 0] = 4.1946533362028e-12
+    step = ColumnTransformer([("same", "passthrough", [0]), ("scaled", StandardScaler(), [1])])
+    part, truth, inputs = part_of(step, X, single=False)
+    found = part.within(Bounds(inputs, inputs, np.zeros(inputs.shape, dtype=bool)))
+    assert (found.values[:, 0] == truth[:, 0]).all()
+    assert (found.kept == Kept.EXACT).all()
+
+
 def test_decimals_come_back_from_single_precision():
     tenths = np.round(NUMBERS, 2)
     part, truth, inputs = part_of(make_pipeline(StandardScaler()), tenths)

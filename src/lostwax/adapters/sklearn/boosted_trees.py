@@ -21,10 +21,10 @@ from sklearn.tree import BaseDecisionTree
 
 from lostwax.adapters.sklearn.estimators import Array, refusal
 from lostwax.adapters.sklearn.grown import (
-    CURE,
     Targets,
     TreeSample,
     forest_of_samples,
+    other_data,
     sum_rounding,
     tree_class_weights,
 )
@@ -144,9 +144,6 @@ def _start(estimator: Any, targets: Targets, weight: Floats) -> Tree | None:
     count = np.array([inside.sum()])
     sums = LabelSums(totals, weight, sum_rounding(count, total) * np.abs(targets.values).max())
     if (np.abs(weight @ targets.values - totals[0]) > 4 * sums.rounding).any():
-        raise ValueError(
-            f"audit: {type(estimator).__name__} was not fitted on this data (X, y): its first prediction is not the "
-            f"mean of these labels. {CURE}."
-        )
+        raise other_data(type(estimator).__name__, "its first prediction is not the mean of these labels")
     leaf, no = np.array([LEAF]), np.zeros(1)
     return Tree(leaf, no, leaf, leaf, no > 0, count.astype(np.float64), inside.astype(np.float64), no, labels=sums)

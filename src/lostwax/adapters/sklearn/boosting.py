@@ -31,11 +31,11 @@ class SavedBooster:
     gaps: bool = False  # what is not stored in a sparse matrix counts as missing
 
     @classmethod
-    def of_xgboost(cls, model: xgboost.XGBoostModel, penalty: xgboost.Penalty = xgboost.DEFAULTS) -> SavedBooster:
+    def of_xgboost(cls, model: xgboost.XGBoostModel, training: xgboost.Training = xgboost.DEFAULTS) -> SavedBooster:
         """A model of XGBoost."""
 
         def read(x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
-            return xgboost.read(model, x, y, weight, penalty)
+            return xgboost.read(model, x, y, weight, training)
 
         return cls(model.name, model.classifies, read, gaps=True)
 
@@ -74,7 +74,7 @@ def _opened(model: Any) -> SavedBooster:
     if isinstance(model, SavedBooster):
         return model
     if xgboost.is_xgboost(model):
-        return SavedBooster.of_xgboost(xgboost.model_of(model), xgboost.penalties(model))
+        return SavedBooster.of_xgboost(xgboost.model_of(model), xgboost.training_of(model))
     if lightgbm.is_lightgbm(model):
         return SavedBooster.of_lightgbm(lightgbm.model_of(model))
     return SavedBooster.of_catboost(catboost.model_of(model))

@@ -177,11 +177,13 @@ class Source:
             return None
         whole = _dtype(self.X, column).kind in "iu"
         gap = None if whole else self._gap(column)
+        unchanged = (here == self.forest.cast(points)[:, None])[:, signs != 0].all(0)
         return _Measured(
             number,
             column,
             own[signs != 0],
             signs[signs != 0],
+            ~unchanged,
             np.nanmedian(np.abs(inputs[:, own[signs != 0]]), 0),
             float(points[valid].min()),
             float(points[valid].max()),
@@ -200,6 +202,7 @@ class Source:
         starts = np.cumsum([0, *each[:-1]])
         inputs = np.concatenate([one.inputs for one in measured])
         rises = np.concatenate([one.signs for one in measured]) > 0
+        computed = np.concatenate([one.computed for one in measured])
         sizes = np.concatenate([one.sizes for one in measured])
         low, high = bounds.low[:, inputs], bounds.high[:, inputs]  # (g, inputs)
         first = np.array([one.first for one in measured]) + np.zeros((len(low), 1))
@@ -211,7 +214,7 @@ class Source:
                 return self.forest.cast(x), self.forest.cast(x)
             found = self._numbers(self._with_numbers([one.column for one in measured], x))
             found = np.full((len(x), len(inputs)), np.nan) if found is None else found[:, inputs]  # NaN: not excluded
-            slack = SLACK * (np.abs(found) + sizes)
+            slack = SLACK * (np.abs(found) + sizes) * computed
             return self.forest.cast(found + slack), self.forest.cast(found - slack)
 
         def too_low_and_high(x: Floats, y: Floats) -> tuple[Bools, Bools]:
@@ -359,6 +362,7 @@ class _Measured:
     column: int  # ... of the table
     inputs: Ints
     signs: Ints
+    computed: Bools  # which are computed, with rounding; the others are the number itself
     sizes: Floats  # of each input, for its rounding
     first: float  # numbers between which it is looked for
     last: float

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from lostwax.adapters.sklearn.grown import Targets, TreeSample, tree_of
+from lostwax.adapters.sklearn.grown import Targets, TreeSample, times_drawn, tree_of
 from lostwax.games.trees import Floats, Forest
 
 
@@ -37,16 +37,11 @@ def _(estimator: Any) -> Forest:
     if not estimator.bootstrap:
         rows = int(estimator.estimators_[0].tree_.n_node_samples[0])
         return _counted(estimator, estimator.estimators_, [np.ones(rows)] * len(estimator.estimators_))
-    try:
-        drawn = list(estimator.estimators_samples_)
-    except AttributeError:  # seeds were removed, or scikit-learn is older
-        drawn = []
-    if len(drawn) != len(estimator.estimators_):
+    if (counts := times_drawn(estimator, estimator._n_samples)) is None:
         raise TypeError(
             f"{type(estimator).__name__}: its bootstraps cannot be drawn again, because the seeds of its trees are not "
             "stored. Without them, a table with no known row is not rebuilt."
         )
-    counts = [np.bincount(rows, minlength=estimator._n_samples).astype(np.float64) for rows in drawn]
     return _counted(estimator, estimator.estimators_, counts)
 
 

@@ -18,7 +18,13 @@ from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tr
 EPSILON = float(np.finfo(np.float64).eps)
 MEANS = ("squared_error", "friedman_mse", "poisson")  # criteria for which a node's value is the mean of its labels
 NEAR = 1e-5  # relative to the largest number of a column: steps before a model may round differently at each call
+IN_ORDER = ", in the same order"
 CURE = "Pass exactly the rows, labels and sample_weight it was fitted on"
+
+
+def other_data(name: str, why: str, more: str = "") -> ValueError:
+    """The error for a model that was fitted on other rows, labels or weights."""
+    return ValueError(f"audit: {name} was not fitted on this data (X, y): {why}. {CURE}{more}.")
 
 
 class Targets(NamedTuple):
@@ -37,10 +43,7 @@ class Targets(NamedTuple):
             return cls(labels.astype(np.float64)[:, None], np.zeros(1, dtype=np.intp))
         names, numbers = np.unique(labels, return_inverse=True)
         if not np.isin(estimator.classes_, names).all():
-            raise ValueError(
-                f"audit: {type(estimator).__name__} was not fitted on this data (X, y): it has a class that is not in "
-                f"y. {CURE}."
-            )
+            raise other_data(type(estimator).__name__, "it has a class that is not in y")
         return cls(np.eye(len(names))[numbers], np.searchsorted(names, estimator.classes_))
 
 
@@ -81,7 +84,6 @@ def _checked(name: str, number: int, sample: TreeSample, x: Floats, *, ordered: 
     tree, inside = tree_of(sample), sample.inside
     own = x if inside is None else x[inside]
     paths = sample.paths(own)
-    where = f"audit: {name} was not fitted on this data (X, y): in tree {number}"
     counts = np.bincount(paths.indices, minlength=len(tree.size))
     wrong = np.flatnonzero(_too_few(sample, counts) if inside is None else counts != tree.size)
     if len(wrong):
@@ -93,16 +95,16 @@ def _checked(name: str, number: int, sample: TreeSample, x: Floats, *, ordered: 
             )
         node = int(wrong[0])
         says = f"node {node} holds {counts[node]:,} rows, the model says {int(tree.size[node]):,}"
-        raise ValueError(f"{where} {says}. {CURE}, in the same order.")
+        raise other_data(name, f"in tree {number} {says}", IN_ORDER)
     if inside is not None:
-        _check_sums(where, sample, tree, inside, paths)
+        _check_sums(name, number, sample, tree, inside, paths)
     if not tree.between_neighbours:
         return tree
     off = (_off_any_middle if inside is None else _off_middle)(tree, own, paths)  # (m,)
     largest = np.abs(np.nan_to_num(x)).max(0)[tree.feature]
     if (off > NEAR * largest).any():
         node = int(np.argmax(off > NEAR * largest))
-        raise ValueError(f"{where} the threshold of node {node} is not half-way between two rows. {CURE}.")
+        raise other_data(name, f"in tree {number} the threshold of node {node} is not half-way between two rows")
     return replace(tree, between_neighbours=not off.any())
 
 
@@ -159,6 +161,17 @@ def _label_sums(sample: TreeSample) -> LabelSums | None:
     return LabelSums(means * weight[:, None], own, rounding)
 
 
+def times_drawn(estimator: Any, rows: int) -> list[Floats] | None:
+    """(n,) how often each row was drawn for each tree; None if this cannot be drawn again."""
+    try:
+        drawn = list(estimator.estimators_samples_)
+    except AttributeError:  # seeds were removed, or it was fitted by another version of scikit-learn
+        return None
+    if len(drawn) != len(estimator.estimators_):  # with warm_start only some seeds are kept
+        return None
+    return [np.bincount(numbers, minlength=rows).astype(np.float64) for numbers in drawn]
+
+
 def sum_rounding(count: Ints, weight: Floats) -> Floats:
     """Largest error of means of labels of at most one, times the weight of a node of `count` rows.
 
@@ -185,22 +198,21 @@ def tree_class_weights(tree: Any, labels: Array, weight: Floats) -> Floats:
     return min((every, some), key=lambda factor: abs(float(weight @ factor) - total))
 
 
-def _check_sums(where: str, sample: TreeSample, tree: Tree, inside: Bools, paths: csr_matrix) -> None:
+def _check_sums(name: str, number: int, sample: TreeSample, tree: Tree, inside: Bools, paths: csr_matrix) -> None:
     """Raise if the weights or labels of rows do not add up to those of nodes."""
     if sample.class_weight is None or sample.weight is None:
         return
     weight = (sample.weight * sample.class_weight)[inside]
     says = sample.tree.tree_.weighted_n_node_samples[0]
     if not abs(weight.sum() - says) <= 1e-9 * says:
-        raise ValueError(
-            f"{where} the rows have a total weight of {weight.sum():.6g}, the model says {says:.6g}. {CURE}."
-        )
+        held = f"the rows have a total weight of {weight.sum():.6g}, the model says {says:.6g}"
+        raise other_data(name, f"in tree {number} {held}")
     if (sums := tree.labels) is None or sample.targets is None:
         return
-    held = paths.T @ (sums.weight[inside, None] * sample.targets.values[inside])  # (m, k)
-    off = np.abs(held - sums.totals).max(1) > 4 * sums.rounding
+    totals = paths.T @ (sums.weight[inside, None] * sample.targets.values[inside])  # (m, k)
+    off = np.abs(totals - sums.totals).max(1) > 4 * sums.rounding
     if off.any():
-        raise ValueError(f"{where} the labels of node {int(off.argmax())} are not those of its rows. {CURE}.")
+        raise other_data(name, f"in tree {number} the labels of node {int(off.argmax())} are not those of its rows")
 
 
 def _off_middle(tree: Tree, x: Floats, paths: csr_matrix) -> Floats:

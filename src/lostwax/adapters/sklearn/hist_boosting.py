@@ -17,7 +17,7 @@ from sklearn.model_selection import train_test_split
 
 from lostwax.adapters.boosted import visits
 from lostwax.adapters.sklearn.estimators import Array
-from lostwax.adapters.sklearn.grown import CURE, EPSILON, Targets
+from lostwax.adapters.sklearn.grown import EPSILON, IN_ORDER, Targets, other_data
 from lostwax.adapters.sklearn.trees import forest_of
 from lostwax.games.trees import LEAF, Bools, Cuts, Floats, Forest, LabelSums, Quantiles, Tree, half_way
 
@@ -78,10 +78,7 @@ def _grown_on(estimator: Any, labels: Array, weight: Floats, count: int) -> Bool
             )[0]
         if len(rows) == count:
             return np.isin(every, rows)
-    raise ValueError(
-        f"audit: {type(estimator).__name__} was not fitted on this data (X, y): it was fitted on {count:,} rows, these "
-        f"are {len(labels):,}. {CURE}."
-    )
+    raise other_data(type(estimator).__name__, f"it was fitted on {count:,} rows, these are {len(labels):,}")
 
 
 def _tree(predictor: Any, estimator: Any, inside: Bools) -> Tree:
@@ -117,10 +114,8 @@ def _check_counts(name: str, number: int, tree: Tree, x: Floats, inside: Bools) 
     counts = visits(tree, x, strict=False).sums(inside.astype(np.float64), len(tree.size))
     if len(wrong := np.flatnonzero(counts != tree.size)):
         node = int(wrong[0])
-        raise ValueError(
-            f"audit: {name} was not fitted on this data (X, y): in tree {number} node {node} holds {counts[node]:,.0f} "
-            f"rows, the model says {tree.size[node]:,.0f}. {CURE}, in the same order."
-        )
+        says = f"node {node} holds {counts[node]:,.0f} rows, the model says {tree.size[node]:,.0f}"
+        raise other_data(name, f"in tree {number} {says}", IN_ORDER)
 
 
 def _baseline_sums(estimator: Any, labels: Array, weight: Floats, nodes: int) -> LabelSums | None:
@@ -143,10 +138,7 @@ def _baseline_sums(estimator: Any, labels: Array, weight: Floats, nodes: int) ->
     else:
         return None
     if np.abs(means * total - weight @ targets.values).max() > total * bound:
-        raise ValueError(
-            f"audit: {type(estimator).__name__} was not fitted on this data (X, y): its first prediction is not the "
-            f"mean of these labels. {CURE}."
-        )
+        raise other_data(type(estimator).__name__, "its first prediction is not the mean of these labels")
     rounding = np.full(nodes, np.inf)
     rounding[0] = total * bound
     totals = np.zeros((nodes, len(means)))

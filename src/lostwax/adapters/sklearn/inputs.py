@@ -78,7 +78,7 @@ def column_names(X: Any, steps: list[Any]) -> tuple[str, ...]:
         remembered = [ours if ours.replace(" ", "_") == theirs else theirs for ours, theirs in pairs]  # by LightGBM
     if remembered and all(isinstance(name, str) for name in given) and given != remembered:
         place = next(i for i, (ours, theirs) in enumerate(zip(given, remembered, strict=True)) if ours != theirs)
-        fitted_on = f"where {type(steps[0]).__name__} was fitted on {remembered[place]!r}"
+        fitted_on = f"where {type(steps[0]).__name__} was fitted on {str(remembered[place])!r}"
         found = f"column {place} is {given[place]!r} {fitted_on}"
         if sorted(given) == sorted(remembered):
             order = f"in a different order than the model's: {found}"

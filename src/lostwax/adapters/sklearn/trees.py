@@ -33,11 +33,12 @@ from sklearn.utils.class_weight import compute_sample_weight
 from lostwax.adapters.sklearn.boosted_trees import ada_boost, ada_boost_regressor, gradient_boosting
 from lostwax.adapters.sklearn.estimators import Array, refusal
 from lostwax.adapters.sklearn.grown import (
-    CURE,
     Targets,
     TreeSample,
     class_weights,
     forest_of_samples,
+    other_data,
+    times_drawn,
     tree_class_weights,
 )
 from lostwax.games.trees import Bools, Floats, Forest, Ints, LabelSums, Tree
@@ -157,13 +158,7 @@ def _bootstrapped(estimator: Any, labels: Array, weight: Floats) -> Iterator[Tre
 
 def _drawn(estimator: Any, rows: int) -> Sequence[Floats | None]:
     """How often each row was drawn for each tree, (n,); None where this cannot be drawn again."""
-    try:
-        drawn = list(estimator.estimators_samples_)
-    except AttributeError:  # fitted by another version of scikit-learn
-        drawn = []
-    if len(drawn) != len(estimator.estimators_):  # with warm_start only some seeds are kept
-        return [None] * len(estimator.estimators_)
-    return [np.bincount(numbers, minlength=rows).astype(np.float64) for numbers in drawn]
+    return times_drawn(estimator, rows) or [None] * len(estimator.estimators_)
 
 
 def _drawn_by_weight(estimator: Any) -> bool:
@@ -177,10 +172,7 @@ def _fitted_on_part(estimator: Any, x: Floats, labels: Array, weight: Floats) ->
     if estimator._n_samples == len(x):
         return None
     if estimator._n_samples != inside.sum():
-        raise ValueError(
-            f"audit: {type(estimator).__name__} was not fitted on this data (X, y): X has {len(x):,} rows, the model "
-            f"{estimator._n_samples:,}. {CURE}."
-        )
+        raise other_data(type(estimator).__name__, f"X has {len(x):,} rows, the model {estimator._n_samples:,}")
     part = forest_of(estimator, x[inside], labels[inside], weight[inside])
     names, own = (np.unique(one) for one in (labels, labels[inside]))
     classes = np.searchsorted(names, own) if is_classifier(estimator) and labels.ndim == 1 else None

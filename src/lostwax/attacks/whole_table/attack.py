@@ -17,6 +17,7 @@ from lostwax.attacks.whole_table.equations import Equations, equations_of
 from lostwax.attacks.whole_table.grid import Boxes, Grid
 from lostwax.attacks.whole_table.solutions import Search, Solution
 from lostwax.attacks.whole_table.survivors import Candidates, CodedTree, RowGroup, candidates_of, row_groups
+from lostwax.fields import check_fields
 from lostwax.games.trees import Bools, Floats, Forest, Ints
 
 OTHER_VALUE = 0.1  # weight that the kernel gives to another value
@@ -32,7 +33,7 @@ class RebuiltTable(NamedTuple):
     labels: Ints  # (n,) class numbers
     certain: Bools  # (n, d) proven: the cell lies within its bounds in every table with these counts
     label_certain: Bools  # (n,)
-    ordered: bool  # row i is row i of the table: every row has a bootstrap count of its own
+    ordered: bool  # row i is row i of the table: no two rows were drawn equally often in all trees
     solves: bool  # the table has all counts; otherwise the search was stopped, and it comes close
     proven: bool  # cells that are not certain differ in another table; otherwise the search was stopped
 
@@ -47,6 +48,9 @@ class WholeTable:
     """Cells that survive the counts of all trees, then whole numbers of rows in them that add up in every leaf."""
 
     search: Search = field(default_factory=Search)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def __call__(
         self,

@@ -15,6 +15,7 @@ import numpy as np
 from scipy import optimize
 
 from lostwax.attacks.whole_table.equations import Equations, NoTableError
+from lostwax.fields import above, at_least, check_fields
 from lostwax.games.trees import Bools, Floats, Ints
 
 FIRST_TRY = 2.0  # seconds of a search for another solution; doubled when it was not enough
@@ -37,6 +38,9 @@ class Search:
 
     seconds: float = 60.0
     workers: int = 2
+
+    def __post_init__(self) -> None:
+        check_fields(self, seconds=above(0), workers=at_least(1))
 
     def __call__(self, equations: Equations, likelihood: Floats | None = None, *, seed: int = 0) -> Solution:
         """A solution, or numbers that come close to one if the time was not enough.
