@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lostwax.access import Layers, Logits, Neuron, Superparameters
+from lostwax.access import Layers, Logits, Neuron, Sketch, Superparameters
 from lostwax.attacks.closed_form.attack import ClosedForm
 from lostwax.attacks.dp_steps.gradient_inversion import GradientInversion
 from lostwax.attacks.dp_steps.prior_aware import InnerProducts, LargestProducts, LogLikelihood, PriorAware
@@ -46,6 +46,7 @@ from lostwax.metrics.errors import MAE, MSE, PSNR, LargestError, NearPixels, Spr
 from lostwax.metrics.pictures import LPIPS, SSIM
 from lostwax.schedules import Cosine, Linear, StepDecay
 from lostwax.seeds import generator
+from lostwax.shadows.linear_response import LinearResponse
 from lostwax.shadows.local import Local
 from lostwax.trainers.descent import GD, SGD, Adam, AdamW
 from lostwax.trainers.dpsgd import DPSGD
@@ -142,6 +143,7 @@ def sgd_instances():
 INSTANCES = {
     Layers: lambda: (Layers("3"), Layers("1", "3"), Layers("1.weight")),
     Logits: lambda: ((Logits(torch.eye(4)),)),
+    Sketch: lambda: (Sketch(Layers("3"), torch.zeros(8), torch.eye(3, 8)),),
     Superparameters: lambda: (Superparameters((Neuron("1", 0),)), Superparameters((Neuron("1", 2), Neuron("3", 1)))),
     ClosedForm: lambda: ((ClosedForm(),)),
     GradientInversion: lambda: tuple(
@@ -156,7 +158,12 @@ INSTANCES = {
         PriorAware(LargestProducts()),
     ),
     Ensemble: lambda: (Ensemble(members=24, rounds=2), Ensemble(members=16, rounds=3, margin=2.0, restarts=0)),
-    KernelRidge: lambda: (KernelRidge(), KernelRidge(shadows=12, validation=0.2)),
+    KernelRidge: lambda: (
+        KernelRidge(),
+        KernelRidge(shadows=12, validation=0.2),
+        KernelRidge(validation=0.3, engine=LinearResponse(directions=4, checked=8)),
+    ),
+    LinearResponse: lambda: (LinearResponse(directions=4, checked=8), LinearResponse(rank=3)),
     NearestCandidate: lambda: ((NearestCandidate(RecoNN(decoder=MLPDecoder(width=16), epochs=3)),)),
     LikeliestRefit: lambda: (LikeliestRefit(), LikeliestRefit(repeats=3)),
     Refit: lambda: (Refit(), Refit(repeats=3)),

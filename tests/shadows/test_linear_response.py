@@ -1,0 +1,184 @@
+"""Shadow models by linear response teach attacks as trained ones do, and are not used where they are wrong."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+
+import lostwax as lw
+from lostwax.access import Layers, Logits, Sketch, Weights
+from lostwax.games import Knowledge, Release
+from lostwax.inits import LeCunNormal
+from lostwax.learning.shadow_tables import shadow_tables
+from lostwax.nets import mlp
+from lostwax.shadows import LinearResponse
+from lostwax.trainers import DPSGD, GD, SGD, Adam, Optimum
+
+TRAINER = GD(lr=0.05, momentum=0.9, steps=20, init=LeCunNormal())
+ENGINE = LinearResponse(directions=48, checked=24)
+KNOWN, PRIOR, SECRETS = lw.records.digits().split(500, 500, 60, seed=0)
+
+
+def knowledge(trainer=TRAINER, access=None, net=None, known=KNOWN, **given):
+    return Knowledge(net or mlp(64, 12, 10), trainer, lw.Informed(known, **given), access or Weights(), PRIOR)
+
+
+@cache
+def tables(engine=ENGINE, trainer=TRAINER):
+    return shadow_tables(lw.KernelRidge(engine=engine), knowledge(trainer), 0)
+
+
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        TRAINER,
+        SGD(lr=0.05, batch_size=100, epochs=4, init=LeCunNormal()),
+        Adam(lr=2e-3, epochs=15, init=LeCunNormal()),
+    ],
+    ids=lambda trainer: type(trainer).__name__,
+)
+def test_responses_predict_trained_models(trainer):
+    _, shadows, unseen = tables(ENGINE, trainer)
+    assert unseen.seen.shape == unseen.responses.shape == (24, shadows.seen.shape[1])
+    effect = unseen.seen - unseen.seen.mean(0)
+    assert (unseen.seen - unseen.responses).norm() <= 0.1 * effect.norm()
+
+
+def test_semi_linear_responses_are_nearer():
+    hard = replace(TRAINER, lr=0.2)
+    _, _, linear = tables(ENGINE, hard)
+    _, _, semi = tables(replace(ENGINE, rank=64), hard)
+    off = [(table.responses - table.seen).norm() for table in (linear, semi)]
+    assert off[1] < 0.7 * off[0]
+
+
+@pytest.mark.parametrize("access", [Weights(), Layers("3"), Logits(KNOWN.x[:8])], ids=lambda access: type(access).__name__)
+def test_an_attack_learns_as_much_as_from_trained_models_in_the_same_directions(access):
+    """The secrets' models are trained; only what the attack learned from differs."""
+    game = knowledge(access=access)
+    attack = lw.KernelRidge(engine=ENGINE)
+    ours, shadows, unseen = shadow_tables(attack, game, 0)
+    plain, trained, _ = shadow_tables(lw.KernelRidge(validation=attack.validation), game, 0)
+    assert torch.equal(trained.records.x, shadows.records.x)
+    sketched = trained._replace(seen=ours.access.reduced(trained.seen))
+    cohort = game.threat.deal(SECRETS, len(SECRETS), seed=1)
+    victims = TRAINER(game.net, cohort, seed=0)
+    error = [
+        float((attack.learn(ours, table, unseen)(victims).records.x - cohort.own.x).square().mean())
+        for table in (shadows, sketched)
+    ]
+    blind = float((PRIOR.x.mean(0) - SECRETS.x).square().mean())
+    assert error[0] < 0.7 * blind
+    assert error[0] == pytest.approx(error[1], rel=0.05)
+
+
+def test_a_sketch_is_its_gradient_to_first_order():
+    torch.manual_seed(0)
+    net, access = mlp(64, 12, 10).double(), Logits(KNOWN.x[:3].double())
+    at = {name: value.detach().unsqueeze(0) for name, value in net.named_parameters()}
+    sketch = Sketch(access, access(net, Release(at))[0], torch.randn(4, 30, dtype=torch.float64))
+    towards = {name: 1e-6 * torch.randn_like(value) for name, value in at.items()}
+    moved = sketch(net, Release({name: value + towards[name] for name, value in at.items()}))
+    torch.testing.assert_close(moved[0], sketch.along(net, Release(at)) @ Release(towards).flat()[0], rtol=1e-4, atol=0)
+
+
+def test_few_steps_are_enough_and_the_sum_is_the_same():
+    base = lw.trainers.linear_response.BaseTrajectory.of(TRAINER, mlp(64, 12, 10), KNOWN[:200])
+    torch.manual_seed(0)
+    whole = base.adjoints(torch.randn(6, 1042 - 132))
+    thin = whole.thinned(PRIOR[:40])
+    assert len(thin.swept) < len(whole.swept)
+    other = SECRETS[:30]
+    assert (thin(other) - whole(other)).norm() <= 3e-3 * whole(other).norm()
+
+
+def test_directions_are_swept_in_parts_where_memory_is_short(monkeypatch):
+    base = lw.trainers.linear_response.BaseTrajectory.of(TRAINER, mlp(64, 12, 10), KNOWN[:100])
+    torch.manual_seed(0)
+    directions, done = torch.randn(5, 1042 - 132), []
+    whole = base.thin_adjoints(directions, PRIOR[:20], done.append)
+    monkeypatch.setitem(lw.trainers.linear_response.ADJOINT_NUMBERS, "cpu", 2 * 20 * directions.shape[1])
+    parts = base.thin_adjoints(directions, PRIOR[:20], done.append)
+    assert done == [5, 2, 2, 1]
+    torch.testing.assert_close(parts(SECRETS), whole(SECRETS), rtol=0.02, atol=1e-5)
+
+
+def test_the_audit_reports_the_check():
+    attack = lw.KernelRidge(engine=ENGINE)
+    audit = lw.audit(
+        mlp(64, 12, 10), trainer=TRAINER, threat=lw.Informed(KNOWN), prior=PRIOR, secrets=SECRETS, attack=attack
+    )
+    said = [note for note in audit.notes if note.startswith("KernelRidge: Linear response in 48 directions")]
+    assert len(said) == 1
+    assert "R² on 24 trained models is" in said[0]
+    assert any("on models that were trained" in note for note in audit.notes)
+    assert audit.grade == "recognisable"
+
+
+def test_reconn_learns_from_responses():
+    attack = lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=64), epochs=20, engine=ENGINE)
+    trained = attack.prepare(knowledge(), seed=0)
+    assert len(trained.notes) == 2
+    assert trained.validation_error < 0.6
+
+
+def test_parts_of_a_record_can_be_given():
+    halves = torch.zeros(1, 8, 8, dtype=torch.bool)
+    halves[:, 4:] = True
+    attack, game = lw.KernelRidge(engine=ENGINE), knowledge(parts=halves)
+    cohort = game.threat.deal(SECRETS, 20, seed=1)
+    hints = game.threat.hints(cohort, SECRETS, seed=1)
+    guess = attack.prepare(game, seed=0)(TRAINER(game.net, cohort, seed=0), hints)
+    assert torch.equal(guess.records.x[:, 0, :, 4:], cohort.own.x[:, 0, :, 4:])
+    blind = (PRIOR.x.mean(0) - cohort.own.x[:, 0])[:, :, :4].square().mean()
+    assert (guess.records.x - cohort.own.x)[:, 0, :, :4].square().mean() < 0.8 * blind
+
+
+def test_where_it_is_wrong_models_are_trained_instead():
+    """ReLU, a large learning rate and few known records: kinks decide, and no response predicts them."""
+    wild = GD(lr=1.0, momentum=0.9, steps=60, init=LeCunNormal())
+    game = knowledge(wild, net=mlp(64, 12, 10, activation=nn.ReLU), known=KNOWN[:30])
+    attack = lw.KernelRidge(shadows=120, engine=LinearResponse(directions=20, checked=12))
+    ours, shadows, unseen = shadow_tables(attack, game, 0)
+    assert ours.access == Weights()
+    assert unseen.responses is None
+    assert "shadow models were trained instead" in unseen.notes[0]
+    plain, trained, _ = shadow_tables(replace(attack, engine=None), game, 0)
+    assert torch.equal(shadows.seen, trained.seen)
+    assert attack.learn(ours, shadows, unseen).notes == unseen.notes
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"trainer": DPSGD(lr=0.1, noise_multiplier=1.0)}, "DPSGD has no linear response"),
+        ({"trainer": Optimum()}, "Optimum has no linear response"),
+        ({"trainer": replace(TRAINER, init=LeCunNormal(seed=None))}, "initial weights or batch orders are private"),
+        ({"secrets": 2}, "one secret record"),
+    ],
+)
+def test_it_is_refused_by_name(changes, reason):
+    attack = lw.KernelRidge(engine=ENGINE)
+    assert reason in attack.objection(knowledge(**changes))
+    with pytest.raises(ValueError, match=reason):
+        attack.prepare(knowledge(**changes), seed=0)
+
+
+def test_it_is_refused_where_nothing_is_known():
+    game = Knowledge(mlp(64, 12, 10), TRAINER, lw.Weak(size=10), Weights(), PRIOR)
+    assert "one record among many known ones is a small change" in ENGINE.objection(game)
+
+
+def test_decoders_of_single_weights_do_not_take_it():
+    attack = lw.RecoNN(decoder=lw.decoders.RowDecoder(), engine=ENGINE)
+    assert "reads single weights" in attack.objection(knowledge())
+    with pytest.raises(ValueError, match="trains its shadow models"):
+        lw.attacks.mnemonist.MnemonistRecoNN(attack=lw.RecoNN(engine=ENGINE))
+
+
+@pytest.mark.parametrize("wrong", [{"directions": 0}, {"checked": 3}, {"rank": -1}])
+def test_settings_are_checked(wrong):
+    with pytest.raises(ValueError, match="LinearResponse: expected"):
+        LinearResponse(**wrong)
