@@ -121,9 +121,9 @@ class Sketch:
         return self.reduced(self.access(net, release))
 
     def reduced(self, seen: Tensor) -> Tensor:
-        """(m, features) -> (m, r). Differences are taken in float64: a record may change the last digits only."""
-        far = (seen.double() - self.origin.to(seen.device, torch.float64)).to(seen.dtype)
-        return far @ self.directions.to(far).mT
+        """(m, features) -> (m, r), in float64 until the end: a record may change the last digits only."""
+        far = seen.double() - self.origin.to(seen.device, torch.float64)
+        return (far @ self.directions.to(far).mT).to(seen.dtype)
 
     def along(self, net: nn.Module, release: Release) -> Tensor:
         """(r, p) the gradients of the r numbers, with respect to the weights of the release's one model."""

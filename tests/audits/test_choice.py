@@ -229,6 +229,18 @@ def test_in_another_thread_attacks_are_stopped_too(parts):
     assert order == ["KernelRidge", "Newton"]
 
 
+def test_where_shadow_models_take_too_long_they_are_computed_by_linear_response(parts):
+    """At 50 ms per training 4,000 models take 200 s. The net has 15 parameters, so 15 directions are enough."""
+    told, ridge = knowledge(parts, GD(lr=0.1, steps=20)), lw.KernelRidge(shadows=4_000, augment=lw.learning.Repeats())
+    rate = Rate(0.05, 15, 15)  # seconds per training, features, parameters
+    for seconds, engine in ((1_000, None), (30, 256)):
+        chosen = choice._affordable(ridge, told, 4, Clock.started(seconds / 60), rate)
+        assert (chosen.engine and chosen.engine.directions) == engine
+    assert choice._affordable(ridge, told, 4, Clock.started(None), rate) is ridge
+    wild = knowledge(parts, Optimum())  # has no linear response
+    assert choice._affordable(ridge, wild, 4, Clock.started(0.01), rate) is ridge
+
+
 def test_an_attack_that_still_runs_is_the_last(parts, monkeypatch, untraced):
     """A sleep in another thread cannot be interrupted: it is left behind, and nothing is begun beside it."""
     monkeypatch.setattr("lostwax.audits.clock.STOPPING", 0.2)

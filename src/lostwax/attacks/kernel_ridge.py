@@ -16,6 +16,7 @@ from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, class
 from lostwax.learning.decoders import Span
 from lostwax.learning.kernel_regression import ClassRegression, Regression
 from lostwax.learning.shadow_tables import (
+    ENGINES,
     FEWEST,
     ShadowTable,
     accepted,
@@ -118,10 +119,10 @@ class KernelRidge:
         tables = (TABLES + 1) / TABLES * made.bytes
         return Cost(seconds, float(tables + DOUBLE * KERNELS * largest_class(knowledge, shadows) ** 2))
 
-    def cheaper(self, knowledge: Knowledge) -> KernelRidge | None:
-        """The same by linear response, where that is possible."""
-        linear = replace(self, engine=LinearResponse())
-        return None if self.engine is not None or linear.objection(knowledge) is not None else linear
+    def cheaper(self, knowledge: Knowledge) -> tuple[KernelRidge, ...]:
+        """The same by linear response, where that is possible, the dearest form first."""
+        forms = [replace(self, engine=engine) for engine in (() if self.engine else ENGINES)]
+        return tuple(form for form in forms if form.objection(knowledge) is None)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Regressed:
         """Train the shadow models and solve. Victims trained with the same seed share no draw."""

@@ -19,6 +19,7 @@ from lostwax.learning.costs import Cost, Rate
 from lostwax.learning.decoders import Committee, Decoder, MLPDecoder, RowReading, Span
 from lostwax.learning.saving import Calibration, SavedFolder, check_same
 from lostwax.learning.shadow_tables import (
+    ENGINES,
     FEWEST,
     ShadowTable,
     accepted,
@@ -216,10 +217,10 @@ class RecoNN:
         decoders = self.decoder_parameters(knowledge, rate.features) * (OF_DECODER + self.members - 1)
         return Cost(made.seconds + steps * step, made.bytes + float(size * decoders))
 
-    def cheaper(self, knowledge: Knowledge) -> RecoNN | None:
-        """The same by linear response, where that is possible."""
-        linear = replace(self, engine=LinearResponse())
-        return None if self.engine is not None or linear.objection(knowledge) is not None else linear
+    def cheaper(self, knowledge: Knowledge) -> tuple[RecoNN, ...]:
+        """The same by linear response, where that is possible, the dearest form first."""
+        forms = [replace(self, engine=engine) for engine in (() if self.engine else ENGINES)]
+        return tuple(form for form in forms if form.objection(knowledge) is None)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Trained:
         """Train the shadow models and the decoder. Victims trained with the same seed share no draw."""

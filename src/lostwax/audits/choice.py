@@ -176,12 +176,13 @@ def _costs(willing: Sequence[Attack], knowledge: Knowledge, games: int, clock: C
 
 
 def _affordable(attack: Attack, knowledge: Knowledge, games: int, clock: Clock, rate: Rate | None) -> Attack:
-    """The attack; where it does not fit into the time left, its cheaper form, if it has one that costs less."""
-    cheaper: Attack | None = attack.cheaper(knowledge) if hasattr(attack, "cheaper") else None
-    if cheaper is None or clock.end is None or rate is None:
+    """The attack, or the first of its cheaper forms that fits into the time left; the cheapest where none does."""
+    if clock.end is None or rate is None or not hasattr(attack, "cheaper"):
         return attack
-    seconds, less = (predicted(one, knowledge, games, rate).seconds for one in (attack, cheaper))
-    return cheaper if seconds > clock.left and less < seconds else attack
+    forms: list[Attack] = [attack, *attack.cheaper(knowledge)]
+    seconds = [predicted(form, knowledge, games, rate).seconds for form in forms]
+    fitting = [form for form, needed in zip(forms, seconds, strict=True) if needed <= clock.left]
+    return fitting[0] if fitting else forms[seconds.index(min(seconds))]
 
 
 def _kept(seconds: float, waiting: Sequence[float], left: float) -> float:

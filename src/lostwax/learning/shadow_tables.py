@@ -175,6 +175,7 @@ def shadow_objection(attack: _Shadowed, knowledge: Knowledge) -> str | None:
     return None if clause is None else f"{refusal}{clause}."
 
 
+ENGINES = tuple(LinearResponse(directions=count) for count in (256, 64, 16))  # where training all models is too slow
 SWEEP = 4  # trainings that one direction takes, about
 ONE_RECORD = 3  # passes over one record, in passes of training over the known ones
 
@@ -231,7 +232,7 @@ def shadow_tables(attack: _Shadowed, knowledge: Knowledge, seed: int) -> tuple[K
     trained, given = unseen.seen.tensor_split([unseen.seen.shape[1] - unseen.given], 1)
     principal = None  # every feature
     if trained.shape[1] > engine.directions:
-        principal = table(learn_from[: engine.directions], "directions").seen[:, : trained.shape[1]]
+        principal = table(learn_from[: engine.directions + 1], "directions").seen[:, : trained.shape[1]]
     responses = engine.prepare(knowledge, principal, trained, unseen.records)
     if not responses.check.holds:
         note = f"{responses.check} That is too little to learn from: shadow models were trained instead."

@@ -77,7 +77,7 @@ class LinearResponse:
     One model is trained on the known records alone. What one more record changes in it follows to first order from the
     record's gradients (`trainers/linear_response.py`), in `directions` of what the adversary sees: the principal ones
     of as many trained models. Attacks then see models in these directions only. `checked` more models are trained to
-    test the response, and to hold out from learning; directions that it predicts badly are dropped, and if too few are
+    test the response, and to hold out from learning. Directions that it predicts badly are dropped; if too few are
     left, shadow models are trained after all. Training must be deterministic and differentiable.
 
     With `rank`, the record's gradient is taken where its own model is (semi-linear), with the leading `rank` directions
@@ -118,10 +118,10 @@ class LinearResponse:
         far = (checked.double() - origin.double()).to(origin)  # (c, features)
         directions = torch.eye(len(origin), dtype=origin.dtype, device=origin.device)
         if principal is not None:
-            directions = _principal(principal, self.directions)
+            directions = _principal(principal, self.directions).to(origin)
         sketch = Sketch(knowledge.access, origin, directions)
         answers = self._answers(base.quick(), sketch.along(knowledge.net, end), knowledge.prior)
-        seen, predicted = far @ directions.mT, answers(records)  # (c, r)
+        seen, predicted = far @ directions.mT, answers(records)  # (c, r) each
         shift = (seen - predicted).mean(0)  # other arithmetic moves all models alike
         left, variance = (part.square().sum(0) for part in (seen - predicted - shift, seen - seen.mean(0)))
         covered = float(seen.square().sum() / far.square().sum())
@@ -145,7 +145,7 @@ def _principal(seen: Tensor, count: int) -> Tensor:
     order = order[sizes[order] > torch.finfo(torch.float32).eps * sizes.max()]
     rows = (along[:, order].mT @ far) / sizes[order].sqrt().unsqueeze(1)
     orthonormal: Tensor = torch.linalg.qr(rows.mT).Q.mT
-    return orthonormal.to(seen)
+    return orthonormal
 
 
 def _rotation(size: int) -> Tensor:
