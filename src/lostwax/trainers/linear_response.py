@@ -36,7 +36,7 @@ from lostwax.trainers.stacked import Architecture, Batch, Params, gradient
 from lostwax.trainers.stepwise import State, float32_products
 
 STORED_NUMBERS = 1 << 28  # of a base trajectory; of a longer one only some states are stored, the others recomputed
-GRADIENT_NUMBERS = 1 << 25  # of the records' gradients that are computed at a time
+GRADIENT_NUMBERS = 1 << 23  # of the records' gradients that are computed at a time: 32 MiB, which are used again
 GPU_GRADIENT_NUMBERS = 1 << 29  # the same on a GPU, where few records at a time would cost the launch of kernels
 ADJOINT_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 33}  # of c_t at all steps, before they are thinned
 
