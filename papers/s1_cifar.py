@@ -18,6 +18,16 @@ name, gives .872 / .301 for .952 / .299 (1K known, 100 epochs): our victim diffe
 
 Shadow models are slow here, so they are kept in `--store`, in parts, and those found there are not trained again: a run
 that was cut goes on where it was when the same command is given again, and more `--shadows` add to those there are.
+
+With `--engine linear` they are not trained: `lw.shadows.LinearResponse` computes them in the principal `--directions`
+of as many trained models, and `--checked` more trained ones say how well (R²). So S1's full scale is within reach:
+
+    --engine linear --directions 512 --shadows 54000 --targets 1000
+
+Victims and the models of the check are trained in float32, for rounding in TF32 moves weights as far as a record does.
+A row whose response does not hold is named and left out. Rows by linear response have names that end in "linear", or
+"semilinear" with `--rank`; `--mirror` adds the mirror image of every picture to learn from. `--judges` adds LPIPS, and
+KL under a LeNet trained on the prior (S1's is another net, which it does not name).
 """
 
 from __future__ import annotations
@@ -25,20 +35,22 @@ from __future__ import annotations
 import argparse
 import hashlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from s1_mnist import Played, Split, cohort, mean_row, parser, rows_of, squared_errors, write
+from s1_mnist import Judges, Played, Split, all_weights, cohort, mean_row, parser, rows_of, squared_errors, write
+from torch import Tensor, nn
 from torch.func import functional_call
 
 import lostwax as lw
 from lostwax.files import read_tensors, write_tensors
-from lostwax.games import Knowledge, Records, Release
-from lostwax.learning.shadow_tables import ShadowTable
+from lostwax.games import Access, Cohort, Knowledge, Records, Release
+from lostwax.learning.shadow_tables import RESPONSES, ShadowTable
 from lostwax.metrics import LPIPS, nearest_neighbour
 from lostwax.provenance import fingerprint
 from lostwax.reports.results import Row
@@ -49,7 +61,18 @@ GD = lw.GD(lr=0.007, momentum=0.9, steps=100, init=START, tf32=True)
 ADAM = lw.Adam(lr=0.002, epochs=100, init=START, tf32=True)
 PART = 256  # shadow models in a file
 VALIDATION = 0.05  # of the shadow models
+SHADOW_SEED = 1 << 32  # of what shadow models draw, where training draws anything; victims draw from --seed
 JUDGED = 10  # victims whose accuracy is taken, on as many new records as there are known ones
+
+
+def convolutions(prior: Records) -> Access:
+    """S1 section VI-B: 16 % of the parameters."""
+    return lw.access.Layers("0", "2")
+
+
+def logits(prior: Records) -> Access:
+    """S1 section VI-C."""
+    return lw.access.Logits(prior.x[:500])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,15 +80,23 @@ class Game:
     """One row: S1's defaults, except the fields that are set."""
 
     paper: float  # S1's mean squared error
-    accuracies: tuple[float, float]  # of S1's released model, on its training set and on new records
+    paper_lpips: float | None = None
+    paper_kl: float | None = None
+    accuracies: tuple[float | None, float | None] = (None, None)  # S1's, on the training set and on new records
+    net: nn.Module = NET
+    access: Callable[[Records], Access] = all_weights
     trainer: lw.GD | lw.Adam = GD
     known: int | None = None  # number of known records, None for all
-    shadows: int | None = None  # maximum number of shadow models, for slow victims
+    own_split: int | None = None  # number of known records, more than the other rows have: on a split of its own
+    shadows: int | None = None  # maximum number of shadow models that are trained, for slow victims
+    smooth: bool = True  # training has a linear response; else shadow models are always trained
+    mirror: bool = False  # learn from mirror images too, where few pictures are left
     looks: bool = True  # S1's loss, which is after images that look right; else the squared error alone
     kernel: bool = False  # no decoder, but a regression in closed form
 
 
-DEFAULT = Game(paper=0.0049, accuracies=(0.392, 0.388))
+DEFAULT = Game(paper=0.0049, paper_lpips=0.2070, accuracies=(0.392, 0.388))
+ENGINES = ("trained", "linear")
 
 
 def arguments(doc: str, rows: Iterable[str], words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -80,10 +111,19 @@ def arguments(doc: str, rows: Iterable[str], words: Sequence[str] | None = None)
             "epochs": (60, "of the decoder's training"),
             "members": (1, "decoders whose answers are averaged"),
             "seed": (0, "of everything drawn"),
+            "directions": (512, "in which linear responses are computed"),
+            "checked": (64, "trained models that check them"),
+            "rank": (0, "of the known records' Hessians, for semi-linear responses; 0 for linear ones"),
         },
     )
-    options.add_argument("--store", required=True, help="folder for shadow models; 5,000 take 1.1 GB")
-    return options.parse_args(words)
+    options.add_argument("--store", help="folder for trained shadow models; 5,000 take 1.1 GB. Linear ones need none")
+    options.add_argument("--engine", choices=ENGINES, default="trained", help="how shadow models are made")
+    options.add_argument("--mirror", action="store_true", help="linear: learn from mirror images too")
+    options.add_argument("--judges", action="store_true", help="also LPIPS and KL")
+    chosen = options.parse_args(words)
+    if chosen.engine == "trained" and chosen.store is None:
+        options.error("--store is required, except with --engine linear")
+    return chosen
 
 
 def split(options: argparse.Namespace) -> Split:
@@ -97,26 +137,78 @@ def split(options: argparse.Namespace) -> Split:
     return Split(known, prior, secrets, len(pool), nearest, squared_errors(prior.x.mean(0), secrets.x))
 
 
-def shadow_models(game: Game, data: Split, count: int, store: str) -> ShadowTable:
-    """Model i of the shadows, trained on record i of the prior, for the first `count` records."""
+def shadow_models(game: Game, data: Split, count: int, store: str | None) -> Tensor:
+    """(count, features) what is seen of model i, trained on record i of the prior, for the first `count` records."""
     settings = f"{game.trainer} {fingerprint(data.known.x, data.known.y, data.prior.x, data.prior.y)}"
-    folder = Path(store) / hashlib.sha256(settings.encode()).hexdigest()[:16]  # another game, another folder
-    parts = []
+    if game.net is not NET:
+        settings += f" {game.net}"
+    folder = hashlib.sha256(settings.encode()).hexdigest()[:16]  # another game, another folder
+    access, parts = game.access(data.prior), []
     for start in range(0, count, PART):
-        records = data.prior[start : min(start + PART, count)]
-        path = folder / f"{start:06d}_{start + len(records):06d}.safetensors"
-        parts.append(kept_models(path, game, data._replace(secrets=records)).flat())
-        print(f"  {start + len(records):,} of {count:,} shadow models", end="\r", flush=True)
+        end = min(start + PART, count)
+        path = None if store is None else Path(store) / folder / f"{start:06d}_{end:06d}.safetensors"
+        parts.append(access(game.net, kept_models(path, game, data, range(start, end))))
+        print(f"  {end:,} of {count:,} shadow models", end="\r", flush=True)
     print()
-    return ShadowTable(torch.cat(parts), data.prior[:count])  # (count, p)
+    return torch.cat(parts)
 
 
-def kept_models(path: Path, game: Game, data: Split) -> Release:
-    """A model for each of the secrets, read from the file if there is one. No draw goes into them."""
-    if not path.exists():
-        write_tensors(path, game.trainer(NET, cohort(data), seed=0).params)
-    kept = read_tensors("s1_cifar", path, str(data.known.x.device))
-    return Release({name: kept[name] for name, _ in NET.named_parameters()})  # files have an order of their own
+def kept_models(path: Path | None, game: Game, data: Split, rows: range) -> Release:
+    """A model for each of these records of the prior, read from the file if there is one."""
+    if path is not None and path.exists():
+        kept = read_tensors("s1_cifar", path, str(data.known.x.device))
+        return Release(
+            {name: kept[name] for name, _ in game.net.named_parameters()}
+        )  # files have an order of their own
+    index = torch.arange(rows.start, rows.stop, device=data.known.x.device)
+    release = game.trainer(game.net, Cohort(data.known, data.prior[index.unsqueeze(1)], index), seed=SHADOW_SEED)
+    if path is not None:
+        write_tensors(path, release.params)
+    return release
+
+
+class Tables(NamedTuple):
+    """Shadow models to learn from and held-out ones, as the adversary of `knowledge` sees them."""
+
+    knowledge: Knowledge
+    shadows: ShadowTable
+    unseen: ShadowTable
+
+
+def trained_tables(game: Game, data: Split, options: argparse.Namespace) -> Tables:
+    """By training on the first records of the prior."""
+    count = min(options.shadows, game.shadows or options.shadows, len(data.prior))
+    held_out = max(2, round(VALIDATION * count))
+    seen, records = shadow_models(game, data, count, options.store), data.prior[:count]
+    tables = ShadowTable(seen[held_out:], records[held_out:]), ShadowTable(seen[:held_out], records[:held_out])
+    return Tables(knowledge_of(game, data), *tables)
+
+
+def linear_tables(game: Game, data: Split, options: argparse.Namespace) -> Tables | None:
+    """By linear response, checked on trained models; None where it does not hold."""
+    engine = lw.shadows.LinearResponse(directions=options.directions, checked=options.checked, rank=options.rank)
+    knowledge, checked, start = knowledge_of(game, data), data.prior[: options.checked], time.perf_counter()
+    trained = shadow_models(game, data, options.checked + options.directions, options.store)
+    seen, principal = trained[: options.checked], trained[options.checked :]
+    print(f"  {len(trained):,} models trained in {time.perf_counter() - start:.0f} s", flush=True)
+    every = seen.shape[1] <= options.directions
+    responses = engine.prepare(knowledge, None if every else principal, seen, checked)
+    print(f"  {time.perf_counter() - start:.0f} s with the sweep. {responses.check}", flush=True)
+    if not responses.check.holds:
+        return None
+    records = data.prior[options.checked : max(options.shadows, options.checked + 2)]
+    if game.mirror or options.mirror:
+        records = Records(torch.cat([records.x, records.x.flip(-1)]), torch.cat([records.y, records.y]))
+    parts = torch.split(torch.arange(len(records), device=records.y.device), RESPONSES)
+    shadows = ShadowTable(torch.cat([responses(records[part]) for part in parts]), records)
+    print(f"  {time.perf_counter() - start:.0f} s with {len(records):,} linear shadow models", flush=True)
+    unseen = ShadowTable(responses.access.reduced(seen), checked, responses=responses(checked))
+    return Tables(replace(knowledge, access=responses.access), shadows, unseen)
+
+
+def knowledge_of(game: Game, data: Split) -> Knowledge:
+    """What the adversary has before a victim is trained."""
+    return Knowledge(game.net, game.trainer, lw.Informed(data.known), game.access(data.prior), data.prior)
 
 
 def recipe(game: Game, options: argparse.Namespace) -> lw.RecoNN:
@@ -133,54 +225,91 @@ def recipe(game: Game, options: argparse.Namespace) -> lw.RecoNN:
     )
 
 
-def play(game: Game, everything: Split, options: argparse.Namespace) -> tuple[Played, Release]:
-    """Train the shadow models or find them, teach the decoder, train the victims and rebuild their secrets."""
+def play(game: Game, data: Split, options: argparse.Namespace) -> tuple[Played, Release] | None:
+    """Make the shadow models or find them, teach the attack, train the victims and rebuild their secrets."""
     torch.set_float32_matmul_precision("high")  # for the decoder; the trainer says what it uses
-    data = everything._replace(known=everything.known[: game.known])
-    count = min(options.shadows, game.shadows or options.shadows, len(data.prior))
-    held_out = max(2, round(VALIDATION * count))
-    seen, records, _ = shadow_models(game, data, count, options.store)
-    knowledge = Knowledge(NET, game.trainer, lw.Informed(data.known), lw.access.Weights(), data.prior)
-    tables = ShadowTable(seen[held_out:], records[held_out:]), ShadowTable(seen[:held_out], records[:held_out])
+    linear = by_response(game, options)
+    tables = (linear_tables if linear else trained_tables)(game, data, options)
+    if tables is None:
+        return None
     reconstruct = (
-        lw.KernelRidge().learn(knowledge, *tables)
-        if game.kernel
-        else recipe(game, options).learn(knowledge, *tables, seed=options.seed)
+        lw.KernelRidge().learn(*tables) if game.kernel else recipe(game, options).learn(*tables, seed=options.seed)
     )
-    victims = game.trainer(NET, cohort(data), seed=options.seed)
+    for note in reconstruct.notes if game.kernel else ():
+        print(f"  {note}")
+    victims = game.trainer(game.net, cohort(data), seed=options.seed)
     guess = reconstruct(victims).records
-    sizes = f"{len(data.known):,} known, {count:,} shadow models, {len(data.secrets):,} targets, " + (
+    made = f"in {tables.shadows.seen.shape[1]:,} directions by response" if linear else "trained"
+    models = len(tables.shadows.seen) + len(tables.unseen.seen)
+    sizes = f"{len(data.known):,} known, {models:,} shadow models {made}, {len(data.secrets):,} targets, " + (
         "kernel ridge" if game.kernel else f"{options.members} decoder{'s' if options.members > 1 else ''}"
     )
     right = (guess.y[:, 0] == data.secrets.y).cpu().numpy()
     return Played(guess.x[:, 0], squared_errors(guess.x[:, 0], data.secrets.x), right, sizes), victims
 
 
+def by_response(game: Game, options: argparse.Namespace) -> bool:
+    """Whether shadow models are computed instead of trained."""
+    return options.engine == "linear" and game.smooth
+
+
+def as_run(game: Game, options: argparse.Namespace) -> Game:
+    """In float32 where a linear response is compared with it."""
+    return replace(game, trainer=replace(game.trainer, tf32=False)) if by_response(game, options) else game
+
+
+def data_of(game: Game, everything: Split, options: argparse.Namespace) -> Split:
+    """As far as the game's adversary has it, or a split of the game's own."""
+    if game.own_split is not None:
+        return split(argparse.Namespace(**{**vars(options), "known": game.own_split}))
+    return everything._replace(known=everything.known[: game.known])
+
+
 @torch.no_grad()
-def accuracies(victims: Release, records: Records) -> NDArray[np.float64]:
+def accuracies(net: nn.Module, victims: Release, records: Records) -> NDArray[np.float64]:
     """(JUDGED,) share of the records that a victim labels right."""
-    answers = [functional_call(NET, victims[i], (records.x,)).argmax(1) for i in range(min(JUDGED, len(victims)))]
+    answers = [functional_call(net, victims[i], (records.x,)).argmax(1) for i in range(min(JUDGED, len(victims)))]
     right: NDArray[np.float64] = (torch.stack(answers) == records.y).double().mean(1).cpu().numpy()
     return right
 
 
 def accuracy_rows(name: str, game: Game, victims: Release, data: Split) -> list[Row]:
     """Is it S1's victim? Its accuracy beside theirs."""
-    known = data.known[: game.known]
+    sets = zip(("train", "test"), (data.known, data.prior[-len(data.known) :]), game.accuracies, strict=True)
     return [
-        mean_row(f"{name}.{kind}_accuracy", f"{name}: released model's {kind} accuracy", accuracies(victims, on), paper)
-        for kind, on, paper in zip(("train", "test"), (known, data.prior[-len(known) :]), game.accuracies, strict=True)
+        mean_row(
+            f"{name}.{kind}_accuracy",
+            f"{name}: released model's {kind} accuracy",
+            accuracies(game.net, victims, records),
+            paper,
+        )
+        for kind, records, paper in sets
     ]
 
 
 def table(script: str, games: Mapping[str, Game], options: argparse.Namespace) -> None:
     """The oracle, and then the games that are asked for, each written when it is done."""
-    data = split(options)
-    oracle = f"CIFAR-10: mean MSE of the nearest of {data.pool:,} prior and known records"
-    write(script, [mean_row("cifar_oracle", oracle, data.nearest, 0.0291)], options)
-    for name in options.rows:
-        start = time.perf_counter()
-        played, victims = play(games[name], data, options)
-        rows = rows_of(name, games[name], played, data) + accuracy_rows(name, games[name], victims, data)
+    everything = split(options)
+    oracle = f"CIFAR-10: mean MSE of the nearest of {everything.pool:,} prior and known records"
+    write(script, [mean_row("cifar_oracle", oracle, everything.nearest, 0.0291)], options)
+    judges = Judges.of(everything, options) if options.judges else None
+    for row in options.rows:
+        start, game = time.perf_counter(), as_run(games[row], options)
+        data, name = data_of(game, everything, options), row
+        if by_response(game, options):
+            name += ".semilinear" if options.rank else ".linear"
+        elif options.store is None:
+            print(f"{row}: training has no linear response. Name a --store for trained shadow models.", flush=True)
+            continue
+        played = play(game, data, options)
+        if played is None:
+            print(f"{row}: linear response does not hold. Use --rank, or --engine trained.", flush=True)
+            continue
+        rows = rows_of(name, game, played[0], data) + accuracy_rows(name, game, played[1], data)
+        if judges is not None:
+            rows += judges.rows(name, game, played[0], data)
+        seconds = time.perf_counter() - start
+        if options.engine == "linear":
+            rows.append(Row(f"{name}.seconds", f"{name}: seconds, shadow models and victims included", seconds))
         write(script, rows, options)
-        print(f"  {time.perf_counter() - start:.0f} s", flush=True)
+        print(f"  {seconds:.0f} s", flush=True)

@@ -58,6 +58,10 @@ CIFAR_RUNS = {
     "s1_table2": ("cifar10 --rows cifar_default_pixels", 1 + 4 + 2),
     "s1_table9": ("--rows adam_1k_100", 1 + 4 + 2),
 }
+LINEAR_RUNS = {
+    "s1_table2": ("cifar10 --rows cifar_convolutions", "cifar_convolutions"),
+    "s1_table9": ("--rows gd_1k_100_kernel", "gd_1k_100_kernel"),
+}
 # what a set-up is changed to: victims of few steps, a small decoder, no term that needs weights
 SMALLER = {
     "s1_mnist": [("steps=100", "steps=10")],
@@ -168,6 +172,25 @@ def test_shadow_models_are_kept_and_taken_up_again(name, papers, data, tmp_path,
     run(papers / f"{name}.py", words, monkeypatch)
     assert read_rows(papers / "results" / f"{name}.json") == rows
     assert part.stat().st_mtime_ns == trained
+
+
+@pytest.mark.parametrize("name", LINEAR_RUNS)
+def test_shadow_models_by_linear_response_have_rows_of_their_own(name, papers, data, monkeypatch):
+    words, row = LINEAR_RUNS[name]
+    sizes = "--known 40 --shadows 24 --targets 4 --engine linear --directions 6 --checked 8"
+    run(papers / f"{name}.py", f"{words} {sizes} --data {data}", monkeypatch)
+    rows = read_rows(papers / "results" / f"{name}.json")
+    check(rows, 1 + 4 + 2 + 1)
+    assert all(one.id.startswith(f"{row}.linear") for one in rows[1:])
+
+
+def test_a_row_without_linear_response_asks_for_a_store(papers, data, monkeypatch, capsys):
+    words = f"cifar10 --rows cifar_relu {CIFAR_SIZES} --engine linear --data {data}"
+    run(papers / "s1_table2.py", words, monkeypatch)
+    assert "Name a --store" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        run(papers / "s1_table2.py", f"cifar10 --data {data}", monkeypatch)
+    assert "--store is required" in capsys.readouterr().err
 
 
 def check(rows, count):

@@ -37,7 +37,8 @@ from lostwax.trainers.stacked import Architecture, Batch, Params, gradient
 from lostwax.trainers.stepwise import State, float32_products
 
 STORED_NUMBERS = 1 << 28  # of a base trajectory; of a longer one only some states are stored, the others recomputed
-GRADIENT_NUMBERS = 1 << 25  # of the records' gradients that are computed at a time
+GRADIENT_NUMBERS = 1 << 23  # of the records' gradients that are computed at a time: 32 MiB, which are used again
+GPU_GRADIENT_NUMBERS = 1 << 29  # the same on a GPU, where few records at a time would cost the launch of kernels
 ADJOINT_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 33}  # of c_t at all steps, before they are thinned
 
 
@@ -201,9 +202,16 @@ class BaseTrajectory:
 
     def add_products(self, total: Tensor, step: BaseStep, records: Records, push: Tensor) -> None:
         """Add <grad l(theta_t, z), push> of m records and r pushes (r, p) to the total (m, r), in place."""
-        some = max(1, GRADIENT_NUMBERS // push.shape[1])
-        for rows in torch.split(torch.arange(len(records), device=total.device), some):
-            total[rows] += flat(self.slopes(step, records[rows])) @ push.mT
+        numbers = GRADIENT_NUMBERS if total.device.type == "cpu" else GPU_GRADIENT_NUMBERS
+        some = max(1, numbers // push.shape[1])
+        parts = torch.split(
+            push, [value.numel() for value in self.end.values()], 1
+        )  # (r, ...) views, one per parameter
+        for first in range(0, len(records), some):
+            slopes = self.slopes(step, records[first : first + some])
+            with float32_products(self.trainer.tf32):
+                for slope, part in zip(slopes.values(), parts, strict=True):
+                    total[first : first + some].addmm_(slope.flatten(1), part.mT)
 
     def slope(self, step: BaseStep, x: Tensor, y: Tensor) -> Params:
         """grad l(theta_t, z) of one record z."""
