@@ -97,7 +97,7 @@ def test_states_that_are_not_stored_are_computed_again(monkeypatch):
     trainer, every = double(ACCEPTED[2]), torch.eye(103, dtype=torch.float64)[:7]
     stored = BaseTrajectory.of(trainer, net(), KNOWN)
     monkeypatch.setattr(linear_response, "STORED_NUMBERS", 0)
-    monkeypatch.setattr(linear_response, "GRADIENT_NUMBERS", 1)  # one record at a time
+    monkeypatch.setitem(linear_response.GRADIENT_NUMBERS, "cpu", 1)  # one record at a time
     again = BaseTrajectory.of(trainer, net(), KNOWN)
     assert len(again.kept) < len(stored.kept)
     for one, other in zip(stored.backward(), again.backward(), strict=True):

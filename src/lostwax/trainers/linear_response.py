@@ -19,7 +19,7 @@ to step, so that a weighted sum over few of them is enough (`Adjoints.thinned`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -37,8 +37,7 @@ from lostwax.trainers.stacked import Architecture, Batch, Params, gradient
 from lostwax.trainers.stepwise import State, float32_products
 
 STORED_NUMBERS = 1 << 28  # of a base trajectory; of a longer one only some states are stored, the others recomputed
-GRADIENT_NUMBERS = 1 << 23  # of the records' gradients that are computed at a time: 32 MiB, which are used again
-GPU_GRADIENT_NUMBERS = 1 << 29  # the same on a GPU, where few records at a time would cost the launch of kernels
+GRADIENT_NUMBERS = {"cpu": 1 << 23, "cuda": 1 << 29}  # of records' gradients at a time: a cache, enough for a GPU
 ADJOINT_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 33}  # of c_t at all steps, before they are thinned
 
 
@@ -186,8 +185,7 @@ class BaseTrajectory:
         Directions are swept as many at a time as memory allows. The first ones choose the steps for all.
         """
         p = directions.shape[1]
-        numbers = ADJOINT_NUMBERS["cpu" if directions.device.type == "cpu" else "cuda"]
-        first, *later = torch.split(directions, max(1, numbers // (len(self.schedule) * p)))
+        first, *later = torch.split(directions, rows_of(ADJOINT_NUMBERS, directions, len(self.schedule) * p))
         found = self.adjoints(first).thinned(sample)
         weights = {step.number: weight for (step, _), weight in zip(found.swept, found.weights, strict=True)}
         parts = [[push for _, push in found.swept]]
@@ -202,11 +200,8 @@ class BaseTrajectory:
 
     def add_products(self, total: Tensor, step: BaseStep, records: Records, push: Tensor) -> None:
         """Add <grad l(theta_t, z), push> of m records and r pushes (r, p) to the total (m, r), in place."""
-        numbers = GRADIENT_NUMBERS if total.device.type == "cpu" else GPU_GRADIENT_NUMBERS
-        some = max(1, numbers // push.shape[1])
-        parts = torch.split(
-            push, [value.numel() for value in self.end.values()], 1
-        )  # (r, ...) views, one per parameter
+        some = rows_of(GRADIENT_NUMBERS, push, push.shape[1])
+        parts = torch.split(push, [value.numel() for value in self.end.values()], 1)  # (r, ...) each, not copied
         for first in range(0, len(records), some):
             slopes = self.slopes(step, records[first : first + some])
             with float32_products(self.trainer.tf32):
@@ -328,7 +323,7 @@ class Adjoints(NamedTuple):
                 tangent: Tensor = torch.func.jvp(slope if numbers else lambda x: slope(x, y), at, by)[1]
                 return tangent
 
-            some = max(1, GRADIENT_NUMBERS // push.shape[1])
+            some = rows_of(GRADIENT_NUMBERS, push, push.shape[1])
             with quiet(), float32_products(self.base.trainer.tf32):
                 tangents: Tensor = torch.func.vmap(moved, chunk_size=some)(directions.inputs, directions.y)  # (k, p)
                 total = total + tangents @ (weight * push).mT
@@ -357,6 +352,11 @@ class Adjoints(NamedTuple):
             if np.sqrt(np.square(others[:, picked] @ weights - others.sum(1)).mean()) <= tolerance:
                 return self._replace(swept=tuple(self.swept[n] for n in picked), weights=tuple(weights.tolist()))
         return self
+
+
+def rows_of(numbers: Mapping[str, int], like: Tensor, each: int) -> int:
+    """How many rows of `each` numbers are computed at a time, by the kind of device; at least one."""
+    return max(1, numbers["cpu" if like.device.type == "cpu" else "cuda"] // each)
 
 
 def flat(params: Params) -> Tensor:

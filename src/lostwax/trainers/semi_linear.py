@@ -28,6 +28,7 @@ from lostwax.trainers.linear_response import (
     BaseTrajectory,
     as_inputs,
     flat,
+    rows_of,
 )
 from lostwax.trainers.stacked import Batch, Params, gradient
 from lostwax.trainers.stepwise import State, float32_products
@@ -74,7 +75,7 @@ class SemiLinear(NamedTuple):
         """(m, r) <u, delta theta_T(z)> of m records z."""
         base = self.adjoints.base
         records = as_inputs(records, base.kept[0])
-        some = max(1, GRADIENT_NUMBERS // self.hessians.basis.shape[1])
+        some = rows_of(GRADIENT_NUMBERS, self.hessians.basis, self.hessians.basis.shape[1])
         rows = torch.split(torch.arange(len(records), device=records.y.device), some)
         return torch.cat([self._some(base, records[part]) for part in rows])
 
