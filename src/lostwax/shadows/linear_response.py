@@ -116,8 +116,9 @@ class LinearResponse:
         end = Release(base.end)
         origin = knowledge.access(knowledge.net, end)[0]  # (features,)
         far = (checked.double() - origin.double()).to(origin)  # (c, features)
-        directions = torch.eye(len(origin), dtype=origin.dtype, device=origin.device)
-        if principal is not None:
+        if principal is None:
+            directions = torch.eye(len(origin), dtype=origin.dtype, device=origin.device)
+        else:
             directions = _principal(principal, self.directions).to(origin)
         sketch = Sketch(knowledge.access, origin, directions)
         answers = self._answers(base.quick(), sketch.along(knowledge.net, end), knowledge.prior)

@@ -157,7 +157,8 @@ class Newton:
     def inverter(self, knowledge: Knowledge, *, seed: int) -> Inverter:
         """The same, without any Jacobian yet."""
         parts = self._parts(knowledge, seed)
-        unknowns = parts.coordinates.of_records(flat(parts.available).repeat(1, parts.quick.secrets))  # (n, r)
+        z = flat(parts.available).repeat(1, parts.quick.secrets)  # (n, u)
+        unknowns = parts.coordinates.of_records(z)  # (n, r)
         # float64 is only worth its time where Jacobians are exact enough to reach rounding
         exact = parts.released_by.computed_in(torch.float64) if self.response is None else parts.released_by
         return Inverter(
@@ -166,6 +167,7 @@ class Newton:
             published=parts.published,
             prior_mean=unknowns.mean(0),
             prior_variance=unknowns.var(0, correction=0).clamp_min(1e-30),
+            left_out=(z - parts.coordinates(unknowns)).square().mean(0),
             jacobians=self.jacobians,
             guess=None if self.start is None else self.start.prepare(knowledge, seed=seed),
             like=knowledge.prior[:1],

@@ -183,6 +183,7 @@ class Inverter:
     published: Published
     prior_mean: Tensor  # (r,) of the unknowns over known and prior records
     prior_variance: Tensor  # (r,)
+    left_out: Tensor  # (u,) variance of known and prior records that the unknowns do not span
     jacobians: int
     guess: Reconstructor | None  # another attack, for games whose starts do not explain the release
     like: Records  # one record, for shapes, dtypes and devices
@@ -339,9 +340,14 @@ class Inverter:
         point, coordinates = game.point, self.problem.coordinates
         likeliest = self._likeliest_record(game, rounding)
         k, d = self.problem.exact.secrets, self.problem.exact.numbers
+        squares, left_out = coordinates.directions.square(), self.left_out
         variance, prior, moved = (
-            (part @ coordinates.directions.square()).view(k, -1)[:, :d]
-            for part in (likeliest.variance, self.prior_variance, likeliest.moved.square())
+            part.view(k, -1)[:, :d]
+            for part in (
+                likeliest.variance @ squares + left_out,
+                self.prior_variance @ squares + left_out,
+                likeliest.moved.square() @ squares,
+            )
         )
         return Inversion(
             record=coordinates(likeliest.a),
