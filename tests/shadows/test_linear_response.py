@@ -26,8 +26,8 @@ def knowledge(trainer=TRAINER, access=None, net=None, known=KNOWN, **given):
 
 
 @cache
-def tables(engine=ENGINE, trainer=TRAINER):
-    return shadow_tables(lw.KernelRidge(engine=engine), knowledge(trainer), 0)
+def tables(engine=ENGINE, trainer=TRAINER, known=500):
+    return shadow_tables(lw.KernelRidge(engine=engine), knowledge(trainer, known=KNOWN[:known]), 0)
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,17 @@ def test_adam_divides_by_gradients_of_next_to_nothing_and_is_trained():
     assert "shadow models were trained instead" in unseen.notes[0]
 
 
+def test_where_the_linear_form_fails_the_semi_linear_one_is_tried():
+    hard = replace(TRAINER, lr=0.2, steps=60)
+    assert "trained instead" in tables(replace(ENGINE, rank=0), hard, 150)[2].notes[0]
+    _, _, semi = tables(ENGINE, hard, 150)
+    assert semi.notes[0].startswith("Semi-linear response")
+    assert (semi.seen - semi.responses).norm() <= 0.3 * (semi.seen - semi.seen.mean(0)).norm()
+
+
 def test_semi_linear_responses_are_nearer():
     hard = replace(TRAINER, lr=0.2)
-    _, _, linear = tables(ENGINE, hard)
+    _, _, linear = tables(replace(ENGINE, rank=0), hard)
     _, _, semi = tables(replace(ENGINE, rank=64), hard)
     off = [(table.responses - table.seen).norm(dim=1).median() for table in (linear, semi)]
     assert off[1] < 0.9 * off[0]
@@ -100,7 +108,7 @@ def test_few_steps_are_enough_and_the_sum_is_the_same():
     thin = whole.thinned(PRIOR[:40])
     assert len(thin.swept) < len(whole.swept)
     other = SECRETS[:30]
-    assert (thin(other) - whole(other)).norm() <= 3e-3 * whole(other).norm()
+    assert (thin(other) - whole(other)).norm() <= 0.02 * whole(other).norm()
 
 
 def test_directions_are_swept_in_parts_where_memory_is_short(monkeypatch):
@@ -111,7 +119,7 @@ def test_directions_are_swept_in_parts_where_memory_is_short(monkeypatch):
     monkeypatch.setitem(lw.trainers.linear_response.ADJOINT_NUMBERS, "cpu", 2 * 20 * directions.shape[1])
     parts = base.thin_adjoints(directions, PRIOR[:20], done.append)
     assert done == [5, 2, 2, 1]
-    assert (parts(SECRETS) - whole(SECRETS)).norm() <= 5e-3 * whole(SECRETS).norm()
+    assert (parts(SECRETS) - whole(SECRETS)).norm() <= 0.03 * whole(SECRETS).norm()
 
 
 def test_the_audit_reports_the_check():

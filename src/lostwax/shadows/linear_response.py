@@ -19,11 +19,13 @@ from lostwax.trainers.semi_linear import LeadingHessians, SemiLinear
 RELIABLE = 0.9  # R^2 on trained models: directions below are dropped
 ENOUGH = 0.5  # of the variance of trained models: if reliable directions hold less, models are trained instead
 SAMPLE = 32  # records that choose the steps of the sum
+RANK = 32  # of the semi-linear response that is tried where the linear one fails
 
 
 class Check(NamedTuple):
     """How well responses predict models that were trained."""
 
+    form: str  # "Linear response" or "Semi-linear response"
     r2: Tensor  # (r,) in each direction, the one in which models vary most first
     variance: Tensor  # (r,) of trained models
     covered: float  # share of what a record changes that lies in the directions
@@ -44,7 +46,7 @@ class Check(NamedTuple):
         low, median = (float(self.r2.quantile(share)) for share in (0.1, 0.5))
         dropped = int((~self.reliable).sum())
         return (
-            f"Linear response in {len(self.r2)} directions, which hold {self.covered:.0%} of what a record changes: R² "
+            f"{self.form} in {len(self.r2)} directions, which hold {self.covered:.0%} of what a record changes: R² "
             f"on {self.checked} trained models is {median:.3f} in the median direction, {low:.3f} at the tenth "
             f"percentile" + (f". Directions below {RELIABLE:g} were dropped: {dropped}." if dropped else ".")
         )
@@ -80,13 +82,14 @@ class LinearResponse:
     test the response, and to hold out from learning. Directions that it predicts badly are dropped; if too few are
     left, shadow models are trained after all. Training must be deterministic and differentiable.
 
-    With `rank`, the record's gradient is taken where its own model is (semi-linear), with the leading `rank` directions
-    of the known records' Hessians: better where a record is learnt in training, and slower.
+    In the semi-linear response the record's gradient is taken where its own model is, with the leading `rank`
+    directions of the known records' Hessians: better where a record is learnt in training, and slower. None: it is
+    tried where the linear response fails; 0: never.
     """
 
     directions: int = 256
     checked: int = 64
-    rank: int = 0
+    rank: int | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, directions=at_least(1), checked=at_least(8), rank=at_least(0))
@@ -120,22 +123,28 @@ class LinearResponse:
             directions = torch.eye(len(origin), dtype=origin.dtype, device=origin.device)
         else:
             directions = _principal(principal, self.directions).to(origin)
-        sketch = Sketch(knowledge.access, origin, directions)
-        answers = self._answers(base.quick(), sketch.along(knowledge.net, end), knowledge.prior)
-        seen, predicted = far @ directions.mT, answers(records)  # (c, r) each
-        shift = (seen - predicted).mean(0)  # other arithmetic moves all models alike
-        left, variance = (part.square().sum(0) for part in (seen - predicted - shift, seen - seen.mean(0)))
-        covered = float(seen.square().sum() / far.square().sum())
-        check = Check((1 - left / variance).nan_to_num(-torch.inf), variance, covered, len(seen))
-        kept = check.reliable.nonzero()[:, 0]
-        turned = _rotation(len(kept)).to(origin)
-        access = replace(sketch, directions=turned @ directions[kept])
-        return Responses(access, answers.along(kept), shift[kept], turned, check)
-
-    def _answers(self, base: BaseTrajectory, directions: Tensor, prior: Records) -> Adjoints | SemiLinear:
+        sketch, base = Sketch(knowledge.access, origin, directions), base.quick()
         with progress("directions", len(directions)) as advance:
-            adjoints = base.thin_adjoints(directions, prior[:SAMPLE], advance)
-        return SemiLinear(adjoints, LeadingHessians.of(base, self.rank)) if self.rank else adjoints
+            adjoints = base.thin_adjoints(sketch.along(knowledge.net, end), knowledge.prior[:SAMPLE], advance)
+        for rank in (0, RANK) if self.rank is None else (self.rank,):
+            answers = SemiLinear(adjoints, LeadingHessians.of(base, rank)) if rank else adjoints
+            responses = _checked(sketch, answers, far, records)
+            if responses.check.holds:
+                break
+        return responses
+
+
+def _checked(sketch: Sketch, answers: Adjoints | SemiLinear, far: Tensor, records: Records) -> Responses:
+    """Compare answers with models that were trained on records (c, ...), seen `far` (c, features) from the origin."""
+    seen, predicted = far @ sketch.directions.mT, answers(records)  # (c, r) each
+    shift = (seen - predicted).mean(0)  # other arithmetic moves all models alike
+    left, variance = (part.square().sum(0) for part in (seen - predicted - shift, seen - seen.mean(0)))
+    covered = float(seen.square().sum() / far.square().sum())
+    check = Check(answers.form, (1 - left / variance).nan_to_num(-torch.inf), variance, covered, len(seen))
+    kept = check.reliable.nonzero()[:, 0]
+    turned = _rotation(len(kept)).to(far)
+    access = replace(sketch, directions=turned @ sketch.directions[kept])
+    return Responses(access, answers.along(kept), shift[kept], turned, check)
 
 
 def _principal(seen: Tensor, count: int) -> Tensor:

@@ -297,6 +297,11 @@ class Adjoints(NamedTuple):
     swept: tuple[tuple[BaseStep, Tensor], ...]  # the first step first; (r, p) each
     weights: tuple[float, ...]  # of the steps: more than 1 where one stands for others too
 
+    @property
+    def form(self) -> str:
+        """In words."""
+        return "Linear response"
+
     def __call__(self, records: Records) -> Tensor:
         """(m, r) <u, delta theta_T(z)> of m records z."""
         records, like = as_inputs(records, self.base.kept[0]), self.swept[0][1]
@@ -333,7 +338,7 @@ class Adjoints(NamedTuple):
         """Some of the directions."""
         return self._replace(swept=tuple((step, push[kept]) for step, push in self.swept))
 
-    def thinned(self, sample: Records, tolerance: float = 1e-3) -> Adjoints:
+    def thinned(self, sample: Records, tolerance: float = 1e-2) -> Adjoints:
         """The same sums from few steps, each with a weight: a record then costs its gradients at these alone.
 
         QR with column pivoting picks, from the terms of half of the sample records, the steps that span all others

@@ -71,6 +71,11 @@ class SemiLinear(NamedTuple):
     adjoints: Adjoints
     hessians: LeadingHessians
 
+    @property
+    def form(self) -> str:
+        """In words."""
+        return "Semi-linear response"
+
     def __call__(self, records: Records) -> Tensor:
         """(m, r) <u, delta theta_T(z)> of m records z."""
         base = self.adjoints.base
