@@ -177,16 +177,19 @@ def shadow_objection(attack: _Shadowed, knowledge: Knowledge) -> str | None:
 
 ENGINES = tuple(LinearResponse(directions=count) for count in (256, 64, 16))  # where training all models is too slow
 SWEEP = 4  # trainings that one direction takes, about
+STEPS_KEPT = 30  # of the sum over steps, about
 ONE_RECORD = 3  # passes over one record, in passes of training over the known ones
 
 
 def shadow_cost(engine: LinearResponse | None, knowledge: Knowledge, shadows: int, rate: Rate) -> Cost:
     """Of making this many shadow models, and of the tables of what is seen of them."""
-    known, features, trainings = knowledge.facts.known, rate.features, float(shadows)
-    if engine is not None and known is not None:
-        features = min(engine.directions, features)
-        trainings = engine.checked + (1 + SWEEP) * features + shadows * ONE_RECORD / (1 + len(known))
-    return Cost(trainings * rate.training, float(knowledge.prior.x.element_size() * TABLES * shadows * features))
+    known, features, size = knowledge.facts.known, rate.features, knowledge.prior.x.element_size()
+    if engine is None or known is None:
+        return Cost(shadows * rate.training, float(size * TABLES * shadows * features))
+    features = min(engine.directions, features)
+    trainings = engine.checked + (1 + SWEEP) * features + shadows * ONE_RECORD / (1 + len(known))
+    numbers = features * (TABLES * shadows + STEPS_KEPT * rate.parameters)
+    return Cost(trainings * rate.training, float(size * numbers))
 
 
 def accepted(attack: _Shadowed, knowledge: Knowledge) -> Knowledge:
