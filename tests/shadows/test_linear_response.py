@@ -131,6 +131,7 @@ def test_the_audit_reports_the_check():
     said = [note for note in audit.notes if note.startswith("KernelRidge: Linear response in 48 directions")]
     assert len(said) == 1
     assert "R² on 24 trained models is" in said[0]
+    assert said[0].endswith("An attack that learns from trained models might find more.")  # 48 directions of 910
     assert any("on models that were trained" in note for note in audit.notes)
     assert audit.grade == "recognisable"
 
@@ -237,6 +238,7 @@ def test_two_good_directions_of_many_are_not_enough():
 def test_reliable_directions_are_counted_and_weighed(r2, variance, holds):
     check = Check("Linear response", torch.tensor(r2), torch.tensor(variance), covered=1.0, checked=8)
     assert check.holds is holds
+    assert not check.complete
 
 
 def test_without_any_effect_of_a_record_the_error_is_that_of_trained_models():

@@ -258,7 +258,8 @@ def shadow_tables(attack: _Shadowed, knowledge: Knowledge, seed: int) -> tuple[K
     seen, predicted = (
         torch.cat([part, given], 1) for part in (responses.access.reduced(trained), responses(unseen.records))
     )
-    unseen = unseen._replace(seen=seen, responses=predicted, notes=(str(responses.check),))
+    rest = "" if responses.check.complete else " An attack that learns from trained models might find more."
+    unseen = unseen._replace(seen=seen, responses=predicted, notes=(f"{responses.check}{rest}",))
     return replace(knowledge, access=responses.access), table(learn_from, "shadow", responses), unseen
 
 

@@ -18,6 +18,7 @@ from lostwax.trainers.semi_linear import LeadingHessians, SemiLinear
 
 RELIABLE = 0.9  # R^2 on trained models: directions below are dropped
 ENOUGH = 0.5  # of the directions, and of trained models' variance: if less is reliable, models are trained instead
+NEARLY_ALL = 0.95  # of what a record changes: if directions hold less, trained models show more
 FEWEST_CHECKED = 8  # trained models that R^2 is computed on
 SAMPLE = 32  # records that choose the steps of the sum
 RANK = 32  # of the semi-linear response that is tried where the linear one fails
@@ -46,6 +47,11 @@ class Check(NamedTuple):
         kept = self.reliable
         many = int(kept.sum()) >= ENOUGH * len(kept)
         return many and bool(self.variance[kept].sum() >= ENOUGH * self.variance.sum())
+
+    @property
+    def complete(self) -> bool:
+        """Whether an attack sees nearly all of what a record changes."""
+        return self.covered >= NEARLY_ALL and bool(self.reliable.all())
 
     def __str__(self) -> str:
         """What an audit says about it."""
