@@ -241,6 +241,18 @@ def test_where_shadow_models_take_too_long_they_are_computed_by_linear_response(
     assert choice._affordable(ridge, wild, 4, Clock.started(0.01), rate)[0] is ridge
 
 
+def test_an_audit_says_that_a_cheaper_form_ran(parts):
+    """Its full form might find more, so that nothing found is no all-clear."""
+    told = knowledge(parts, GD(lr=0.1, steps=20))
+    room = (lw.KernelRidge(shadows=4_000, augment=lw.learning.Repeats()),)
+    said, order = instead(room)(told, seconds=30, rate=Rate(0.05, 15, 15))
+    assert order == ["KernelRidge"]
+    assert said.unanswered == (
+        "KernelRidge ran with engine=LinearResponse(directions=256, checked=64, rank=None), because there was no time "
+        "for its full form, which might find more.",
+    )
+
+
 def test_an_attack_that_still_runs_is_the_last(parts, monkeypatch, untraced):
     """A sleep in another thread cannot be interrupted: it is left behind, and nothing is begun beside it."""
     monkeypatch.setattr("lostwax.audits.clock.STOPPING", 0.2)

@@ -14,7 +14,8 @@ from lostwax.inits import LeCunNormal
 from lostwax.learning.shadow_tables import shadow_tables
 from lostwax.nets import mlp
 from lostwax.shadows import LinearResponse
-from lostwax.trainers import DPSGD, GD, SGD, Adam, Optimum
+from lostwax.shadows.linear_response import Check
+from lostwax.trainers import DPSGD, GD, SGD, Adam, AdamW, Optimum
 
 TRAINER = GD(lr=0.05, momentum=0.9, steps=20, init=LeCunNormal())
 ENGINE = LinearResponse(directions=48, checked=24)
@@ -130,6 +131,7 @@ def test_the_audit_reports_the_check():
     said = [note for note in audit.notes if note.startswith("KernelRidge: Linear response in 48 directions")]
     assert len(said) == 1
     assert "R² on 24 trained models is" in said[0]
+    assert said[0].endswith("An attack that learns from trained models might find more.")  # 48 directions of 910
     assert any("on models that were trained" in note for note in audit.notes)
     assert audit.grade == "recognisable"
 
@@ -174,6 +176,7 @@ def test_where_it_is_wrong_models_are_trained_instead():
         ({"trainer": Optimum()}, "Optimum has no linear response"),
         ({"trainer": replace(TRAINER, init=LeCunNormal(seed=None))}, "initial weights or batch orders are private"),
         ({"secrets": 2}, "one secret record"),
+        ({"known": KNOWN[:0]}, "no records are known"),
     ],
 )
 def test_it_is_refused_by_name(changes, reason):
@@ -199,3 +202,73 @@ def test_decoders_of_single_weights_do_not_take_it():
 def test_settings_are_checked(wrong):
     with pytest.raises(ValueError, match="LinearResponse: expected"):
         LinearResponse(**wrong)
+
+
+def test_as_many_models_are_checked_as_asked_for_though_few_are_held_out():
+    """Of 20 records two are held out: R^2 on two models would be chance."""
+    attack, game = (
+        lw.KernelRidge(engine=LinearResponse(directions=8, checked=12)),
+        replace(knowledge(), prior=PRIOR[:20]),
+    )
+    _, shadows, unseen = shadow_tables(attack, game, 0)
+    assert (len(shadows.seen), len(unseen.seen)) == (18, 2)
+    assert "R² on 12 trained models" in unseen.notes[0]
+    assert "at least 8 trained models, and 7" in replace(attack, shadows=7).objection(game)
+
+
+def test_two_good_directions_of_many_are_not_enough():
+    """AdamW: two directions hold most of the variance, but an attack on these alone finds far less."""
+    trainer = AdamW(lr=1e-3, epochs=5, eps=1e-3, init=LeCunNormal())
+    game = knowledge(trainer, net=mlp(64, 8, 10), known=KNOWN[:200])
+    attack = lw.KernelRidge(shadows=60, engine=LinearResponse(directions=16, checked=8))
+    ours, _, unseen = shadow_tables(attack, game, 0)
+    assert ours.access == Weights()
+    assert "shadow models were trained instead" in unseen.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("r2", "variance", "holds"),
+    [
+        ([0.95, 0.95, 0.1, 0.1], [1.0, 1.0, 1.0, 1.0], True),
+        ([0.95, 0.1, 0.1, 0.1], [9.0, 1.0, 1.0, 1.0], False),  # one number rebuilds no record
+        ([0.1, 0.1, 0.95, 0.95], [9.0, 1.0, 1.0, 1.0], False),
+        ([-torch.inf, -torch.inf], [0.0, 0.0], False),  # no model differs from another
+    ],
+)
+def test_reliable_directions_are_counted_and_weighed(r2, variance, holds):
+    check = Check("Linear response", torch.tensor(r2), torch.tensor(variance), covered=1.0, checked=8)
+    assert check.holds is holds
+    assert not check.complete
+
+
+def test_without_any_effect_of_a_record_the_error_is_that_of_trained_models():
+    """No unit is active, so no record has a gradient."""
+    net = mlp(64, 8, 10, activation=nn.ReLU)
+    with torch.no_grad():
+        net[1].bias.fill_(-100.0)
+    net[3].requires_grad_(False)
+    game = knowledge(GD(lr=0.05, steps=5), net=net)
+    for engine in (None, LinearResponse(directions=8, checked=8)):
+        with pytest.raises(ValueError, match="models look the same"):
+            lw.KernelRidge(shadows=40, engine=engine).prepare(game, seed=0)
+
+
+def test_a_response_without_bound_is_reported_in_words_and_not_used():
+    wild = GD(lr=8.0, momentum=0.9, steps=200, init=LeCunNormal())
+    game = knowledge(wild, net=mlp(64, 8, 10, activation=nn.Tanh), known=KNOWN[:200])
+    attack = lw.KernelRidge(shadows=40, engine=LinearResponse(directions=8, checked=8))
+    note = shadow_tables(attack, game, 0)[2].notes[0]
+    assert "R² on 8 trained models is below -10 in the median direction" in note
+
+
+def test_adjoints_that_overflow_are_not_thinned():
+    base = lw.trainers.linear_response.BaseTrajectory.of(TRAINER, mlp(64, 12, 10), KNOWN[:50])
+    whole = base.adjoints(torch.full((2, 1042 - 132), torch.inf))
+    assert whole.thinned(PRIOR[:20]) is whole
+
+
+def test_an_attack_that_names_candidates_passes_the_check_on():
+    game = knowledge(candidates=3)
+    inside = lw.KernelRidge(shadows=60, engine=LinearResponse(directions=8, checked=8))
+    prepared = lw.attacks.NearestCandidate(inside).prepare(game, seed=0)
+    assert prepared.notes[0].startswith("Linear response in 8 directions")

@@ -60,6 +60,11 @@ class _Nearest(NamedTuple):
     reconstruct: Reconstructor
     metric: Metric
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Those of the attack inside."""
+        return tuple(getattr(self.reconstruct, "notes", ()))
+
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         candidates = candidates_in(hints)  # (m, c, ...)
         rebuilt = self.reconstruct(release, hints).records.x[:, 0].to(candidates.x)  # (m, ...)

@@ -24,6 +24,7 @@ from lostwax.learning.shadow_tables import (
     ShadowTable,
     accepted,
     adversary_seed,
+    features_seen,
     notes_on,
     seen_and_given,
     shadow_cost,
@@ -211,10 +212,10 @@ class RecoNN:
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Shadow models, and steps of the decoder's training, of which a few are timed if the rate was measured."""
         shadows, size = self.shadows or len(knowledge.prior), knowledge.prior.x.element_size()
-        made = shadow_cost(self.engine, knowledge, shadows, rate)
+        made, features = shadow_cost(self.engine, knowledge, shadows, rate), features_seen(self.engine, rate)
         steps = self.epochs * self.members * math.ceil(shadows / self.batch_size)
-        step = self._step_seconds(knowledge, rate.features) if rate.training else 0.0
-        decoders = self.decoder_parameters(knowledge, rate.features) * (OF_DECODER + self.members - 1)
+        step = self._step_seconds(knowledge, features) if rate.training else 0.0
+        decoders = self.decoder_parameters(knowledge, features) * (OF_DECODER + self.members - 1)
         return Cost(made.seconds + steps * step, made.bytes + float(size * decoders))
 
     def cheaper(self, knowledge: Knowledge) -> tuple[RecoNN, ...]:

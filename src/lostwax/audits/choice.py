@@ -109,8 +109,9 @@ def try_all(
     waiting = sorted((attack for attack, objection in asked if objection is None), key=_strength, reverse=True)
     if not waiting:
         raise ValueError(f"audit: no attack is applicable. {' '.join(refused)}")
-    costed = [_affordable(attack, knowledge, games, clock, rate) for attack in waiting]
+    full, costed = waiting, [_affordable(attack, knowledge, games, clock, rate) for attack in waiting]
     waiting, costs = [attack for attack, _ in costed], {id(attack): cost for attack, cost in costed}
+    changes = {id(form): _changes(form, attack) for form, attack in zip(waiting, full, strict=True)}
     lines: list[Played] = []
     unanswered: list[str] = []
     while waiting:
@@ -119,7 +120,8 @@ def try_all(
         waiting.remove(attack)
         seconds, needed = costs[id(attack)]
         if left == 0 or (not _fits(attack, seconds / DOUBT, left) and seconds < math.inf):
-            unanswered.append(f"{attack_name(attack)} would take {in_words(seconds)}, and {in_words(left)} were left.")
+            takes = in_words(seconds) + (f" even with {changes[id(attack)]}" if changes[id(attack)] else "")
+            unanswered.append(f"{attack_name(attack)} would take {takes}, and {in_words(left)} were left.")
             continue
         free = available_bytes(torch.device(getattr(attack, "device", None) or knowledge.prior.x.device))
         if needed > free:
@@ -148,6 +150,9 @@ def try_all(
             lines.append(line)
             log.info("%s is done, after %s.", attack_name(attack), in_words(time.monotonic() - start))
             unanswered += _cut_short(whole, attack, time.monotonic() - start)
+            if changed := changes[id(whole)]:
+                said = f"ran with {changed}, because there was no time for its full form, which might find more"
+                unanswered.append(f"{attack_name(attack)} {said}.")
     if not lines and clock.end is None:
         raise ValueError(f"audit: no attack has an answer. {' '.join(unanswered)}")
     if not lines:
@@ -184,6 +189,14 @@ def _affordable(
     forms = [(form, predicted(form, knowledge, games, rate)) for form in attack.cheaper(knowledge)]
     fitting = [form for form in forms if form[1].seconds <= clock.left]
     return fitting[0] if fitting else min([(attack, cost), *forms], key=lambda form: form[1].seconds)
+
+
+def _changes(form: Attack, attack: Attack) -> str:
+    """The settings in which a cheaper form differs from the attack; empty if it is the attack itself."""
+    if form is attack or not is_dataclass(form):
+        return ""
+    names = [field.name for field in fields(form) if getattr(form, field.name) != getattr(attack, field.name)]
+    return ", ".join(f"{name}={getattr(form, name)!r}" for name in names)
 
 
 def _kept(seconds: float, waiting: Sequence[float], left: float) -> float:

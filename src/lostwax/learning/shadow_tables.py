@@ -16,6 +16,7 @@ from lostwax.learning.costs import TABLES, Cost, Rate
 from lostwax.progress import progress
 from lostwax.seeds import generator
 from lostwax.shadows import Game, LinearResponse, Local, Store
+from lostwax.shadows.linear_response import FEWEST_CHECKED
 
 FEWEST = 4  # two shadow models to learn from, two held out
 PARTS = 20  # chunks, where the trainer's tiles allow, so that progress shows
@@ -163,6 +164,11 @@ def shadow_objection(attack: _Shadowed, knowledge: Knowledge) -> str | None:
         return refusal + f"it needs at least {FEWEST} records in the prior, and there are {len(prior)}."
     if attack.engine is not None and (sentence := attack.engine.objection(knowledge)) is not None:
         return refusal + sentence.removeprefix("LinearResponse is not applicable: ")
+    if attack.engine is not None and (records := min(attack.shadows or len(prior), len(prior))) < FEWEST_CHECKED:
+        return refusal + (
+            f"linear response is checked on at least {FEWEST_CHECKED} trained models, and {records} shadow models are "
+            "asked for. Train them instead (engine=None)."
+        )
     if attack.shadows is None or attack.shadows <= len(prior):
         return None
     if attack.augment is None:
@@ -181,12 +187,16 @@ STEPS_KEPT = 30  # of the sum over steps, about
 ONE_RECORD = 3  # passes over one record, in passes of training over the known ones
 
 
+def features_seen(engine: LinearResponse | None, rate: Rate) -> int:
+    """Numbers that an attack sees of each model."""
+    return rate.features if engine is None else min(engine.directions, rate.features)
+
+
 def shadow_cost(engine: LinearResponse | None, knowledge: Knowledge, shadows: int, rate: Rate) -> Cost:
     """Of making this many shadow models, and of the tables of what is seen of them."""
-    known, features, size = knowledge.facts.known, rate.features, knowledge.prior.x.element_size()
+    known, features, size = knowledge.facts.known, features_seen(engine, rate), knowledge.prior.x.element_size()
     if engine is None or known is None:
         return Cost(shadows * rate.training, float(size * TABLES * shadows * features))
-    features = min(engine.directions, features)
     trainings = engine.checked + (1 + SWEEP) * features + shadows * ONE_RECORD / (1 + len(known))
     numbers = features * (TABLES * shadows + STEPS_KEPT * rate.parameters)
     return Cost(trainings * rate.training, float(size * numbers))
@@ -233,18 +243,24 @@ def shadow_tables(attack: _Shadowed, knowledge: Knowledge, seed: int) -> tuple[K
         return knowledge, table(learn_from, "shadow"), table(test_on, "validation")
     engine, unseen = attack.engine, table(test_on[: attack.engine.checked], "validation")
     trained, given = unseen.seen.tensor_split([unseen.seen.shape[1] - unseen.given], 1)
+    checked, records = trained, unseen.records
+    if (missing := engine.checked - len(checked)) > 0:  # R^2 needs trained models, but not held-out ones
+        more = table(learn_from[-missing:], "check")
+        checked = torch.cat([checked, more.seen[:, : trained.shape[1]]])
+        records = Records(torch.cat([records.x, more.records.x]), torch.cat([records.y, more.records.y]))
     principal = None  # every feature
     if trained.shape[1] > engine.directions:
         principal = table(learn_from[: engine.directions + 1], "directions").seen[:, : trained.shape[1]]
-    responses = engine.prepare(knowledge, principal, trained, unseen.records)
+    responses = engine.prepare(knowledge, principal, checked, records, len(trained))
     if not responses.check.holds:
         note = f"{responses.check} That is too little to learn from: shadow models were trained instead."
         return knowledge, table(learn_from, "shadow"), table(test_on, "validation")._replace(notes=(note,))
     seen, predicted = (
         torch.cat([part, given], 1) for part in (responses.access.reduced(trained), responses(unseen.records))
     )
-    checked = unseen._replace(seen=seen, responses=predicted, notes=(str(responses.check),))
-    return replace(knowledge, access=responses.access), table(learn_from, "shadow", responses), checked
+    rest = "" if responses.check.complete else " An attack that learns from trained models might find more."
+    unseen = unseen._replace(seen=seen, responses=predicted, notes=(f"{responses.check}{rest}",))
+    return replace(knowledge, access=responses.access), table(learn_from, "shadow", responses), unseen
 
 
 def notes_on(unseen: ShadowTable, errors: Callable[[Tensor], Tensor]) -> tuple[str, ...]:

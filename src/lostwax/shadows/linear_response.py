@@ -17,7 +17,9 @@ from lostwax.trainers.linear_response import Adjoints, BaseTrajectory, response_
 from lostwax.trainers.semi_linear import LeadingHessians, SemiLinear
 
 RELIABLE = 0.9  # R^2 on trained models: directions below are dropped
-ENOUGH = 0.5  # of the variance of trained models: if reliable directions hold less, models are trained instead
+ENOUGH = 0.5  # of the directions, and of trained models' variance: if less is reliable, models are trained instead
+NEARLY_ALL = 0.95  # of what a record changes: if directions hold less, trained models show more
+FEWEST_CHECKED = 8  # trained models that R^2 is computed on
 SAMPLE = 32  # records that choose the steps of the sum
 RANK = 32  # of the semi-linear response that is tried where the linear one fails
 
@@ -38,16 +40,26 @@ class Check(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether the reliable directions are enough to teach an attack."""
-        return bool(self.variance[self.reliable].sum() >= ENOUGH * self.variance.sum())
+        """Whether the reliable directions are enough to teach an attack.
+
+        By number too: one direction can hold most of the variance, and a record is not rebuilt from one number.
+        """
+        kept = self.reliable
+        many = int(kept.sum()) >= ENOUGH * len(kept)
+        return many and bool(self.variance[kept].sum() >= ENOUGH * self.variance.sum())
+
+    @property
+    def complete(self) -> bool:
+        """Whether an attack sees nearly all of what a record changes."""
+        return self.covered >= NEARLY_ALL and bool(self.reliable.all())
 
     def __str__(self) -> str:
         """What an audit says about it."""
-        low, median = (float(self.r2.quantile(share)) for share in (0.1, 0.5))
+        low, median = (_in_words(float(self.r2.quantile(share))) for share in (0.1, 0.5))
         dropped = int((~self.reliable).sum())
         return (
             f"{self.form} in {len(self.r2)} directions, which hold {self.covered:.0%} of what a record changes: R² "
-            f"on {self.checked} trained models is {median:.3f} in the median direction, {low:.3f} at the tenth "
+            f"on {self.checked} trained models is {median} in the median direction, {low} at the tenth "
             f"percentile" + (f". Directions below {RELIABLE:g} were dropped: {dropped}." if dropped else ".")
         )
 
@@ -79,8 +91,9 @@ class LinearResponse:
     One model is trained on the known records alone. What one more record changes in it follows to first order from the
     record's gradients (`trainers/linear_response.py`), in `directions` of what the adversary sees: the principal ones
     of as many trained models. Attacks then see models in these directions only. `checked` more models are trained to
-    test the response, and to hold out from learning. Directions that it predicts badly are dropped; if too few are
-    left, shadow models are trained after all. Training must be deterministic and differentiable.
+    test the response, on the records held out from learning first. Directions that it predicts badly are dropped; if
+    fewer than half are left, or they hold less than half of the variance, shadow models are trained after all. Training
+    must be deterministic and differentiable.
 
     In the semi-linear response the record's gradient is taken where its own model is, with the leading `rank`
     directions of the known records' Hessians: better where a record is learnt in training, and slower. None: it is
@@ -92,7 +105,7 @@ class LinearResponse:
     rank: int | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, directions=at_least(1), checked=at_least(8), rank=at_least(0))
+        check_fields(self, directions=at_least(1), checked=at_least(FEWEST_CHECKED), rank=at_least(0))
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
@@ -102,18 +115,28 @@ class LinearResponse:
                 "one record among many known ones is a small change, but the adversary is "
                 f"{type(knowledge.threat).__name__}. Train shadow models instead."
             )
+        if len(known) == 0:
+            return refusal + "no records are known, so there is no base model. Train shadow models instead."
         if knowledge.prior.features is not None:
             return refusal + "the net trains on features of the records. Train shadow models instead."
         sentence = response_objection(knowledge.trainer, knowledge.net, len(known) + 1)
         return None if sentence is None else refusal + sentence
 
-    def prepare(self, knowledge: Knowledge, principal: Tensor | None, checked: Tensor, records: Records) -> Responses:
+    def prepare(
+        self,
+        knowledge: Knowledge,
+        principal: Tensor | None,
+        checked: Tensor,
+        records: Records,
+        held_out: int | None = None,
+    ) -> Responses:
         """From what is seen of trained models: (s, features) that choose directions, None for every feature.
 
-        `checked` (c, features) are trained on the `records` (c, ...).
+        `checked` (c, features) are trained on the `records` (c, ...). Of these the first `held_out`, by default all,
+        chose no directions: they measure how much of a record's effect the directions hold.
         """
-        known = knowledge.facts.known
-        if known is None or (objection := self.objection(knowledge)) is not None:
+        known, objection = knowledge.facts.known, self.objection(knowledge)
+        if known is None or objection is not None:
             raise ValueError(objection)
         base = BaseTrajectory.of(knowledge.trainer, knowledge.net, known.to(knowledge.prior.x.device))
         end = Release(base.end)
@@ -125,21 +148,24 @@ class LinearResponse:
             directions = _principal(principal, self.directions).to(origin)
         sketch, base = Sketch(knowledge.access, origin, directions), base.quick()
         with progress("directions", len(directions)) as advance:
-            adjoints = base.thin_adjoints(sketch.along(knowledge.net, end), knowledge.prior[:SAMPLE], advance)
+            adjoints = base.thin_adjoints(sketch.along(knowledge.net, end), _sample(knowledge.prior), advance)
         for rank in (0, RANK) if self.rank is None else (self.rank,):
             answers = SemiLinear(adjoints, LeadingHessians.of(base, rank)) if rank else adjoints
-            responses = _checked(sketch, answers, far, records)
+            responses = _checked(sketch, answers, far, records, held_out)
             if responses.check.holds:
                 break
         return responses
 
 
-def _checked(sketch: Sketch, answers: Adjoints | SemiLinear, far: Tensor, records: Records) -> Responses:
+def _checked(
+    sketch: Sketch, answers: Adjoints | SemiLinear, far: Tensor, records: Records, held_out: int | None
+) -> Responses:
     """Compare answers with models that were trained on records (c, ...), seen `far` (c, features) from the origin."""
     seen, predicted = far @ sketch.directions.mT, answers(records)  # (c, r) each
     shift = (seen - predicted).mean(0)  # other arithmetic moves all models alike
     left, variance = (part.square().sum(0) for part in (seen - predicted - shift, seen - seen.mean(0)))
-    covered = float(seen.square().sum() / far.square().sum())
+    inside, whole = (part[:held_out].square().sum() for part in (seen, far))
+    covered = float(inside / whole.clamp_min(torch.finfo(far.dtype).tiny))
     check = Check(answers.form, (1 - left / variance).nan_to_num(-torch.inf), variance, covered, len(seen))
     kept = check.reliable.nonzero()[:, 0]
     turned = _rotation(len(kept)).to(far)
@@ -147,14 +173,24 @@ def _checked(sketch: Sketch, answers: Adjoints | SemiLinear, far: Tensor, record
     return Responses(access, answers.along(kept), shift[kept], turned, check)
 
 
+def _in_words(r2: float) -> str:
+    """Below -10 its size says nothing more; it may be infinite."""
+    return f"{r2:.3f}" if r2 > -10 else "below -10"
+
+
+def _sample(prior: Records) -> Records:
+    """A few records, drawn at random: priors may be sorted by class."""
+    drawn = generator(0, "sample").permutation(len(prior))[:SAMPLE]
+    return prior[torch.from_numpy(drawn).to(prior.x.device)]
+
+
 def _principal(seen: Tensor, count: int) -> Tensor:
     """(r, features) the directions in which models (s, features) vary most, by the smaller of two products."""
     far = seen.double() - seen.double().mean(0)
     sizes, along = torch.linalg.eigh(far @ far.mT)
     order = sizes.argsort(descending=True)[:count]
-    order = order[sizes[order] > torch.finfo(torch.float32).eps * sizes.max()]
-    rows = (along[:, order].mT @ far) / sizes[order].sqrt().unsqueeze(1)
-    orthonormal: Tensor = torch.linalg.qr(rows.mT).Q.mT
+    order = order[sizes[order] >= torch.finfo(torch.float32).eps * sizes.max()]  # all, if no model differs
+    orthonormal: Tensor = torch.linalg.qr(far.mT @ along[:, order]).Q.mT
     return orthonormal
 
 

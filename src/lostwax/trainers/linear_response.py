@@ -348,6 +348,8 @@ class Adjoints(NamedTuple):
         if len(self.swept) < 3 or len(sample) < 2:
             return self
         terms = torch.stack([self._replace(swept=(one,), weights=(1.0,))(sample) for one in self.swept], -1).double()
+        if not terms.isfinite().all():  # training amplifies small changes without bound
+            return self
         size = terms.sum(-1).square().mean(0).sqrt().clamp_min(torch.finfo(terms.dtype).tiny)  # (m, r, t) -> (r,)
         ours, others = (half.flatten(0, 1).cpu().numpy() for half in (terms / size.unsqueeze(-1)).tensor_split(2))
         order = scipy.linalg.qr(ours, mode="r", pivoting=True)[1]

@@ -65,6 +65,13 @@ def test_a_response_that_predicts_nothing_is_an_error():
         Newton(bank=60, response=LinearResponse(directions=20, checked=16)).prepare(knowledge, seed=0)
 
 
+def test_as_many_coordinates_as_directions_would_explain_any_release():
+    knowledge, _, _ = game()
+    attack = Newton(bank=100, coordinates=40, response=LinearResponse(directions=40, checked=16))
+    with pytest.raises(ValueError, match="40 reliable directions do not determine 40 coordinates"):
+        attack.prepare(knowledge, seed=0)
+
+
 def test_settings_that_contradict_each_other_are_refused():
     with pytest.raises(ValueError, match="None where products are given"):
         Newton(products=4, response=LinearResponse())

@@ -211,6 +211,11 @@ class Newton:
             responses = self.response.prepare(knowledge, bank.weights[:apart], bank.weights[apart:], records[apart:])
             if not responses.check.holds:
                 raise ValueError(f"Newton: {responses.check} That is too little for a Jacobian: leave response out.")
+            if (equations := len(responses.access.directions)) <= (unknowns := len(coordinates.directions)):
+                raise ValueError(
+                    f"Newton: {equations} reliable directions do not determine {unknowns} coordinates: any release "
+                    "would be explained. Set fewer coordinates, or more directions of the response."
+                )
             released_by, quick = (replace(one, responses=responses) for one in (released_by, quick))
             bank = bank.as_seen(quick)
         return _Parts(available, coordinates, released_by, quick, bank, published)
