@@ -234,11 +234,11 @@ def test_where_shadow_models_take_too_long_they_are_computed_by_linear_response(
     told, ridge = knowledge(parts, GD(lr=0.1, steps=20)), lw.KernelRidge(shadows=4_000, augment=lw.learning.Repeats())
     rate = Rate(0.05, 15, 15)  # seconds per training, features, parameters
     for seconds, engine in ((1_000, None), (30, 256)):
-        chosen = choice._affordable(ridge, told, 4, Clock.started(seconds / 60), rate)
+        chosen, _ = choice._affordable(ridge, told, 4, Clock.started(seconds / 60), rate)
         assert (chosen.engine and chosen.engine.directions) == engine
-    assert choice._affordable(ridge, told, 4, Clock.started(None), rate) is ridge
+    assert choice._affordable(ridge, told, 4, Clock.started(None), rate)[0] is ridge
     wild = knowledge(parts, Optimum())  # has no linear response
-    assert choice._affordable(ridge, wild, 4, Clock.started(0.01), rate) is ridge
+    assert choice._affordable(ridge, wild, 4, Clock.started(0.01), rate)[0] is ridge
 
 
 def test_an_audit_says_that_a_cheaper_form_ran(parts):

@@ -109,9 +109,9 @@ def try_all(
     waiting = sorted((attack for attack, objection in asked if objection is None), key=_strength, reverse=True)
     if not waiting:
         raise ValueError(f"audit: no attack is applicable. {' '.join(refused)}")
-    full, waiting = waiting, [_affordable(attack, knowledge, games, clock, rate) for attack in waiting]
-    changes = {id(form): _changes(form, attack) for form, attack in zip(waiting, full, strict=True)}
-    costs = dict(zip(map(id, waiting), _costs(waiting, knowledge, games, clock, rate), strict=True))
+    costed = [_affordable(attack, knowledge, games, clock, rate) for attack in waiting]
+    changes = {id(form): _changes(form, attack) for attack, (form, _) in zip(waiting, costed, strict=True)}
+    waiting, costs = [attack for attack, _ in costed], {id(attack): cost for attack, cost in costed}
     lines: list[Played] = []
     unanswered: list[str] = []
     while waiting:
@@ -172,22 +172,23 @@ def predicted(attack: Attack, knowledge: Knowledge, games: int, rate: Rate) -> C
     return cost
 
 
-def _costs(willing: Sequence[Attack], knowledge: Knowledge, games: int, clock: Clock, rate: Rate | None) -> list[Cost]:
-    """Of each attack; no seconds are predicted where there is no limit."""
+def _affordable(
+    attack: Attack, knowledge: Knowledge, games: int, clock: Clock, rate: Rate | None
+) -> tuple[Attack, Cost]:
+    """The attack and its cost, or the first of its cheaper forms that fits into the time left, else the cheapest.
+
+    No seconds are predicted where there is no limit.
+    """
     if rate is None:
-        return [Cost(0.0)] * len(willing)
-    costs = [predicted(one, knowledge, games, rate) for one in willing]
-    return costs if clock.end is not None else [cost._replace(seconds=0.0) for cost in costs]
-
-
-def _affordable(attack: Attack, knowledge: Knowledge, games: int, clock: Clock, rate: Rate | None) -> Attack:
-    """The attack, or the first of its cheaper forms that fits into the time left; the cheapest where none does."""
-    if clock.end is None or rate is None or not hasattr(attack, "cheaper"):
-        return attack
-    forms: list[Attack] = [attack, *attack.cheaper(knowledge)]
-    seconds = [predicted(form, knowledge, games, rate).seconds for form in forms]
-    fitting = [form for form, needed in zip(forms, seconds, strict=True) if needed <= clock.left]
-    return fitting[0] if fitting else forms[seconds.index(min(seconds))]
+        return attack, Cost(0.0)
+    cost = predicted(attack, knowledge, games, rate)
+    if clock.end is None:
+        return attack, cost._replace(seconds=0.0)
+    if cost.seconds <= clock.left or not hasattr(attack, "cheaper"):
+        return attack, cost
+    forms = [(form, predicted(form, knowledge, games, rate)) for form in attack.cheaper(knowledge)]
+    fitting = [form for form in forms if form[1].seconds <= clock.left]
+    return fitting[0] if fitting else min([(attack, cost), *forms], key=lambda form: form[1].seconds)
 
 
 def _changes(form: Attack, attack: Attack) -> str:

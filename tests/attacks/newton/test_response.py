@@ -82,3 +82,14 @@ def test_settings_that_contradict_each_other_are_refused():
 def test_several_secrets_are_refused():
     knowledge = Knowledge(mlp(64, 12, 10), TRAINER, lw.Informed(KNOWN, secrets=2), lw.access.Weights(), PRIOR)
     assert "one record among many known ones" in Newton(response=LinearResponse()).objection(knowledge)
+
+
+def test_the_cheaper_form_finds_the_same_records():
+    knowledge, cohort, release = game()
+    (form,) = Newton(bank=250).cheaper(knowledge)
+    assert (form.response.directions, form.coordinates) == (128, 64)
+    guess = form.prepare(knowledge, seed=0)(release)
+    assert (guess.records.x - cohort.own.x).square().mean() < 1e-8
+    assert Newton(bank=70).cheaper(knowledge) == ()  # too few models
+    assert form.cheaper(knowledge) == ()
+    assert Newton(products=4).cheaper(knowledge) == ()

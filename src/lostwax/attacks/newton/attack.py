@@ -27,6 +27,7 @@ NOISES = 16  # models on which the size of a defence's noise is measured
 SINGLE = 4  # bytes
 JACOBIANS = 2  # that a game computes, about (docs/newton.md)
 PAIR = 4  # trainings that a product with the Jacobian and one with its transpose take
+FEWEST_DIRECTIONS = 32  # for which linear response is worth its sweep
 TRIED = 40  # models that a game trains with Jacobians by linear response, about
 MOST_NUMBERS = 20_000  # secret numbers: a square table of them takes 3 GB
 
@@ -140,6 +141,16 @@ class Newton:
             (self.bank + tangents * (groups + JACOBIANS * games)) * rate.training,
             float(SINGLE * (bank + (groups + games) * jacobian) + 2 * DOUBLE * jacobian),
         )
+
+    def cheaper(self, knowledge: Knowledge) -> tuple[Newton, ...]:
+        """The same with Jacobians by linear response, where that is possible and there are enough models for it."""
+        numbers, response = knowledge.prior.x.shape[1:].numel(), LinearResponse()
+        directions = min(2 * numbers, self.bank - response.checked)  # twice as many equations as unknowns
+        if self.products is not None or self.response is not None or directions < FEWEST_DIRECTIONS:
+            return ()
+        coordinates = min(self.coordinates or numbers, directions // 2)
+        form = replace(self, coordinates=coordinates, response=replace(response, directions=directions))
+        return (form,) if form.objection(knowledge) is None else ()
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Inverter | MatrixFree:
         """Train on the bank, which the seed draws, and, for one secret, linearise training at every class mean."""
