@@ -109,9 +109,9 @@ def try_all(
     waiting = sorted((attack for attack, objection in asked if objection is None), key=_strength, reverse=True)
     if not waiting:
         raise ValueError(f"audit: no attack is applicable. {' '.join(refused)}")
-    full, costed = waiting, [_affordable(attack, knowledge, games, clock, rate) for attack in waiting]
+    costed = [_affordable(attack, knowledge, games, clock, rate) for attack in waiting]
+    changes = {id(form): _changes(form, attack) for attack, (form, _) in zip(waiting, costed, strict=True)}
     waiting, costs = [attack for attack, _ in costed], {id(attack): cost for attack, cost in costed}
-    changes = {id(form): _changes(form, attack) for form, attack in zip(waiting, full, strict=True)}
     lines: list[Played] = []
     unanswered: list[str] = []
     while waiting:
