@@ -49,7 +49,7 @@ RUNS = {
     "s4_starts": ("--known 20 --targets 2 --starts 2 --rows 0.2", 3),
     "newton_defences": ("--known 20 --prior 30 --targets 2 --test 30 --rows none noise_1e-3", 3 + 2 * 3),
     "newton_cifar": (
-        "--known 12 --prior 12 --targets 2 --bank 10 --products 3 --directions 3 --coordinates 3",
+        "--known 12 --prior 12 --targets 2 --bank 10 --products 3 --directions 6 --coordinates 2",
         18,
     ),
     "ensemble_relu": (f"{SIZES} --targets 2 --models 10 --rounds 2 --rows private_0.2_512", 8 + 1),
