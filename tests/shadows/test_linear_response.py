@@ -136,6 +136,19 @@ def test_the_audit_reports_the_check():
     assert audit.grade == "recognisable"
 
 
+def test_guesses_are_near_their_own_secret_alone():
+    """Held against the secrets of other games, a guess is no nearer than what is guessed without the model."""
+    game = knowledge()
+    cohort = game.threat.deal(SECRETS, len(SECRETS), seed=1)
+    guess = lw.KernelRidge(engine=ENGINE).prepare(game, seed=0)(TRAINER(game.net, cohort, seed=0))
+    rebuilt, truth = guess.records.x[:, 0].flatten(1), cohort.own.x[:, 0].flatten(1)
+    pool = torch.cat([PRIOR.x, KNOWN.x, PRIOR.x.mean(0, keepdim=True)]).flatten(1)
+    without = torch.cdist(truth, pool).min(1).values
+    own, *others = (float(((rebuilt.roll(by, 0) - truth).norm(dim=1) < without).double().mean()) for by in range(20))
+    assert own > 0.8
+    assert sum(others) / len(others) < 0.03
+
+
 def test_reconn_learns_from_responses():
     attack = lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=64), epochs=20, engine=ENGINE)
     trained = attack.prepare(knowledge(), seed=0)
