@@ -1,7 +1,7 @@
 """Inversion of training on S1's CIFAR-10 victim: error and time per target.
 
     python papers/newton_cifar.py --device cuda --rows products [--data FOLDER] [--targets 4] [--products 28]
-    python papers/newton_cifar.py --device cuda --rows response --known 5000 --targets 20 --prior 40000 --bank 1300 \
+    python papers/newton_cifar.py --device cuda --rows response --known 5000 --targets 20 --prior 40000 --bank 20000 \
         [--directions 1200] [--coordinates 1000] [--data FOLDER]
 
 S1's CNN of 55,208 parameters (s1_cifar.py), the release trained and stored in float32, the label not given. A record
@@ -47,7 +47,9 @@ def attack(row: str, options: argparse.Namespace) -> tuple[lw.Newton, str]:
     """The attack of a row, and its settings in words."""
     if row == "products":
         return lw.Newton(bank=options.bank, products=options.products), f"{options.products} products"
-    response = lw.shadows.LinearResponse(directions=options.directions, checked=max(8, min(64, options.bank // 4)))
+    response = lw.shadows.LinearResponse(
+        directions=options.directions, checked=max(8, min(64, options.directions // 8))
+    )
     words = f"{options.directions:,} directions, {options.coordinates:,} coordinates, bank of {options.bank:,}"
     return lw.Newton(bank=options.bank, coordinates=options.coordinates, response=response), words
 

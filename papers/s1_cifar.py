@@ -24,7 +24,10 @@ of as many trained models, and `--checked` more trained ones say how well (R²).
 
     --engine linear --directions 512 --shadows 54000 --targets 1000
 
-Victims and the models of the check are trained in float32, for rounding in TF32 moves weights as far as a record does.
+Victims and the models of the check are trained in float32, for rounding in TF32 moves weights as far as a record does;
+the directions come from models trained in TF32, and rows with the same victims share everything up to the attack. Rows
+that end in "newton" invert the linear response in `--coordinates` principal components of the pictures, and train no
+model on a guess (`newton_cifar.py` does).
 A row whose response does not hold is named and left out. Rows by linear response have names that end in "linear", or
 "semilinear" with `--rank`; `--mirror` adds the mirror image of every picture to learn from. `--judges` adds LPIPS, and
 KL under a LeNet trained on the prior (S1's is another net, which it does not name).
@@ -54,6 +57,7 @@ from lostwax.learning.shadow_tables import RESPONSES, ShadowTable
 from lostwax.metrics import LPIPS, nearest_neighbour
 from lostwax.provenance import fingerprint
 from lostwax.reports.results import Row
+from lostwax.shadows.linear_response import Responses
 
 NET = lw.nets.cnn()
 START = lw.inits.LeCunNormal()  # S1 Table V
@@ -93,10 +97,12 @@ class Game:
     mirror: bool = False  # learn from mirror images too, where few pictures are left
     looks: bool = True  # S1's loss, which is after images that look right; else the squared error alone
     kernel: bool = False  # no decoder, but a regression in closed form
+    newton: bool = False  # no decoder, but Newton by linear response
 
 
 DEFAULT = Game(paper=0.0049, paper_lpips=0.2070, accuracies=(0.392, 0.388))
 ENGINES = ("trained", "linear")
+ENGINE = lw.shadows.LinearResponse()  # of Newton, which gets the response that was prepared for all rows
 
 
 def arguments(doc: str, rows: Iterable[str], words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -114,6 +120,8 @@ def arguments(doc: str, rows: Iterable[str], words: Sequence[str] | None = None)
             "directions": (512, "in which linear responses are computed"),
             "checked": (64, "trained models that check them"),
             "rank": (0, "of the known records' Hessians, for semi-linear responses; 0 for linear ones"),
+            "coordinates": (700, "principal components that Newton solves for, fewer than the directions"),
+            "bank": (10_000, "linear shadow models from which Newton starts"),
         },
     )
     options.add_argument("--store", help="folder for trained shadow models; 5,000 take 1.1 GB. Linear ones need none")
@@ -184,26 +192,42 @@ def trained_tables(game: Game, data: Split, options: argparse.Namespace) -> Tabl
     return Tables(knowledge_of(game, data), *tables)
 
 
-def linear_tables(game: Game, data: Split, options: argparse.Namespace) -> Tables | None:
-    """By linear response, checked on trained models; None where it does not hold."""
-    engine = lw.shadows.LinearResponse(directions=options.directions, checked=options.checked, rank=options.rank)
-    knowledge, checked, start = knowledge_of(game, data), data.prior[: options.checked], time.perf_counter()
-    trained = shadow_models(game, data, options.checked + options.directions, options.store)
-    seen, principal = trained[: options.checked], trained[options.checked :]
-    print(f"  {len(trained):,} models trained in {time.perf_counter() - start:.0f} s", flush=True)
-    every = seen.shape[1] <= options.directions
-    responses = engine.prepare(knowledge, None if every else principal, seen, checked)
-    print(f"  {time.perf_counter() - start:.0f} s with the sweep. {responses.check}", flush=True)
-    if not responses.check.holds:
-        return None
+class Response(NamedTuple):
+    """The linear response of a game's training, and what it was checked on."""
+
+    responses: Responses
+    checked: Records
+    seen: Tensor  # (c, features) of models trained on them
+    seconds: float  # that it took
+
+    @classmethod
+    def of(cls, game: Game, data: Split, options: argparse.Namespace) -> Response:
+        """From models that are trained on the first records of the prior."""
+        engine = lw.shadows.LinearResponse(directions=options.directions, checked=options.checked, rank=options.rank)
+        knowledge, checked, start = knowledge_of(game, data), data.prior[: options.checked], time.perf_counter()
+        seen = shadow_models(game, data, options.checked, options.store)
+        principal = None  # every feature
+        if seen.shape[1] > options.directions:
+            quick, rest = replace(game, trainer=replace(game.trainer, tf32=True)), data.prior[options.checked :]
+            principal = shadow_models(quick, data._replace(prior=rest), options.directions + 1, options.store)
+        print(f"  {time.perf_counter() - start:.0f} s to train models", flush=True)
+        responses = engine.prepare(knowledge, principal, seen, checked, tolerance=1e-3)
+        seconds = time.perf_counter() - start
+        print(f"  {seconds:.0f} s with the sweep. {responses.check}", flush=True)
+        return cls(responses, checked, seen, seconds)
+
+
+def linear_tables(game: Game, data: Split, options: argparse.Namespace, response: Response) -> Tables:
+    """By linear response."""
+    (responses, checked, seen, _), start = response, time.perf_counter()
     records = data.prior[options.checked : max(options.shadows, options.checked + 2)]
     if game.mirror or options.mirror:
         records = Records(torch.cat([records.x, records.x.flip(-1)]), torch.cat([records.y, records.y]))
     parts = torch.split(torch.arange(len(records), device=records.y.device), RESPONSES)
     shadows = ShadowTable(torch.cat([responses(records[part]) for part in parts]), records)
-    print(f"  {time.perf_counter() - start:.0f} s with {len(records):,} linear shadow models", flush=True)
+    print(f"  {time.perf_counter() - start:.1f} s for {len(records):,} linear shadow models", flush=True)
     unseen = ShadowTable(responses.access.reduced(seen), checked, responses=responses(checked))
-    return Tables(replace(knowledge, access=responses.access), shadows, unseen)
+    return Tables(replace(knowledge_of(game, data), access=responses.access), shadows, unseen)
 
 
 def knowledge_of(game: Game, data: Split) -> Knowledge:
@@ -225,32 +249,69 @@ def recipe(game: Game, options: argparse.Namespace) -> lw.RecoNN:
     )
 
 
-def play(game: Game, data: Split, options: argparse.Namespace) -> tuple[Played, Release] | None:
-    """Make the shadow models or find them, teach the attack, train the victims and rebuild their secrets."""
+class Stage(NamedTuple):
+    """What rows with the same training share, computed once."""
+
+    options: argparse.Namespace
+    responses: dict[tuple[object, ...], Response]
+    trained: dict[tuple[object, ...], tuple[Release, float]]  # victims, and the seconds that they took
+
+    def response(self, game: Game, data: Split) -> Response:
+        """The linear response of the game's training."""
+        key = game.net, game.trainer, game.access, len(data.known)
+        if key not in self.responses:
+            self.responses[key] = Response.of(game, data, self.options)
+        return self.responses[key]
+
+    def victims(self, game: Game, data: Split) -> tuple[Release, float]:
+        """One for each secret."""
+        key, start = (game.net, game.trainer, len(data.known)), time.perf_counter()
+        if key not in self.trained:
+            release = game.trainer(game.net, cohort(data), seed=self.options.seed)
+            self.trained[key] = release, time.perf_counter() - start
+        return self.trained[key]
+
+
+def play(game: Game, data: Split, stage: Stage) -> tuple[Played, Release, float] | None:
+    """Make the shadow models or find them, teach the attack, train the victims and rebuild their secrets.
+
+    Seconds are those of all parts, also of parts that another row computed before.
+    """
+    options, linear, before = stage.options, by_response(game, stage.options), 0.0
     torch.set_float32_matmul_precision("high")  # for the decoder; the trainer says what it uses
-    linear = by_response(game, options)
-    tables = (linear_tables if linear else trained_tables)(game, data, options)
-    if tables is None:
-        return None
-    reconstruct = (
-        lw.KernelRidge().learn(*tables) if game.kernel else recipe(game, options).learn(*tables, seed=options.seed)
-    )
-    for note in reconstruct.notes if game.kernel else ():
-        print(f"  {note}")
-    victims = game.trainer(game.net, cohort(data), seed=options.seed)
-    guess = reconstruct(victims).records
-    made = f"in {tables.shadows.seen.shape[1]:,} directions by response" if linear else "trained"
-    models = len(tables.shadows.seen) + len(tables.unseen.seen)
-    sizes = f"{len(data.known):,} known, {models:,} shadow models {made}, {len(data.secrets):,} targets, " + (
-        "kernel ridge" if game.kernel else f"{options.members} decoder{'s' if options.members > 1 else ''}"
-    )
+    if linear:
+        response = stage.response(game, data)
+        if not response.responses.check.holds:
+            return None
+        before = response.seconds
+    victims, seconds = stage.victims(game, data)
+    start = time.perf_counter()
+    if game.newton:
+        made = f"{options.bank:,} shadow models in {options.directions:,} directions by response"
+        attack = lw.Newton(bank=options.bank, coordinates=options.coordinates, response=ENGINE, polish=False)
+        inverter = attack.inverter(knowledge_of(game, data), seed=options.seed, responses=response.responses)
+        guess, method = inverter(victims).records, f"Newton in {options.coordinates:,} coordinates"
+    else:
+        tables = linear_tables(game, data, options, response) if linear else trained_tables(game, data, options)
+        models = len(tables.shadows.seen) + len(tables.unseen.seen)
+        by = f"in {tables.shadows.seen.shape[1]:,} directions by response" if linear else "trained"
+        made, method = f"{models:,} shadow models {by}", "kernel ridge"
+        if game.kernel:
+            kernel = lw.KernelRidge().learn(*tables)
+            print("".join(f"  {note}\n" for note in kernel.notes), end="", flush=True)
+            guess = kernel(victims).records
+        else:
+            guess = recipe(game, options).learn(*tables, seed=options.seed)(victims).records
+            method = f"{options.members} decoder{'s' if options.members > 1 else ''}"
+    sizes = f"{len(data.known):,} known, {made}, {len(data.secrets):,} targets, {method}"
     right = (guess.y[:, 0] == data.secrets.y).cpu().numpy()
-    return Played(guess.x[:, 0], squared_errors(guess.x[:, 0], data.secrets.x), right, sizes), victims
+    played = Played(guess.x[:, 0], squared_errors(guess.x[:, 0], data.secrets.x), right, sizes)
+    return played, victims, before + seconds + time.perf_counter() - start
 
 
 def by_response(game: Game, options: argparse.Namespace) -> bool:
     """Whether shadow models are computed instead of trained."""
-    return options.engine == "linear" and game.smooth
+    return (options.engine == "linear" or game.newton) and game.smooth
 
 
 def as_run(game: Game, options: argparse.Namespace) -> Game:
@@ -293,22 +354,23 @@ def table(script: str, games: Mapping[str, Game], options: argparse.Namespace) -
     oracle = f"CIFAR-10: mean MSE of the nearest of {everything.pool:,} prior and known records"
     write(script, [mean_row("cifar_oracle", oracle, everything.nearest, 0.0291)], options)
     judges = Judges.of(everything, options) if options.judges else None
+    stage = Stage(options, {}, {})
     for row in options.rows:
-        start, game = time.perf_counter(), as_run(games[row], options)
+        game = as_run(games[row], options)
         data, name = data_of(game, everything, options), row
         if by_response(game, options):
             name += ".semilinear" if options.rank else ".linear"
         elif options.store is None:
             print(f"{row}: training has no linear response. Name a --store for trained shadow models.", flush=True)
             continue
-        played = play(game, data, options)
-        if played is None:
+        found = play(game, data, stage)
+        if found is None:
             print(f"{row}: linear response does not hold. Use --rank, or --engine trained.", flush=True)
             continue
-        rows = rows_of(name, game, played[0], data) + accuracy_rows(name, game, played[1], data)
+        played, victims, seconds = found
+        rows = rows_of(name, game, played, data) + accuracy_rows(name, game, victims, data)
         if judges is not None:
-            rows += judges.rows(name, game, played[0], data)
-        seconds = time.perf_counter() - start
+            rows += judges.rows(name, game, played, data)
         if options.engine == "linear":
             rows.append(Row(f"{name}.seconds", f"{name}: seconds, shadow models and victims included", seconds))
         write(script, rows, options)

@@ -40,6 +40,7 @@ CIFAR10 = {
     "cifar_default": s1_cifar.DEFAULT,
     "cifar_default_pixels": replace(s1_cifar.DEFAULT, looks=False),
     "cifar_default_kernel": KERNEL,
+    "cifar_default_newton": replace(s1_cifar.DEFAULT, newton=True),
     "cifar_known_50k": replace(
         KERNEL, paper=0.0039, paper_lpips=0.1929, accuracies=(0.419, 0.400), own_split=50_000, mirror=True
     ),

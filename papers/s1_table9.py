@@ -53,6 +53,7 @@ ROWS = {
 }
 GAMES = {name: replace(game, looks=False) for name, game in ROWS.items()}
 GAMES |= {f"{name}_kernel": replace(game, kernel=True) for name, game in ROWS.items()}
+GAMES |= {f"{name}_newton": replace(game, newton=True) for name, game in ROWS.items()}
 
 if __name__ == "__main__":
     table(__file__, GAMES, arguments(__doc__, GAMES))

@@ -60,7 +60,7 @@ CIFAR_RUNS = {
 }
 LINEAR_RUNS = {
     "s1_table2": ("cifar10 --rows cifar_convolutions", "cifar_convolutions"),
-    "s1_table9": ("--rows gd_1k_100_kernel", "gd_1k_100_kernel"),
+    "s1_table9": ("--rows gd_1k_100_newton --coordinates 3 --bank 12", "gd_1k_100_newton"),
 }
 # what a set-up is changed to: victims of few steps, a small decoder, no term that needs weights
 SMALLER = {

@@ -78,9 +78,9 @@ class Responses:
         """(m, r) of m records."""
         return (self.answers(records) + self.shift) @ self.turned.mT
 
-    def tangents(self, record: Records, directions: Records) -> Tensor:
-        """(k, r) the derivatives at one record, along k directions of it."""
-        return self.answers.tangents(record, directions) @ self.turned.mT
+    def tangents(self, records: Records, directions: Records) -> Tensor:
+        """(m, k, r) the derivatives at m records, along k directions of them."""
+        return self.answers.tangents(records, directions) @ self.turned.mT
 
 
 @final
@@ -129,11 +129,13 @@ class LinearResponse:
         checked: Tensor,
         records: Records,
         held_out: int | None = None,
+        tolerance: float = 1e-2,
     ) -> Responses:
         """From what is seen of trained models: (s, features) that choose directions, None for every feature.
 
         `checked` (c, features) are trained on the `records` (c, ...). Of these the first `held_out`, by default all,
-        chose no directions: they measure how much of a record's effect the directions hold.
+        chose no directions: they measure how much of a record's effect the directions hold. `tolerance` is that of
+        sums over few steps.
         """
         known, objection = knowledge.facts.known, self.objection(knowledge)
         if known is None or objection is not None:
@@ -148,7 +150,8 @@ class LinearResponse:
             directions = _principal(principal, self.directions).to(origin)
         sketch, base = Sketch(knowledge.access, origin, directions), base.quick()
         with progress("directions", len(directions)) as advance:
-            adjoints = base.thin_adjoints(sketch.along(knowledge.net, end), _sample(knowledge.prior), advance)
+            along, sample = sketch.along(knowledge.net, end), _sample(knowledge.prior)
+            adjoints = base.thin_adjoints(along, sample, advance, tolerance)
         for rank in (0, RANK) if self.rank is None else (self.rank,):
             answers = SemiLinear(adjoints, LeadingHessians.of(base, rank)) if rank else adjoints
             responses = _checked(sketch, answers, far, records, held_out)

@@ -38,6 +38,7 @@ from lostwax.trainers.stepwise import State, float32_products
 
 STORED_NUMBERS = 1 << 28  # of a base trajectory; of a longer one only some states are stored, the others recomputed
 GRADIENT_NUMBERS = {"cpu": 1 << 23, "cuda": 1 << 29}  # of records' gradients at a time: a cache, enough for a GPU
+DIRECTIONS_PER_MODEL = {"cpu": 1, "cuda": 4}  # Hessian products at a time, for each model that training has at a time
 ADJOINT_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 33}  # of c_t at all steps, before they are thinned
 
 
@@ -98,7 +99,7 @@ class BaseTrajectory:
     kept: tuple[State, ...]  # before every `stride`-th step, and after the last
     known_slopes: tuple[Params, ...]  # of every step, if every state is kept
     stride: int
-    together: int  # models, or directions, that are computed at a time
+    together: int  # directions whose Hessian products are computed at a time
 
     @classmethod
     def of(cls, trainer: Trainer, net: nn.Module, known: Records) -> BaseTrajectory:
@@ -113,7 +114,8 @@ class BaseTrajectory:
             value.numel() for part in (state.params, *state.buffers) for value in part.values()
         )
         stride = 1 if numbers <= STORED_NUMBERS else math.isqrt(len(schedule))
-        walk = cls(descent, ours, cohort.shared, schedule, (), (), stride, descent.tile_size(net, cohort))
+        together = DIRECTIONS_PER_MODEL[kind(known.x)] * descent.tile_size(net, cohort)
+        walk = cls(descent, ours, cohort.shared, schedule, (), (), stride, together)
         kept, slopes = [state], []
         for number in range(len(schedule)):
             step = walk._step(number, state)
@@ -179,14 +181,16 @@ class BaseTrajectory:
         swept = tuple(reversed(list(self.sweep(directions))))
         return Adjoints(self, swept, (1.0,) * len(swept))
 
-    def thin_adjoints(self, directions: Tensor, sample: Records, advance: Callable[[int], None]) -> Adjoints:
+    def thin_adjoints(
+        self, directions: Tensor, sample: Records, advance: Callable[[int], None], tolerance: float = 1e-2
+    ) -> Adjoints:
         """The same at few steps, chosen on sample records; `advance` is called with the number of directions done.
 
         Directions are swept as many at a time as memory allows. The first ones choose the steps for all.
         """
         p = directions.shape[1]
         first, *later = torch.split(directions, rows_of(ADJOINT_NUMBERS, directions, len(self.schedule) * p))
-        found = self.adjoints(first).thinned(sample)
+        found = self.adjoints(first).thinned(sample, tolerance)
         weights = {step.number: weight for (step, _), weight in zip(found.swept, found.weights, strict=True)}
         parts = [[push for _, push in found.swept]]
         advance(len(first))
@@ -310,28 +314,33 @@ class Adjoints(NamedTuple):
             self.base.add_products(total, step, records, weight * push)
         return total
 
-    def tangents(self, record: Records, directions: Records) -> Tensor:
-        """(k, r) the derivatives of <u, delta theta_T(z)> at one record z, along k directions of z.
+    def tangents(self, records: Records, directions: Records) -> Tensor:
+        """(m, k, r) the derivatives of <u, delta theta_T(z)> at m records z, along k directions of z.
 
         Those of labels are used if labels are numbers.
         """
-        record, directions = (as_inputs(part, self.base.kept[0]) for part in (record, directions))
-        x, y, numbers = record.inputs[0], record.y[0], record.y.is_floating_point()
-        total = directions.inputs.new_zeros(len(directions), len(self.swept[0][1]))
+        records, directions = (as_inputs(part, self.base.kept[0]) for part in (records, directions))
+        numbers, k, like = records.y.is_floating_point(), len(directions), self.swept[0][1]
+        total = like.new_zeros(len(records), k, len(like))
+        some = max(1, rows_of(GRADIENT_NUMBERS, like, like.shape[1]) // k)  # records at a time
         for (step, push), weight in zip(self.swept, self.weights, strict=True):
 
             def slope(x: Tensor, y: Tensor, step: BaseStep = step) -> Tensor:
                 return torch.cat([value.flatten() for value in self.base.slope(step, x, y).values()])  # (p,)
 
-            def moved(dx: Tensor, dy: Tensor, slope: Callable[[Tensor, Tensor], Tensor] = slope) -> Tensor:
+            def moved(
+                x: Tensor, y: Tensor, dx: Tensor, dy: Tensor, slope: Callable[[Tensor, Tensor], Tensor] = slope
+            ) -> Tensor:
                 at, by = ((x, y), (dx, dy)) if numbers else ((x,), (dx,))
                 tangent: Tensor = torch.func.jvp(slope if numbers else lambda x: slope(x, y), at, by)[1]
                 return tangent
 
-            some = rows_of(GRADIENT_NUMBERS, push, push.shape[1])
+            along = torch.func.vmap(torch.func.vmap(moved, (None, None, 0, 0)), (0, 0, None, None))
             with quiet(), float32_products(self.base.trainer.tf32):
-                tangents: Tensor = torch.func.vmap(moved, chunk_size=some)(directions.inputs, directions.y)  # (k, p)
-                total = total + tangents @ (weight * push).mT
+                for first in range(0, len(records), some):
+                    part = records[first : first + some]
+                    tangents = along(part.inputs, part.y, directions.inputs, directions.y)  # (some, k, p)
+                    total[first : first + some] += tangents @ (weight * push).mT
         return total
 
     def along(self, kept: Tensor) -> Adjoints:
@@ -363,7 +372,12 @@ class Adjoints(NamedTuple):
 
 def rows_of(numbers: Mapping[str, int], like: Tensor, each: int) -> int:
     """How many rows of `each` numbers are computed at a time, by the kind of device; at least one."""
-    return max(1, numbers["cpu" if like.device.type == "cpu" else "cuda"] // each)
+    return max(1, numbers[kind(like)] // each)
+
+
+def kind(like: Tensor) -> str:
+    """The kind of device, by which sizes are chosen."""
+    return "cpu" if like.device.type == "cpu" else "cuda"
 
 
 def flat(params: Params) -> Tensor:

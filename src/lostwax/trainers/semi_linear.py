@@ -84,9 +84,9 @@ class SemiLinear(NamedTuple):
         rows = torch.split(torch.arange(len(records), device=records.y.device), some)
         return torch.cat([self._some(base, records[part]) for part in rows])
 
-    def tangents(self, record: Records, directions: Records) -> Tensor:
-        """(k, r) as the adjoints', with the record's gradient along the base trajectory."""
-        return self.adjoints.tangents(record, directions)
+    def tangents(self, records: Records, directions: Records) -> Tensor:
+        """(m, k, r) as the adjoints', with a record's gradient along the base trajectory."""
+        return self.adjoints.tangents(records, directions)
 
     def along(self, kept: Tensor) -> SemiLinear:
         """Some of the directions."""

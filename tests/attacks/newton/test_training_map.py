@@ -6,10 +6,14 @@ import pytest
 import torch
 from torch import nn
 
+import lostwax as lw
+from lostwax.attacks import Newton
 from lostwax.attacks.newton.training_map import TrainingMap
-from lostwax.games import Records
+from lostwax.games import Knowledge, Records
+from lostwax.inits import LeCunNormal
 from lostwax.losses import SquaredError
 from lostwax.nets import mlp
+from lostwax.shadows import LinearResponse
 from lostwax.trainers import GD, SGD, Adam
 
 RANDOM = torch.Generator().manual_seed(0)
@@ -70,3 +74,19 @@ def test_two_unknown_records_stand_one_after_the_other():
     directions = torch.cat([torch.zeros(3, 16), normal(3, 16)], 1).double()
     tangents = two.tangents(z[0], label[0], directions)
     torch.testing.assert_close(tangents, with_the_first.tangents(z[0, 16:], label[0, 1:], directions[:, 16:]))
+
+
+def test_jacobians_by_response_of_many_records_are_those_of_each():
+    known, prior, _ = lw.records.digits().split(60, 40, 1, seed=0)
+    trainer = GD(lr=0.05, momentum=0.9, steps=8, init=LeCunNormal())
+    knowledge = Knowledge(mlp(64, 5, 10), trainer, lw.Informed(known), lw.access.Weights(), prior)
+    attack = Newton(response=LinearResponse(directions=12, checked=8))
+    responses = attack.responses(knowledge, seed=0)
+    weights = TrainingMap(knowledge.net, trainer, known, responses=responses)
+    z, label, along = prior.x[:3].flatten(1), prior.y[:3, None], torch.eye(64)[:5]
+    together = weights.responded(z, label, responses, along)
+    for number, one in enumerate(together):
+        torch.testing.assert_close(one, weights.tangents(z[number], label[number], along), rtol=1e-4, atol=1e-7)
+    moved = replace(weights, trained=False)
+    ahead, behind = (moved(z + sign * 1e-2 * along[0], label) for sign in (1, -1))
+    torch.testing.assert_close((ahead - behind) / 2e-2, together[:, :, 0], rtol=0.05, atol=1e-5)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import torch
+from torch import Tensor
 
 from lostwax.attacks.newton.bank import MOST_WAYS, Bank, draws, ways
 from lostwax.attacks.newton.inverter import Inverter, Published
@@ -14,21 +15,23 @@ from lostwax.attacks.newton.solver import Problem
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.defences import undefended
 from lostwax.fields import at_least, check_fields, expect
-from lostwax.games import Attack, Knowledge, Records
+from lostwax.games import Attack, Cohort, Knowledge, Records
 from lostwax.games.facts import trainer_facts
 from lostwax.inits import trainable
 from lostwax.learning.coordinates import Coordinates, flat
 from lostwax.learning.costs import DOUBLE, TABLES, Cost, Rate, classes
 from lostwax.learning.shadow_tables import SWEEP
 from lostwax.shadows import LinearResponse
-from lostwax.trainers.descent import as_descent
+from lostwax.shadows.linear_response import Responses
+from lostwax.trainers.descent import Descent, as_descent
 
 NOISES = 16  # models on which the size of a defence's noise is measured
 SINGLE = 4  # bytes
 JACOBIANS = 2  # that a game computes, about (docs/newton.md)
 PAIR = 4  # trainings that a product with the Jacobian and one with its transpose take
-FEWEST_DIRECTIONS = 32  # for which linear response is worth its sweep
-TRIED = 40  # models that a game trains with Jacobians by linear response, about
+FEWEST_DIRECTIONS, MOST_DIRECTIONS = 32, 1_000  # for which linear response is worth its sweep
+TOLERANCE = 1e-3  # of the response's sums over few steps
+TRIED = 20  # models that a game trains with a linear response, about
 MOST_NUMBERS = 20_000  # secret numbers: a square table of them takes 3 GB
 
 
@@ -45,8 +48,9 @@ class Newton:
     unexplained, the guess of another attack, `start`, is tried (`Ensemble` works from far away). With `coordinates`,
     the search is restricted to that many principal components: fewer tangents, an approximate answer. With `products`,
     for records with thousands of features, no Jacobian is formed: a game costs at most that many products J v, and as
-    many J^T w, each about one training. With `response`, Jacobians come from the linear response of training, swept
-    once for all games, and the weights are compared in its directions; residuals are still those of trained models.
+    many J^T w, each about one training. With `response`, the bank, the search and its Jacobians use the linear response
+    of training, swept once for all games, and weights are compared in its directions; the end of the search trains
+    models. Without `polish` it does not, and no answer is certified.
     """
 
     strength: ClassVar[int] = 70
@@ -56,13 +60,13 @@ class Newton:
     products: int | None = None
     start: Attack | None = None
     response: LinearResponse | None = None
+    polish: bool = True
 
     def __post_init__(self) -> None:
         check_fields(self, bank=at_least(0), jacobians=at_least(0), coordinates=at_least(1), products=at_least(1))
         expect(self, "start", "None where products are given", self.products is None or self.start is None)
         expect(self, "response", "None where products are given", self.products is None or self.response is None)
-        enough = self.response is None or self.bank > self.response.checked
-        expect(self, "bank", "more than the checked models of the response, which are among them", enough)
+        expect(self, "polish", "True where no response is given", self.polish or self.response is not None)
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
@@ -132,7 +136,8 @@ class Newton:
         if self.products is not None:
             return Cost((self.bank + PAIR * self.products * games) * rate.training, float(SINGLE * bank))
         if self.response is not None:
-            trainings = self.bank + SWEEP * self.response.directions + TRIED * games
+            trainings = self.response.checked + (1 + SWEEP) * self.response.directions
+            trainings += TRIED * games if self.polish else 0
             return Cost(trainings * rate.training, float(SINGLE * bank))
         tangents = self.coordinates or numbers
         unknowns = numbers * knowledge.facts.secrets
@@ -143,9 +148,10 @@ class Newton:
         )
 
     def cheaper(self, knowledge: Knowledge) -> tuple[Newton, ...]:
-        """The same with Jacobians by linear response, where that is possible and there are enough models for it."""
+        """The same by linear response, where that is possible and there are enough records for it."""
         numbers, response = knowledge.prior.x.shape[1:].numel(), LinearResponse()
-        directions = min(2 * numbers, self.bank - response.checked)  # twice as many equations as unknowns
+        there = len(knowledge.prior) + (0 if knowledge.facts.known is None else len(knowledge.facts.known))
+        directions = min(2 * numbers, MOST_DIRECTIONS, there - response.checked)  # twice as many equations as unknowns
         if self.products is not None or self.response is not None or directions < FEWEST_DIRECTIONS:
             return ()
         coordinates = min(self.coordinates or numbers, directions // 2)
@@ -165,9 +171,9 @@ class Newton:
                 inverter.at_mean(classes)
         return inverter
 
-    def inverter(self, knowledge: Knowledge, *, seed: int) -> Inverter:
-        """The same, without any Jacobian yet."""
-        parts = self._parts(knowledge, seed)
+    def inverter(self, knowledge: Knowledge, *, seed: int, responses: Responses | None = None) -> Inverter:
+        """The same, without any Jacobian yet, and with these responses if they were prepared before."""
+        parts = self._parts(knowledge, seed, responses)
         z = flat(parts.available).repeat(1, parts.quick.secrets)  # (n, u)
         unknowns = parts.coordinates.of_records(z)  # (n, r)
         # float64 is only worth its time where Jacobians are exact enough to reach rounding
@@ -180,17 +186,40 @@ class Newton:
             prior_variance=unknowns.var(0, correction=0).clamp_min(1e-30),
             left_out=(z - parts.coordinates(unknowns)).square().mean(0),
             jacobians=self.jacobians,
+            by_training=self.polish,
             guess=None if self.start is None else self.start.prepare(knowledge, seed=seed),
             like=knowledge.prior[:1],
         )
 
-    def _parts(self, knowledge: Knowledge, seed: int) -> _Parts:
+    def responses(self, knowledge: Knowledge, *, seed: int) -> Responses:
+        """The linear response, its directions and its check from models trained on known and prior records."""
+        known, engine = knowledge.facts.known, self.response
+        if known is None or engine is None:
+            raise ValueError("Newton: responses needs response=LinearResponse(...) and an adversary who knows records.")
+        trainer, available = as_descent(undefended(knowledge.trainer)), _available(known, knowledge.prior)
+        drawn = engine.checked + engine.directions + 1  # models less their mean span one direction less
+        rows = draws(len(available), drawn, 1, seed).to(available.y.device)
+        checked, principal = rows[: engine.checked], rows[engine.checked :]
+        if len(principal) < 2:
+            raise ValueError(
+                f"Newton: {engine.checked} checked models leave {len(principal)} records to find directions. Set fewer "
+                "checked models of the response, or add to the prior."
+            )
+
+        def models(rows: Tensor, trainer: Descent) -> Tensor:
+            cohort = Cohort(known.to(available.x.device), available[rows], torch.zeros_like(rows[:, 0]))
+            return trainer(knowledge.net, cohort, seed=0).flat()
+
+        seen = models(checked, trainer)
+        found, records = models(principal, replace(trainer, tf32=True)), available[checked[:, 0]]
+        return engine.prepare(knowledge, found, seen, records, tolerance=TOLERANCE)
+
+    def _parts(self, knowledge: Knowledge, seed: int, responses: Responses | None = None) -> _Parts:
         objection, known, secrets = self.objection(knowledge), knowledge.facts.known, knowledge.facts.secrets
         if objection is not None or known is None:
             raise ValueError(objection)
         trainer = as_descent(undefended(knowledge.trainer))
-        ours, prior = known.to(knowledge.prior.x.device), knowledge.prior
-        available = Records(torch.cat([ours.x, prior.x]), torch.cat([ours.y, prior.y]))
+        available = _available(known, knowledge.prior)
         components = self.coordinates
         if components is None and self.response is not None:
             components = max(1, self.response.directions // 2)  # fewer unknowns than equations
@@ -205,10 +234,9 @@ class Newton:
             units = published.units(released_by.computed_in(torch.float64), z[rows].flatten(1), available.y[rows])
             released_by = replace(released_by, units=units)
         quick = released_by.computed_in(torch.float32, tf32=True)
-        bank = Bank.of(quick, coordinates, available, self.bank, seed=seed)
         if self.response is not None:
-            records, apart = bank.records(coordinates, knowledge.prior[:1]), -self.response.checked
-            responses = self.response.prepare(knowledge, bank.weights[:apart], bank.weights[apart:], records[apart:])
+            if responses is None:
+                responses = self.responses(knowledge, seed=seed)
             if not responses.check.holds:
                 raise ValueError(f"Newton: {responses.check} That is too little for a Jacobian: leave response out.")
             if (equations := len(responses.access.directions)) <= (unknowns := len(coordinates.directions)):
@@ -216,9 +244,16 @@ class Newton:
                     f"Newton: {equations} reliable directions do not determine {unknowns} coordinates: any release "
                     "would be explained. Set fewer coordinates, or more directions of the response."
                 )
-            released_by, quick = (replace(one, responses=responses) for one in (released_by, quick))
-            bank = bank.as_seen(quick)
+            released_by = replace(released_by, responses=responses)
+            quick = replace(quick, responses=responses, trained=False)
+        bank = Bank.of(quick, coordinates, available, self.bank, seed=seed)
         return _Parts(available, coordinates, released_by, quick, bank, published)
+
+
+def _available(known: Records, prior: Records) -> Records:
+    """Known and prior records."""
+    ours = known.to(prior.x.device)
+    return Records(torch.cat([ours.x, prior.x]), torch.cat([ours.y, prior.y]))
 
 
 class _Parts(NamedTuple):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.games import Records
-from lostwax.learning.coordinates import Coordinates, as_records, flat
+from lostwax.learning.coordinates import Coordinates, flat
 from lostwax.learning.kernel_regression import Regression
 from lostwax.seeds import generator
 
@@ -64,7 +64,7 @@ class Bank(NamedTuple):
     weights: Tensor  # (b, p), quickly computed
     classes: tuple[Classes, ...]  # of the first entries, the means
     group: Tensor  # (b,) the position of each entry's classes among these
-    regression: Regression | None  # one group for each of them
+    regression: Regression | None  # one group for each of them; for one secret and more models than the means
 
     @classmethod
     def of(cls, weights: TrainingMap, coordinates: Coordinates, available: Records, size: int, *, seed: int) -> Bank:
@@ -85,23 +85,11 @@ class Bank(NamedTuple):
         models = weights(coordinates(a), label)
         number = {each: place for place, each in enumerate(classes)}
         group = torch.tensor([number[tuple(each)] for each in label.tolist()], device=z.device)
-        return cls(a, label, models, classes, group, None).regressed()
-
-    def regressed(self) -> Bank:
-        """With a regression on its models, for one secret and more models than the means."""
-        regression, counted = None, range(len(self.classes))
-        if self.label.shape[1] == 1 and len(self.a) > len(counted) and self.weights.isfinite().all():
-            rows_of = [(self.group == place).nonzero()[:, 0] for place in counted]
-            regression = Regression.fit(self.weights, self.a.double(), rows_of)
-        return self._replace(regression=regression)
-
-    def as_seen(self, weights: TrainingMap) -> Bank:
-        """The same models, as this map compares them."""
-        return self._replace(weights=weights.in_units(self.weights)).regressed()
-
-    def records(self, coordinates: Coordinates, like: Records) -> Records:
-        """What its models were trained on; for one secret."""
-        return as_records(coordinates(self.a), self.label[:, 0], like)
+        regression = None
+        if k == 1 and len(a) > len(classes) and models.isfinite().all():
+            rows_of = [(group == place).nonzero()[:, 0] for place in range(len(classes))]
+            regression = Regression.fit(models, a.double(), rows_of)
+        return cls(a, label, models, classes, group, regression)
 
     def entry(self, row: int) -> Entry:
         """One entry."""

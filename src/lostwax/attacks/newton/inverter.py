@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lostwax.attacks.newton.bank import Bank, Classes, Entry, Likely
-from lostwax.attacks.newton.solver import Ended, Linearised, Point, Problem
+from lostwax.attacks.newton.solver import STALLED, Ended, Linearised, Point, Problem
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.defences import undefended
 from lostwax.games import Guess, Hints, Reconstructor, Records, Release, Trainer
@@ -152,6 +152,11 @@ def as_guess(found: Sequence[Inversion], like: Records, device: torch.device) ->
 
 
 GAMES = 128  # inverted together
+PREDICTED = 3e-3  # of what the record changes: a linear response is not more accurate
+UNLIKELY = 0.2  # of it: with a larger residual another start is tried
+FOLLOWED = 2  # starts that a search by linear response follows, at most
+SLOW = 0.7  # of the residual: if a step with a new Jacobian by linear response leaves more, the search ends
+FAR = 100  # times the rounding error of one model: a residual above is no rounding
 NEARBY = 0.01  # deviations of the prior: training that is smooth this far around can be polished
 
 SETTLING = 6  # steps towards the likeliest record of a defended release, at most
@@ -185,6 +190,7 @@ class Inverter:
     prior_variance: Tensor  # (r,)
     left_out: Tensor  # (u,) variance of known and prior records that the unknowns do not span
     jacobians: int
+    by_training: bool  # train models at the end of a search by linear response
     guess: Reconstructor | None  # another attack, for games whose starts do not explain the release
     like: Records  # one record, for shapes, dtypes and devices
     at_means: dict[Classes, Linearised] = field(default_factory=dict)  # training linearised at class means, on demand
@@ -231,6 +237,11 @@ class Inverter:
     def _inverted(self, released: Tensor, starts: list[list[Entry]]) -> list[Inversion]:
         """Each game's starts in turn, the most promising first, until one explains the release."""
         raced = self._race(released, starts)
+        if not self.problem.quick.trained:
+            predicted = self._predicted(raced, released)
+            if not self.by_training:
+                return self._unpolished(predicted, released)
+            raced = [[one] for one in predicted]
         best: list[Inversion | None] = [None] * len(released)
         for turn in range(max(map(len, raced))):
             again = [g for g, one in enumerate(best) if (one is None or not one.explained) and turn < len(raced[g])]
@@ -271,6 +282,31 @@ class Inverter:
             raced[g].append((point, linear))
         return raced
 
+    def _predicted(self, raced: list[list[Begun]], released: Tensor) -> list[Begun]:
+        """Where the search by linear response ends, from each game's starts in turn until one predicts the release."""
+        problem, enough = replace(self.problem, exact=self.problem.quick), PREDICTED * released.norm(dim=1)  # (g,)
+        best: list[Begun | None] = [None] * len(released)
+        for turn in range(FOLLOWED):
+            again = [
+                g
+                for g, one in enumerate(best)
+                if turn < len(raced[g]) and (one is None or one[0].distance > UNLIKELY * released[g].norm())
+            ]
+            if not again:
+                break
+            points, linears = zip(*(raced[g][turn] for g in again), strict=True)
+            ended = problem.descend(points, linears, released[again], enough[again], self.jacobians, SLOW)
+            for g, (point, linear, _) in zip(again, ended, strict=True):
+                before = best[g]
+                best[g] = (point, linear) if before is None or point.distance < before[0].distance else before
+        return [one for one in best if one is not None]
+
+    def _unpolished(self, predicted: list[Begun], released: Tensor) -> list[Inversion]:
+        """The likeliest records by linear response alone, whose own error takes the place of rounding."""
+        error = PREDICTED * released.norm(dim=1)  # (g,)
+        found = [self._evidence(Ended(*begun, 0), float(one)) for begun, one in zip(predicted, error, strict=True)]
+        return [one._replace(determined=False) for one in found]  # no model was trained on it
+
     def at_mean(self, classes: Classes) -> Linearised:
         """Training, linearised at the means of these classes; kept for later games."""
         if classes not in self.at_means:
@@ -283,7 +319,8 @@ class Inverter:
         a, label = torch.stack([point.a for point, _ in raced]), torch.stack([point.label for point, _ in raced])
         points = self.problem.points(a, label, released)
         linears = [linear for _, linear in raced]
-        ended = self.problem.descend(points, linears, released, self._rounding(points), self.jacobians)
+        slow = STALLED if self.problem.quick.trained else SLOW  # Jacobians by response are never exact
+        ended = self.problem.descend(points, linears, released, self._rounding(points), self.jacobians, slow)
         if self.published.defended:  # the step to the likeliest record is large
             ended = self._settled([self._afresh(game) for game in ended], released)
         rounding = self._rounding([game.point for game in ended])
@@ -312,9 +349,13 @@ class Inverter:
         return games
 
     def _rounding(self, points: list[Point]) -> Tensor:
+        """(g,) of each point's model; that of the first stands for all where residuals are far above it."""
         z = self.problem.coordinates(torch.stack([point.a for point in points]))
-        exact = self.problem.exact.computed_in(torch.float64)
-        return self.published.rounding(exact, z, torch.stack([point.label for point in points]))
+        label, exact = torch.stack([point.label for point in points]), self.problem.exact.computed_in(torch.float64)
+        first = self.published.rounding(exact, z[:1], label[:1])
+        if all(point.distance > FAR * float(first) for point in points):
+            return first.expand(len(points))
+        return torch.cat([first, self.published.rounding(exact, z[1:], label[1:])]) if len(points) > 1 else first
 
     def _likeliest_record(self, game: Ended, rounding: float) -> Posterior:
         """The likeliest record under the prior, if the rest of the residual is noise of one size on all weights.
@@ -323,7 +364,8 @@ class Inverter:
         directions move to the prior mean; determined ones by no more than the noise.
         """
         point, deviation = game.point, self.prior_variance.sqrt()
-        noise = max(point.distance, rounding) ** 2 / len(point.residual)
+        free = max(1, len(point.residual) - len(point.a))  # a fit of r unknowns makes residuals smaller than the noise
+        noise = max(point.distance**2 / free, rounding**2 / len(point.residual))
         wide, small = torch.linalg.qr(game.linear.jacobian.double() * deviation)  # (p, r), (r, r)
         left, directions, turned = torch.linalg.svd(small)  # (r, r), (r,), (r, r)
         seen = directions > len(directions) * torch.finfo(directions.dtype).eps * directions[0]

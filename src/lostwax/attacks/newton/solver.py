@@ -108,6 +108,17 @@ class Problem:
         """At one record."""
         return Linearised.of(self.quick.tangents(self.coordinates(a), label, self.coordinates.directions))
 
+    def linears(self, points: Sequence[Point]) -> list[Linearised]:
+        """At the record of each point; together where they come from a linear response."""
+        if not points or (responses := self.quick.responses) is None:
+            return [self.linear(point.a, point.label) for point in points]
+        z, label = self.coordinates(torch.stack([one.a for one in points])), torch.stack([one.label for one in points])
+        rows = max(1, NUMBERS // (len(responses.access.directions) * len(self.coordinates.directions)))
+        parts = [slice(first, first + rows) for first in range(0, len(points), rows)]
+        along = self.coordinates.directions
+        found = [self.quick.responded(z[part], label[part], responses, along) for part in parts]
+        return [Linearised.of(one) for part in found for one in part]
+
     def points(self, a: Tensor, label: Tensor, released: Tensor) -> list[Point]:
         """At records (g, r) of classes (g, k), one per release (g, p)."""
         residuals = self.exact(self.coordinates(a), label) - released
@@ -122,11 +133,18 @@ class Problem:
         return self.best(points, self._tried(points, linears, CAREFUL), released, self.quick)
 
     def descend(
-        self, points: Sequence[Point], linears: Sequence[Linearised], released: Tensor, enough: Tensor, jacobians: int
+        self,
+        points: Sequence[Point],
+        linears: Sequence[Linearised],
+        released: Tensor,
+        enough: Tensor,
+        jacobians: int,
+        stalled_at: float = STALLED,
     ) -> list[Ended]:
         """Step from each point, all games together, until its residual is `enough` (g,) or no step helps.
 
         The first Jacobians may be of records nearby; a game computes a new one when progress slows, up to `jacobians`.
+        A step with one that leaves more than `stalled_at` of the residual is the last.
         """
         games = [Ended(point, linear, 0) for point, linear in zip(points, linears, strict=True)]
         fresh = [False] * len(games)  # the Jacobian is that of this point
@@ -134,19 +152,21 @@ class Problem:
         while running:
             before = [games[number] for number in running]
             moved = self.steps([game.point for game in before], [game.linear for game in before], released[running])
-            going = []
+            going, slow = [], []
             for number, game, point in zip(running, before, moved, strict=True):
                 left = point.distance / game.point.distance
-                stalled = fresh[number] and left > STALLED
+                stalled = fresh[number] and left > stalled_at
                 games[number], fresh[number] = game._replace(point=point), False
                 if stalled or point.distance <= enough[number]:
                     continue
                 if left > GOOD:
                     if game.jacobians == jacobians or point.distance <= NEARLY * enough[number]:
                         continue
-                    linear = self.linear(point.a, point.label)
-                    games[number], fresh[number] = Ended(point, linear, game.jacobians + 1), True
+                    slow.append(number)
                 going.append(number)
+            for number, linear in zip(slow, self.linears([games[number].point for number in slow]), strict=True):
+                game = games[number]
+                games[number], fresh[number] = Ended(game.point, linear, game.jacobians + 1), True
             running = going
         return games
 

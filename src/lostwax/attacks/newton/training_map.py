@@ -106,7 +106,8 @@ class TrainingMap:
 
     z holds the u numbers of the k records, one record after the other, each followed by its label if that is a number.
     Parameters are divided by `units`, those of a defence's noise, to weight each by its precision. With `responses`
-    they are seen in some directions only, r numbers instead of p, and tangents are those of the linear response.
+    they are seen in some directions only, r numbers instead of p, and tangents are those of the linear response; where
+    models are not `trained`, so are the weights.
     """
 
     net: nn.Module
@@ -115,6 +116,7 @@ class TrainingMap:
     secrets: int = 1  # k
     units: Tensor | None = None  # (p,) of the parameters; None: 1
     responses: Responses | None = None
+    trained: bool = True
 
     @property
     def numbers(self) -> int:
@@ -141,6 +143,8 @@ class TrainingMap:
 
     def __call__(self, z: Tensor, label: Tensor) -> Tensor:
         """(m, u) and classes (m, k) -> (m, p), m models trained at once."""
+        if self.responses is not None and not self.trained:
+            return self.responses(self._secret(z, label))
         return self.in_units(self.trainer(self.net, self.cohort(z, label), seed=0).flat())
 
     def in_units(self, parameters: Tensor) -> Tensor:
@@ -155,9 +159,7 @@ class TrainingMap:
         They are batched like shadow models: each costs about one training, and by responses one record's gradients.
         """
         if self.responses is not None:
-            parts = (self.cohort(rows, label.expand(len(rows), -1)).own for rows in (z[None], directions))
-            record, towards = (Records(part.x[:, 0], part.y[:, 0]) for part in parts)  # k = 1
-            return self.responses.tangents(record, towards).mT
+            return self.responded(z[None], label[None], self.responses, directions)[0]
         at = z.to(self.known.x.dtype)
         with quiet():
             quick = self._quick_tangents(z, label, directions.to(at))
@@ -186,6 +188,16 @@ class TrainingMap:
         tangent = self.tangents(z, label, direction.unsqueeze(0))[:, 0]  # (p,)
         ahead, behind = self(torch.stack([z + direction, z - direction]), label.expand(2, -1))
         return bool(((ahead - behind) / 2 - tangent).norm() <= SMOOTH * tangent.norm())
+
+    def responded(self, z: Tensor, label: Tensor, responses: Responses, directions: Tensor) -> Tensor:
+        """(g, p, r) the same at many z (g, u) of classes (g, k), by responses."""
+        towards = self._secret(directions, label[:1].expand(len(directions), -1))
+        return responses.tangents(self._secret(z, label), towards).mT
+
+    def _secret(self, z: Tensor, label: Tensor) -> Records:
+        """(m, ...) the one secret of each row."""
+        own = self.cohort(z, label).own
+        return Records(own.x[:, 0], own.y[:, 0])
 
     def cohort(self, z: Tensor, label: Tensor) -> Cohort:
         """Each row of z as the secrets of a model. All are model 0: nothing in their training is private."""
