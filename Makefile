@@ -4,12 +4,12 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test chromium test-slow test-gpu fuzz check bare results clean
+.PHONY: demo test chromium test-slow test-gpu fuzz check lowest dist docs results clean
 
 demo: $(STAMP)
 	$(BIN)/lostwax demo --out demo
 
-test: check bare chromium
+test: check chromium
 	$(BIN)/pytest -n 2 -m "not slow and not gpu" --cov --cov-report=term:skip-covered --cov-fail-under=90
 
 test-slow: $(STAMP)
@@ -27,18 +27,27 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# The package alone, none of its dependencies: what must load without them does.
-bare: $(STAMP)
-	$(PYTHON) -m venv --clear $(VENV)-bare
-	$(VENV)-bare/bin/pip install --quiet --no-deps .
-	$(VENV)-bare/bin/python tests/bare_imports.py light
-	$(BIN)/python tests/bare_imports.py optional
+# The lowest versions of direct dependencies that pyproject.toml allows, in an environment of their own (8 GB).
+lowest:
+	$(PYTHON) -m venv --clear $(VENV)-lowest
+	$(VENV)-lowest/bin/pip install --quiet uv
+	$(VENV)-lowest/bin/uv pip install --quiet --python $(VENV)-lowest/bin/python --resolution lowest-direct --editable ".[dev]"
+	$(VENV)-lowest/bin/pytest -n 2 -m "not slow and not gpu"
+
+# What is published: a wheel and a source distribution in dist/.
+dist: $(STAMP)
+	rm -rf dist
+	$(BIN)/hatchling build
 
 # Reports are tested in a real browser: fetched where that is allowed, otherwise those tests are skipped.
 chromium:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
 	|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq chromium; } \
 	|| echo "No Chromium here: the tests of reports in a browser are skipped."
+
+# The documentation as a site, in site/: open site/index.html. It needs no server and no network.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # What is generated in README.md and docs/: results of papers and benchmarks, and lists of supported estimators.
 results: $(STAMP)
@@ -52,4 +61,4 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) $(VENV)-bare demo .pytest_cache .mypy_cache .ruff_cache .coverage artefacts
+	rm -rf $(VENV) $(VENV)-lowest demo dist .pytest_cache .mypy_cache .ruff_cache .coverage artefacts site

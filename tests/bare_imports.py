@@ -1,4 +1,4 @@
-"""What loads without what (run by `make bare`, not by pytest).
+"""What loads without what (run by tests/release/test_distributions.py).
 
 light:    in an environment with the package alone, its light modules load.
 optional: in the full environment with every optional package blocked, every module loads.

@@ -1,5 +1,6 @@
 import torch
 
+import lostwax
 from lostwax.provenance import fingerprint, machine, versions
 
 
@@ -18,5 +19,6 @@ def test_fingerprint_sees_bytes_shape_and_dtype():
 
 
 def test_versions_and_machine():
-    assert {"python", "lostwax", "torch"} <= set(versions())
+    assert {"python", "torch"} <= set(versions())
+    assert versions()["lostwax"] == lostwax.__version__
     assert "cores of" in machine()

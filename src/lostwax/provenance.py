@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-PACKAGES = ("lostwax", "torch", "numpy", "scikit-learn", "scipy")
+PACKAGES = ("torch", "numpy", "scikit-learn", "scipy")
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of the installed packages that can change a result."""
-    found = {"python": platform.python_version()}
+    """The versions of Python, of lostwax and of the installed packages that can change a result."""
+    from lostwax import __version__  # of the code that runs, whatever an earlier installation says
+
+    found = {"python": platform.python_version(), "lostwax": __version__}
     for package in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)

@@ -189,7 +189,7 @@ def test_files_say_what_the_model_says(tmp_path, name, ending):
     X, y = table(name)
     model = MODELS[name](n_estimators=10).fit(X, y)
     path = tmp_path / f"model.{ending}"
-    model.save_model(path)
+    model.get_booster().save_model(path)
     here = part_of(released_booster(load_model(path), (X, y)))
     for mine, other in zip(here.forest.trees, forest_part(model, X, y).forest.trees, strict=True):
         np.testing.assert_array_equal(mine.share, other.share)
@@ -201,7 +201,7 @@ def test_files_say_what_the_model_says(tmp_path, name, ending):
 
 def test_a_file_is_audited(tmp_path):
     X, y = table("diabetes")
-    xgb.XGBRegressor(n_estimators=50).fit(X, y).save_model(tmp_path / "model.json")
+    xgb.XGBRegressor(n_estimators=50).fit(X, y).get_booster().save_model(tmp_path / "model.json")
     audit = lw.audit(str(tmp_path / "model.json"), (X, y))
     assert audit.subject == "model.json"
     assert audit.grade == Grade.EXACT
@@ -210,7 +210,7 @@ def test_a_file_is_audited(tmp_path):
 def test_damaged_files(tmp_path):
     X, y = table("diabetes")
     model = xgb.XGBRegressor(n_estimators=2).fit(X, y)
-    model.save_model(tmp_path / "good.json")
+    model.get_booster().save_model(tmp_path / "good.json")
     good = (tmp_path / "good.json").read_bytes()
     old, partial = json.loads(good), json.loads(good)
     old["version"] = [1, 7, 0]

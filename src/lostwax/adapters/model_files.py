@@ -124,7 +124,7 @@ def _from_json(source: Path) -> SavedBooster:
 
 def _from_xgboost(source: Path) -> SavedBooster:
     """The binary form, which XGBoost itself must open."""
-    booster = _package("xgboost", "load_model").Booster()
+    booster = _package("xgboost", "load_model", "'lostwax[boosting]'").Booster()
     try:
         booster.load_model(source)
         text = bytes(booster.save_raw("json"))
@@ -142,7 +142,11 @@ def _from_lightgbm(source: Path) -> SavedBooster:
 
 def _from_catboost(source: Path) -> SavedBooster:
     """What `save_model` of CatBoost wrote; the binary form CatBoost itself must open."""
-    error_of = (_package("catboost", "load_model").CatBoostError,) if source.suffix.lower() == CATBOOST else ()
+    error_of = (
+        (_package("catboost", "load_model", "'lostwax[boosting]'").CatBoostError,)
+        if source.suffix.lower() == CATBOOST
+        else ()
+    )
     try:
         return SavedBooster.of_catboost(catboost.model_in(source))
     except (json.JSONDecodeError, UnicodeDecodeError, *error_of) as error:
@@ -191,9 +195,9 @@ def _existing(path: str | PathLike[str]) -> Path:
     return source
 
 
-def _package(name: str, asked: str) -> ModuleType:
+def _package(name: str, asked: str, install: str = "") -> ModuleType:
     """An optional package, imported; raises a helpful error if it is not installed."""
     top = name.partition(".")[0]
     if find_spec(top) is None:
-        raise ImportError(f"{asked}: the package {top} is not installed. Install it: pip install {top}")
+        raise ImportError(f"{asked}: the package {top} is not installed. Install it: pip install {install or top}")
     return import_module(name)

@@ -28,16 +28,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     """Parse the words and run the command in this process."""
-    import tyro
-
     from lostwax import __version__
-    from lostwax.cli.commands import COMMANDS, KAPPAS, misspelt
-    from lostwax.exits import ExitedError
-    from lostwax.recipes import own_frames
 
     if words == ["--version"]:
         print(f"lostwax {__version__}")
         return 0
+    import tyro
+
+    from lostwax.cli.commands import COMMANDS, KAPPAS, misspelt
+    from lostwax.exits import ExitedError
+    from lostwax.recipes import own_frames
+
     if (problem := misspelt(words, {**COMMANDS, "kappa": KAPPAS})) is not None:
         return _refused(problem)
     app = tyro.extras.SubcommandApp()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.integer[Any]]
 Bools = NDArray[np.bool_]
+Method = Literal["averaged_inverted_cdf", "midpoint"]  # of np.percentile
 
 LEAF = -1
 
@@ -90,12 +91,16 @@ class Cuts:
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Thresholds of one column that are quantiles of its values: np.percentile's method "averaged_inverted_cdf"."""
+    """Thresholds of one column that are quantiles of its values, by a method of np.percentile.
+
+    The method is one whose quantiles are order statistics, or half-way between two neighbours.
+    """
 
     column: int
     thresholds: Floats  # (k,) sorted, distinct
     percentages: Floats  # (q,) sorted; quantiles that are equal were merged
     rows: Bools | None = None  # (n,) the rows whose values they are made of; None: all
+    method: Method = "averaged_inverted_cdf"
 
     @property
     def of_all_rows(self) -> bool:

@@ -223,7 +223,8 @@ class Stepwise(ABC):
     @final
     def _cut(self, net: Architecture, cohort: Cohort) -> Iterator[tuple[Tile, torch.Tensor]]:
         """The tiles, each with its rows of the cohort."""
-        for tile in tiles(cohort.index.tolist(), self._tile_size(net, cohort)):
+        numbers = [int(number) for number in cohort.index.cpu()]  # torch 2.8 has no tolist() inside torch.func.jvp
+        for tile in tiles(numbers, self._tile_size(net, cohort)):
             yield tile, tile.taken(cohort.own.inputs.device)
 
     @final

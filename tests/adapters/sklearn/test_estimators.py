@@ -123,7 +123,7 @@ def test_regressors_solve_the_equation_we_read(model, weighted):
 def test_several_targets_at_once():
     X, y = standardised(load_diabetes)
     Y = np.stack([y, y**2 / 100, X[:, 0] * 3 + y], 1)
-    audit = lw.audit(Ridge(alpha=[1.0, 2.0, 3.0]).fit(X, Y), (X, Y))
+    audit = lw.audit(Ridge(alpha=np.array([1.0, 2.0, 3.0])).fit(X, Y), (X, Y))
     assert audit.errors.max() < 1e-6
     assert audit.findings[0].labels_right.all()
 

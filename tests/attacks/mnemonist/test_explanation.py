@@ -24,11 +24,14 @@ def game():
     return knowledge, *planted.played(knowledge, secrets)
 
 
+@pytest.fixture(scope="module", params=ATTACKS, ids=lambda attack: type(attack).__name__)
+def reconstruct(request, game):
+    return request.param.prepare(game[0], seed=0)
+
+
 @pytest.mark.parametrize("erase", [lw.attacks.mnemonist.ToStart(), lw.attacks.mnemonist.ToMean()], ids=repr)
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: type(attack).__name__)
-def test_exactly_the_rows_that_move_hold_the_record(attack, erase, game):
+def test_exactly_the_rows_that_move_hold_the_record(reconstruct, erase, game):
     knowledge, cohort, release = game
-    reconstruct = attack.prepare(knowledge, seed=0)
     found = lw.attacks.Mnemonist(masks=100, erase=erase)(reconstruct, knowledge, release, cohort.own, seed=0)
     assert found.holding(by=4) == HELD
     assert set(HELD) <= set(found.holding())
@@ -36,6 +39,7 @@ def test_exactly_the_rows_that_move_hold_the_record(attack, erase, game):
     assert found.agreement(scales).pearson.value < -0.8
 
 
+@pytest.mark.slow
 def test_rows_put_back_to_the_mean_tell_what_training_did():
     """Over initialisations, coefficients go with the scales of the first layer; put back to the start, hardly so."""
     known, prior, secrets = lw.records.digits().split(200, 300, 30, seed=0)

@@ -19,9 +19,10 @@ from lostwax.adapters.boosted import visits
 from lostwax.adapters.sklearn.estimators import Array
 from lostwax.adapters.sklearn.grown import EPSILON, IN_ORDER, Targets, other_data
 from lostwax.adapters.sklearn.trees import forest_of
-from lostwax.games.trees import LEAF, Bools, Cuts, Floats, Forest, LabelSums, Quantiles, Tree, half_way
+from lostwax.games.trees import LEAF, Bools, Cuts, Floats, Forest, LabelSums, Method, Quantiles, Tree, half_way
 
 NO_LIMIT = 1e300  # scikit-learn writes infinite edges as this number
+METHODS: tuple[Method, ...] = ("averaged_inverted_cdf", "midpoint")  # of quantiles: since version 1.9, and before
 
 
 class Baseline(NamedTuple):
@@ -161,12 +162,13 @@ def _edges(estimator: Any, x: Floats, rows: Bools) -> tuple[list[Cuts], list[Qua
             continue
         values = x[rows & ~np.isnan(x[:, column]), column]
         distinct = np.unique(values)
-        # With one value more or less the rule must be the same. Other versions of scikit-learn have other rules.
+        # With one value more or less the rule must be the same.
         if len(distinct) < bins:
             if np.array_equal(np.unique(half_way(distinct[:-1], distinct[1:])), edges):
                 cuts.append(Cuts(column, edges, values=False, complete=True, rows=rows))
         elif len(distinct) > bins + 1 and not weighted:
-            made = np.percentile(values, percentages, method="averaged_inverted_cdf")
-            if np.array_equal(np.unique(made), edges):
-                quantiles.append(Quantiles(column, edges, percentages, rows))
+            for made in (Quantiles(column, np.unique(edges), percentages, rows, method) for method in METHODS):
+                if np.array_equal(np.unique(np.percentile(values, percentages, method=made.method)), made.thresholds):
+                    quantiles.append(made)
+                    break
     return cuts, quantiles

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lostwax.adapters.sklearn.cell_bounds import Source, bounds_to_cells
 from lostwax.adapters.sklearn.scan import scan
-from lostwax.adapters.sklearn.steps import Back, Values, all_lost, goes_back, placed, step_of
+from lostwax.adapters.sklearn.steps import Back, Values, all_lost, goes_back, objects, placed, step_of
 from lostwax.games import Columns, Extremes, Fitted, Kept, Part, Present, Records, Stored, Sums, TableCells
 from lostwax.games.folding import SparseFitted, SparseRecords, folded
 from lostwax.games.trees import Bounds
@@ -335,9 +335,7 @@ def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
     name = type(transformer).__name__
     for column, known in enumerate(transformer.categories_):
         here, names = place.at([column]), columns.categories[column]
-        values = np.empty((len(known), 1), dtype=object)
-        values[:, 0] = known
-        listed = codes_of(Columns((), (names,)), values)
+        listed = codes_of(Columns((), (names,)), objects(known)[:, None])
         stored = Stored(f"{name}'s categories", listed[~listed.isnan().any(1)])
         table = Records(codes[:, column : column + 1].nan_to_num(nan=-1.0), reader.y)
         fitted = Fitted(name, table, reader.weight, None, stored=(stored,))

@@ -133,9 +133,9 @@ class _Levels(NamedTuple):
 
 def _levels(encoder: Any, column: int) -> _Levels:
     """The levels of a one-hot or ordinal encoder, in the order of their numbers; rare ones are one level, the last."""
-    categories = np.asarray(encoder.categories_[column], dtype=object)
+    categories = objects(encoder.categories_[column])
     rare = getattr(encoder, "infrequent_categories_", None)
-    rare = None if rare is None else rare[column]
+    rare = None if rare is None or rare[column] is None else objects(rare[column])
     dropped = getattr(encoder, "drop_idx_", None)
     dropped = None if dropped is None else dropped[column]
     values, sets = list(categories), [False] * len(categories)
@@ -145,7 +145,7 @@ def _levels(encoder: Any, column: int) -> _Levels:
         if dropped is not None:
             dropped = len(values) if is_rare[dropped] else sum(not one for one in is_rare[:dropped])
         values, sets = [*values, rare[0]], [False] * len(values) + [True]
-    return _Levels(_objects(values), np.array(sets), None if dropped is None else int(dropped))
+    return _Levels(objects(values), np.array(sets), None if dropped is None else int(dropped))
 
 
 @step_of.register(OrdinalEncoder)
@@ -184,7 +184,7 @@ def _(encoder: Any, inputs: Any, outputs: Any) -> Back:
         often = [(key[0], numbers[0]) for key, numbers in pairs.items() if len(numbers) > 1] or [
             (np.nan, (0.0,) * each)
         ]
-        tables.append((_objects([value for value, _ in often]), np.array([numbers for _, numbers in often])))
+        tables.append((objects([value for value, _ in often]), np.array([numbers for _, numbers in often])))
 
     def back(values: Values) -> Values:
         found = Values.lost(len(values.cells), width)
@@ -396,8 +396,10 @@ def _equal(one: Any, other: Any) -> bool:
     return (is_missing(one) and is_missing(other)) or bool(one == other)
 
 
-def _objects(values: Sequence[Any]) -> Array:
-    """(k,) of any kind of value."""
+def objects(values: Sequence[Any] | Array) -> Array:
+    """(k,) of any kind of value; times in microseconds, as Python has them: nanoseconds would be bare numbers."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
+        values = values.astype(f"{values.dtype.kind}8[us]")
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array

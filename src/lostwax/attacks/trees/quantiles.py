@@ -34,9 +34,9 @@ class Known(NamedTuple):
         found: Floats = padded[number + 1 + (number >= self.place)]
         return found
 
-    def quantiles(self, percentages: Floats) -> Floats:
+    def quantiles(self, quantiles: Quantiles) -> Floats:
         """(g, q) order statistics of the known values, or half-way between two of them."""
-        lower, upper = _places(self.size, percentages)
+        lower, upper = _places(self.size, quantiles)
         below, above = self.at(lower), self.at(upper)
         found: Floats = above - (above - below) * 0.5 * (lower != upper)
         return found
@@ -62,15 +62,15 @@ def narrowed_by_quantiles(quantiles: Quantiles, values: Floats, games: Ints, bou
     return bounds._replace(low=low, high=high, maybe_missing=maybe_missing)
 
 
-def _places(n: int, percentages: Floats) -> tuple[Ints, Ints]:
+def _places(n: int, quantiles: Quantiles) -> tuple[Ints, Ints]:
     """The order statistics (q,) that each quantile of n values is made of: one, or two neighbours."""
-    places = np.percentile(np.arange(n), percentages, method="averaged_inverted_cdf")
+    places = np.percentile(np.arange(n), quantiles.percentages, method=quantiles.method)
     return np.floor(places).astype(np.intp), np.ceil(places).astype(np.intp)
 
 
 def _same(quantiles: Quantiles, known: Known) -> Bools:
     """(g,) the known values alone have these quantiles."""
-    found, t = known.quantiles(quantiles.percentages), quantiles.thresholds  # (g, q), (k,)
+    found, t = known.quantiles(quantiles), quantiles.thresholds  # (g, q), (k,)
     place = np.minimum(np.searchsorted(t, found), len(t) - 1)
     distinct = 1 + (np.diff(found, axis=1) != 0).sum(1)
     same: Bools = (t[place] == found).all(1) & (distinct == len(t))
@@ -79,7 +79,7 @@ def _same(quantiles: Quantiles, known: Known) -> Bools:
 
 def _between(quantiles: Quantiles, known: Known) -> tuple[Floats, Floats]:
     """(g,) bounds of the one value that gives these quantiles together with the known ones."""
-    lower, upper = _places(known.size + 1, quantiles.percentages)
+    lower, upper = _places(known.size + 1, quantiles)
     near = np.arange(len(lower))[None]  # (g, k)
     if known.size < len(known.ordered):  # quantiles far from the value say less about it
         near = (np.searchsorted(lower, known.place) + np.arange(-NEAREST, NEAREST + 1)).clip(0, len(lower) - 1)
