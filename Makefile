@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test chromium test-slow test-gpu fuzz check bare results clean
+.PHONY: demo test chromium test-slow test-gpu fuzz check bare docs notebooks results clean
 
 demo: $(STAMP)
 	$(BIN)/lostwax demo --out demo
@@ -40,7 +40,15 @@ chromium:
 	|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq chromium; } \
 	|| echo "No Chromium here: the tests of reports in a browser are skipped."
 
-# What is generated in README.md and docs/: results of papers and benchmarks, and lists of supported estimators.
+# The documentation as a site, in site/: open site/index.html. It needs no server and no network.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The outputs that the site shows are those that are stored in the notebooks.
+notebooks: $(STAMP)
+	$(BIN)/python tools/run_notebooks.py
+
+# What is generated in docs/: results of papers and benchmarks, and lists of supported estimators.
 results: $(STAMP)
 	$(BIN)/python -m lostwax.reports.results
 	$(BIN)/python -m lostwax.adapters.sklearn.supported
@@ -52,4 +60,4 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) $(VENV)-bare demo .pytest_cache .mypy_cache .ruff_cache .coverage artefacts
+	rm -rf $(VENV) $(VENV)-bare demo .pytest_cache .mypy_cache .ruff_cache .coverage artefacts site
