@@ -1,6 +1,7 @@
 """The documentation as a site: built strictly, complete, and read without a network."""
 
 import dataclasses
+import importlib.util
 import inspect
 import os
 import re
@@ -141,3 +142,14 @@ def test_pages_open_and_search_from_a_folder(site):
         browser.close()
     assert not said
     assert all(url.startswith(("file:", "data:", "blob:", "about:")) for url in asked)
+
+
+def test_the_pictures_are_what_the_script_draws_from_measured_numbers():
+    spec = importlib.util.spec_from_file_location("concept_pictures", ROOT / "tools" / "concept_pictures.py")
+    drawing = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(drawing)
+    for name in drawing.PICTURES:
+        assert (ROOT / "docs" / "figures" / f"concept_{name}.svg").read_text() == drawing.picture(name)
+    page = (ROOT / "docs" / "dpsgd.md").read_text()
+    for line, numbers in (("ceiling", drawing.CEILING), ("`PriorAware()`", drawing.ATTACK)):
+        assert f"| {line} | {' | '.join(f'{number:.3f}' for number in numbers)} |" in page

@@ -149,12 +149,16 @@ ROWS = tuple(zip(EPSILON, ATTACK, strict=True))
 PICTURES = {"game": (game, 330), "threats": (threats, 215), "baselines": (baselines, 165), "ceiling": (ceiling, 325)}
 
 
+def picture(name):
+    draw, height = PICTURES[name]
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 {height}" width="800" height="{height}">'
+    body = "\n".join(draw())
+    return f"{head}\n<style>{STYLE}</style>\n<defs>{ARROW}</defs>\n{body}\n</svg>\n"
+
+
 def main():
-    for name, (draw, height) in PICTURES.items():
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 {height}" width="800" height="{height}">'
-        body = "\n".join(draw())
-        page = f"{head}\n<style>{STYLE}</style>\n<defs>{ARROW}</defs>\n{body}\n</svg>\n"
-        (FIGURES / f"concept_{name}.svg").write_text(page)
+    for name in PICTURES:
+        (FIGURES / f"concept_{name}.svg").write_text(picture(name))
 
 
 if __name__ == "__main__":
