@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test chromium test-slow test-gpu fuzz check lowest dist docs results clean
+.PHONY: demo test chromium test-slow test-gpu fuzz check lowest dist docs notebooks results clean
 
 demo: $(STAMP)
 	$(BIN)/lostwax demo --out demo
@@ -49,7 +49,11 @@ chromium:
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# What is generated in README.md and docs/: results of papers and benchmarks, and lists of supported estimators.
+# The outputs that the site shows are those that are stored in the notebooks.
+notebooks: $(STAMP)
+	$(BIN)/python tools/run_notebooks.py
+
+# What is generated in docs/: results of papers and benchmarks, and lists of supported estimators.
 results: $(STAMP)
 	$(BIN)/python -m lostwax.reports.results
 	$(BIN)/python -m lostwax.adapters.sklearn.supported

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -171,7 +172,7 @@ def _number(value: float | str | None) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return value
+        return re.sub(r"<(?=\w)", "&lt;", value)  # or it would be taken for HTML
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:.4g}" if 1e-3 <= abs(value) < 1e6 else f"{value:.2e}"

@@ -1,6 +1,6 @@
 """What an audit gives for each estimator of scikit-learn: fitted on small tables, read, and listed by what was found.
 
-Nothing is declared by hand, so that the lists in README.md and docs/tables.md cannot differ from what is read.
+Nothing is declared by hand, so that the lists in docs/overview.md and docs/tables.md cannot differ from what is read.
 `make results` writes them.
 """
 
@@ -220,7 +220,7 @@ def full_list(found: Sequence[Supported]) -> str:
 
 
 def short_list(found: Sequence[Supported]) -> str:
-    """The list of README.md."""
+    """The list of docs/overview.md."""
     rows = [(str(gives), _some(names)) for gives, names in _models(found) if len(names) >= SHOWN]
     rows.insert(-1, ("what the models inside give", f"{_some(models_of_models())}; GridSearchCV"))
     rows.insert(
@@ -263,12 +263,12 @@ def with_list(text: str, mark: str, lines: str) -> str:
 
 
 def main() -> None:
-    """`python -m lostwax.adapters.sklearn.supported [ROOT]` rewrites the lists in README.md and docs/tables.md."""
+    """`python -m lostwax.adapters.sklearn.supported [ROOT]` rewrites lists in docs/overview.md and docs/tables.md."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path.cwd()
     torch.set_num_threads(1)
     found = listed()
     for page, mark, lines in (
-        (root / "README.md", "short", short_list(found)),
+        (root / "docs" / "overview.md", "short", short_list(found)),
         (root / "docs" / "tables.md", "list", full_list(found)),
     ):
         page.write_text(with_list(page.read_text(), mark, lines))

@@ -1,0 +1,41 @@
+"""Run the notebooks and keep their outputs, which the site shows: `python tools/run_notebooks.py [NAME ...]`.
+
+What goes to stderr (progress, warnings) is not kept, nor is anything about this machine.
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+NOTEBOOKS = Path(__file__).parent.parent / "examples" / "notebooks"
+
+
+def executed(path: Path, folder: str | Path) -> nbformat.NotebookNode:
+    """The notebook with new outputs; files that it writes go into `folder`."""
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}}).execute()
+    notebook.metadata = {key: notebook.metadata[key] for key in ("kernelspec",)} | {"language_info": {"name": "python"}}
+    for cell in notebook.cells:
+        cell.metadata = {}
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+    return notebook
+
+
+def main() -> None:
+    """Run all, or those that are named."""
+    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        if sys.argv[1:] and path.stem not in sys.argv[1:]:
+            continue
+        begin = time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:
+            nbformat.write(executed(path, folder), path)
+        print(f"{path.name}: {time.perf_counter() - begin:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
