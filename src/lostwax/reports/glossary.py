@@ -46,7 +46,18 @@ WORDS = {
 }
 
 
-def glossary(page: str) -> list[tuple[str, str]]:
+MARK = "<!-- glossary -->"  # where the glossary goes, once the words of the page are known
+
+
+def with_glossary(page: str) -> str:
+    """The page, with a section on the words that it uses in place of the mark."""
+    entries = "".join(f"<div><dt>{word}</dt><dd>{meaning}</dd></div>\n" for word, meaning in used(page))
+    heading = '<h2 id="glossary">Words used here</h2>'
+    section = f'<section aria-labelledby="glossary">\n{heading}\n<dl class="glossary">\n{entries}</dl>\n</section>'
+    return page.replace(MARK, section)
+
+
+def used(page: str) -> list[tuple[str, str]]:
     """The words that occur in the text of the page, in alphabetical order, with their meanings."""
     text = re.sub(r"<(style|script|svg)\b.*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
     found = [entry for pattern, entry in WORDS.items() if re.search(pattern, text, re.IGNORECASE)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date
 from functools import cache
 from importlib import resources
@@ -18,13 +18,13 @@ from lostwax.audits.text import rates_by_class
 from lostwax.bounds import Plan, calibrate
 from lostwax.metrics import LargestError
 from lostwax.numerals import at_most, count, interval, number, percent, round_up
-from lostwax.policies import Policy, names
+from lostwax.policies import Breaches, Policy, names
 from lostwax.reports import charts
 from lostwax.reports.at_risk import most_at_risk
 from lostwax.reports.attacker import attacker
 from lostwax.reports.fields import fields_of, measured_of, policy_of, without_fields
 from lostwax.reports.gallery import Pair, pair, rows
-from lostwax.reports.glossary import glossary
+from lostwax.reports.glossary import with_glossary
 from lostwax.reports.words import answer
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 BASELINE = 0.1  # assumed without candidates: one in ten (Hayes et al. 2023)
 ADVANTAGES = (0.05, 0.1, 0.5)  # (success - baseline) / (1 - baseline) allowed to any attack
 DELTA = 1e-5
-GLOSSARY = "<!-- glossary -->"  # replaced once the words of the page are known
 
 
 class Protection(NamedTuple):
@@ -83,14 +82,14 @@ def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     released, template = audit.findings[0], _templates().get_template("report.html.jinja")
     policy, texts = policy_of(audit), fields_of(audit)
-    breaches = None if policy is None else [str(breach) for breach in policy.breaches(audit)]
+    breaches = None if policy is None else policy.breaches(audit)
     page = template.render(
         audit=audit,
-        answer=answer(audit, breaches, measured_of(audit)),
+        answer=answer(audit, None if breaches is None else [str(one) for one in breaches], measured_of(audit)),
         attacker=attacker(audit),
         risky=most_at_risk(audit, records=records),
         fields=texts,
-        limits=() if policy is None else _limits(policy, breaches or ()),
+        limits=() if policy is None or breaches is None else _limits(policy, breaches),
         footline=css_text(f"{texts.title or 'lostwax audit report'} · {texts.report_id}"),
         measure="largest error of a feature" if audit.criterion == LargestError.name else "root mean square error",
         figures={
@@ -111,32 +110,24 @@ def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool)
         style=_asset("report.css"),
         script=script,
         script_hash=digest,
-        glossary=GLOSSARY,
     )
-    words = _templates().get_template("glossary.html.jinja").render(words=glossary(page))
-    return page.replace(GLOSSARY, words)
+    return with_glossary(page)
 
 
 def render_comparison(comparison: Comparison) -> str:
     """The page of `lw.compare`."""
     from markupsafe import Markup
 
-    chart = comparison.chart()
-    page = (
-        _templates()
-        .get_template("comparison.html.jinja")
-        .render(
-            comparison=comparison,
-            day=date.today().isoformat(),
-            alt=chart.alt,
-            svg=Markup(charts.as_svg(chart, "comparison")),
-            style=_asset("report.css"),
-            footline=css_text("lostwax comparison"),
-            glossary=GLOSSARY,
-        )
+    chart, template = comparison.chart(), _templates().get_template("comparison.html.jinja")
+    page = template.render(
+        comparison=comparison,
+        day=date.today().isoformat(),
+        alt=chart.alt,
+        svg=Markup(charts.as_svg(chart, "comparison")),
+        style=_asset("report.css"),
+        footline=css_text("lostwax comparison"),
     )
-    words = _templates().get_template("glossary.html.jinja").render(words=glossary(page))
-    return page.replace(GLOSSARY, words)
+    return with_glossary(page)
 
 
 def css_text(text: str) -> Markup:
@@ -147,16 +138,14 @@ def css_text(text: str) -> Markup:
     return Markup('"' + "".join(c if c.isascii() and c.isalnum() else f"\\{ord(c):x} " for c in plain) + '"')
 
 
-def _limits(policy: Policy, breaches: Sequence[str]) -> list[tuple[str, str, str]]:
+def _limits(policy: Policy, breaches: Breaches) -> list[tuple[str, str, str]]:
     """Each limit of the policy: its name, what it allows, and why it is broken (empty: kept)."""
-    found = []
-    for name in names():
-        if (allowed := getattr(policy, name)) is not None:
-            words = f'"{allowed}"' if isinstance(allowed, str) else f"{allowed:g}"
-            start = f"{name} = {words}: "
-            why = next((breach.removeprefix(start) for breach in breaches if breach.startswith(f"{name} = ")), "")
-            found.append((name, words, why))
-    return found
+    broken = {breach.limit: breach.why for breach in breaches}
+    allowed = {name: value for name in names() if (value := getattr(policy, name)) is not None}
+    return [
+        (name, f'"{value}"' if isinstance(value, str) else f"{value:g}", broken.get(name, ""))
+        for name, value in allowed.items()
+    ]
 
 
 def _neurons(audit: Audit, *, records: bool) -> list[tuple[str, int, Pair | None]]:
