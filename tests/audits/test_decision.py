@@ -86,7 +86,7 @@ def test_gate_grade_and_suggestion_never_contradict_each_other(audit, policy):
         assert not audit.grade.leaks
         assert breaches == [] or audit.ceiling.advantage <= LOW
     if audit.grade.leaks:
-        assert found.opposes
+        assert set(found.opposes) & set(audit.conclusion.sentences)
         assert found.suggestion is not Suggestion.RELEASE
     for text in (found.reason, found.people, found.residual, *found.supports, *found.opposes):
         for word in SAFE.finditer(text):
@@ -112,6 +112,12 @@ def test_nothing_found_is_no_evidence_of_safety(grade):
     assert found.suggestion.tone != "calm"
     said = " ".join((found.reason, found.people))
     assert "not a proof" in said or "neither" in said
+
+
+def test_no_record_rebuilt_is_not_evidence_against():
+    found = decide(ALL[Grade.RECOGNISABLE])
+    assert any(one.startswith("None of 100 records") for one in found.supports)
+    assert any(one.startswith("In 50 of 100 games") for one in found.opposes)
 
 
 def test_a_high_ceiling_asks_for_more_noise():

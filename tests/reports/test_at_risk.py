@@ -14,7 +14,7 @@ def test_rows_have_their_numbers_and_the_closest_come_first(audit_of):
     found = most_at_risk(audit, records=True)
     assert len(found) == MOST
     assert {one.row for one in found} <= set(audit.games.tolist())
-    assert [one.error for one in found] == sorted(audit.findings[0].errors[audit.criterion])[:MOST]
+    assert [one.error for one in found] == sorted(audit.findings[0].errors[audit.metric])[:MOST]
     assert all(one.rebuilt and one.columns == "all 10" and one.error < one.without for one in found)
 
 
@@ -53,6 +53,7 @@ def test_guesses_no_better_than_baselines_are_not_listed(audit_of):
     better = audit.beats_baselines(audit.findings[0]) | audit.findings[0].rebuilt
     found = most_at_risk(audit, records=True)
     assert {one.row for one in found} <= set(audit.games[better].tolist())
+    assert all(one.error < one.without for one in found)
     assert not any(one.columns for one in found)  # pixels have no names
 
 

@@ -132,10 +132,9 @@ def _supports(audit: Audit, kept: bool | None) -> Iterator[str]:
     if _is_limited(audit):
         yield found.sentences[-1]
     if found.grade.leaks:
-        if audit.chance is None and found.line.rebuilt < games:
-            lost = games - found.line.rebuilt
-            which = "No record tried is" if lost == games else f"{count(lost)} of {count(games)} records are not"
-            yield f"{which} rebuilt to within the threshold."
+        yield from _none_won(audit)
+        if audit.chance is None and 0 < found.line.rebuilt < games:
+            yield f"{count(games - found.line.rebuilt)} of {count(games)} records are not rebuilt."
     elif found.grade is not Grade.UNDECIDED:
         yield from _evidence(audit)
         if audit.complete:
@@ -148,7 +147,7 @@ def _opposes(audit: Audit, breaches: Sequence[str]) -> Iterator[str]:
     yield from (f"Policy: {breach}" for breach in breaches)
     yield from found.open
     if found.grade.leaks:
-        yield from _evidence(audit)
+        yield from (one for one in _evidence(audit) if one not in _none_won(audit))
     if audit.ceiling is not None and not _is_limited(audit):
         yield found.sentences[-1]
     if not found.grade.leaks and found.grade is not Grade.LIMITED:
@@ -166,6 +165,15 @@ def _evidence(audit: Audit) -> tuple[str, ...]:
     found = audit.conclusion
     after = (audit.ceiling is not None) + (not found.grade.leaks and found.grade is not Grade.LIMITED)
     return found.sentences[: len(found.sentences) - after]
+
+
+def _none_won(audit: Audit) -> tuple[str, ...]:
+    """Sentences that no game was won, in an audit that finds a leak by another measure."""
+    line, evidence = audit.conclusion.line, _evidence(audit)
+    rebuilt = evidence[:1] if audit.chance is None and line.rebuilt == 0 else ()
+    nearer = tuple(one for one in evidence if line.nearer == 0 and one.startswith("In 0 of "))
+    found = (*rebuilt, *nearer)
+    return found if len(found) < len(evidence) else ()
 
 
 def _is_limited(audit: Audit) -> bool:

@@ -23,7 +23,7 @@ class RiskyRecord(NamedTuple):
 
     row: int  # of the table that was passed; of a way of training: the game
     rebuilt: bool
-    error: float
+    error: float  # by the headline metric
     without: float  # the error of the best baseline
     columns: str  # those that come back, by name; empty where this is not shown
 
@@ -36,8 +36,8 @@ def most_at_risk(audit: Audit, *, records: bool) -> tuple[RiskyRecord, ...]:
     if not (audit.grade.leaks or audit.grade is Grade.UNDECIDED):
         return ()
     finding = audit.finding(audit.conclusion.line.name)
-    errors = finding.errors[audit.criterion]
-    without = np.minimum.reduce([by_metric[audit.criterion] for by_metric in audit.baselines.values()])
+    errors = finding.errors[audit.metric]
+    without = np.minimum.reduce([by_metric[audit.metric] for by_metric in audit.baselines.values()])
     worth = finding.rebuilt | (audit.beats_baselines(finding) if audit.chance is None else False)
     order = [place for place in np.lexsort((errors, ~finding.rebuilt)).tolist() if worth[place]][:MOST]
     named = records and has_records(audit) and not are_pictures(audit) and audit.chance is None
