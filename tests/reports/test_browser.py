@@ -183,11 +183,11 @@ def long_names(tmp_path_factory):
     return lw.report(audit, tmp_path_factory.mktemp("long"), title="A" * 200, owner="B" * 100, policy=policy)
 
 
-@pytest.mark.parametrize("width", [A4, LETTER])
-def test_nothing_is_cut_off_on_paper(width, browser, folders, long_names):
-    for path in (*folders.values(), long_names):
-        opened = Opened(browser, path)
-        opened.page.emulate_media(media="print")
+@pytest.mark.parametrize("kind", ["of_pictures", "held_by_neurons", None])
+def test_nothing_is_cut_off_on_paper(kind, browser, folders, long_names):
+    opened = Opened(browser, long_names if kind is None else folders[kind])
+    opened.page.emulate_media(media="print")
+    for width in (A4, LETTER):
         opened.page.set_viewport_size({"width": width, "height": 1000})
         assert opened.page.evaluate(SPILLS) == []
 
@@ -232,20 +232,20 @@ def test_a_comparison_opens_everywhere(browser, audit_of, tmp_path, artefacts):
 def test_cards_of_a_notebook(browser, audit_of, tmp_path, artefacts):
     """They follow the theme, and leave the rest of the page as it is."""
     shown = (audit_of("of_pictures"), audit_of("nothing"), lw.bound(noise_multiplier=3.0, baseline=0.1))
-    body = "<br>".join(one._repr_html_() for one in shown)
     path = tmp_path / "notebook.html"
-    colours = {}
-    for inside in ("", body):
-        path.write_text(f"<!doctype html><meta charset='utf-8'><body><p id='outside'>text</p>{inside}")
-        for scheme in ("light", "dark"):
-            opened = Opened(browser, path, color_scheme=scheme)
-            outside = "getComputedStyle(document.getElementById('outside'))"
-            look = opened.page.evaluate(f"[{outside}.color, {outside}.font, {outside}.margin]")
-            assert colours.setdefault(scheme, look) == look
-            if inside:
-                opened.page.screenshot(path=artefacts / f"cards_{scheme}.png", full_page=True)
-                card = "getComputedStyle(document.querySelector('.lostwax-card'))"
-                ink, paper = opened.page.evaluate(f"[{card}.color, {card}.backgroundColor]")
-                assert abs(brightness(ink) - brightness(paper)) > 150
-                assert (brightness(paper) < 60) == (scheme == "dark")
-                assert opened.said == []
+    body = "<br>".join(one._repr_html_() for one in shown)
+    path.write_text(f"<!doctype html><meta charset='utf-8'><body><p id='outside'>text</p><div id='cards'>{body}</div>")
+    outside = "(({ color, font, margin, background }) => [color, font, margin, background])"
+    look = f"{outside}(getComputedStyle(document.getElementById('outside')))"
+    for scheme in ("light", "dark"):
+        opened = Opened(browser, path, color_scheme=scheme)
+        opened.page.screenshot(path=artefacts / f"cards_{scheme}.png", full_page=True)
+        ink, paper = opened.page.eval_on_selector(
+            ".lostwax-card", "card => [getComputedStyle(card).color, getComputedStyle(card).backgroundColor]"
+        )
+        assert abs(brightness(ink) - brightness(paper)) > 150
+        assert (brightness(paper) < 60) == (scheme == "dark")
+        assert opened.said == []
+        beside = opened.page.evaluate(look)
+        opened.page.evaluate("document.getElementById('cards').remove()")
+        assert opened.page.evaluate(look) == beside

@@ -43,14 +43,11 @@ def _advice(audit: Audit, found: Conclusion, measured: Sequence[str]) -> tuple[s
     again = "Audit the protected model again before you release it."
     early = found.line.name != audit.findings[0].name and audit.kind == "this model"
     check = ("Check that the audit was given the rows and sample weights that the model was fitted with.",)
+    look = ("Look at the reconstructions below. Would the people in the records object to what they show?",)
     protect = (*remedies(audit), NOISE, *measured)
     advice: tuple[str, ...] = {
         Grade.EXACT: (*(check if early else ()), *protect, again),
-        Grade.RECOGNISABLE: (
-            "Look at the reconstructions below. Would the people in the records object to what they show?",
-            *protect,
-            again,
-        ),
+        Grade.RECOGNISABLE: (*(look if audit.chance is None else ()), *protect, again),
         Grade.BETTER_THAN_CHANCE: (
             "Decide whether this leak is acceptable; stronger attacks may find more.",
             *protect,
