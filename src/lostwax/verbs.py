@@ -236,7 +236,7 @@ def report(
         data_set: Name of the data set, as its owner calls it.
         owner: The person or unit that answers for the model.
         date: Date of the report; None for today.
-        report_id: Number of the report in your files; None for a fingerprint of the audit's numbers.
+        report_id: Number of the report in your files; None for a fingerprint of the audit.
         policy: Limits to check the audit against; the result stands on the first screen.
         compared: What `lw.compare` returned; the page then says what the defences cost.
     """

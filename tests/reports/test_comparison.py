@@ -4,7 +4,8 @@ from dataclasses import replace
 import pytest
 
 import lostwax as lw
-from lostwax.audits.decision import decide
+from lostwax import reports
+from lostwax.audits.decision import Suggestion, decide
 from lostwax.grades import Grade
 from reports.conftest import NASTY
 
@@ -57,6 +58,14 @@ def test_audits_that_are_not_alike_are_called_so(audit_of):
     assert "lw.audit" not in said
     undecided = lw.compare(audit_of("nothing"), audit_of("all_diverged"))
     assert "after is undecided: its success rate shows nothing." in undecided.differences
+
+
+def test_the_suggestion_is_that_of_the_report(audit_of, tmp_path):
+    """An audit that was read from a report with a policy keeps it."""
+    lw.report(audit_of("nothing"), tmp_path, policy=lw.Policy(max_ceiling=0.5))
+    assert "<strong>do not release</strong>" in (tmp_path / "report.html").read_text()
+    alone, read = lw.compare(audit_of("nothing"), reports.read(tmp_path)).audits
+    assert (alone.suggestion, read.suggestion) == (Suggestion.CHANGE, Suggestion.KEEP)
 
 
 def test_names_are_text(audit_of, tmp_path):

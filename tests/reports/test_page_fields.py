@@ -2,6 +2,7 @@
 
 import html
 import json
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -46,11 +47,21 @@ def test_without_fields_there_is_a_date_and_a_fingerprint(audit_of, tmp_path):
     assert date.today().isoformat() in page
     assert identity(audit) in page
     assert identity(audit) != identity(audit_of("nothing"))
+    slower = replace(audit, findings=tuple(replace(finding, seconds=9.0) for finding in audit.findings))
+    assert identity(slower) == identity(audit)
     assert fields_of(reports.read(tmp_path)).report_id == identity(audit)
     assert "report" not in json.loads((tmp_path / "audit.json").read_text())["provenance"]
     titled = lw.report(audit, tmp_path, title="A title", date=date(2026, 1, 2)).read_text()
     assert identity(audit) in titled  # of the numbers, whatever the title
     assert "2026-01-02" in titled
+
+
+def test_a_damaged_policy_is_named(audit_of, tmp_path):
+    audit = audit_of("one_game")
+    damaged = replace(audit, provenance={**audit.provenance, "report": {"policy": {"max_grad": "not found"}}})
+    with pytest.raises(ValueError, match=r"^report: the policy in audit.json is damaged"):
+        lw.report(damaged, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_fields_are_text(audit_of, tmp_path):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from lostwax.audits.conclusion import Line
-from lostwax.audits.decision import Decision, decide
+from lostwax.audits.decision import decide
 from lostwax.cards import card
 from lostwax.metrics.estimate import median_interval
 from lostwax.numerals import SIGN, count, interval, number, percent
@@ -26,7 +26,7 @@ class Fact(NamedTuple):
 
 def as_card(audit: Audit) -> str:
     """The first screen as HTML for a notebook."""
-    found: Decision = decide(audit)
+    found = decide(audit)
     return card(
         found.suggestion.tone,
         kicker=audit.subject,
@@ -35,7 +35,7 @@ def as_card(audit: Audit) -> str:
         lead=f"Suggestion: {found.suggestion}. {found.reason}",
         text=(found.people, *audit.conclusion.open),
         facts=facts(audit),
-        small=f"{audit.kind} · {audit.attack} · {audit.threat}",
+        small=f"{audit.kind} · {audit.attack} · {audit.threat} · no policy applied",
     )
 
 

@@ -13,6 +13,7 @@ from lostwax.cards import card
 from lostwax.fields import shown
 from lostwax.grades import Grade
 from lostwax.numerals import at_most, count, interval, percent
+from lostwax.reports.fields import policy_of
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit
@@ -143,10 +144,12 @@ def _compared(name: str, audit: Audit, accuracy: float | None) -> Compared:
     line, games, ceiling = audit.conclusion.line, len(audit.games), audit.ceiling
     share = line.rebuilt / games
     low, high = (share, share) if audit.complete else audit.interval(line.rebuilt)
+    policy = policy_of(audit)  # of the report that it was read from
+    breaches = None if policy is None else [str(breach) for breach in policy.breaches(audit)]
     return Compared(
         name=name,
         grade=audit.grade,
-        suggestion=decide(audit).suggestion,
+        suggestion=decide(audit, breaches).suggestion,
         headline=audit.conclusion.headline,
         games=games,
         success=share,

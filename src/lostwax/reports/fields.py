@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import date as day
@@ -28,7 +29,7 @@ class ReportFields:
     data_set: str | None = None
     owner: str | None = None  # who answers for the model
     date: str | None = None  # of the report; None: today
-    report_id: str | None = None  # None: a fingerprint of the audit's numbers
+    report_id: str | None = None  # None: a fingerprint of the audit
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -66,7 +67,10 @@ def fields_of(audit: Audit) -> ReportFields:
 def policy_of(audit: Audit) -> Policy | None:
     """The policy that the report was written with."""
     limits = audit.provenance.get(KEY, {}).get("policy")
-    return None if limits is None else Policy(**limits)
+    try:
+        return None if limits is None else Policy(**limits)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"report: the policy in audit.json is damaged ({error}). Pass policy= again.") from None
 
 
 def measured_of(audit: Audit) -> tuple[str, ...]:
@@ -80,11 +84,16 @@ def without_fields(provenance: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def identity(audit: Audit) -> str:
-    """Twelve digits that depend on every number of the audit, and not on the fields of the report."""
-    from lostwax.audits.text import as_json
-
-    numbers = as_json(replace(audit, provenance=without_fields(audit.provenance)))
-    digits = hashlib.sha256(numbers.encode()).hexdigest()[:12]
+    """Twelve digits that depend on what was audited, how, and on every error: the same for a repeated audit."""
+    asked = (audit.subject, audit.kind, audit.threat, audit.attack, audit.threshold, audit.population, audit.chance)
+    words = json.dumps([*asked, without_fields(audit.provenance), audit.grade], sort_keys=True, default=str)
+    digest = hashlib.sha256(words.encode())
+    digest.update(audit.games.tobytes())
+    for finding in audit.findings:
+        digest.update(finding.name.encode("utf-8", "backslashreplace"))
+        for errors in finding.errors.values():
+            digest.update(errors.tobytes())
+    digits = digest.hexdigest()[:12]
     return "-".join(digits[start : start + 4] for start in (0, 4, 8))
 
 
