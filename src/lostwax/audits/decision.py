@@ -83,22 +83,27 @@ def _reason(audit: Audit, suggestion: Suggestion, kept: bool | None) -> str:
         return "The audit is undecided. Complete it before you decide."
     if kept is False and not grade.leaks:
         return "No leak was found, but the policy is not shown to be kept."
-    if kept and grade.leaks:
-        return "The policy is kept, but an attack learns something about single records. Reduce it first."
+    leak = {
+        Grade.EXACT: "whoever gets it can rebuild training records.",
+        Grade.RECOGNISABLE: "whoever gets it can recognise training records.",
+        Grade.BETTER_THAN_CHANCE: "it reveals something about single records. Reduce that first, and audit again.",
+    }
+    if grade in leak:
+        return f"The policy is kept, but {leak[grade]}" if kept else leak[grade][:1].upper() + leak[grade][1:]
     if kept:
         proof = "" if grade is Grade.LIMITED else " This is not a proof that the records are safe."
         return f"No leak was found and the policy is kept.{proof}"
-    return {
-        Grade.EXACT: "Whoever gets it can rebuild training records.",
-        Grade.RECOGNISABLE: "Whoever gets it can recognise training records.",
-        Grade.BETTER_THAN_CHANCE: "It reveals something about single records. Reduce that first, and audit again.",
-        Grade.NOT_FOUND: "No leak was found, which is not a proof that the records are safe. First state what you "
-        "accept (a policy), limit who gets the model, or train with differential privacy.",
-        Grade.LIMITED: "Differential privacy limits every attack, known or not."
-        if suggestion is Suggestion.RELEASE
-        else "Differential privacy limits every attack, but the limit is high. Train with more noise, or state in a "
-        "policy that you accept it.",
-    }[grade]
+    if grade is Grade.NOT_FOUND:
+        return (
+            "No leak was found, which is not a proof that the records are safe. First state what you accept (a "
+            "policy), limit who gets the model, or train with differential privacy."
+        )
+    if suggestion is Suggestion.RELEASE:
+        return "Differential privacy limits every attack, known or not."
+    return (
+        "Differential privacy limits every attack, but the limit is high. Train with more noise, or state in a policy "
+        "that you accept it."
+    )
 
 
 def _people(audit: Audit) -> str:
