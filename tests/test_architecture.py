@@ -15,6 +15,7 @@ ROOMS = [
     "provenance",
     "numerals",
     "grades",
+    "cards",
     "exits",
     "deadlines",
     "seeds",

@@ -40,6 +40,7 @@ from lostwax.trainers import Adam as Adam
 from lostwax.trainers import AdamW as AdamW
 from lostwax.trainers import Optimum as Optimum
 from lostwax.verbs import audit as audit
+from lostwax.verbs import compare as compare
 from lostwax.verbs import report as report
 from lostwax.verbs import simulate as simulate
 

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from lostwax.cards import card
 from lostwax.fields import shown
 from lostwax.grades import Grade
 
@@ -39,6 +40,24 @@ class Breach(NamedTuple):
     def __str__(self) -> str:
         allowed = f'"{self.allowed}"' if isinstance(self.allowed, str) else f"{self.allowed:g}"
         return f"{self.limit} = {allowed}: {self.why}".replace("\N{NO-BREAK SPACE}", " ")
+
+
+class Breaches(tuple[Breach, ...]):
+    """The limits that an audit breaks: empty if the policy is kept."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        """A card, for notebooks."""
+        limits = "1 limit is" if len(self) == 1 else f"{len(self)} limits are"
+        return card(
+            "alarm" if self else "calm",
+            kicker="policy",
+            grade="broken" if self else "kept",
+            headline=f"{limits} not kept, or not shown to be kept." if self else "Every limit of the policy is kept.",
+            lead="" if self else "Keeping a policy is not a proof that no attack succeeds.",
+            text=[str(breach) for breach in self],
+        )
 
 
 class Measured(NamedTuple):
@@ -104,7 +123,7 @@ class Policy:
         except (TypeError, ValueError) as error:
             raise type(error)(f"{source}: {error}") from None
 
-    def breaches(self, audit: Audit) -> tuple[Breach, ...]:
+    def breaches(self, audit: Audit) -> Breaches:
         """Every broken limit, with the line of the audit furthest from it; empty if the audit passes."""
         found = []
         for name, allowed in self._limits():
@@ -113,7 +132,7 @@ class Policy:
                 found.append(max(breaches, key=Breach.distance))
         if not found and (why := self._why_undecided(audit)) is not None:
             found.append(Breach(*next(self._limits()), None, f"this audit cannot decide it. {why}"))
-        return tuple(found)
+        return Breaches(found)
 
     def _why_undecided(self, audit: Audit) -> str | None:
         """Why an audit that breaks no limit does not pass; None if it does."""

@@ -1,4 +1,4 @@
-"""The verbs: `audit`, `simulate`, `report`. Light to import: torch and scikit-learn are loaded on first use."""
+"""The verbs: `audit`, `simulate`, `report`, `compare`. Light to import: torch is loaded on first use."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from lostwax.audits import Audit
     from lostwax.games import Access, Attack, Cohort, Metric, Records, Release, Threat, Trainer
+    from lostwax.policies import Policy
+    from lostwax.reports.comparison import Comparison
     from lostwax.shadows import Engine
 
 
@@ -204,7 +206,21 @@ def simulate(
     return Store(store).simulate(Game(net, trainer, threat, prior, seed), models=models, engine=engine)
 
 
-def report(audit: Audit, folder: str | Path, *, records: bool = True) -> Path:
+def report(
+    audit: Audit,
+    folder: str | Path,
+    *,
+    records: bool = True,
+    title: str | None = None,
+    model: str | None = None,
+    version: str | None = None,
+    data_set: str | None = None,
+    owner: str | None = None,
+    date: str | None = None,
+    report_id: str | None = None,
+    policy: Policy | None = None,
+    compared: Comparison | None = None,
+) -> Path:
     """Write a report and return the path of its page, `report.html`, which opens offline on its own.
 
     Beside it: `audit.json` (every number), `records.csv` (one row per game), `figures/`, and `records.safetensors`
@@ -214,7 +230,36 @@ def report(audit: Audit, folder: str | Path, *, records: bool = True) -> Path:
         audit: What `lw.audit` returned.
         folder: A new or empty folder, or one that holds an earlier report.
         records: False writes no record, neither originals nor reconstructions.
+        title: Heading of the report.
+        model: Name of the model.
+        version: Version of the model.
+        data_set: Name of the data set, as its owner calls it.
+        owner: The person or unit that answers for the model.
+        date: Date of the report; None for today.
+        report_id: Number of the report in your files; None for a fingerprint of the audit.
+        policy: Limits to check the audit against; the result stands on the first screen.
+        compared: What `lw.compare` returned; the page then says what the defences cost.
     """
     from lostwax.reports import write
 
-    return write(audit, folder, records=records)
+    texts = {"title": title, "model": model, "version": version, "data_set": data_set, "owner": owner}
+    texts |= {"date": date, "report_id": report_id}
+    return write(audit, folder, records=records, fields=texts, policy=policy, compared=compared)
+
+
+def compare(
+    *audits: Audit, names: Sequence[str] | None = None, accuracy: Sequence[float | None] | None = None
+) -> Comparison:
+    """Audits side by side: undefended, defended, with differential privacy.
+
+        both = lw.compare(before, after, names=("as it is", "epsilon = 8"), accuracy=(0.91, 0.86))
+        both.to_html("comparison.html")
+
+    Args:
+        audits: What `lw.audit` returned for each; the first is what the others are compared with.
+        names: A short name for each; None for "before" and "after", or what was audited.
+        accuracy: The share of right predictions of each model on records that it was not trained on, or None.
+    """
+    from lostwax.reports.comparison import compare as side_by_side
+
+    return side_by_side(*audits, names=names, accuracy=accuracy)

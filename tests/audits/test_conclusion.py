@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import lostwax as lw
 from lostwax.audits import Finding
 from lostwax.audits.audit import Audit
+from lostwax.audits.decision import decide
 from lostwax.audits.luck import Luck
 from lostwax.games import Guess, Records
 from lostwax.grades import Grade
-from lostwax.reports.words import TONES
 
 CRITERION, MSE = "RMSE in feature standard deviations", "mean squared error"
 TUTORIAL = lw.Policy(max_grade="not found", max_rebuilt_share=0.05)
@@ -248,7 +248,7 @@ def test_the_page_shows_the_same_grade_and_its_colour(audit):
     tone, grade, headline = re.search(
         r'class="verdict (\w+)".*?class="grade">([^<]+)<.*?<h1 id="verdict">(.*?)</h1>', page, re.DOTALL
     ).groups()
-    assert (tone, grade, unescape(headline)) == (TONES[audit.grade], audit.grade, audit.conclusion.headline)
+    assert (tone, grade, unescape(headline)) == (decide(audit).suggestion.tone, audit.grade, audit.conclusion.headline)
 
 
 @MANY

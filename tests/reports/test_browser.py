@@ -154,3 +154,98 @@ def test_on_a_telephone_and_without_script(browser, folders, artefacts):
     body = opened.page.locator("body").bounding_box()
     assert body["width"] <= 390
     opened.page.screenshot(path=artefacts / "report_phone.png", full_page=True)
+
+
+A4, LETTER = 680, 702  # CSS pixels between the margins
+SPILLS = """() => {
+  const spills = (one) => {
+    const { left, right } = one.getBoundingClientRect();
+    const scrolls = getComputedStyle(one).overflowX !== 'visible' && one.scrollWidth > one.clientWidth + 1;
+    return scrolls || right > innerWidth + 1 || left < -1;
+  };
+  const shown = [...document.querySelectorAll('main *')].filter((one) => one.getClientRects().length);
+  return shown.filter((one) => !one.closest('svg') && spills(one)).map((one) => one.outerHTML.slice(0, 80));
+}"""
+
+
+@pytest.fixture(scope="module")
+def long_names(tmp_path_factory):
+    """A report with a policy, and columns with long names that are only partly rebuilt."""
+    import pandas as pd
+    from sklearn.ensemble import RandomForestRegressor
+
+    rng = np.random.default_rng(0)
+    names = [f"{word}_{'very_' * 9}long_name" for word in ("age", "income", "height", "weight")]
+    X = pd.DataFrame(rng.normal(size=(90, 4)).round(2), columns=names)
+    y = X.sum(axis=1)
+    audit = lw.audit(RandomForestRegressor(10, max_depth=4, random_state=0).fit(X, y), (X, y))
+    policy = lw.Policy(max_grade="not found", max_rebuilt_share=0.05, max_nearer_share=0.2)
+    return lw.report(audit, tmp_path_factory.mktemp("long"), title="A" * 200, owner="B" * 100, policy=policy)
+
+
+@pytest.mark.parametrize("kind", ["of_pictures", "held_by_neurons", None])
+def test_nothing_is_cut_off_on_paper(kind, browser, folders, long_names):
+    opened = Opened(browser, long_names if kind is None else folders[kind])
+    opened.page.emulate_media(media="print")
+    for width in (A4, LETTER):
+        opened.page.set_viewport_size({"width": width, "height": 1000})
+        assert opened.page.evaluate(SPILLS) == []
+
+
+@pytest.mark.parametrize("paper", ["A4", "Letter"])
+def test_pages_have_numbers_and_tables_stay_whole(paper, browser, long_names, artefacts):
+    opened = Opened(browser, long_names)
+    pdf = opened.page.pdf(path=artefacts / f"report_long_{paper}.pdf", format=paper)
+    assert 5 <= pdf.count(b"/Type /Page\n") <= 14
+    style = opened.page.inner_html("style")
+    assert 'counter(page) " / " counter(pages)' in style
+    opened.page.emulate_media(media="print")
+    kept = "tables => tables.map((table) => getComputedStyle(table).breakInside)"
+    assert set(opened.page.eval_on_selector_all("table", kept)) == {"avoid"}
+    assert opened.page.eval_on_selector("thead", "head => getComputedStyle(head).display") == "table-header-group"
+
+
+def test_the_first_screen_is_the_decision(browser, folders, long_names):
+    """Grade, what it means and the suggestion are seen without scrolling, also on a telephone."""
+    for path in (folders["of_pictures"], long_names):
+        opened = Opened(browser, path)
+        for size in ({"width": 1200, "height": 900}, {"width": 390, "height": 844}):
+            opened.page.set_viewport_size(size)
+            for part in (".grade", "#verdict", ".lead", ".suggestion"):
+                box = opened.page.locator(part).first.bounding_box()
+                assert box["y"] + box["height"] <= size["height"], part
+            assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_comparison_opens_everywhere(browser, audit_of, tmp_path, artefacts):
+    both = lw.compare(audit_of("rebuilt_pictures"), audit_of("nothing"), accuracy=(0.9, 0.8))
+    path = both.to_html(tmp_path / "comparison.html")
+    for scheme in ("light", "dark"):
+        opened = Opened(browser, path, color_scheme=scheme)
+        opened.page.screenshot(path=artefacts / f"comparison_{scheme}.png", full_page=True)
+        assert opened.said == []
+        assert opened.asked == [path.resolve().as_uri()]
+        opened.page.set_viewport_size({"width": 390, "height": 844})
+        assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_cards_of_a_notebook(browser, audit_of, tmp_path, artefacts):
+    """They follow the theme, and leave the rest of the page as it is."""
+    shown = (audit_of("of_pictures"), audit_of("nothing"), lw.bound(noise_multiplier=3.0, baseline=0.1))
+    path = tmp_path / "notebook.html"
+    body = "<br>".join(one._repr_html_() for one in shown)
+    path.write_text(f"<!doctype html><meta charset='utf-8'><body><p id='outside'>text</p><div id='cards'>{body}</div>")
+    outside = "(({ color, font, margin, background }) => [color, font, margin, background])"
+    look = f"{outside}(getComputedStyle(document.getElementById('outside')))"
+    for scheme in ("light", "dark"):
+        opened = Opened(browser, path, color_scheme=scheme)
+        opened.page.screenshot(path=artefacts / f"cards_{scheme}.png", full_page=True)
+        ink, paper = opened.page.eval_on_selector(
+            ".lostwax-card", "card => [getComputedStyle(card).color, getComputedStyle(card).backgroundColor]"
+        )
+        assert abs(brightness(ink) - brightness(paper)) > 150
+        assert (brightness(paper) < 60) == (scheme == "dark")
+        assert opened.said == []
+        beside = opened.page.evaluate(look)
+        opened.page.evaluate("document.getElementById('cards').remove()")
+        assert opened.page.evaluate(look) == beside

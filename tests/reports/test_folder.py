@@ -188,10 +188,10 @@ def test_leftovers_that_may_hold_records_are_swept_up(first, left, audit_of, tmp
     if first:
         lw.report(audit_of("one_game"), tmp_path)
     (tmp_path / "figures").mkdir(exist_ok=True)
-    (tmp_path / left).write_bytes(b"a record")
+    (tmp_path / left).write_bytes(b"a left-over record")
     lw.report(audit_of("one_game"), tmp_path, records=False)
     assert left not in names(tmp_path)
-    assert b"a record" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"a left-over record" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("name", ["report.html.part", "report.html", "audit.json", "figures/errors.png", LEFT])

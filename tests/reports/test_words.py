@@ -21,11 +21,11 @@ from lostwax.reports.words import answer
             "Records can be recognised in what is rebuilt from models trained this way.",
         ),
         ("rebuilt_pictures", Grade.EXACT, "alarm", "Every record tried can be rebuilt from models trained this way."),
-        ("nothing", Grade.NOT_FOUND, "calm", "This attack rebuilds no record."),
+        ("nothing", Grade.NOT_FOUND, "warning", "This attack rebuilds no record."),
         (
             "all_diverged",
             Grade.UNDECIDED,
-            "warning",
+            "alarm",
             "Undecided: this audit cannot tell whether records can be rebuilt.",
         ),
         (

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from lostwax import files
 from lostwax.audits.cells import CellsKept
 from lostwax.audits.conclusion import Conclusion, conclude
+from lostwax.audits.first_screen import as_card
 from lostwax.audits.luck import Luck
 from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.saved import from_plain, read_plain
@@ -278,3 +279,7 @@ class Audit:
     def __repr__(self) -> str:
         """The table, never the records: a notebook prints what its last line evaluates to."""
         return as_table(self)
+
+    def _repr_html_(self) -> str:
+        """The first screen, for notebooks."""
+        return as_card(self)

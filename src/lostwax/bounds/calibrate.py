@@ -12,6 +12,8 @@ from lostwax.bounds.ceiling import Ceiling
 from lostwax.bounds.gaussian import gaussian, log_one_minus, normal_quantile
 from lostwax.bounds.inequalities import ADJACENCY, epsilon_of
 from lostwax.bounds.subsampled import LEAST_NOISE, subsampled
+from lostwax.cards import card
+from lostwax.numerals import at_most, percent, round_up
 
 CLOSE = 2e-5  # relative step in noise from the root to what is returned
 COARSE = 1e-4  # relative width of ceilings during the search
@@ -36,6 +38,25 @@ class Plan:
         return (
             f"noise multiplier {self.noise_multiplier:.6g}: {self.ceiling}\n"
             f"epsilon {self.epsilon:.4g} at delta {self.delta:g} ({self.adjacency})"
+        )
+
+    def _repr_html_(self) -> str:
+        """A card, for notebooks."""
+        limit, blind = at_most(self.ceiling.upper), percent(self.ceiling.baseline)
+        return card(
+            "calm",
+            kicker="plan",
+            headline=f"Noise multiplier {round_up(self.noise_multiplier)} limits every attack to {limit}.",
+            facts=(
+                (round_up(self.noise_multiplier), "noise multiplier", "standard deviation of the noise over the clip"),
+                (
+                    round_up(self.epsilon) if math.isfinite(self.epsilon) else "∞",
+                    "ε",
+                    f"at δ = {self.delta:g}; {self.adjacency}",
+                ),
+                (limit, "ceiling", f"success of any attack; a blind guess has {blind}"),
+            ),
+            small=self.ceiling.method,
         )
 
 

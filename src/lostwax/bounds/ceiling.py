@@ -8,7 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lostwax.cards import card
+from lostwax.numerals import at_most, percent
+
 SMALLEST = 5e-324  # the least positive float, where an upper end underflows
+LARGE = 0.5  # an advantage above this is hardly a limit
 THREE_DEVIATIONS = 0.00135  # P[N(0, 1) > 3]
 
 
@@ -85,6 +89,24 @@ class Ceiling:
             f"success {'' if self.certified else 'estimated '}{high if low == high else f'between {low} and {high}'} "
             f"(blind guess {_probability(self.log_baseline)}, {_probability(self.log_amplification)} times that; "
             f"{'certified' if self.certified else 'not certified'}, {self.method})"
+        )
+
+    def _repr_html_(self) -> str:
+        """A card, for notebooks."""
+        limit = at_most(self.upper)
+        blind = f"{'at most ' if self.blind_at_most else ''}{percent(self.baseline)}"
+        return card(
+            "calm" if self.certified and self.advantage <= LARGE else "warning",
+            kicker="ceiling",
+            grade="certified" if self.certified else "not certified",
+            headline=f"{'No attack succeeds' if self.certified else 'Estimate: no attack succeeds'} in more than "
+            f"{limit} of games.",
+            facts=(
+                (limit, "ceiling", "success of the best attack, in the long run"),
+                (blind, "blind guess", "success without the model"),
+                (percent(self.advantage), "advantage", "of what guessing leaves to win"),
+            ),
+            small=self.method,
         )
 
 

@@ -64,13 +64,14 @@ def audit(
     check_folder(out)  # fail before hours of work
     _check_writable("audit", out)
     limits = None if policy is None else Policy.read(policy)
-    result = Recipe.read(recipe).audit(max_minutes=max_minutes)
+    read = Recipe.read(recipe)
+    result = read.audit(max_minutes=max_minutes)
     breaches = [] if limits is None else limits.breaches(result)
     for breach in breaches:
         print(f"policy {policy}: {breach}", file=sys.stderr)
     verdict = "" if limits is None else f"\n\npolicy {policy}: {'broken' if breaches else 'kept'}"
     failure = _print(f"{result}{verdict}")  # before anything is written: a full disk loses no result
-    page = write(result, out, records=records)  # even if printing failed
+    page = write(result, out, records=records, policy=limits, **read.report)  # even if printing failed
     if failure is not None:
         raise failure
     print(f"\nreport: {page}", flush=True)

@@ -8,7 +8,7 @@ import runpy
 import sys
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ OPTIONAL = {
     "model": ("trainer", "attack", "access", "sample_weight", "max_minutes", *SETTINGS),
     "net": ("attack", "access", "metrics", "max_minutes", *SETTINGS),
 }
+REPORT = "report"  # the name for the fields of the report: report = {"title": "...", "owner": "..."}
 ALIKE = 0.8  # difflib ratio above which a name counts as misspelt
 
 
@@ -44,6 +45,7 @@ class Recipe:
     path: Path
     subject: Any  # a fitted model, or a net to train
     arguments: Mapping[str, Any]
+    report: Mapping[str, Any] = field(default_factory=dict)  # arguments of `lw.report`: title, model, owner, ...
 
     @classmethod
     def read(cls, path: str | Path) -> Recipe:
@@ -58,12 +60,13 @@ class Recipe:
         if question := _misspelt(names, [name for name in wanted if name not in names]):  # it would be ignored
             cure = "If not, choose a different name, or start it with an underscore."
             raise ValueError(f"recipe: {source}.{question} {cure}")
-        for name in (kind, *wanted):
+        for name in (kind, *wanted, REPORT):
             _check_is_value(source, name, names.get(name))
         missing = [f"{name} ({meaning})" for name, meaning in REQUIRED[kind].items() if name not in names]
         if missing:
             raise ValueError(f"recipe: {source} defines {kind}, but not {', nor '.join(missing)}.")
-        return cls(source, names[kind], {name: names[name] for name in wanted if name in names})
+        arguments = {name: names[name] for name in wanted if name in names}
+        return cls(source, names[kind], arguments, _report_fields(source, names.get(REPORT, {})))
 
     @property
     def trains(self) -> bool:
@@ -97,6 +100,20 @@ def _kind(path: Path, names: Mapping[str, Any]) -> str:
         f"recipe: {path} defines {why}. Define model and data = (X, y) to audit a fitted model, or net and trainer to "
         f"audit a way of training.{_misspelt(names, REQUIRED) if not found else ''}"
     )
+
+
+def _report_fields(path: Path, given: Any) -> dict[str, Any]:
+    """The fields of the report, checked before hours of work."""
+    from lostwax.reports.fields import NAMES, ReportFields, plain
+
+    cure = f"Define report = {{...}} with some of {', '.join(NAMES)}."
+    if not isinstance(given, Mapping):
+        raise ValueError(f"recipe: {path}: report is a {type(given).__name__}. {cure}")
+    for name in given:
+        if name not in NAMES:
+            raise ValueError(f"recipe: {path}: report has the key {name!r}, which is not a field of a report. {cure}")
+    ReportFields(**plain(given))
+    return dict(given)
 
 
 def _misspelt(names: Mapping[str, Any], absent: Any) -> str:

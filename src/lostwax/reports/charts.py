@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
-from textwrap import shorten
+from textwrap import fill, shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from lostwax.audits import Audit
+    from lostwax.reports.comparison import Compared
 
 # in PNG; in the page each is a CSS variable, which changes with the theme
 COLOURS = {"ink": "#1f1d1b", "muted": "#6f6a63", "line": "#ddd7cd", "accent": "#a8491f", "paper": "#fdfcfa"}
@@ -149,6 +150,43 @@ def draw_ceiling(audit: Audit) -> Chart:
         axes.spines["left"].set_visible(False)
         figure.tight_layout(pad=0.6)
     return Chart(figure, f"The attack wins {percent(share)} of games; {audit.ceiling}")
+
+
+def draw_comparison(audits: Sequence[Compared]) -> Chart:
+    """Success with its interval, ceiling and accuracy, one place on the x axis per audit."""
+    places, wanted = np.arange(len(audits)), max(len(one.name) for one in audits)
+    with style():
+        figure, axes = blank(WIDTH, 340)
+        success = np.array([one.success for one in audits])
+        ends = [[one.success - one.low for one in audits], [one.high - one.success for one in audits]]
+        axes.errorbar(
+            places, success, yerr=ends, fmt="o-", color=COLOURS["accent"], capsize=5, linewidth=1.6, label="success"
+        )
+        if any(one.nearer is not None for one in audits):
+            nearer = [math.nan if one.nearer is None else one.nearer for one in audits]
+            look: Any = {"color": COLOURS["accent"], "markerfacecolor": COLOURS["paper"], "linewidth": 1}
+            axes.plot(places, nearer, "o:", **look, label="closer than every baseline")
+        if any(one.accuracy is not None for one in audits):
+            accuracy = [math.nan if one.accuracy is None else one.accuracy for one in audits]
+            axes.plot(places, accuracy, "s--", color=COLOURS["ink"], linewidth=1.4, label="accuracy")
+        ceilings = [(place, one.ceiling) for place, one in enumerate(audits) if one.ceiling is not None]
+        if ceilings:
+            axes.hlines(
+                [high for _, high in ceilings],
+                [place - 0.22 for place, _ in ceilings],
+                [place + 0.22 for place, _ in ceilings],
+                color=COLOURS["muted"],
+                linewidth=2,
+                label="ceiling for any attack",
+            )
+        axes.set(ylim=(-0.03, 1.05), xlim=(-0.5, len(audits) - 0.5))
+        shown = [fill(shorten(one.name, 2 * LONGEST, placeholder="…"), max(8, 110 // len(audits))) for one in audits]
+        axes.set_xticks(places, labels=shown, fontsize=11 if wanted * len(audits) < 100 else 9)
+        axes.yaxis.set_major_formatter(lambda value, _: percent(round(value, 6)))
+        axes.set_ylabel("share")
+        axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, fontsize=11, borderaxespad=0)
+        figure.tight_layout(pad=0.6)
+    return Chart(figure, "; ".join(f"{one.name}: success {one.success_in_words()}" for one in audits))
 
 
 def as_svg(chart: Chart, name: str) -> str:

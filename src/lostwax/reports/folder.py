@@ -10,13 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lostwax import files
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit
     from lostwax.audits.cells import CellsKept
+    from lostwax.policies import Policy
+    from lostwax.reports.comparison import Comparison
 
 WIDEST = 100  # columns of a table of which every cell is written
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # spreadsheets evaluate text that starts with these
@@ -114,18 +116,29 @@ class _File(NamedTuple):
     private: bool  # holds records: readable by the owner only
 
 
-def write(audit: Audit, folder: str | Path, *, records: bool = True) -> Path:
+def write(
+    audit: Audit,
+    folder: str | Path,
+    *,
+    records: bool = True,
+    fields: Mapping[str, Any] | None = None,
+    policy: Policy | None = None,
+    compared: Comparison | None = None,
+) -> Path:
     """Write the report atomically, file by file; an earlier report in the folder is replaced.
 
-    All files are written under temporary names first, so that an error leaves an earlier report unchanged.
+    All files are written under temporary names first, so that an error leaves an earlier report unchanged. `fields`
+    are those of `ReportFields`; fields and a policy that the audit was reported with before are kept.
     """
     from lostwax.audits import Audit
+    from lostwax.reports.fields import with_fields
     from lostwax.reports.gallery import has_records
 
     if not isinstance(audit, Audit):
         raise TypeError(f"report: expected the result of lw.audit(...), got {type(audit).__name__}.")
     target = files.named("report", folder)
     check_folder(target)
+    audit = with_fields(audit, fields or {}, policy, () if compared is None else compared.measured())
     contents = _contents(audit, records=records and has_records(audit))  # errors come before anything is written
     files.make_folder("report", target / FIGURES)
     _sweep(target)

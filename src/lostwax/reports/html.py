@@ -13,18 +13,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from lostwax import files
 from lostwax.audits.text import rates_by_class
 from lostwax.bounds import Plan, calibrate
 from lostwax.metrics import LargestError
 from lostwax.numerals import at_most, count, interval, number, percent, round_up
+from lostwax.policies import Breaches, Policy, names
 from lostwax.reports import charts
+from lostwax.reports.at_risk import most_at_risk
+from lostwax.reports.attacker import attacker
+from lostwax.reports.fields import fields_of, measured_of, policy_of, without_fields
 from lostwax.reports.gallery import Pair, pair, rows
+from lostwax.reports.glossary import with_glossary
 from lostwax.reports.words import answer
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
     from lostwax.audits import Audit, Finding
+    from lostwax.reports.comparison import Comparison
 
 BASELINE = 0.1  # assumed without candidates: one in ten (Hayes et al. 2023)
 ADVANTAGES = (0.05, 0.1, 0.5)  # (success - baseline) / (1 - baseline) allowed to any attack
@@ -72,12 +80,18 @@ def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool)
 
     script = _asset("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    released, page = audit.findings[0], _templates().get_template("report.html.jinja")
-    return page.render(
+    released, template = audit.findings[0], _templates().get_template("report.html.jinja")
+    policy, texts = policy_of(audit), fields_of(audit)
+    breaches = None if policy is None else policy.breaches(audit)
+    page = template.render(
         audit=audit,
-        answer=answer(audit),
+        answer=answer(audit, None if breaches is None else [str(one) for one in breaches], measured_of(audit)),
+        attacker=attacker(audit),
+        risky=most_at_risk(audit, records=records),
+        fields=texts,
+        limits=() if policy is None or breaches is None else _limits(policy, breaches),
+        footline=css_text(f"{texts.title or 'lostwax audit report'} · {texts.report_id}"),
         measure="largest error of a feature" if audit.criterion == LargestError.name else "root mean square error",
-        day=date.today().isoformat(),
         figures={
             name: {**chart._asdict(), "svg": Markup(charts.as_svg(chart, name))} for name, chart in drawings.items()
         },
@@ -90,13 +104,48 @@ def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool)
         protection=protection(audit),
         metrics=list(released.errors),
         lines=_lines(audit),
-        provenance=_flat(audit.provenance),
+        provenance=_flat(without_fields(audit.provenance)),
         recipe=_recipe(audit),
         slider=_slider(audit),
         style=_asset("report.css"),
         script=script,
         script_hash=digest,
     )
+    return with_glossary(page)
+
+
+def render_comparison(comparison: Comparison) -> str:
+    """The page of `lw.compare`."""
+    from markupsafe import Markup
+
+    chart, template = comparison.chart(), _templates().get_template("comparison.html.jinja")
+    page = template.render(
+        comparison=comparison,
+        day=date.today().isoformat(),
+        alt=chart.alt,
+        svg=Markup(charts.as_svg(chart, "comparison")),
+        style=_asset("report.css"),
+        footline=css_text("lostwax comparison"),
+    )
+    return with_glossary(page)
+
+
+def css_text(text: str) -> Markup:
+    """A string of CSS: every character that is not a letter or digit is escaped."""
+    from markupsafe import Markup
+
+    plain = files.escaped(text)
+    return Markup('"' + "".join(c if c.isascii() and c.isalnum() else f"\\{ord(c):x} " for c in plain) + '"')
+
+
+def _limits(policy: Policy, breaches: Breaches) -> list[tuple[str, str, str]]:
+    """Each limit of the policy: its name, what it allows, and why it is broken (empty: kept)."""
+    broken = {breach.limit: breach.why for breach in breaches}
+    allowed = {name: value for name in names() if (value := getattr(policy, name)) is not None}
+    return [
+        (name, f'"{value}"' if isinstance(value, str) else f"{value:g}", broken.get(name, ""))
+        for name, value in allowed.items()
+    ]
 
 
 def _neurons(audit: Audit, *, records: bool) -> list[tuple[str, int, Pair | None]]:

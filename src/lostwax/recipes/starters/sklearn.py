@@ -28,3 +28,6 @@ threshold = 0.05
 # adversary who sees only predictions.
 #     max_minutes = 2
 #     access = lw.access.Outputs()  # import lostwax as lw
+
+# Optional: what stands at the top of the report.
+#     report = {"title": "Wine quality, review", "model": "wine", "version": "1.0", "data_set": "wine", "owner": "..."}

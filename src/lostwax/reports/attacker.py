@@ -1,0 +1,129 @@
+"""The attacker in plain words: what they have, when that applies, and what was not tested."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from lostwax.numerals import count
+
+if TYPE_CHECKING:
+    from lostwax.audits import Audit
+
+KNOWN = re.compile(r"knows (?P<known>\d+) of (?P<records>\d+) records")
+PREDICTIONS = re.compile(r"^(Outputs|Logits)\(")
+
+
+class Attacker(NamedTuple):
+    """Who attacks, in two sentences, and how far the audit goes."""
+
+    has: str
+    knows: str
+    applies: tuple[str, ...]  # "This applies if ..."
+    differs: tuple[str, ...]  # "It does not apply if ..."
+    untested: tuple[str, ...]
+
+
+class _Seen(NamedTuple):
+    """What an attacker sees of the model, in words."""
+
+    has: str
+    applies: str
+    differs: str
+    untested: str
+
+
+WEIGHTS = _Seen(
+    "The attacker has the model itself, with every number in its file.",
+    "the model file or its weights are given out, or can be copied by people who must not see the data",
+    "only predictions are given out: such an attacker sees less, but is not shown to learn nothing",
+    "An attacker who sees only predictions.",
+)
+QUERIES = _Seen(
+    "The attacker does not have the model file, but sees the model’s predictions.",
+    "people can query the model, or get a list of its predictions",
+    "the model file is given out too: then this audit is too mild",
+    "An attacker who has the model file or its weights.",
+)
+SOME = _Seen(
+    "The attacker sees a part of the model ({access}).",
+    "this part of the model is given out, and no more",
+    "more of the model is given out: then this audit is too mild",
+    "An attacker who has the whole model.",
+)
+
+
+def attacker(audit: Audit) -> Attacker:
+    """In the words of `audit.threat` where that is not a threat of ours."""
+    access, known = str(audit.provenance.get("access", "Weights()")), _known(audit)
+    seen = WEIGHTS if access == "Weights()" else QUERIES if PREDICTIONS.search(access) else SOME
+    row = "row" if "row" in audit.threat else "record"
+    if known == "all":
+        knows = f"They know every other {row} of the training data, and look for the one that is missing"
+        applies = (
+            f"someone can know most other {row}s: a colleague, a source of the data, a partner who trained on a copy, "
+            "or anyone, where most of it is public"
+        )
+        differs = f"nobody can know most other {row}s: such an attacker knows less, but was not tested"
+        untested = f"An attacker who knows none of the training {row}s."
+    elif known == "none":
+        knows = f"They know no {row} of the training data, only what such {row}s look like"
+        applies = "anyone may attack, without inside knowledge"
+        differs = f"someone knows other {row}s of the training data: then this audit is too mild"
+        untested = f"An insider who knows most other {row}s."
+    else:
+        knows = f"What they know: {audit.threat}"
+        applies = "someone can know this much"
+        differs = "someone knows more: then this audit is too mild"
+        untested = "Attackers who know more, or less."
+    return Attacker(
+        seen.has.format(access=access),
+        f"{knows}{_given(audit)}.",
+        (seen.applies, applies),
+        (seen.differs, differs),
+        (*_gaps(audit), seen.untested, untested, *_never(audit)),
+    )
+
+
+def _known(audit: Audit) -> str:
+    """All other records, none, or some."""
+    if "every row but one" in audit.threat or "every record but one" in audit.threat:
+        return "all"
+    if "knows no row" in audit.threat:
+        return "none"
+    if (found := KNOWN.search(audit.threat)) is None:
+        return "some"
+    known, records = int(found["known"]), int(found["records"])
+    return "none" if known == 0 else "all" if known == records - 1 else "some"
+
+
+def _given(audit: Audit) -> str:
+    """What else the attacker is given, as the end of a sentence."""
+    given = ["its label"] if audit.labels_given else []
+    if audit.chance is not None:
+        given.append("a short list of records that it may be")
+    return f"; they are given {' and '.join(given)}" if given else ""
+
+
+def _gaps(audit: Audit) -> Iterator[str]:
+    """What this audit left open."""
+    if len(audit.games) < audit.population:
+        left = audit.population - len(audit.games)
+        yield f"{count(left)} of {count(audit.population)} records: a sample was drawn at random."
+    if audit.unanswered:
+        yield f"What has no answer ({len(audit.unanswered)}, listed below)."
+    if audit.left_out:
+        yield f"Attacks that do not apply here ({len(audit.left_out)}, listed below)."
+    if audit.kind == "this procedure":
+        yield "The model that is to be released: models trained in the same way were attacked instead."
+
+
+def _never(audit: Audit) -> Iterator[str]:
+    """What no audit of this kind tests."""
+    if audit.chance is None:
+        yield "Whether a known person’s record was used at all (membership), apart from rebuilding it."
+    if not any("Attribute inference of" in note for note in audit.notes):
+        yield "Guessing one hidden value of a person whose other values are known (attribute inference)."
+    yield "Several models trained on the same records, and files beside the model: checkpoints, logs, explanations."
+    yield "Attacks that are not known today."

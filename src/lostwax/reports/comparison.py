@@ -1,0 +1,206 @@
+"""Audits side by side: what a defence does to the attack's success, and to the accuracy of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from lostwax import files
+from lostwax.audits.decision import Suggestion, decide
+from lostwax.cards import card
+from lostwax.fields import shown
+from lostwax.grades import Grade
+from lostwax.numerals import at_most, count, interval, percent
+from lostwax.reports.fields import policy_of
+
+if TYPE_CHECKING:
+    from lostwax.audits import Audit
+    from lostwax.reports.charts import Chart
+
+MOST = 12  # audits on one page
+
+
+class Compared(NamedTuple):
+    """One audit of a comparison."""
+
+    name: str
+    grade: Grade
+    suggestion: Suggestion
+    headline: str
+    games: int
+    success: float  # share of records rebuilt, or of candidates named, by the worst line
+    low: float  # ends of its 95 % interval
+    high: float
+    nearer: float | None  # share of guesses closer than every baseline; None among candidates
+    ceiling: float | None  # on the success of any attack
+    certified: bool
+    accuracy: float | None
+
+    @property
+    def tone(self) -> str:
+        """The colour of its grade."""
+        return self.suggestion.tone
+
+    def success_in_words(self) -> str:
+        """12 % (10 % to 15 %)."""
+        sure = "" if self.low == self.high else f" ({interval(self.low, self.high)})"
+        return f"{percent(self.success)}{sure}"
+
+    def ceiling_in_words(self) -> str:
+        """Empty without one."""
+        if self.ceiling is None:
+            return ""
+        return f"{at_most(self.ceiling)}{'' if self.certified else ' (not certified)'}"
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """The result of `lw.compare`: printed as a table, shown in a notebook, written as a page by `to_html`."""
+
+    audits: tuple[Compared, ...]  # the first is what the others are compared with
+    differences: tuple[str, ...]  # of how they were audited: numbers may not be comparable
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write one page that opens offline. It holds no records."""
+        from lostwax.reports.html import render_comparison
+
+        target = files.named("Comparison.to_html", path)
+        return files.write(target, files.escaped(render_comparison(self)), source="Comparison.to_html")
+
+    def measured(self) -> tuple[str, ...]:
+        """What each defence does to success and accuracy, one sentence each."""
+        first, *others = self.audits
+        return tuple(_sentence(first, other) for other in others)
+
+    def chart(self) -> Chart:
+        """Success, ceiling and accuracy of each audit."""
+        from lostwax.reports.charts import draw_comparison
+
+        return draw_comparison(self.audits)
+
+    def __repr__(self) -> str:
+        header = ("", "grade", "success", "closer", "ceiling", "accuracy", "suggestion")
+        rows = [header, *(_row(one) for one in self.audits)]
+        widths = [max(len(row[place]) for row in rows) for place in range(len(header))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join((*lines, *(f"note: {one}" for one in self.differences))).replace("\N{NO-BREAK SPACE}", " ")
+
+    def _repr_html_(self) -> str:
+        """A card, for notebooks."""
+        worst = max(self.audits, key=lambda one: list(Suggestion).index(one.suggestion))
+        return card(
+            worst.tone,
+            kicker="comparison",
+            headline=f"{len(self.audits)} audits side by side",
+            text=(*self.measured(), *self.differences),
+            facts=[
+                (percent(one.success), one.name, f"success; {one.grade}: {one.suggestion}{_accuracy(one)}")
+                for one in self.audits
+            ],
+        )
+
+
+def compare(
+    *audits: Audit, names: Sequence[str] | None = None, accuracy: Sequence[float | None] | None = None
+) -> Comparison:
+    """`lw.compare`, which documents it."""
+    from lostwax.audits import Audit
+
+    for one in audits:
+        if not isinstance(one, Audit):
+            raise TypeError(f"compare: expected audits, results of lw.audit(...), got {shown(one)}.")
+    if not 2 <= len(audits) <= MOST:
+        raise ValueError(f"compare: expected 2 to {MOST} audits, got {len(audits)}.")
+    for what, values in (("names", names), ("accuracy", accuracy)):
+        if isinstance(values, str) or (values is not None and len(values) != len(audits)):
+            raise ValueError(
+                f"compare: expected {what} to have one entry per audit ({len(audits)}), got {shown(values)}."
+            )
+    titles = _titles(audits) if names is None else [str(name) for name in names]
+    if len(set(titles)) < len(titles):
+        raise ValueError("compare: expected names that differ.")
+    scores = [None] * len(audits) if accuracy is None else list(accuracy)
+    for score in scores:
+        if score is not None and (isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1):
+            raise ValueError(f"compare: expected accuracy to be shares from 0 to 1, or None, got {shown(score)}.")
+    entries = tuple(_compared(*one) for one in zip(titles, audits, scores, strict=True))
+    return Comparison(entries, tuple(_differences(audits, titles)))
+
+
+def _titles(audits: Sequence[Audit]) -> list[str]:
+    """before and after; of more, what was audited, numbered where that is the same."""
+    if len(audits) == 2:
+        return ["before", "after"]
+    subjects = [audit.subject for audit in audits]
+    return [
+        subject if subjects.count(subject) == 1 else f"{subject} ({number})"
+        for number, subject in enumerate(subjects, start=1)
+    ]
+
+
+def _compared(name: str, audit: Audit, accuracy: float | None) -> Compared:
+    line, games, ceiling = audit.conclusion.line, len(audit.games), audit.ceiling
+    share = line.rebuilt / games
+    low, high = (share, share) if audit.complete else audit.interval(line.rebuilt)
+    policy = policy_of(audit)  # of the report that it was read from
+    breaches = None if policy is None else [str(breach) for breach in policy.breaches(audit)]
+    return Compared(
+        name=name,
+        grade=audit.grade,
+        suggestion=decide(audit, breaches).suggestion,
+        headline=audit.conclusion.headline,
+        games=games,
+        success=share,
+        low=low,
+        high=high,
+        nearer=None if audit.chance is not None else line.nearer / games,
+        ceiling=None if ceiling is None else ceiling.upper,
+        certified=ceiling is not None and ceiling.certified,
+        accuracy=None if accuracy is None else float(accuracy),
+    )
+
+
+def _differences(audits: Sequence[Audit], titles: Sequence[str]) -> Iterator[str]:
+    """What differs in how they were audited."""
+    asked: dict[str, Callable[[Audit], object]] = {
+        "what was audited (a model or a way of training)": lambda audit: audit.kind,
+        "the attacker": lambda audit: (audit.threat, audit.chance, audit.provenance.get("access")),
+        "the measure of success": lambda audit: (audit.criterion, audit.threshold),
+        "the records attacked": lambda audit: audit.games.tolist(),
+        "the data": lambda audit: audit.provenance.get("data"),
+    }
+    for what, value in asked.items():
+        others = [name for name, audit in zip(titles, audits, strict=True) if value(audit) != value(audits[0])]
+        if others:
+            names = ", ".join(others)
+            yield f"Not like for like: {what} of {names} differs from that of {titles[0]}."
+    for name, audit in zip(titles, audits, strict=True):
+        if audit.grade is Grade.UNDECIDED:
+            yield f"{name} is undecided: its success rate shows nothing."
+
+
+def _sentence(first: Compared, other: Compared) -> str:
+    """What one defence does, measured."""
+    grade = f"still {other.grade}" if other.grade is first.grade else f"{other.grade} instead of {first.grade}"
+    said = f"Measured, {other.name}: grade {grade}, success {percent(other.success)} instead of "
+    said += f"{percent(first.success)} ({count(other.games)} and {count(first.games)} games)"
+    if first.accuracy is not None and other.accuracy is not None:
+        said += f"; accuracy {_score(other)} instead of {_score(first)}"
+    return f"{said}."
+
+
+def _score(one: Compared) -> str:
+    return "" if one.accuracy is None else f"{100 * one.accuracy:.1f}\N{NO-BREAK SPACE}%"
+
+
+def _accuracy(one: Compared) -> str:
+    return "" if one.accuracy is None else f"; accuracy {_score(one)}"
+
+
+def _row(one: Compared) -> tuple[str, ...]:
+    """Cells of the printed table."""
+    nearer = "" if one.nearer is None else percent(one.nearer)
+    words = (one.success_in_words(), nearer, one.ceiling_in_words(), _score(one))
+    return (one.name, str(one.grade), *words, str(one.suggestion))

@@ -1,0 +1,135 @@
+"""The suggestion follows from grade, ceiling and policy, and nothing contradicts it."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import lostwax as lw
+from audits.test_conclusion import CHANCE, FAR, audit_of, audits
+from lostwax.audits.decision import LOW, Suggestion, decide
+from lostwax.grades import Grade
+
+POLICIES = [
+    lw.Policy(max_grade="not found"),
+    lw.Policy(max_grade="recognisable"),
+    lw.Policy(max_grade="limited by proof"),
+    lw.Policy(max_rebuilt_share=0.5, max_nearer_share=0.9),
+    lw.Policy(max_ceiling=0.99),
+]
+SAFE = re.compile(r"\b(safe|anonymous|no risk|harmless|all-clear|protected)\b", re.IGNORECASE)
+
+
+def of_every_grade():
+    """One audit of each grade."""
+    luck, few = CHANCE, np.where(np.arange(100) < 50, 0.5, 3.0)
+    near = CHANCE | {"nearer_by_luck": 0.05}
+    ceiling = lw.bound(noise_multiplier=20.0, baseline=0.1)
+    found = [
+        audit_of((np.full(100, 1e-9), luck), baseline=FAR),
+        audit_of((few, near), baseline=FAR),
+        audit_of((np.full(100, 3.0), luck | {"farther": 0.9}), baseline=FAR),
+        audit_of((np.full(100, 3.0), luck), baseline=FAR, unanswered=("Newton was stopped.",)),
+        audit_of((np.full(100, 3.0), luck), baseline=FAR),
+        audit_of(
+            (np.where(np.arange(100) < 10, 0.0, 1.0), None), baseline=FAR, chance=0.1, threshold=0.0, ceiling=ceiling
+        ),
+    ]
+    assert {audit.grade for audit in found} == set(Grade)
+    return {audit.grade: audit for audit in found}
+
+
+ALL = of_every_grade()
+
+
+@pytest.mark.parametrize(
+    ("grade", "alone", "kept"),
+    [
+        (Grade.EXACT, Suggestion.KEEP, Suggestion.CHANGE),
+        (Grade.RECOGNISABLE, Suggestion.KEEP, Suggestion.CHANGE),
+        (Grade.BETTER_THAN_CHANCE, Suggestion.CHANGE, Suggestion.CHANGE),
+        (Grade.UNDECIDED, Suggestion.KEEP, Suggestion.KEEP),
+        (Grade.NOT_FOUND, Suggestion.CHANGE, Suggestion.RELEASE),
+        (Grade.LIMITED, Suggestion.RELEASE, Suggestion.RELEASE),
+    ],
+)
+def test_every_grade_has_its_suggestion(grade, alone, kept):
+    audit = ALL[grade]
+    assert decide(audit).suggestion is alone
+    assert decide(audit, []).suggestion is kept
+    assert decide(audit, ["max_grade"]).suggestion is Suggestion.KEEP
+    assert decide(audit).policy is None
+    assert "broken" in decide(audit, ["max_grade"]).policy
+
+
+def test_the_colour_is_that_of_the_suggestion():
+    assert [one.tone for one in Suggestion] == ["calm", "warning", "alarm"]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(audit=audits(), policy=st.sampled_from([None, *POLICIES]))
+def test_gate_grade_and_suggestion_never_contradict_each_other(audit, policy):
+    breaches = None if policy is None else [str(breach) for breach in policy.breaches(audit)]
+    found = decide(audit, breaches)
+    if breaches:  # exit code 1
+        assert found.suggestion is Suggestion.KEEP
+        assert len([one for one in found.opposes if one.startswith("Policy: ")]) == len(breaches)
+    if breaches == []:  # exit code 0
+        assert found.suggestion is not Suggestion.KEEP
+        assert audit.grade is not Grade.UNDECIDED
+    if audit.grade is Grade.UNDECIDED:
+        assert found.suggestion is Suggestion.KEEP
+    if found.suggestion is Suggestion.RELEASE:
+        assert not audit.grade.leaks
+        assert breaches == [] or audit.ceiling.advantage <= LOW
+    if audit.grade.leaks:
+        assert set(found.opposes) & set(audit.conclusion.sentences)
+        assert found.suggestion is not Suggestion.RELEASE
+    for text in (found.reason, found.people, found.residual, *found.supports, *found.opposes):
+        for word in SAFE.finditer(text):
+            before = text[: word.start()]
+            assert re.search(r"\b(not|neither)\b", before), text
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(audit=audits())
+def test_every_number_of_the_conclusion_is_evidence(audit):
+    found = decide(audit)
+    said = " ".join((*found.supports, *found.opposes))
+    if audit.grade is not Grade.UNDECIDED:
+        assert all(sentence in said for sentence in audit.conclusion.sentences)
+    assert all(reason in found.opposes for reason in audit.conclusion.open)
+    assert not set(found.supports) & set(found.opposes)
+
+
+@pytest.mark.parametrize("grade", [Grade.UNDECIDED, Grade.NOT_FOUND])
+def test_nothing_found_is_no_evidence_of_safety(grade):
+    found = decide(ALL[grade])
+    assert found.opposes
+    assert found.suggestion.tone != "calm"
+    said = " ".join((found.reason, found.people))
+    assert "not a proof" in said or "neither" in said
+
+
+def test_no_record_rebuilt_is_not_evidence_against():
+    found = decide(ALL[Grade.RECOGNISABLE])
+    assert any(one.startswith("None of 100 records") for one in found.supports)
+    assert any(one.startswith("In 50 of 100 games") for one in found.opposes)
+
+
+def test_a_high_ceiling_asks_for_more_noise():
+    audit = replace(ALL[Grade.LIMITED], ceiling=lw.bound(noise_multiplier=2.0, baseline=0.1))
+    assert audit.grade is Grade.LIMITED
+    assert audit.ceiling.advantage > LOW
+    found = decide(audit)
+    assert found.suggestion is Suggestion.CHANGE
+    assert "more noise" in found.reason
+
+
+def test_a_sample_says_so():
+    audit = replace(ALL[Grade.NOT_FOUND], population=300)
+    assert "100 of 300 records were tried, not all." in decide(audit).opposes
+    assert "up to 3.6\N{NO-BREAK SPACE}% of records" in decide(audit).residual
