@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from lostwax.exits import exits_refused
 from lostwax.fields import shown
+from lostwax.progress import progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +40,7 @@ def _one_argument_of_data(verb: Callable[P, R]) -> Callable[P, R]:
                 "audit: there is no argument device. Computation follows the records: pass known, prior and secrets as "
                 "records.to('cuda'). Attacks that learn take their own device: lw.RecoNN(device='cuda')."
             )
-        with exits_refused("audit: user code"):
+        with progress("audit"), exits_refused("audit: user code"):
             return verb(*positional, **named)
 
     return called

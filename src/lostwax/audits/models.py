@@ -25,6 +25,7 @@ from lostwax.audits.tables import audit_table
 from lostwax.audits.whole_tables import audit_whole_table
 from lostwax.games import ReleasedTable
 from lostwax.games.facts import trainer_facts
+from lostwax.progress import progress
 from lostwax.trainers.descent import as_descent
 
 PER_CELL, PER_GAME = 1e-6, 6e-5  # seconds on two cores, as benchmarks/table_sizes.py measures them
@@ -88,14 +89,15 @@ def _audit_estimator(
     access, minutes = options["access"], options["max_minutes"]
     check_minutes(minutes, None)
     _announce(data, games)
-    if isinstance(model, str | PathLike):
-        release = released_computation(model, data, sample_weight)
-    elif is_booster(model):
-        release = released_booster(model, data, sample_weight)
-    elif statsmodels.is_statsmodels(model):
-        release = statsmodels.released(model, data, sample_weight)
-    else:
-        release = sklearn.released(model, data, sample_weight, games=games, seed=seed)
+    with progress("reading the model"):
+        if isinstance(model, str | PathLike):
+            release = released_computation(model, data, sample_weight)
+        elif is_booster(model):
+            release = released_booster(model, data, sample_weight)
+        elif statsmodels.is_statsmodels(model):
+            release = statsmodels.released(model, data, sample_weight)
+        else:
+            release = sklearn.released(model, data, sample_weight, games=games, seed=seed)
     population = len(release.table) if release.sample is None else release.sample.population
     check_games(games, population, "the rows of the table")
     read = None

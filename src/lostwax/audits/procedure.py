@@ -36,6 +36,7 @@ from lostwax.games import Access, Attack, Cohort, Knowledge, Metric, Records, Re
 from lostwax.games.judges import judge_of
 from lostwax.inits import trainable
 from lostwax.learning.costs import Rate
+from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator
 from lostwax.shadows import Game, Local, gaussian_weights
@@ -103,7 +104,8 @@ def audit_procedure(
     lines = sorted(tried.lines, key=lambda line: (-line.finding.rebuilt.mean(), np.median(line.finding.errors[metric])))
     findings = tuple(line.finding for line in lines)
     each = len(findings[0].rebuilt) // len(cohort)
-    ceiling = ceiling_of(knowledge.facts.trainer.mechanism, hints, prior, scoring, secrets=k, judge=judging.judge)
+    with progress("ceiling"):
+        ceiling = ceiling_of(knowledge.facts.trainer.mechanism, hints, prior, scoring, secrets=k, judge=judging.judge)
     check_under(ceiling, findings, secrets=each)
     said = [f"{line.answer.name}: {note}" for line in lines for note in (*_certified(line.finding), *line.answer.notes)]
     if attack is not None:
@@ -167,7 +169,8 @@ class _Trained:
             if len(games):
                 swapped = reconstruct(self.release.chosen(others), hints[games])
         limit, played = min(SECONDS, OF_TIME_LEFT * self.clock.left), (self.knowledge, self.release, guess)
-        held = neuron_shares(attack, reconstruct, *played, secrets, hints, seed=self.seed, seconds=limit)
+        with progress("neurons that hold the records"):
+            held = neuron_shares(attack, reconstruct, *played, secrets, hints, seed=self.seed, seconds=limit)
         return Answer(attack, guess, seconds, held, untrained, swapped, tuple(getattr(reconstruct, "notes", ())))
 
 
@@ -205,7 +208,11 @@ def _victims(knowledge: Knowledge, cohort: Cohort, *, seed: int) -> Release:
     """One victim per game, in as many chunks as memory asks for: it is trained as shadow models are."""
     dealt = _AsDealt(cohort)
     chunks = Local()(knowledge.trainer, knowledge.net, dealt, cohort.shared, models=len(cohort), seed=seed)
-    releases = [release for _, release in chunks]
+    releases = []
+    with progress("victims", len(cohort)) as advance:
+        for some, release in chunks:
+            releases.append(release)
+            advance(len(some))
     return releases[0] if len(releases) == 1 else Release.together(releases)
 
 

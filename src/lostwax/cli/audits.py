@@ -11,6 +11,7 @@ from tyro.conf import Positional, arg
 from lostwax import files
 from lostwax.cli.options import File, Folder, Number, RecipeFile, ReportFolder, Text, WholeNumber
 from lostwax.exits import exits_refused
+from lostwax.progress import progress
 from lostwax.recipes import Recipe, start
 
 Starter = Literal["sklearn", "torch", "head"]
@@ -64,13 +65,15 @@ def audit(
     check_folder(out)  # fail before hours of work
     _check_writable("audit", out)
     limits = None if policy is None else Policy.read(policy)
-    result = Recipe.read(recipe).audit(max_minutes=max_minutes)
+    with progress(recipe.name):
+        result = Recipe.read(recipe).audit(max_minutes=max_minutes)
     breaches = [] if limits is None else limits.breaches(result)
     for breach in breaches:
         print(f"policy {policy}: {breach}", file=sys.stderr)
     verdict = "" if limits is None else f"\n\npolicy {policy}: {'broken' if breaches else 'kept'}"
     failure = _print(f"{result}{verdict}")  # before anything is written: a full disk loses no result
-    page = write(result, out, records=records)  # even if printing failed
+    with progress("report"):
+        page = write(result, out, records=records)  # even if printing failed
     if failure is not None:
         raise failure
     print(f"\nreport: {page}", flush=True)
