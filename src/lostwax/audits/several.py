@@ -53,18 +53,9 @@ class Audits(Sequence[Audit]):
     @property
     def alike(self) -> bool:
         """Are they the same audit by different seeds, so that their numbers have a mean?"""
-        about = {
-            (
-                one.subject,
-                one.kind,
-                one.threat,
-                one.metric,
-                one.threshold,
-                frozenset(line.name for line in one.findings),
-            )
-            for one in self
-        }
-        return len(about) == 1 and len({one.provenance.get("seed") for one in self}) == len(self)
+        same = {(one.subject, one.kind, one.threat, one.metric, one.threshold) for one in self}
+        lines = {frozenset(line.name for line in one.findings) for one in self}
+        return len(same) == len(lines) == 1 and len({one.provenance.get("seed") for one in self}) == len(self)
 
     @overload
     def __getitem__(self, which: int | str) -> Audit: ...

@@ -96,7 +96,8 @@ def cut_to_fit(rows: Sequence[Sequence[str]], width: int) -> list[str]:
         widths[widest] -= 1
     lines = []
     for row in rows:
-        folded = [wrap(cell, wide, break_long_words=False) or [""] for cell, wide in zip(row, widths, strict=True)]
+        cells = zip(row, widths, strict=True)
+        folded = [wrap(cell, wide, break_long_words=False, break_on_hyphens=False) or [""] for cell, wide in cells]
         for parts in zip_longest(*folded, fillvalue=""):
             lines.append("  ".join(part.ljust(wide) for part, wide in zip(parts, widths, strict=True)).rstrip())
     return lines

@@ -94,9 +94,10 @@ def _of_table(audit: Audit, games: Sequence[int]) -> Figure:
             axes.plot(shown, rows, "o", color=COLOURS["accent"], markersize=4, label="guess")
             axes.plot(ours[:width], rows, "o", color=COLOURS["ink"], markersize=8, fillstyle="none", label="secret")
             axes.set(xlim=(-reach - 0.3, reach + 0.3), yticks=rows, yticklabels=names)
-            axes.set_title(f"game {audit.games[game]}, error {audit.errors[game]:.1e}", fontsize=9)
+            axes.set_title(f"game {audit.games[game]}\nerror {audit.errors[game]:.1e}", fontsize=9)
+            axes.tick_params(labelsize=9)
         panels[0].invert_yaxis()
-        panels[0].legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1.08), ncols=2)
+        panels[0].legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1.14), ncols=2)
         figure.supxlabel("standard deviations from the mean", fontsize=10, color=COLOURS["muted"])
         figure.tight_layout(pad=0.6)
     return figure
