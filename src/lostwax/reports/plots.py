@@ -28,15 +28,15 @@ class Plots(NamedTuple):
     audit: Audit
 
     def __call__(self) -> Figure:
-        """The errors; where a candidate was to be named, the ROC curve or the ceiling."""
+        """The errors; where a candidate was to be named, the ceiling if there is one, else pairs."""
         if self.audit.chance is None:
             return self.errors()
-        return self.roc() if self.audit.findings[0].null_errors else self.ceiling()
+        return self.pairs() if self.audit.ceiling is None else self.ceiling()
 
     def errors(self) -> Figure:
         """Histogram of the errors of all games, beside the baselines."""
         if self.audit.chance is not None:
-            raise ValueError("plot.errors: a candidate is named in this audit, and nothing is rebuilt. Use plot.roc().")
+            raise ValueError("plot.errors: a candidate is named in this audit, and has no error. Use plot.pairs().")
         return _on_paper(draw_errors(self.audit).figure)
 
     def roc(self) -> Figure:
