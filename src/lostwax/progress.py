@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -169,7 +170,8 @@ class _Lines:
 def _screen() -> type[_Terminal] | type[_Notebook] | type[_Lines]:
     if "ipykernel" in sys.modules and hasattr(import_module("IPython").get_ipython(), "kernel"):
         return _Notebook
-    if sys.stderr is not None and sys.stderr.isatty() and find_spec("rich") is not None:
+    moves = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    if moves and find_spec("rich") is not None:
         return _Terminal
     return _Lines
 

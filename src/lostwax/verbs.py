@@ -209,12 +209,12 @@ def _by_seeds(model: Any, data: Any, seeds: Sequence[int], arguments: dict[str, 
     """One audit for each seed."""
     from lostwax.audits import Audits
 
+    if any(isinstance(one, bool) or not isinstance(one, int) for one in seeds):
+        raise TypeError(f"audit: expected seed to be a whole number, or a list of them, got {shown(seeds)}.")
     if len(set(seeds)) < len(seeds) or not seeds:
         raise ValueError(f"audit: expected different seeds, one or more, got {shown(seeds)}.")
-    found = {}
-    for one in counted(seeds, "seeds", len(seeds)):
-        found[f"seed {one}"] = audit(model, data, **arguments, seed=one)
-    return Audits(found)
+    every = counted(seeds, "seeds", len(seeds))
+    return Audits({f"seed {one}": audit(model, data, **arguments, seed=one) for one in every})
 
 
 def simulate(

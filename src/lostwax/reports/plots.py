@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -105,12 +106,12 @@ def _of_table(audit: Audit, games: Sequence[int]) -> Figure:
 
 def _on_paper(figure: Figure) -> Figure:
     """With a background, for it is dark in some notebooks, and shown by a notebook that has not loaded pyplot."""
-
-    def as_png() -> bytes:
-        content = io.BytesIO()
-        figure.savefig(content, format="png", dpi=100)
-        return content.getvalue()
-
     figure.patch.set(facecolor=COLOURS["paper"], alpha=1.0)
-    setattr(figure, "_repr_png_", as_png)  # noqa: B010
+    setattr(figure, "_repr_png_", partial(_as_png, figure))  # noqa: B010
     return figure
+
+
+def _as_png(figure: Figure) -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=100)
+    return content.getvalue()
