@@ -126,6 +126,7 @@ class _Terminal:
 
         if not self.started:
             self.live.start()
+            self.live.console.show_cursor(True)  # which a killed process could not bring back
             self.started = True
         turning = "|/-\\"[int(time.monotonic() / LIVE[1]) % 4]
         lines = "\n".join(f"{'  ' * depth if depth else turning + ' '}{stage}" for depth, stage in enumerate(stages))
