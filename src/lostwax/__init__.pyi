@@ -26,6 +26,7 @@ from lostwax.attacks import PriorAware as PriorAware
 from lostwax.attacks import RecoNN as RecoNN
 from lostwax.attacks import WeakRecoNN as WeakRecoNN
 from lostwax.audits import Audit as Audit
+from lostwax.audits import Audits as Audits
 from lostwax.bounds import bound as bound
 from lostwax.bounds import calibrate as calibrate
 from lostwax.games import Informed as Informed

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from lostwax.exits import exits_refused
 from lostwax.fields import shown
+from lostwax.progress import counted, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from lostwax.audits import Audit
+    from lostwax.audits import Audit, Audits
     from lostwax.games import Access, Attack, Cohort, Metric, Records, Release, Threat, Trainer
     from lostwax.policies import Policy
     from lostwax.reports.comparison import Comparison
@@ -41,13 +42,13 @@ def _one_argument_of_data(verb: Callable[P, R]) -> Callable[P, R]:
                 "audit: there is no argument device. Computation follows the records: pass known, prior and secrets as "
                 "records.to('cuda'). Attacks that learn take their own device: lw.RecoNN(device='cuda')."
             )
-        with exits_refused("audit: user code"):
+        with progress("audit"), exits_refused("audit: user code"):
             return verb(*positional, **named)
 
     return called
 
 
-@_one_argument_of_data
+@overload
 def audit(
     model: Any,
     data: Any = None,
@@ -57,14 +58,50 @@ def audit(
     sample_weight: Any = None,
     trainer: Trainer | None = None,
     threat: Threat | None = None,
-    attack: Attack | None = None,
+    attack: Attack | Sequence[Attack] | None = None,
     access: Access | None = None,
     prior: Records | None = None,
     secrets: Records | None = None,
     threshold: float = 0.05,
     metrics: Sequence[Metric] = (),
     max_minutes: float | None = None,
-) -> Audit:
+) -> Audit: ...
+@overload
+def audit(
+    model: Any,
+    data: Any = None,
+    *,
+    games: int | None = None,
+    seed: Sequence[int],
+    sample_weight: Any = None,
+    trainer: Trainer | None = None,
+    threat: Threat | None = None,
+    attack: Attack | Sequence[Attack] | None = None,
+    access: Access | None = None,
+    prior: Records | None = None,
+    secrets: Records | None = None,
+    threshold: float = 0.05,
+    metrics: Sequence[Metric] = (),
+    max_minutes: float | None = None,
+) -> Audits: ...
+@_one_argument_of_data
+def audit(
+    model: Any,
+    data: Any = None,
+    *,
+    games: int | None = None,
+    seed: int | Sequence[int] = 0,
+    sample_weight: Any = None,
+    trainer: Trainer | None = None,
+    threat: Threat | None = None,
+    attack: Attack | Sequence[Attack] | None = None,
+    access: Access | None = None,
+    prior: Records | None = None,
+    secrets: Records | None = None,
+    threshold: float = 0.05,
+    metrics: Sequence[Metric] = (),
+    max_minutes: float | None = None,
+) -> Audit | Audits:
     """Can training records be rebuilt from this model?
 
     There are two kinds of audit. *This model*: pass the fitted model and the table it was fitted on; an adversary who
@@ -87,13 +124,14 @@ def audit(
             path of a .skops or .onnx file, or a torch module.
         data: `(X, y)` or `Records`, all that the model was trained on; with it, this model is audited.
         games: Number of records to attack, drawn by `seed`; None for all, or for 1,000 rows of a large table.
-        seed: Seed of every random draw.
+        seed: Seed of every random draw. A sequence of seeds gives `Audits`: one audit for each, and their spread.
         sample_weight: The sample weights a fitted model was fitted with.
         trainer: How the module is trained. With `data`: how its weights came about, `Optimum(...)` for a linear layer
             at the minimum of an objective, `GD(...)` for any net.
         threat: What the adversary knows: `Informed(known)` all records but one, `Weak(size)` none of them. With a
             fitted forest: None for all rows but one, `Weak(size=len(y))` for none: the whole table is rebuilt.
-        attack: The attack to run; None runs all that apply, the strongest first.
+        attack: The attack to run; None runs all that apply, the strongest first. Several, `[lw.Newton(), lw.RecoNN()]`,
+            run on the same victims, each in its own line of the audit (not with `data`).
         access: What the adversary sees of the release; None for all weights. With a fitted model:
             `lw.access.Outputs()` for its predictions alone.
         prior: Records that attacks learn from.
@@ -108,14 +146,18 @@ def audit(
         raise TypeError(f"audit: expected threshold to be an int or a float, got {shown(threshold)}.")
     if not 0 < threshold <= MAX_THRESHOLD:
         raise ValueError(f"audit: expected 0 < threshold <= {MAX_THRESHOLD:,}, got {shown(threshold)}.")
+    if isinstance(seed, list | tuple | range):
+        every: dict[str, Any] = {"games": games, "sample_weight": sample_weight, "trainer": trainer, "threat": threat}
+        every |= {"attack": attack, "access": access, "prior": prior, "secrets": secrets, "threshold": threshold}
+        return _by_seeds(model, data, seed, {**every, "metrics": metrics, "max_minutes": max_minutes})
     if isinstance(seed, bool) or not isinstance(seed, int):
-        raise TypeError(f"audit: expected seed to be a whole number, got {shown(seed)}.")
+        raise TypeError(f"audit: expected seed to be a whole number, or a list of them, got {shown(seed)}.")
     if seed.bit_length() > SEED_BITS:
         raise ValueError(f"audit: expected seed to have at most {SEED_BITS} bits, got {shown(seed)}.")
     if data is not None:
         game = {"threat": threat, "attack": attack, "access": access, "prior": prior, "secrets": secrets}
         no_metrics = isinstance(metrics, tuple | list) and not metrics
-        asked = {**game, "metrics": None if no_metrics else metrics, "max_minutes": max_minutes}
+        options = {**game, "metrics": None if no_metrics else metrics, "max_minutes": max_minutes}
         from lostwax.audits import audit_model
 
         return audit_model(
@@ -123,7 +165,7 @@ def audit(
             data,
             trainer=trainer,
             sample_weight=sample_weight,
-            options=asked,
+            options=options,
             games=games,
             seed=seed,
             threshold=threshold,
@@ -139,10 +181,12 @@ def audit(
             "audit: pass data=(X, y), the table the model was fitted on, to audit this model; or "
             f"{', '.join(absent)} to audit this way of training."
         )
-    from lostwax.audits import audit_procedure, check_arguments, check_games, check_minutes
+    from lostwax.audits import audit_procedure, check_arguments, check_attacks, check_games, check_minutes
 
-    parts = {"trainer": trainer, "threat": threat, "attack": attack, "access": access}
+    several = tuple(attack) if isinstance(attack, list | tuple) else ()
+    parts = {"trainer": trainer, "threat": threat, "attack": None if several else attack, "access": access}
     check_arguments("audit", model, {"prior": prior, "secrets": secrets}, metrics, **parts)
+    check_attacks(several)
     prior, secrets = prior.detached(), secrets.detached()
     if len(secrets):  # an empty set is refused later
         check_games(games, len(secrets), "one secret per game")
@@ -151,7 +195,7 @@ def audit(
         model,
         trainer=trainer,
         threat=threat,
-        attack=attack,
+        attack=several or attack,
         prior=prior,
         secrets=secrets,
         games=games,
@@ -161,6 +205,18 @@ def audit(
         metrics=tuple(metrics),
         max_minutes=max_minutes,
     )
+
+
+def _by_seeds(model: Any, data: Any, seeds: Sequence[int], arguments: dict[str, Any]) -> Audits:
+    """One audit for each seed."""
+    from lostwax.audits import Audits
+
+    if any(isinstance(one, bool) or not isinstance(one, int) for one in seeds):
+        raise TypeError(f"audit: expected seed to be a whole number, or a list of them, got {shown(seeds)}.")
+    if len(set(seeds)) < len(seeds) or not seeds:
+        raise ValueError(f"audit: expected different seeds, one or more, got {shown(seeds)}.")
+    every = counted(seeds, "seeds", len(seeds))
+    return Audits({f"seed {one}": audit(model, data, **arguments, seed=one) for one in every})
 
 
 def simulate(

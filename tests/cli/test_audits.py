@@ -210,10 +210,77 @@ def test_a_closed_pipe_is_no_error_message():
     assert (done.stdout, done.stderr) == ("141\n", "")
 
 
+def test_a_report_has_a_folder_of_its_own(recipe, capsys):
+    """Without --out it is named for the recipe, and a second run of the recipe says that it replaces the first."""
+    assert main(["audit", "recipe.py"]) == 0
+    assert capsys.readouterr().out.endswith("report: audits/recipe/report.html\n")
+    assert main(["audit", "recipe.py"]) == 0
+    assert capsys.readouterr().out.endswith("report: audits/recipe/report.html (replaces the earlier one)\n")
+    kept = json.loads((recipe.parent / "audits" / "recipe" / "audit.json").read_text())
+    assert kept["provenance"]["recipe"] == "recipe.py"
+
+
+def test_no_other_report_is_overwritten(recipe, capsys):
+    assert main(["audit", "recipe.py", "--out", "audit"]) == 0
+    before = (recipe.parent / "audit" / "audit.json").read_bytes()
+    (recipe.parent / "other.py").write_text("raise SystemExit('it ran')")
+    assert main(["audit", "other.py", "--out", "audit"]) == 2
+    error = capsys.readouterr().err
+    assert "audit holds another report, an audit of Linear trained by GD made by recipe.py. Nothing was run." in error
+    assert "it ran" not in error
+    plain = json.loads(before)
+    del plain["provenance"]["recipe"]  # as lw.report writes it
+    (recipe.parent / "audit" / "audit.json").write_text(json.dumps(plain, indent=1))
+    assert main(["audit", "recipe.py", "--out", "audit"]) == 2
+    assert "made without a recipe" in capsys.readouterr().err
+
+
+def test_no_records_are_put_back(recipe, capsys):
+    """A folder whose records were taken out may have been given away."""
+    assert main(["audit", "recipe.py", "--out", "audit"]) == 0
+    assert main(["report", "audit", "--no-records"]) == 0
+    assert main(["audit", "recipe.py", "--out", "audit"]) == 2
+    assert "was written without records, and this one would put them there" in capsys.readouterr().err
+    assert main(["audit", "recipe.py", "--out", "audit", "--no-records"]) == 0
+    held = {path.name for path in (recipe.parent / "audit").rglob("*")}
+    assert not held & {"records.safetensors", "rebuilt.png"}
+
+
+def test_records_of_an_earlier_report_do_not_stay_behind(recipe):
+    assert main(["audit", "recipe.py", "--out", "audit"]) == 0
+    assert (recipe.parent / "audit" / "records.safetensors").exists()
+    recipe.write_text(TRAINED + "games = 5\n")
+    assert main(["audit", "recipe.py", "--out", "audit", "--no-records"]) == 0
+    assert not (recipe.parent / "audit" / "records.safetensors").exists()
+
+
+def test_a_recipe_has_one_seed(recipe, capsys):
+    recipe.write_text(TRAINED + "seed = [0, 1]\n")
+    assert main(["audit", "recipe.py"]) == 2
+    assert "a report is about one audit" in capsys.readouterr().err
+
+
+def test_a_recipe_may_name_several_attacks(recipe, capsys):
+    recipe.write_text(TRAINED + "attack = [lw.KernelRidge(), attack]\n")
+    assert main(["audit", "recipe.py"]) == 0
+    assert "the best of 2" in capsys.readouterr().out
+
+
+def test_init_writes_its_own_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "sklearn", "--out", "my wines.py"]) == 0
+    assert "lostwax audit 'my wines.py'\n" in capsys.readouterr().out
+    text = (tmp_path / "my wines.py").read_text()
+    assert "    lostwax audit 'my wines.py'\n" in text
+    assert "recipe.py" not in text
+    assert main(["init", "torch", "--out", 'a"""b.py']) == 0
+    compile((tmp_path / 'a"""b.py').read_text(), "recipe", "exec")
+
+
 def test_init_writes_once(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["init", "sklearn"]) == 0
-    assert "lostwax audit recipe.py --out audit" in capsys.readouterr().out
+    assert "lostwax audit recipe.py\n" in capsys.readouterr().out
     text = (tmp_path / "recipe.py").read_text()
     assert main(["init", "torch"]) == 2
     assert (tmp_path / "recipe.py").read_text() == text

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from lostwax.exits import exits_refused
 from lostwax.fields import shown
 from lostwax.games import Cohort, Release, Step
+from lostwax.progress import counted
 from lostwax.seeds import generator
 
 Function = Callable[[nn.Module, Tensor, Tensor, int], nn.Module | Mapping[str, Tensor]]
@@ -58,7 +59,8 @@ class OwnTraining:
         The first is trained again at the end and compared: a function that continues with the net of the previous call
         would put the records of all earlier models into each model.
         """
-        models = [self._train(net, cohort, index, seed) for index in range(len(cohort))]
+        every = counted(range(len(cohort)), "training: models", len(cohort))
+        models = [self._train(net, cohort, index, seed) for index in every]
         if len(models) > 1:
             _check_same(models[0], self._train(net, cohort, 0, seed))
         return Release({name: torch.stack([model[name] for model in models]) for name in models[0]})  # (m, ...)

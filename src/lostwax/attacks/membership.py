@@ -16,6 +16,7 @@ from lostwax.games.informed import InOrder
 from lostwax.learning.candidates import candidates_in, choose, no_candidates, side_by_side, weighed
 from lostwax.learning.costs import Cost, Rate
 from lostwax.metrics import MSE
+from lostwax.progress import progress
 from lostwax.seeds import generator
 from lostwax.shadows import Local
 
@@ -128,12 +129,14 @@ class _Refitting(NamedTuple):
         """Each candidate's mean over its repeats, and the variance of the release around it, in float64 (Welford)."""
         mean = like.new_zeros(len(candidates), like.shape[1], dtype=torch.float64)
         scatter, count = torch.zeros_like(like, dtype=torch.float64), len(candidates) // len(like)  # per game
-        for turn in range(self.repeats):
-            for rows, seen in self._trained(candidates, turn):
-                moved = seen - mean[rows]
-                mean[rows] += moved / (turn + 1)
-                products = (moved * (seen - mean[rows])).nan_to_num(0, 0, 0)  # a diverged model affects no other
-                scatter.index_add_(0, rows // count, products)
+        with progress("refits", self.repeats * len(candidates)) as advance:
+            for turn in range(self.repeats):
+                for rows, seen in self._trained(candidates, turn):
+                    moved = seen - mean[rows]
+                    mean[rows] += moved / (turn + 1)
+                    products = (moved * (seen - mean[rows])).nan_to_num(0, 0, 0)  # a diverged model affects no other
+                    scatter.index_add_(0, rows // count, products)
+                    advance(len(rows))
         if self.repeats == 1:
             return mean, torch.ones_like(scatter)
         variance = scatter / (count * (self.repeats - 1)) * (1 + 1 / self.repeats)  # plus that of the mean

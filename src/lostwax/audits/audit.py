@@ -21,6 +21,7 @@ from lostwax.audits.first_screen import as_card
 from lostwax.audits.luck import Luck
 from lostwax.audits.neurons import NeuronShares
 from lostwax.audits.saved import from_plain, read_plain
+from lostwax.audits.tabled import as_csv, as_latex, games_frame, kept, line_rows
 from lostwax.audits.text import as_json, as_table
 from lostwax.games import Guess, Records
 from lostwax.grades import Grade
@@ -29,7 +30,9 @@ from lostwax.metrics.estimate import clopper_pearson
 from lostwax.metrics.roc import success_rate, true_positives, true_positives_by_class
 
 if TYPE_CHECKING:
+    from lostwax.audits.tabled import Frame
     from lostwax.bounds import Ceiling
+    from lostwax.reports.plots import Plots
 
 
 class Verdict(StrEnum):
@@ -257,6 +260,36 @@ class Audit:
             rebuilt, median = (errors[self.criterion] <= self.threshold).mean(), np.median(errors[self.metric])
             lines[name] = {"games": len(self.games), "rebuilt": float(rebuilt), "median_error": float(median)}
         return lines
+
+    def closer(self, first: str, second: str, *, confidence: float = 0.95) -> Estimate:
+        """The share of games in which one line's error is smaller than another's: both attacked the same victims.
+
+        Games with equal errors count for neither. `audit.closer("Newton", "RecoNN")`.
+        """
+        one, other = (self.finding(name).errors[self.metric] for name in (first, second))
+        return success_rate(np.where(one < other, 0.0, 1.0), 0.5, confidence=confidence, victims=self.victims)
+
+    def to_frame(self) -> Frame:
+        """A pandas DataFrame with one row per line and game: errors, and what came of it as booleans.
+
+        `error` is by the metric `audit.metric`; baselines and further metrics have columns of their own. No records.
+        """
+        return games_frame({"": self}).drop(columns="audit")
+
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """A table for a paper, one row per line, shares with their 95 % intervals; written to `path` too, if given."""
+        return kept(as_csv(line_rows(self)), path, "Audit.to_csv")
+
+    def to_latex(self, path: str | Path | None = None) -> str:
+        """The same as a LaTeX tabular (package booktabs)."""
+        return kept(as_latex(line_rows(self)), path, "Audit.to_latex")
+
+    @property
+    def plot(self) -> Plots:
+        """Matplotlib figures: `audit.plot()`, `audit.plot.errors()`, `.roc()`, `.pairs()`, `.ceiling()`."""
+        from lostwax.reports.plots import Plots
+
+        return Plots(self)
 
     def to_json(self, path: str | Path) -> Path:
         """Write everything but the records themselves: an audit that is passed around must not leak them."""

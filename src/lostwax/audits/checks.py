@@ -44,12 +44,37 @@ def check_arguments(verb: str, net: Any, records: Mapping[str, Any], metrics: An
         if not isinstance(each, Records):
             raise TypeError(f"{verb}: expected {name} to be lw.Records(x, y), got {_named(each)}.")
     for name, value in others.items():
-        if not (value is None and name in OPTIONAL) and not _is_one(value, KINDS[name]):
-            own = name == "trainer" and inspect.isfunction(value)
-            cure = f" Wrap a training function of your own: lw.OwnTraining({value.__name__})." if own else ""
-            raise TypeError(f"{verb}: expected {name} to be {KINDS[name].example}, got {_named(value)}.{cure}")
+        if not (value is None and name in OPTIONAL):
+            check_kind(verb, name, value)
     if not isinstance(metrics, Sequence) or not all(isinstance(one, Metric) for one in metrics):
         raise TypeError("audit: expected metrics to be a list of metrics, such as [lw.metrics.SSIM()].")
+
+
+def check_attacks(several: Sequence[Any]) -> None:
+    """Attacks that are compared: each of them one, and no two the same."""
+    for attack in several:
+        check_kind("audit", "attack", attack)
+    if any(one == other for place, one in enumerate(several) for other in several[:place]):
+        raise ValueError("audit: the same attack is listed twice in attack=[...]. Give them different settings.")
+
+
+def check_kind(verb: str, name: str, value: Any) -> None:
+    """Raise if the argument of this name cannot do what is asked of it."""
+    if _is_one(value, KINDS[name]):
+        return
+    cure = ""
+    if name == "trainer" and inspect.isfunction(value):
+        cure = f" Wrap a training function of your own: lw.OwnTraining({value.__name__})."
+    kind = value if inspect.isclass(value) else type(value)
+    if name == "trainer" and issubclass(kind, torch.optim.Optimizer):
+        ours = kind.__name__ if kind.__name__ in ("SGD", "Adam", "AdamW") else "GD"
+        rate = value.defaults.get("lr") if isinstance(value, torch.optim.Optimizer) else None
+        lr = f"lr={rate:g}" if isinstance(rate, float) else "lr=..."
+        cure = (
+            " An optimiser of torch holds the weights of one net, and many nets are trained. Pass the same settings as "
+            f"a trainer, such as lw.{ours}({lr}, ...), or your training loop: lw.OwnTraining(train)."
+        )
+    raise TypeError(f"{verb}: expected {name} to be {KINDS[name].example}, got {_named(value)}.{cure}")
 
 
 def _is_one(value: Any, kind: Kind) -> bool:
@@ -285,14 +310,15 @@ def check_games(games: int | None, most: int, why: str) -> None:
         raise ValueError(f"audit: expected 1 <= games <= {most} ({why}), got {shown(games)}.")
 
 
-def check_minutes(minutes: float | None, attack: Attack | None) -> None:
+def check_minutes(minutes: float | None, attack: Attack | Sequence[Attack] | None) -> None:
     """A time limit, or None for none."""
     if minutes is None:
         return
     if attack is not None:
+        named = "[...]" if isinstance(attack, Sequence) else f"{type(attack).__name__}(...)"
         raise TypeError(
             "audit: max_minutes limits the choice among attacks, and cannot be combined with "
-            f"attack={type(attack).__name__}(...). Leave one of them out."
+            f"attack={named}. Leave one of them out."
         )
     if isinstance(minutes, bool) or not isinstance(minutes, int | float):
         raise TypeError(f"audit: expected max_minutes to be a number, or None for no limit, got {shown(minutes)}.")

@@ -20,6 +20,7 @@ from lostwax.audits.scoring import Scoring
 from lostwax.games import Fitted, Guess, Hints, Records, Table
 from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import blocks, gap
+from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 from lostwax.trainers.optimum import polish
 
@@ -204,7 +205,8 @@ def converged(fitted: Fitted) -> Fitted | None:
     """The same model at the optimum of its objective, facts without a model as they are; None if there is none."""
     if fitted.model is None:
         return fitted
-    polished = polish(fitted.model, fitted.table, fitted.weight)
+    with progress("the optimum of the model"):
+        polished = polish(fitted.model, fitted.table, fitted.weight)
     return replace(fitted, model=polished.model) if polished.converged else None
 
 

@@ -15,8 +15,9 @@ from lostwax.adapters import sklearn, statsmodels
 from lostwax.adapters import torch as torch_linear
 from lostwax.adapters.model_files import is_computation, load_model, released_computation
 from lostwax.adapters.sklearn.boosting import is_booster, released_booster
+from lostwax.adapters.slips import check_data
 from lostwax.audits.audit import Audit
-from lostwax.audits.checks import check_games, check_minutes
+from lostwax.audits.checks import check_games, check_kind, check_minutes
 from lostwax.audits.clock import in_words
 from lostwax.audits.fitted import LARGE, SAMPLED_GAMES
 from lostwax.audits.refitted import audit_refitted
@@ -25,6 +26,7 @@ from lostwax.audits.tables import audit_table
 from lostwax.audits.whole_tables import audit_whole_table
 from lostwax.games import ReleasedTable
 from lostwax.games.facts import trainer_facts
+from lostwax.progress import progress
 from lostwax.trainers.descent import as_descent
 
 PER_CELL, PER_GAME = 1e-6, 6e-5  # seconds on two cores, as benchmarks/table_sizes.py measures them
@@ -44,6 +46,7 @@ def audit_model(
     """Audit a model and the data it was trained on; `options` are the further arguments of `lw.audit` by name."""
     if isinstance(model, str | PathLike) and not is_computation(model):
         model = load_model(model)
+    check_data(model, data)
     if not isinstance(model, nn.Module):
         threat = options["threat"]
         allowed = ("access", "max_minutes") if threat is None else ("threat", "max_minutes")
@@ -61,6 +64,8 @@ def audit_model(
             )
         return _audit_estimator(model, data, sample_weight, options, games, seed, threshold)
     torch_linear.check_finite_net(model)
+    if trainer is not None:
+        check_kind("audit", "trainer", trainer)
     facts = trainer_facts(None if isinstance(trainer, type) else trainer, model, 1)
     in_steps = facts.differentiable and facts.steps is not None  # steps that an attack can invert
     _check_unused({**options, "sample_weight": sample_weight}, "a torch net", allowed=("attack",) if in_steps else ())
@@ -72,6 +77,8 @@ def audit_model(
     table = torch_linear.read_table(data, trainer.computes_in(model))
     check_games(games, len(table), "the records of the training set")
     attack = options["attack"]
+    if isinstance(attack, list | tuple):
+        raise TypeError("audit: expected one attack with data: several are compared on a way of training. Name one.")
     return audit_released(model, table, trainer=trainer, attack=attack, games=games, seed=seed, threshold=threshold)
 
 
@@ -88,14 +95,15 @@ def _audit_estimator(
     access, minutes = options["access"], options["max_minutes"]
     check_minutes(minutes, None)
     _announce(data, games)
-    if isinstance(model, str | PathLike):
-        release = released_computation(model, data, sample_weight)
-    elif is_booster(model):
-        release = released_booster(model, data, sample_weight)
-    elif statsmodels.is_statsmodels(model):
-        release = statsmodels.released(model, data, sample_weight)
-    else:
-        release = sklearn.released(model, data, sample_weight, games=games, seed=seed)
+    with progress("reading the model"):
+        if isinstance(model, str | PathLike):
+            release = released_computation(model, data, sample_weight)
+        elif is_booster(model):
+            release = released_booster(model, data, sample_weight)
+        elif statsmodels.is_statsmodels(model):
+            release = statsmodels.released(model, data, sample_weight)
+        else:
+            release = sklearn.released(model, data, sample_weight, games=games, seed=seed)
     population = len(release.table) if release.sample is None else release.sample.population
     check_games(games, population, "the rows of the table")
     read = None

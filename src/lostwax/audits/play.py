@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor
 
 from lostwax.audits.audit import Audit, Finding
-from lostwax.audits.judging import Answer, Judging
+from lostwax.audits.judging import Answer, Judging, attack_name
 from lostwax.games import Attack, Records
+from lostwax.progress import progress
 from lostwax.provenance import machine, versions
 
 
@@ -33,13 +34,16 @@ class Games(Protocol):
 
 def play(games: Games, attack: Attack) -> Played:
     """All games by one attack: prepared, answered, checked, judged."""
-    return judged(games.judging, games.answer(attack))
+    with progress(attack_name(attack)):
+        answer = games.answer(attack)
+    return judged(games.judging, answer)
 
 
 def judged(judging: Judging, answer: Answer) -> Played:
     """One attack's answer to all games, checked and scored."""
     judging.check(answer)
-    return Played(answer, judging.finding(answer))
+    with progress("scores"):
+        return Played(answer, judging.finding(answer))
 
 
 def filled(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from lostwax.audits.checks import (
 )
 from lostwax.audits.choice import Tried, answering, before_attacks, try_all
 from lostwax.audits.clock import Clock
-from lostwax.audits.judging import Answer, Dealt, needs_swapped, swapped_games
+from lostwax.audits.judging import Answer, Dealt, attack_name, needs_swapped, swapped_games
 from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
 from lostwax.audits.play import Played, filled, play
 from lostwax.audits.scoring import Scoring, all_metrics
@@ -36,6 +36,7 @@ from lostwax.games import Access, Attack, Cohort, Knowledge, Metric, Records, Re
 from lostwax.games.judges import judge_of
 from lostwax.inits import trainable
 from lostwax.learning.costs import Rate
+from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator
 from lostwax.shadows import Game, Local, gaussian_weights
@@ -46,7 +47,7 @@ def audit_procedure(
     *,
     trainer: Trainer,
     threat: Threat,
-    attack: Attack | None,
+    attack: Attack | Sequence[Attack] | None,
     prior: Records,
     secrets: Records,
     games: int | None,
@@ -60,14 +61,16 @@ def audit_procedure(
     """Train one victim per game on secrets that the attack never sees, and score its guesses.
 
     If no attack is named, all that apply (of the `entrants`, if given) are run (`choice`) on the same victims, within
-    `max_minutes`.
+    `max_minutes`. Of several that are named, each has a line, named by its settings where their types are the same.
     All that can be refused is refused before an attack is prepared, which may take hours.
     """
     clock = Clock.started(max_minutes)
     knowledge = Knowledge(net, trainer, threat, access or Weights(), prior)
-    attack = None if attack is None else answering(attack, knowledge)
-    if attack is not None and (objection := attack.objection(knowledge)) is not None:
-        raise ValueError(f"audit: {objection}")
+    named = tuple(attack) if isinstance(attack, Sequence) else () if attack is None else (attack,)
+    named = tuple(answering(one, knowledge) for one in named)
+    for one in named:
+        if (objection := one.objection(knowledge)) is not None:
+            raise ValueError(f"audit: {objection}")
     check_alike(secrets, prior)
     own_seed = victims_seed(seed)
     k = threat.deal(secrets, 1, seed=own_seed).secrets
@@ -94,19 +97,22 @@ def audit_procedure(
         games=len(cohort),
         clock=clock,
     )
-    if attack is None:
-        rate = rate or Rate.unknown(knowledge, game.release)
-        tried = try_all(knowledge, partial(play, game), games=len(cohort), clock=clock, rate=rate, entrants=entrants)
+    if len(named) == 1:
+        tried = Tried((play(game, named[0]),))
     else:
-        tried = Tried((play(game, attack),))
+        rate = rate or Rate.unknown(knowledge, game.release)
+        every = named or entrants
+        tried = try_all(knowledge, partial(play, game), games=len(cohort), clock=clock, rate=rate, entrants=every)
+        tried = tried._replace(lines=_told_apart(tried.lines, named))
     metric = scoring.headline.name
     lines = sorted(tried.lines, key=lambda line: (-line.finding.rebuilt.mean(), np.median(line.finding.errors[metric])))
     findings = tuple(line.finding for line in lines)
     each = len(findings[0].rebuilt) // len(cohort)
-    ceiling = ceiling_of(knowledge.facts.trainer.mechanism, hints, prior, scoring, secrets=k, judge=judging.judge)
+    with progress("ceiling"):
+        ceiling = ceiling_of(knowledge.facts.trainer.mechanism, hints, prior, scoring, secrets=k, judge=judging.judge)
     check_under(ceiling, findings, secrets=each)
     said = [f"{line.answer.name}: {note}" for line in lines for note in (*_certified(line.finding), *line.answer.notes)]
-    if attack is not None:
+    if len(named) == 1:
         lines = [lines[0]._replace(finding=replace(findings[0], name="as released"))]
     known_of = f"{len(known)} of {cohort.records}"
     name = lines[0].answer.name + ("" if len(lines) == 1 else f", the best of {len(lines)},")
@@ -167,7 +173,8 @@ class _Trained:
             if len(games):
                 swapped = reconstruct(self.release.chosen(others), hints[games])
         limit, played = min(SECONDS, OF_TIME_LEFT * self.clock.left), (self.knowledge, self.release, guess)
-        held = neuron_shares(attack, reconstruct, *played, secrets, hints, seed=self.seed, seconds=limit)
+        with progress("neurons that hold the records"):
+            held = neuron_shares(attack, reconstruct, *played, secrets, hints, seed=self.seed, seconds=limit)
         return Answer(attack, guess, seconds, held, untrained, swapped, tuple(getattr(reconstruct, "notes", ())))
 
 
@@ -205,8 +212,27 @@ def _victims(knowledge: Knowledge, cohort: Cohort, *, seed: int) -> Release:
     """One victim per game, in as many chunks as memory asks for: it is trained as shadow models are."""
     dealt = _AsDealt(cohort)
     chunks = Local()(knowledge.trainer, knowledge.net, dealt, cohort.shared, models=len(cohort), seed=seed)
-    releases = [release for _, release in chunks]
+    releases = []
+    with progress("victims", len(cohort)) as advance:
+        for some, release in chunks:
+            releases.append(release)
+            advance(len(some))
     return releases[0] if len(releases) == 1 else Release.together(releases)
+
+
+def _told_apart(lines: Sequence[Played], named: Sequence[Attack]) -> tuple[Played, ...]:
+    """Lines of attacks of one type are named by the settings in which they differ."""
+    found = []
+    for line in lines:
+        own: Any = line.answer.attack
+        same = [one for one in named if attack_name(one) == line.answer.name]
+        if len(same) > 1 and is_dataclass(own):
+            names = [field.name for field in fields(own)]
+            differ = [name for name in names if any(getattr(one, name) != getattr(own, name) for one in same)]
+            settings = ", ".join(f"{name}={getattr(own, name)!r}" for name in differ)
+            line = line._replace(finding=replace(line.finding, name=f"{line.answer.name}({settings})"))
+        found.append(line)
+    return tuple(found)
 
 
 def _certified(found: Finding) -> tuple[str, ...]:

@@ -50,6 +50,7 @@ from lostwax.games import (
 from lostwax.games.facts import access_facts
 from lostwax.games.informed import line_up
 from lostwax.games.judges import OneToOne
+from lostwax.progress import counted, progress
 from lostwax.seeds import generator
 
 log = logging.getLogger(__name__)
@@ -89,7 +90,8 @@ def audit_refitted(
     encoding = Encoding.of(table.x, columns)
     sees = _sees_parameters(access)
     try:
-        game = clock.run(lambda: _Game.of(model, X, y, sample_weight, split, sees_parameters=sees))
+        with progress("trial fits"):
+            game = clock.run(lambda: _Game.of(model, X, y, sample_weight, split, sees_parameters=sees))
     except TimeUp:
         raise ValueError(
             f"audit: max_minutes is too short: fitting {type(model).__name__} a few times was not done in time. Allow "
@@ -272,7 +274,8 @@ class _Game(NamedTuple):
         """Which value a secret has in each column of categories, and which were not tried for want of time."""
         found: list[Inferred] = []
         skipped: list[str] = []
-        for column in rows.guessable():
+        columns = list(rows.guessable())
+        for column in counted(columns, "attribute inference: columns", len(columns)):
             fits = rows.fits(column, repeats)
             trainer = partial(self.trainer, fits, candidates_seen=True)
             work = partial(infer, rows, column, trainer=trainer, access=access, repeats=repeats, seed=seed)

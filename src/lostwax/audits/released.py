@@ -171,7 +171,8 @@ def _retrained(net: nn.Module, table: Records, trainer: Descent, rows: Tensor) -
             "init=lw.inits.Given(state), with the net's state_dict() before training, or the draw that made them, such "
             "as init=lw.inits.LeCunNormal()."
         )
-    trained = trainer(net, _replaced(table, rows[:REPLACED]), seed=0)
+    with progress("retraining"):
+        trained = trainer(net, _replaced(table, rows[:REPLACED]), seed=0)
     again, *others = (_flat(trained[model]) for model in range(len(trained)))
     if not again.isfinite().all():
         raise ValueError(

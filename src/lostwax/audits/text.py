@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+from collections.abc import Sequence
+from itertools import zip_longest
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -15,7 +19,7 @@ if TYPE_CHECKING:
     from lostwax.audits.audit import Audit
 
 FEWEST_NULLS = 99  # to tell a false-positive rate of 1 %
-WIDTH = 120  # columns
+WIDTH, NARROWEST = 120, 60  # columns
 
 
 def as_json(audit: Audit) -> str:
@@ -23,8 +27,13 @@ def as_json(audit: Audit) -> str:
     return json.dumps(to_plain(audit), indent=1, allow_nan=False) + "\n"
 
 
-def as_table(audit: Audit) -> str:
-    """Title, grade, conclusion in plain words, one row per line or baseline, notes."""
+def as_table(audit: Audit, columns: int | None = None) -> str:
+    """Title, grade, conclusion in plain words, one row per line or baseline, notes.
+
+    No line is wider than `columns`; None: than the terminal. Where there is none, as in a file, lines are not folded.
+    """
+    widest = terminal_columns() if columns is None else columns
+    width = min(widest, WIDTH)
     played, found = len(audit.games), audit.conclusion
     every = "all" if played == audit.population else str(played)
     lines = [
@@ -32,7 +41,7 @@ def as_table(audit: Audit) -> str:
         f"{audit.kind} · {every} of {audit.population} games · attack {audit.attack} · {audit.threat}",
         "",
         f"grade: {found.grade}",
-        *wrap(plain_spaces(str(found)), WIDTH),
+        *wrap(plain_spaces(str(found)), width),
         "",
     ]
     header = ("", "rebuilt", "nearer", "median error", "labels", "ms per record", "why the rest is not")
@@ -47,12 +56,13 @@ def as_table(audit: Audit) -> str:
     for name in audit.baselines:
         rebuilt, error = _rate(summary[name]["rebuilt"], audit), _error(summary[name]["median_error"])
         rows.append((name, rebuilt, "", error, "", "", ""))
-    if not any(row[-1] for row in rows[1:]):
-        rows = [row[:-1] for row in rows]  # no reasons to give
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    reasons = [f"{row[0]}: {row[-1]}" for row in rows[1:] if row[-1]]
+    if not reasons or sum(least_widths(rows)) + 2 * len(header) - 2 > widest:
+        rows = [row[:-1] for row in rows]  # no reasons to give, or no place: they come below
+    else:
+        reasons = []
+    lines += [*cut_to_fit(rows, widest), "", *reasons]
     lines += [
-        "",
         f"rebuilt: the right candidate is named; error: {audit.metric}"
         if audit.chance is not None
         else f"rebuilt: {audit.criterion} <= {audit.threshold:g}; error: {audit.metric}; nearer: smaller error than "
@@ -67,7 +77,40 @@ def as_table(audit: Audit) -> str:
     if not found.open:  # else the conclusion names them
         lines += [f"not answered: {why}" for why in audit.unanswered]
     lines += [f"not applicable: {why}" for why in audit.left_out]
-    return "\n".join(lines)
+    return "\n".join(part for line in lines for part in _folded(line, widest))
+
+
+def terminal_columns() -> int:
+    """How wide lines may be: as the terminal that stdout is, within limits; no limit where it is a file or a pipe."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return sys.maxsize
+    return min(max(shutil.get_terminal_size().columns, NARROWEST), WIDTH)
+
+
+def cut_to_fit(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """The rows of a table, its cells side by side; the widest columns are folded until no line is wider than this."""
+    least = least_widths(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    while sum(widths) + 2 * len(widths) - 2 > width and widths != least:
+        widest = max((place for place in range(len(widths)) if widths[place] > least[place]), key=widths.__getitem__)
+        widths[widest] -= 1
+    lines = []
+    for row in rows:
+        cells = zip(row, widths, strict=True)
+        folded = [wrap(cell, wide, break_long_words=False, break_on_hyphens=False) or [""] for cell, wide in cells]
+        for parts in zip_longest(*folded, fillvalue=""):
+            lines.append("  ".join(part.ljust(wide) for part, wide in zip(parts, widths, strict=True)).rstrip())
+    return lines
+
+
+def least_widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Of each column, the longest word."""
+    return [max(len(word) for cell in column for word in cell.split() or [""]) for column in zip(*rows, strict=True)]
+
+
+def _folded(line: str, width: int) -> list[str]:
+    """Lines of a table fit already; others are broken between words, and go on below with an indent."""
+    return [line] if len(line) <= width else wrap(line, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def plain_spaces(text: str) -> str:

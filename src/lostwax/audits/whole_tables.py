@@ -28,6 +28,7 @@ from lostwax.games import Columns, Guess, Kept, Records, TableCells
 from lostwax.games.cells import Limits
 from lostwax.games.facts import threat_facts
 from lostwax.games.trees import Forest
+from lostwax.progress import clock_time, progress
 from lostwax.provenance import fingerprint
 
 SECONDS = 20.0  # of the search for a table, and as long again to prove which cells are certain
@@ -65,7 +66,8 @@ def audit_whole_table(
     columns = Columns(released.columns.names, ((),) * x.shape[1])
     public, seconds = Public.of(x.numpy()), SECONDS if max_minutes is None else 30 * max_minutes
     start = time.perf_counter()
-    found, unanswered = _rebuilt(forest, public, x.shape, seconds, seed)
+    with progress(f"search for the table (at most {clock_time(2 * seconds)})"):
+        found, unanswered = _rebuilt(forest, public, x.shape, seconds, seed)
     seconds_taken = time.perf_counter() - start
     judging = WholeTableGames(
         table,

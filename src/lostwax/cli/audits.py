@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
 from lostwax import files
-from lostwax.cli.options import File, Folder, Number, RecipeFile, ReportFolder, Text, WholeNumber
+from lostwax.cli.options import File, Folder, Number, OwnFolder, RecipeFile, ReportFolder, Text, WholeNumber
 from lostwax.exits import exits_refused
+from lostwax.progress import progress
 from lostwax.recipes import Recipe, start
 
 Starter = Literal["sklearn", "torch", "head"]
@@ -40,19 +44,19 @@ def init(
         out: The file to write; an existing file is never replaced.
     """
     path = start(kind, out)
-    print(f"Wrote {path}. It runs as it is:\n\n    lostwax audit {path} --out audit\n")
+    print(f"Wrote {path}. It runs as it is:\n\n    lostwax audit {shlex.quote(str(path))}\n")
     print("Then replace the lines marked <- by your own model and data.")
 
 
 @exits_refused("audit: the recipe or code it calls")
 def audit(
-    recipe: RecipeFile, out: Folder, policy: File = None, max_minutes: Number = None, records: bool = True
+    recipe: RecipeFile, out: OwnFolder = None, policy: File = None, max_minutes: Number = None, records: bool = True
 ) -> int:
     """Can training records be rebuilt? Runs a recipe and writes a report.
 
     Args:
         recipe: A Python file that defines a model and its data, or a net and how it is trained (lostwax init).
-        out: The folder for the report; an earlier report in it is replaced, other files never.
+        out: The folder for the report. An earlier report of this recipe in it is replaced, nothing else.
         policy: Limits that the audit must keep (TOML); if one is broken, the exit code is 1.
         max_minutes: Time limit for the whole audit, if the recipe names no attack.
         records: Include original and rebuilt records in the report; they are personal data.
@@ -61,21 +65,51 @@ def audit(
     from lostwax.reports import check_folder
     from lostwax.verbs import report as write
 
+    out = Path("audits") / recipe.stem if out is None else out
     check_folder(out)  # fail before hours of work
     _check_writable("audit", out)
+    earlier = _earlier_report(out, recipe.name, records=records)
     limits = None if policy is None else Policy.read(policy)
     read = Recipe.read(recipe)
-    result = read.audit(max_minutes=max_minutes)
+    with progress(recipe.name):
+        result = read.audit(max_minutes=max_minutes)
+    result = replace(result, provenance={**result.provenance, "recipe": recipe.name})
     breaches = [] if limits is None else limits.breaches(result)
     for breach in breaches:
         print(f"policy {policy}: {breach}", file=sys.stderr)
     verdict = "" if limits is None else f"\n\npolicy {policy}: {'broken' if breaches else 'kept'}"
     failure = _print(f"{result}{verdict}")  # before anything is written: a full disk loses no result
-    page = write(result, out, records=records, policy=limits, **read.report)  # even if printing failed
+    with progress("report"):
+        page = write(result, out, records=records, policy=limits, **read.report)  # even if printing failed
     if failure is not None:
         raise failure
-    print(f"\nreport: {page}", flush=True)
+    print(f"\nreport: {page}{' (replaces the earlier one)' if earlier else ''}", flush=True)
     return 1 if breaches else 0
+
+
+def _earlier_report(out: Path, recipe: str, *, records: bool) -> bool:
+    """Is there an earlier report of this recipe? An error if it is another's, or would get records that it has not."""
+    from lostwax.reports.folder import NUMBERS, PAGE, RECORDS
+
+    if not (out / NUMBERS).is_file():
+        return False
+    try:
+        before = json.loads((out / NUMBERS).read_bytes())
+        subject, made_by = before["subject"], before["provenance"].get("recipe")
+    except (OSError, ValueError, LookupError, AttributeError, TypeError):
+        subject, made_by = "an unknown subject", None
+    if made_by != recipe:
+        of = "made without a recipe" if made_by is None else f"made by {made_by}"
+        raise FileExistsError(
+            f"audit: {out} holds another report, an audit of {subject} {of}. Nothing was run. Name another folder with "
+            f"--out, or delete {out} first."
+        )
+    if records and (out / PAGE).is_file() and not (out / RECORDS).exists():
+        raise FileExistsError(
+            f"audit: the report in {out} was written without records, and this one would put them there. Nothing was "
+            "run. Add --no-records, or name another folder with --out."
+        )
+    return True
 
 
 def report(folder: ReportFolder, records: bool = True) -> None:

@@ -113,7 +113,8 @@ class _Parent:
             return self.verdict
         if -code in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             return 128 - code  # as a shell expects it
-        print(f"lostwax: {self._why(code)}", file=sys.stderr)
+        below = "\n" if sys.stderr is not None and sys.stderr.isatty() else ""  # what the child was showing
+        print(f"{below}lostwax: {self._why(code)}", file=sys.stderr)
         return NO_VERDICT
 
     def _status(self) -> int:

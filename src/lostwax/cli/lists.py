@@ -160,18 +160,29 @@ def _matrix(title: str, rows: Mapping[str, Attack], columns: Mapping[str, list[K
     reasons = list(dict.fromkeys(why for names in alike.values() for why in found[names[0]] if why is not None))
     marks: dict[str | None, str] = {None: "yes", **{why: f"[{number}]" for number, why in enumerate(reasons, 1)}}
     cells = [[marks[why] for why in found[names[0]]] for names in alike.values()]
-    head = zip_longest(*(",\n".join(names).split("\n") for names in alike.values()), fillvalue="")
-    table = [*(("", *line) for line in head), *zip(rows, *cells, strict=True)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    titles = [",\n".join(names) for names in alike.values()]
+    lines = _side_by_side(titles, rows, cells)
+    if max(map(len, lines)) > _width():
+        lines = _side_by_side([name.replace("(", "\n(") for name in titles], rows, cells)
     notes = [_wrapped(f"{', '.join(attacks_by[why])}: {why}", f"[{number}] ") for number, why in enumerate(reasons, 1)]
     return "\n".join([title, *lines, "", *notes])
 
 
+def _side_by_side(titles: list[str], rows: Iterable[str], cells: list[list[str]]) -> list[str]:
+    """The lines of a table: titles of one or more lines, and a name before each row."""
+    head = zip_longest(*(title.split("\n") for title in titles), fillvalue="")
+    table = [*(("", *line) for line in head), *zip(rows, *cells, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
+
+
 def _wrapped(text: str, mark: str) -> str:
     """Lines no wider than the terminal, indented below the mark."""
-    width = min(120, max(60, shutil.get_terminal_size((100, 24)).columns))
-    return textwrap.fill(text, width, initial_indent=mark, subsequent_indent=" " * len(mark))
+    return textwrap.fill(text, _width(), initial_indent=mark, subsequent_indent=" " * len(mark))
+
+
+def _width() -> int:
+    return min(120, max(60, shutil.get_terminal_size((120, 24)).columns))
 
 
 def _objection(attack: Attack, games: list[Knowledge], every: list[Knowledge]) -> str | None:

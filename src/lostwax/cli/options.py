@@ -9,6 +9,7 @@ from tyro.conf import Positional, arg
 
 RecipeFile = Positional[Annotated[Path, arg(metavar="RECIPE.py")]]
 Folder = Annotated[Path, arg(metavar="FOLDER")]
+OwnFolder = Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="(default: audits/RECIPE)")]
 ReportFolder = Positional[Annotated[Path, arg(metavar="FOLDER")]]
 File = Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")]
 Number = Annotated[float | None, arg(metavar="NUMBER", help_behavior_hint="")]

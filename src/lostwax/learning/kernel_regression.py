@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from lostwax.learning.standardise import Standardise
+from lostwax.progress import counted
 
 SIZE = 0.1  # the weight of a model's distance from the mean, relative to its direction
 COLUMNS = 4_096  # columns that are copied to float64 at a time
@@ -206,7 +207,8 @@ class Regression(NamedTuple):
         """
         features = KernelFeatures.of(seen, given, dtype=dtype or seen.dtype)
         kernel, ridge = _choose(features, seen, answers, classes)
-        solved = [_group(kernel, ridge, features(seen[rows], kernel), answers[rows]) for rows in classes]
+        every = counted(classes, "kernel regressions", len(classes))
+        solved = [_group(kernel, ridge, features(seen[rows], kernel), answers[rows]) for rows in every]
         errors, variances = (torch.cat(part) for part in list(zip(*solved, strict=True))[1:])  # (s,) twice
         valid = ~errors.isnan()  # a class with one model has no leave-one-out error
         if not valid.any():  # no class has: use the difference between any two records

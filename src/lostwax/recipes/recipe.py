@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import runpy
+import shlex
 import sys
 import traceback
 from collections.abc import Mapping
@@ -76,7 +77,13 @@ class Recipe:
     def audit(self, *, max_minutes: float | None = None) -> Audit:
         """Run `lw.audit`; `max_minutes` overrides the recipe's."""
         changes = {} if max_minutes is None else {"max_minutes": max_minutes}
-        return audit(self.subject, **{**self.arguments, **changes})
+        if not isinstance(self.arguments.get("seed", 0), int):
+            raise ValueError(
+                f"recipe: {self.path}: expected seed to be one whole number: a report is about one audit. For several "
+                "seeds, call lw.audit(..., seed=[0, 1, 2]) in Python."
+            )
+        found: Audit = audit(self.subject, **{**self.arguments, **changes})
+        return found
 
 
 def _run(path: Path) -> dict[str, Any]:
@@ -149,11 +156,14 @@ STARTERS = {path.stem: path for path in sorted((Path(__file__).parent / "starter
 
 
 def start(kind: str, out: Path) -> Path:
-    """Write a working example recipe to a new file."""
+    """Write a working example recipe to a new file, which its comments name."""
     out = files.named("init", out)
     if not out.parent.is_dir():
         raise FileNotFoundError(f"init: the folder of {out} does not exist. Create it first.")
+    text, name = STARTERS[kind].read_text(encoding="utf-8"), shlex.quote(out.as_posix())
+    if name.isprintable() and not set('"\\') & set(name):  # what a docstring can hold as it is
+        text = text.replace("recipe.py", name)
     try:
-        return files.write(out, STARTERS[kind].read_text(encoding="utf-8"), source="init", new=True)
+        return files.write(out, text, source="init", new=True)
     except FileExistsError:
         raise FileExistsError(f"init: {out} exists and was not changed. Name another file with --out.") from None

@@ -16,6 +16,8 @@ from lostwax.bounds import bound, from_dp, from_rdp
 from lostwax.bounds.inequalities import ADJACENCY, epsilon_of, renyi_epsilons
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from lostwax.audits import Audit
 
 ORDERS = [1 + float(excess) for excess in np.geomspace(0.05, 63, 60)]
@@ -82,6 +84,13 @@ def draw_rebuilt(audit: Audit, path: str | Path, games: Sequence[int]) -> Path:
 
 
 def rebuilt_picture(audit: Audit, games: Sequence[int], *, ending: str = "png") -> bytes:
+    """The content of a file with `rebuilt_figure`."""
+    content = io.BytesIO()
+    rebuilt_figure(audit, games).savefig(content, format=ending)
+    return content.getvalue()
+
+
+def rebuilt_figure(audit: Audit, games: Sequence[int]) -> Figure:
     """Originals in the first row, then one row of reconstructions per line of the audit, with errors. For images only.
 
     `games` are indices into the audit's list of games.
@@ -109,9 +118,7 @@ def rebuilt_picture(audit: Audit, games: Sequence[int], *, ending: str = "png") 
                 axis.set_xlabel(f"{errors[game]:.0e}", fontsize=7, labelpad=2)
         axes[row][0].set_ylabel(title, rotation=0, ha="right", va="center", fontsize=8, labelpad=8)
     figure.tight_layout(pad=0.4)
-    content = io.BytesIO()
-    figure.savefig(content, format=ending)
-    return content.getvalue()
+    return figure
 
 
 def _picture(image: Picture) -> Picture:

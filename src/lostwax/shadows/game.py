@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from lostwax.games import Cohort, Records, Release, Threat, Trainer
+from lostwax.progress import counted
 from lostwax.seeds import generator
 
 
@@ -124,7 +125,7 @@ def gaussian_weights(game: Game, models: int) -> Release:
     shadows = covariance_models(p)
     random = generator(game.seed, "gaussian weights")
     total, drawn_total, mixed = (origin.new_zeros(shape) for shape in ((1, p), (models, 1), (models, p)))
-    for start in range(0, shadows, tile):
+    for start in counted(range(0, shadows, tile), "models without secrets: tiles", -(-shadows // tile)):
         some = range(start, min(start + tile, shadows))
         off = game.trainer(game.net, game.deal(some), seed=game.seed).flat() - origin  # (some, p)
         draws = torch.from_numpy(random.standard_normal((len(some), models), dtype=np.float32)).to(off)

@@ -17,6 +17,7 @@ from lostwax.games.fitted import blocks, curvature_times, gram, rounding
 from lostwax.games.folding import SparseRecords
 from lostwax.losses import CrossEntropy
 from lostwax.nets import linear_layer
+from lostwax.progress import counted
 from lostwax.trainers.refusals import check_data, check_loss, check_outputs
 from lostwax.trainers.sparse_optimum import sparse_optimum
 from lostwax.trainers.sparse_problem import SparseProblem, conjugate_gradients, excess
@@ -312,7 +313,7 @@ class Optimum:
         """Solve one convex problem per model; `seed` is not used."""
         layer = self._layer(net, cohort)
         names = [name for name, _ in net.named_parameters()]
-        models = [self._solve(layer, cohort, i) for i in range(len(cohort))]
+        models = [self._solve(layer, cohort, i) for i in counted(range(len(cohort)), "training: models", len(cohort))]
         weights = [torch.stack([model.weight for model in models])]
         biases = [] if layer.bias is None else [torch.stack([m.bias for m in models if m.bias is not None])]
         return Release(dict(zip(names, weights + biases, strict=True)))

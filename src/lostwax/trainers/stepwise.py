@@ -17,6 +17,7 @@ from lostwax.fields import Range, above, at_least, check_fields, expect
 from lostwax.games import Cohort, Loss, Records, Release, Step
 from lostwax.inits import FromNet, Init, trainable
 from lostwax.losses import CrossEntropy
+from lostwax.progress import counted
 from lostwax.schedules import Constant, Schedule
 from lostwax.trainers.refusals import check_data, check_loss, check_net, check_outputs, check_takes
 from lostwax.trainers.stacked import Architecture, Params
@@ -162,7 +163,9 @@ class Stepwise(ABC):
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """Train one model per training set of the cohort."""
         ours, cohort = self._prepare(net, cohort)
-        ends = [(tile, self._end(ours, cohort[rows], seed)) for tile, rows in self._cut(ours, cohort)]
+        cut = list(self._cut(ours, cohort))
+        every = counted(cut, "training: tiles of models", len(cut))
+        ends = [(tile, self._end(ours, cohort[rows], seed)) for tile, rows in every]
         return Release(gather(ends))
 
     @final

@@ -70,7 +70,7 @@ def broken(value, row=3, column=2):
         ((X, np.where(Y == 0, np.nan, Y)), ValueError, "y holds 50 values"),
         ((X.astype(str) + "a", Y), TypeError, "expected numbers in X"),
         ((X.astype(complex), Y), TypeError, "complex"),
-        (X, TypeError, r"expected data=\(X, y\)"),
+        (X, TypeError, "y is missing"),
         ((X, Y, Y), TypeError, r"expected data=\(X, y\)"),
         ((np.random.default_rng(0).normal(size=X.shape), Y), ValueError, "was not fitted on this data"),
         ((X, np.roll(Y, 30)), ValueError, "was not fitted on this data"),

@@ -79,7 +79,8 @@ def _grown_on(estimator: Any, labels: Array, weight: Floats, count: int) -> Bool
             )[0]
         if len(rows) == count:
             return np.isin(every, rows)
-    raise other_data(type(estimator).__name__, f"it was fitted on {count:,} rows, these are {len(labels):,}")
+    too = " (were test rows passed too?)" if len(labels) > count else ""
+    raise other_data(type(estimator).__name__, f"it was fitted on {count:,} rows, these are {len(labels):,}{too}")
 
 
 def _tree(predictor: Any, estimator: Any, inside: Bools) -> Tree:

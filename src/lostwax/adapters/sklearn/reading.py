@@ -29,6 +29,7 @@ from lostwax.adapters.sklearn.models import read_models
 from lostwax.adapters.sklearn.pipelines import PipelineReader, used_columns
 from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data
 from lostwax.adapters.sklearn.scalers import CENTRED, read_scalers
+from lostwax.adapters.slips import check_rows
 from lostwax.games import Columns, Fitted, Records, ReleasedTable, RowSample
 from lostwax.records.frames import coded
 
@@ -49,6 +50,7 @@ def read(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted:
     _check_fitted(estimator, x.shape[1])
     steps = _steps(estimator)
     columns = inputs.column_names(X, [estimator, *steps])
+    fewer = check_rows(steps, len(x)) if sample_weight is None else None
     scaling, rest = read_scalers(steps, x, weight)
     unread: tuple[str, ...] = ()
     try:
@@ -72,7 +74,7 @@ def read(estimator: Any, data: Any, sample_weight: Any = None) -> Fitted:
         unread=unread,
     )
     check_empty_columns(fitted)
-    doubt = check_same_data(fitted, precision=inputs.precision(X))
+    doubt = check_same_data(fitted, precision=inputs.precision(X), fewer_rows=fewer)
     return fitted if doubt is None else replace(fitted, notes=(*fitted.notes, doubt))
 
 
@@ -87,6 +89,8 @@ def released(
     if not is_model(estimator):
         raise refusal(estimator)
     X = _as_table(estimator, X)
+    stated = sample_weight is None and bool(getattr(X, "shape", ()))
+    fewer = check_rows(_steps(estimator), X.shape[0]) if stated else None
     if y is None and not _has_labels(estimator):
         y = np.zeros(X.shape[0] if hasattr(X, "shape") else len(X), dtype=np.int64)
     if not hasattr(X, "toarray") and (_takes_only_numbers(estimator) or _all_numbers(X)):
@@ -125,6 +129,8 @@ def released(
     reader = PipelineReader(columns.at(used), used, numbers, weight, text_columns=in_columns)
     if dropped and vectoriser is None:
         reader.notes.append(f"the pipeline drops these columns, and they do not count: {', '.join(dropped)}.")
+    if fewer is not None:
+        reader.notes.append(f"{fewer}. If these are test rows, leave them out.")
     place = reader.start(X)
     if vectoriser is not None:
         place = texts.read_vocabulary(vectoriser, reader, place)

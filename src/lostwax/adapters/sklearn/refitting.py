@@ -24,11 +24,13 @@ from torch import nn
 
 from lostwax.adapters.own_training import all_generators
 from lostwax.games import Cohort, Release, Step, TrainerFacts
+from lostwax.progress import counted
 from lostwax.seeds import generator
 
 PARAMETERS, OUTPUTS = "parameters", "outputs"
 METHODS = ("predict_proba", "decision_function", "score_samples", "predict", "transform")  # the first one is seen
 MOST_NUMBERS = 20_000  # of a model's parameters, the smallest arrays first
+PARTS = 10  # of the fits, at most, so that progress shows
 BATCHES = 4  # per process, so that no process waits long for another
 SLOW = 20.0  # seconds of fitting in all, from which processes are worth starting: each has to import torch
 DRAWS = 2**31 - 1  # seeds that numpy takes
@@ -195,7 +197,10 @@ class Refits:
             Fit(np.concatenate([known, rows]), self._draw(seed, int(number)))
             for rows, number in zip(own, cohort.index, strict=True)
         ]
-        seen = self.sealed(fits, self.processes)
+        size = max(BATCHES * self.processes, -(-len(fits) // PARTS))
+        parts = [fits[start : start + size] for start in range(0, len(fits), size)]
+        every = counted(parts, "refits: parts", len(parts))
+        seen = [one for part in every for one in self.sealed(part, self.processes)]
         return Release({name: torch.from_numpy(np.stack([one[name] for one in seen])) for name in self.shows})
 
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:

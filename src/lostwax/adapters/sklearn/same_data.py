@@ -27,11 +27,13 @@ EMPTY = 1e-6  # relative to the largest weight: a column of zeros has weight zer
 SMALL = 1e-3  # relative to the gradient at zero weights: below it the model fits the table
 
 
-def check_same_data(fitted: Fitted, precision: float = 2.3e-16, elsewhere: Sequence[str] = ()) -> str | None:
+def check_same_data(
+    fitted: Fitted, precision: float = 2.3e-16, elsewhere: Sequence[str] = (), fewer_rows: str | None = None
+) -> str | None:
     """Raise if the model was not fitted on this table; returns a note if that is in doubt.
 
     `precision` is the machine epsilon of the data the model was fitted on. `elsewhere` are steps before it that were
-    fitted on other rows: then a doubt is enough to raise.
+    fitted on other rows, `fewer_rows` says that one was fitted on fewer: then a doubt is enough to raise.
     """
     for sums in fitted.sums:
         _check_sums(fitted, sums, max(1e-6, 10 * precision * len(fitted.table) ** 0.5))
@@ -39,9 +41,14 @@ def check_same_data(fitted: Fitted, precision: float = 2.3e-16, elsewhere: Seque
         return None
     score = score_statistic(fitted.model, fitted.table, fitted.weight)
     distance = f"the gradient at its weights is {score**0.5:.2g} times that of an unrelated sample of this size"
-    cure = "Pass exactly the rows, labels and sample_weight it was fitted on."
+    cure = "Pass exactly the rows, labels and sample_weight it was fitted on, without test rows."
     early = fitted.model.stopped_early and math.isfinite(score)  # then the score cannot tell tables apart
-    limit = DOUBTFUL if elsewhere else UNRELATED
+    limit = DOUBTFUL if elsewhere or fewer_rows else UNRELATED
+    if not score <= limit and fewer_rows is not None:
+        raise ValueError(
+            f"audit: {fitted.name} was not fitted on this data (X, y): {fewer_rows}, and {distance}. Were test rows "
+            f"passed too? {cure}"
+        )
     if not score <= limit and not early:
         steps = f", as {elsewhere[0]} before it was not" if elsewhere else ""
         raise ValueError(
@@ -59,7 +66,9 @@ def check_same_data(fitted: Fitted, precision: float = 2.3e-16, elsewhere: Seque
             f"audit: {fitted.name} was not fitted on this data (X, y): its objective is {worse:.2g} times that of zero "
             f"weights, where every solver starts (expected < {WORSE_THAN_NOTHING}). {cure}"
         )
-    return f"far from its optimum, or not fitted on this table: {distance}." if score > DOUBTFUL else None
+    if score <= DOUBTFUL:
+        return None
+    return f"far from its optimum, or not fitted on this table (were test rows passed too?): {distance}."
 
 
 def check_sparse(fitted: SparseFitted) -> None:

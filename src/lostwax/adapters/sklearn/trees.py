@@ -172,7 +172,8 @@ def _fitted_on_part(estimator: Any, x: Floats, labels: Array, weight: Floats) ->
     if estimator._n_samples == len(x):
         return None
     if estimator._n_samples != inside.sum():
-        raise other_data(type(estimator).__name__, f"X has {len(x):,} rows, the model {estimator._n_samples:,}")
+        too = " (were test rows passed too?)" if len(x) > estimator._n_samples else ""
+        raise other_data(type(estimator).__name__, f"X has {len(x):,} rows, the model {estimator._n_samples:,}{too}")
     part = forest_of(estimator, x[inside], labels[inside], weight[inside])
     names, own = (np.unique(one) for one in (labels, labels[inside]))
     classes = np.searchsorted(names, own) if is_classifier(estimator) and labels.ndim == 1 else None

@@ -26,6 +26,7 @@ from lostwax.games.cells import Kept
 from lostwax.games.fitted import blocks, sums_of_others, uncertain
 from lostwax.learning.costs import Cost, Rate
 from lostwax.nets import linear_layer
+from lostwax.progress import counted, progress
 
 # Statistics of the rows known in each of n games; the missing row is never used.
 
@@ -190,7 +191,8 @@ class ClosedForm:
         size = max(1, shared * GAMES_NUMBERS // _numbers(fitted))
         parts = [slice(start, start + size) for start in range(0, len(games), size)]
         guesses = [
-            _rebuild(fitted, games[part], None if labels is None else labels[part], at_optimum) for part in parts
+            _rebuild(fitted, games[part], None if labels is None else labels[part], at_optimum)
+            for part in counted(parts, "closed form: blocks of rows", len(parts))
         ]
         return with_stored(_join(guesses), fitted, games)
 
@@ -202,7 +204,8 @@ class _Prepared:
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         labels = None if hints is None else hints.labels
-        guess = _join([self._one(release[i], None if labels is None else labels[i]) for i in range(len(release))])
+        models = counted(range(len(release)), "closed form: models", len(release))
+        guess = _join([self._one(release[i], None if labels is None else labels[i]) for i in models])
         others = None if guess.alternatives is None else self._shaped(guess.alternatives)
         return Guess(self._shaped(guess.records), guess.confidence, others)
 
@@ -353,6 +356,8 @@ def _padded(rows: Records, most: int) -> Records:
 def collected(equation: Stationary | Sums, table: Records, weight: Tensor, games: Tensor) -> Tensor:
     """(g, c, d + 1) what the known rows leave of the total, in the order of the games."""
     found = weight.new_empty(len(games), *equation.total().shape)
-    for which, missing in missing_rows(equation, table, weight, games):
-        found[which] = missing
+    with progress("known rows subtracted: games", len(games)) as advance:
+        for which, missing in missing_rows(equation, table, weight, games):
+            found[which] = missing
+            advance(len(which))
     return found

@@ -15,6 +15,7 @@ from lostwax.attacks.dp_steps.published import PublishedSteps, no_steps
 from lostwax.fields import above, at_least, check_fields
 from lostwax.games import Guess, Hints, Knowledge, Records, Release
 from lostwax.learning.costs import Cost, Rate, classes
+from lostwax.progress import counted
 from lostwax.seeds import generator
 from lostwax.trainers.clipping import clip_factor, record_gradients
 from lostwax.trainers.stacked import Params
@@ -248,7 +249,7 @@ class GradientInverter(NamedTuple):
         slope: Callable[..., Tensor] = torch.func.grad(objective)
         adam = torch.optim.Adam([v], lr=self.lr * search.unit)
         fall = torch.optim.lr_scheduler.CosineAnnealingLR(adam, max(1, iterations))
-        for _ in range(iterations):
+        for _ in counted(range(iterations), "gradient inversion: iterations", iterations):
             chosen = order.permutation(steps)[: self.steps_at_a_time]
             v.grad = slope(v, clipping(_at(history, chosen)), len(chosen) / steps).nan_to_num(0, 0, 0)
             adam.step()

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from lostwax.games import Cohort, Knowledge, Records, Release, Step
+from lostwax.progress import counted
 from lostwax.trainers import DPSGD
 from lostwax.trainers.clipping import Clipping
 from lostwax.trainers.dpsgd import as_dpsgd, sample
@@ -58,7 +59,7 @@ class PublishedSteps:
                 "release: expected the steps of DP-SGD to be published (release.steps), got weights alone. Pass the "
                 "release that DPSGD returns; if the steps are secret, use RecoNN."
             )
-        for step in release.steps():
+        for step in counted(release.steps(), "published steps", self.trainer.steps):
             for start in range(0, len(next(iter(step.params.values()))), at_a_time):
                 yield self._seen(step, slice(start, start + at_a_time))
 

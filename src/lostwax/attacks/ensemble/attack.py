@@ -15,6 +15,7 @@ from lostwax.games import Knowledge
 from lostwax.learning.costs import TABLES, Cost, Rate, classes
 from lostwax.learning.kernel_regression import ClassRegression, Regression
 from lostwax.learning.standardise import Standardise
+from lostwax.progress import counted
 
 POLISH = 4  # Jacobians of Newton's last steps, at most
 
@@ -85,7 +86,8 @@ class Ensemble:
             raise ValueError(objection)
         simulator = Simulator(knowledge, known.to(prior.x.device), Frame.of(prior), self.members, seed)
         labels = torch.zeros(1, dtype=torch.long) if prior.y.is_floating_point() else torch.unique(prior.y).cpu()
-        firsts = {int(label): simulator.first(int(label), attempt=0) for label in labels}
+        every = counted(labels.tolist(), "Ensemble: classes", len(labels))
+        firsts = {int(label): simulator.first(int(label), attempt=0) for label in every}
         newton = Newton(bank=0, jacobians=POLISH)
         polish = newton.inverter(knowledge, seed=seed) if newton.objection(knowledge) is None else None
         return EnsembleInverter(simulator, firsts, *_classes(list(firsts.values())), self, polish)

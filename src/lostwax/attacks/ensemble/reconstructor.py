@@ -14,6 +14,7 @@ from lostwax.attacks.newton import Inverter
 from lostwax.games import Guess, Hints, Records, Release
 from lostwax.learning.coordinates import flat
 from lostwax.learning.kernel_regression import ClassRegression, Regression
+from lostwax.progress import counted
 from lostwax.seeds import generator
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ class EnsembleInverter(NamedTuple):
         """Every model of the release, one after the other, with the evidence."""
         seen = self.simulator.knowledge.access(self.simulator.knowledge.net, release)
         seen = seen.to(self.simulator.frame.device)  # (m, features)
-        games = (self._game(seen[game : game + 1], game, hints) for game in range(len(seen)))
+        numbers = counted(range(len(seen)), "Ensemble: games", len(seen))
+        games = (self._game(seen[game : game + 1], game, hints) for game in numbers)
         if self.polish is None or (hints is not None and hints.parts is not None):  # Newton would not keep known parts
             return list(games)
         return [self._polished(one, weights) for one, weights in zip(games, release.flat().double(), strict=True)]

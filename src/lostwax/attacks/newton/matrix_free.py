@@ -16,6 +16,7 @@ from lostwax.attacks.newton.solver import Point, Problem
 from lostwax.attacks.newton.training_map import Unrolled
 from lostwax.games import Guess, Hints, Records, Release
 from lostwax.learning.coordinates import Coordinates
+from lostwax.progress import progress
 
 Products = Callable[[Tensor], Tensor]
 TINY = 1e-300
@@ -142,18 +143,20 @@ class MatrixFree:
         floor = self._rounding([mine[0] for mine in starts])  # (g,)
         games = self._race(starts, released, floor)
         spent, count, running = FIRST, 2 * FIRST, list(range(len(games)))
-        while spent < self.products:
-            running = [g for g in running if games[g].point.distance > floor[g]]
-            if not running:
-                break
-            count = min(count, self.products - spent)
-            before = [games[g] for g in running]
-            moved = self._steps([one.point for one in before], released[running], floor[running], count)
-            for g, one in zip(running, moved, strict=True):
-                games[g] = one.after(games[g])
-            far = [STALLED * one.point.distance for one in before]
-            running = [g for g, most in zip(running, far, strict=True) if games[g].point.distance <= most]
-            spent, count = spent + count, 2 * count
+        with progress("Newton's method: products with the Jacobian, at most", self.products) as advance:
+            while spent < self.products:
+                running = [g for g in running if games[g].point.distance > floor[g]]
+                if not running:
+                    break
+                count = min(count, self.products - spent)
+                before = [games[g] for g in running]
+                moved = self._steps([one.point for one in before], released[running], floor[running], count)
+                for g, one in zip(running, moved, strict=True):
+                    games[g] = one.after(games[g])
+                far = [STALLED * one.point.distance for one in before]
+                running = [g for g, most in zip(running, far, strict=True) if games[g].point.distance <= most]
+                advance(count)
+                spent, count = spent + count, 2 * count
         found = [self._evidence(one, float(least)) for one, least in zip(games, floor, strict=True)]
         return [
             one.or_start(mine[0], self.problem.coordinates, weights)

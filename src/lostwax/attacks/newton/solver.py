@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.learning.coordinates import Coordinates
+from lostwax.progress import progress
 
 ROUNDS = 30
 
@@ -149,25 +150,27 @@ class Problem:
         games = [Ended(point, linear, 0) for point, linear in zip(points, linears, strict=True)]
         fresh = [False] * len(games)  # the Jacobian is that of this point
         running = [number for number, game in enumerate(games) if game.point.distance > enough[number]]
-        while running:
-            before = [games[number] for number in running]
-            moved = self.steps([game.point for game in before], [game.linear for game in before], released[running])
-            going, slow = [], []
-            for number, game, point in zip(running, before, moved, strict=True):
-                left = point.distance / game.point.distance
-                stalled = fresh[number] and left > stalled_at
-                games[number], fresh[number] = game._replace(point=point), False
-                if stalled or point.distance <= enough[number]:
-                    continue
-                if left > GOOD:
-                    if game.jacobians == jacobians or point.distance <= NEARLY * enough[number]:
+        with progress("Newton's method: games", len(running)) as advance:
+            while running:
+                before = [games[number] for number in running]
+                moved = self.steps([game.point for game in before], [game.linear for game in before], released[running])
+                going, slow = [], []
+                for number, game, point in zip(running, before, moved, strict=True):
+                    left = point.distance / game.point.distance
+                    stalled = fresh[number] and left > stalled_at
+                    games[number], fresh[number] = game._replace(point=point), False
+                    if stalled or point.distance <= enough[number]:
                         continue
-                    slow.append(number)
-                going.append(number)
-            for number, linear in zip(slow, self.linears([games[number].point for number in slow]), strict=True):
-                game = games[number]
-                games[number], fresh[number] = Ended(game.point, linear, game.jacobians + 1), True
-            running = going
+                    if left > GOOD:
+                        if game.jacobians == jacobians or point.distance <= NEARLY * enough[number]:
+                            continue
+                        slow.append(number)
+                    going.append(number)
+                for number, linear in zip(slow, self.linears([games[number].point for number in slow]), strict=True):
+                    game = games[number]
+                    games[number], fresh[number] = Ended(game.point, linear, game.jacobians + 1), True
+                advance(len(running) - len(going))
+                running = going
         return games
 
     def best(self, points: Sequence[Point], tried: Tensor, released: Tensor, weights: TrainingMap) -> list[Point]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from lostwax.attacks.trees.quantiles import narrowed_by_quantiles
 from lostwax.games.trees import Bools, Bounds, Cuts, Floats, Forest, Ints
+from lostwax.progress import counted
 
 
 def narrowed_by_cuts(forest: Forest, x: Floats, games: Ints, bounds: Bounds) -> Bounds:
@@ -20,7 +21,7 @@ def narrowed_by_cuts(forest: Forest, x: Floats, games: Ints, bounds: Bounds) -> 
     if not forest.cuts and not forest.quantiles:
         return bounds
     low, high, maybe_missing = bounds.low.copy(), bounds.high.copy(), bounds.maybe_missing.copy()
-    for cuts in forest.cuts:
+    for cuts in counted(forest.cuts, "thresholds: columns", len(forest.cuts)):
         column = Column.of(x[:, cuts.column], games, cuts.rows)
         found = _values(cuts, column) if cuts.values else _midpoints(cuts, column, forest.single)
         at = np.s_[:, cuts.column]

@@ -9,6 +9,7 @@ import numpy as np
 
 from lostwax.attacks.trees.paths import descend, game_of
 from lostwax.games.trees import Bools, Floats, Forest, Ints, LabelSums, Tree
+from lostwax.progress import counted
 
 
 class MissingLabels(NamedTuple):
@@ -27,7 +28,7 @@ def missing_labels(forest: Forest, x: Floats, y: Floats, games: Ints, *, classes
     """The label of the missing row of each game: a class is certain, a target has the error of the best node."""
     found = MissingLabels(np.full(len(games), np.nan), np.full(len(games), np.inf))
     game = game_of(len(x), games)
-    for tree in forest.trees:
+    for tree in counted(forest.trees, "labels: trees", len(forest.trees)):
         if tree.labels is None or tree.share is None:
             continue
         if classes and found.known.all():

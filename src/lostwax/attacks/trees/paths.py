@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lostwax.games.trees import LEAF, Bools, Bounds, Floats, Forest, Ints, Tree
+from lostwax.progress import counted
 
 
 class Level(NamedTuple):
@@ -90,7 +91,7 @@ def narrowed_by_nodes(forest: Forest, x: Floats, games: Ints, bounds: Bounds) ->
     Of trees of which it is known on which rows they were grown; of the others see `unknown_sample`.
     """
     game, found = game_of(len(x), games), Narrowing(forest, bounds)
-    for tree in forest.trees:
+    for tree in counted(forest.trees, "paths: trees", len(forest.trees)):
         for level in [] if tree.share is None else descend(forest, tree, x):
             found.by_sides(tree, level, game)
             if tree.between_neighbours:

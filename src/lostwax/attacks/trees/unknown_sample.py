@@ -15,6 +15,7 @@ import numpy as np
 
 from lostwax.attacks.trees.paths import Level, Narrowing, descend, game_of, near_zero, zeros
 from lostwax.games.trees import Bounds, Floats, Forest, Ints, Tree
+from lostwax.progress import counted
 
 MOST_VALUES = 5_000  # known values in a box that are tried as the neighbour
 
@@ -25,7 +26,7 @@ def narrowed_without_sample(forest: Forest, x: Floats, games: Ints, bounds: Boun
     """Bounds (g, d) of the missing row of each game, narrowed by trees whose rows are not known."""
     game, found, candidates = game_of(len(x), games), Narrowing(forest, bounds), Candidates()
     tiny = near_zero(x, games)
-    for tree in forest.trees:
+    for tree in counted(forest.trees, "samples: trees", len(forest.trees)):
         if tree.share is not None:
             continue
         levels = descend(forest, tree, x)

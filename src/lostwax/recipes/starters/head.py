@@ -1,6 +1,6 @@
 """A recipe: can images be rebuilt from a head that was trained on features of a public backbone?
 
-    lostwax audit recipe.py --out audit/
+    lostwax audit recipe.py
 
 It runs as it is, on handwritten digits, in seconds. Replace the lines marked <- by your own backbone and data.
 The adversary here is informed: it knows all training records but one. That is the worst case; an adversary who knows

@@ -1,6 +1,6 @@
 """A recipe: can records be rebuilt from this scikit-learn model?
 
-    lostwax audit recipe.py --out audit/
+    lostwax audit recipe.py
 
 It runs as it is, on scikit-learn's wine table. Replace the lines marked <- by your own model and data.
 """

@@ -1,6 +1,6 @@
 """A recipe: can records be rebuilt from nets trained like this?
 
-    lostwax audit recipe.py --out audit/
+    lostwax audit recipe.py
 
 It runs as it is, on handwritten zeros, ones and twos: a minute or two on two cores. Replace the lines marked <- by your
 own net and data.

@@ -1,0 +1,133 @@
+"""Arguments that are nearly right: swapped, without labels, with the labels among the columns, with test rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier, is_regressor
+from torch import nn
+
+from lostwax.games import Records
+
+
+def check_data(model: Any, data: Any) -> None:
+    """Raise an error that names the slip; what is wrong in other ways is left to the readers."""
+    if _is_model(data):
+        raise TypeError(
+            f"audit: the arguments are swapped: data is the model, {type(data).__name__}. The model comes first: "
+            "lw.audit(model, (X, y))."
+        )
+    if isinstance(data, Records):
+        return
+    if isinstance(data, tuple | list) and len(data) == 2:
+        _check_pair(model, *data)
+        return
+    table = data[0] if isinstance(data, tuple | list) and len(data) == 1 else data
+    if not _has_shape(table):
+        return
+    missing = "audit: y is missing. Pass the table and its labels, lw.audit(model, (X, y))"
+    extra = _extra_columns(model, table, None)
+    if len(extra) == 1:
+        name = repr(extra[0])
+        raise TypeError(
+            f"{missing}. The table has one column that the model was not fitted on, {name}. If it holds the labels: "
+            f"lw.audit(model, (table.drop(columns={name}), table[{name}]))."
+        )
+    raise TypeError(f"{missing}; if the model was fitted without labels, (X, None).")
+
+
+def _check_pair(model: Any, X: Any, y: Any) -> None:
+    name = type(model).__name__
+    if y is None and (isinstance(model, nn.Module) or _has_labels(model)):
+        raise TypeError(f"audit: y is missing: it is None, but {name} was fitted on labels. Pass data=(X, y).")
+    if _has_shape(X) and _has_shape(y) and len(X.shape) == 1 < len(y.shape) and _is_numeric(X) and y.shape[1] > 1:
+        raise ValueError(
+            f"audit: X and y are swapped: X has shape {tuple(X.shape)}, and y {tuple(y.shape)}. Pass data=(X, y)."
+        )
+    extra = _extra_columns(model, X, y)
+    if len(extra) != 1:
+        return
+    named = hasattr(X, "columns")
+    which = f"the column {extra[0]!r}" if named else f"column {extra[0]}, which equals y"
+    cure = f"X.drop(columns={extra[0]!r})" if named else f"np.delete(X, {extra[0]}, axis=1)"
+    raise ValueError(
+        f"audit: X has {X.shape[1]} features, but {name} was fitted on {model.n_features_in_}: not on {which}. If it "
+        f"holds the labels, leave it out: lw.audit(model, ({cure}, y))."
+    )
+
+
+def check_rows(steps: Sequence[Any], rows: int) -> str | None:
+    """Raise if the last step states that it was fitted on fewer rows; a sentence if only an earlier step does.
+
+    An earlier step may have been fitted on other data, which is public; a model that is audited was not.
+    """
+    if any(hasattr(step, "fit_resample") for step in steps):  # of imbalanced-learn: it changes the number of rows
+        return None
+    told = [(type(step).__name__, seen) for step in steps if (seen := rows_seen(step)) is not None and seen < rows]
+    if not told:
+        return None
+    name, seen = told[-1]
+    sentence = f"{name} was fitted on {seen:,} rows, and X has {rows:,}"
+    if rows_seen(steps[-1]) == seen and type(steps[-1]).__name__ == name:
+        raise ValueError(
+            f"audit: {sentence}. Were test rows passed too? Pass only the rows that the model was fitted on."
+        )
+    return sentence
+
+
+def rows_seen(step: Any) -> int | None:
+    """How many rows a fitted scikit-learn model states that it has seen; None if it does not say, or by weights."""
+    if not type(step).__module__.startswith("sklearn."):
+        return None
+    stated: Any = getattr(step, "n_samples_fit_", None)  # nearest neighbours
+    if stated is None and hasattr(step, "shape_fit_"):  # support vectors
+        stated = step.shape_fit_[0]
+    if stated is None and hasattr(step, "t_") and not getattr(step, "early_stopping", False):
+        epochs = getattr(step, "n_iter_", 0)  # nets count rows, linear models by SGD one more
+        first = 0 if hasattr(step, "coefs_") else 1
+        stated = (step.t_ - first) / epochs if np.ndim(epochs) == 0 and epochs > 0 else None
+    if stated is None:
+        stated = getattr(step, "n_samples_seen_", getattr(step, "n_samples_", None))  # scalers, PCA
+    if stated is None or np.ndim(stated) or not float(stated).is_integer() or stated < 1:
+        return None
+    return int(stated)
+
+
+def _extra_columns(model: Any, X: Any, y: Any) -> list[Any]:
+    """Columns of X that the model was not fitted on: by their names, or where one of an array equals y."""
+    try:
+        wanted = getattr(model, "n_features_in_", None)
+    except Exception:  # of a third-party model that is not fitted: the readers say so
+        return []
+    if not _has_shape(X) or len(X.shape) != 2 or not isinstance(wanted, int | np.integer) or X.shape[1] <= wanted:
+        return []
+    if hasattr(X, "columns"):
+        known = set(map(str, getattr(model, "feature_names_in_", ())))
+        return [name for name in X.columns if str(name) not in known] if known else []
+    if not _has_shape(y) or tuple(y.shape) != (X.shape[0],) or hasattr(X, "toarray"):
+        return []
+    try:
+        values, labels = np.asarray(X), np.asarray(y)
+        return [column for column in range(values.shape[1]) if bool((values[:, column] == labels).all())]
+    except (TypeError, ValueError, RuntimeError):  # tensors that are elsewhere, cells that cannot be compared
+        return []
+
+
+def _is_model(value: Any) -> bool:
+    kind = type(value)
+    return isinstance(value, nn.Module) or any(callable(getattr(kind, name, None)) for name in ("fit", "predict"))
+
+
+def _has_labels(model: Any) -> bool:
+    """Whether a scikit-learn model predicts labels; of others it is not known."""
+    return hasattr(model, "__sklearn_tags__") and bool(is_classifier(model) or is_regressor(model))
+
+
+def _has_shape(value: Any) -> bool:
+    return isinstance(getattr(value, "shape", None), tuple)
+
+
+def _is_numeric(value: Any) -> bool:
+    return getattr(getattr(value, "dtype", None), "kind", "f") in "iufb"

@@ -1,0 +1,171 @@
+"""Audits in rows and columns: a data frame with a row per game, and tables for papers with a row per line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from lostwax import files
+from lostwax.audits.text import FEWEST_NULLS
+from lostwax.metrics import Null, true_positives
+
+if TYPE_CHECKING:
+    import pandas
+
+    from lostwax.audits.audit import Audit, Finding
+
+    Frame: TypeAlias = pandas.DataFrame
+
+Row = dict[str, Any]
+LATEX = {**{sign: f"\\{sign}" for sign in "&%$#_{}"}, "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+TITLES = {"rebuilt": "rebuilt", "nearer": "nearer", "median_error": "median error", "tpr": r"TPR at 1 \% FPR"}
+
+
+def games_frame(audits: Mapping[str, Audit]) -> Frame:
+    """One row per audit, line and game; errors are by the headline metric unless the column is named for another."""
+    try:
+        import pandas
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("to_frame: pandas is not installed. Install lostwax[tables].") from error
+
+    parts = [
+        pandas.DataFrame({"audit": name, **_columns(audit, finding)})
+        for name, audit in audits.items()
+        for finding in audit.findings
+    ]
+    frame = pandas.concat(parts, ignore_index=True)
+    if "certified" in frame:
+        frame["certified"] = frame["certified"].astype("boolean")  # NA where a line has no certificates
+    first = next(iter(audits.values()))
+    frame.attrs = {"error": first.metric, "rebuilt": f"{first.criterion} <= {first.threshold:g}"}
+    return frame
+
+
+def _columns(audit: Audit, finding: Finding) -> Row:
+    """By short name, a value for all games or one for each."""
+    others = {name: errors for name, errors in finding.errors.items() if name != audit.metric}
+    baselines = {name: errors[audit.metric] for name, errors in audit.baselines.items()}
+    columns: Row = {"line": finding.name, "game": audit.games, "error": finding.errors[audit.metric]}
+    columns |= {"rebuilt": finding.rebuilt, "nearer": audit.beats_baselines(finding)}
+    columns |= {} if audit.labels_given else {"label_right": finding.labels_right}
+    columns |= {"verdict": [str(one) for one in finding.verdicts]} if finding.verdicts else {}
+    columns["confidence"] = finding.guess.confidence[:, 0].double().cpu().numpy()
+    if finding.guess.certified is not None:
+        columns["certified"] = finding.guess.certified[:, 0].cpu().numpy()
+    if finding.predicted is not None:
+        columns["predicted_error"] = finding.predicted
+    for name, values in (*baselines.items(), *others.items()):
+        short = short_name(name)
+        columns[short if short not in columns else short_name(name, whole=True)] = values
+    return columns
+
+
+def short_name(name: str, *, whole: bool = False) -> str:
+    """A column's name without brackets and units: "RMSE in feature standard deviations" is rmse."""
+    kept = name if whole else name.partition(" (")[0].partition(" in ")[0]
+    return re.sub(r"\W+", "_", kept.lower()).strip("_")
+
+
+def line_rows(audit: Audit) -> list[Row]:
+    """The numbers of every line and baseline, shares with the ends of their 95 % intervals; None for none."""
+    games, found = len(audit.games), audit.summary()
+    rows: list[Row] = []
+    for finding in audit.findings:
+        numbers = found[finding.name]
+        nulls = finding.null_errors.get(Null.OTHER_SECRETS, np.empty(0))
+        rate = None
+        if len(nulls) >= FEWEST_NULLS:
+            rate = true_positives(finding.errors[audit.metric], nulls, null=Null.OTHER_SECRETS, fpr=0.01)
+        rows.append(
+            {
+                "line": finding.name,
+                "games": games,
+                **_share("rebuilt", numbers["rebuilt"], audit),
+                **_share("nearer", None if audit.chance is not None else numbers["beats_baselines"], audit),
+                "median_error": numbers["median_error"],
+                "tpr": None if rate is None else rate.rate,
+                "tpr_low": None if rate is None else rate.low,
+                "tpr_high": None if rate is None else rate.high,
+                "labels_right": None if audit.labels_given else numbers["labels_right"],
+                "ms_per_record": numbers["milliseconds_per_record"],
+            }
+        )
+    for name in audit.baselines:
+        numbers = found[name]
+        rest: Row = dict.fromkeys(rows[0])
+        shares = {**_share("rebuilt", numbers["rebuilt"], audit), "median_error": numbers["median_error"]}
+        rows.append({**rest, "line": name, "games": games, **shares})
+    return rows
+
+
+def _share(name: str, share: float | None, audit: Audit) -> Row:
+    """It and its ends; all three the same where every record was tried, and nothing is estimated."""
+    if share is None:
+        return {name: None, f"{name}_low": None, f"{name}_high": None}
+    low, high = (share, share) if audit.complete else audit.interval(round(share * len(audit.games)))
+    return {name: share, f"{name}_low": low, f"{name}_high": high}
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """With a header; None is an empty cell."""
+    text = io.StringIO(newline="")
+    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    return text.getvalue()
+
+
+def as_latex(rows: Sequence[Row]) -> str:
+    """A tabular of the package booktabs: shares in per cent with their intervals, where they have one."""
+    numbers = [name for name in TITLES if any(row.get(name) is not None for row in rows)]
+    names = [name for name in ("audit", "line") if name in rows[0]]
+    lines = [" & ".join([*names, *(TITLES[name] for name in numbers)])]
+    lines += [" & ".join([*(in_latex(str(row[name])) for name in names), *_cells(row, numbers)]) for row in rows]
+    head, *body = (f"{line} \\\\" for line in lines)
+    columns = "l" * len(names) + "r" * len(numbers)
+    rule = [f"\\begin{{tabular}}{{{columns}}}", "\\toprule", head, "\\midrule", *body, "\\bottomrule", "\\end{tabular}"]
+    return "\n".join(rule) + "\n"
+
+
+def _cells(row: Row, numbers: Iterable[str]) -> list[str]:
+    found = []
+    for name in numbers:
+        value, low, high, spread = (row.get(f"{name}{end}") for end in ("", "_low", "_high", "_sd"))
+        if value is None:
+            found.append("")
+        elif name == "median_error":
+            found.append(_error(value) + ("" if spread is None else f" $\\pm$ {_error(spread)}"))
+        elif spread is not None:
+            found.append(f"{100 * value:.1f} $\\pm$ {100 * spread:.1f} \\%")
+        else:
+            ends = "" if low is None or high is None or low == high else f" ({100 * low:.1f}--{100 * high:.1f})"
+            found.append(f"{100 * value:.1f} \\%{ends}")
+    return found
+
+
+def _error(value: float) -> str:
+    if not math.isfinite(value):
+        return r"$\infty$"
+    if value == 0 or 1e-3 <= value < 1e3:
+        return f"{value:.3f}"
+    digits, exponent = f"{value:.1e}".split("e")
+    return f"${digits} \\times 10^{{{int(exponent)}}}$"
+
+
+def in_latex(text: str) -> str:
+    """Text with the signs escaped that LaTeX reads as commands."""
+    return "".join("\\textbackslash{}" if sign == "\\" else LATEX.get(sign, sign) for sign in text)
+
+
+def kept(text: str, path: str | Path | None, source: str) -> str:
+    """The text, which is also written to the file if one is named."""
+    if path is not None:
+        files.write(files.named(source, path), text, source=source)
+    return text
