@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from bounds import reference
-from lostwax.bounds import calibrate, gaussian, subsampled
+from lostwax.bounds import calibrate
+from lostwax.bounds.closed_forms import gaussian
+from lostwax.bounds.poisson import subsampled
 
 pytestmark = pytest.mark.slow
 
