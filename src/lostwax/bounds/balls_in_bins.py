@@ -14,7 +14,7 @@ from lostwax.bounds.ceiling import SMALLEST, Ceiling
 from lostwax.bounds.closed_forms import exp, gaussian, log_add, log_one_minus
 from lostwax.bounds.composed import narrowed
 from lostwax.bounds.octaves import FIRST, OVER, Shift, SumLaw, sum_of
-from lostwax.bounds.step_law import UNIT, Array, Cells, Cumulants, LossLaw, CellTest, Window, window_of
+from lostwax.bounds.step_law import UNIT, Array, Cells, CellTest, Cumulants, LossLaw, Window, window_of
 
 METHOD = "privacy-loss distribution, balls-in-bins sampling"
 POINTS = (768, 2048)  # per octave, for a width of 1e-4: a second attempt where the first is not enough

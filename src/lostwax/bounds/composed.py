@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 
 from lostwax.bounds.ceiling import SMALLEST, Ceiling
 from lostwax.bounds.closed_forms import exp, log, log_add, log_one_minus
-from lostwax.bounds.step_law import UNIT, Array, Cells, LossLaw, CellTest, Window
+from lostwax.bounds.step_law import UNIT, Array, Cells, CellTest, LossLaw, Window
 
 LARGEST = 2**21  # points of a transform: about 0.2 s each
 ATTEMPTS = 6
