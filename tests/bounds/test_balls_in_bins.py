@@ -81,6 +81,14 @@ def test_it_is_valid_beyond_the_range_of_the_tolerance(noise, steps):
         assert log_kappa <= ceiling.log_lower <= ceiling.log_upper <= gaussian(log_kappa, noise, 3).log_upper
 
 
+@pytest.mark.parametrize(
+    ("noise", "steps", "epochs", "kappa"), [(15.1267, 3, 2, 0.0123), (1.0, 1155, 1, 0.0067), (1.0, 10_000, 100, 1e-6)]
+)
+def test_merged_tails_do_not_spoil_the_test(noise, steps, epochs, kappa):
+    """In each of these, tiny masses at the ends once outweighed the tilted law."""
+    assert balls_in_bins(math.log(kappa), noise, steps, epochs).relative_width <= 1e-4
+
+
 def test_the_largest_step_is_a_lower_end():
     for noise, steps, kappa in [(0.5, 100, 0.1), (1.0, 7, 1e-6), (0.3, 1000, 0.01)]:
         assert largest_step(math.log(kappa), noise, steps) <= balls_in_bins(math.log(kappa), noise, steps, 1).log_upper

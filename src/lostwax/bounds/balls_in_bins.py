@@ -13,7 +13,7 @@ from lostwax.bounds import checks
 from lostwax.bounds.ceiling import SMALLEST, Ceiling
 from lostwax.bounds.closed_forms import exp, gaussian, log_add, log_one_minus
 from lostwax.bounds.composed import narrowed
-from lostwax.bounds.octaves import FIRST, OVER, Shift, SumLaw, sum_of
+from lostwax.bounds.octaves import OVER, Shift, SumLaw, sum_of
 from lostwax.bounds.step_law import UNIT, Array, Cells, CellTest, Cumulants, LossLaw, Window, window_of
 
 METHOD = "privacy-loss distribution, balls-in-bins sampling"
@@ -21,6 +21,7 @@ POINTS = (768, 2048)  # per octave, for a width of 1e-4: a second attempt where 
 MOST_POINTS = 8192
 FEWER = 0.4  # with less noise, a quarter of the points is as precise
 LEAST_NOISE = 0.1  # below, only the bounds in closed form: the loss spans hundreds of octaves
+MOST_NOISE = 1e3  # above, too: the ratio hardly differs from 1
 NEGLIGIBLE = 7.0  # exp(-7) of the tolerance may be cut off; more would only blur the tilted law
 COARSE = 4000  # losses that place the window
 FAR = 30.0  # deviations
@@ -46,7 +47,7 @@ def balls_in_bins(
     low = max(log_kappa, min(largest_step(log_kappa, noise, bins), -SMALLEST))
     high = gaussian(log_kappa, noise, count).log_upper
     ceiling = Ceiling(low, max(low, high), log_kappa, METHOD)
-    if noise < LEAST_NOISE or ceiling.relative_width <= tolerance * 1e-3:
+    if not LEAST_NOISE <= noise <= MOST_NOISE or ceiling.relative_width <= tolerance * 1e-3:
         return ceiling
     cut_off = NEGLIGIBLE - math.log(tolerance) + math.log(count) - log_kappa
     highest = 1 / noise + math.sqrt(2 * cut_off)
@@ -92,11 +93,14 @@ class Epoch:
     epochs: int
 
     @cached_property
+    def _here(self) -> Array:
+        return np.flatnonzero(self.total.masses[OVER].ravel())
+
+    @cached_property
     def _null(self) -> tuple[Array, Array]:
         """The loss at the points with mass, raised by their rounding, and the masses under nu (an upper bound)."""
-        mass = self.total.masses[OVER].ravel()
-        here = np.flatnonzero(mass)
-        return np.log(self.total.points[here] / self.total.count) + RAISED, mass[here]
+        points, mass = self.total.points[self._here], self.total.masses[OVER].ravel()[self._here]
+        return np.log(points / self.total.count) + RAISED, mass
 
     @property
     def _log_least(self) -> float:
@@ -123,12 +127,13 @@ class Epoch:
         escaped = self.total.escaped / self.total.count
         excess = max(0.0, float(mass @ np.exp(loss)) - 1 + 1e-12)
         growth = math.expm1(min(600.0, self.epochs * math.log1p(excess)))
-        hit = self.total.masses[FIRST].ravel()[np.flatnonzero(self.total.masses[OVER].ravel())]
+        over, under, hit = (law[self._here] for law in self.total.masses.reshape(3, -1))
+        known = np.where(under > over / 2, hit, 0.0)
         return Cells(
             log_least=self._log_least,
             spread=self._spread(window.spacing),
             escaped=escaped * (1 + growth),
-            seen=seen(mass, hit, self._log_least, float(loss[-1]), window.spacing),
+            seen=seen(mass, known, self._log_least, float(loss[-1]), window.spacing),
             surplus=growth + self.epochs * escaped * (1 + growth),
         )
 
@@ -136,12 +141,14 @@ class Epoch:
 def seen(null: Array, hit: Array, log_least: float, log_most: float, spacing: float) -> CellTest:
     """The law of a test that sees the log ratio of two laws in cells: from above under nu, from below under mu.
 
-    Larger ratios, at points where a tail was merged, would not fit into a window that was placed for the losses.
+    It never rejects at points of lower ratios, where bounds of tiny masses are far apart. Larger ratios, where a tail
+    was merged, would not fit into a window that was placed for the losses.
     """
     with np.errstate(divide="ignore"):
-        score = (np.log(hit) - np.log(null)).clip(log_least, log_most)
-    number = np.floor((score - log_least) / spacing).astype(int)
-    return CellTest(_law(number, null), _law(number, hit), max(0.0, 1 - float(hit.sum()) + 1e-12))
+        score = np.log(hit) - np.log(null)
+    here = np.flatnonzero(score >= log_least)
+    number = np.floor((score[here].clip(log_least, log_most) - log_least) / spacing).astype(int)
+    return CellTest(_law(number, null[here]), _law(number, hit[here]), max(0.0, 1 - float(hit[here].sum()) + 1e-12))
 
 
 def _law(index: Array, mass: Array) -> LossLaw:

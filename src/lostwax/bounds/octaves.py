@@ -8,7 +8,7 @@ by row: row r of one with all that is not above row r of the other, on the spaci
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -102,15 +102,36 @@ class SumLaw:
         """With points that suit the law: `negligible` is what a cut on the right may take off the mean of X / count."""
         m = self.masses.shape[2]
         x, mass = self.points, self.masses[OVER].ravel()
-        raised = x * np.cumsum(mass) - np.cumsum(mass * x)  # E[(x - X)_+]
-        origin = float(x[np.flatnonzero(raised <= RAISED * self.count)[-1]])
-        tail = np.cumsum(mass[::-1])[::-1]
-        lost = np.cumsum((mass * x)[::-1])[::-1] - x * tail  # E[(X - x)_+], to rounding
-        top = float(x[np.flatnonzero(lost <= negligible * self.count + 1e-12 * tail * x)[0]])
+        origin = float(x[self._first()])
+        top = float(x[self._last(negligible)])
         unit = _unit(np.maximum(x, origin), mass, m)
         if unit > 1.9 * self.unit:
-            return self.rounded(origin, unit, max(top, origin + 2 * m * unit))
-        return self if x[x.size // 2] < top else self.rounded(self.origin, self.unit, top)
+            return self.rounded(origin, unit, top)
+        return self if top > x[-m - 1] else self.rounded(self.origin, self.unit, top)
+
+    def _first(self) -> int:
+        """The last point x with E[(x - X)_+] / count at most `RAISED`."""
+        x, mass = self.points, self.masses[OVER].ravel()
+        raised = x * np.cumsum(mass) - np.cumsum(mass * x)
+        return int(np.flatnonzero(raised <= RAISED * self.count)[-1])
+
+    def _last(self, negligible: float) -> int:
+        """The first point x with E[(X - x)_+] / count at most `negligible`."""
+        x, mass = self.points, self.masses[OVER].ravel()
+        tail = np.cumsum(mass[::-1])[::-1]
+        lost = np.cumsum((mass * x)[::-1])[::-1] - x * tail  # to rounding
+        return int(np.flatnonzero(lost <= negligible * self.count + 1e-12 * tail * x)[0])
+
+    def cut(self, negligible: float) -> SumLaw:
+        """With both tails merged: at high tilts their rounding errors would outweigh all that matters."""
+        x, flat = self.points, self.masses.reshape(len(self.masses), -1).copy()
+        first, last = self._first(), self._last(negligible)
+        escaped = float(flat[OVER] @ np.maximum(x - x[last], 0.0)) * (1 + 1e-9)
+        rounding = 1 + 1e-12 * _sides(self.shifts)[:, 0]
+        flat[:, last] += flat[:, last + 1 :].sum(1) * rounding
+        flat[:, first] += flat[:, :first].sum(1) * rounding
+        flat[:, last + 1 :] = flat[:, :first] = 0
+        return replace(self, masses=flat.reshape(self.masses.shape), escaped=self.escaped + escaped)
 
 
 def sum_of(
@@ -124,7 +145,7 @@ def sum_of(
         if bit == "1":
             one_more = one.rounded(one.origin, total.unit, float(one.points[-1]))
             total = (total + one_more).settled(negligible)
-    return total
+    return total.cut(negligible)
 
 
 def _sides(shifts: tuple[Shift, ...]) -> Array:

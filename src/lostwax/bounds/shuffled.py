@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from lostwax.bounds import checks
-from lostwax.bounds.balls_in_bins import FEWER, POINTS, largest_step, seen
+from lostwax.bounds.balls_in_bins import FEWER, MOST_NOISE, POINTS, largest_step, seen
 from lostwax.bounds.ceiling import SMALLEST, Ceiling
 from lostwax.bounds.closed_forms import gaussian
 from lostwax.bounds.composed import fitted, log_lower_end
@@ -19,7 +19,7 @@ METHOD = (
     "shuffled batches: at most one full-batch step per epoch (the batch of each record is given away), at least a test "
     "on the pair of Chua et al. 2024 (the other gradients are opposite)"
 )
-LEAST_NOISE = 0.2  # below, the test is that by the largest step alone
+LEAST_NOISE = 0.3  # below, the test is that by the largest step alone
 TOLERANCE = 1e-3  # of the power of the test
 EXPONENT = 2.6  # of the statistic: the best of those tried, to 1e-3 of the power
 
@@ -38,7 +38,7 @@ def shuffled(log_baseline: float, noise_multiplier: float, steps: int, epochs: i
     if bins == 1:
         return ceiling
     low = largest_step(log_kappa, noise, bins, null=1.0, shift=2.0)
-    if noise >= LEAST_NOISE:
+    if LEAST_NOISE <= noise <= MOST_NOISE:
         low = max(low, _opposite_gradients(log_kappa, noise, bins, count))
     low = max(log_kappa, min(low, -SMALLEST, ceiling.log_upper))
     return replace(ceiling, log_lower=low)
