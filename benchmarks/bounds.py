@@ -12,7 +12,8 @@ from collections.abc import Callable
 import numpy as np
 from dp_accounting.pld import privacy_loss_distribution
 
-from lostwax.bounds import monte_carlo, subsampled
+from lostwax.bounds import monte_carlo
+from lostwax.bounds.poisson import subsampled
 from lostwax.reports.results import Row, write_rows
 
 SETTINGS = (  # noise, rate, steps, baseline

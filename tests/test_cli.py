@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lostwax
+from lostwax import bounds
 from lostwax.cli import main
 
 
@@ -151,13 +152,46 @@ def test_calibrate_and_its_labels(capsys):
     assert "certified" in capsys.readouterr().out
 
 
+LOOPS = {  # options, and the value they stand for
+    "--sampling balls-in-bins --epochs 2": bounds.BallsInBins(2),
+    "--sampling shuffled --epochs 2": bounds.Shuffled(2),
+    "--sampling fixed --dataset-size 100 --batch-size 5": bounds.FixedSize(100, 5),
+    "--sampling truncated --sample-rate 0.1 --dataset-size 100 --batch-size 20": bounds.TruncatedPoisson(0.1, 100, 20),
+    "--sampling cyclic --epochs 2": bounds.Cyclic(2),
+    "--sampling full": bounds.FullBatch(),
+    "--sample-rate 0.1 --records 2": bounds.Poisson(0.1, records=2),
+}
+
+
+@pytest.mark.parametrize("options", LOOPS)
+def test_every_sampling_has_its_options(options, capsys):
+    words = f"bound --noise-multiplier 1 --steps 10 --baseline 0.1 {options}"
+    assert main([*words.split(), "--json"]) == 0
+    numbers = json.loads(capsys.readouterr().out)
+    exact = lostwax.bound(noise_multiplier=1.0, steps=10, baseline=0.1, sampling=LOOPS[options])
+    assert numbers["upper"] == exact.upper
+
+
+def test_calibrate_takes_the_same_options(capsys):
+    words = "calibrate --max-success 0.5 --baseline 0.1 --steps 10 --sampling shuffled --epochs 2"
+    assert main(words.split()) == 0
+    assert "set to zero" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ("--sampling shuffled --sample-rate 0.1", "--sampling shuffled needs --epochs"),
+        ("--sampling fixed --batch-size 3", "--sampling fixed needs --dataset-size"),
+        ("--epochs 3", "--sampling poisson does not use --epochs"),
+        ("--sampling balls-in-bins --epochs 3", "to be a multiple of epochs=3"),
+        ("--sampling balls-in-bins --epochs 2 --sample-rate 0.3", "Leave out sample_rate"),
+    ],
+)
 @pytest.mark.parametrize("command", ["bound --noise-multiplier 1", "calibrate --max-success 0.5"])
-def test_other_sampling_is_refused(command, capsys):
-    words = [*command.split(), "--baseline", "0.1", "--sample-rate", "0.1", "--sampling", "shuffled"]
-    assert main(words) == 2
-    assert "sample_rate=1.0" in capsys.readouterr().err
-    words[words.index("0.1", words.index("--sample-rate"))] = "1.0"
-    assert main(words) == 0
+def test_options_that_do_not_fit_the_sampling(command, options, complaint, capsys):
+    assert main([*command.split(), "--baseline", "0.1", "--steps", "10", *options.split()]) == 2
+    assert complaint in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,12 @@ from __future__ import annotations
 import math
 
 import mpmath
+import numpy as np
 from mpmath import mp, mpc, mpf
+from scipy.optimize import brentq
+from scipy.special import ndtr
+
+from lostwax.bounds.monte_carlo import limits
 
 
 def contour_pair(
@@ -67,3 +72,70 @@ def _one_step(noise: float, rate: float) -> tuple[list[mpf], list[mpf]]:
     points = [k * h for k in range(-math.ceil(13 / float(h)), reach + 1)]
     losses = [mpmath.log(1 - q + q * mpmath.exp(z / s - 1 / (2 * s * s))) for z in points]
     return losses, [h * mpmath.npdf(z) for z in points]
+
+
+def one_of_two_steps(noise: float, log_kappa: float) -> float:
+    """log gamma of one epoch of two steps with the record in one of them, by integration in 25 digits."""
+    with mp.workdps(25):
+        s = mpf(noise)
+
+        def exceeds(left: mpf, shift: mpf) -> mpf:
+            """P[Y_1 + Y_2 > left], Y = exp(z / s - 1 / (2 s^2)), the first z shifted."""
+            edge = s * mpmath.log(left) + 1 / (2 * s)  # beyond it, the first is enough
+
+            def rest(z: mpf) -> mpf:
+                remaining = left - mpmath.exp(z / s - 1 / (2 * s * s))
+                needed = s * mpmath.log(remaining) + 1 / (2 * s) if remaining > 0 else -mpmath.inf
+                return mpmath.npdf(z - shift) * mpmath.ncdf(-needed)
+
+            cuts = [edge - mpf(d) for d in (30, 12, 6, 3, 1.5, 0.7, 0.3, 0.1, 0.02, 0)]
+            return mpmath.quad(rest, cuts, maxdegree=4) + mpmath.ncdf(shift - edge)
+
+        def null(log_t: mpf) -> mpf:
+            return mpmath.log(exceeds(2 * mpmath.exp(log_t), mpf(0))) - mpf(log_kappa)
+
+        log_t = mpmath.findroot(null, (mpf(0), mpf(1)), solver="anderson", tol=1e-16, verify=False)
+        return float(mpmath.log(exceeds(2 * mpmath.exp(log_t), 1 / s)))
+
+
+def one_of_few_steps(noise: float, steps: int, log_kappa: float) -> float:
+    """The same for any number of steps, in double precision: nested Gauss rules, graded towards the edge."""
+    nodes, weights = np.polynomial.legendre.leggauss(16)
+    cuts = np.concatenate([[-30.0, -20.0], -np.geomspace(12, 1e-6, 60), [0.0]])
+    centre, half = (cuts[1:] + cuts[:-1]) / 2, np.diff(cuts) / 2
+    away = (centre[:, None] + half[:, None] * nodes).ravel()
+    weight = (half[:, None] * weights).ravel()
+
+    def exceeds(left: np.ndarray, remaining: int, shift: float) -> np.ndarray:
+        """P[the remaining Y add up to more than `left`], the first of them shifted."""
+        with np.errstate(divide="ignore"):
+            edge = noise * np.log(np.maximum(left, 0)) + 1 / (2 * noise)
+        if remaining == 1:
+            return ndtr(shift - edge)
+        total = ndtr(shift - edge)
+        for where in np.flatnonzero(edge > -30):
+            z = edge[where] + away
+            rest = exceeds(left[where] - np.exp(z / noise - 1 / (2 * noise**2)), remaining - 1, 0.0)
+            total[where] += weight @ (np.exp(-((z - shift) ** 2) / 2) * rest) / math.sqrt(2 * math.pi)
+        return total
+
+    def null(log_t: float) -> float:
+        found = float(exceeds(np.array([steps * math.exp(log_t)]), steps, 0.0)[0])
+        return math.log(max(found, 1e-300)) - log_kappa
+
+    log_t = brentq(null, -8 / noise, 8 / noise, xtol=1e-13)
+    return math.log(float(exceeds(np.array([steps * math.exp(log_t)]), steps, 1 / noise)[0]))
+
+
+def sampled_limits(
+    noise: float, steps: int, epochs: int, kappa: float, *, samples: int, seed: int, failure: float = 1e-6
+) -> tuple[float, float]:
+    """Limits of gamma for balls-in-bins from sampled ratios, each wrong with probability `failure`."""
+    generator = np.random.default_rng(seed)
+    loss = np.zeros(samples)
+    at_once = max(1, 2_000_000 // steps)
+    for _ in range(epochs):
+        for first in range(0, samples, at_once):
+            z = generator.standard_normal((min(at_once, samples - first), steps))
+            loss[first : first + at_once] += np.log(np.exp(z / noise - 1 / (2 * noise**2)).mean(1))
+    return limits(np.exp(np.minimum(loss, 700.0)), kappa, failure)

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from lostwax.bounds import bound, from_dp
+from lostwax.bounds import Poisson, bound, from_dp
 from lostwax.trainers.dpsgd import noise_for
 
 COLD = """
@@ -18,7 +18,8 @@ print(sorted({"torch", "scipy.stats", "dp_accounting", "matplotlib", "sklearn"} 
 def test_the_verb_takes_a_baseline_or_its_log():
     run = {"noise_multiplier": 1.0, "sample_rate": 0.1, "steps": 20}
     assert bound(**run, baseline=0.1) == bound(**run, log_baseline=math.log(0.1))
-    assert bound(**run, baseline=0.1, records=2).lower > bound(**run, baseline=0.1).upper
+    with_two = bound(**run | {"sampling": Poisson(records=2)}, baseline=0.1)
+    assert with_two.lower > bound(**run, baseline=0.1).upper
 
 
 def test_an_epsilon_stands_for_everything_that_has_it():
@@ -34,8 +35,8 @@ def test_an_epsilon_stands_for_everything_that_has_it():
         ({}, "Pass noise_multiplier, with sample_rate and steps, or the epsilon"),
         ({"epsilon": 1.0, "noise_multiplier": 1.0}, "Leave out noise_multiplier"),
         ({"epsilon": 1.0, "steps": 5}, "Leave out noise_multiplier, sample_rate, steps"),
-        ({"epsilon": 1.0, "sampling": "shuffled"}, "records, sampling and tolerance"),
-        ({"epsilon": 1.0, "tolerance": 1e-6}, "records, sampling and tolerance"),
+        ({"epsilon": 1.0, "sampling": "shuffled"}, "steps, sampling and tolerance"),
+        ({"epsilon": 1.0, "tolerance": 1e-6}, "steps, sampling and tolerance"),
         ({"epsilon": 1.0, "delta": 2.0}, r"delta=2.0 to lie in \[0, 1\)"),
         ({"noise_multiplier": 1.0, "delta": 1e-5}, "delta=1e-05 belongs to an epsilon"),
         ({"epsilon": -1.0}, "epsilon"),

@@ -5,7 +5,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from lostwax.bounds import best_success, gaussian
+from lostwax.bounds import best_success
+from lostwax.bounds.closed_forms import gaussian
 
 
 @pytest.mark.parametrize("distance", [0.5, 2.0])

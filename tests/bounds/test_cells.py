@@ -29,9 +29,9 @@ def hockey_stick(step, level):
 def test_masses_add_up(step, spacing, right):
     cells = cut(step, spacing, right)
     beyond = 0.5 * math.erfc(right / math.sqrt(2))
-    for law in (cells.spread, cells.merged_null):
+    for law in (cells.spread, cells.seen.null):
         assert np.exp(law.log_mass).sum() == pytest.approx(1, abs=1e-12 + 2 * beyond)
-    assert np.exp(cells.merged.log_mass).sum() + cells.escaped == pytest.approx(1, abs=1e-11)
+    assert np.exp(cells.seen.hit.log_mass).sum() + cells.escaped == pytest.approx(1, abs=1e-11)
 
 
 @pytest.mark.parametrize(("step", "spacing", "right"), CASES)
@@ -58,11 +58,11 @@ def test_each_mass_is_as_precise_as_stated(step, spacing, right):
         def edge(j):
             return s * (mpmath.log((1 - q) * mpmath.expm1(j * h) / q) + 1 / (2 * s * s))
 
-        for place in generator.integers(1, len(cells.merged_null.index), 12):
-            j = int(cells.merged_null.index[place])
+        for place in generator.integers(1, len(cells.seen.null.index), 12):
+            j = int(cells.seen.null.index[place])
             low, high = edge(j), edge(j + 1)
             null = mpmath.ncdf(high) - mpmath.ncdf(low)
             hit = (1 - q) * null + q * (mpmath.ncdf(high - 1 / s) - mpmath.ncdf(low - 1 / s))
-            for law, mass in ((cells.merged_null, null), (cells.merged, hit)):
+            for law, mass in ((cells.seen.null, null), (cells.seen.hit, hit)):
                 error = mpmath.expm1(mpmath.mpf(float(law.log_mass[place])) - mpmath.log(mass))
                 assert abs(error) < law.relative, (j, float(error))

@@ -35,8 +35,6 @@ NAN = math.nan
         ("log_baseline", -1.0, ValueError),
         ("tolerance", 0.0, ValueError),
         ("tolerance", 1.0, ValueError),
-        ("records", 0, ValueError),
-        ("records", 1.5, ValueError),
     ],
 )
 def test_bound_refuses(name, value, error):

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from lostwax.bounds.gaussian import exp, log, log_add, log_one_minus
+from lostwax.bounds.closed_forms import exp, log, log_add, log_one_minus
 
 
 @pytest.mark.parametrize("x", [1e-300, 1e-20, 1e-3, 0.3, 0.5])

@@ -4,8 +4,10 @@ import mpmath
 import numpy as np
 import pytest
 
-from lostwax.bounds import from_rdp, from_zcdp, gaussian, subsampled
+from lostwax.bounds import from_rdp, from_zcdp
+from lostwax.bounds.closed_forms import gaussian
 from lostwax.bounds.inequalities import renyi_epsilons
+from lostwax.bounds.poisson import subsampled
 
 ORDERS = [1 + float(x) for x in np.geomspace(0.05, 100, 300)]
 

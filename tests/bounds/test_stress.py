@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 from bounds import reference
-from lostwax.bounds import calibrate, gaussian, subsampled
+from lostwax import bounds
+from lostwax.bounds import calibrate
+from lostwax.bounds.balls_in_bins import balls_in_bins
+from lostwax.bounds.closed_forms import gaussian
+from lostwax.bounds.poisson import subsampled
 
 pytestmark = pytest.mark.slow
 
@@ -116,3 +120,98 @@ def test_the_contour_integral_at_small_baselines(threshold, line, half_width, no
     for tolerance in (1e-4, 1e-6):
         ceiling = subsampled(log_kappa, noise, rate, steps, tolerance)
         assert ceiling.log_lower <= log_gamma <= ceiling.log_upper
+
+
+def draw_epochs(generator, *, least_noise=0.5, smallest=1e-6):
+    return {
+        "log_baseline": math.log(log_uniform(generator, smallest, 0.9)),
+        "noise_multiplier": log_uniform(generator, least_noise, 30),
+        "steps": round(log_uniform(generator, 2, 10_000)),
+        "epochs": round(log_uniform(generator, 1, 100)),
+    }
+
+
+def test_two_thousand_settings_of_balls_in_bins():
+    generator, times = np.random.default_rng(6), []
+    for _ in range(2000):
+        run = draw_epochs(generator)
+        start = time.process_time()
+        ceiling = balls_in_bins(**run)
+        times.append(time.process_time() - start)
+        full = gaussian(run["log_baseline"], run["noise_multiplier"], run["epochs"])
+        assert run["log_baseline"] <= ceiling.log_lower <= ceiling.log_upper <= full.log_upper, run
+        assert ceiling.relative_width <= 1e-4, run
+    print(f"median {np.median(times):.4f} s, worst {max(times):.2f} s")
+    assert max(times) <= 2
+
+
+def test_balls_in_bins_far_out_is_valid():
+    generator = np.random.default_rng(7)
+    for _ in range(150):
+        run = draw_epochs(generator, least_noise=0.15, smallest=1e-60)
+        ceiling = balls_in_bins(**run)
+        full = gaussian(run["log_baseline"], run["noise_multiplier"], run["epochs"])
+        assert run["log_baseline"] <= ceiling.log_lower <= ceiling.log_upper <= full.log_upper, run
+
+
+@pytest.mark.parametrize("name", ["noise_multiplier", "steps", "epochs", "log_baseline"])
+def test_balls_in_bins_is_monotone(name):
+    generator = np.random.default_rng(8)
+    for _ in range(100):
+        run = draw_epochs(generator)
+        factor = 1 + log_uniform(generator, 1e-4, 1)
+        moved = dict(run)
+        if name == "epochs":
+            moved[name] = math.ceil(run[name] * factor)
+        elif name == "steps":  # a multiple of the steps: twice the places to hide
+            run["steps"], moved["steps"] = 2 * run["steps"], run["steps"]
+        else:
+            moved[name] = run[name] / factor
+        assert balls_in_bins(**run).log_lower <= balls_in_bins(**moved).log_upper, (run, moved)
+
+
+def test_balls_in_bins_by_integration_at_few_steps():
+    generator = np.random.default_rng(9)
+    for _ in range(60):
+        run = draw_epochs(generator)
+        noise, log_kappa = run["noise_multiplier"], run["log_baseline"]
+        for steps in (1, 2, 3) if noise > 0.7 else (1, 2):
+            exact = reference.one_of_few_steps(noise, steps, log_kappa)
+            ceiling = balls_in_bins(log_kappa, noise, steps, 1, 1e-6)
+            assert ceiling.log_lower - 1e-11 <= exact <= ceiling.log_upper + 1e-11, (run, steps)
+
+
+def test_balls_in_bins_is_never_outside_the_limits_of_samples():
+    generator = np.random.default_rng(10)
+    for seed in range(60):
+        run = draw_epochs(generator, smallest=1e-3)
+        steps, epochs = min(run["steps"], 300), min(run["epochs"], 20)
+        kappa, noise = math.exp(run["log_baseline"]), run["noise_multiplier"]
+        low, high = reference.sampled_limits(noise, steps, epochs, kappa, samples=20_000, seed=seed)
+        ceiling = balls_in_bins(math.log(kappa), noise, steps, epochs)
+        assert low <= ceiling.upper, (run, low)
+        assert ceiling.lower <= high, (run, high)
+
+
+@pytest.mark.parametrize("kind", ["Shuffled", "FixedSize", "TruncatedPoisson", "Cyclic"])
+def test_the_other_samplings_are_valid_and_monotone(kind):
+    generator = np.random.default_rng(11)
+    for _ in range(150):
+        run = draw_epochs(generator)
+        steps, n = run["steps"] * run["epochs"], run["steps"] * int(generator.integers(1, 100))
+        batch = n // run["steps"]
+        sampling = {
+            "Shuffled": bounds.Shuffled(run["epochs"]),
+            "FixedSize": bounds.FixedSize(n, batch),
+            "TruncatedPoisson": bounds.TruncatedPoisson(
+                batch / n, n, batch + int(generator.integers(0, 9 * batch**0.5 + 1))
+            ),
+            "Cyclic": bounds.Cyclic(run["epochs"]),
+        }[kind]
+        log_kappa, noise = run["log_baseline"], run["noise_multiplier"]
+        ceiling = sampling.ceiling(log_kappa, noise, steps, 1e-4)
+        full = gaussian(log_kappa, noise, sampling.visits(steps))
+        assert log_kappa <= ceiling.log_lower <= ceiling.log_upper <= full.log_upper, (run, sampling)
+        factor = 1 + log_uniform(generator, 1e-4, 1)
+        assert ceiling.log_lower <= sampling.ceiling(log_kappa, noise / factor, steps, 1e-4).log_upper, (run, sampling)
+        assert ceiling.log_lower <= sampling.ceiling(log_kappa / factor, noise, steps, 1e-4).log_upper, (run, sampling)

@@ -4,7 +4,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from lostwax.bounds import from_zcdp, gaussian
+from lostwax.bounds import from_zcdp
+from lostwax.bounds.closed_forms import gaussian
 
 
 def test_zcdp_never_falls_again():

@@ -28,7 +28,7 @@ def test_every_attack_has_a_row_and_every_empty_cell_an_objection(capsys):
     [
         ("trainers", ["GD", "SGD", "Adam", "Optimum", "Defended", "OwnTraining"]),
         ("metrics", ["MSE", "SSIM", "LPIPS"]),
-        ("bounds", ["bound", "calibrate", "gaussian", "log_kappa_ball"]),
+        ("bounds", ["bound", "calibrate", "BallsInBins", "log_kappa_ball"]),
     ],
 )
 def test_names_with_a_line_each(what, some, capsys):

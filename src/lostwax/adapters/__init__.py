@@ -1,7 +1,17 @@
 """Third-party models, weights and training functions, as lostwax's types."""
 
+from importlib import import_module
+from typing import Any
+
 from lostwax.adapters import opacus
 from lostwax.adapters.checkpoint import load_weights
 from lostwax.adapters.own_training import OwnTraining
 
 __all__ = ["OwnTraining", "load_weights", "opacus"]
+
+
+def __getattr__(name: str) -> Any:
+    """`lw.adapters.torch`, which loads scikit-learn, on first use."""
+    if name != "torch":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module("lostwax.adapters.torch")

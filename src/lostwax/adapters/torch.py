@@ -11,6 +11,8 @@ from torch import nn
 from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.inputs import check_finite
 from lostwax.adapters.sklearn.same_data import check_same_data
+from lostwax.adapters.torch_samplers import BallsInBinsSampler as BallsInBinsSampler
+from lostwax.adapters.torch_samplers import PoissonSampler as PoissonSampler
 from lostwax.games import Fitted, Records
 from lostwax.games.facts import loss_facts, trainer_facts
 from lostwax.nets import linear_layer

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lostwax.audits import given
 from lostwax.audits.audit import Finding
 from lostwax.audits.scoring import Scoring
-from lostwax.bounds import Ceiling, bound, kappa_from_samples
+from lostwax.bounds import Ceiling, Poisson, bound, kappa_from_samples
 from lostwax.bounds.checks import MOST_RECORDS
 from lostwax.games import Hints, Mechanism, Records
 from lostwax.games.judges import Judge
@@ -74,7 +74,8 @@ def _over_any(mechanism: Mechanism, kappa: float, k: int) -> Ceiling:
     by_one = Ceiling(log_kappa, log_upper, log_kappa, f"{one.method}, summed over {k} secrets")
     if k > MOST_RECORDS:
         return by_one
-    group = bound(**mechanism, baseline=k * kappa, records=k)
+    of_all: Mechanism = {**mechanism, "sampling": replace(mechanism.get("sampling", Poisson()), records=k)}
+    group = bound(**of_all, baseline=k * kappa)
     together = replace(group, method=f"{group.method}, {k} secrets at once")
     return min(by_one, together, key=lambda ceiling: ceiling.log_upper)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling
 from lostwax.bounds.inequalities import from_dp
-from lostwax.bounds.subsampled import subsampled
+from lostwax.bounds.sampling import Sampling, drawn
 
 TOLERANCE = 1e-4
 
@@ -20,28 +18,37 @@ def bound(
     baseline: float | None = None,
     log_baseline: float | None = None,
     tolerance: float = TOLERANCE,
-    records: int = 1,
-    sampling: Literal["poisson", "shuffled", "fixed"] = "poisson",
+    sampling: Sampling | str | None = None,
     epsilon: float | None = None,
     delta: float = 0.0,
+    records: int | None = None,
 ) -> Ceiling:
     """Certified ceiling on the success of any reconstruction attack on DP-SGD, or on any (epsilon, delta)-DP mechanism.
 
-    The adversary sees every noisy step and knows all records except the secret; each step sums clipped gradients over a
-    Poisson sample and adds Gaussian noise of `noise_multiplier` times the clipping norm. With `epsilon` and `delta`
-    instead, the ceiling holds for every mechanism with that guarantee, and is higher.
+    The adversary sees every noisy step and knows all records except the secret; each of `steps` updates, in all epochs
+    together, sums clipped gradients over a batch and adds Gaussian noise of `noise_multiplier` times the clipping norm.
+    `sampling` says how batches are drawn: Poisson(rate), BallsInBins(epochs), Shuffled(epochs), FixedSize(n, b),
+    TruncatedPoisson(rate, n, largest), Cyclic(epochs) or FullBatch(), all of `lw.bounds`. `sample_rate` alone is
+    Poisson sampling at that rate. With `epsilon` and `delta` instead, the ceiling holds for every mechanism with that
+    guarantee, and is higher.
 
-    Give the success of the best blind guess (`baseline`) or its natural log. With `records` > 1, that many are rebuilt
-    at once, and the baseline is that of the whole group. `tolerance` is the relative width of the interval to aim at.
-    Shuffled or fixed-size batches (`sampling`) are refused below a rate of 1.
+    Give the success of the best blind guess (`baseline`) or its natural log. If the sampling has `records` > 1, that
+    many are rebuilt at once, and the baseline is that of the whole group. `tolerance` is the relative width of the
+    interval to aim at. (`records` and names of samplings as text are deprecated.)
     """
     log_kappa = checks.baseline(baseline, log_baseline)
     if epsilon is not None:
-        of_noise = (noise_multiplier, sample_rate, steps, records, sampling, tolerance)
-        if of_noise != (None, 1.0, 1, 1, "poisson", TOLERANCE):
+        if (noise_multiplier, sample_rate, steps, records, sampling, tolerance) != (
+            None,
+            1.0,
+            1,
+            None,
+            None,
+            TOLERANCE,
+        ):
             raise ValueError(
                 "bound: epsilon is that of the whole training, for one record. Leave out noise_multiplier, "
-                "sample_rate, steps, records, sampling and tolerance, or, for a sharper ceiling, epsilon."
+                "sample_rate, steps, sampling and tolerance, or, for a sharper ceiling, epsilon."
             )
         return from_dp(log_kappa, epsilon, delta)
     if noise_multiplier is None:
@@ -53,5 +60,6 @@ def bound(
         raise ValueError(
             f"bound: delta={delta:g} belongs to an epsilon. A ceiling of noise_multiplier needs none: leave it out."
         )
-    checks.sampling(sampling, checks.sample_rate(sample_rate))
-    return subsampled(log_kappa, noise_multiplier, sample_rate, steps, tolerance, records)
+    noise, count = checks.noise_multiplier(noise_multiplier), checks.steps(steps)
+    tolerance = checks.probability("tolerance", tolerance, "It is the relative width to aim at, for instance 1e-4.")
+    return drawn(sampling, sample_rate, count, records).ceiling(log_kappa, noise, count, tolerance)

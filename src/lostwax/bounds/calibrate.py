@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling
-from lostwax.bounds.gaussian import gaussian, log_one_minus, normal_quantile
-from lostwax.bounds.inequalities import ADJACENCY, epsilon_of
-from lostwax.bounds.subsampled import LEAST_NOISE, subsampled
+from lostwax.bounds.closed_forms import normal_quantile
+from lostwax.bounds.inequalities import ADJACENCY
+from lostwax.bounds.poisson import LEAST_NOISE
+from lostwax.bounds.sampling import Sampling, drawn
 from lostwax.cards import card
 from lostwax.numerals import at_most, percent, round_up
 
-CLOSE = 2e-5  # relative step in noise from the root to what is returned
 COARSE = 1e-4  # relative width of ceilings during the search
 SHARP = 1e-6  # relative width of the final ceilings
 MOST_NOISE = 1e12
@@ -68,16 +67,17 @@ def calibrate(
     sample_rate: float = 1.0,
     steps: int = 1,
     delta: float = 1e-5,
-    sampling: Literal["poisson", "shuffled", "fixed"] = "poisson",
+    sampling: Sampling | str | None = None,
 ) -> Plan:
-    """Least noise multiplier, to one part in ten thousand, whose certified ceiling is at most `max_success`.
+    """Least noise multiplier whose certified ceiling is at most `max_success`.
 
-    Within a thousandth of the baseline it may be 1 % above the least; closer targets are refused.
+    To one part in ten thousand for Poisson sampling and closed forms, in a thousand for others. Within a thousandth of
+    the baseline it may be 1 % above the least; closer targets are refused. `sampling` is that of `bound`.
     """
     log_kappa = checks.baseline(baseline, log_baseline)
     target = checks.probability("max_success", max_success, "It is the highest success that any attack may have.")
-    rate, count = checks.sample_rate(sample_rate), checks.steps(steps)
-    checks.sampling(sampling, rate)
+    count = checks.steps(steps)
+    batches = drawn(sampling, sample_rate, count)
     delta = checks.probability("delta", delta, "It is the delta at which epsilon is reported, for instance 1e-5.")
     if math.log(target) <= log_kappa:
         given = f"baseline={baseline!r}" if log_baseline is None else f"exp(log_baseline={log_baseline!r})"
@@ -86,36 +86,39 @@ def calibrate(
             "guess: raise max_success, or choose a baseline with more candidates."
         )
     _check_resolved(target, log_kappa, ROUNDED)
-    noise, ceiling = _least_noise(target, log_kappa, rate, count)
-    return Plan(noise, epsilon_of(noise, rate, count, delta), delta, ceiling)
+    noise, ceiling = _least_noise(target, log_kappa, batches, count)
+    return Plan(noise, batches.epsilon(noise, count, delta), delta, ceiling, batches.adjacency)
 
 
-def _least_noise(target: float, log_kappa: float, rate: float, steps: int) -> tuple[float, Ceiling]:
+def _least_noise(target: float, log_kappa: float, sampling: Sampling, steps: int) -> tuple[float, Ceiling]:
     log_target = math.log(target)
-    # Full batches: Phi(Phi^-1(kappa) + sqrt(T) / s) = target. The same noise is enough at any rate.
-    gap = normal_quantile(log_target) - normal_quantile(log_kappa)
-    full = min(math.sqrt(steps) / gap, MOST_NOISE) if gap > 0 else MOST_NOISE
-    if rate == 1:
-        return _first_to_meet(target, full, 1e-13, lambda noise: gaussian(log_kappa, noise, steps))
-    log_untouched = steps * math.log1p(-rate) + log_one_minus(log_kappa)  # (1 - q)^T (1 - kappa)
-    log_limit = log_one_minus(log_untouched) + 1e-12
-    if math.exp(log_limit) < target:
-        return 0.0, Ceiling(log_kappa, log_limit, log_kappa, "the limit of no noise")
+
+    def at(noise: float, tolerance: float) -> Ceiling:
+        return sampling.ceiling(log_kappa, noise, steps, tolerance)
 
     def excess(noise: float, tolerance: float) -> float:
-        ceiling = subsampled(log_kappa, noise, rate, steps, tolerance)
-        return (ceiling.log_lower + ceiling.log_upper) / 2 - log_target
+        return at(noise, tolerance).log_upper - log_target
 
+    # Full batches: Phi(Phi^-1(kappa) + k sqrt(T) / s) = target. The same noise is enough for any sampling.
+    gap = normal_quantile(log_target) - normal_quantile(log_kappa)
+    visits = sampling.records * math.sqrt(sampling.visits(steps))
+    full = min(visits / gap, MOST_NOISE) if gap > 0 else MOST_NOISE
+    if sampling.as_full_batches(steps):  # and needed
+        return _first_to_meet(target, full, 1e-13, lambda noise: at(noise, SHARP))
+    log_limit = sampling.log_limit(log_kappa, steps)
+    if math.exp(log_limit) < target:
+        return 0.0, Ceiling(log_kappa, log_limit, log_kappa, "the limit of no noise")
     noise = _root(lambda noise: excess(noise, COARSE), full)
     slope = max((excess(0.9 * noise, COARSE / 10) - excess(noise / 0.9, COARSE / 10)) / math.log(1 / 0.81), 1e-6)
-    sharp = min(SHARP, max(1e-9, slope * CLOSE / 4))  # a flat ceiling needs a smaller width
+    close = sampling.precision
+    sharp = min(SHARP * close / 2e-5, max(1e-9, slope * close / 4))  # a flat ceiling needs a smaller width
     for _ in range(8):
         move = excess(noise, sharp) / slope
         noise = min(full, noise * math.exp(max(-0.5, min(0.5, move))))
-        if abs(move) < CLOSE / 4:
+        if abs(move) < close / 4:
             break
-    met = _first_to_meet(target, noise, CLOSE, lambda noise: subsampled(log_kappa, noise, rate, steps, sharp))
-    _check_resolved(target, log_kappa, met[1].relative_width)
+    met = _first_to_meet(target, noise, close, lambda noise: at(noise, sharp))
+    _check_resolved(target, log_kappa, met[1].relative_width if sampling.tight else sharp)
     return met
 
 

@@ -7,6 +7,7 @@ from numbers import Real
 
 HIGHEST_STEPS = 10**9
 MOST_RECORDS = 1000
+MANY = 2**53
 LARGEST = 1e300  # larger integers overflow a float
 
 
@@ -68,27 +69,15 @@ def noise_multiplier(value: float) -> float:
     return positive("noise_multiplier", value, remedy)
 
 
-def sample_rate(value: float) -> float:
+def sample_rate(value: float, name: str = "sample_rate") -> float:
     """The chance of each record to enter each step."""
-    number = _number("sample_rate", value)
+    number = _number(name, value)
     if not 0 < number <= 1:
         raise ValueError(
-            f"Expected sample_rate={value!r} to lie in (0, 1]. It is the chance of each record to enter each step "
+            f"Expected {name}={value!r} to lie in (0, 1]. It is the chance of each record to enter each step "
             "(Poisson sampling); use 1.0 for full batches."
         )
     return number
-
-
-def sampling(value: str, rate: float) -> None:
-    """How batches are drawn: below a rate of 1 bounds are proved for Poisson sampling only."""
-    if value not in ("poisson", "shuffled", "fixed"):
-        raise ValueError(f"Expected sampling={value!r} to be 'poisson', 'shuffled' or 'fixed'.")
-    if value != "poisson" and rate < 1:
-        raise ValueError(
-            f"Expected sampling='poisson' with sample_rate={rate}, got {value!r}: the gain from sampling is proved for "
-            "Poisson sampling only. Pass sample_rate=1.0 and steps=epochs if a record is in one batch per epoch, else "
-            "all steps."
-        )
 
 
 def whole(name: str, value: int, remedy: str, *, lowest: int = 1, highest: int = HIGHEST_STEPS) -> int:
@@ -102,6 +91,11 @@ def whole(name: str, value: int, remedy: str, *, lowest: int = 1, highest: int =
 def steps(value: int) -> int:
     """How many noisy steps are released."""
     return whole("steps", value, "It is the number of noisy updates, epochs times batches per epoch.")
+
+
+def epochs(value: int) -> int:
+    """How many passes over the records."""
+    return whole("epochs", value, "It is the number of passes over the records.")
 
 
 def records(value: int) -> int:

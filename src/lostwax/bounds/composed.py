@@ -1,18 +1,22 @@
-"""The loss of T independent steps on a window of the lattice, with every error bounded."""
+"""The loss of T independent steps on a window of the lattice, with every error bounded, and the ceiling it gives."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
-from lostwax.bounds.gaussian import exp, log, log_add, log_one_minus
-from lostwax.bounds.step_law import UNIT, Array, Cells, LossLaw, StepLaw, Window
+from lostwax.bounds.ceiling import SMALLEST, Ceiling
+from lostwax.bounds.closed_forms import exp, log, log_add, log_one_minus
+from lostwax.bounds.step_law import UNIT, Array, Cells, CellTest, LossLaw, Window
 
 LARGEST = 2**21  # points of a transform: about 0.2 s each
+ATTEMPTS = 6
+WIDEST = 1.0  # cell, as a loss
 
 
 class Enclosed(NamedTuple):
@@ -122,24 +126,24 @@ def _transform_size(points: float) -> int:
     return 3 * size // 4 if points <= 3 * size // 4 and size > 1024 else size
 
 
-# Both ends of gamma(kappa) for T steps: the duality on the spread law, a feasible test on the merged one.
+# Both ends of gamma(kappa) for T steps: the duality on the spread law, a feasible test on the cells.
 
 
-def log_upper_end(step: StepLaw, cells: Cells, window: Window, steps: int, log_kappa: float) -> tuple[float, float]:
+def log_upper_end(cells: Cells, window: Window, steps: int, log_kappa: float) -> tuple[float, float]:
     """min over c of delta(c) + exp(c) kappa, at one good c, in the spread law; and the loss at that c.
 
     gamma(kappa) <= delta_{mu||nu}(c) + exp(c) kappa for every real c (any event of null probability kappa gains at
     most that), and delta only grows when the law is spread. With L = T log b_0 + h S and mu = exp(L) nu,
         delta(c) + exp(c) kappa = escaped + mu(S > c) + exp(L_c) (kappa - nu(S > c))
                                 = 1 - mu(S <= c) + exp(L_c) (kappa - nu(S > c)):
-    the first form is sharp for a tilt above 1, the second below.
+    the first form is sharp for a tilt above 1, the second below, where `surplus` is added to the 1.
     """
     law = compose(cells.spread, steps, window.tilt, window.spacing, window)
     c = law.crossing(log_kappa)
     log_null = law.log_size(c)
-    loss = steps * step.log_least + window.spacing * c
+    loss = steps * cells.log_least + window.spacing * c
     log_scale = log_null + loss  # of mu at the threshold
-    slack = _slack(steps * step.log_least)
+    slack = _slack(steps * cells.log_least)
     blind = exp(log_kappa - log_null)
     null = law.above(c, window.tilt)
     if window.tilt >= 1:
@@ -147,14 +151,14 @@ def log_upper_end(step: StepLaw, cells: Cells, window: Window, steps: int, log_k
         caught = max(hit.high - null.low + blind * (1 + 1e-12), 0.0)
         log_caught = log_scale + math.log(caught) if caught > 0 else -math.inf
         return log_add(log_caught, log(min(1.0, steps * cells.escaped))) + slack, loss
-    missed = law.below(c, 1 - window.tilt).low + null.low - blind * (1 + 1e-12)
+    missed = law.below(c, 1 - window.tilt).low + null.low - blind * (1 + 1e-12) - cells.surplus * exp(-log_scale)
     return (log_one_minus(log_scale + math.log(missed) - slack) if missed > 0 else 0.0), loss
 
 
-def log_lower_end(cells: Cells, window: Window, steps: int, log_kappa: float) -> float:
+def log_lower_end(seen: CellTest, window: Window, steps: int, log_kappa: float) -> float:
     """The power of a test {S > c}, randomised between two thresholds so that its null probability is kappa."""
-    null = compose(cells.merged_null, steps, window.tilt, window.spacing, window)
-    hit = compose(cells.merged, steps, window.tilt - 1, window.spacing, window)
+    null = compose(seen.null, steps, window.tilt, window.spacing, window)
+    hit = compose(seen.hit, steps, window.tilt - 1, window.spacing, window)
     c = null.crossing(log_kappa)
     for attempt in range(12):
         if _log_null_probability(null, c) <= log_kappa:
@@ -163,8 +167,8 @@ def log_lower_end(cells: Cells, window: Window, steps: int, log_kappa: float) ->
     else:
         return -math.inf
     log_strict, log_lax = _log_null_probability(null, c), _log_null_probability(null, c - 1)
-    power = _log_power(cells, hit, steps, c)
-    laxer = max(power, _log_power(cells, hit, steps, c - 1))  # a larger event is at least as powerful
+    power = _log_power(seen, hit, steps, c)
+    laxer = max(power, _log_power(seen, hit, steps, c - 1))  # a larger event is at least as powerful
     if log_lax <= log_kappa:
         return laxer
     # share of the laxer test: (kappa - strict) / (lax - strict)
@@ -178,13 +182,13 @@ def _log_null_probability(null: Composed, c: int) -> float:
     return log_size + log(null.above(c, null.tilt).high) + _slack(log_size)
 
 
-def _log_power(cells: Cells, hit: Composed, steps: int, c: int) -> float:
+def _log_power(seen: CellTest, hit: Composed, steps: int, c: int) -> float:
     """A lower bound of log mu(S > c)."""
     log_size = hit.log_size(c)
     if hit.tilt >= 0:
         return log_size + log(hit.above(c, hit.tilt).low) - _slack(log_size)
     log_missed = log_size + log(hit.below(c, -hit.tilt).high) + _slack(log_size)
-    return log_one_minus(log_add(log_missed, log(min(1.0, steps * cells.escaped))))
+    return log_one_minus(log_add(log_missed, log(min(1.0, steps * seen.missing))))
 
 
 def _mix(log_strict: float, log_lax: float, share: float) -> float:
@@ -198,3 +202,54 @@ def _mix(log_strict: float, log_lax: float, share: float) -> float:
 def _slack(exponent: float) -> float:
     """Rounding of an exponent of this size, beyond what `Composed.relative` covers, added on the safe side."""
     return 1e-15 * (16 + abs(exponent))
+
+
+# Finer cells, until both ends meet.
+
+
+def narrowed(
+    ceiling: Ceiling,
+    steps: int,
+    tolerance: float,
+    place: Callable[[float | None], Window],
+    cut: Callable[[Window], Cells],
+) -> Ceiling:
+    """A valid interval narrowed by both ends above, to a relative width of `tolerance` if that can be reached.
+
+    `place` gives the window, for a threshold once that is known, and `cut` the cells of one step.
+    """
+    window = place(None)
+    for _ in range(ATTEMPTS):
+        window = fitted(window)
+        cells = cut(window)
+        low = log_lower_end(cells.seen, window, steps, ceiling.log_baseline)
+        high, threshold = log_upper_end(cells, window, steps, ceiling.log_baseline)
+        ceiling = _intersect(ceiling, low, high)
+        width = ceiling.relative_width
+        if width <= tolerance or max(window.below + window.above, window.span) / window.spacing > 0.7 * LARGEST:
+            break
+        window = _refine(window, math.sqrt(tolerance / width), place(threshold))
+    return ceiling
+
+
+def _refine(window: Window, short: float, again: Window) -> Window:
+    """The window at the threshold that was found, if the first was far off; else with finer cells."""
+    if abs(again.mean - window.mean) * abs(again.tilt - window.tilt) > 1:
+        return again
+    return replace(again, spacing=window.spacing * min(0.7, max(1 / 16, 0.8 * short)))
+
+
+def fitted(window: Window) -> Window:
+    """Widen the cells until window and grid fit the largest transform, at most to `WIDEST`."""
+    wide = max(window.spacing, max(window.below + window.above, window.span) / (LARGEST - 4))
+    return replace(window, spacing=min(wide, WIDEST))
+
+
+def _intersect(ceiling: Ceiling, log_low: float, log_high: float) -> Ceiling:
+    """The tighter end on each side; NaN is ignored."""
+    low = ceiling.log_lower if math.isnan(log_low) else max(ceiling.log_lower, min(log_low, -SMALLEST))
+    high = ceiling.log_upper if math.isnan(log_high) else min(ceiling.log_upper, log_high)
+    if low > high:
+        crossed = f"The ends of a ceiling crossed (log lower {low}, log upper {high})."
+        raise ArithmeticError(f"{crossed} This is a bug in lostwax: please report the arguments.")
+    return replace(ceiling, log_lower=low, log_upper=high)

@@ -10,7 +10,7 @@ from scipy.special import entr, logsumexp
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling
-from lostwax.bounds.gaussian import closed_above, log, log_add
+from lostwax.bounds.closed_forms import closed_above, log, log_add
 from lostwax.bounds.step_law import StepLaw
 
 ADJACENCY = "add or remove one record"

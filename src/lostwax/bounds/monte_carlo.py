@@ -41,7 +41,7 @@ def monte_carlo(
             "Sampling cannot see events this rare: use lostwax.bound, which is exact."
         )
     ratios = np.exp(np.minimum(_losses(noise, rate, count, number, seed), 700.0))
-    low, high = _limits(ratios, kappa, (1 - confidence) / 3)
+    low, high = limits(ratios, kappa, (1 - confidence) / 3)
     ordered = np.sort(ratios)
     top = round(kappa * number)
     value = 1 - ordered[:-top].sum() / number if repaired else ordered[-top:].sum() / number
@@ -60,7 +60,7 @@ def _losses(noise: float, rate: float, steps: int, number: int, seed: int) -> Ar
     return np.asarray(sum(step.loss(generator.standard_normal(number)) for _ in range(steps)))
 
 
-def _limits(ratios: Array, kappa: float, failure: float) -> tuple[float, float]:
+def limits(ratios: Array, kappa: float, failure: float) -> tuple[float, float]:
     """Limits of gamma, each of three statements wrong with chance `failure`.
 
     The first half of the ratios selects a level t, the second evaluates it, so that t does not depend on the second.

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import erfcx, log_ndtr
 
-from lostwax.bounds.gaussian import log_binomial
+from lostwax.bounds.closed_forms import log_binomial
 
 Array = np.ndarray
 
@@ -141,20 +141,31 @@ class LossLaw:
 
 
 @dataclass(frozen=True)
+class CellTest:
+    """What a test sees, the number of a cell: its law under nu and under mu, and the mu-mass that is in no cell."""
+
+    null: LossLaw
+    hit: LossLaw
+    missing: float
+
+
+@dataclass(frozen=True)
 class Cells:
     """One step's losses in cells [l_j, l_(j+1)], l_j = log b_0 + j h.
 
     spread: nu after each cell's mass is split onto its two ends so that the mean of R = dmu/dnu is kept
         (connect the dots). The ratio of this law to its null is exp(loss) exactly. E[f(R)] grows for every convex
         f, step by step and so for products of independent steps: an upper bound on every hockey-stick divergence.
-    merged_null, merged: nu and mu of the cell's number alone: no test on it is stronger.
-    escaped: mu-mass that neither holds (losses beyond the grid, draws cut off).
+    escaped: mu-mass that is not in `spread` (losses beyond the grid, draws cut off).
+    surplus: by how much the mu-mass of T steps, `spread` and `escaped` together, may exceed 1.
+    seen: no test on the cell's number alone is stronger than the best.
     """
 
+    log_least: float
     spread: LossLaw
-    merged_null: LossLaw
-    merged: LossLaw
     escaped: float
+    seen: CellTest
+    surplus: float = 0.0
 
 
 def cut(step: StepLaw, spacing: float, right: float) -> Cells:
@@ -178,12 +189,11 @@ def cut(step: StepLaw, spacing: float, right: float) -> Cells:
     ups, downs = np.append(log_left_up, log_up), np.append(log_down, -np.inf)
     relative = _relative(step, z, log_left_down - log_left)
     number = np.append(j[0] - 1, j[:-1])
-    return Cells(
-        spread=LossLaw(np.append(0, j), np.append(log_left_down, np.logaddexp(ups, downs)), relative),
-        merged_null=LossLaw(number, np.append(log_left, log_cell), relative),
-        merged=LossLaw(number, np.append(log_left_hit, log_hit), relative),
-        escaped=(step.escaped + math.exp(step.log_mass_above(float(z[-1])))) * (1 + 1e-9),
-    )
+    escaped = (step.escaped + math.exp(step.log_mass_above(float(z[-1])))) * (1 + 1e-9)
+    null = LossLaw(number, np.append(log_left, log_cell), relative)
+    hit = LossLaw(number, np.append(log_left_hit, log_hit), relative)
+    spread = LossLaw(np.append(0, j), np.append(log_left_down, np.logaddexp(ups, downs)), relative)
+    return Cells(step.log_least, spread, escaped, CellTest(null, hit, missing=escaped))
 
 
 def _log_left_hit(step: StepLaw, z: float) -> float:
@@ -285,14 +295,32 @@ class Window:
 def place_window(
     step: StepLaw, steps: int, log_kappa: float, tolerance: float, threshold: float | None = None
 ) -> Window:
+    """The window of T steps of this kind."""
+    right = _right(step, log_kappa + math.log(tolerance) - math.log(steps) - 7)
+    z = np.linspace(LEFT, right, max(4001, int((right - LEFT) / 0.05)))
+    log_mass = math.log(z[1] - z[0]) - z**2 / 2 - 0.5 * math.log(2 * math.pi)  # the trapezium rule
+    curve = Cumulants(step.loss(z), log_mass, steps)
+    widest = 20 / (step.noise * (right + 4))
+    span = float(curve.loss[-1]) - step.log_least
+    return window_of(curve, log_kappa, tolerance, widest=widest, span=span, right=right, threshold=threshold)
+
+
+def window_of(
+    curve: Cumulants,
+    log_kappa: float,
+    tolerance: float,
+    *,
+    widest: float,
+    span: float,
+    right: float = math.inf,
+    threshold: float | None = None,
+) -> Window:
     """Solve the saddle point T K'(lambda) = threshold, K the cumulants of one step's loss under nu.
 
     An unknown threshold is taken where P_nu[L > T K'(lambda)] = kappa to first order. That is poor where a single step
     dominates the tilted law; pass the threshold once it has been found.
     """
-    right = _right(step, log_kappa + math.log(tolerance) - math.log(steps) - 7)
-    z = np.linspace(LEFT, right, max(4001, int((right - LEFT) / 0.05)))
-    curve = _Cumulants(z, step.loss(z), steps)
+    steps = curve.steps
     tilt = _saddle(curve, log_kappa) if threshold is None else _least(lambda tilt: curve(tilt)[1] >= threshold)
     _, mean, variance = curve(tilt)
     deviation = math.sqrt(variance)
@@ -301,30 +329,29 @@ def place_window(
     mills = float(erfcx((tilt - 1) * deviation / math.sqrt(2))) / 2
     density = 1 / (math.sqrt(2 * math.pi) * deviation * mills) if mills < math.inf else 0.0
     spacing = math.sqrt(4 * tolerance / (steps * max(density, 1e-200)))
-    spacing = min(spacing, deviation / math.sqrt(steps) / 4, 20 / (step.noise * (right + 4)))
+    spacing = min(spacing, deviation / math.sqrt(steps) / 4, widest)
     above, slope_above = _reach(curve, tilt, deviation, +1)
     below, slope_below = _reach(curve, tilt, deviation, -1)
-    span = float(curve.loss[-1]) - step.log_least
     return Window(tilt, mean, spacing, below, above, slope_below, slope_above, right, span)
 
 
 @dataclass(frozen=True)
-class _Cumulants:
-    """T times the log moments of one step's loss under nu and their first two derivatives, by the trapezium rule."""
+class Cumulants:
+    """T times the log moments of one step's loss under nu and their first two derivatives."""
 
-    z: Array
     loss: Array
+    log_mass: Array
     steps: int
 
     def __call__(self, tilt: float) -> tuple[float, float, float]:
-        exponent = tilt * self.loss - self.z**2 / 2
+        """At this tilt."""
+        exponent = tilt * self.loss + self.log_mass
         highest = float(exponent.max())
         weight = np.exp(exponent - highest)
         total = float(weight.sum())
         mean = float(weight @ self.loss) / total
         variance = float(weight @ (self.loss - mean) ** 2) / total
-        step = float(self.z[1] - self.z[0])
-        log_moment = highest + math.log(total * step) - 0.5 * math.log(2 * math.pi)
+        log_moment = highest + math.log(total)
         return self.steps * log_moment, self.steps * mean, self.steps * max(variance, 1e-300)
 
 
@@ -337,7 +364,7 @@ def _right(step: StepLaw, log_mass: float) -> float:
     return high
 
 
-def _saddle(curve: _Cumulants, log_kappa: float) -> float:
+def _saddle(curve: Cumulants, log_kappa: float) -> float:
     """The tilt in [0, ...) whose mean is exceeded with null probability kappa, to first order."""
 
     def log_tail(tilt: float) -> float:
@@ -360,7 +387,7 @@ def _least(reached: Callable[[float], bool]) -> float:
     return high
 
 
-def _reach(curve: _Cumulants, tilt: float, deviation: float, side: int) -> tuple[float, float]:
+def _reach(curve: Cumulants, tilt: float, deviation: float, side: int) -> tuple[float, float]:
     """The least distance d from the mean, and its exponent, with tilted mass beyond d at most exp(LOG_OUTSIDE)."""
     moment, mean, _ = curve(tilt)
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json as json_format
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from decimal import ROUND_CEILING, Context
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from lostwax.cli.options import File, Number
+from lostwax.cli.options import File, Number, WholeNumber
 
-Sampling = Literal["poisson", "shuffled", "fixed"]
+if TYPE_CHECKING:
+    from lostwax import bounds
+
+Sampling = Literal["poisson", "balls-in-bins", "shuffled", "fixed", "truncated", "cyclic", "full"]
 PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -25,6 +30,9 @@ def bound(
     tolerance: float = 1e-4,
     records: int = 1,
     sampling: Sampling = "poisson",
+    epochs: WholeNumber = None,
+    dataset_size: WholeNumber = None,
+    batch_size: WholeNumber = None,
     epsilon: Number = None,
     delta: float = 0.0,
     json: bool = False,
@@ -34,13 +42,16 @@ def bound(
 
     Args:
         noise_multiplier: Standard deviation of the noise on the sum of clipped gradients, over the clipping norm.
-        sample_rate: Probability that a record is in a step's batch.
-        steps: Number of training steps.
+        sample_rate: Probability that a record is in a step's batch (poisson, truncated, cyclic).
+        steps: Number of training steps, in all epochs together.
         baseline: Success of the best blind guess; `lostwax kappa` helps to choose it.
         log_baseline: Its natural logarithm, if it is too small for a float.
         tolerance: Target relative width of the certified interval.
         records: Number of records rebuilt at once.
-        sampling: How batches are drawn; below a rate of 1 only Poisson sampling is supported.
+        sampling: How batches are drawn. A DataLoader with shuffle=True is shuffled, without it cyclic.
+        epochs: Number of epochs (balls-in-bins, shuffled, cyclic).
+        dataset_size: Number of records (fixed, truncated).
+        batch_size: Number of records in a batch (fixed), or at most (truncated).
         epsilon: The epsilon of the privacy guarantee, if the noise is not known.
         delta: Its delta.
         json: Print JSON.
@@ -50,6 +61,8 @@ def bound(
 
     if plot is not None and records > 1:
         raise ValueError("bound: --plot shows the ceiling of one record. Leave out --records or --plot.")
+    if plot is not None and sampling != "poisson":
+        raise ValueError("bound: --plot shows the ceiling of Poisson sampling. Leave out --sampling or --plot.")
     if plot is not None and epsilon is not None:
         raise ValueError("bound: --plot shows the ceiling against the noise. Leave out --epsilon or --plot.")
     if plot is not None and plot.suffix not in PICTURES:
@@ -63,8 +76,7 @@ def bound(
         baseline=baseline,
         log_baseline=log_baseline,
         tolerance=tolerance,
-        records=records,
-        sampling=sampling,
+        sampling=_value("bound", sampling, sample_rate, epochs, dataset_size, batch_size, records),
         epsilon=epsilon,
         delta=delta,
     )
@@ -89,6 +101,9 @@ def calibrate(
     steps: int = 1,
     delta: float = 1e-5,
     sampling: Sampling = "poisson",
+    epochs: WholeNumber = None,
+    dataset_size: WholeNumber = None,
+    batch_size: WholeNumber = None,
     json: bool = False,
 ) -> None:
     """How much noise keeps every attack below this success rate?
@@ -97,10 +112,13 @@ def calibrate(
         max_success: The success rate that no attack may exceed.
         baseline: Success of the best blind guess; `lostwax kappa` helps to choose it.
         log_baseline: Its natural logarithm, if it is too small for a float.
-        sample_rate: Probability that a record is in a step's batch.
-        steps: Number of training steps.
+        sample_rate: Probability that a record is in a step's batch (poisson, truncated, cyclic).
+        steps: Number of training steps, in all epochs together.
         delta: The delta at which epsilon is reported.
-        sampling: How batches are drawn; below a rate of 1 only Poisson sampling is supported.
+        sampling: How batches are drawn. A DataLoader with shuffle=True is shuffled, without it cyclic.
+        epochs: Number of epochs (balls-in-bins, shuffled, cyclic).
+        dataset_size: Number of records (fixed, truncated).
+        batch_size: Number of records in a batch (fixed), or at most (truncated).
         json: Print JSON.
     """
     from lostwax.bounds import calibrate as compute
@@ -112,9 +130,43 @@ def calibrate(
         sample_rate=sample_rate,
         steps=steps,
         delta=delta,
-        sampling=sampling,
+        sampling=_value("calibrate", sampling, sample_rate, epochs, dataset_size, batch_size),
     )
     print(_as_json(asdict(plan)) if json else plan)
+
+
+def _value(
+    command: str,
+    kind: Sampling,
+    sample_rate: float,
+    epochs: int | None,
+    dataset_size: int | None,
+    batch_size: int | None,
+    records: int = 1,
+) -> bounds.Sampling | None:
+    """The sampling that the options name; None if they name none."""
+    from lostwax import bounds
+
+    given = {"--epochs": epochs, "--dataset-size": dataset_size, "--batch-size": batch_size}
+    sizes = ("--dataset-size", "--batch-size")
+    needs: dict[str, tuple[str, ...]] = {"balls-in-bins": ("--epochs",), "shuffled": ("--epochs",)}
+    needs |= {"fixed": sizes, "truncated": sizes, "cyclic": ("--epochs",) if epochs is not None else ()}
+    for option, value in given.items():
+        if (value is not None) != (option in needs.get(kind, ())):
+            wanted = "needs" if value is None else "does not use"
+            raise ValueError(f"{command}: --sampling {kind} {wanted} {option}.")
+    makes: dict[str, Callable[..., bounds.Sampling]] = {
+        "poisson": bounds.Poisson,
+        "balls-in-bins": bounds.BallsInBins,
+        "shuffled": bounds.Shuffled,
+        "fixed": bounds.FixedSize,
+        "truncated": partial(bounds.TruncatedPoisson, sample_rate),
+        "cyclic": bounds.Cyclic,
+        "full": bounds.FullBatch,
+    }
+    if kind == "poisson" and records == 1:
+        return None
+    return makes[kind](*(value for value in given.values() if value is not None), records=records)
 
 
 def _as_json(fields: dict[str, Any]) -> str:

@@ -117,10 +117,11 @@ def metrics() -> str:
 
 
 def bounds() -> str:
-    """All functions that bound the success of every attack."""
+    """All functions that bound the success of every attack, and the samplings they take."""
     from lostwax import bounds as room
 
-    return _listed(getattr(room, name) for name in room.__all__ if inspect.isfunction(getattr(room, name)))
+    parts = [getattr(room, name) for name in room.__all__]
+    return _listed(part for part in parts if inspect.isfunction(part) or hasattr(part, "ceiling"))
 
 
 LISTS: dict[str, Callable[[], str]] = {"attacks": attacks, "trainers": trainers, "metrics": metrics, "bounds": bounds}

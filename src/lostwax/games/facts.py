@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -24,8 +24,9 @@ class Mechanism(TypedDict):
     """What a ceiling depends on: `lw.bound(**mechanism, baseline=0.1)`."""
 
     noise_multiplier: float
-    sample_rate: float
+    sample_rate: float  # the share of the steps that a record is in, on average
     steps: int
+    sampling: NotRequired[Any]  # a value of `lw.bounds`; without one, Poisson sampling
 
 
 class ThreatFacts(NamedTuple):

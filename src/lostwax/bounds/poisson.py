@@ -7,13 +7,11 @@ from dataclasses import replace
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import SMALLEST, Ceiling
-from lostwax.bounds.composed import LARGEST, log_lower_end, log_upper_end
-from lostwax.bounds.gaussian import gaussian, log_one_minus, single_step
-from lostwax.bounds.step_law import StepLaw, Window, cut, place_window
+from lostwax.bounds.closed_forms import gaussian, log_one_minus, single_step
+from lostwax.bounds.composed import narrowed
+from lostwax.bounds.step_law import StepLaw, cut, place_window
 
 METHOD = "privacy-loss distribution, Poisson sampling"
-ATTEMPTS = 6
-WIDEST = 1.0  # cell, as a loss
 NEGLIGIBLE = 40.0  # exp(-40) is below the rounding error
 LEAST_NOISE = 0.01  # below, the Gaussians are 100 deviations apart: the ceiling is the limit of no noise
 
@@ -47,19 +45,14 @@ def subsampled(
     if ceiling.relative_width <= tolerance * 1e-3:
         return ceiling
     step = StepLaw(max(noise, LEAST_NOISE), rate, group, log_negligible=log_kappa - math.log(count) - 30)
-    window = place_window(step, count, log_kappa, tolerance)
-    for _ in range(ATTEMPTS):
-        window = _fit(window)
-        cells = cut(step, window.spacing, window.right)
-        low = log_lower_end(cells, window, count, log_kappa)
-        high, threshold = log_upper_end(step, cells, window, count, log_kappa)
-        ceiling = _intersect(ceiling, low, high if noise >= LEAST_NOISE else 0.0)
-        width = ceiling.relative_width
-        if width <= tolerance or max(window.below + window.above, window.span) / window.spacing > 0.7 * LARGEST:
-            break
-        again = place_window(step, count, log_kappa, tolerance, threshold)
-        window = _refine(window, math.sqrt(tolerance / width), again)
-    return ceiling
+    narrow = narrowed(
+        ceiling,
+        count,
+        tolerance,
+        lambda threshold: place_window(step, count, log_kappa, tolerance, threshold),
+        lambda window: cut(step, window.spacing, window.right),
+    )
+    return narrow if noise >= LEAST_NOISE else replace(narrow, log_upper=ceiling.log_upper)
 
 
 def _bracket(log_kappa: float, noise: float, rate: float, steps: int, group: int) -> Ceiling:
@@ -78,26 +71,3 @@ def _bracket(log_kappa: float, noise: float, rate: float, steps: int, group: int
     if 1 / noise > far + 10:  # a step with a record is beyond `far`, except with probability Phi(-10) = 1e-23
         low = max(low, min(limit - slack, -SMALLEST))
     return Ceiling(low, max(low, min(full, never)), log_kappa, METHOD)
-
-
-def _refine(window: Window, short: float, again: Window) -> Window:
-    """The window at the threshold that was found, if the first was far off; else with finer cells."""
-    if abs(again.mean - window.mean) * abs(again.tilt - window.tilt) > 1:
-        return again
-    return replace(again, spacing=window.spacing * min(0.7, max(1 / 16, 0.8 * short)))
-
-
-def _fit(window: Window) -> Window:
-    """Widen the cells until window and grid fit the largest transform, at most to `WIDEST`."""
-    wide = max(window.spacing, max(window.below + window.above, window.span) / (LARGEST - 4))
-    return replace(window, spacing=min(wide, WIDEST))
-
-
-def _intersect(ceiling: Ceiling, log_low: float, log_high: float) -> Ceiling:
-    """The tighter end on each side; NaN is ignored."""
-    low = ceiling.log_lower if math.isnan(log_low) else max(ceiling.log_lower, min(log_low, -SMALLEST))
-    high = ceiling.log_upper if math.isnan(log_high) else min(ceiling.log_upper, log_high)
-    if low > high:
-        crossed = f"The ends of a ceiling crossed (log lower {low}, log upper {high})."
-        raise ArithmeticError(f"{crossed} This is a bug in lostwax: please report the arguments.")
-    return replace(ceiling, log_lower=low, log_upper=high)

@@ -1,0 +1,410 @@
+"""How a training loop draws its batches, and the ceiling that follows: the values of `lw.bound(sampling=...)`."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Self, final
+
+from lostwax.bounds import checks
+from lostwax.bounds.balls_in_bins import balls_in_bins
+from lostwax.bounds.ceiling import SMALLEST, Ceiling
+from lostwax.bounds.closed_forms import gaussian, log, log_add, log_one_minus
+from lostwax.bounds.inequalities import ADJACENCY, epsilon_of
+from lostwax.bounds.poisson import subsampled
+from lostwax.bounds.shuffled import shuffled
+
+ZERO_OUT = "the gradient of one record set to zero"
+
+
+@dataclass(frozen=True)
+class Sampling(ABC):
+    """How each of `records` secret records, rebuilt together, comes into the batches of T noisy steps."""
+
+    records: int = field(default=1, kw_only=True)
+
+    adjacency = ADJACENCY  # of `epsilon`; no annotation, so not a field
+    precision = 2e-4  # relative step of the noise in `calibrate`
+
+    def __post_init__(self) -> None:
+        checks.records(self.records)
+
+    @abstractmethod
+    def share(self, steps: int) -> float:
+        """The share of the steps that a record is in, on average."""
+
+    def visits(self, steps: int) -> int:
+        """The number of steps that a record can be in."""
+        return steps
+
+    def resolved(self, sample_rate: float, steps: int) -> Self:
+        """With the `sample_rate` of the call, where this value leaves it open; else it must not contradict."""
+        rate = self.share(steps)
+        if sample_rate not in (1.0, rate):
+            name = type(self).__name__
+            raise ValueError(
+                f"Expected no sample_rate={sample_rate!r} beside sampling={name}(...), whose rate is {rate:.6g}. Leave "
+                "out sample_rate."
+            )
+        return self
+
+    def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+        """The ceiling of this noise.
+
+        Of several records one after the other is left out. Each time, an event of probability p has at most gamma(p)
+        with the record. The lower end is that of one record.
+        """
+        one = self._one(log_kappa, noise, steps, tolerance)
+        if self.records == 1:
+            return one
+        together = gaussian(log_kappa, noise, self.visits(steps), self.records)
+        log_upper = one.log_upper
+        for _ in range(self.records - 1):
+            if log_upper >= min(-SMALLEST, together.log_upper):
+                break
+            log_upper = self._one(log_upper, noise, steps, tolerance).log_upper
+        method = f"{one.method}; {self.records} records, one after the other"
+        return replace(one, log_upper=min(0.0, log_upper, together.log_upper), method=method)
+
+    @abstractmethod
+    def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+        """The ceiling for one record."""
+
+    @property
+    def tight(self) -> bool:
+        """True if both ends enclose one number, and no theorem is missing between them."""
+        return self.records == 1
+
+    def as_full_batches(self, steps: int) -> bool:
+        """True if the ceiling is that of as many full-batch steps as a record is in."""
+        return self.share(steps) == 1
+
+    def log_limit(self, log_kappa: float, steps: int) -> float:
+        """Log of the success that no attack exceeds even without noise."""
+        return 0.0
+
+    def epsilon(self, noise: float, steps: int, delta: float) -> float:
+        """The epsilon at this delta, one record, rounded up."""
+        return epsilon_of(noise, 1.0, self.visits(steps), delta)
+
+
+@final
+@dataclass(frozen=True)
+class Poisson(Sampling):
+    """Each record is in each step with probability `rate`, independently: the default of Opacus and of `bound`.
+
+    Without a rate, it is the `sample_rate` of the call.
+    """
+
+    rate: float | None = None
+
+    precision = 2e-5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rate is not None:
+            checks.sample_rate(self.rate, "rate")
+
+    def share(self, steps: int) -> float:
+        """The rate."""
+        return 1.0 if self.rate is None else self.rate
+
+    def resolved(self, sample_rate: float, steps: int) -> Self:
+        """With the rate of the call."""
+        return replace(self, rate=sample_rate) if self.rate is None else super().resolved(sample_rate, steps)
+
+    def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+        """Certified on both sides, for any number of records."""
+        return subsampled(log_kappa, noise, self.share(steps), steps, tolerance, self.records)
+
+    _one = ceiling
+
+    tight = True
+
+    def log_limit(self, log_kappa: float, steps: int) -> float:
+        """1 - (1 - q)^(k T) (1 - kappa): a record that is never drawn leaves no trace."""
+        rate = self.share(steps)
+        if rate == 1:
+            return 0.0
+        log_untouched = steps * self.records * math.log1p(-rate) + log_one_minus(log_kappa)
+        return log_one_minus(log_untouched) + 1e-12
+
+    def epsilon(self, noise: float, steps: int, delta: float) -> float:
+        """By dp-accounting."""
+        return epsilon_of(noise, self.share(steps), steps, delta)
+
+
+@final
+@dataclass(frozen=True)
+class FullBatch(Sampling):
+    """Every record is in every step."""
+
+    def share(self, steps: int) -> float:
+        """All."""
+        return 1.0
+
+    def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+        """A closed form."""
+        return gaussian(log_kappa, noise, steps, self.records)
+
+    _one = ceiling
+
+
+@final
+@dataclass(frozen=True)
+class Cyclic(Sampling):
+    """Batches in a fixed order, `DataLoader(shuffle=False)`: one known step per epoch.
+
+    Without `epochs`, a record is in the share `sample_rate` of the steps.
+    """
+
+    epochs: int | None = None
+
+    adjacency = ZERO_OUT
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.epochs is not None:
+            checks.epochs(self.epochs)
+
+    def share(self, steps: int) -> float:
+        """Epochs per step."""
+        return self.visits(steps) / steps
+
+    def visits(self, steps: int) -> int:
+        """One per epoch."""
+        return steps if self.epochs is None else min(self.epochs, steps)
+
+    def resolved(self, sample_rate: float, steps: int) -> Self:
+        """With the epochs that follow from the rate of the call, rounded up."""
+        if self.epochs is not None:
+            return super().resolved(sample_rate, steps)
+        return replace(self, epochs=max(1, math.ceil(steps * sample_rate * (1 - 1e-12))))
+
+    def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+        """As many full-batch steps as there are epochs."""
+        return gaussian(log_kappa, noise, self.visits(steps), self.records)
+
+    _one = ceiling
+
+    def as_full_batches(self, steps: int) -> bool:
+        """Always."""
+        return True
+
+
+@dataclass(frozen=True)
+class _Epochs(Sampling):
+    """`epochs` passes of equally many steps, each record in one step per epoch."""
+
+    epochs: int
+
+    adjacency = ZERO_OUT
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.epochs(self.epochs)
+
+    def share(self, steps: int) -> float:
+        """Epochs per step."""
+        return self.epochs / steps
+
+    def visits(self, steps: int) -> int:
+        """One per epoch."""
+        return self.epochs
+
+    def per_epoch(self, steps: int) -> int:
+        """The number of steps per epoch."""
+        if steps % self.epochs:
+            raise ValueError(
+                f"Expected steps={steps} to be a multiple of epochs={self.epochs}. steps counts all noisy updates. "
+                "Count a last epoch that was cut short as a whole one: of as many steps as the others."
+            )
+        return steps // self.epochs
+
+
+@final
+@dataclass(frozen=True)
+class BallsInBins(_Epochs):
+    """Each record is in one step per epoch, chosen uniformly, independently of other records and epochs.
+
+    `lw.adapters.torch.BallsInBinsSampler` draws batches so. Batch sizes vary, as with Poisson sampling, but every
+    record is seen once per epoch.
+    """
+
+    def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+        return balls_in_bins(log_kappa, noise, self.per_epoch(steps), self.epochs, tolerance)
+
+
+@final
+@dataclass(frozen=True)
+class Shuffled(_Epochs):
+    """A new random order in every epoch, cut into batches of a fixed size: `DataLoader(shuffle=True)`.
+
+    The ceiling is an interval between two theorems; the truth may be anywhere in between.
+    """
+
+    def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+        return shuffled(log_kappa, noise, self.per_epoch(steps), self.epochs)
+
+    def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+        """At most that of one full-batch step per epoch."""
+        one = self._one(log_kappa, noise, steps, tolerance)
+        together = gaussian(log_kappa, noise, self.epochs, self.records)
+        return replace(one, log_upper=together.log_upper)
+
+    tight = False
+
+    def as_full_batches(self, steps: int) -> bool:
+        """Its upper end is."""
+        return True
+
+
+@final
+@dataclass(frozen=True)
+class FixedSize(Sampling):
+    """Each step draws `b` of the `n` records without replacement, independently of other steps.
+
+    Compared with training on the other records alone, a batch with the record has it in the place of another one, which
+    moves the sum by 2 at most: Poisson sampling at rate b / n with half the noise dominates, and other gradients that
+    point against the record's attain it. A second theorem is that of full batches; the lower ceiling holds.
+    """
+
+    n: int
+    b: int
+
+    tight = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.whole("n", self.n, "It is the number of records.", highest=checks.MANY)
+        checks.whole("b", self.b, "It is the number of records in a batch, at most n.", highest=self.n)
+
+    def share(self, steps: int) -> float:
+        """b / n."""
+        return self.b / self.n
+
+    def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+        full = gaussian(log_kappa, noise, steps)
+        if self.b == self.n:
+            return full
+        rate = self.share(steps) * (1 + 1e-15)
+        replaced = subsampled(log_kappa, noise / 2, rate, steps, tolerance)
+        if replaced.log_upper <= full.log_upper:
+            return replace(replaced, method=f"{replaced.method} at half the noise, for batches of a fixed size")
+        method = "fixed-size batches: at most full batches, at least Poisson sampling (the other gradients are zero)"
+        low = min(subsampled(log_kappa, noise, rate * (1 - 4e-15), steps, tolerance).log_lower, full.log_upper)
+        return replace(full, log_lower=low, method=method)
+
+    def log_limit(self, log_kappa: float, steps: int) -> float:
+        """As for Poisson sampling."""
+        return Poisson(self.share(steps)).log_limit(log_kappa, steps) if self.records == 1 else 0.0
+
+    def epsilon(self, noise: float, steps: int, delta: float) -> float:
+        """By dp-accounting, at half the noise."""
+        return epsilon_of(noise / 2 if self.b < self.n else noise, self.share(steps), steps, delta)
+
+
+@final
+@dataclass(frozen=True)
+class TruncatedPoisson(Sampling):
+    """Poisson sampling of `n` records; a batch of more than `largest` is cut to that size at random (JAX Privacy).
+
+    Unless a batch is cut, this is Poisson sampling: the probability of a cut, in any step, is added to that ceiling.
+    """
+
+    rate: float
+    n: int
+    largest: int
+
+    precision = 2e-5
+    tight = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.sample_rate(self.rate, "rate")
+        checks.whole("n", self.n, "It is the number of records.", highest=checks.MANY)
+        checks.whole("largest", self.largest, "It is the size of the largest batch.", highest=checks.MANY)
+
+    def share(self, steps: int) -> float:
+        """The rate before the cut."""
+        return self.rate
+
+    def _log_cut(self, steps: int) -> float:
+        """Log of the probability that any batch is cut, at most."""
+        return min(0.0, log(steps * self._exceeds(self.n, self.largest)))
+
+    def _exceeds(self, trials: int, count: int) -> float:
+        """P[Binomial(trials, rate) > count], rounded up."""
+        from scipy.special import bdtrc
+
+        return 0.0 if count >= trials else min(1.0, float(bdtrc(count, trials, self.rate)) * (1 + 1e-9) + 1e-300)
+
+    def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+        whole = subsampled(log_kappa, noise, self.rate, steps, tolerance)
+        full = gaussian(log_kappa, noise, steps)
+        log_upper = min(0.0, full.log_upper, log_add(whole.log_upper, self._log_cut(steps)) + 1e-15)
+        # The other gradients may be zero; a record that is drawn is kept at least if fewer than `largest` others are.
+        kept = 1 - self._exceeds(self.n - 1, self.largest - 1)
+        low = log_kappa
+        if kept > 0:
+            low = (
+                subsampled(log_kappa, noise, self.rate * kept, steps, tolerance).log_lower
+                if kept < 1
+                else whole.log_lower
+            )
+        return Ceiling(min(low, log_upper), log_upper, log_kappa, f"{whole.method}, batches cut to {self.largest}")
+
+    def log_limit(self, log_kappa: float, steps: int) -> float:
+        """As for Poisson sampling, and a cut."""
+        if self.records > 1:
+            return 0.0
+        return min(0.0, log_add(Poisson(self.rate).log_limit(log_kappa, steps), self._log_cut(steps)))
+
+    def epsilon(self, noise: float, steps: int, delta: float) -> float:
+        """Poisson sampling's at half of delta if a cut costs at most the other half; else that of full batches."""
+        poisson = epsilon_of(noise, self.rate, steps, delta / 2)
+        cost = (1 + math.exp(min(poisson, 700.0))) * math.exp(self._log_cut(steps))
+        return poisson if cost <= delta / 2 else epsilon_of(noise, 1.0, steps, delta)
+
+
+def drawn(sampling: Sampling | str | None, sample_rate: float, steps: int, records: int | None = None) -> Sampling:
+    """The sampling that these arguments of `bound` and `calibrate` mean."""
+    rate = checks.sample_rate(sample_rate)
+    if isinstance(sampling, str):
+        sampling = _named(sampling, rate)
+    elif sampling is None:
+        sampling = Poisson()
+    elif not isinstance(sampling, Sampling):
+        raise TypeError(
+            f"Expected sampling to be a value like lw.bounds.Poisson(0.01) or lw.bounds.Shuffled(epochs=10), got "
+            f"{sampling.__name__ if isinstance(sampling, type) else type(sampling).__name__}."
+        )
+    sampling = sampling.resolved(rate, steps)
+    if records is None:
+        return sampling
+    warnings.warn(
+        f"lostwax: records={records!r} is deprecated: pass sampling={type(sampling).__name__}(..., records=...).",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return replace(sampling, records=checks.records(records))
+
+
+def _named(name: str, rate: float) -> Sampling:
+    """The sampling that had this name up to version 1.0."""
+    if name not in ("poisson", "shuffled", "fixed"):
+        raise ValueError(
+            f"Expected sampling={name!r} to be a value like lw.bounds.Poisson(0.01) or lw.bounds.Shuffled(epochs=10)."
+        )
+    if name != "poisson" and rate < 1:
+        raise ValueError(
+            f"Expected a value instead of sampling={name!r}: pass sampling=lw.bounds.Shuffled(epochs) or "
+            "lw.bounds.FixedSize(n, b), and leave out sample_rate."
+        )
+    value = "Poisson()" if name == "poisson" else "FullBatch()"
+    warnings.warn(
+        f"lostwax: sampling={name!r} is deprecated: pass sampling=lw.bounds.{value}.", DeprecationWarning, stacklevel=4
+    )
+    return Poisson() if name == "poisson" else FullBatch()
