@@ -88,7 +88,7 @@ def one_of_two_steps(noise: float, log_kappa: float) -> float:
                 needed = s * mpmath.log(remaining) + 1 / (2 * s) if remaining > 0 else -mpmath.inf
                 return mpmath.npdf(z - shift) * mpmath.ncdf(-needed)
 
-            cuts = [edge - mpf(d) for d in (30, 12, 6, 3, 1.5, 0.7, 0.3, 0.1, 0.02, 0)]
+            cuts = [edge - mpf(d) for d in (*range(60, 2, -2), 1.5, 0.7, 0.3, 0.1, 0.02, 0)]
             return mpmath.quad(rest, cuts, maxdegree=4) + mpmath.ncdf(shift - edge)
 
         def null(log_t: mpf) -> mpf:
@@ -101,7 +101,7 @@ def one_of_two_steps(noise: float, log_kappa: float) -> float:
 def one_of_few_steps(noise: float, steps: int, log_kappa: float) -> float:
     """The same for any number of steps, in double precision: nested Gauss rules, graded towards the edge."""
     nodes, weights = np.polynomial.legendre.leggauss(16)
-    cuts = np.concatenate([[-30.0, -20.0], -np.geomspace(12, 1e-6, 60), [0.0]])
+    cuts = np.concatenate([np.arange(-60.0, -2.0), -np.geomspace(2, 1e-6, 40), [0.0]])  # a deviation wide at most
     centre, half = (cuts[1:] + cuts[:-1]) / 2, np.diff(cuts) / 2
     away = (centre[:, None] + half[:, None] * nodes).ravel()
     weight = (half[:, None] * weights).ravel()
