@@ -114,7 +114,7 @@ def _people(audit: Audit) -> str:
         share = line.rebuilt / len(audit.games)
         whose = "any person’s record" if share == 1 else f"the records of {'most' if share >= 0.5 else 'some'} people"
         what = "the data" if share == 1 else "these records"
-        return f"The attacker described below can read {whose} from the model: it is like publishing {what}."
+        return f"The attacker of this audit can read {whose} from the model: it is like publishing {what}."
     if grade is Grade.LIMITED:
         limit = at_most(1.0 if audit.ceiling is None else audit.ceiling.upper)
         return f"Whatever the attack, a person’s record is found in at most {limit} of cases: a limit, not zero risk."

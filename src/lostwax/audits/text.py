@@ -74,7 +74,10 @@ def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] |
         else f"rebuilt: {audit.criterion} <= {audit.threshold:g}; error: {audit.metric}; nearer: smaller error than "
         "every guess made without the model",
     ]
-    lines += [f"cells: {plain_spaces(str(one.cells))}" for one in audit.findings[:1] if one.cells is not None]
+    worst = audit.finding(found.line.name)
+    if worst.cells is not None:
+        which = f" ({worst.name})" if len(audit.findings) > 1 else ""
+        lines.append(f"cells: {plain_spaces(str(worst.cells))}{which}")
     if audit.ceiling is not None:
         lines.append(f"ceiling for every attack on this training: {audit.ceiling}")
     if audit.kind == "this procedure" and audit.chance is None:
