@@ -1,6 +1,6 @@
 """Run the notebooks and keep their outputs, which the site shows: `python tools/run_notebooks.py [NAME ...]`.
 
-What goes to stderr (progress, warnings) is not kept, nor is anything about this machine.
+Progress and what goes to stderr are not kept, nor is anything about this machine.
 """
 
 import sys
@@ -22,8 +22,12 @@ def executed(path: Path, folder: str | Path) -> nbformat.NotebookNode:
     for cell in notebook.cells:
         cell.metadata = {}
         if cell.cell_type == "code":
-            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+            cell.outputs = [output for output in cell.outputs if not _is_progress(output)]
     return notebook
+
+
+def _is_progress(output: nbformat.NotebookNode) -> bool:
+    return output.get("name") == "stderr" or str(output.get("data", {}).get("text/plain", "")).startswith("lostwax: ")
 
 
 def main() -> None:

@@ -115,5 +115,5 @@ def shown(output: dict[str, Any], name: str, pictures: dict[str, bytes]) -> str:
         table = re.sub(
             r'<table[^>]*class="dataframe"[^>]*>', "<table>", "".join(data["text/html"])
         )  # the site's own style
-        return f'<div class="output">{re.sub("<style.*?</style>", "", table, flags=re.DOTALL)}</div>'
+        return f'<div class="output">{re.sub("<style scoped.*?</style>", "", table, flags=re.DOTALL)}</div>'
     return f"```text\n{''.join(data['text/plain']).rstrip()}\n```"

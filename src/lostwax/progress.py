@@ -137,9 +137,9 @@ class _Terminal:
 
 
 class _Notebook:
-    """One output of the cell, which is updated."""
+    """One output of the cell, which is updated; it stays, so short work has none."""
 
-    pace = LIVE
+    pace = (1.0, LIVE[1])
 
     def __init__(self) -> None:
         self.handle: Any = None

@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 import lostwax as lw
 from audits.game import KNOWN, Reads, audited
+from lostwax.audits.decision import decide
 from lostwax.audits.text import as_table, cut_to_fit
 from lostwax.cli.lists import LISTS
 
@@ -33,6 +34,14 @@ def of_pictures():
 
 def of_candidates():
     return audited(lw.attacks.NearestCandidate(Reads(noise=1.5)), threat=lw.Informed(KNOWN, candidates=8), games=60)
+
+
+@pytest.mark.parametrize("breaches", [None, (), ("max_grade: broken",)])
+def test_the_suggestion_is_the_pages(breaches):
+    audit = of_pictures()
+    decision = decide(audit, breaches)
+    name = "suggestion (no policy)" if breaches is None else "suggestion"
+    assert f"\n{name}: {decision.suggestion}. {decision.reason}\n" in as_table(audit, 10_000, breaches)
 
 
 @pytest.mark.parametrize("kind", [of_a_model, of_pictures, of_candidates])

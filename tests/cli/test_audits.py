@@ -51,6 +51,7 @@ def test_a_broken_policy_is_the_exit_code(recipe, capsys):
     assert main(["audit", "recipe.py", "--out", "audit", "--policy", "strict.toml"]) == 1
     printed = capsys.readouterr()
     assert "policy strict.toml: broken" in printed.out
+    assert "suggestion: do not release." in printed.out
     assert "policy strict.toml: max_rebuilt_share = 0: " in printed.err
 
 
@@ -131,7 +132,7 @@ def test_a_full_disk_loses_no_result(recipe, capsys):
 
 
 def test_a_closed_pipe_loses_no_report(recipe):
-    command = f"{sys.executable} -m lostwax.cli audit recipe.py --out audit | true; echo ${{PIPESTATUS[0]}}"
+    command = f"{sys.executable} -m lostwax audit recipe.py --out audit | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (done.stdout, "Traceback" in done.stderr) == ("141\n", False)
     assert (recipe.parent / "audit" / "report.html").exists()
@@ -205,7 +206,7 @@ def test_ctrl_c_is_no_traceback(recipe, capsys):
 
 
 def test_a_closed_pipe_is_no_error_message():
-    command = f"{sys.executable} -m lostwax.cli list bounds | true; echo ${{PIPESTATUS[0]}}"
+    command = f"{sys.executable} -m lostwax list bounds | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("141\n", "")
 

@@ -29,7 +29,7 @@ ATTACK = "attack = lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=8), epochs=1)\
 def begun(folder, body, more=ATTACK, words=()):
     (folder / "recipe.py").write_text(RECIPE.replace("BODY", body) + more)
     (folder / "policy.toml").write_text("max_ceiling = 0.5\n")  # without DP there is none: broken
-    command = [sys.executable, "-m", "lostwax.cli", "audit", "recipe.py", "--out", "audit", "--policy", "policy.toml"]
+    command = [sys.executable, "-m", "lostwax", "audit", "recipe.py", "--out", "audit", "--policy", "policy.toml"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "bufsize": 0}
     return subprocess.Popen([*command, *words], cwd=folder, preexec_fn=_interruptible, **pipes)
 
@@ -115,5 +115,5 @@ def gone(process):
 
 def test_help_and_usage_pass_through(tmp_path):
     for words, code in ((["--help"], 0), (["recipe.py", "--out"], 2), ([], 2)):
-        done = subprocess.run([sys.executable, "-m", "lostwax.cli", "audit", *words], capture_output=True, cwd=tmp_path)
+        done = subprocess.run([sys.executable, "-m", "lostwax", "audit", *words], capture_output=True, cwd=tmp_path)
         assert done.returncode == code

@@ -52,9 +52,9 @@ def test_audits_that_are_not_alike_are_called_so(audit_of):
     found = lw.compare(audit_of("rebuilt_pictures"), other)
     assert [one.name for one in found.audits] == ["before", "after"]
     said = " ".join(found.differences)
-    assert "the attacker of after differs from that of before" in said
-    assert "the measure of success of after" in said
-    assert "the data of after" in said
+    assert "the attacker differs between “before” and “after”" in said
+    assert "the measure of success differs" in said
+    assert "the data differ" in said
     assert "lw.audit" not in said
     undecided = lw.compare(audit_of("nothing"), audit_of("all_diverged"))
     assert "after is undecided: its success rate shows nothing." in undecided.differences

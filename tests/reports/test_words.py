@@ -68,6 +68,12 @@ def test_hidden_by_an_early_stop_or_by_other_rows_or_weights(audit_of):
     assert any("sample weights" in one for one in found.advice)
 
 
+def test_only_an_audit_without_a_policy_is_advised_to_set_one(audit_of):
+    audit = audit_of("nothing")
+    assert any("policy=" in one for one in answer(audit).advice)
+    assert not any("policy=" in one for one in answer(audit, breaches=()).advice)
+
+
 def test_a_typical_error_has_its_interval(audit_of):
     audit = audit_of("of_pictures")
     low, high = median_interval(audit.findings[0].errors[audit.criterion])

@@ -237,7 +237,7 @@ class _Words(NamedTuple):
         if not won:
             return f"{said}."
         luck = self._finding().luck
-        chance = "" if luck is None else f"; luck alone gives at most about {percent(luck.rebuilt_by_luck)}"
+        chance = "" if luck is None else f"; {by_luck(luck.rebuilt_by_luck)}"
         if not self.worst.had:
             return f"{said}{chance}."
         return f"{said}{chance}. For {count(self.worst.had)} of them the adversary has a record that is as close."
@@ -275,7 +275,7 @@ class _Words(NamedTuple):
         )
         if finding.luck is None:
             return (f"{said}.",)
-        sentence = f"{said}; luck alone gives at most about {percent(finding.luck.nearer_by_luck)}."
+        sentence = f"{said}; {by_luck(finding.luck.nearer_by_luck)}."
         if self.worst.grade is not Grade.BETTER_THAN_CHANCE:
             return (sentence,)
         if finding.luck.blind_tables is not None:
@@ -315,6 +315,11 @@ class _Words(NamedTuple):
 
     def _tried(self) -> str:
         return "This attack" if self._attacks() == "one attack" else f"The best of {self._attacks()}"
+
+
+def by_luck(share: float) -> str:
+    """What chance gives, as a clause."""
+    return f"luck alone gives at most about {percent(share)}" if share else "luck alone gives about none"
 
 
 def _under(ceiling: Ceiling) -> str:

@@ -84,9 +84,10 @@ def _reason(audit: Audit, suggestion: Suggestion, kept: bool | None) -> str:
     if kept is False and not grade.leaks:
         return "No leak was found, but the policy is not shown to be kept."
     leak = {
-        Grade.EXACT: "whoever gets it can rebuild training records.",
-        Grade.RECOGNISABLE: "whoever gets it can recognise training records.",
-        Grade.BETTER_THAN_CHANCE: "it reveals something about single records. Reduce that first, and audit again.",
+        Grade.EXACT: "whoever gets the model can rebuild training records.",
+        Grade.RECOGNISABLE: "whoever gets the model can recognise training records.",
+        Grade.BETTER_THAN_CHANCE: "the model reveals something about single records. Reduce that first, and audit "
+        "again.",
     }
     if grade in leak:
         return f"The policy is kept, but {leak[grade]}" if kept else leak[grade][:1].upper() + leak[grade][1:]
@@ -110,9 +111,10 @@ def _people(audit: Audit) -> str:
     """What it means for the people whose records were used."""
     grade, line = audit.grade, audit.conclusion.line
     if grade is Grade.EXACT:
-        every = line.rebuilt == len(audit.games)
-        whose = "any person’s record" if every else "the records of some people"
-        return f"The attacker described below can read {whose} from the model: it is like publishing the data."
+        share = line.rebuilt / len(audit.games)
+        whose = "any person’s record" if share == 1 else f"the records of {'most' if share >= 0.5 else 'some'} people"
+        what = "the data" if share == 1 else "these records"
+        return f"The attacker of this audit can read {whose} from the model: it is like publishing {what}."
     if grade is Grade.LIMITED:
         limit = at_most(1.0 if audit.ceiling is None else audit.ceiling.upper)
         return f"Whatever the attack, a person’s record is found in at most {limit} of cases: a limit, not zero risk."

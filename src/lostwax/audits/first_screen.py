@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from lostwax.audits.conclusion import Line
+from lostwax.audits.conclusion import Line, by_luck
 from lostwax.audits.decision import decide
 from lostwax.cards import card
 from lostwax.metrics.estimate import median_interval
@@ -44,7 +44,7 @@ def facts(audit: Audit) -> tuple[Fact, ...]:
     line = audit.conclusion.line
     if audit.chance is not None:
         detail = f"{count(line.rebuilt)} of {count(len(audit.games))}{_sure(audit, line.rebuilt)}"
-        guessing = Fact(f"{100 * audit.chance:.3g}{SIGN}", "by guessing", "naming the likeliest candidate")
+        guessing = Fact(f"{100 * audit.chance:.3g}{SIGN}", "by guessing", "in the long run, without the model")
         return Fact(_share(audit, line.rebuilt), "identified", detail), guessing
     return (*_rebuilt(audit, line), *_cells(audit, line), _nearer(audit, line), _typical(audit, line))
 
@@ -52,7 +52,7 @@ def facts(audit: Audit) -> tuple[Fact, ...]:
 def _rebuilt(audit: Audit, line: Line) -> tuple[Fact, ...]:
     """The worst line, and the model as released if that is another line."""
     luck, games = audit.finding(line.name).luck, count(len(audit.games))
-    chance = "" if luck is None else f"; luck alone gives at most about {percent(luck.rebuilt_by_luck)}"
+    chance = "" if luck is None else f"; {by_luck(luck.rebuilt_by_luck)}"
     detail = f"{count(line.rebuilt)} of {games}{_sure(audit, line.rebuilt)}{chance}"
     released = audit.findings[0]
     if line.name == released.name or audit.kind == "this procedure":
@@ -72,7 +72,7 @@ def _cells(audit: Audit, line: Line) -> tuple[Fact, ...]:
 
 def _nearer(audit: Audit, line: Line) -> Fact:
     luck = audit.finding(line.name).luck
-    chance = "" if luck is None else f"; luck alone gives at most about {percent(luck.nearer_by_luck)}"
+    chance = "" if luck is None else f"; {by_luck(luck.nearer_by_luck)}"
     detail = f"baselines: {' and '.join(audit.baselines)}{_sure(audit, line.nearer)}{chance}"
     return Fact(_share(audit, line.nearer), "closer than every baseline", detail)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lostwax.audits.decision import decide
 from lostwax.audits.saved import to_plain
 from lostwax.metrics import ByClass, Null
 
@@ -27,20 +28,25 @@ def as_json(audit: Audit) -> str:
     return json.dumps(to_plain(audit), indent=1, allow_nan=False) + "\n"
 
 
-def as_table(audit: Audit, columns: int | None = None) -> str:
-    """Title, grade, conclusion in plain words, one row per line or baseline, notes.
+def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] | None = None) -> str:
+    """Title, grade, suggestion, conclusion in plain words, one row per line or baseline, notes.
+
+    `breaches` are those of a policy, empty if it is kept; None: there is no policy.
 
     No line is wider than `columns`; None: than the terminal. Where there is none, as in a file, lines are not folded.
     """
     widest = terminal_columns() if columns is None else columns
     width = min(widest, WIDTH)
-    played, found = len(audit.games), audit.conclusion
+    played, found, decision = len(audit.games), audit.conclusion, decide(audit, breaches)
     every = "all" if played == audit.population else str(played)
     lines = [
         f"lostwax audit of {audit.subject}",
         f"{audit.kind} · {every} of {audit.population} games · attack {audit.attack} · {audit.threat}",
         "",
         f"grade: {found.grade}",
+        *wrap(
+            f"suggestion{' (no policy)' if breaches is None else ''}: {decision.suggestion}. {decision.reason}", width
+        ),
         *wrap(plain_spaces(str(found)), width),
         "",
     ]
@@ -68,7 +74,10 @@ def as_table(audit: Audit, columns: int | None = None) -> str:
         else f"rebuilt: {audit.criterion} <= {audit.threshold:g}; error: {audit.metric}; nearer: smaller error than "
         "every guess made without the model",
     ]
-    lines += [f"cells: {plain_spaces(str(one.cells))}" for one in audit.findings[:1] if one.cells is not None]
+    worst = audit.finding(found.line.name)
+    if worst.cells is not None:
+        which = f" ({worst.name})" if len(audit.findings) > 1 else ""
+        lines.append(f"cells: {plain_spaces(str(worst.cells))}{which}")
     if audit.ceiling is not None:
         lines.append(f"ceiling for every attack on this training: {audit.ceiling}")
     if audit.kind == "this procedure" and audit.chance is None:

@@ -61,6 +61,7 @@ def audit(
         max_minutes: Time limit for the whole audit, if the recipe names no attack.
         records: Include original and rebuilt records in the report; they are personal data.
     """
+    from lostwax.audits.text import as_table
     from lostwax.policies import Policy
     from lostwax.reports import check_folder
     from lostwax.verbs import report as write
@@ -78,7 +79,10 @@ def audit(
     for breach in breaches:
         print(f"policy {policy}: {breach}", file=sys.stderr)
     verdict = "" if limits is None else f"\n\npolicy {policy}: {'broken' if breaches else 'kept'}"
-    failure = _print(f"{result}{verdict}")  # before anything is written: a full disk loses no result
+    said = None if limits is None else [str(breach) for breach in breaches]
+    failure = _print(
+        f"{as_table(result, breaches=said)}{verdict}"
+    )  # before anything is written: a full disk loses no result
     with progress("report"):
         page = write(result, out, records=records, policy=limits, **read.report)  # even if printing failed
     if failure is not None:

@@ -83,15 +83,16 @@ class Comparison:
     def __repr__(self) -> str:
         header = ("", "grade", "success", "closer", "ceiling", "accuracy", "suggestion")
         rows = [header, *(_row(one) for one in self.audits)]
-        widths = [max(len(row[place]) for row in rows) for place in range(len(header))]
+        filled = [place for place in range(len(header)) if any(row[place] for row in rows[1:])]
+        rows = [tuple(row[place] for place in filled) for row in rows]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n".join((*lines, *(f"note: {one}" for one in self.differences))).replace("\N{NO-BREAK SPACE}", " ")
 
     def _repr_html_(self) -> str:
         """A card, for notebooks."""
-        worst = max(self.audits, key=lambda one: list(Suggestion).index(one.suggestion))
         return card(
-            worst.tone,
+            Suggestion.RELEASE.tone,  # no colour: a comparison suggests nothing by itself
             kicker="comparison",
             headline=f"{len(self.audits)} audits side by side",
             text=(*self.measured(), *self.differences),
@@ -165,30 +166,41 @@ def _compared(name: str, audit: Audit, accuracy: float | None) -> Compared:
 def _differences(audits: Sequence[Audit], titles: Sequence[str]) -> Iterator[str]:
     """What differs in how they were audited."""
     asked: dict[str, Callable[[Audit], object]] = {
-        "what was audited (a model or a way of training)": lambda audit: audit.kind,
-        "the attacker": lambda audit: (audit.threat, audit.chance, audit.provenance.get("access")),
-        "the measure of success": lambda audit: (audit.criterion, audit.threshold),
-        "the records attacked": lambda audit: audit.games.tolist(),
-        "the data": lambda audit: audit.provenance.get("data"),
+        "what was audited (a model or a way of training) differs": lambda audit: audit.kind,
+        "the attacker differs": lambda audit: (audit.threat, audit.chance, audit.provenance.get("access")),
+        "the measure of success differs": lambda audit: (audit.criterion, audit.threshold),
+        "the records attacked differ": lambda audit: audit.games.tolist(),
+        "the data differ": lambda audit: audit.provenance.get("data"),
     }
     for what, value in asked.items():
         others = [name for name, audit in zip(titles, audits, strict=True) if value(audit) != value(audits[0])]
         if others:
-            names = ", ".join(others)
-            yield f"Not like for like: {what} of {names} differs from that of {titles[0]}."
+            yield f"Not like for like: {what} between “{titles[0]}” and {_quoted(others)}."
     for name, audit in zip(titles, audits, strict=True):
         if audit.grade is Grade.UNDECIDED:
             yield f"{name} is undecided: its success rate shows nothing."
 
 
+def _quoted(names: Sequence[str]) -> str:
+    """“one”, “two” and “three”."""
+    *most, last = (f"“{name}”" for name in names)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 def _sentence(first: Compared, other: Compared) -> str:
     """What one defence does, measured."""
     grade = f"still {other.grade}" if other.grade is first.grade else f"{other.grade} instead of {first.grade}"
-    said = f"Measured, {other.name}: grade {grade}, success {percent(other.success)} instead of "
-    said += f"{percent(first.success)} ({count(other.games)} and {count(first.games)} games)"
+    games = f"{count(other.games)} and {count(first.games)} games"
+    games = f"{count(first.games)} games each" if other.games == first.games else games
+    said = f"Measured, {other.name}: grade {grade}, success {_change(percent(first.success), percent(other.success))}"
+    said += f" ({games})"
     if first.accuracy is not None and other.accuracy is not None:
-        said += f"; accuracy {_score(other)} instead of {_score(first)}"
+        said += f"; accuracy {_change(_score(first), _score(other))}"
     return f"{said}."
+
+
+def _change(before: str, after: str) -> str:
+    return f"still {after}" if after == before else f"{after} instead of {before}"
 
 
 def _score(one: Compared) -> str:

@@ -36,14 +36,19 @@ def answer(audit: Audit, breaches: Sequence[str] | None = None, measured: Sequen
     `breaches` are those of the policy, None without one. `measured` says what defences cost, where that was audited.
     """
     found, decision = audit.conclusion, decide(audit, breaches)
-    return FirstScreen(decision.suggestion.tone, found, decision, facts(audit), _advice(audit, found, measured))
+    return FirstScreen(
+        decision.suggestion.tone, found, decision, facts(audit), _advice(audit, found, breaches, measured)
+    )
 
 
-def _advice(audit: Audit, found: Conclusion, measured: Sequence[str]) -> tuple[str, ...]:
+def _advice(
+    audit: Audit, found: Conclusion, breaches: Sequence[str] | None, measured: Sequence[str]
+) -> tuple[str, ...]:
     again = "Audit the protected model again before you release it."
     early = found.line.name != audit.findings[0].name and audit.kind == "this model"
     check = ("Check that the audit was given the rows and sample weights that the model was fitted with.",)
     look = ("Look at the reconstructions below. Would the people in the records object to what they show?",)
+    accept = ("State what you accept in a policy, and write the report with it: lw.report(..., policy=...).",)
     protect = (*remedies(audit), NOISE, *measured)
     advice: tuple[str, ...] = {
         Grade.EXACT: (*(check if early else ()), *protect, again),
@@ -55,7 +60,7 @@ def _advice(audit: Audit, found: Conclusion, measured: Sequence[str]) -> tuple[s
         ),
         Grade.UNDECIDED: (_cure(audit), "This is not an all-clear: nothing was shown either way.", *measured),
         Grade.NOT_FOUND: (
-            "State what you accept in a policy, and write the report with it: lw.report(..., policy=...).",
+            *(accept if breaches is None else ()),
             "Try stronger attacks, and attacks made for this kind of model.",
             "Only differential privacy has a ceiling that holds for every attack; see “What protects”.",
             *measured,

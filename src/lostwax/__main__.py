@@ -1,4 +1,4 @@
-"""`python -m lostwax.cli`."""
+"""`python -m lostwax`, where the command `lostwax` is not on the path."""
 
 import sys
 
