@@ -44,6 +44,7 @@ ROOMS = [
     "recipes",
     "demo",
     "cli",
+    "__main__",
 ]
 
 
