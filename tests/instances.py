@@ -189,7 +189,7 @@ INSTANCES = {
             RecoNN(decoder=RowDecoder(width=8), epochs=2),
         )
     ),
-    Tokens: lambda: (Tokens(directions=6, starts=1), Tokens(directions=8, starts=2, shortlist=2)),
+    Tokens: lambda: ((Tokens(directions=4, starts=1),)),
     WeakRecoNN: weakreconn_instances,
     TreeConstraints: lambda: ((TreeConstraints(),)),
     WholeTable: lambda: (WholeTable(), WholeTable(Search(5.0))),

@@ -252,7 +252,7 @@ def test_attack_is_deterministic_and_a_function_of_the_release(attack, parts):
     games = [Knowledge(net, trainer, threat, Weights(), prior) for trainer in trainers]
     games.append(Knowledge(net, trainers[1], Weak(size=3), Weights(), prior))
     words = [Records((100 * part.x).long() % 9, part.y) for part in parts]
-    text = nets.TextClassifier(9, 4, 3, width=8)
+    text = nets.TextClassifier(9, 4, 3, width=8, layers=1)
     games.append(Knowledge(text, trainers[1], Informed(words[0]), Weights(), words[1]))
     knowledge = next(game for game in games if attack.objection(game) is None)
     trainer, threat, net = knowledge.trainer, knowledge.threat, knowledge.net

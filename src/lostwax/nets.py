@@ -104,8 +104,9 @@ class TextClassifier(nn.Module):
         """(n, length) -> (n, classes)."""
         pooled = self.norm(self.blocks(self.tokens(x) + self.positions)).mean(-2)  # (n, width)
         if self.head is None:
-            return pooled @ self.tokens.weight[: self.classes].mT
-        logits: Tensor = self.head(pooled)
+            logits: Tensor = pooled @ self.tokens.weight[: self.classes].mT
+        else:
+            logits = self.head(pooled)
         return logits
 
 

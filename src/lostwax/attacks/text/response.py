@@ -29,7 +29,7 @@ class SentenceResponse:
     @classmethod
     def of(cls, adjoints: Adjoints, directions: Tensor, sentences: Records, table: str) -> SentenceResponse:
         """Of all sentences of the bank."""
-        labels, n = sentences.y.unique(), len(sentences)
+        labels, n = torch.unique(sentences.y), len(sentences)
         bank = Records(sentences.x.repeat(len(labels), 1), labels.repeat_interleave(n))
         found = torch.cat([adjoints(bank[first : first + AT_A_TIME]) for first in range(0, len(bank), AT_A_TIME)])
         scale = found.std(0).clamp_min(torch.finfo(found.dtype).tiny)

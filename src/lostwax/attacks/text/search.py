@@ -91,7 +91,7 @@ class TokenSearch:
         """
         seen = self.response.seen(weights.unsqueeze(0))[0]  # (r,)
         effect = max(float((weights - self._base()).norm()), 1e-300)
-        labels = self.response.bank.y.unique() if label is None else label.reshape(1)
+        labels = torch.unique(self.response.bank.y) if label is None else label.reshape(1)
         target, found = seen, None
         best = {int(y): (x, math.inf) for x, y in self._first(seen, vocabulary, labels)}  # of each label
         for turn in range(self.starts):
