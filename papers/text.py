@@ -79,8 +79,9 @@ def play(name: str, options: argparse.Namespace) -> list[Row]:
     print(name, f"{right.mean():.3f} of tokens,", f"{int(exact.sum())} exact,", f"{int(certified.sum())} certified")
     if (wrong := int(((certified == 1) & (exact == 0)).sum())) > 0:
         print(f"  {wrong} certified sentences are wrong")
+    played = f"vocabulary {options.vocabulary}, {len(known)} known sentences of {options.length}, {len(truth)} games"
     rows = [
-        mean(f"{name}", f"{name}: share of tokens right ({len(known)} known, {len(truth)} games)", right, 0.9),
+        mean(name, f"{name}: share of tokens right ({played})", right, 0.9 if options.vocabulary >= 2_000 else None),
         mean(f"{name}.bag", f"{name}: share of tokens right in any order", BagRight()(guess, truth)),
         mean(f"{name}.exact", f"{name}: exact sentences", exact),
         mean(f"{name}.certified", f"{name}: certified", certified),
