@@ -16,6 +16,7 @@ from lostwax.attacks.mnemonist.attack import EmbeddingRecoNN, MnemonistRecoNN
 from lostwax.attacks.mnemonist.explanation import Mnemonist, ToMean, ToStart
 from lostwax.attacks.newton.attack import Newton
 from lostwax.attacks.reconn import RecoNN
+from lostwax.attacks.text.attack import Tokens
 from lostwax.attacks.trees import TreeConstraints
 from lostwax.attacks.weak.attack import WeakRecoNN
 from lostwax.attacks.weak.objectives import Augmented, BeatChance, LogError, MeanError
@@ -44,6 +45,7 @@ from lostwax.losses import (
 from lostwax.metrics.classifier import KL, Classifier
 from lostwax.metrics.errors import MAE, MSE, PSNR, LargestError, NearPixels, SpreadRMSE
 from lostwax.metrics.pictures import LPIPS, SSIM
+from lostwax.metrics.text import BagRight, EditDistance, TokensRight
 from lostwax.schedules import Cosine, Linear, StepDecay
 from lostwax.seeds import generator
 from lostwax.shadows.linear_response import LinearResponse
@@ -187,6 +189,7 @@ INSTANCES = {
             RecoNN(decoder=RowDecoder(width=8), epochs=2),
         )
     ),
+    Tokens: lambda: ((Tokens(directions=4, starts=1),)),
     WeakRecoNN: weakreconn_instances,
     TreeConstraints: lambda: ((TreeConstraints(),)),
     WholeTable: lambda: (WholeTable(), WholeTable(Search(5.0))),
@@ -230,6 +233,9 @@ INSTANCES = {
     Classifier: lambda: (()),
     KL: kl_instances,
     MSE: lambda: ((MSE(),)),
+    TokensRight: lambda: ((TokensRight(),)),
+    BagRight: lambda: ((BagRight(),)),
+    EditDistance: lambda: ((EditDistance(),)),
     MAE: lambda: ((MAE(),)),
     PSNR: lambda: (PSNR(), PSNR(peak=255.0)),
     NearPixels: lambda: (NearPixels(tolerance=0.01), NearPixels(tolerance=0.05)),

@@ -20,6 +20,7 @@ from torch import nn
 
 import lostwax
 from instances import INSTANCES, instances
+from lostwax import nets
 from lostwax.access import Weights
 from lostwax.games import Cohort, Hints, Informed, Knowledge, Records, Release, Weak
 from lostwax.shadows import Game, Local, Store
@@ -250,10 +251,15 @@ def test_attack_is_deterministic_and_a_function_of_the_release(attack, parts):
     trainers = Optimum(), GD(lr=0.5, steps=5), DPSGD(lr=0.5, steps=5)
     games = [Knowledge(net, trainer, threat, Weights(), prior) for trainer in trainers]
     games.append(Knowledge(net, trainers[1], Weak(size=3), Weights(), prior))
+    words = [Records((100 * part.x).long() % 9, part.y) for part in parts]
+    text = nets.TextClassifier(9, 4, 3, width=8, layers=1)
+    games.append(Knowledge(text, trainers[1], Informed(words[0]), Weights(), words[1]))
     knowledge = next(game for game in games if attack.objection(game) is None)
-    trainer, threat = knowledge.trainer, knowledge.threat
+    trainer, threat, net = knowledge.trainer, knowledge.threat, knowledge.net
+    secrets = words[2] if net is text else secrets
     cohort = threat.deal(secrets, 4, seed=0)
-    release, candidates = trainer(net, cohort, seed=0), threat.hints(cohort, secrets, seed=0).candidates
+    release, hints = trainer(net, cohort, seed=0), threat.hints(cohort, secrets, seed=0)
+    candidates = None if hints is None else hints.candidates
     one = attack.prepare(knowledge, seed=5)(release, Hints(candidates=candidates))
     again = attack.prepare(knowledge, seed=5)(release, Hints(candidates=candidates))
     assert torch.equal(one.records.x, again.records.x)

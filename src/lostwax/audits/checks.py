@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.audits.scoring import pixel_range
+from lostwax.defences import undefended
 from lostwax.fields import shown
 from lostwax.games import Attack, Cohort, Facts, Hints, Metric, Records, Threat, Trainer
 from lostwax.seeds import generator
@@ -122,6 +123,16 @@ def check_alike(secrets: Records, prior: Records) -> None:
                     f"audit: secrets.{part} and prior.{part} differ in {what}: {got} and {wanted}. "
                     "Convert one of them (Records.to)."
                 )
+
+
+def check_numbers(trainer: Trainer, records: Records) -> None:
+    """Refuse token numbers: an audit's distances, baselines and luck would take them for quantities."""
+    if not records.inputs.is_floating_point() and getattr(undefended(trainer), "takes_tokens", False):
+        raise TypeError(
+            f"audit: expected floating-point inputs, got {records.inputs.dtype}. Scale pixels to [0, 1] first, or use "
+            "records.to(torch.float32). Sentences of token numbers cannot be graded by distances: prepare "
+            "lw.attacks.Tokens and score its guesses with lw.metrics.TokensRight (docs/text.md)."
+        )
 
 
 def check_varied(known: Records, prior: Records, secrets: Records) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.ceiling import ceiling_of, check_under
 from lostwax.audits.checks import (
     check_alike,
+    check_numbers,
     check_ranges,
     check_stated,
     check_trainable,
@@ -72,6 +73,7 @@ def audit_procedure(
         if (objection := one.objection(knowledge)) is not None:
             raise ValueError(f"audit: {objection}")
     check_alike(secrets, prior)
+    check_numbers(trainer, secrets)
     own_seed = victims_seed(seed)
     k = threat.deal(secrets, 1, seed=own_seed).secrets
     cohort = threat.deal(secrets, len(secrets) // k if games is None else games, seed=own_seed)

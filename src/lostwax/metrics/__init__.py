@@ -18,6 +18,7 @@ from lostwax.metrics.roc import (
     true_positives,
     true_positives_by_class,
 )
+from lostwax.metrics.text import BagRight, EditDistance, TokensRight
 
 __all__ = [
     "KL",
@@ -26,10 +27,12 @@ __all__ = [
     "MSE",
     "PSNR",
     "SSIM",
+    "BagRight",
     "ByClass",
     "Classifier",
     "Correlation",
     "Curve",
+    "EditDistance",
     "Estimate",
     "GaussianROC",
     "LargestError",
@@ -38,6 +41,7 @@ __all__ = [
     "Null",
     "Oracle",
     "SpreadRMSE",
+    "TokensRight",
     "TruePositives",
     "correlation",
     "gaussian_roc",

@@ -103,6 +103,7 @@ class Pool(NamedTuple):
 class Descent(Stepwise, ABC):
     """Gradient descent on the mean loss, with the same results as torch.optim on each model separately."""
 
+    takes_tokens: ClassVar[bool] = True
     linear_update: ClassVar[bool] = False  # whether `update` is linear in state and gradient
 
     @property

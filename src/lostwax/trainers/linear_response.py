@@ -171,7 +171,7 @@ class BaseTrajectory:
     def responses(self, records: Records, directions: Tensor) -> Tensor:
         """(m, r) <u, delta theta_T(z)> of m records z and r directions u (r, p), in one sweep that stores nothing."""
         records = as_inputs(records, self.kept[0])
-        total = directions.new_zeros(len(records), len(directions), dtype=records.inputs.dtype)
+        total = directions.new_zeros(len(records), len(directions), dtype=flat(self.end).dtype)
         for step, push in self.sweep(directions):
             self.add_products(total, step, records, push)
         return total
@@ -388,4 +388,5 @@ def flat(params: Params) -> Tensor:
 def as_inputs(records: Records, state: State) -> Records:
     """The net's inputs, in the dtype and on the device of the trajectory."""
     like = next(iter(state.params.values()))
-    return Records(records.inputs.to(like), records.y.to(like if records.y.is_floating_point() else like.device))
+    both = (part.to(like if part.is_floating_point() else like.device) for part in (records.inputs, records.y))
+    return Records(*both)

@@ -16,6 +16,7 @@ from lostwax.inits import trainable
 from lostwax.seeds import generator
 from lostwax.trainers.stacked import Architecture
 
+_SCALE = "Scale pixels to [0, 1] first, or use records.to(torch.float32)."
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
@@ -60,8 +61,8 @@ def check_net(net: nn.Module) -> None:
             )
 
 
-def check_data(cohort: Cohort) -> None:
-    """Raise an error for records that no net can be trained on."""
+def check_data(cohort: Cohort, *, tokens: bool = False) -> None:
+    """Raise an error for records that no net can be trained on; token numbers, in int64, are inputs of some."""
     if len(cohort) == 0:
         raise ValueError("cohort: expected at least one model, got an empty index.")
     if cohort.records == 0:
@@ -83,15 +84,12 @@ def check_data(cohort: Cohort) -> None:
             f"and {tuple(own.inputs.shape[2:])}. Give both features, or neither."
         )
     for name, records in (("shared", shared), ("own", own)):
-        _check_values(f"cohort.{name}", records)
+        _check_values(f"cohort.{name}", records, tokens)
 
 
-def _check_values(name: str, records: Records) -> None:
-    if not records.inputs.is_floating_point():
-        raise TypeError(
-            f"{name}.x: expected floating-point inputs, got {records.inputs.dtype}. "
-            "Scale pixels to [0, 1] first, or use records.to(torch.float32)."
-        )
+def _check_values(name: str, records: Records, tokens: bool) -> None:
+    if not records.inputs.is_floating_point() and not (tokens and records.inputs.dtype == torch.int64):
+        raise TypeError(f"{name}.x: expected floating-point inputs, got {records.inputs.dtype}. {_SCALE}")
     for part, values in (("x", records.inputs), ("y", records.y)):
         if values.is_floating_point() and not torch.isfinite(values).all():
             bad = int((~torch.isfinite(values)).sum())
@@ -100,8 +98,7 @@ def _check_values(name: str, records: Records) -> None:
 
 def check_outputs(net: Architecture, cohort: Cohort, loss: Loss) -> None:
     """Run the net on two random records, together and separately, and raise an error for what cannot be trained."""
-    inputs = cohort.own.inputs
-    records = torch.from_numpy(generator(0, "probe").random((2, *inputs.shape[2:]))).to(inputs.device, inputs.dtype)
+    records = _probes(cohort)
     untouched, params = records.clone(), net.initial(records)
     with torch.no_grad():
         before = _random_state(records.device)
@@ -111,6 +108,7 @@ def check_outputs(net: Architecture, cohort: Cohort, loss: Loss) -> None:
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             raise ValueError(
                 f"net: it cannot take records of shape {tuple(records.shape[1:])} as a batch (n, ...): {error}"
+                + ("" if records.is_floating_point() else f" Whole numbers are taken for tokens. {_SCALE}")
             ) from error
     if not isinstance(together, Tensor) or together.ndim != 2 or len(together) != 2:
         got = tuple(together.shape) if isinstance(together, Tensor) else type(together).__name__
@@ -138,6 +136,16 @@ def check_outputs(net: Architecture, cohort: Cohort, loss: Loss) -> None:
     for name, y in (("cohort.shared.y", cohort.shared.y), ("cohort.own.y", cohort.own.y.flatten(0, 1))):
         if len(y):
             check_labels(name, y, together.shape[1], loss)
+
+
+def _probes(cohort: Cohort) -> Tensor:
+    """(2, ...) random inputs; token numbers up to the largest one that is there."""
+    like, draw = cohort.own.inputs, generator(0, "probe")
+    shape = (2, *like.shape[2:])
+    if like.is_floating_point():
+        return torch.from_numpy(draw.random(shape)).to(like)
+    largest = max((int(part.max()) for part in (cohort.shared.inputs, like) if part.numel()), default=0)
+    return torch.from_numpy(draw.integers(largest + 1, size=shape)).to(like)
 
 
 def _random_state(device: torch.device) -> Tensor:

@@ -40,6 +40,7 @@ class Architecture:
 
     net: nn.Module
     constants: Params  # frozen parameters and buffers, the same for every model
+    dtype: torch.dtype | None = None  # of the parameters; None: that of the inputs
 
     @classmethod
     def of(cls, net: nn.Module, device: torch.device, dtype: torch.dtype) -> Architecture:
@@ -54,11 +55,16 @@ class Architecture:
                 module.inplace = False  # type: ignore[assignment]  # torch declares every attribute a tensor or a module
         frozen = {name: value for name, value in ours.named_parameters() if not value.requires_grad}
         constants = {**frozen, **dict(ours.named_buffers())}
-        return cls(ours, {name: _cast(value, device, dtype) for name, value in constants.items()})
+        return cls(ours, {name: _cast(value, device, dtype) for name, value in constants.items()}, dtype)
 
-    def initial(self, like: Tensor) -> Params:
-        """The net's current parameters."""
-        return {name: _cast(value, like.device, like.dtype) for name, value in trainable(self.net).items()}
+    def initial(self, inputs: Tensor) -> Params:
+        """The net's current parameters, on the device of the inputs."""
+        return self.beside(inputs, trainable(self.net))
+
+    def beside(self, inputs: Tensor, params: Params) -> Params:
+        """Parameters on the device of the inputs, in their dtype; token numbers do not state it."""
+        dtype = inputs.dtype if inputs.is_floating_point() else self.dtype
+        return {name: _cast(value, inputs.device, dtype or value.dtype) for name, value in params.items()}
 
     def __call__(self, params: Params, x: Tensor) -> Tensor:
         """One model's outputs, (n, c)."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import numpy as np
 import torch
@@ -139,6 +139,8 @@ class Stepwise(ABC):
     time; None: a power of two that depends on the sizes of net and data.
     """
 
+    takes_tokens: ClassVar[bool] = False  # whether inputs may be token numbers
+
     lr: float
     weight_decay: float = 0.0
     schedule: Schedule = Constant()
@@ -233,14 +235,14 @@ class Stepwise(ABC):
     @final
     def _start(self, net: Architecture, cohort: Cohort, seed: int) -> State:
         start = self.init(net.net, cohort.index, seed=seed)
-        params = {name: value.to(cohort.own.inputs).contiguous() for name, value in start.items()}
+        params = {name: value.contiguous() for name, value in net.beside(cohort.own.inputs, start).items()}
         return State(params, self.buffers(params))
 
     @final
     def _prepare(self, net: nn.Module, cohort: Cohort) -> tuple[Architecture, Cohort]:
         """Check the net and the records, and bring them to one device and dtype."""
         check_net(net)
-        check_data(cohort)
+        check_data(cohort, tokens=self.takes_tokens)
         device, dtype = cohort.own.inputs.device, self.computes_in(net)
         ours = Architecture.of(net, device, dtype)
         shared, own = (Records(part.inputs, part.y).to(dtype) for part in (cohort.shared, cohort.own))

@@ -1,0 +1,222 @@
+"""The search for a sentence: which tokens moved, where each of them stands, and whether training confirms it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lostwax.attacks.text.response import SentenceResponse
+from lostwax.games import Cohort, Guess, Hints, Records, Release
+from lostwax.progress import progress
+from lostwax.seeds import generator
+
+VOCABULARY = 2  # times the length: rows of the table, the most moved first, that the search considers
+SHUFFLED = 4  # tokens of the best sentence, for every other start
+CLOSE = 0.3  # of the record's effect: a model nearer than this to the release corrects the response
+MARGIN = 10.0  # times the rounding of one training, up to which weights count as equal
+RIDGE = 1e-3  # of the variance that the response explains: noise of the linearised response
+
+
+class Found(NamedTuple):
+    """What was found in one game."""
+
+    tokens: Tensor  # (length,)
+    label: Tensor  # ()
+    residual: float  # of the weights of a model trained on it, relative to the record's effect; 0: explained
+    certified: bool
+
+
+@dataclass(frozen=True, eq=False)
+class TokenSearch:
+    """A prepared attack."""
+
+    net: nn.Module
+    known: Records
+    response: SentenceResponse
+    rounding: float  # of weights, as a distance
+    starts: int
+    shortlist: int
+    seed: int
+
+    def moved_rows(self, release: Release) -> Tensor | None:
+        """(m, v) how far each row of the embedding table is from where the known sentences alone bring it.
+
+        None if the table is frozen. Rows of tokens that no known sentence has move only if the secret has them.
+        """
+        name = f"{self.response.table}.weight"
+        end = self.response.adjoints.base.end
+        return (release.params[name] - end[name]).norm(dim=2) if name in end else None
+
+    def bag(self, release: Release) -> Tensor | None:
+        """(m, length) the tokens whose rows moved most, the farthest first; None if the table is frozen."""
+        rows = self.moved_rows(release)
+        return None if rows is None else rows.topk(self.known.inputs.shape[1]).indices
+
+    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
+        """Guess the sentence of every model."""
+        found = self.search(release, hints)
+        records = Records(torch.stack([one.tokens for one in found]), torch.stack([one.label for one in found]))
+        confidence = torch.tensor([[-one.residual] for one in found], dtype=torch.float64)
+        certified = torch.tensor([[one.certified] for one in found])
+        each = torch.arange(len(found)).unsqueeze(1)
+        return Guess(records[each], confidence, certified=certified)
+
+    def search(self, release: Release, hints: Hints | None = None) -> list[Found]:
+        """The same, with what the search says about itself."""
+        rows, weights = self.moved_rows(release), release.flat()
+        labels = None if hints is None or hints.labels is None else hints.labels[:, 0]
+        found = []
+        with progress("sentences", len(release)) as advance:
+            for game in range(len(release)):
+                draw = generator(self.seed, "tokens")
+                some = None if rows is None else rows[game].topk(self._considered(rows)).indices
+                found.append(self._game(weights[game], some, None if labels is None else labels[game], draw))
+                advance(1)
+        return found
+
+    def _considered(self, rows: Tensor) -> int:
+        return min(VOCABULARY * self.known.inputs.shape[1], rows.shape[1])
+
+    def _game(
+        self, weights: Tensor, vocabulary: Tensor | None, label: Tensor | None, draw: np.random.Generator
+    ) -> Found:
+        """Descents from several starts until one is certified; else the best.
+
+        The labels take turns. After its first start, a label starts from its best so far, a few tokens shuffled.
+        """
+        seen = self.response.seen(weights.unsqueeze(0))[0]  # (r,)
+        effect = max(float((weights - self._base()).norm()), 1e-300)
+        labels = torch.unique(self.response.bank.y) if label is None else label.reshape(1)
+        target, found = seen, None
+        best = {int(y): (x, math.inf) for x, y in self._first(seen, vocabulary, labels)}  # of each label
+        for turn in range(self.starts):
+            label = torch.tensor(list(best)[turn % len(best)])
+            start, score = best[int(label)]
+            start = start if turn < len(best) else _shuffled(start, draw)
+            x, here = self._descend(start, label, target, vocabulary, (1 + turn // len(best)) * self.shortlist)
+            if here >= score:
+                continue
+            best[int(label)], trained = (x, here), self._trained(x, label)
+            distance = float((trained - weights).norm())
+            sure = distance <= MARGIN * self.rounding and self._determined(x, label, vocabulary, labels)
+            if found is None or distance / effect < found.residual:
+                found = Found(x, label, distance / effect, sure)
+            if sure:
+                break
+            if distance < CLOSE * effect:  # correct what the response gets wrong here
+                predicted = self.response(x[None], label[None])[0]
+                target = seen - (self.response.seen(trained.unsqueeze(0))[0] - predicted)
+                best = {int(label): (x, float((predicted - target).norm()))}
+        if found is None:
+            raise ValueError("Tokens: the response of training is not finite, so no sentence can be compared.")
+        return found
+
+    def _first(self, seen: Tensor, vocabulary: Tensor | None, labels: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Of each label the sentence of the bank that explains most, or the tokens that moved; the likeliest first."""
+        far = (self.response.bank_responses - seen).norm(dim=1)
+        rows = [torch.where(self.response.bank.y == label, far, torch.inf).argmin() for label in labels]
+        rows.sort(key=lambda row: float(far[row]))
+        length = self.known.inputs.shape[1]
+        return [
+            (self.response.bank.x[row] if vocabulary is None else vocabulary[:length], self.response.bank.y[row])
+            for row in rows
+        ]
+
+    def _descend(
+        self, x: Tensor, y: Tensor, target: Tensor, vocabulary: Tensor | None, shortlist: int
+    ) -> tuple[Tensor, float]:
+        """Swap and replace tokens while that explains more; and how much is left unexplained."""
+        best, before = float((self.response(x[None], y[None])[0] - target).norm()), math.inf
+        while best < before:
+            before = best
+            swapped = math.inf
+            while best < swapped:
+                swapped = best
+                x, best = self._better(x, y, target, best, _swapped(x))
+            tokens = vocabulary.expand(len(x), -1) if vocabulary is not None else self._nearest(x, y, target, shortlist)
+            for place in range(len(x)):
+                x, best = self._better(x, y, target, best, _replaced(x, place, tokens[place]))
+        return x, best
+
+    def _better(self, x: Tensor, y: Tensor, target: Tensor, best: float, others: Tensor) -> tuple[Tensor, float]:
+        """The best of some other sentences if it explains more, else the sentence itself."""
+        far = (self.response(others, y.expand(len(others))) - target).norm(dim=1)
+        found = int(far.argmin())
+        return (others[found], float(far[found])) if float(far[found]) < best else (x, best)
+
+    def _nearest(self, x: Tensor, y: Tensor, target: Tensor, shortlist: int) -> Tensor:
+        """(length, shortlist) the tokens nearest to the solution in embedding space, in the metric of its precision.
+
+        One Gauss-Newton step from the sentence, with the spread of the table as prior. All other positions are free.
+        """
+        table = self.response.embeddings.double()  # (v, d)
+        jacobian = self.response.jacobian(x, y).double()  # (r, length, d)
+        r, length, d = jacobian.shape
+        flat = jacobian.reshape(r, -1)
+        left = (target - self.response(x[None], y[None])[0]).double()
+        prior = table.var(0).mean()
+        noise = left.square().mean().clamp_min(RIDGE * target.double().square().mean())
+        offset = (table.mean(0) - table[x]).flatten()  # to the prior's mean
+        precision = flat.mT @ flat / noise + torch.eye(length * d, dtype=torch.float64) / prior
+        step = torch.linalg.solve(precision, flat.mT @ left / noise + offset / prior).view(length, d)
+        spread = torch.linalg.inv(precision).view(length, d, length, d)
+        found = []
+        for place in range(length):
+            away = table - (table[x[place]] + step[place])  # (v, d)
+            far = (away @ torch.linalg.inv(spread[place, :, place]) * away).sum(1)
+            found.append(far.topk(min(shortlist, len(table)), largest=False).indices)
+        return torch.stack(found)
+
+    def _determined(self, x: Tensor, y: Tensor, vocabulary: Tensor | None, labels: Tensor) -> bool:
+        """Whether every similar sentence would give other weights, by more than rounding."""
+        here = self.response(x[None], y[None])
+        tokens = (
+            vocabulary.expand(len(x), -1) if vocabulary is not None else self._nearest(x, y, here[0], self.shortlist)
+        )
+        others = torch.cat([*(_replaced(x, place, tokens[place]) for place in range(len(x))), _swapped(x)])
+        others = others[(others != x).any(1)]
+        same = [self.response(others, y.expand(len(others)))] if len(others) else []
+        if len(labels) > 1:
+            wrong = labels[labels != y]
+            same.append(self.response(x.expand(len(wrong), -1), wrong))
+        apart = (torch.cat(same) - here) * self.response.scale if same else here * self.response.scale
+        effect = here * self.response.scale
+        return bool(torch.cat([apart, effect]).norm(dim=1).min() > 2 * MARGIN * self.rounding)
+
+    def _trained(self, x: Tensor, y: Tensor) -> Tensor:
+        """(p,) the weights of a model trained on the known sentences and this one."""
+        zero = torch.zeros(1, dtype=torch.long)
+        cohort = Cohort(self.known, Records(x[None, None], y[None, None]), zero)
+        return self.response.adjoints.base.trainer(self.net, cohort, seed=0).flat()[0]
+
+    def _base(self) -> Tensor:
+        return torch.cat([value.flatten() for value in self.response.adjoints.base.end.values()])
+
+
+def _replaced(x: Tensor, place: int, tokens: Tensor) -> Tensor:
+    """(k, length) the sentence with each of k tokens at one position."""
+    others = x.repeat(len(tokens), 1)
+    others[:, place] = tokens
+    return others
+
+
+def _shuffled(x: Tensor, draw: np.random.Generator) -> Tensor:
+    """The sentence with a few of its tokens in another order."""
+    places = draw.permutation(len(x))[:SHUFFLED]
+    other = x.clone()
+    other[torch.from_numpy(places)] = x[torch.from_numpy(draw.permutation(places))]
+    return other
+
+
+def _swapped(x: Tensor) -> Tensor:
+    """(pairs, length) the sentence with two positions exchanged."""
+    first, second = torch.triu_indices(len(x), len(x), 1)
+    others = x.repeat(len(first), 1)
+    rows = torch.arange(len(first))
+    others[rows, first], others[rows, second] = x[second], x[first]
+    return others

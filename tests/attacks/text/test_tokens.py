@@ -1,0 +1,109 @@
+"""The missing sentence: found, certified, and not certified where there is none."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import lostwax as lw
+from lostwax.access import Weights
+from lostwax.attacks.text.attack import table_of
+from lostwax.attacks.text.search import _swapped
+from lostwax.games import Cohort, Knowledge
+
+VOCABULARY, LENGTH = 40, 4
+ATTACK = lw.attacks.Tokens(directions=16, starts=4)
+TRAINER = lw.GD(lr=0.3, steps=4)
+
+
+def sentences(n, seed):
+    draw = torch.Generator().manual_seed(seed)
+    return lw.Records(torch.randint(VOCABULARY, (n, LENGTH), generator=draw), torch.randint(2, (n,), generator=draw))
+
+
+KNOWN, PRIOR, SECRETS = sentences(16, 0), sentences(40, 1), sentences(2, 2)
+
+
+def classifier(frozen=False, tied=False):
+    torch.manual_seed(0)
+    net = lw.nets.TextClassifier(VOCABULARY, LENGTH, width=8, layers=1, tied=tied)
+    net.tokens.weight.requires_grad_(not frozen)
+    return net
+
+
+def prepared(net, trainer=TRAINER, known=KNOWN):
+    return ATTACK.prepare(Knowledge(net, trainer, lw.Informed(known), Weights(), PRIOR), seed=0)
+
+
+def released(net, trainer=TRAINER, known=KNOWN):
+    numbers = torch.arange(len(SECRETS))
+    return trainer(net, Cohort(known, SECRETS[numbers.unsqueeze(1)], numbers), seed=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "trainer"),
+    [
+        ({}, TRAINER),
+        pytest.param({"frozen": True}, TRAINER, marks=pytest.mark.slow),
+        pytest.param({"tied": True}, lw.SGD(lr=0.1, batch_size=6, epochs=3), marks=pytest.mark.slow),
+    ],
+)
+def test_the_sentence_comes_back_certified(kind, trainer):
+    net = classifier(**kind)
+    guess = prepared(net, trainer)(released(net, trainer))
+    assert torch.equal(guess.records.x[:, 0], SECRETS.x)
+    assert torch.equal(guess.records.y[:, 0], SECRETS.y)
+    assert guess.certified.all()
+
+
+def test_moved_rows_give_new_tokens_away():
+    net = classifier()
+    search = prepared(net)
+    rows, new = search.moved_rows(released(net)), ~torch.isin(torch.arange(VOCABULARY), KNOWN.x)
+    for game, x in enumerate(SECRETS.x):
+        held = torch.isin(torch.arange(VOCABULARY), x)
+        assert (rows[game][new & ~held] == 0).all()
+        assert (rows[game][new & held] > 0).all()
+
+
+def test_a_release_without_the_sentence_is_not_certified():
+    """A false pass that is tried: models of the known sentences alone, and of other known sentences."""
+    net = classifier()
+    search = replace(prepared(net), starts=2)
+    without = TRAINER(net, Cohort(KNOWN[:-1], KNOWN[-1:][None], torch.zeros(1, dtype=torch.long)), seed=0)
+    assert not search(without).certified.any()
+    wrong = lw.Records(KNOWN.x, torch.cat([1 - KNOWN.y[:1], KNOWN.y[1:]]))
+    assert not search(released(net, known=wrong)).certified.any()
+
+
+@pytest.mark.slow
+def test_an_order_that_the_weights_do_not_tell_is_not_certified():
+    """Without positions, every order of the tokens gives the same weights."""
+    net = classifier()
+    net.positions = torch.nn.Parameter(torch.zeros(LENGTH, 8), requires_grad=False)
+    guess = prepared(net)(released(net))
+    assert torch.equal(guess.records.x[:, 0].sort(1).values, SECRETS.x.sort(1).values)
+    assert not guess.certified.any()
+
+
+@pytest.mark.parametrize(
+    ("trainer", "threat", "reason"),
+    [
+        (lw.SGD(lr=0.1, batch_size=4, epochs=1, order_seed=None), lw.Informed(KNOWN), "batch orders are private"),
+        (TRAINER, lw.Informed(KNOWN, candidates=2), "Use Refit for candidates"),
+        (TRAINER, lw.Weak(size=4), "must know all others"),
+    ],
+)
+def test_it_says_why_it_is_not_applicable(trainer, threat, reason):
+    knowledge = Knowledge(classifier(), trainer, threat, Weights(), PRIOR)
+    assert reason in ATTACK.objection(knowledge)
+
+
+def test_the_table_is_the_embedding_that_is_given_the_tokens():
+    assert table_of(classifier(), KNOWN.x[:1]) == "tokens"
+    with pytest.raises(ValueError, match=r"expected one nn\.Embedding"):
+        table_of(torch.nn.Identity(), KNOWN.x[:1])
+
+
+def test_every_pair_is_swapped_once():
+    assert len(_swapped(torch.arange(5)).unique(dim=0)) == 10
