@@ -16,10 +16,11 @@ import torch
 from joblib import Parallel, delayed
 from torch import Tensor, nn
 
+from lostwax.adapters.wrappers import unwrapped, without_prefix
 from lostwax.exits import exits_refused
 from lostwax.fields import at_least, check_fields, shown
 from lostwax.games import Cohort, Records, Release, Step, TrainerFacts
-from lostwax.inits import Init, public, start_of
+from lostwax.inits import FromNet, Init, public, start_of
 from lostwax.progress import counted
 from lostwax.seeds import generator
 from lostwax.trainers.refusals import check_takes
@@ -48,10 +49,10 @@ class OwnTraining:
 
     function: Function
     seed: int | None = field(default=None, kw_only=True)
-    init: Init | None = field(default=None, kw_only=True)
+    init: Init = field(default=FromNet(), kw_only=True)
     place: int | None = field(default=None, kw_only=True)
-    processes: int | None = field(default=None, kw_only=True)
-    noise: float | None = field(default=None, kw_only=True)
+    processes: int | None = field(default=None, kw_only=True, metadata={"identity": False})
+    noise: float | None = field(default=None, kw_only=True, metadata={"identity": False})
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -59,9 +60,8 @@ class OwnTraining:
                 f"OwnTraining: expected a function(net, x, y, seed) that trains a net, got {shown(self.function)}."
             )
         check_fields(self, seed=at_least(0), place=at_least(0), processes=at_least(1), noise=at_least(0))
-        if self.init is not None:
-            example = "an initialisation, such as lw.inits.Given(state)"
-            check_takes("OwnTraining", "init", self.init, example, None, [0], seed=0)
+        example = "an initialisation, such as lw.inits.Given(state)"
+        check_takes("OwnTraining", "init", self.init, example, None, [0], seed=0)
         try:
             signature = inspect.signature(self.function)
         except ValueError:  # written in C, without a signature
@@ -88,7 +88,7 @@ class OwnTraining:
 
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
         """Deterministic if its seed and its start are known."""
-        private = self.init is not None and not public(self.init, net)
+        private = not self._from_net and not public(self.init, net)
         known = self.seed is not None and not private
         return TrainerFacts(deterministic=known, private_start=private, one_by_one=True, noise=self.noise)
 
@@ -122,6 +122,11 @@ class OwnTraining:
         """As many as there are processes: models are trained separately."""
         return self.processes or 1
 
+    @property
+    def _from_net(self) -> bool:
+        """Whether training starts from the net as it is."""
+        return isinstance(self.init, FromNet)
+
     def _parts(self, net: nn.Module, cohort: Cohort, seed: int) -> Iterator[list[dict[str, Tensor]]]:
         """The models, some at a time, in the order of the cohort."""
         if self.processes is None or self.processes == 1 or len(cohort) == 1:
@@ -148,7 +153,7 @@ class OwnTraining:
         if own_seed is None:
             own_seed = int(generator(seed, "own training", number).integers(2**31))
         fresh = deepcopy(net)
-        if self.init is not None:
+        if not self._from_net:
             fresh.load_state_dict(start_of(self.init, net, number, seed=seed))
         with all_generators(own_seed), exits_refused(f"OwnTraining: the function, for model {number},"):
             trained = self.function(fresh.to(x.device), x, y, own_seed)
@@ -161,7 +166,12 @@ class OwnTraining:
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__qualname__", type(self.function).__name__)
-        given = {"seed": self.seed, "init": self.init, "place": self.place, "processes": self.processes}
+        given = {
+            "seed": self.seed,
+            "init": None if self._from_net else self.init,
+            "place": self.place,
+            "processes": self.processes,
+        }
         return f"OwnTraining({', '.join([name, *(f'{k}={v!r}' for k, v in given.items() if v is not None)])})"
 
 
@@ -193,10 +203,11 @@ def _weights(trained: Any, net: nn.Module, number: int) -> dict[str, Tensor]:
     refusal = f"OwnTraining: the function, for model {number}, "
     if trained is None:
         raise TypeError(refusal + "returned None. End it with `return net`.")
-    state = trained.state_dict() if isinstance(trained, nn.Module) else trained
+    state = unwrapped(trained).state_dict() if isinstance(trained, nn.Module) else trained
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise TypeError(refusal + f"returned {type(trained).__name__}. Return the net, or its state_dict.")
     wanted = {name: value for name, value in net.state_dict().items() if value.is_floating_point()}
+    state = state if state.keys() >= wanted.keys() else without_prefix(state)
     for name, value in wanted.items():
         if name not in state:
             raise ValueError(refusal + f"returned weights without {name}. Return the trained net.")
