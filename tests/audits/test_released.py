@@ -204,6 +204,7 @@ def trained_by(function, table, seed=3):
         return function(net, table.x, table.y, seed), lw.OwnTraining(function, seed=seed, init=lw.inits.Given(start))
 
 
+@pytest.mark.slow
 def test_a_net_that_tells_nothing_is_not_alarmed(by_own_loop):
     *_, table = by_own_loop
     net, trainer = trained_by(scrambles, table)

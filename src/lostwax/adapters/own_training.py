@@ -125,7 +125,7 @@ class OwnTraining:
     @property
     def _from_net(self) -> bool:
         """Whether training starts from the net as it is."""
-        return isinstance(self.init, FromNet)
+        return bool(self.init == FromNet())
 
     def _parts(self, net: nn.Module, cohort: Cohort, seed: int) -> Iterator[list[dict[str, Tensor]]]:
         """The models, some at a time, in the order of the cohort."""

@@ -72,7 +72,7 @@ def audit_released(
     rows = Table(table).draw(games, seed)
     retrained = _retrained(net, table, trainer, rows)
     at_start = deepcopy(net)  # what an attack prepares with holds no release
-    at_start.load_state_dict(start_of(trainer.init, net, 0, seed=0) if isinstance(trainer, StartsFrom) else {})
+    at_start.load_state_dict(start_of(trainer.init if isinstance(trainer, StartsFrom) else FromNet(), net, 0, seed=0))
     if games is None and facts.one_by_one:
         most = _affordable(attack, _without(at_start, table, trainer, rows[0]), retrained, max_minutes)
         rows = Table(table).draw(min(most, len(table)), seed)
@@ -210,7 +210,7 @@ def _retrained(net: nn.Module, table: Records, trainer: Trainer, rows: Tensor) -
     init = trainer.init if isinstance(trainer, StartsFrom) else FromNet()
     before = start_of(init, net, 0, seed=0)
     held = {name: before[name] for name in trainable(net)}
-    by_itself = isinstance(init, FromNet) and trainer_facts(trainer, net, 1).one_by_one  # a function may draw its start
+    by_itself = init == FromNet() and trainer_facts(trainer, net, 1).one_by_one  # a function may draw its start
     cure = (
         "init=lw.inits.Given(state), with the net's state_dict() before training, or the draw that made them, such "
         "as init=lw.inits.LeCunNormal()."
