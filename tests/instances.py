@@ -16,6 +16,7 @@ from lostwax.attacks.mnemonist.attack import EmbeddingRecoNN, MnemonistRecoNN
 from lostwax.attacks.mnemonist.explanation import Mnemonist, ToMean, ToStart
 from lostwax.attacks.newton.attack import Newton
 from lostwax.attacks.reconn import RecoNN
+from lostwax.attacks.secant import Secant
 from lostwax.attacks.text.attack import Tokens
 from lostwax.attacks.trees import TreeConstraints
 from lostwax.attacks.weak.attack import WeakRecoNN
@@ -168,6 +169,7 @@ INSTANCES = {
     LinearResponse: lambda: (LinearResponse(directions=4, checked=8), LinearResponse(rank=3)),
     NearestCandidate: lambda: ((NearestCandidate(RecoNN(decoder=MLPDecoder(width=16), epochs=3)),)),
     LikeliestRefit: lambda: (LikeliestRefit(), LikeliestRefit(repeats=3)),
+    Secant: lambda: (Secant(), Secant(iterations=1, start=KernelRidge(shadows=12))),
     Refit: lambda: (Refit(), Refit(repeats=3)),
     MnemonistRecoNN: mnemonistreconn_instances,
     EmbeddingRecoNN: embeddingreconn_instances,

@@ -46,6 +46,30 @@ def trainable(net: nn.Module) -> Params:
     return {name: value.detach() for name, value in net.named_parameters() if value.requires_grad}
 
 
+def public(init: Init, net: nn.Module) -> bool:
+    """True if every model has the same initialisation (checked on two draws)."""
+    ours, theirs = (init(net, [number], seed=number) for number in (0, 1))
+    return all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def start_of(init: Init, net: nn.Module, number: int, *, seed: int) -> Params:
+    """The whole state_dict of one model before training: its trainable parameters from `init`.
+
+    Buffers and frozen parameters are those of a `Given` state that has them; where weights are drawn anew, running
+    statistics are reset, and other buffers are the net's.
+    """
+    drawn = {name: value[0] for name, value in init(net, [number], seed=seed).items()}
+    fresh = deepcopy(net)
+    given: Mapping[str, Tensor] = getattr(init, "state", {})
+    if not given and not isinstance(init, FromNet):
+        for module in fresh.modules():
+            reset = getattr(module, "reset_running_stats", None)
+            if callable(reset):
+                reset()
+    held = fresh.state_dict()
+    return {**held, **{name: value for name, value in given.items() if name in held}, **drawn}
+
+
 class _SharedDraws(NamedTuple):
     """The same weights for all models (...), drawn parameter by parameter."""
 

@@ -139,8 +139,9 @@ def audit(
         threshold: A record counts as rebuilt if its error is at most this many feature standard deviations.
         metrics: Further metrics, beside the mean errors, and for images PSNR, SSIM and LPIPS (if its weights are
             available).
-        max_minutes: Time limit for the whole audit, where no `attack` is named. With a fitted model: for refitting it,
-            5 minutes if None; with `Weak`, for the search for its table, 40 seconds if None.
+        max_minutes: Time limit for the whole audit, where no `attack` is named; None for no limit, but for 10 minutes
+            with `OwnTraining`. With a fitted model: for refitting it, 5 minutes if None; with `Weak`, for the search
+            for its table, 40 seconds if None.
     """
     if isinstance(threshold, bool) or not isinstance(threshold, int | float):
         raise TypeError(f"audit: expected threshold to be an int or a float, got {shown(threshold)}.")

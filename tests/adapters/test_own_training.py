@@ -190,3 +190,81 @@ def test_an_exit_in_any_other_code_of_the_user_s_is_one_too(parts):
             secrets=secrets,
             attack=Leaves(),
         )
+
+
+def batch_normed(net, x, y, seed):
+    """A planted leak: nothing but a buffer depends on the records."""
+    net.train()
+    with torch.no_grad():
+        net(x)
+    return net
+
+
+def test_buffers_are_part_of_the_release_and_leak_alone(parts):
+    """The running mean after one full batch is a tenth of the records' mean, which gives the missing record away."""
+    known, prior, secrets = parts
+    net = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 3))
+    assert "1.running_mean" in lw.OwnTraining(batch_normed)(net, lw.Informed(known).deal(secrets, 1, seed=0), seed=0)[0]
+    audit = lw.audit(
+        net,
+        trainer=lw.OwnTraining(batch_normed, seed=0),
+        threat=lw.Informed(known),
+        attack=lw.KernelRidge(),
+        prior=prior,
+        secrets=secrets,
+    )
+    assert audit.grade.leaks
+
+
+def test_a_function_that_ignores_its_seed_is_deterministic(cohort):
+    found = lw.OwnTraining(by_torch).settled(NET, cohort)
+    assert found.seed == 0
+    assert found.facts(NET, 1).deterministic
+    assert torch.equal(found(NET, cohort, seed=5).flat(), lw.OwnTraining(by_torch)(NET, cohort, seed=0).flat())
+    drawn = lw.OwnTraining(noisy).settled(NET, cohort)
+    assert drawn.seed is None
+    assert drawn.noise > 100
+    assert not drawn.facts(NET, 1).deterministic
+
+
+def test_a_known_seed_is_every_model_s(cohort):
+    release = lw.OwnTraining(noisy, seed=7)(NET, cohort, seed=3)
+    assert torch.equal(release.flat()[0], release.flat()[1])
+    assert torch.equal(lw.OwnTraining(noisy, seed=7)(NET, cohort, seed=4).flat(), release.flat())
+
+
+def test_training_starts_where_it_is_said_to(cohort):
+    """A given state sets buffers too; other initialisations reset running statistics."""
+    net = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 3))
+    start = {name: value.clone() for name, value in net.state_dict().items()}
+    expected = lw.OwnTraining(batch_normed)(net, cohort, seed=0)
+    trained = batch_normed(net, cohort.shared.x + 5, cohort.shared.y, 0)
+    given = lw.OwnTraining(batch_normed, init=lw.inits.Given(start))(trained, cohort, seed=0)
+    assert torch.equal(given.flat(), expected.flat())
+    drawn = lw.OwnTraining(batch_normed, init=lw.inits.LeCunNormal())(trained, cohort, seed=0)
+    assert torch.equal(drawn.params["1.running_mean"], expected.params["1.running_mean"])
+    private = lw.OwnTraining(batch_normed, seed=0, init=lw.inits.LeCunNormal(seed=None)).facts(net, 1)
+    assert private.private_start
+    assert not private.deterministic
+
+
+def test_the_secret_stands_where_it_is_placed(cohort):
+    def first(net, x, y, seed):
+        with torch.no_grad():
+            net[1].weight[0] = x[4].flatten()
+        return net
+
+    release = lw.OwnTraining(first, place=4)(NET, cohort, seed=0)
+    assert torch.equal(release.params["1.weight"][:, 0], cohort.own.x[:, 0].flatten(1))
+
+
+def test_the_number_of_processes_changes_nothing(cohort):
+    one, two = (lw.OwnTraining(noisy, processes=count)(NET, cohort, seed=3) for count in (1, 2))
+    assert torch.equal(one.flat(), two.flat())
+    assert torch.equal(one.flat(), lw.OwnTraining(noisy)(NET, cohort, seed=3).flat())
+
+
+@pytest.mark.parametrize("field", ["seed", "place", "processes"])
+def test_settings_are_checked(field):
+    with pytest.raises((TypeError, ValueError), match=f"OwnTraining: expected {field}"):
+        lw.OwnTraining(by_torch, **{field: -1})

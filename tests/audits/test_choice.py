@@ -437,3 +437,52 @@ def test_the_prediction_is_of_the_right_order(attack, trainer):
         return foretold / 4 < time.monotonic() - start < 4 * foretold + 1
 
     assert any(right() for _ in range(3))
+
+
+def test_a_slow_first_training_is_not_the_rate(parts):
+    """With Adam the first call of a process loads code for seconds."""
+
+    @dataclass(frozen=True)
+    class Cold:
+        calls: list
+
+        def __call__(self, net, cohort, *, seed):
+            time.sleep(0.0 if self.calls else 0.5)
+            self.calls.append(1)
+            return Release({"x": cohort.own.x[:, 0]})
+
+        def tile_size(self, net, cohort):
+            return 1
+
+    cold = Cold([])
+    assert Rate.measured(knowledge(parts, cold), seconds=0.1).training < 0.1
+    assert 2 <= len(cold.calls) <= 5
+
+
+def test_an_own_function_is_audited_without_naming_an_attack():
+    """Private draws hide a record from rounds of an ensemble: it is left out, and the audit is not undecided."""
+
+    def train(net, x, y, seed):
+        with torch.no_grad():
+            for value in net.parameters():
+                value += torch.randn_like(value)
+        return net
+
+    known, prior, secrets = lw.records.digits().split(20, 40, 30, seed=0)
+    audit = lw.audit(
+        lw.nets.mlp(64, 2, 10),
+        trainer=lw.OwnTraining(train),
+        threat=lw.Informed(known),
+        prior=prior,
+        secrets=secrets,
+        max_minutes=2,
+    )
+    assert audit.grade == "not found"
+    assert any("Training draws private random numbers" in note for note in audit.notes)
+    assert any(why.startswith("Ensemble is not applicable: private random draws") for why in audit.left_out)
+
+
+def test_a_cheaper_ensemble_has_enough_members(parts):
+    told = knowledge(parts)
+    assert [form.members for form in lw.Ensemble().cheaper(told)] == [500, 187]
+    assert lw.Ensemble(members=100).cheaper(told) == ()

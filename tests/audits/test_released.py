@@ -63,8 +63,13 @@ def test_a_net_that_was_not_made_so_is_refused(released, change):
 
 def test_what_cannot_be_trained_again(released):
     net, start, table = released
-    with pytest.raises(ValueError, match="SGD takes batches"):
-        lw.audit(net, table, trainer=SGD(lr=0.1, batch_size=5, epochs=1, init=lw.inits.Given(start)), games=1)
+    with pytest.raises(ValueError, match="SGD draws private random numbers"):
+        lw.audit(
+            net,
+            table,
+            trainer=SGD(lr=0.1, batch_size=5, epochs=1, order_seed=None, init=lw.inits.Given(start)),
+            games=1,
+        )
     with pytest.raises(ValueError, match="initialisation is private"):
         lw.audit(net, table, trainer=GD(lr=0.1, steps=1, init=lw.inits.LeCunNormal(seed=None)), games=1)
     with pytest.raises(TypeError, match="threat does not apply to a torch net"):
@@ -119,3 +124,121 @@ def test_training_that_diverges_is_refused(released):
     net, start, table = released
     with pytest.raises(ValueError, match="GD on this data diverges"):
         lw.audit(net, table, trainer=trainer(start, lr=1e30), games=1)
+
+
+def own_loop(net, x, y, seed):
+    """Shuffled mini-batches and momentum, by the seed."""
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.2, momentum=0.9)
+    order = torch.Generator().manual_seed(seed)
+    for _ in range(3):
+        for batch in torch.randperm(len(x), generator=order).split(16):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(net(x[batch]), y[batch]).backward()
+            optimiser.step()
+    return net
+
+
+@pytest.fixture(scope="module")
+def by_own_loop():
+    X, y = load_iris(return_X_y=True)
+    table = lw.Records(torch.from_numpy((X - X.mean(0)) / X.std(0)), torch.from_numpy(y)).split(60, seed=0)[0]
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    start = deepcopy(net.state_dict())
+    return own_loop(net, table.x, table.y, 7), start, table
+
+
+def test_records_are_rebuilt_through_an_own_loop(by_own_loop):
+    net, start, table = by_own_loop
+    trainer = lw.OwnTraining(own_loop, seed=7, init=lw.inits.Given(start))
+    audit = lw.audit(net, table, trainer=trainer, games=3)
+    assert audit.findings[0].rebuilt.all()
+    assert audit.kind == "this model"
+    assert any("deterministic given its seed" in note for note in audit.notes)
+
+
+def test_an_own_loop_that_did_not_make_these_weights_is_refused(by_own_loop):
+    net, start, table = by_own_loop
+    with pytest.raises(ValueError, match=r"does not end at the weights of the net.*of what one record"):
+        lw.audit(net, table, trainer=lw.OwnTraining(own_loop, seed=8, init=lw.inits.Given(start)), games=1)
+    with pytest.raises(ValueError, match=r"Training may have to start from other weights than the released ones"):
+        lw.audit(net, table, trainer=lw.OwnTraining(own_loop, seed=7), games=1)
+    with pytest.raises(ValueError, match=r"draws private random numbers, which move the weights .* seed=\.\.\."):
+        lw.audit(net, table, trainer=lw.OwnTraining(own_loop, init=lw.inits.Given(start)), games=1)
+
+
+@pytest.mark.parametrize("kind", [lw.SGD, lw.Adam, lw.AdamW], ids=lambda kind: kind.__name__)
+def test_mini_batches_in_a_known_order_are_inverted(small, kind):
+    net, _, table = small
+    torch.manual_seed(1)
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    made = kind(lr=0.05, batch_size=16, epochs=2, init=lw.inits.Given(deepcopy(net.state_dict())))
+    whole = lw.Records(table.x.unsqueeze(0), table.y.unsqueeze(0))
+    net.load_state_dict(made(net, Cohort(table[:0], whole, torch.zeros(1, dtype=torch.long)), seed=0)[0])
+    assert audited(net, made, table).findings[0].rebuilt.all()
+
+
+def test_a_wrapped_net_is_unwrapped(by_own_loop):
+    net, start, table = by_own_loop
+    trainer = lw.OwnTraining(own_loop, seed=7, init=lw.inits.Given(start))
+    for wrapped in (nn.DataParallel(net), torch.compile(net)):
+        assert lw.audit(wrapped, table, trainer=trainer, games=1).findings[0].rebuilt.all()
+
+
+def scrambles(net, x, y, seed):
+    """A null: the weights depend on the records by a number that nobody can invert."""
+    with torch.no_grad():
+        for value in net.parameters():
+            value += 0.1 * torch.randn_like(value)
+        net[2].bias += 1e-3 * torch.sin(1e7 * x.sum())
+    return net
+
+
+def trained_by(function, table, seed=3):
+    """The net, its start, and the audit of its own function."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    start = deepcopy(net.state_dict())
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return function(net, table.x, table.y, seed), lw.OwnTraining(function, seed=seed, init=lw.inits.Given(start))
+
+
+@pytest.mark.slow
+def test_a_net_that_tells_nothing_is_not_alarmed(by_own_loop):
+    *_, table = by_own_loop
+    net, trainer = trained_by(scrambles, table)
+    audit = lw.audit(net, table, trainer=trainer, games=30, attack=lw.attacks.Secant(iterations=1))
+    assert not audit.findings[0].rebuilt.any()
+    assert not audit.grade.leaks
+    assert not audit.guess.certified.any()
+
+
+def one_number(net, x, y, seed):
+    with torch.no_grad():
+        net[2].bias += x.mean()
+    return net
+
+
+def test_weights_that_fit_without_determining_the_record_are_no_certificate(by_own_loop):
+    *_, table = by_own_loop
+    net, trainer = trained_by(one_number, table)
+    audit = lw.audit(net, table, trainer=trainer, games=3)
+    assert not audit.guess.certified.any()
+    assert not audit.findings[0].rebuilt.any()
+
+
+def test_a_release_of_half_precision_is_audited_as_such():
+    """Its weights are rounded after every step, by the function itself, and retraining rounds alike."""
+
+    def coarse(net, x, y, seed):
+        return own_loop(net, x.bfloat16(), y, seed)
+
+    table = lw.records.digits().split(40, seed=0)[0]
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).bfloat16()
+    trainer = lw.OwnTraining(coarse, seed=1, init=lw.inits.Given(deepcopy(net.state_dict())))
+    coarse(net, table.x, table.y, 1)
+    attack = lw.attacks.Secant(iterations=0)
+    audit = lw.audit(net, table, trainer=trainer, games=2, attack=attack)
+    assert any("relative error of 0," in note for note in audit.notes)

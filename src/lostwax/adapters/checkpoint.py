@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax import files
+from lostwax.adapters.wrappers import unwrapped, without_prefix
 from lostwax.fields import shown
 from lostwax.files import read_tensors
 
@@ -22,7 +23,8 @@ def load_weights(net: nn.Module, path: str | Path, *, entry: str | None = None) 
     """Return a copy of the net with weights from a safetensors file or a state_dict saved by `torch.save`.
 
     `entry` names the state_dict inside a larger checkpoint: `entry="model"`. Files that would run code when read, such
-    as a pickled net, are refused. To fine-tune victims from published weights:
+    as a pickled net, are refused. Names that DataParallel, torch.compile and Opacus give are understood. To fine-tune
+    victims from published weights:
     `lw.audit(lw.adapters.load_weights(net, path), trainer=lw.GD(...), ...)`.
     """
     if not isinstance(net, nn.Module):
@@ -34,7 +36,8 @@ def load_weights(net: nn.Module, path: str | Path, *, entry: str | None = None) 
     if not source.is_file():
         what = "is a folder" if source.is_dir() else "does not exist"
         raise FileNotFoundError(f"load_weights: {source} {what}. Name a file of weights.")
-    state = _tensors(source, _content(source), entry)
+    net, state = unwrapped(net), _tensors(source, _content(source), entry)
+    state = state if state.keys() >= net.state_dict().keys() else without_prefix(state)
     _check_fits(net, state, source)
     loaded = deepcopy(net)
     loaded.load_state_dict(state)

@@ -1,25 +1,31 @@
-"""A user-defined training function as a trainer: one model after another."""
+"""A user-defined training function as a trainer: one model after another, or in several processes."""
 
 from __future__ import annotations
 
 import inspect
 import random
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
 import torch
+from joblib import Parallel, delayed
 from torch import Tensor, nn
 
+from lostwax.adapters.wrappers import unwrapped, without_prefix
 from lostwax.exits import exits_refused
-from lostwax.fields import shown
-from lostwax.games import Cohort, Release, Step
+from lostwax.fields import at_least, check_fields, shown
+from lostwax.games import Cohort, Records, Release, Step, TrainerFacts
+from lostwax.inits import FromNet, Init, public, start_of
 from lostwax.progress import counted
 from lostwax.seeds import generator
+from lostwax.trainers.refusals import check_takes
 
+PIECES = 4  # per process, so that no process waits long for another
 Function = Callable[[nn.Module, Tensor, Tensor, int], nn.Module | Mapping[str, Tensor]]
 
 
@@ -28,18 +34,34 @@ Function = Callable[[nn.Module, Tensor, Tensor, int], nn.Module | Mapping[str, T
 class OwnTraining:
     """`function(net, x, y, seed)` trains a net on x (n, ...) and y (n, ...), and returns it or its state_dict.
 
-    It is called once per model, with a fresh copy of the net and the records; the secret record comes last. It may do
-    anything (batch norm, dropout, early stopping), but is far slower than the built-in trainers. Random draws should
-    derive from `seed`, which differs per model; the global generators of torch, numpy and random are seeded with it.
+    It is called once per model, with a fresh copy of the net and the records; the secret record comes last, or at
+    `place`. It may do anything (batch norm, dropout, early stopping), but is far slower than the built-in trainers.
+    Buffers such as the running averages of batch norm are part of the release.
+
+    Random draws should derive from `seed`; the global generators of torch, numpy and random are seeded with it. Without
+    a `seed` every model gets its own, which the adversary does not know; with one, all get that, and the adversary
+    knows it. The net starts from its own weights, or from `init`: `lw.inits.Given(state)` sets its buffers too.
+
+    With `processes`, models are trained in that many processes, each on one thread; results do not depend on their
+    number. The function is then copied to other processes, and must not rely on changes to global variables. `noise` is
+    measured by `settled`.
     """
 
     function: Function
+    seed: int | None = field(default=None, kw_only=True)
+    init: Init = field(default=FromNet(), kw_only=True)
+    place: int | None = field(default=None, kw_only=True)
+    processes: int | None = field(default=None, kw_only=True, metadata={"identity": False})
+    noise: float | None = field(default=None, kw_only=True, metadata={"identity": False})
 
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise TypeError(
                 f"OwnTraining: expected a function(net, x, y, seed) that trains a net, got {shown(self.function)}."
             )
+        check_fields(self, seed=at_least(0), place=at_least(0), processes=at_least(1), noise=at_least(0))
+        example = "an initialisation, such as lw.inits.Given(state)"
+        check_takes("OwnTraining", "init", self.init, example, None, [0], seed=0)
         try:
             signature = inspect.signature(self.function)
         except ValueError:  # written in C, without a signature
@@ -56,14 +78,38 @@ class OwnTraining:
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """Train one model for each set of the cohort.
 
-        The first is trained again at the end and compared: a function that continues with the net of the previous call
-        would put the records of all earlier models into each model.
+        The first of a run is trained again at the end and compared: a function that continues with the net of the
+        previous call would put the records of all earlier models into each model.
         """
-        every = counted(range(len(cohort)), "training: models", len(cohort))
-        models = [self._train(net, cohort, index, seed) for index in every]
-        if len(models) > 1:
-            _check_same(models[0], self._train(net, cohort, 0, seed))
+        models = [model for part in self._parts(net, cohort, seed) for model in part]
+        if len(models) > 1 and int(cohort.index[0]) == 0:
+            _check_same(models[0], self._some(net, cohort[:1], seed)[0])
         return Release({name: torch.stack([model[name] for model in models]) for name in models[0]})  # (m, ...)
+
+    def facts(self, net: nn.Module, n: int) -> TrainerFacts:
+        """Deterministic if its seed and its start are known."""
+        private = not self._from_net and not public(self.init, net)
+        known = self.seed is not None and not private
+        return TrainerFacts(deterministic=known, private_start=private, one_by_one=True, noise=self.noise)
+
+    def settled(self, net: nn.Module, cohort: Cohort) -> OwnTraining:
+        """This trainer, with what three trainings on the first two sets of a cohort show about its randomness.
+
+        A function that gives the same weights for two seeds is deterministic: it may as well be given one that is
+        known. Otherwise `noise` is how far another seed moves the weights, over how far another record does.
+        """
+        if self.seed is not None or self.noise is not None:
+            return self
+        zero, one = (torch.full_like(cohort.index[:1], number) for number in (0, 1))
+        first, second = cohort[:1], cohort[1:2]
+        again, other = (_numbered(first, number) for number in (zero, one))
+        base, drawn, moved = (
+            Release({name: value.unsqueeze(0).double() for name, value in self._some(net, each, 0)[0].items()}).flat()
+            for each in (again, other, _numbered(second, zero))
+        )
+        if torch.equal(base, drawn):
+            return replace(self, seed=0)
+        return replace(self, noise=float((drawn - base).norm() / (moved - base).norm().clamp_min(1e-300)))
 
     def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
         """Not available: the function does not show its steps."""
@@ -73,22 +119,83 @@ class OwnTraining:
         )
 
     def tile_size(self, net: nn.Module, cohort: Cohort) -> int:
-        """One: models are trained separately."""
-        return 1
+        """As many as there are processes: models are trained separately."""
+        return self.processes or 1
+
+    @property
+    def _from_net(self) -> bool:
+        """Whether training starts from the net as it is."""
+        return bool(self.init == FromNet())
+
+    def _parts(self, net: nn.Module, cohort: Cohort, seed: int) -> Iterator[list[dict[str, Tensor]]]:
+        """The models, some at a time, in the order of the cohort."""
+        if self.processes is None or self.processes == 1 or len(cohort) == 1:
+            for index in counted(range(len(cohort)), "training: models", len(cohort)):
+                yield self._some(net, cohort[index : index + 1], seed)
+            return
+        pieces = min(len(cohort), PIECES * self.processes)
+        cuts = torch.linspace(0, len(cohort), pieces + 1).long().tolist()
+        work = (delayed(self._some)(net, _alone(cohort[start:end]), seed) for start, end in pairwise(cuts))
+        done = Parallel(n_jobs=self.processes, return_as="generator")(work)
+        yield from counted(done, "training: parts of the models", pieces)
+
+    def _some(self, net: nn.Module, cohort: Cohort, seed: int) -> list[dict[str, Tensor]]:
+        """One model after the other; on one thread if there may be several processes."""
+        with one_thread() if self.processes is not None else nullcontext():
+            return [self._train(net, cohort, index, seed) for index in range(len(cohort))]
 
     def _train(self, net: nn.Module, cohort: Cohort, index: int, seed: int) -> dict[str, Tensor]:
         """One model's weights and floating-point buffers, which are published with them."""
         shared, own = cohort.shared, cohort.own[index : index + 1]
-        x = torch.cat([shared.inputs, own.inputs[0]])  # (n, ...)
-        y = torch.cat([shared.y, own.y[0]])
+        x, y = self._placed(shared.inputs, own.inputs[0]), self._placed(shared.y, own.y[0])
         number = int(cohort.index[index])
-        own_seed = int(generator(seed, "own training", number).integers(2**31))
+        own_seed = self.seed
+        if own_seed is None:
+            own_seed = int(generator(seed, "own training", number).integers(2**31))
+        fresh = deepcopy(net)
+        if not self._from_net:
+            fresh.load_state_dict(start_of(self.init, net, number, seed=seed))
         with all_generators(own_seed), exits_refused(f"OwnTraining: the function, for model {number},"):
-            trained = self.function(deepcopy(net).to(x.device), x, y, own_seed)
+            trained = self.function(fresh.to(x.device), x, y, own_seed)
         return _weights(trained, net, number)
 
+    def _placed(self, shared: Tensor, own: Tensor) -> Tensor:
+        """(n, ...) the shared records, and the own ones at their place."""
+        place = len(shared) if self.place is None else self.place
+        return torch.cat([shared[:place], own, shared[place:]])
+
     def __repr__(self) -> str:
-        return f"OwnTraining({getattr(self.function, '__qualname__', type(self.function).__name__)})"
+        name = getattr(self.function, "__qualname__", type(self.function).__name__)
+        given = {
+            "seed": self.seed,
+            "init": None if self._from_net else self.init,
+            "place": self.place,
+            "processes": self.processes,
+        }
+        return f"OwnTraining({', '.join([name, *(f'{k}={v!r}' for k, v in given.items() if v is not None)])})"
+
+
+def _numbered(cohort: Cohort, index: Tensor) -> Cohort:
+    """The same training sets under other numbers."""
+    return Cohort(cohort.shared, cohort.own, index)
+
+
+def _alone(cohort: Cohort) -> Cohort:
+    """A copy of its part of the records: a view would take all of them to another process."""
+    own = cohort.own
+    features = None if own.features is None else own.features.clone()
+    return Cohort(cohort.shared, Records(own.x.clone(), own.y.clone(), features), cohort.index.clone())
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """torch computes on one thread: sums over threads round differently."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _weights(trained: Any, net: nn.Module, number: int) -> dict[str, Tensor]:
@@ -96,10 +203,11 @@ def _weights(trained: Any, net: nn.Module, number: int) -> dict[str, Tensor]:
     refusal = f"OwnTraining: the function, for model {number}, "
     if trained is None:
         raise TypeError(refusal + "returned None. End it with `return net`.")
-    state = trained.state_dict() if isinstance(trained, nn.Module) else trained
+    state = unwrapped(trained).state_dict() if isinstance(trained, nn.Module) else trained
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise TypeError(refusal + f"returned {type(trained).__name__}. Return the net, or its state_dict.")
     wanted = {name: value for name, value in net.state_dict().items() if value.is_floating_point()}
+    state = state if state.keys() >= wanted.keys() else without_prefix(state)
     for name, value in wanted.items():
         if name not in state:
             raise ValueError(refusal + f"returned weights without {name}. Return the trained net.")

@@ -26,6 +26,12 @@ def check_finite_net(net: nn.Module) -> None:
             check_finite(name, value)
 
 
+def taken_by(net: nn.Module) -> torch.dtype:
+    """The dtype in which a training function gets the records: the net's, or float32 for one of half precision."""
+    held = {value.dtype for value in net.parameters() if value.is_floating_point()}
+    return torch.float64 if held == {torch.float64} else torch.float32
+
+
 def read_table(data: Any, dtype: torch.dtype) -> Records:
     """The training set (X, y) in the trainer's dtype; integers in y are classes."""
     if isinstance(data, Records):

@@ -9,6 +9,7 @@ from lostwax.attacks.membership import NearestCandidate, Refit
 from lostwax.attacks.mnemonist import EmbeddingRecoNN, Mnemonist, MnemonistRecoNN
 from lostwax.attacks.newton import Newton
 from lostwax.attacks.reconn import RecoNN
+from lostwax.attacks.secant import Secant
 from lostwax.attacks.text import Tokens
 from lostwax.attacks.weak import WeakRecoNN
 
@@ -25,6 +26,7 @@ __all__ = [
     "PriorAware",
     "RecoNN",
     "Refit",
+    "Secant",
     "Tokens",
     "WeakRecoNN",
     "dp_steps",

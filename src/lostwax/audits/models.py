@@ -16,6 +16,7 @@ from lostwax.adapters import torch as torch_linear
 from lostwax.adapters.model_files import is_computation, load_model, released_computation
 from lostwax.adapters.sklearn.boosting import is_booster, released_booster
 from lostwax.adapters.slips import check_data
+from lostwax.adapters.wrappers import unwrapped
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import check_games, check_kind, check_minutes
 from lostwax.audits.clock import in_words
@@ -63,23 +64,37 @@ def audit_model(
                 max_minutes=options["max_minutes"],
             )
         return _audit_estimator(model, data, sample_weight, options, games, seed, threshold)
+    model = unwrapped(model)
     torch_linear.check_finite_net(model)
     if trainer is not None:
         check_kind("audit", "trainer", trainer)
     facts = trainer_facts(None if isinstance(trainer, type) else trainer, model, 1)
     in_steps = facts.differentiable and facts.steps is not None  # steps that an attack can invert
-    _check_unused({**options, "sample_weight": sample_weight}, "a torch net", allowed=("attack",) if in_steps else ())
-    if not in_steps:
+    own = facts.one_by_one  # a training function, which can be run again
+    applies = ("attack", "max_minutes") if own else ("attack",) if in_steps else ()
+    _check_unused({**options, "sample_weight": sample_weight}, "a torch net", allowed=applies)
+    if not in_steps and not own:
         release = ReleasedTable.of(torch_linear.read(model, data, trainer))
         check_games(games, len(release.table), "the rows of the table")
         return audit_table(release, games=games, seed=seed, threshold=threshold, shape=_shape(data))
-    trainer = as_descent(trainer)
-    table = torch_linear.read_table(data, trainer.computes_in(model))
+    trainer = trainer if own else as_descent(trainer)
+    table = torch_linear.read_table(data, torch_linear.taken_by(model) if own else trainer.computes_in(model))
     check_games(games, len(table), "the records of the training set")
     attack = options["attack"]
     if isinstance(attack, list | tuple):
         raise TypeError("audit: expected one attack with data: several are compared on a way of training. Name one.")
-    return audit_released(model, table, trainer=trainer, attack=attack, games=games, seed=seed, threshold=threshold)
+    minutes = options["max_minutes"]
+    check_minutes(minutes, attack)
+    return audit_released(
+        model,
+        table,
+        trainer=trainer,
+        attack=attack,
+        games=games,
+        seed=seed,
+        threshold=threshold,
+        max_minutes=minutes,
+    )
 
 
 def _audit_estimator(

@@ -27,13 +27,14 @@ from lostwax.audits.checks import (
     widened,
 )
 from lostwax.audits.choice import Tried, answering, before_attacks, try_all
-from lostwax.audits.clock import Clock
+from lostwax.audits.clock import Clock, TimeUp
 from lostwax.audits.judging import Answer, Dealt, attack_name, needs_swapped, swapped_games
 from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
 from lostwax.audits.play import Played, filled, play
 from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.defences import in_words
 from lostwax.games import Access, Attack, Cohort, Knowledge, Metric, Records, Release, Threat, Trainer
+from lostwax.games.facts import trainer_facts
 from lostwax.games.judges import judge_of
 from lostwax.inits import trainable
 from lostwax.learning.costs import Rate
@@ -41,6 +42,8 @@ from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator
 from lostwax.shadows import Game, Local, gaussian_weights
+
+MINUTES = 10.0  # where no attack is named, no limit given, and models are trained one by one
 
 
 def audit_procedure(
@@ -65,7 +68,11 @@ def audit_procedure(
     `max_minutes`. Of several that are named, each has a line, named by its settings where their types are the same.
     All that can be refused is refused before an attack is prepared, which may take hours.
     """
+    automatic = attack is None and entrants is None
+    if automatic and max_minutes is None and trainer_facts(trainer, net, 1).one_by_one:
+        max_minutes = MINUTES
     clock = Clock.started(max_minutes)
+    trainer, randomness = settled(trainer, net, threat, prior, clock) if automatic else (trainer, ())
     knowledge = Knowledge(net, trainer, threat, access or Weights(), prior)
     named = tuple(attack) if isinstance(attack, Sequence) else () if attack is None else (attack,)
     named = tuple(answering(one, knowledge) for one in named)
@@ -132,10 +139,32 @@ def audit_procedure(
         labels_given=hints is not None and hints.labels is not None,
         seed=seed,
         provenance=_provenance(knowledge, cohort, secrets, lines),
-        notes=(*support.notes, *given.notes(hints), *said, *_several(len(cohort), each), *overlaps),
+        notes=(*randomness, *support.notes, *given.notes(hints), *said, *_several(len(cohort), each), *overlaps),
         unanswered=(*_diverged(game.release), *copies, *support.unanswered, *tried.unanswered),
         left_out=tried.left_out,
     )
+
+
+def settled(
+    trainer: Trainer, net: nn.Module, threat: Threat, prior: Records, clock: Clock
+) -> tuple[Trainer, tuple[str, ...]]:
+    """The trainer with what is measured of its randomness, where it can be, and a note about that."""
+    measure = getattr(trainer, "settled", None)
+    if measure is None or len(prior) < 2:
+        return trainer, ()
+    try:
+        found: Trainer = clock.run(lambda: measure(net, threat.deal(prior, 2, seed=0)))
+    except TimeUp:
+        raise ValueError(
+            "audit: max_minutes is too short: training three models was not done in time. Allow more minutes."
+        ) from None
+    facts = trainer_facts(found, net, 1)
+    if facts.noise is not None:
+        return found, (
+            f"Training draws private random numbers: another seed moves the weights {facts.noise:.2g} times as far as "
+            "another record does.",
+        )
+    return found, ("Training is deterministic: another seed gives the same weights.",) if found is not trainer else ()
 
 
 def victims_seed(seed: int) -> int:

@@ -47,6 +47,8 @@ class TrainerFacts(NamedTuple):
     mechanism: Mechanism | None = None  # where it adds noise: what limits every attack
     publishes_steps: bool = False  # a `DPSGD` whose release tells its noisy steps
     objective: Callable[[Mapping[str, Tensor], int], Stationary] | None = None  # of (weights, n), minimised exactly
+    one_by_one: bool = False  # models are trained separately: thousands of them take long
+    noise: float | None = None  # how far private draws move the weights, over how far one record does, if measured
 
 
 class AccessFacts(NamedTuple):

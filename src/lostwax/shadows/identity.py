@@ -48,7 +48,13 @@ def parts(value: Any) -> dict[str, object] | None:
     if isinstance(value, partial):
         return {"func": value.func, "args": value.args, "keywords": value.keywords}
     if is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
+        held = {
+            field.name: getattr(value, field.name) for field in fields(value) if field.metadata.get("identity", True)
+        }
+        late = [
+            field.name for field in fields(value) if field.metadata.get("identity") == "if set"
+        ]  # younger than stores
+        return {name: part for name, part in held.items() if not (name in late and part is None)}
     if isinstance(value, Mapping):
         return {str(name): held for name, held in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, final
 
 import torch
@@ -26,12 +26,14 @@ from lostwax.trainers.stepwise import State, Stepwise, Trajectory, float32_produ
 class Batches:
     """Epochs over the training sets, in batches of `size` (None: full batch).
 
-    `order_seed` is public: with an int all models use the same order; with None each draws its own, by its number.
+    `order_seed` is public: with an int all models use the same order; with None each draws its own, by its number. A
+    model's own records stand at `place` among the shared ones; None: behind them.
     """
 
     epochs: int
     size: int | None = None
     order_seed: int | None = 0
+    place: int | None = None
 
     def steps(self, records: int) -> int:
         """The number of steps of a training."""
@@ -56,9 +58,11 @@ class Batches:
 
     def _public(self, cohort: Cohort, size: int, order_seed: int) -> Iterator[Batch]:
         common = len(cohort.shared)
+        place, k = common if self.place is None else self.place, cohort.secrets
+        rows = torch.cat([torch.arange(place), torch.arange(common, common + k), torch.arange(place, common)])
         for epoch in range(self.epochs):
             order = torch.from_numpy(generator(order_seed, "order", epoch).permutation(cohort.records))
-            for positions in torch.split(order.to(cohort.own.inputs.device), size):
+            for positions in torch.split(rows[order].to(cohort.own.inputs.device), size):
                 yield together(cohort, positions[positions < common], positions[positions >= common] - common)
 
     def _private(self, cohort: Cohort, size: int, seed: int) -> Iterator[Batch]:
@@ -101,10 +105,14 @@ class Pool(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Descent(Stepwise, ABC):
-    """Gradient descent on the mean loss, with the same results as torch.optim on each model separately."""
+    """Gradient descent on the mean loss, with the same results as torch.optim on each model separately.
+
+    In a public order of batches the secret record stands last among the records, or at `place`.
+    """
 
     takes_tokens: ClassVar[bool] = True
     linear_update: ClassVar[bool] = False  # whether `update` is linear in state and gradient
+    place: int | None = field(default=None, metadata={"identity": "if set"})  # of the secret among the records
 
     @property
     @abstractmethod
@@ -252,7 +260,7 @@ class SGD(HeavyBall):
     @property
     def batches(self) -> Batches:
         """Batches of `batch_size`; the last of an epoch may be smaller."""
-        return Batches(epochs=self.epochs, size=self.batch_size, order_seed=self.order_seed)
+        return Batches(epochs=self.epochs, size=self.batch_size, order_seed=self.order_seed, place=self.place)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +280,7 @@ class Adaptive(Descent, ABC):
     @property
     def batches(self) -> Batches:
         """All records at once, or batches of `batch_size`."""
-        return Batches(epochs=self.epochs, size=self.batch_size, order_seed=self.order_seed)
+        return Batches(epochs=self.epochs, size=self.batch_size, order_seed=self.order_seed, place=self.place)
 
     def buffers(self, params: Params) -> tuple[Params, ...]:
         """Running means of the gradient and of its square, both 0."""

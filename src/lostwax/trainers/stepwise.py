@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lostwax.fields import Range, above, at_least, check_fields, expect
 from lostwax.games import Cohort, Loss, Records, Release, Step
-from lostwax.inits import FromNet, Init, trainable
+from lostwax.inits import FromNet, Init, public, trainable
 from lostwax.losses import CrossEntropy
 from lostwax.progress import counted
 from lostwax.schedules import Constant, Schedule
@@ -191,8 +191,7 @@ class Stepwise(ABC):
     @final
     def public_start(self, net: nn.Module) -> bool:
         """True if every model has the same initialisation (checked on two draws)."""
-        ours, theirs = (self.init(net, [number], seed=number) for number in (0, 1))
-        return all(torch.equal(ours[name], theirs[name]) for name in ours)
+        return public(self.init, net)
 
     @final
     def computes_in(self, net: nn.Module) -> torch.dtype:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -17,6 +17,7 @@ from lostwax.learning.kernel_regression import ClassRegression, Regression
 from lostwax.learning.standardise import Standardise
 from lostwax.progress import counted
 
+FEWEST_MEMBERS = 100  # of a cheaper form
 POLISH = 4  # Jacobians of Newton's last steps, at most
 
 
@@ -59,6 +60,11 @@ class Ensemble:
                 "the initialisation is private and moves the weights far more than one record does. Use a public one, "
                 "init=LeCunNormal(seed=0)."
             )
+        if facts.trainer.noise is not None and facts.trainer.noise > 1:
+            return refusal + (
+                f"private random draws move the weights {facts.trainer.noise:.2g} times as far as one record does, so "
+                "that its rounds would not close in. KernelRidge is its first round."
+            )
         if not prior.x.is_floating_point():
             return refusal + f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
         if not prior.y.is_floating_point() and prior.y.ndim > 1:
@@ -78,6 +84,12 @@ class Ensemble:
         groups = classes(knowledge)
         tables = knowledge.prior.x.element_size() * (TABLES + 1) * self.members * groups * rate.features
         return Cost(self.members * (groups + (self.rounds - 1) * games) * rate.training, float(tables))
+
+    def cheaper(self, knowledge: Knowledge) -> tuple[Ensemble, ...]:
+        """Fewer members, the dearest form first: two per number of a record can still be regressed."""
+        fewest = max(FEWEST_MEMBERS, 2 * knowledge.prior.x.shape[1:].numel())
+        sizes = [size for size in (self.members // 3, self.members // 8) if fewest <= size]
+        return tuple(replace(self, members=size, rounds=min(self.rounds, 5), restarts=0) for size in sizes)
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> EnsembleInverter:
         """Train the first ensemble of every class and regress its records on its models."""
