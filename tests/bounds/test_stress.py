@@ -172,7 +172,7 @@ def test_balls_in_bins_is_monotone(name):
 
 def test_balls_in_bins_by_integration_at_few_steps():
     generator = np.random.default_rng(9)
-    for _ in range(60):
+    for _ in range(15):
         run = draw_epochs(generator)
         noise, log_kappa = run["noise_multiplier"], run["log_baseline"]
         for steps in (1, 2, 3) if noise > 0.7 else (1, 2):
