@@ -58,7 +58,7 @@ def _poisson_rate(data_loader: Any, *, full_batches: bool) -> float:
         return 1.0  # every record once in every batch
     kind = type(data_loader if sampler is None else sampler).__name__
     raise ValueError(
-        f"opacus.mechanism: the data loader draws batches by {kind}, not by Poisson sampling, and no ceiling of "
-        "lw.bound holds for shuffled batches. Train with make_private(..., poisson_sampling=True) and pass the loader "
-        "it returns."
+        f"opacus.mechanism: the data loader draws batches by {kind}, not by Poisson sampling. Train with "
+        "make_private(..., poisson_sampling=True) and pass the loader it returns. For shuffled batches, "
+        "lw.bound(..., sampling=lw.bounds.Shuffled(epochs)) gives an interval, whose upper end is far higher."
     )
