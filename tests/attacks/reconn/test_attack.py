@@ -1,6 +1,5 @@
 """Settings, objections, augmentation, progress, and a real game."""
 
-import sys
 from dataclasses import replace
 
 import pytest
@@ -14,7 +13,6 @@ from lostwax.games import Informed, Knowledge, Records
 from lostwax.learning import Repeats, Shifts
 from lostwax.learning.decoders import ConvDecoder, MLPDecoder
 from lostwax.learning.shadow_tables import targets
-from lostwax.progress import progress
 
 GAME = knowledge(Leaks())
 
@@ -90,16 +88,6 @@ def test_what_is_held_out_is_never_learned_from_not_even_moved():
         assert (len(learn_from), len(test_on)) == sizes
         learned, tested = ({row.numpy().tobytes() for row in part.x} for part in (learn_from, test_on))
         assert not learned & tested
-
-
-def test_a_bar_only_where_a_person_watches(monkeypatch, capsys):
-    with progress("shadow models", 3) as advance:
-        advance(3)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with progress("shadow models", 3) as advance:
-        advance(2)
-    assert "shadow models" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

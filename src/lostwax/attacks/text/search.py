@@ -22,7 +22,7 @@ MARGIN = 10.0  # times the rounding of one training, up to which weights count a
 RIDGE = 1e-3  # of the variance that the response explains: noise of the linearised response
 
 
-class Found(NamedTuple):
+class Sentence(NamedTuple):
     """What was found in one game."""
 
     tokens: Tensor  # (length,)
@@ -66,7 +66,7 @@ class TokenSearch:
         each = torch.arange(len(found)).unsqueeze(1)
         return Guess(records[each], confidence, certified=certified)
 
-    def search(self, release: Release, hints: Hints | None = None) -> list[Found]:
+    def search(self, release: Release, hints: Hints | None = None) -> list[Sentence]:
         """The same, with what the search says about itself."""
         rows, weights = self.moved_rows(release), release.flat()
         labels = None if hints is None or hints.labels is None else hints.labels[:, 0]
@@ -84,7 +84,7 @@ class TokenSearch:
 
     def _game(
         self, weights: Tensor, vocabulary: Tensor | None, label: Tensor | None, draw: np.random.Generator
-    ) -> Found:
+    ) -> Sentence:
         """Descents from several starts until one is certified; else the best.
 
         The labels take turns. After its first start, a label starts from its best so far, a few tokens shuffled.
@@ -105,7 +105,7 @@ class TokenSearch:
             distance = float((trained - weights).norm())
             sure = distance <= MARGIN * self.rounding and self._determined(x, label, vocabulary, labels)
             if found is None or distance / effect < found.residual:
-                found = Found(x, label, distance / effect, sure)
+                found = Sentence(x, label, distance / effect, sure)
             if sure:
                 break
             if distance < CLOSE * effect:  # correct what the response gets wrong here
