@@ -307,7 +307,7 @@ PARTS = {  # of a trainer or an attack, not one of their own
     *("Batches", "Architecture", "FusedMLP", "FusedCNN", "MLPTangent", "Polished", "Ghost", "PerRecord"),
     *("PublishedSteps",),
     *("ErrorBars", "TrainingMap", "Problem", "Inverter", "MatrixFree", "BaseTrajectory"),
-    *("Equations", "Grid", "CodedTree", "RowGroup"),
+    *("Equations", "Grid", "CodedTree", "RowGroup", "SentenceResponse", "TokenSearch"),
 }
 
 
