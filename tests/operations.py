@@ -251,7 +251,8 @@ class Init:
             self.run(folder)
         with pytest.raises(FileExistsError, match="exists and was not changed"):
             self.run(folder)
-        assert (folder / "recipe.py").read_text() == STARTERS["torch"].read_text()
+        path = folder / "recipe.py"
+        assert path.read_text() == STARTERS["torch"].read_text().replace("recipe.py", path.as_posix())
         assert len(list(folder.iterdir())) == 1
 
 
