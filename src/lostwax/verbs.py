@@ -184,7 +184,7 @@ def audit(
         )
     from lostwax.audits import audit_procedure, check_arguments, check_attacks, check_games, check_minutes
 
-    several = tuple(attack) if isinstance(attack, list | tuple) else ()
+    several = tuple(attack) if isinstance(attack, list | tuple) and not hasattr(attack, "prepare") else ()
     parts = {"trainer": trainer, "threat": threat, "attack": None if several else attack, "access": access}
     check_arguments("audit", model, {"prior": prior, "secrets": secrets}, metrics, **parts)
     check_attacks(several)

@@ -81,7 +81,7 @@ def audit_model(
     table = torch_linear.read_table(data, torch_linear.taken_by(model) if own else trainer.computes_in(model))
     check_games(games, len(table), "the records of the training set")
     attack = options["attack"]
-    if isinstance(attack, list | tuple):
+    if isinstance(attack, list | tuple) and not hasattr(attack, "prepare"):
         raise TypeError("audit: expected one attack with data: several are compared on a way of training. Name one.")
     minutes = options["max_minutes"]
     check_minutes(minutes, attack)

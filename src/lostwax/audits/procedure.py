@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -74,7 +74,11 @@ def audit_procedure(
     clock = Clock.started(max_minutes)
     trainer, randomness = settled(trainer, net, threat, prior, clock) if automatic else (trainer, ())
     knowledge = Knowledge(net, trainer, threat, access or Weights(), prior)
-    named = tuple(attack) if isinstance(attack, Sequence) else () if attack is None else (attack,)
+    named: tuple[Attack, ...] = ()
+    if isinstance(attack, Sequence) and not hasattr(attack, "prepare"):  # an attack may be a NamedTuple
+        named = tuple(attack)
+    elif attack is not None:
+        named = (cast(Attack, attack),)
     named = tuple(answering(one, knowledge) for one in named)
     for one in named:
         if (objection := one.objection(knowledge)) is not None:
