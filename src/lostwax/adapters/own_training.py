@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from importlib.machinery import PathFinder
 from itertools import pairwise
 from typing import Any, final
 
@@ -135,7 +138,8 @@ class OwnTraining:
             return
         pieces = min(len(cohort), PIECES * self.processes)
         cuts = torch.linspace(0, len(cohort), pieces + 1).long().tolist()
-        work = (delayed(self._some)(net, _alone(cohort[start:end]), seed) for start, end in pairwise(cuts))
+        packed = _packed(self, net)
+        work = (delayed(_unpacked)(packed, _alone(cohort[start:end]), seed) for start, end in pairwise(cuts))
         done = Parallel(n_jobs=self.processes, return_as="generator")(work)
         yield from counted(done, "training: parts of the models", pieces)
 
@@ -185,6 +189,36 @@ def _alone(cohort: Cohort) -> Cohort:
     own = cohort.own
     features = None if own.features is None else own.features.clone()
     return Cohort(cohort.shared, Records(own.x.clone(), own.y.clone(), features), cohort.index.clone())
+
+
+def _packed(trainer: OwnTraining, net: nn.Module) -> bytes:
+    """A trainer and a net for other processes, with the code of modules that could not be imported there."""
+    import cloudpickle
+
+    names = {getattr(trainer.function, "__module__", None), *(type(part).__module__ for part in net.modules())}
+    homes = [sys.modules[name] for name in names if name in sys.modules and not _importable(name)]
+    before = cloudpickle.list_registry_pickle_by_value()
+    added = [home for home in homes if home.__name__ not in before]
+    try:
+        for home in added:
+            cloudpickle.register_pickle_by_value(home)
+        packed: bytes = cloudpickle.dumps((trainer, net))
+        return packed
+    finally:
+        for home in added:
+            cloudpickle.unregister_pickle_by_value(home)
+
+
+def _importable(name: str) -> bool:
+    """Whether another process can import a module by its name: not one that was read from a file under that name."""
+    top = name.partition(".")[0]
+    return top in sys.builtin_module_names or top == "__main__" or PathFinder.find_spec(top) is not None
+
+
+def _unpacked(packed: bytes, cohort: Cohort, seed: int) -> list[dict[str, Tensor]]:
+    trainer: OwnTraining
+    trainer, net = pickle.loads(packed)
+    return trainer._some(net, cohort, seed)
 
 
 @contextmanager
