@@ -267,7 +267,7 @@ def report(
     audit: Audit,
     folder: str | Path,
     *,
-    records: bool = True,
+    records: bool | None = None,
     title: str | None = None,
     model: str | None = None,
     version: str | None = None,
@@ -286,7 +286,8 @@ def report(
     Args:
         audit: What `lw.audit` returned.
         folder: A new or empty folder, or one that holds an earlier report.
-        records: False writes no record, neither originals nor reconstructions.
+        records: False writes no record, neither originals nor reconstructions. None writes them, except over a report
+            that was written without.
         title: Heading of the report.
         model: Name of the model.
         version: Version of the model.

@@ -67,6 +67,10 @@ def test_without_records_nothing_of_them_is_written(tmp_path):
     assert repr(again) == repr(audit)
     lw.report(again, folder)  # there are none to show
     assert not leaks(folder)
+    lw.report(audit, folder)  # nobody asked for them
+    assert not leaks(folder)
+    lw.report(audit, folder, records=True)
+    assert leaks(folder)
 
 
 def test_pictures_stay_out_too(audit_of, tmp_path):

@@ -93,7 +93,7 @@ def audit(
 
 def _earlier_report(out: Path, recipe: str, *, records: bool) -> bool:
     """Is there an earlier report of this recipe? An error if it is another's, or would get records that it has not."""
-    from lostwax.reports.folder import NUMBERS, PAGE, RECORDS
+    from lostwax.reports.folder import NUMBERS, was_without_records
 
     if not (out / NUMBERS).is_file():
         return False
@@ -108,7 +108,7 @@ def _earlier_report(out: Path, recipe: str, *, records: bool) -> bool:
             f"audit: {out} holds another report, an audit of {subject} {of}. Nothing was run. Name another folder with "
             f"--out, or delete {out} first."
         )
-    if records and (out / PAGE).is_file() and not (out / RECORDS).exists():
+    if records and was_without_records(out):
         raise FileExistsError(
             f"audit: the report in {out} was written without records, and this one would put them there. Nothing was "
             "run. Add --no-records, or name another folder with --out."

@@ -120,7 +120,7 @@ def write(
     audit: Audit,
     folder: str | Path,
     *,
-    records: bool = True,
+    records: bool | None = None,
     fields: Mapping[str, Any] | None = None,
     policy: Policy | None = None,
     compared: Comparison | None = None,
@@ -128,7 +128,8 @@ def write(
     """Write the report atomically, file by file; an earlier report in the folder is replaced.
 
     All files are written under temporary names first, so that an error leaves an earlier report unchanged. `fields`
-    are those of `ReportFields`; fields and a policy that the audit was reported with before are kept.
+    are those of `ReportFields`; fields and a policy that the audit was reported with before are kept. Unless `records`
+    is True, a report that was written without records gets none.
     """
     from lostwax.audits import Audit
     from lostwax.reports.fields import with_fields
@@ -138,6 +139,8 @@ def write(
         raise TypeError(f"report: expected the result of lw.audit(...), got {type(audit).__name__}.")
     target = files.named("report", folder)
     check_folder(target)
+    if records is None:
+        records = not was_without_records(target)
     audit = with_fields(audit, fields or {}, policy, () if compared is None else compared.measured())
     contents = _contents(audit, records=records and has_records(audit))  # errors come before anything is written
     files.make_folder("report", target / FIGURES)
@@ -218,6 +221,11 @@ def read(folder: str | Path) -> Audit:
         )
     audit = Audit.from_json(source / NUMBERS)
     return _with_records(audit, source / RECORDS) if (source / RECORDS).exists() else audit
+
+
+def was_without_records(folder: Path) -> bool:
+    """Whether the folder holds a report without records, perhaps so that it can be shared."""
+    return (folder / PAGE).is_file() and not (folder / RECORDS).exists()
 
 
 def check_folder(folder: str | Path) -> None:
