@@ -11,11 +11,13 @@ from torch import Tensor
 from lostwax.attacks.newton.bank import MOST_WAYS, Bank, draws, ways
 from lostwax.attacks.newton.inverter import Inverter, Published
 from lostwax.attacks.newton.matrix_free import MatrixFree
+from lostwax.attacks.newton.record_span import first_layer
 from lostwax.attacks.newton.solver import Problem
 from lostwax.attacks.newton.training_map import TrainingMap
+from lostwax.attacks.newton.whole_sets import WholeSets
 from lostwax.defences import undefended
 from lostwax.fields import at_least, check_fields, expect
-from lostwax.games import Attack, Cohort, Knowledge, Records
+from lostwax.games import Attack, Cohort, Knowledge, Records, Trainer
 from lostwax.games.facts import trainer_facts
 from lostwax.inits import trainable
 from lostwax.learning.coordinates import Coordinates, flat
@@ -32,6 +34,8 @@ PAIR = 4  # trainings that a product with the Jacobian and one with its transpos
 FEWEST_DIRECTIONS, MOST_DIRECTIONS = 32, 1_000  # for which linear response is worth its sweep
 TOLERANCE = 1e-3  # of the response's sums over few steps
 TRIED = 20  # models that a game trains with a linear response, about
+SETS = 4  # times as many Jacobians for whole training sets, at most
+SET_JACOBIANS = 12  # that one takes, about
 MOST_NUMBERS = 20_000  # secret numbers: a square table of them takes 3 GB
 
 
@@ -72,12 +76,7 @@ class Newton:
         """Why it is not applicable."""
         refusal, trainer = "Newton is not applicable: ", undefended(knowledge.trainer)
         known, secrets, given, _, access = knowledge.facts
-        if known is None:
-            return refusal + (
-                "it solves for the missing record, but the adversary is "
-                f"{type(knowledge.threat).__name__}. Use threat=Informed(known)."
-            )
-        stated = trainer_facts(trainer, knowledge.net, len(known) + secrets)
+        stated = trainer_facts(trainer, knowledge.net, secrets if known is None else len(known) + secrets)
         if not stated.differentiable:
             return refusal + (
                 f"it differentiates through the steps of GD, SGD, Adam or AdamW, but the trainer is "
@@ -105,6 +104,8 @@ class Newton:
             return refusal + (
                 f"the net has {weights} weights, too few to determine the {numbers} secret numbers. Use RecoNN."
             )
+        if known is None:
+            return self._objection_to_sets(knowledge, trainer, refusal)
         if numbers > MOST_NUMBERS:
             return refusal + (
                 f"it keeps tables of {numbers} x {numbers} secret numbers, {8 * numbers**2 / 1e9:.0f} GB each. Use "
@@ -129,9 +130,37 @@ class Newton:
             return refusal + sentence.removeprefix("LinearResponse is not applicable: ")
         return None if self.start is None else self.start.objection(knowledge)
 
+    def _objection_to_sets(self, knowledge: Knowledge, trainer: Trainer, refusal: str) -> str | None:
+        """The same where no record is known."""
+        secrets, given = knowledge.facts.secrets, knowledge.facts.given
+        options = {"products": self.products, "response": self.response, "coordinates": self.coordinates}
+        for name, value in (options | {"start": self.start}).items():
+            if value is not None:
+                return refusal + f"{name} needs known records, and the adversary knows none. Leave it out."
+        if knowledge.prior.features is not None:
+            return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
+        if len(knowledge.prior) < 2:
+            return refusal + "it starts from the means of the prior records, and there are none. Add a prior."
+        try:
+            ordered = as_descent(trainer).batches.size is not None
+        except TypeError as error:
+            return refusal + str(error)
+        if ordered and not given.labels and not knowledge.prior.y.is_floating_point():
+            return refusal + (
+                "with batches in an order, it must be told the label of each record, and the adversary does not know "
+                "them. Use full batches (GD)."
+            )
+        numbers = secrets * knowledge.prior.x.shape[1:].numel()
+        if _unknowns(knowledge, numbers) > MOST_NUMBERS:
+            return refusal + f"{numbers} secret numbers are too many for its tables. Use a smaller training set."
+        return None
+
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Trainings for the bank, and about one for each tangent of a Jacobian."""
         groups, numbers = classes(knowledge), knowledge.prior.x.shape[1:].numel()
+        if knowledge.facts.known is None:
+            unknowns = _unknowns(knowledge, numbers * knowledge.facts.secrets)
+            return Cost(SET_JACOBIANS * unknowns * games * rate.training, float(2 * DOUBLE * rate.features * unknowns))
         bank = (TABLES + 1) * (self.bank + groups) * rate.features
         if self.products is not None:
             return Cost((self.bank + PAIR * self.products * games) * rate.training, float(SINGLE * bank))
@@ -158,8 +187,10 @@ class Newton:
         form = replace(self, coordinates=coordinates, response=replace(response, directions=directions))
         return (form,) if form.objection(knowledge) is None else ()
 
-    def prepare(self, knowledge: Knowledge, *, seed: int) -> Inverter | MatrixFree:
+    def prepare(self, knowledge: Knowledge, *, seed: int) -> Inverter | MatrixFree | WholeSets:
         """Train on the bank, which the seed draws, and, for one secret, linearise training at every class mean."""
+        if knowledge.facts.known is None:
+            return self._for_sets(knowledge, seed)
         if self.products is not None:
             parts = self._parts(knowledge, seed)
             problem = Problem(parts.released_by, parts.quick, parts.coordinates)
@@ -170,6 +201,23 @@ class Newton:
             for classes in inverter.bank.classes:
                 inverter.at_mean(classes)
         return inverter
+
+    def _for_sets(self, knowledge: Knowledge, seed: int) -> WholeSets:
+        if (objection := self.objection(knowledge)) is not None:
+            raise ValueError(objection)
+        trainer, prior = as_descent(undefended(knowledge.trainer)), knowledge.prior
+        nobody = prior[:0].to(trainer.computes_in(knowledge.net))
+        released_by, published = (
+            TrainingMap(knowledge.net, trainer, nobody, knowledge.facts.secrets),
+            Published(knowledge.trainer, seed),
+        )
+        if published.defended:
+            rows = draws(len(prior), NOISES, released_by.secrets, seed).to(prior.x.device)
+            exact = released_by.computed_in(torch.float64)
+            units = published.units(exact, flat(prior)[rows].flatten(1), prior.y[rows])
+            released_by = replace(released_by, units=units)
+        exact, quick = released_by.computed_in(torch.float64), released_by.computed_in(torch.float32, tf32=True)
+        return WholeSets(exact, quick, prior, published, SETS * self.jacobians, seed)
 
     def inverter(self, knowledge: Knowledge, *, seed: int, responses: Responses | None = None) -> Inverter:
         """The same, without any Jacobian yet, and with these responses if they were prepared before."""
@@ -254,6 +302,13 @@ def _available(known: Records, prior: Records) -> Records:
     """Known and prior records."""
     ours = known.to(prior.x.device)
     return Records(torch.cat([ours.x, prior.x]), torch.cat([ours.y, prior.y]))
+
+
+def _unknowns(knowledge: Knowledge, numbers: int) -> int:
+    """How many numbers a whole training set leaves unknown, once its first layer was read (`record_span`)."""
+    trainer, secrets = as_descent(undefended(knowledge.trainer)), knowledge.facts.secrets
+    read = trainer.linear_update and first_layer(knowledge.net) is not None
+    return min(numbers, secrets * (secrets - 1)) if read else numbers
 
 
 class _Parts(NamedTuple):

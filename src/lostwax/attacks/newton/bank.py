@@ -156,6 +156,11 @@ def ways(classes: int, secrets: int, *, in_any_order: bool) -> int:
     return math.comb(classes + secrets - 1, secrets) if in_any_order else classes**secrets
 
 
+def means_of(z: Tensor, y: Tensor, classes: Classes) -> Tensor:
+    """(u,) the mean record of each class, among records z (n, d) with labels y (n,); as `_means`."""
+    return _means(lambda label, count: _parts(z[y == label], count), classes)
+
+
 def _means(parts_of: Callable[[int, int], Sequence[Tensor]], classes: Classes) -> Tensor:
     """(u,) the mean record of each class; for a class that occurs c times, the means of c parts of it.
 

@@ -180,48 +180,15 @@ class Posterior(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Inverter:
-    """A prepared Newton."""
+class Polisher:
+    """The end of a search: from records nearby to the records, with evidence."""
 
     problem: Problem
-    bank: Bank
     published: Published
     prior_mean: Tensor  # (r,) of the unknowns over known and prior records
     prior_variance: Tensor  # (r,)
     left_out: Tensor  # (u,) variance of known and prior records that the unknowns do not span
     jacobians: int
-    by_training: bool  # train models at the end of a search by linear response
-    guess: Reconstructor | None  # another attack, for games whose starts do not explain the release
-    like: Records  # one record, for shapes, dtypes and devices
-    at_means: dict[Classes, Linearised] = field(default_factory=dict)  # training linearised at class means, on demand
-
-    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
-        """Guess each model's secrets; certified where they reproduce the weights to rounding."""
-        return as_guess(self.invert(release, hints), self.like, release.flat().device)
-
-    def invert(self, release: Release, hints: Hints | None = None) -> list[Inversion]:
-        """Every model of the release, with the evidence."""
-        released = self.problem.exact.in_units(release.flat().double().to(self.like.x.device))  # (g, p)
-        likeliest = self._likeliest(released, hints)
-        found = self._from(released, [[entry for likely in mine for entry in likely.entries] for mine in likeliest])
-        finite = released.isfinite().all(1).tolist()  # models that did not diverge
-        lost = [g for g, one in enumerate(found) if finite[g] and not one.explained]
-        if self.guess is not None and lost:
-            rest = Release({name: value[lost] for name, value in release.params.items()})
-            given = None if hints is None else hints[torch.tensor(lost)]
-            starts = self._guessed(self.guess(rest, given).records.to(self.like.x.device))
-            rescued = self._from(released[[lost[turn] for turn in starts]], [[start] for start in starts.values()])
-            for turn, one in zip(starts, rescued, strict=True):
-                found[lost[turn]] = min(found[lost[turn]], one, key=lambda each: each.residual)
-        return [
-            one.or_start(mine[0], self.problem.coordinates, weights)
-            for one, mine, weights in zip(found, likeliest, released, strict=True)
-        ]
-
-    def _from(self, released: Tensor, starts: list[list[Entry]]) -> list[Inversion]:
-        """From these starts of each game, some games at a time."""
-        parts = [slice(first, first + GAMES) for first in range(0, len(released), GAMES)]
-        return [one for part in parts for one in self._inverted(released[part], starts[part])]
 
     def polish(self, released: Tensor, z: Tensor, label: Tensor) -> Inversion | None:
         """Refine records (u,) of classes (k,) near the secrets of one model (p,); None where training has kinks."""
@@ -234,85 +201,10 @@ class Inverter:
         (found,) = self._finish([(point, self.problem.linear(a, label))], released)
         return found
 
-    def _inverted(self, released: Tensor, starts: list[list[Entry]]) -> list[Inversion]:
-        """Each game's starts in turn, the most promising first, until one explains the release."""
-        raced = self._race(released, starts)
-        if not self.problem.quick.trained:
-            predicted = self._predicted(raced, released)
-            if not self.by_training:
-                return self._unpolished(predicted, released)
-            raced = [[one] for one in predicted]
-        best: list[Inversion | None] = [None] * len(released)
-        for turn in range(max(map(len, raced))):
-            again = [g for g, one in enumerate(best) if (one is None or not one.explained) and turn < len(raced[g])]
-            if not again:
-                break
-            found = self._finish([raced[g][turn] for g in again], released[again])
-            for g, one in zip(again, found, strict=True):
-                before = best[g]
-                best[g] = one if before is None or one.residual < before.residual else before
-        return [one for one in best if one is not None]
-
-    def _likeliest(self, released: Tensor, hints: Hints | None) -> list[list[Likely]]:
-        """For each game, classes and records of the bank to start from."""
-        labels = None if hints is None or self.like.y.is_floating_point() else hints.labels
-        return self.bank.likeliest(released, labels, self.problem.quick, self.problem.coordinates)
-
-    def _guessed(self, answer: Records) -> dict[int, Entry]:
-        """The other attack's guesses (g, k, ...) as starts, except for classes that are not in the bank."""
-        g, k = answer.x.shape[:2]
-        label = answer.x.new_zeros(g, k, dtype=torch.long) if self.like.y.is_floating_point() else answer.y
-        begun = [game for game, classes in enumerate(label.tolist()) if tuple(classes) in self.bank.classes]
-        if not begun:
-            return {}
-        z = flat(Records(answer.x.flatten(0, 1), answer.y.flatten(0, 1))).view(g, -1)  # (g, u)
-        a, label = self.problem.coordinates.of_records(z[begun]), label[begun]
-        weights = self.problem.quick(self.problem.coordinates(a), label)
-        return {game: Entry(*each) for game, *each in zip(begun, a, label, weights, strict=True)}
-
-    def _race(self, released: Tensor, starts: list[list[Entry]]) -> list[list[Begun]]:
-        """One step from every start; those closest to the release first."""
-        entries = [(g, entry) for g, mine in enumerate(starts) for entry in mine]
-        points = [Point(entry.a, entry.label, entry.weights.double() - released[g]) for g, entry in entries]
-        linears = [self.at_mean(entry.classes) for _, entry in entries]
-        games = [g for g, _ in entries]
-        moved = self.problem.first_steps(points, linears, released[games])
-        raced: list[list[Begun]] = [[] for _ in released]
-        for g, point, linear in sorted(zip(games, moved, linears, strict=True), key=lambda each: each[1].distance):
-            raced[g].append((point, linear))
-        return raced
-
-    def _predicted(self, raced: list[list[Begun]], released: Tensor) -> list[Begun]:
-        """Where the search by linear response ends, from each game's starts in turn until one predicts the release."""
-        problem, enough = replace(self.problem, exact=self.problem.quick), PREDICTED * released.norm(dim=1)  # (g,)
-        best: list[Begun | None] = [None] * len(released)
-        for turn in range(FOLLOWED):
-            again = [
-                g
-                for g, one in enumerate(best)
-                if turn < len(raced[g]) and (one is None or one[0].distance > UNLIKELY * released[g].norm())
-            ]
-            if not again:
-                break
-            points, linears = zip(*(raced[g][turn] for g in again), strict=True)
-            ended = problem.descend(points, linears, released[again], enough[again], self.jacobians, SLOW)
-            for g, (point, linear, _) in zip(again, ended, strict=True):
-                before = best[g]
-                best[g] = (point, linear) if before is None or point.distance < before[0].distance else before
-        return [one for one in best if one is not None]
-
-    def _unpolished(self, predicted: list[Begun], released: Tensor) -> list[Inversion]:
-        """The likeliest records by linear response alone, whose own error takes the place of rounding."""
-        error = PREDICTED * released.norm(dim=1)  # (g,)
-        found = [self._evidence(Ended(*begun, 0), float(one)) for begun, one in zip(predicted, error, strict=True)]
-        return [one._replace(determined=False) for one in found]  # no model was trained on it
-
-    def at_mean(self, classes: Classes) -> Linearised:
-        """Training, linearised at the means of these classes; kept for later games."""
-        if classes not in self.at_means:
-            row = self.bank.classes.index(classes)
-            self.at_means[classes] = self.problem.linear(self.bank.a[row], self.bank.label[row])
-        return self.at_means[classes]
+    def polished(self, ended: Ended, released: Tensor) -> Inversion:
+        """The same from where a search ended, with what it took."""
+        (found,) = self._finish([(ended.point, ended.linear)], released)
+        return found._replace(jacobians=found.jacobians + ended.jacobians)
 
     def _finish(self, raced: list[Begun], released: Tensor) -> list[Inversion]:
         """Iterate from the best first step to convergence, all games (g, p) together."""
@@ -403,3 +295,122 @@ class Inverter:
             jacobians=game.jacobians,
             explained_up_to=explained_up_to(len(point.residual)) if self.published.defended else CERTAIN,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Inverter(Polisher):
+    """A prepared Newton."""
+
+    bank: Bank
+    by_training: bool  # train models at the end of a search by linear response
+    guess: Reconstructor | None  # another attack, for games whose starts do not explain the release
+    like: Records  # one record, for shapes, dtypes and devices
+    at_means: dict[Classes, Linearised] = field(default_factory=dict)  # training linearised at class means, on demand
+
+    def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
+        """Guess each model's secrets; certified where they reproduce the weights to rounding."""
+        return as_guess(self.invert(release, hints), self.like, release.flat().device)
+
+    def invert(self, release: Release, hints: Hints | None = None) -> list[Inversion]:
+        """Every model of the release, with the evidence."""
+        released = self.problem.exact.in_units(release.flat().double().to(self.like.x.device))  # (g, p)
+        likeliest = self._likeliest(released, hints)
+        found = self._from(released, [[entry for likely in mine for entry in likely.entries] for mine in likeliest])
+        finite = released.isfinite().all(1).tolist()  # models that did not diverge
+        lost = [g for g, one in enumerate(found) if finite[g] and not one.explained]
+        if self.guess is not None and lost:
+            rest = Release({name: value[lost] for name, value in release.params.items()})
+            given = None if hints is None else hints[torch.tensor(lost)]
+            starts = self._guessed(self.guess(rest, given).records.to(self.like.x.device))
+            rescued = self._from(released[[lost[turn] for turn in starts]], [[start] for start in starts.values()])
+            for turn, one in zip(starts, rescued, strict=True):
+                found[lost[turn]] = min(found[lost[turn]], one, key=lambda each: each.residual)
+        return [
+            one.or_start(mine[0], self.problem.coordinates, weights)
+            for one, mine, weights in zip(found, likeliest, released, strict=True)
+        ]
+
+    def _from(self, released: Tensor, starts: list[list[Entry]]) -> list[Inversion]:
+        """From these starts of each game, some games at a time."""
+        parts = [slice(first, first + GAMES) for first in range(0, len(released), GAMES)]
+        return [one for part in parts for one in self._inverted(released[part], starts[part])]
+
+    def _inverted(self, released: Tensor, starts: list[list[Entry]]) -> list[Inversion]:
+        """Each game's starts in turn, the most promising first, until one explains the release."""
+        raced = self._race(released, starts)
+        if not self.problem.quick.trained:
+            predicted = self._predicted(raced, released)
+            if not self.by_training:
+                return self._unpolished(predicted, released)
+            raced = [[one] for one in predicted]
+        best: list[Inversion | None] = [None] * len(released)
+        for turn in range(max(map(len, raced))):
+            again = [g for g, one in enumerate(best) if (one is None or not one.explained) and turn < len(raced[g])]
+            if not again:
+                break
+            found = self._finish([raced[g][turn] for g in again], released[again])
+            for g, one in zip(again, found, strict=True):
+                before = best[g]
+                best[g] = one if before is None or one.residual < before.residual else before
+        return [one for one in best if one is not None]
+
+    def _likeliest(self, released: Tensor, hints: Hints | None) -> list[list[Likely]]:
+        """For each game, classes and records of the bank to start from."""
+        labels = None if hints is None or self.like.y.is_floating_point() else hints.labels
+        return self.bank.likeliest(released, labels, self.problem.quick, self.problem.coordinates)
+
+    def _guessed(self, answer: Records) -> dict[int, Entry]:
+        """The other attack's guesses (g, k, ...) as starts, except for classes that are not in the bank."""
+        g, k = answer.x.shape[:2]
+        label = answer.x.new_zeros(g, k, dtype=torch.long) if self.like.y.is_floating_point() else answer.y
+        begun = [game for game, classes in enumerate(label.tolist()) if tuple(classes) in self.bank.classes]
+        if not begun:
+            return {}
+        z = flat(Records(answer.x.flatten(0, 1), answer.y.flatten(0, 1))).view(g, -1)  # (g, u)
+        a, label = self.problem.coordinates.of_records(z[begun]), label[begun]
+        weights = self.problem.quick(self.problem.coordinates(a), label)
+        return {game: Entry(*each) for game, *each in zip(begun, a, label, weights, strict=True)}
+
+    def _race(self, released: Tensor, starts: list[list[Entry]]) -> list[list[Begun]]:
+        """One step from every start; those closest to the release first."""
+        entries = [(g, entry) for g, mine in enumerate(starts) for entry in mine]
+        points = [Point(entry.a, entry.label, entry.weights.double() - released[g]) for g, entry in entries]
+        linears = [self.at_mean(entry.classes) for _, entry in entries]
+        games = [g for g, _ in entries]
+        moved = self.problem.first_steps(points, linears, released[games])
+        raced: list[list[Begun]] = [[] for _ in released]
+        for g, point, linear in sorted(zip(games, moved, linears, strict=True), key=lambda each: each[1].distance):
+            raced[g].append((point, linear))
+        return raced
+
+    def _predicted(self, raced: list[list[Begun]], released: Tensor) -> list[Begun]:
+        """Where the search by linear response ends, from each game's starts in turn until one predicts the release."""
+        problem, enough = replace(self.problem, exact=self.problem.quick), PREDICTED * released.norm(dim=1)  # (g,)
+        best: list[Begun | None] = [None] * len(released)
+        for turn in range(FOLLOWED):
+            again = [
+                g
+                for g, one in enumerate(best)
+                if turn < len(raced[g]) and (one is None or one[0].distance > UNLIKELY * released[g].norm())
+            ]
+            if not again:
+                break
+            points, linears = zip(*(raced[g][turn] for g in again), strict=True)
+            ended = problem.descend(points, linears, released[again], enough[again], self.jacobians, SLOW)
+            for g, (point, linear, _) in zip(again, ended, strict=True):
+                before = best[g]
+                best[g] = (point, linear) if before is None or point.distance < before[0].distance else before
+        return [one for one in best if one is not None]
+
+    def _unpolished(self, predicted: list[Begun], released: Tensor) -> list[Inversion]:
+        """The likeliest records by linear response alone, whose own error takes the place of rounding."""
+        error = PREDICTED * released.norm(dim=1)  # (g,)
+        found = [self._evidence(Ended(*begun, 0), float(one)) for begun, one in zip(predicted, error, strict=True)]
+        return [one._replace(determined=False) for one in found]  # no model was trained on it
+
+    def at_mean(self, classes: Classes) -> Linearised:
+        """Training, linearised at the means of these classes; kept for later games."""
+        if classes not in self.at_means:
+            row = self.bank.classes.index(classes)
+            self.at_means[classes] = self.problem.linear(self.bank.a[row], self.bank.label[row])
+        return self.at_means[classes]
