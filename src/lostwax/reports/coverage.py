@@ -123,7 +123,7 @@ class MeasuredCell:
     @property
     def ours(self) -> str:
         """Our numbers, and the attack."""
-        values = " < ".join(number(row.value) for row in self.rows)
+        values = (" < " if self.verdict == "matched" else ", ").join(number(row.value) for row in self.rows)
         return f"{values} ({self.cell.by})" if self.cell.by and values else values
 
     @property
@@ -298,7 +298,8 @@ def _details(pair: tuple[PaperItem, Sequence[MeasuredCell]]) -> str:
     ]
     head = _head("", "scale: ours of the paper's", "ours", "interval", "theirs", "verdict")
     title = f"{item.paper} {item.item}: {len(found)} cells"
-    return f"<details>\n<summary>{title}</summary>\n\n{head}{''.join(lines)}\n</details>\n"
+    note = f"{item.note}\n\n" if item.note else ""
+    return f"<details>\n<summary>{title}</summary>\n\n{note}{head}{''.join(lines)}\n</details>\n"
 
 
 def counted(answered: Iterable[tuple[PaperItem, Sequence[MeasuredCell]]]) -> dict[str, Counter[str]]:
