@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test chromium test-slow test-gpu fuzz check lowest dist docs notebooks results clean
+.PHONY: demo test chromium test-slow test-gpu papers-quick fuzz check lowest dist docs notebooks results clean
 
 demo: $(STAMP)
 	$(BIN)/lostwax demo --out demo
@@ -17,6 +17,10 @@ test-slow: $(STAMP)
 
 test-gpu: $(STAMP)
 	TRITON_INTERPRET=0 $(BIN)/pytest -m gpu
+
+# Every script of papers/ at toy size, on the CPU.
+papers-quick: $(STAMP)
+	$(BIN)/pytest tests/papers
 
 # Ten thousand hostile inputs, seeded: counts by kind of input and outcome; it fails where one is a bug.
 fuzz: $(STAMP)
@@ -53,9 +57,10 @@ docs: $(STAMP)
 notebooks: $(STAMP)
 	$(BIN)/python tools/run_notebooks.py
 
-# What is generated in docs/: results of papers and benchmarks, and lists of supported estimators.
+# What is generated in docs/: results of papers and benchmarks, the papers line by line, and lists of supported estimators.
 results: $(STAMP)
 	$(BIN)/python -m lostwax.reports.results
+	$(BIN)/python -m lostwax.reports.coverage
 	$(BIN)/python -m lostwax.adapters.sklearn.supported
 
 $(STAMP): pyproject.toml

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -121,7 +122,8 @@ def main() -> None:
         parser.add_argument(f"--{option}", type=int, default=default)
     options = parser.parse_args()
     for name in options.rows:
-        write_rows(__file__, play(name, options), keep_others=True)
+        rows = [replace(row, seed=options.seed) for row in play(name, options)]
+        write_rows(__file__, rows, keep_others=True)
 
 
 if __name__ == "__main__":

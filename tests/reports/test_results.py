@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 import lostwax
+from lostwax.reports.freshness import without_marks
 from lostwax.reports.results import Row, page, read_rows, write_rows
 
 
@@ -74,8 +75,8 @@ def test_a_row_of_another_shape_is_named(tmp_path):
 def test_a_row_that_was_written_before_versions_were_says_so(tmp_path):
     (tmp_path / "papers").mkdir()
     path = write_rows(str(tmp_path / "papers" / "old.py"), [Row("a", "error", 0.5, seed=3)])
-    (row,) = json.loads(path.read_text())
-    del row["version"]
+    (row,) = json.loads(path.read_text())["rows"]
+    del row["version"], row["commit"], row["code"]
     path.write_text(json.dumps([row]))
     assert read_rows(path)[0].version is None
     assert "| error | 0.5 |  |  | 3 | not recorded |" in page(tmp_path)
@@ -84,7 +85,8 @@ def test_a_row_that_was_written_before_versions_were_says_so(tmp_path):
 
 
 def test_the_results_page_of_this_repository_is_up_to_date(root):
-    assert (root / "docs" / "results.md").read_text() == page(root), "run `make results`"
+    text = (root / "docs" / "results.md").read_text()
+    assert without_marks(text) == without_marks(page(root)), "run `make results`"
 
 
 def test_a_long_script_may_run_in_parts(tmp_path):

@@ -1,0 +1,400 @@
+"""The page `docs/papers.md`: every table and figure of the four papers, and what was measured of it.
+
+`papers/coverage.toml` declares one item per table or figure, with its cells: the row of a results file that answers it,
+the paper's number and its scale. Numbers, intervals and our scale are read from the results, so the page agrees with
+them; verdicts follow from the intervals. A row that does not exist, a scale that a row does not state and a missed cell
+without a sentence about its cause are errors.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from lostwax.reports.freshness import EARLIER, UNKNOWN, state
+from lostwax.reports.results import Row, number, read_rows
+
+BETTER = ("lower", "higher", "equal", "exact", "below", "above")
+TIMES = {"once": 1, "twice": 2}
+RUN = ("beaten", "matched", "missed", "not comparable")
+SCALES = ("full", "part", "not run")
+QUOTED = re.compile(r"Of their \d+ numbers and figures .*? to compare with\.")
+
+
+@dataclass(frozen=True)
+class PaperCell:
+    """One number of a paper. Without a row it was not run: `why`, or for want of `data`."""
+
+    name: str = ""
+    row: str = ""  # id in the results of the item's script, or file:id
+    order: tuple[str, ...] = ()  # instead of a row: rows that the paper finds in increasing order
+    theirs: float | str = ""  # a string: what the paper says without a number
+    like: str = ""  # instead of a number: a row of ours that the paper finds equal to this one
+    better: str = "lower"  # or one of BETTER, see `MeasuredCell.verdict`
+    within: float = 0.0
+    by: str = ""  # the attack
+    needs: Mapping[str, int] = field(default_factory=dict)  # the paper's scale, in the words of our rows
+    scale_row: str = ""  # states the scale, if the row itself does not
+    instead: str = ""  # what differs from the paper apart from numbers: then the scale is a part
+    data: str = ""  # data that cannot be had, if that alone limits the cell
+    also: Mapping[str, str] = field(default_factory=dict)  # other attacks: name -> row
+    why: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class PaperItem:
+    """A table or figure, or a section with numbers. Without cells, `none` says why there are none."""
+
+    paper: str
+    item: str
+    what: str
+    script: str = ""
+    cells: tuple[PaperCell, ...] = ()
+    count: str = ""  # the line of counts it belongs to; figures count as one each
+    none: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class MeasuredCell:
+    """A cell beside its results."""
+
+    cell: PaperCell
+    rows: tuple[Row, ...]
+    scales: Mapping[str, int]  # what the rows state of the paper's scale
+    also: Mapping[str, Row]
+    like: Row | None = None
+
+    @cached_property
+    def scale(self) -> str:
+        """full, part, or not run."""
+        if not self.rows:
+            return "not run"
+        short = any(self.scales[unit] < least for unit, least in self.cell.needs.items())
+        return "part" if short or self.cell.instead else "full"
+
+    @cached_property
+    def verdict(self) -> str:
+        """beaten, matched or missed; "not comparable" if the paper has no number; "not run".
+
+        Matched: the paper's number is in our interval, or `within` of our value. Otherwise beaten or missed, by its
+        side. `exact`: ours is no estimate, so a difference is theirs. `below` and `above`: the paper claims that side,
+        and our whole interval must lie there. `order`: the intervals must be apart.
+        """
+        cell = self.cell
+        if not self.rows:
+            return "not run"
+        if cell.order:
+            ends = [_interval(row) for row in self.rows]
+            return "matched" if all(a[1] < b[0] for a, b in pairwise(ends)) else "missed"
+        low, high = _interval(self.rows[0])
+        if self.like is not None:
+            their_low, their_high = _interval(self.like)
+        elif isinstance(cell.theirs, str):
+            return "not comparable"
+        else:
+            their_low = their_high = cell.theirs
+        if cell.better in {"below", "above"}:
+            return "matched" if (high < their_low if cell.better == "below" else low > their_high) else "missed"
+        if (low <= their_high and their_low <= high) or abs(float(self.rows[0].value) - their_low) <= cell.within:
+            return "matched"
+        if cell.better == "equal":
+            return "missed"
+        return "beaten" if cell.better == "exact" or (high < their_low) == (cell.better == "lower") else "missed"
+
+    @property
+    def words(self) -> str:
+        """The verdict and the scale."""
+        if self.verdict == "not run":
+            return "not run"
+        verdict = "run, no number to compare with" if self.verdict == "not comparable" else self.verdict
+        return f"{verdict}, at a part of the scale" if self.scale == "part" else verdict
+
+    @property
+    def ours(self) -> str:
+        """Our numbers, and the attack."""
+        values = (" < " if self.verdict == "matched" else ", ").join(number(row.value) for row in self.rows)
+        return f"{values} ({self.cell.by})" if self.cell.by and values else values
+
+    @property
+    def interval(self) -> str:
+        """Of one number; an order has none."""
+        low, high = (None, None) if len(self.rows) != 1 else (self.rows[0].low, self.rows[0].high)
+        return "" if low is None or high is None else f"{number(low)} to {number(high)}"
+
+    @property
+    def theirs(self) -> str:
+        """The paper's number or claim."""
+        if self.cell.order:
+            return f"in this order{': ' if self.cell.theirs else ''}{self.cell.theirs}"
+        sides = {"below": "below ", "above": "above "}
+        theirs = f"as {number(self.like.value)} of ours" if self.like else number(self.cell.theirs)
+        return f"{sides.get(self.cell.better, '')}{theirs}"
+
+    @property
+    def scale_words(self) -> str:
+        """Ours of the paper's scale."""
+        words = [_scaled(unit, self.scales.get(unit), least) for unit, least in self.cell.needs.items()]
+        words = [*words, self.cell.instead]
+        if not self.rows:
+            return f"none of {', '.join(filter(None, words))}" if any(words) else "none"
+        return ", ".join(filter(None, words)) or "the same"
+
+    @property
+    def note(self) -> str:
+        """Why it was not run, the cause if it was missed, and other attacks."""
+        others = "; ".join(f"{name} {number(row.value)}" for name, row in self.also.items())
+        data = f"Data that cannot be had: {self.cell.data}." if self.cell.data else ""
+        return " ".join(filter(None, [self.cell.why, self.cell.note, data, f"{others}." if others else ""]))
+
+
+def read_items(path: Path) -> tuple[str, list[PaperItem]]:
+    """The head of the page and the items; cells take what they do not state from `default` of their item."""
+    names = {one.name for one in fields(PaperItem)}
+    items = []
+    declared = tomllib.loads(path.read_text())
+    for entry in declared["item"]:
+        default, cells = entry.pop("default", {}), entry.pop("cells", [])
+        _known(f"{path.name}, {entry.get('item')}", entry, names)
+        made = tuple(_cell(f"{path.name}, {entry.get('item')}", {**default, **cell}) for cell in cells)
+        items.append(PaperItem(**entry, cells=made))
+    return declared["head"], items
+
+
+def answers(item: PaperItem, results: Mapping[str, Mapping[str, Row]]) -> list[MeasuredCell]:
+    """Each cell with the rows it names; `results` are rows by id, by script."""
+    return [_answer(item, cell, results) for cell in item.cells]
+
+
+def page(root: Path) -> str:
+    """`docs/papers.md`."""
+    head, answered = read(root)
+    parts = [head, _counts(answered), _records(answered)]
+    for paper in dict.fromkeys(item.paper for item, _ in answered):
+        own = [pair for pair in answered if pair[0].paper == paper]
+        parts += [f"## {paper}: every table and figure\n", _lines(own, root), *map(_details, own)]
+    return "\n".join(filter(None, parts))
+
+
+def read(root: Path) -> tuple[str, list[tuple[PaperItem, list[MeasuredCell]]]]:
+    """The head of the page, and every item with its answers."""
+    head, items = read_items(root / "papers" / "coverage.toml")
+    paths = sorted((root / "papers" / "results").glob("*.json"))
+    results = {path.stem: {row.id: row for row in read_rows(path)} for path in paths}
+    return head, [(item, answers(item, results)) for item in items]
+
+
+def _cell(place: str, entry: Mapping[str, Any]) -> PaperCell:
+    _known(f"{place}, {entry.get('name')}", entry, {one.name for one in fields(PaperCell)})
+    cell = PaperCell(**{**entry, "order": tuple(entry.get("order", ()))})
+    if cell.better not in BETTER:
+        raise ValueError(f"{place}, {cell.name}: better is {cell.better!r}, expected one of {', '.join(BETTER)}.")
+    if bool(cell.row or cell.order) == bool(cell.why) and not (cell.data and not cell.why):
+        raise ValueError(f"{place}, {cell.name}: name a row, or say in `why` why it was not run, and not both.")
+    return cell
+
+
+def _known(place: str, entry: Mapping[str, Any], names: set[str]) -> None:
+    if odd := set(entry) - names:
+        raise ValueError(f"{place}: unknown {', '.join(sorted(odd))}; expected {', '.join(sorted(names))}.")
+
+
+def _answer(item: PaperItem, cell: PaperCell, results: Mapping[str, Mapping[str, Row]]) -> MeasuredCell:
+    def row(name: str) -> Row:
+        file, _, id_ = name.rpartition(":")
+        file = file or item.script
+        if id_ not in results.get(file, {}):
+            raise ValueError(f"{place}: there is no row {id_!r} in {file}.json.")
+        return results[file][id_]
+
+    def stated(name: str) -> dict[str, int]:
+        """The scale that the row states, or the row whose id it extends: a.kernel for a.kernel.kl."""
+        scale = scale_of(row(name))
+        while name := name.rpartition(".")[0]:
+            with suppress(ValueError):
+                scale = scale_of(row(name)) | scale
+        return scale
+
+    place = f"coverage.toml, {item.paper} {item.item}, {cell.name}"
+    rows = tuple(row(name) for name in (cell.order or ((cell.row,) if cell.row else ())))
+    scales: dict[str, int] = {}
+    for name in filter(None, (cell.scale_row, *cell.order, cell.row)):
+        for unit, amount in stated(name).items():
+            scales[unit] = min(amount, scales.get(unit, amount))
+    also = {by: row(name) for by, name in cell.also.items()}
+    answer = MeasuredCell(cell, rows, scales, also, row(cell.like) if cell.like else None)
+    if rows and (missing := [unit for unit in cell.needs if unit not in scales]):
+        raise ValueError(f"{place}: the row {cell.row or cell.order} does not state its {', '.join(missing)}.")
+    if answer.verdict == "missed" and not (cell.note or item.note):
+        raise ValueError(f"{place} is missed: say in `note` what was tried and what is known of the cause.")
+    return answer
+
+
+def scale_of(row: Row) -> dict[str, int]:
+    """The numbers that a row's quantity states: "10,000 known, 59,000 prior twice, 1,000 targets"."""
+    found = re.findall(
+        r"([\d,]*\d) ([a-z]+(?: models)?)((?: trained on each)?)(?: (once|twice|(\d+) times))?", row.quantity
+    )
+    scale = {}
+    for amount, unit, each, times, count in found:
+        copies = int(count) if count else TIMES.get(times, 1)
+        name = "shadow models" if unit == "prior" else f"{unit}{each}"
+        scale[name] = int(amount.replace(",", "")) * copies
+    return scale
+
+
+def _scaled(unit: str, ours: int | None, theirs: int) -> str:
+    if ours is None:
+        return f"{theirs:,} {unit}"
+    if ours < theirs:
+        return f"{ours:,} of {theirs:,} {unit}"
+    return f"{ours:,} {unit}" if ours == theirs else f"{ours:,} {unit} (paper: {theirs:,})"
+
+
+def _interval(row: Row) -> tuple[float, float]:
+    value = float(row.value)
+    return (value, value) if row.low is None or row.high is None else (row.low, row.high)
+
+
+def _lines(own: Sequence[tuple[PaperItem, Sequence[MeasuredCell]]], root: Path) -> str:
+    columns = "", "shows", "script", "scale: ours of the paper's", "ours", "interval", "theirs", "verdict"
+    return _head(*columns) + "".join(_line(item, found, root) for item, found in own)
+
+
+def _line(item: PaperItem, found: Sequence[MeasuredCell], root: Path) -> str:
+    script = f"[{item.script}](results.md#papers{item.script})" if item.script else "no script"
+    if not found:
+        return _row(item.item, item.what, "", "", "", "", "", item.none)
+    shown = next((answer for answer in found if answer.rows), found[0])
+    name = f"{shown.cell.name}: " if len(found) > 1 and shown.cell.name else ""
+    ours = f"{name}{shown.ours}" if shown.ours else ""
+    verdict = found[0].words if len(found) == 1 else _tally(answer.words for answer in found)
+    codes = {row.code for answer in found for row in answer.rows}
+    if any(state(code, root) == EARLIER for code in codes):
+        verdict += f"; {EARLIER}"
+    notes = " ".join(filter(None, [item.note, found[0].note if len(found) == 1 else ""]))
+    columns = script, shown.scale_words, ours, shown.interval, shown.theirs, _noted(verdict, notes)
+    return _row(item.item, item.what, *columns)
+
+
+def _details(pair: tuple[PaperItem, Sequence[MeasuredCell]]) -> str:
+    """The cells of an item that has several, folded."""
+    item, found = pair
+    if len(found) < 2:
+        return ""
+    lines = [
+        _row(one.cell.name, one.scale_words, one.ours, one.interval, one.theirs, _noted(one.words, one.note))
+        for one in found
+    ]
+    head = _head("", "scale: ours of the paper's", "ours", "interval", "theirs", "verdict")
+    title = f"{item.paper} {item.item}: {len(found)} cells"
+    note = f"{item.note}\n\n" if item.note else ""
+    return f"<details>\n<summary>{title}</summary>\n\n{note}{head}{''.join(lines)}\n</details>\n"
+
+
+def counted(answered: Iterable[tuple[PaperItem, Sequence[MeasuredCell]]]) -> dict[str, Counter[str]]:
+    """Cells by scale and verdict, for each line of counts; a figure counts once, for all its cells."""
+    totals: dict[str, Counter[str]] = {}
+    for item, found in answered:
+        if not item.count:
+            continue
+        counter = totals.setdefault(item.count, Counter())
+        if not found:
+            counter["no number"] += 1
+        for group in [found] if item.item.startswith("Figure") and found else [[one] for one in found]:
+            scale, verdict = _together(group)
+            limited = scale != "full" and all(one.cell.data for one in group if one.scale != "full")
+            counter.update([scale, *([verdict] if verdict in RUN else []), *(["data"] if limited else [])])
+    return totals
+
+
+def sentence(every: Counter[str]) -> str:
+    """What README quotes."""
+    numbers, full, part = sum(every[scale] for scale in SCALES), every["full"], every["part"]
+    beaten, matched, missed, other = (every[verdict] for verdict in RUN)
+    return (
+        f"Of their {numbers} numbers and figures {full + part} were run, {full} at full scale: "
+        f"{beaten} beaten, {matched} matched, {missed} missed, {other} with no number to compare with."
+    )
+
+
+def _counts(answered: Iterable[tuple[PaperItem, Sequence[MeasuredCell]]]) -> str:
+    totals = counted(answered)
+    every = sum(totals.values(), Counter())
+    names = [*SCALES, "no number", "data", *RUN]
+    columns = "", "all", "at full scale", "at a part", "not run", "no number in it"
+    limits = "at a part or not run only for want of data"
+    head = _head(*columns, limits, "beaten", "matched", "missed", "no number to compare with")
+    lines = [_row(name, str(_number_of(one)), *(str(one[key] or "") for key in names)) for name, one in totals.items()]
+    lines.append(_row("**all**", *(f"**{value}**" for value in (_number_of(every), *(every[key] for key in names)))))
+    numbers, reached = sum(every[scale] for scale in SCALES), every["full"] + every["data"]
+    share = f"{reached} of {numbers}, {reached / max(numbers, 1):.0%}".replace("%", " %")
+    limited = f"At full scale, or limited only by data that cannot be had: {share}."
+    return f"{sentence(every)}\n\n{head}{''.join(lines)}\n{limited}\n"
+
+
+def _number_of(counter: Counter[str]) -> int:
+    return sum(counter[name] for name in (*SCALES, "no number"))
+
+
+def _together(group: Sequence[MeasuredCell]) -> tuple[str, str]:
+    """Scale and verdict of several cells as one."""
+    scales, verdicts = {one.scale for one in group}, {one.verdict for one in group} - {"not run"}
+    scale = scales.pop() if len(scales) == 1 else "part"
+    if not verdicts:
+        return scale, "not run"
+    if "missed" in verdicts:
+        return scale, "missed"
+    compared = verdicts - {"not comparable"}
+    return scale, "not comparable" if not compared else "beaten" if compared == {"beaten"} else "matched"
+
+
+def _records(answered: Iterable[tuple[PaperItem, Sequence[MeasuredCell]]]) -> str:
+    rows = {id(row): row for _, found in answered for answer in found for row in answer.rows}.values()
+    old = sum(row.code is None for row in rows)
+    return (
+        f"The numbers below come from {len(rows)} rows of the results. {old} of them are {UNKNOWN}: they were made "
+        "before results kept the digest of the code that made them. "
+        f'"{EARLIER.capitalize()}" marks those whose script, or a module that the run used, has changed since (as of '
+        "the last `make results`).\n"
+    )
+
+
+def _tally(words: Iterable[str]) -> str:
+    counts = Counter(words)
+    return "; ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+
+
+def _noted(verdict: str, note: str) -> str:
+    return f"**{verdict}**. {note}" if note else f"**{verdict}**"
+
+
+def _head(*columns: str) -> str:
+    return _row(*columns) + "|" + "---|" * len(columns) + "\n"
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cells) + " |\n"
+
+
+def main() -> None:
+    """`python -m lostwax.reports.coverage [ROOT]` rewrites docs/papers.md, and the sentence that README quotes."""
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path.cwd()
+    (root / "docs" / "papers.md").write_text(page(root))
+    every = sum(counted(read(root)[1]).values(), Counter())
+    readme = root / "README.md"
+    readme.write_text(QUOTED.sub(sentence(every), readme.read_text()))
+
+
+if __name__ == "__main__":
+    main()

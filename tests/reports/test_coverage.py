@@ -1,0 +1,183 @@
+"""Every table and figure of the papers has a line, and no line says more than the results do."""
+
+import re
+from collections import Counter
+
+import pytest
+
+from lostwax.reports.coverage import (
+    MeasuredCell,
+    PaperCell,
+    PaperItem,
+    answers,
+    counted,
+    page,
+    read,
+    scale_of,
+    sentence,
+)
+from lostwax.reports.freshness import without_marks
+from lostwax.reports.results import Row, write_rows
+
+TABLES = {
+    "S1": ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX"],
+    "S2": ["1", "2", "3", "4", "5", "6"],
+    "S3": ["1", "2"],
+    "S4": ["1", "2", "3"],
+}
+FIGURES = {"S1": 24, "S2": 16, "S3": 15, "S4": 9}
+CELLS = {  # the cells of tables, and the figures, that a reader would count
+    **{"S1 Table II": 20, "S1 Table III": 24, "S1 Table IV": 12, "S1 Table IX": 24, "S1 figures": 24},
+    **{"S2 Table 1": 18, "S2 Table 4": 4, "S2 Table 5": 6, "S2 factors": 8, "S2 DP": 4, "S2 figures": 16},
+    **{"S3 Table 2": 36, "S3 figures": 15, "S4 Table 3": 8, "S4 figures": 9},
+}
+
+
+def test_every_table_and_figure_has_one_line(root):
+    _, answered = read(root)
+    found = Counter((item.paper, item.item) for item, _ in answered)
+    wanted = {(paper, f"Table {name}") for paper, names in TABLES.items() for name in names}
+    wanted |= {(paper, f"Figure {number}") for paper, count in FIGURES.items() for number in range(1, count + 1)}
+    sections = {key for key in found if key[1].startswith("Section")}
+    assert set(found) - sections == wanted
+    assert set(found.values()) == {1}
+
+
+def test_all_cells_are_counted(root):
+    totals = counted(read(root)[1])
+    scales = ("full", "part", "not run", "no number")
+    assert {name: sum(one[scale] for scale in scales) for name, one in totals.items()} == CELLS
+
+
+def test_the_page_of_this_repository_is_up_to_date(root):
+    assert without_marks((root / "docs" / "papers.md").read_text()) == without_marks(page(root)), "run `make results`"
+
+
+def test_readme_quotes_the_page(root):
+    quoted = sentence(sum(counted(read(root)[1]).values(), Counter()))
+    assert quoted in (root / "README.md").read_text(), "run `make results`"
+    assert quoted in (root / "docs" / "papers.md").read_text()
+
+
+def test_every_script_that_has_results_is_in_a_line(root):
+    used = {item.script for item, _ in read(root)[1]}
+    used |= {name.rpartition(":")[0] for item, _ in read(root)[1] for cell in item.cells for name in _names(cell)}
+    made = {path.stem for path in (root / "papers" / "results").glob("s[1-4]_*.json")}
+    beyond = {"s2_pretrain", "s4_newton"}  # our base model, our attacks
+    assert made - used == beyond
+
+
+def _names(cell):
+    return (cell.row, cell.like, *cell.order, *cell.also.values())
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "fields", "verdict"),
+    [
+        (1.0, 2.0, {"theirs": 3.0}, "beaten"),
+        (1.0, 3.0, {"theirs": 3.0}, "matched"),
+        (3.1, 4.0, {"theirs": 3.0}, "missed"),
+        (3.1, 4.0, {"theirs": 3.0, "better": "higher"}, "beaten"),
+        (1.0, 2.0, {"theirs": 3.0, "better": "higher"}, "missed"),
+        (1.0, 2.0, {"theirs": 3.0, "better": "equal"}, "missed"),
+        (1.0, 2.0, {"theirs": 3.0, "better": "equal", "within": 1.5}, "matched"),
+        (1.0, 2.0, {"theirs": 0.9, "better": "exact"}, "beaten"),
+        (1.0, 2.0, {"theirs": 2.1, "better": "below"}, "matched"),
+        (1.0, 2.0, {"theirs": 1.9, "better": "below"}, "missed"),
+        (1.0, 2.0, {"theirs": 0.9, "better": "above"}, "matched"),
+        (1.0, 2.0, {"theirs": "drawn"}, "not comparable"),
+        (1.0, 2.0, {"like": "b"}, "beaten"),
+    ],
+)
+def test_verdicts_follow_from_the_interval(low, high, fields, verdict):
+    like = Row("b", "", 5.0, low=4.0, high=6.0) if "like" in fields else None
+    row = Row("a", "", (low + high) / 2, low=low, high=high)
+    assert MeasuredCell(PaperCell(row="a", **fields), (row,), {}, {}, like).verdict == verdict
+
+
+def test_an_order_holds_where_the_intervals_are_apart():
+    rows = [Row("a", "", 1.0, low=0.5, high=1.5), Row("b", "", 2.0, low=1.6, high=2.5)]
+    cell = PaperCell(order=("a", "b"))
+    assert MeasuredCell(cell, tuple(rows), {}, {}).verdict == "matched"
+    assert MeasuredCell(cell, tuple(reversed(rows)), {}, {}).verdict == "missed"
+    assert MeasuredCell(cell, (rows[0], Row("b", "", 2.0, low=1.4, high=2.5)), {}, {}).verdict == "missed"
+
+
+def test_the_scale_is_what_the_rows_state():
+    quantity = "default: mean MSE (10,000 known, 59,000 prior 4 times, 1,000 targets, 1 decoder)"
+    assert scale_of(Row("a", quantity, 1.0)).items() >= {
+        ("known", 10_000),
+        ("shadow models", 236_000),
+        ("targets", 1_000),
+    }
+    assert scale_of(Row("a", "(4,000 shadow models, prior twice)", 1.0))["shadow models"] == 4_000
+    assert scale_of(Row("a", "(10 targets, 1,000 models trained on each)", 1.0))["models trained on each"] == 1_000
+
+
+def answer(cell, *rows):
+    item = PaperItem("S1", "Figure 1", "what", script="script", cells=(cell,))
+    return answers(item, {"script": {row.id: row for row in rows}})[0]
+
+
+def test_fewer_targets_are_a_part_of_the_scale():
+    row = Row("a", "error (300 targets)", 1.0, low=0.9, high=1.1)
+    cell = PaperCell(name="x", row="a", theirs=2.0, needs={"targets": 1_000})
+    assert answer(cell, row).words == "beaten, at a part of the scale"
+    assert answer(cell, row).scale_words == "300 of 1,000 targets"
+    assert answer(cell, Row("a", "error (1,000 targets)", 1.0)).words == "beaten"
+    more = answer(PaperCell(name="x", row="a.kl", theirs=2.0, needs={"targets": 100}), row, Row("a.kl", "KL", 1.0))
+    assert (more.words, more.scale_words) == ("beaten", "300 targets (paper: 100)")  # stated by the row it extends
+    other = PaperCell(name="x", row="a", theirs=2.0, needs={"targets": 100}, instead="letters for digits")
+    assert answer(other, row).scale == "part"
+
+
+def test_what_the_page_could_get_wrong_is_an_error():
+    row = Row("a", "error (300 targets)", 1.0)
+    with pytest.raises(ValueError, match=r"there is no row 'b' in script\.json"):
+        answer(PaperCell(name="x", row="b"), row)
+    with pytest.raises(ValueError, match=r"there is no row 'b' in other\.json"):
+        answer(PaperCell(name="x", row="a", also={"RecoNN": "other:b"}), row)
+    with pytest.raises(ValueError, match="does not state its games"):
+        answer(PaperCell(name="x", row="a", needs={"games": 10}), row)
+    with pytest.raises(ValueError, match="is missed: say in `note`"):
+        answer(PaperCell(name="x", row="a", theirs=0.5), row)
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ('{ name = "x", row = "a", why = "never" }', "name a row, or say in `why`"),
+        ('{ name = "x" }', "name a row, or say in `why`"),
+        ('{ name = "x", row = "a", better = "bigger" }', "expected one of lower, higher"),
+        ('{ name = "x", rows = "a" }', "unknown rows"),
+    ],
+)
+def test_a_slip_in_the_declarations_is_named(cell, message, tmp_path):
+    (tmp_path / "papers").mkdir()
+    item = f'head = ""\n[[item]]\npaper = "S1"\nitem = "Table I"\nwhat = ""\ncells = [{cell}]\n'
+    (tmp_path / "papers" / "coverage.toml").write_text(item)
+    with pytest.raises(ValueError, match=message):
+        page(tmp_path)
+
+
+def test_a_figure_counts_once_and_a_table_by_its_cells(tmp_path):
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    write_rows(str(folder / "script.py"), [Row("a", "error", 1.0), Row("b", "error", 3.0)])
+    cells = (
+        '[{ name = "p", row = "a", theirs = 2.0 }, { name = "q", row = "b", theirs = 2.0, note = "Not known." }, '
+        '{ name = "r", theirs = 1.0, data = "CelebA" }]'
+    )
+    items = "".join(
+        f'[[item]]\npaper = "S1"\nitem = "{name}"\nwhat = "x"\nscript = "script"\ncount = "{count}"\ncells = {cells}\n'
+        for name, count in (("Table II", "tables"), ("Figure 1", "figures"))
+    )
+    none = '[[item]]\npaper = "S1"\nitem = "Figure 2"\nwhat = "x"\nnone = "no number in it"\ncount = "figures"\n'
+    (folder / "coverage.toml").write_text(f'head = "# Papers"\n{items}{none}')
+    totals = counted(read(tmp_path)[1])
+    assert totals["tables"] == {"full": 2, "beaten": 1, "missed": 1, "not run": 1, "data": 1}
+    assert totals["figures"] == {"part": 1, "missed": 1, "no number": 1, "data": 1}
+    text = page(tmp_path)
+    assert "At full scale, or limited only by data that cannot be had: 4 of 4, 100 %." in text
+    assert "| r | none | | | 1 | **not run**. Data that cannot be had: CelebA. |" in re.sub(" +", " ", text)
+    assert "**1 beaten; 1 missed; 1 not run**" in text
