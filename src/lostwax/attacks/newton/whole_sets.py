@@ -22,8 +22,8 @@ from lostwax.seeds import generator
 
 RACED, RACING = 16, 3  # combinations of labels that take this many steps, where labels are unknown
 LABELLINGS = 4  # of them that are followed to the end
-STARTS = 3  # for each of them
-AVERAGED = 8  # prior records in a start that is drawn
+STARTS = 8  # for each of them, at most
+DRAWN, AVERAGED = 256, 3  # starts that are compared, and prior records that one averages for each secret
 DAMPINGS = (0.04, 0.2, 1.0, 5.0, 25.0, 125.0)  # times the last damping, all tried at once
 FIRST_DAMPING, MOST_DAMPING, LEAST_DAMPING = 1e-2, 1e4, 1e-15  # of the mean curvature
 STALLED = 0.999  # of the objective
@@ -84,7 +84,7 @@ class WholeSets:
 
     def _tries(self, problem: Problem, released: Tensor, labels: Tensor | None) -> Iterator[tuple[Tensor, Classes]]:
         for classes in self._labellings(problem, released, labels):
-            for start in self._starts(classes):
+            for start in self._starts(problem, classes, released):
                 yield start, classes
 
     def _relabelled(self, found: Inversion, released: Tensor) -> list[Classes]:
@@ -118,15 +118,22 @@ class WholeSets:
         (point,) = problem.points(problem.coordinates.of_records(start)[None], label[None], released)
         return descend(problem, Range.of(self.prior, self.exact.secrets), point, released, jacobians)
 
-    def _starts(self, classes: Classes) -> Iterator[Tensor]:
-        """The means of the classes (u,), then means of a few of their records."""
+    def _starts(self, problem: Problem, classes: Classes, released: Tensor) -> Iterator[Tensor]:
+        """The means of the classes (u,), then of a few drawn records each, those whose models are closest first."""
         z, y = flat(self.prior), self._classes()
         yield means_of(z, y, classes)
-        for turn in range(1, STARTS):
-            random = generator(self.seed, "adversary", "sets", turn)
-            rows = [(y == label).nonzero()[:, 0].cpu().numpy() for label in classes]
-            drawn = [random.choice(mine, min(AVERAGED, len(mine)), replace=False) for mine in rows]
-            yield torch.cat([z[torch.from_numpy(mine).to(z.device)].mean(0) for mine in drawn])
+        random = generator(self.seed, "adversary", "sets")
+        rows = [(y == label).nonzero()[:, 0].cpu().numpy() for label in classes]
+        drawn = torch.stack(
+            [
+                torch.cat([z[random.choice(mine, min(AVERAGED, len(mine)), replace=False)].mean(0) for mine in rows])
+                for _ in range(DRAWN)
+            ]
+        )
+        label = torch.tensor(classes, device=z.device).expand(DRAWN, -1)
+        models = self.quick(problem.coordinates(problem.coordinates.of_records(drawn)), label).double()
+        far = (models - released).norm(dim=1).nan_to_num(torch.inf)
+        yield from drawn[far.argsort()[: STARTS - 1]]
 
     def _classes(self) -> Tensor:
         y = self.prior.y
@@ -158,7 +165,7 @@ class WholeSets:
             here = closest
         raced = {}
         for classes in sorted(distances, key=lambda one: distances[one])[:RACED]:
-            start = next(self._starts(classes))
+            start = next(self._starts(problem, classes, released))
             raced[classes] = self._search(problem, start, classes, released, RACING).point.distance
         return sorted(raced, key=lambda one: raced[one])[:LABELLINGS]
 

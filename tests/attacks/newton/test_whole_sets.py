@@ -1,0 +1,152 @@
+"""Whole training sets: exact where the weights determine them, and never certified where the answer is wrong."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import lostwax as lw
+from lostwax.attacks.newton.record_span import record_span
+from lostwax.attacks.newton.training_map import TrainingMap
+from lostwax.games import Cohort, Hints, Knowledge, Release
+from lostwax.inits import LeCunNormal
+from lostwax.learning.coordinates import Coordinates
+from lostwax.nets import mlp
+from lostwax.trainers import GD, SGD, Adam
+
+DTYPE = torch.float64
+TRAINER = GD(lr=0.5, steps=20, dtype=DTYPE, init=LeCunNormal())
+
+
+def digits(dtype=DTYPE):
+    """Zeros, ones and twos: those of nobody's and those of the secrets."""
+    few = lw.records.digits()
+    return [part.to(dtype) for part in few[few.y < 3].split(200, 100, seed=0)]
+
+
+def game(rows, trainer=TRAINER, width=24, activation=nn.Tanh):
+    prior, pool = digits(trainer.dtype)
+    net = mlp(64, width, 3, activation=activation)
+    own = pool[torch.tensor(rows)]
+    own = own[own.y.argsort()]
+    cohort = Cohort(pool[:0], own[torch.arange(len(rows))[None]], torch.arange(1))
+    knowledge = Knowledge(net, trainer, lw.Weak(size=len(rows) // 3 * 3), lw.access.Weights(), prior)
+    return replace(knowledge, threat=lw.Weak(size=len(rows), per_class=(len(rows), 0, 0))), cohort, own
+
+
+def inverted(knowledge, cohort, labels=None):
+    release = knowledge.trainer(knowledge.net, cohort, seed=0)
+    hints = None if labels is None else Hints(labels=labels)
+    return lw.Newton().prepare(knowledge, seed=0).invert(release, hints)[0]
+
+
+def errors(found, own):
+    """Mean squared error of the guess nearest to each record."""
+    guesses, truth = found.record.view(len(own), -1), own.x.flatten(1).double()
+    return (guesses[:, None] - truth).square().mean(2).amin(0)
+
+
+def test_four_digits_to_the_last_digits_with_labels_that_nobody_told():
+    knowledge, cohort, own = game([0, 1, 2, 3])
+    found = inverted(knowledge, cohort)
+    assert found.certified
+    assert found.label.tolist() == own.y.tolist()
+    assert errors(found, own).max() < 1e-20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [10, 20])
+def test_ten_and_twenty_digits(size):
+    prior, pool = (part.to(DTYPE) for part in lw.records.digits().split(1_000, 600, seed=1))
+    net, trainer = mlp(64, 64, 10, activation=nn.Tanh), replace(TRAINER, steps=30)
+    knowledge = Knowledge(net, trainer, lw.Weak(size=size), lw.access.Weights(), prior)
+    cohort = knowledge.threat.deal(pool, 1, seed=0)
+    found = inverted(knowledge, cohort, cohort.own.y)
+    assert found.certified
+    assert errors(found, cohort.own[0]).max() < 1e-10
+
+
+def test_released_in_single_precision():
+    knowledge, cohort, own = game([0, 1, 2, 3], replace(TRAINER, dtype=torch.float32))
+    found = inverted(knowledge, cohort, cohort.own.y)
+    assert found.certified
+    assert errors(found, own).max() < 1e-8
+
+
+def test_kinks_are_never_certified_unless_right():
+    knowledge, cohort, own = game([0, 1, 2, 3], activation=nn.ReLU)
+    found = inverted(knowledge, cohort, cohort.own.y)
+    assert not found.certified or errors(found, own).max() < 1e-10
+
+
+def test_audited():
+    prior, pool = digits()
+    net = mlp(64, 24, 3, activation=nn.Tanh)
+    audit = lw.audit(
+        net,
+        trainer=TRAINER,
+        threat=lw.Weak(size=3),
+        attack=lw.Newton(),
+        access=lw.access.Weights(),
+        prior=prior,
+        secrets=pool,
+        games=3,
+    )
+    assert audit.findings[0].guess.certified.all()
+
+
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        TRAINER,
+        replace(TRAINER, momentum=0.9, weight_decay=0.01),
+        SGD(lr=0.3, epochs=5, batch_size=2, order_seed=1, dtype=DTYPE, init=LeCunNormal()),
+        replace(TRAINER, dtype=torch.float32),
+    ],
+)
+def test_the_first_layer_shows_the_span_of_the_records(trainer):
+    knowledge, cohort, own = game([0, 1, 2, 3, 4], trainer)
+    release = trainer(knowledge.net, cohort, seed=0)
+    span = spanned(knowledge, release)
+    truth = own.x.double().flatten()
+    assert len(span.directions) == 5 * 4
+    tolerance = 1e-10 if trainer.dtype == DTYPE else 1e-3
+    assert torch.allclose(span(span.of_records(truth)), truth, atol=tolerance)
+
+
+def spanned(knowledge, release):
+    weights = TrainingMap(knowledge.net, knowledge.trainer, knowledge.prior[:0], knowledge.threat.size)
+    return record_span(weights, release, Coordinates.of(knowledge.prior))
+
+
+def test_equal_records_span_less():
+    knowledge, cohort, _ = game([0, 1, 2, 2])
+    span = spanned(knowledge, knowledge.trainer(knowledge.net, cohort, seed=0))
+    assert len(span.directions) == 4 * 2
+
+
+def test_where_no_span_is_seen():
+    adam = Adam(lr=0.01, epochs=5, dtype=DTYPE, init=LeCunNormal())
+    for knowledge, cohort, _ in (game([0, 1, 2], adam), game([0, 1, 2, 3, 4], width=4)):
+        assert spanned(knowledge, knowledge.trainer(knowledge.net, cohort, seed=0)) is None
+    knowledge, cohort, _ = game([0, 1, 2])
+    release = knowledge.trainer(knowledge.net, cohort, seed=0)
+    noise = {name: value + 1e-6 * torch.randn_like(value) for name, value in release.params.items()}
+    assert spanned(knowledge, Release(noise)) is None
+
+
+def test_what_the_weights_cannot_determine_is_refused():
+    knowledge, *_ = game([0, 1, 2, 3, 4], width=3)
+    assert "too few to determine the 320 secret numbers" in lw.Newton().objection(knowledge)
+
+
+@pytest.mark.parametrize("option", [{"products": 5}, {"coordinates": 3}, {"start": lw.KernelRidge()}])
+def test_options_for_known_records_are_refused_by_name(option):
+    knowledge, *_ = game([0, 1, 2])
+    assert f"{next(iter(option))} needs known records" in lw.Newton(**option).objection(knowledge)
+
+
+def test_an_order_of_batches_needs_the_labels():
+    knowledge, *_ = game([0, 1, 2], SGD(lr=0.3, epochs=5, batch_size=2, order_seed=1, dtype=DTYPE, init=LeCunNormal()))
+    assert lw.Newton().objection(knowledge) is None  # Weak gives them
