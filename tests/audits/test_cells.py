@@ -146,6 +146,8 @@ def test_a_category_that_may_have_been_imputed_can_be_reported(tmp_path):
     rows = list(csv.DictReader(io.StringIO((tmp_path / "report" / "records.csv").read_text())))
     known = {(row["town"], row["town (known)"]) for row in rows if row["line"] == "as converged"}
     assert {("missing", "one of several values"), ("a", "one of several values"), ("b", "exact")} <= known
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "are rebuilt (as released), with an error" in page  # the slider counts this line, the headline the worst
 
 
 def test_the_page_says_that_every_cell_counts(wine, tmp_path):
