@@ -113,6 +113,10 @@ def test_too_few_games_cannot_be_judged(leaky):
 def test_candidates():
     audit = audited(lw.attacks.NearestCandidate(Reads()), threat=lw.Informed(KNOWN, candidates=2), games=50)
     assert "named among the candidates" in str(only(lw.Policy(max_rebuilt_share=0.6), audit))
+    assert "Guessing alone" not in str(only(lw.Policy(max_rebuilt_share=0.6), audit))
+    assert "Guessing alone names a share of 0.5: set a limit above" in str(
+        only(lw.Policy(max_rebuilt_share=0.5), audit)
+    )
     assert "limit max_rebuilt_share instead" in str(only(lw.Policy(min_median_ratio_to_oracle=1.0), audit))
 
 

@@ -210,7 +210,11 @@ def _rebuilt_share(policy: Policy, audit: Audit, finding: Finding) -> Measured:
         limit = max(policy.threshold, audit.threshold)
         rebuilt = finding.errors[audit.criterion] <= limit
         what = f"rebuilt (error <= {limit:g})"
-    return _share(audit, int(rebuilt.sum()), f"records are {what}")
+    worst, words = _share(audit, int(rebuilt.sum()), f"records are {what}")
+    allowed = policy.max_rebuilt_share
+    if audit.chance is not None and allowed is not None and allowed <= audit.chance:
+        words += f" Guessing alone names a share of {audit.chance:.3g}: set a limit above that, or max_grade alone."
+    return Measured(worst, words)
 
 
 def _nearer_share(policy: Policy, audit: Audit, finding: Finding) -> Measured:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
@@ -10,7 +12,7 @@ from lostwax.fields import shown
 from lostwax.progress import counted, progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from torch import nn
@@ -42,10 +44,18 @@ def _one_argument_of_data(verb: Callable[P, R]) -> Callable[P, R]:
                 "audit: there is no argument device. Computation follows the records: pass known, prior and secrets as "
                 "records.to('cuda'). Attacks that learn take their own device: lw.RecoNN(device='cuda')."
             )
+        for name in named.keys() - inspect.signature(verb).parameters.keys():
+            raise TypeError(f"audit: there is no argument {name}.{_alike(name, inspect.signature(verb).parameters)}")
         with progress("audit"), exits_refused("audit: user code"):
             return verb(*positional, **named)
 
     return called
+
+
+def _alike(name: str, known: Iterable[str]) -> str:
+    """The question whether a similar name was meant; all of them if none is similar."""
+    found = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {found[0]}?" if found else f" Those that there are: {', '.join(known)}."
 
 
 @overload

@@ -8,6 +8,7 @@ import torch
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes, load_wine
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
@@ -131,6 +132,22 @@ def test_cells_in_words():
     cells = TableCells(torch.zeros(1, 8).double(), torch.tensor([kept], dtype=torch.uint8), limits, possible)
     words = "exact, 1 to 2.5, at most 3, at least 2 or missing, 5 or missing, estimated, red or green, unknown"
     assert known_in_words(cells, columns, 0) == words.split(", ")
+
+
+def test_a_category_that_may_have_been_imputed_can_be_reported(tmp_path):
+    """Of such a cell two values are known to be possible, and no codes are excluded."""
+    rng = np.random.default_rng(0)
+    town = pd.Series(rng.choice(["a", "a", "b", "c"], 80)).mask(rng.random(80) < 0.2)
+    table, y = pd.DataFrame({"town": town, "age": rng.normal(size=80)}), rng.integers(0, 2, 80)
+    filled = make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder())
+    steps = make_column_transformer((filled, ["town"]), ("passthrough", ["age"]))
+    audit = lw.audit(make_pipeline(steps, LogisticRegression()).fit(table, y), (table, y))
+    lw.report(audit, tmp_path / "report")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "report" / "records.csv").read_text())))
+    known = {(row["town"], row["town (known)"]) for row in rows if row["line"] == "as converged"}
+    assert {("missing", "one of several values"), ("a", "one of several values"), ("b", "exact")} <= known
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "are rebuilt (as released), with an error" in page  # the slider counts this line, the headline the worst
 
 
 def test_the_page_says_that_every_cell_counts(wine, tmp_path):

@@ -73,6 +73,30 @@ def test_an_answer_of_another_shape_is_refused_by_name():
         lw.audit(NET, trainer=lw.GD(steps=2), attack=FirstCandidate(flat=True), games=4, **GAME)
 
 
+class Unfinished:
+    """An attack as it is first written: something is forgotten."""
+
+    def __init__(self, returns):
+        self.returns = returns
+
+    def objection(self, knowledge):
+        return None
+
+    def prepare(self, knowledge, *, seed):
+        return self.returns
+
+
+def test_what_an_attack_of_ones_own_lacks_is_named():
+    game = {**GAME, "trainer": lw.GD(steps=2), "threat": lw.Informed(KNOWN), "games": 4}
+    with pytest.raises(TypeError, match=r"Unfinished.prepare returned NoneType. It must return a function"):
+        lw.audit(NET, attack=Unfinished(None), **game)
+    with pytest.raises(TypeError, match=r"Unfinished.prepare returned gave Tensor. It must return lw.games.Guess"):
+        lw.audit(NET, attack=Unfinished(lambda release, hints: torch.zeros(4)), **game)
+    prepares = type("Prepares", (), {"prepare": Unfinished.prepare})()
+    with pytest.raises(TypeError, match=r"got Prepares. It has no objection: see docs/extending.md"):
+        lw.audit(NET, attack=prepares, **game)
+
+
 @dataclass(frozen=True)
 class Focal:
     """A multi-class loss of one's own: (1 - p)^2 times cross-entropy, by autograd."""

@@ -202,7 +202,7 @@ def test_simulate_fills_a_store_and_goes_on(recipe, capsys):
 def test_ctrl_c_is_no_traceback(recipe, capsys):
     recipe.write_text("raise KeyboardInterrupt")
     assert main(["audit", "recipe.py", "--out", "audit"]) == 130
-    assert capsys.readouterr().err == "lostwax: stopped.\n"
+    assert capsys.readouterr().err == "lostwax: reading recipe.py ...\nlostwax: stopped.\n"
 
 
 def test_a_closed_pipe_is_no_error_message():

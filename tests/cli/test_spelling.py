@@ -21,6 +21,8 @@ ALL = {**COMMANDS, "kappa": KAPPAS}
         ("bound --steps=3 --basline=1", "lostwax bound has no option --basline. Did you mean --baseline?"),
         ("audit r.py --no-record", "Did you mean --no-records?"),
         ("bound --clip 1", "lostwax bound has no option --clip. See lostwax bound --help."),
+        ("bound --noise 1", "lostwax bound has no option --noise. Did you mean --noise-multiplier?"),
+        ("audit r.py --games 5", "lostwax audit has no option --games. It is a name in the recipe: games = ..."),
         ("kappa bal --eta 1", "lostwax kappa has no command bal. Did you mean ball?"),
         (
             "list attack",

@@ -116,9 +116,9 @@ def _known(cells: TableCells, columns: Columns, row: int, column: int) -> str:
         named = [columns.text(column, code) for code in codes]
         listed = " or ".join(named) if len(named) <= MOST_LISTED else f"one of {len(named)} values"
         return f"{listed}{or_missing}"
-    first, last = columns.text(column, low), columns.text(column, high)
     if abs(low) == abs(high) == torch.inf or columns.categories[column]:
         return "one of several values" if kept is Kept.SET else "within an interval"
+    first, last = columns.text(column, low), columns.text(column, high)
     if first == last:
         return f"{first}{or_missing}"
     span = f"{first} to {last}" if low > -torch.inf else f"at most {last}"

@@ -64,9 +64,12 @@ def check_kind(verb: str, name: str, value: Any) -> None:
     if _is_one(value, KINDS[name]):
         return
     cure = ""
+    kind = value if inspect.isclass(value) else type(value)
+    lacking = [each for each in KINDS[name].methods if not callable(getattr(value, each, None))]
+    if 0 < len(lacking) < len(KINDS[name].methods) and not inspect.isclass(value):
+        cure = f" It has no {' and no '.join(lacking)}: see docs/extending.md."
     if name == "trainer" and inspect.isfunction(value):
         cure = f" Wrap a training function of your own: lw.OwnTraining({value.__name__})."
-    kind = value if inspect.isclass(value) else type(value)
     if name == "trainer" and issubclass(kind, torch.optim.Optimizer):
         ours = kind.__name__ if kind.__name__ in ("SGD", "Adam", "AdamW") else "GD"
         rate = value.defaults.get("lr") if isinstance(value, torch.optim.Optimizer) else None

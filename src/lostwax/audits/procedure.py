@@ -33,7 +33,7 @@ from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
 from lostwax.audits.play import Played, filled, play
 from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.defences import in_words
-from lostwax.games import Access, Attack, Cohort, Knowledge, Metric, Records, Release, Threat, Trainer
+from lostwax.games import Access, Attack, Cohort, Guess, Knowledge, Metric, Records, Release, Threat, Trainer
 from lostwax.games.facts import trainer_facts
 from lostwax.games.judges import judge_of
 from lostwax.inits import trainable
@@ -198,9 +198,15 @@ class _Trained:
         """All games, by this attack."""
         secrets, hints = self.judging.secrets, self.judging.hints
         reconstruct = attack.prepare(self.knowledge, seed=self.seed)
+        if not callable(reconstruct):
+            got = f"{attack_name(attack)}.prepare returned {type(reconstruct).__name__}"
+            raise TypeError(f"audit: {got}. It must return a function of (release, hints).")
         start = time.perf_counter()
         guess = reconstruct(self.release, hints)
         seconds = time.perf_counter() - start
+        if not isinstance(guess, Guess):
+            got = f"the function that {attack_name(attack)}.prepare returned gave {type(guess).__name__}"
+            raise TypeError(f"audit: {got}. It must return lw.games.Guess(lw.Records(x, y), confidence).")
         untrained = None if self.untrained is None else reconstruct(self.untrained, hints)
         swapped = None
         if hints is not None and needs_swapped(hints):

@@ -304,7 +304,9 @@ class _Game(NamedTuple):
         elif not self.deterministic:
             found.append(f"Fitting is random, and private: every candidate was refitted {repeats} times.")
         if split.left_out:
-            found.append(f"{len(split.left_out)} classes have too few rows for a game, and are known.")
+            several = len(split.left_out) > 1
+            which = f"{len(split.left_out)} classes have" if several else "1 class has"
+            found.append(f"{which} too few rows for a game, and {'are' if several else 'is'} known.")
         return tuple(found)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -61,6 +62,7 @@ def audit(
         max_minutes: Time limit for the whole audit, if the recipe names no attack.
         records: Include original and rebuilt records in the report; they are personal data.
     """
+    _announce(recipe)
     from lostwax.audits.text import as_table
     from lostwax.policies import Policy
     from lostwax.reports import check_folder
@@ -148,6 +150,7 @@ def simulate(
         address: Address of the Ray cluster; by default one is started on this machine.
         workers: Number of Ray workers.
     """
+    _announce(recipe)
     from lostwax import shadows
     from lostwax.verbs import simulate as train
 
@@ -163,6 +166,13 @@ def simulate(
     held = len(stored.present()) * stored.chunk
     asked = "" if held == models else f" ({models:,} requested; stored in chunks of {stored.chunk:,})"
     print(f"{store} holds {held:,} models of {recipe}{asked}.")
+
+
+def _announce(recipe: Path) -> None:
+    """Say what is done before torch is loaded, which takes seconds; a recipe may train for minutes."""
+    if recipe.is_file():
+        with suppress(OSError):  # stderr is closed: the work goes on
+            print(f"lostwax: reading {recipe.name} ...", file=sys.stderr, flush=True)
 
 
 def _print(text: str) -> OSError | None:

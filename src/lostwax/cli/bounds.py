@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lostwax.cli.options import File, Number, WholeNumber
+from lostwax.progress import progress
 
 if TYPE_CHECKING:
     from lostwax import bounds
@@ -21,6 +22,7 @@ Sampling = Literal["poisson", "balls-in-bins", "shuffled", "fixed", "truncated",
 PICTURES = (".png", ".svg", ".pdf")
 
 
+@progress("bound")
 def bound(
     noise_multiplier: Number = None,
     sample_rate: float = 1.0,
@@ -93,6 +95,7 @@ def bound(
         print(f"wrote {plot}", file=sys.stderr)  # stdout may be JSON
 
 
+@progress("calibrate")
 def calibrate(
     max_success: float,
     baseline: Number = None,

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from lostwax.cli import audits, bounds, lists
+from lostwax.verbs import audit
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     "demo": audits.demo,
@@ -42,11 +43,20 @@ def misspelt(words: list[str], commands: Commands, path: str = "lostwax") -> str
     for word in rest:
         option = word.partition("=")[0].replace("_", "-")
         if word.startswith("--") and option not in options | HELP:
-            return f"{path} {name} has no option {option}.{_perhaps(option, options)} See {path} {name} --help."
+            cure = _in_recipe(command, option) or _perhaps(option, options)
+            return f"{path} {name} has no option {option}.{cure} See {path} {name} --help."
     for value, choices in _chosen(command, rest):
         if value not in choices:
             return f"{path} {name}: unknown {value}.{_perhaps(value, choices)} Expected {', '.join(choices)}."
     return None
+
+
+def _in_recipe(command: Callable[..., Any], option: str) -> str:
+    """Where an argument of `lw.audit` belongs that is no option."""
+    name = option.removeprefix("--").replace("-", "_")
+    is_argument = name in inspect.signature(audit).parameters and name not in ("model", "data")
+    takes_recipe = "recipe" in inspect.signature(command).parameters
+    return f" It is a name in the recipe: {name} = ..." if is_argument and takes_recipe else ""
 
 
 def _options(command: Callable[..., Any]) -> Iterable[str]:
@@ -72,5 +82,6 @@ def _chosen(command: Callable[..., Any], words: list[str]) -> Iterable[tuple[str
 
 def _perhaps(word: str, known: Iterable[str]) -> str:
     bare = {name.lstrip("-"): name for name in known}  # compare without the dashes
-    alike = difflib.get_close_matches(word.lstrip("-"), list(bare), n=1)
+    typed = word.lstrip("-")
+    alike = difflib.get_close_matches(typed, list(bare), n=1) or [name for name in bare if name.startswith(f"{typed}-")]
     return f" Did you mean {bare[alike[0]]}?" if alike else ""

@@ -154,9 +154,12 @@ def class_numbers(y: np.ndarray[Any, np.dtype[Any]], classes: np.ndarray[Any, np
     known = set(classes.tolist())
     unknown = [row for row, label in enumerate(y.tolist()) if label not in known]
     if unknown:
+        texts = sorted({"texts" if isinstance(label, str) else "numbers" for label in known})
+        ours = "texts" if isinstance(y.tolist()[unknown[0]], str) else "numbers"
+        other = f", which are {texts[0]}, and y holds {ours}" if texts not in ([ours], ["numbers", "texts"]) else ""
         raise ValueError(
             f"audit: y has labels that the model was not fitted on in {len(unknown)} of {len(y)} rows, the first in "
-            f"row {unknown[0]}: not one of its {len(classes)} classes. Pass the data the model was fitted on."
+            f"row {unknown[0]}: not one of its {len(classes)} classes{other}. Pass the data the model was fitted on."
         )
     return torch.from_numpy(np.searchsorted(classes, y)).long()
 

@@ -41,7 +41,10 @@ def check_same_data(
         return None
     score = score_statistic(fitted.model, fitted.table, fitted.weight)
     distance = f"the gradient at its weights is {score**0.5:.2g} times that of an unrelated sample of this size"
-    cure = "Pass exactly the rows, labels and sample_weight it was fitted on, without test rows."
+    cure = (
+        "Pass exactly the rows, labels and sample_weight it was fitted on, without test rows, with the columns in the "
+        "same order, and X and y in the same order of rows."
+    )
     early = fitted.model.stopped_early and math.isfinite(score)  # then the score cannot tell tables apart
     limit = DOUBTFUL if elsewhere or fewer_rows else UNRELATED
     if not score <= limit and fewer_rows is not None:

@@ -118,22 +118,20 @@ class WholeSets:
         (point,) = problem.points(problem.coordinates.of_records(start)[None], label[None], released)
         return descend(problem, Range.of(self.prior, self.exact.secrets), point, released, jacobians)
 
-    def _starts(self, problem: Problem, classes: Classes, released: Tensor) -> Iterator[Tensor]:
-        """The means of the classes (u,), then of a few drawn records each, those whose models are closest first."""
+    def _starts(self, problem: Problem, classes: Classes, released: Tensor) -> Tensor:
+        """(s, u) the means of the classes or of a few drawn records each, those whose models are closest first."""
         z, y = flat(self.prior), self._classes()
-        yield means_of(z, y, classes)
         random = generator(self.seed, "adversary", "sets")
         rows = [(y == label).nonzero()[:, 0].cpu().numpy() for label in classes]
-        drawn = torch.stack(
-            [
-                torch.cat([z[random.choice(mine, min(AVERAGED, len(mine)), replace=False)].mean(0) for mine in rows])
-                for _ in range(DRAWN)
-            ]
-        )
-        label = torch.tensor(classes, device=z.device).expand(DRAWN, -1)
-        models = self.quick(problem.coordinates(problem.coordinates.of_records(drawn)), label).double()
+        drawn = [
+            torch.cat([z[random.choice(mine, min(AVERAGED, len(mine)), replace=False)].mean(0) for mine in rows])
+            for _ in range(DRAWN)
+        ]
+        starts = torch.stack([means_of(z, y, classes), *drawn])
+        label = torch.tensor(classes, device=z.device).expand(len(starts), -1)
+        models = self.quick(problem.coordinates(problem.coordinates.of_records(starts)), label).double()
         far = (models - released).norm(dim=1).nan_to_num(torch.inf)
-        yield from drawn[far.argsort()[: STARTS - 1]]
+        return starts[far.argsort()[:STARTS]]
 
     def _classes(self) -> Tensor:
         y = self.prior.y
@@ -165,7 +163,7 @@ class WholeSets:
             here = closest
         raced = {}
         for classes in sorted(distances, key=lambda one: distances[one])[:RACED]:
-            start = next(self._starts(problem, classes, released))
+            start = self._starts(problem, classes, released)[0]
             raced[classes] = self._search(problem, start, classes, released, RACING).point.distance
         return sorted(raced, key=lambda one: raced[one])[:LABELLINGS]
 
