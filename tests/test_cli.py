@@ -159,7 +159,6 @@ LOOPS = {  # options, and the value they stand for
     "--sampling truncated --sample-rate 0.1 --dataset-size 100 --batch-size 20": bounds.TruncatedPoisson(0.1, 100, 20),
     "--sampling cyclic --epochs 2": bounds.Cyclic(2),
     "--sampling full": bounds.FullBatch(),
-    "--sample-rate 0.1 --records 2": bounds.Poisson(0.1, records=2),
 }
 
 

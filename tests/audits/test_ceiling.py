@@ -99,7 +99,7 @@ def test_a_guess_for_any_secret_has_the_lower_of_two_ceilings(noise, rate, metho
     trainer = replace(TRAINER, noise_multiplier=noise, sample_rate=rate, steps=1)
     one, any_of_five = several(1, matched=True, trainer=trainer), several(5, matched=False, trainer=trainer)
     mechanism, kappa = trainer.mechanism(), 5 * one.baseline
-    together = lw.bound(**mechanism, baseline=kappa, sampling=lw.bounds.Poisson(records=5)).upper
+    together = lw.bound(**mechanism, baseline=kappa, goal=lw.bounds.Records(5)).upper
     assert any_of_five.upper == pytest.approx(min(5 * one.upper, together))
     assert any_of_five.upper > several(5, matched=True, trainer=trainer).upper
     assert any_of_five.baseline == pytest.approx(kappa)

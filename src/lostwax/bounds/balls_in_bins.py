@@ -45,8 +45,8 @@ def balls_in_bins(
     if bins == 1:
         return gaussian(log_kappa, noise, count)
     low = max(log_kappa, min(largest_step(log_kappa, noise, bins), -SMALLEST))
-    high = gaussian(log_kappa, noise, count).log_upper
-    ceiling = Ceiling(low, max(low, high), log_kappa, METHOD)
+    full = gaussian(log_kappa, noise, count)
+    ceiling = Ceiling(low, max(low, full.log_upper), log_kappa, METHOD, log_slope=full.log_slope)
     if not LEAST_NOISE <= noise <= MOST_NOISE or ceiling.relative_width <= tolerance * 1e-3:
         return ceiling
     cut_off = NEGLIGIBLE - math.log(tolerance) + math.log(count) - log_kappa
