@@ -53,7 +53,7 @@ def balls_in_bins(
     highest = 1 / noise + math.sqrt(2 * cut_off)
     finer = math.sqrt(max(1.0, 1e-4 / tolerance))  # the width falls like 1 / points^2
     for points in POINTS:
-        few = min(MOST_POINTS, round(points * finer)) // (1 if noise >= FEWER else 4)
+        few = min(MOST_POINTS, 64 * math.ceil(points * finer / 64)) // (1 if noise >= FEWER else 4)  # no large primes
         shift = Shift(1 / noise)
         total = sum_of(noise, bins, few, highest=highest, negligible=exp(-cut_off), shifts=(shift,))
         epoch = Epoch(total, count)
