@@ -5,8 +5,11 @@ tells nothing. Every gradient has the clipping norm, 1. Each attack is the best 
 """
 
 import argparse
+import json
 import math
+import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from scipy.special import logsumexp
@@ -132,7 +135,9 @@ def copies(noise: float, number: int, candidates: int, runs: int, seed: int = 0)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=200_000, help="games of each kind")
-    runs = parser.parse_args().runs
+    parser.add_argument("--riskcal", help="the Python of an environment with riskcal, to compare with")
+    options = parser.parse_args()
+    runs = options.runs
     bounds, rows = lw.bounds, []
 
     def show(name: str, ceiling: float, played: float, what: str = "ceiling") -> None:
@@ -187,7 +192,35 @@ def main() -> None:
     played = copies(10.0, 20, 10, runs)
     show("20 copies, ceiling of one record (does not hold)", alone.upper, played)
     show("20 copies, ceiling of the group", together.upper, played)
+    if options.riskcal is not None:
+        rows += beside_riskcal(options.riskcal, runs)
     write_rows(__file__, rows)
+
+
+def beside_riskcal(python: str, runs: int) -> list[Row]:
+    """1 - f(baseline) at small baselines, and an attribute of two values by the Bayes risk of add-or-remove."""
+    noise, rate, steps = 1.0, 0.01, 1000
+    baselines, priors = [0.1, 1e-3, 1e-6, 1e-9], [0.5, 0.1]
+    question = {"noise": noise, "rate": rate, "steps": steps, "baselines": baselines, "priors": priors}
+    script = Path(__file__).parent / "peers" / "riskcal_rates.py"
+    asked = [python, str(script), json.dumps(question)]
+    answer = json.loads(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
+    run = {"noise_multiplier": noise, "steps": steps, "sampling": lw.bounds.Poisson(rate)}
+    rows = []
+    for kappa, theirs in zip(baselines, answer["success"], strict=True):
+        ceiling = lw.bound(**run, baseline=kappa)
+        print(f"baseline {kappa:g}: certified {ceiling.lower:.6g} to {ceiling.upper:.6g}, riskcal {theirs:.6g}")
+        rows.append(Row(f"riskcal-{kappa:g}", f"riskcal, baseline {kappa:g}, noise 1, rate 0.01, 1000 steps", theirs))
+        ends = {"low": ceiling.lower, "high": ceiling.upper}
+        rows.append(Row(f"beside-riskcal-{kappa:g}", f"certified, baseline {kappa:g}, the same", ceiling.upper, **ends))
+    for p, theirs in zip(priors, answer["attribute"], strict=True):
+        ceiling = lw.bound(**run, goal=lw.bounds.Attribute([p, 1 - p])).upper
+        played = attribute(run["sampling"], noise, steps, [p, 1 - p], runs // 10)
+        print(f"attribute {p:g}, {1 - p:g}: ceiling {ceiling:.4f}, played {played:.4f}, riskcal {theirs:.4f}")
+        rows.append(Row(f"riskcal-attribute-{p:g}", f"riskcal, attribute {p:g}, the same", theirs))
+        rows.append(Row(f"ceiling-attribute-{p:g}", f"ceiling, attribute {p:g}, the same", ceiling))
+        rows.append(Row(f"played-attribute-{p:g}", f"played, attribute {p:g}, {runs // 10:,} games", played, seed=0))
+    return rows
 
 
 if __name__ == "__main__":

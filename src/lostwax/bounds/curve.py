@@ -143,9 +143,10 @@ def best_of_several(curve: CeilingCurve, prior: Array, tolerance: float) -> Inte
         level = _shared(curve, p, number)
         q = curve.touched(level / p)
         high = min(_dual(curve, p, weight, level), _least_dual(curve, p, weight))
-        low, reached = (float(weight @ ends) for ends in curve.chords(q / max(1.0, float(number @ q) * (1 + MARGIN))))
+        shares = (q / max(1.0, float(number @ q) * (1 + MARGIN)), p * (1 - MARGIN))  # or in proportion to the prior
+        low, reached = np.max([[float(weight @ ends) for ends in curve.chords(share)] for share in shares], axis=0)
         if high <= reached * (1 + tolerance) or len(curve.known) >= MOST:
-            return Interval(min(max(low, likeliest), high), high)
+            return Interval(min(max(float(low), likeliest), high), high)
         gaps = weight * (curve.delta(level / p) - curve.deltas_found(level / p)[1])
         curve = curve.refined(level / float(p[int(gaps.argmax())]))
 
