@@ -35,7 +35,9 @@ def audit(**changes):
 def test_an_audit_of_candidates_shows_the_ceiling_for_the_same_mechanism_and_prior():
     result = audit()
     assert result.ceiling == lw.bound(**TRAINER.mechanism(), baseline=0.25)
-    assert f"ceiling for every attack on this training: {result.ceiling}" in str(result)
+    assert f"ceiling for every attack on this training: {result.ceiling.sentence}" in str(result)
+    assert all(f"it assumes: {one}" in str(result) for one in result.ceiling.assumptions)
+    assert any("times the clipping norm" in one for one in result.ceiling.assumptions)
     assert result.findings[0].rebuilt.mean() < result.ceiling.upper + 3 * (0.25 / 60) ** 0.5
 
 
