@@ -71,6 +71,14 @@ def test_mixtures_of_attacks_stay_below():
             assert (right >= k).mean() <= at_least(curve(noise), 0.5, k, n) + 4 * math.sqrt(0.25 / RUNS)
 
 
+def test_what_a_blind_guess_always_reaches_is_no_news():
+    ceiling = bound(noise_multiplier=1.0, baseline=0.1, goal=Records(1, of=500))
+    assert ceiling.upper == 1
+    assert 0 <= ceiling.advantage <= 1
+    assert "blind guess" in str(ceiling)
+    assert ceiling._repr_html_()
+
+
 def test_the_interval_holds_the_independent_tests():
     run = {"noise_multiplier": 1.0, "steps": 50, "sampling": Poisson(0.05), "baseline": 0.1}
     ceiling, one = bound(**run, goal=Records(3, of=8)), bound(**run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling
@@ -141,7 +141,8 @@ def _least_noise(
         return _first_to_meet(target, full, 1e-13, lambda noise: at(noise, SHARP))
     log_limit = sampling.log_limit(log_kappa, steps)
     if math.exp(log_limit) < target:
-        return 0.0, replace(at(1.0, COARSE), log_lower=log_kappa, log_upper=log_limit, method="the limit of no noise")
+        of_sampling = at(1.0, COARSE).assumptions[1:]
+        return 0.0, Ceiling(log_kappa, log_limit, log_kappa, "the limit of no noise", assumptions=of_sampling)
     noise = _root(lambda noise: excess(noise, COARSE), full)
     slope = max((excess(0.9 * noise, COARSE / 10) - excess(noise / 0.9, COARSE / 10)) / math.log(1 / 0.81), 1e-6)
     close = sampling.precision

@@ -8,7 +8,8 @@ from scipy.special import ndtr, ndtri
 from lostwax.bounds.curve import CeilingCurve
 from lostwax.bounds.step_law import Array
 
-ROUNDING = 1e-10  # of the sums below, whose terms do not exceed 1 by much
+ROUNDING = 1e-14  # of the sums below, relative to the sum of their terms' sizes
+FLATTEST = 1e-9  # slopes beyond would only upset the solver
 AROUND = np.linspace(-4.5, 4.5, 11)  # deviations
 
 
@@ -30,7 +31,7 @@ def at_least(curve: CeilingCurve, baseline: float, k: int, n: int) -> float:
 
     curve = curve.with_points(*_places(baseline))
     slopes, heights = curve.lines
-    steep = slopes > 0
+    steep = (slopes > FLATTEST) & (slopes < 1 / FLATTEST)  # fewer lines are still above
     # Variables: t_0..t_n, u_1..u_n (u = kappa g), e_1..e_n (e = E[W; W >= j] / n).
     t, u, e = np.arange(n + 1), n + np.arange(1, n + 1), 2 * n + np.arange(1, n + 1)
     j = np.arange(1, n + 1)
@@ -68,7 +69,8 @@ def at_least(curve: CeilingCurve, baseline: float, k: int, n: int) -> float:
     y, w = np.maximum(0.0, -found.ineqlin.marginals), -found.eqlin.marginals
     left = gain - upper.T @ y - equal.T @ w
     bound = float(y @ limits) + float(np.maximum(left, 0.0) @ largest)
-    return min(1.0, bound + ROUNDING * (1 + float(y @ np.abs(limits)) + float(np.abs(w).sum())))
+    sizes = float(y @ np.abs(limits)) + float((abs(upper).T @ y + abs(equal).T @ np.abs(w)).sum())
+    return min(1.0, bound + ROUNDING * (1 + sizes))
 
 
 def _places(baseline: float) -> list[float]:

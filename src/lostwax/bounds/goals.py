@@ -123,7 +123,7 @@ class Records(Success):
         one = leak.ceiling(log_kappa, tolerance)
         if n == 1:
             return one
-        log_blind = _log_tail(k, n, log_kappa)
+        log_blind = min(_log_tail(k, n, log_kappa), -SMALLEST)
         method = f"{one.method}; at least {k} of {n}"
         if log_blind >= -1e-9:
             return Ceiling(log_blind, 0.0, log_blind, method)
