@@ -170,7 +170,7 @@ def play(name: str, setting: Setting, bench: Bench) -> Iterator[Row]:
         chosen = SCORES[score](iter(steps), trainer).argmax(1, keepdim=True)
         won = int(right.gather(1, chosen).sum())
         if ceiling.broken_by(won, games):
-            raise RuntimeError(f"{name}, {score}: {won} of {games} games won, above the ceiling: {ceiling}.")
+            raise RuntimeError(f"{name}, {score}: {won} of {games} games won, above the ceiling: {ceiling.sentence}.")
         yield Row(f"{name}.{score}", f"{what}: success, {score}", won / games, *clopper_pearson(won, games))
     if setting.rate == 1 and setting.subtract_known:
         some = max(10, min(games, GRAM_BYTES // (4 * 10 * sum(value.numel() for value in net.parameters()))))
@@ -214,7 +214,9 @@ def play_priors(name: str, setting: Setting, bench: Bench) -> Iterator[Row]:
         won, games = int((among[:, 0] > among[:, 1:].amax(1)).sum()), len(cohort)  # a tie is no success
         ceiling = lw.bound(**trainer.mechanism(), baseline=1 / size)
         if ceiling.broken_by(won, games):
-            raise RuntimeError(f"{name}, prior {size}: {won} of {games} games won, above the ceiling: {ceiling}.")
+            raise RuntimeError(
+                f"{name}, prior {size}: {won} of {games} games won, above the ceiling: {ceiling.sentence}."
+            )
         what = f"{name}, {size} candidates"
         yield Row(f"{name}.{size}", f"{what}: success ({games:,} games)", won / games, *clopper_pearson(won, games))
         yield Row(f"{name}.{size}.ceiling", f"{what}: ceiling", ceiling.upper, ceiling.lower, ceiling.upper)

@@ -337,17 +337,27 @@ SAMPLINGS = {
     "TruncatedPoisson": lambda b: b.TruncatedPoisson(0.1, 100, 25),
     "Cyclic": lambda b: b.Cyclic(2),
     "FullBatch": lambda b: b.FullBatch(),
+    "Correlated": lambda b: b.Correlated(1.5),
 }
 CEILINGS |= {
     name: lambda b, make=make: b.bound(noise_multiplier=1.3, steps=20, baseline=0.1, sampling=make(b))
     for name, make in SAMPLINGS.items()
 }
+GOALS = {
+    "Record": lambda b: b.bound(**MECHANISM, baseline=0.1, goal=b.Record()),
+    "Records": lambda b: b.bound(**MECHANISM, baseline=0.1, goal=b.Records(1, of=1)),
+    "Attribute": lambda b: b.bound(**MECHANISM, goal=b.Attribute([0.1] * 10)),
+    "Membership": lambda b: b.bound(**MECHANISM, goal=b.Membership(0.1)),
+}
+CEILINGS |= GOALS
 NUMBERS = {
+    "Floor",
+    "Goal",
+    "MeanSquaredError",
     "Sampling",
     "best_success",
     "delta_from_success",
     "fano_advantage",
-    "mse_lower_bound",
     "calibrate",
     "Ceiling",
     "Plan",

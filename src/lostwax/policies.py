@@ -298,8 +298,8 @@ def _ceiling(policy: Policy, audit: Audit, _: Finding) -> Measured:
     if audit.ceiling is None:
         raise UndecidedError("Training is not differentially private, so there is no bound on every attack.")
     if not audit.ceiling.certified:
-        raise UndecidedError(f"The ceiling is not certified: {audit.ceiling}.")
-    return Measured(audit.ceiling.upper, f"any attack may reach {audit.ceiling}.")
+        raise UndecidedError(f"The ceiling is not certified: {audit.ceiling.sentence}.")
+    return Measured(audit.ceiling.upper, f"any attack may reach {audit.ceiling.sentence}.")
 
 
 MEASURES: dict[str, Callable[[Policy, Audit, Finding], Measured]] = {

@@ -35,7 +35,9 @@ def audit(**changes):
 def test_an_audit_of_candidates_shows_the_ceiling_for_the_same_mechanism_and_prior():
     result = audit()
     assert result.ceiling == lw.bound(**TRAINER.mechanism(), baseline=0.25)
-    assert f"ceiling for every attack on this training: {result.ceiling}" in str(result)
+    assert f"ceiling for every attack on this training: {result.ceiling.sentence}" in str(result)
+    assert all(f"it assumes: {one}" in str(result) for one in result.ceiling.assumptions)
+    assert any("times the clipping norm" in one for one in result.ceiling.assumptions)
     assert result.findings[0].rebuilt.mean() < result.ceiling.upper + 3 * (0.25 / 60) ** 0.5
 
 
@@ -99,7 +101,7 @@ def test_a_guess_for_any_secret_has_the_lower_of_two_ceilings(noise, rate, metho
     trainer = replace(TRAINER, noise_multiplier=noise, sample_rate=rate, steps=1)
     one, any_of_five = several(1, matched=True, trainer=trainer), several(5, matched=False, trainer=trainer)
     mechanism, kappa = trainer.mechanism(), 5 * one.baseline
-    together = lw.bound(**mechanism, baseline=kappa, sampling=lw.bounds.Poisson(records=5)).upper
+    together = lw.bound(**mechanism, baseline=kappa, goal=lw.bounds.Records(5)).upper
     assert any_of_five.upper == pytest.approx(min(5 * one.upper, together))
     assert any_of_five.upper > several(5, matched=True, trainer=trainer).upper
     assert any_of_five.baseline == pytest.approx(kappa)

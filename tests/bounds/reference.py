@@ -13,7 +13,7 @@ import math
 import mpmath
 import numpy as np
 from mpmath import mp, mpc, mpf
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize_scalar
 from scipy.special import ndtr
 
 from lostwax.bounds.monte_carlo import limits
@@ -139,3 +139,30 @@ def sampled_limits(
             z = generator.standard_normal((min(at_once, samples - first), steps))
             loss[first : first + at_once] += np.log(np.exp(z / noise - 1 / (2 * noise**2)).mean(1))
     return limits(np.exp(np.minimum(loss, 700.0)), kappa, failure)
+
+
+def grid_delta(noise: float, steps: int, rate: float | None = None):
+    """t -> E_nu[(R - t)_+] of T steps by the trapezium rule in T dimensions; one step per epoch if no rate is given."""
+    size = {1: 20_001, 2: 801, 3: 161}[steps]
+    z = np.linspace(-7.5, 7.5 + 1 / noise, size)
+    weight = (z[1] - z[0]) * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    moved = np.exp(z / noise - 1 / (2 * noise**2))
+    one = moved if rate is None else 1 - rate + rate * moved
+    ratio, mass = one, weight
+    for _ in range(steps - 1):
+        ratio = (np.add if rate is None else np.multiply).outer(ratio, one).ravel()
+        mass = np.multiply.outer(mass, weight).ravel()
+    if rate is None:
+        ratio = ratio / steps
+    return lambda t: float(mass @ np.maximum(ratio - t, 0.0))
+
+
+def best_answer(delta, prior) -> float:
+    """max over q of sum_a p_a gamma(q_a), by its dual, from the definition."""
+
+    def dual(log_level: float) -> float:
+        level = math.exp(log_level)
+        return level + sum(p * delta(level / p) for p in prior)
+
+    found = minimize_scalar(dual, bounds=(-12.0, 4.0), method="bounded", options={"xatol": 1e-5})
+    return float(found.fun)

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from lostwax.bounds import Poisson, bound, from_dp
+from lostwax.bounds import Records, bound, from_dp
 from lostwax.trainers.dpsgd import noise_for
 
 COLD = """
@@ -18,7 +18,7 @@ print(sorted({"torch", "scipy.stats", "dp_accounting", "matplotlib", "sklearn"} 
 def test_the_verb_takes_a_baseline_or_its_log():
     run = {"noise_multiplier": 1.0, "sample_rate": 0.1, "steps": 20}
     assert bound(**run, baseline=0.1) == bound(**run, log_baseline=math.log(0.1))
-    with_two = bound(**run | {"sampling": Poisson(records=2)}, baseline=0.1)
+    with_two = bound(**run, goal=Records(2), baseline=0.1)
     assert with_two.lower > bound(**run, baseline=0.1).upper
 
 

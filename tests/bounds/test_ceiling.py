@@ -35,7 +35,7 @@ def test_it_reads_as_a_sentence():
 def test_a_limit_of_the_blind_guess_is_called_one():
     limited = replace(bound(noise_multiplier=1.0, baseline=0.1), certified=False, method="read off a sample")
     assert limited.blind_at_most
-    assert str(limited) == "success at most 0.38914 (blind guess at most 0.1; not certified, read off a sample)"
+    assert limited.sentence == "success at most 0.38914 (blind guess at most 0.1; not certified, read off a sample)"
     assert not replace(limited, estimate=0.3).blind_at_most
 
 

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from lostwax.bounds import mse_lower_bound
+from lostwax.bounds.inequalities import mse_lower_bound
 
 
 def test_the_squared_error_of_unbiased_attacks():

@@ -1,12 +1,14 @@
 """Sums of log-normal variables: the masses enclose the exact ones, and each rounding is on the safe side."""
 
 import math
+from collections import defaultdict
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from lostwax.bounds.octaves import FIRST, OVER, UNDER, Shift, SumLaw, sum_of
+from lostwax.bounds.octaves import FIRST, OVER, UNDER, Shift, SumLaw, _multiples, _one, sum_of
 
 SETTINGS = [(0.5, 1), (0.5, 2), (0.5, 37), (1.0, 3), (2.0, 100), (20.0, 9)]
 
@@ -98,3 +100,49 @@ def test_row_by_row_is_all_pairs():
         exact, rounded = mass @ np.maximum(x - t, 0), fast @ np.maximum(double.points - t, 0)
         assert exact * (1 - 1e-12) <= rounded <= exact * 1.2 + 1e-9
     assert math.isclose(double.points[0], 2 * law.points[0])
+
+
+def exact_sum(a, b, m):
+    """Law of the rounded sum of two independent multiples, in fractions, as the docstring of the module has it."""
+
+    def row(k):
+        return 0 if k < m else (k // m).bit_length()
+
+    def halved(law, spacing):
+        new = defaultdict(Fraction)
+        for k, mass in law.items():
+            low = k // spacing * spacing
+            assert k - low in (0, spacing // 2)
+            for place in (k,) if k == low else (low, low + spacing):
+                new[place] += mass if k == low else mass / 2
+        return new
+
+    total = defaultdict(Fraction)
+    for i, p in a.items():
+        for j, q in b.items():
+            small, large = sorted((i, j), key=row)
+            law = {small: p * q}
+            for r in range(2, row(large) + 1):
+                law = halved(law, 2 ** (r - 1))
+            for k, mass in law.items():
+                for place, part in halved({large + k: mass}, 2 ** max(0, row(large + k) - 1)).items():
+                    total[place] += part
+    return total
+
+
+@pytest.mark.parametrize(("noise", "m"), [(1.6, 5), (3.0, 8)])
+def test_sums_are_enclosed_entry_by_entry(noise, m):
+    """Two and three variables, all laws, in exact arithmetic; the moved one is equally likely to be any of them."""
+    one = _one(noise, m, 1 / noise + 3, (Shift(1 / noise), Shift(1.5 / noise, above=True)))
+    two, places = one + one, [int(k) for k in _multiples(*one.masses.shape[1:])]
+    three = two + one
+    laws = [{k: Fraction(x) for k, x in zip(places, law.ravel().tolist(), strict=True) if x} for law in one.masses]
+    for number, (rest, side) in enumerate([(0, 1), (1, -1), (1, -1), (0, 1)]):
+        others = laws[rest]
+        of_two = exact_sum(laws[number], others, m)
+        first, last = exact_sum(of_two, others, m), exact_sum(exact_sum(others, others, m), laws[number], m)
+        of_three = {k: (2 * first[k] + last[k]) / 3 for k in {*first, *last}}
+        for found, exact in ((two, of_two), (three, of_three)):
+            masses = dict(zip(_multiples(*found.masses.shape[1:]), found.masses[number].ravel().tolist(), strict=True))
+            assert all(side * (Fraction(masses[k]) - mass) >= 0 for k, mass in exact.items())
+            assert all(abs(masses[k] - float(mass)) < 1e-12 for k, mass in exact.items())

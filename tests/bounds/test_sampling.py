@@ -12,6 +12,7 @@ from lostwax.bounds import (
     FixedSize,
     FullBatch,
     Poisson,
+    Records,
     Shuffled,
     TruncatedPoisson,
     bound,
@@ -57,17 +58,15 @@ def test_calibrate_meets_the_target_for_each(sampling):
 
 @pytest.mark.parametrize("sampling", ALL, ids=name)
 def test_more_records_at_once_are_easier(sampling):
-    from dataclasses import replace
-
-    one, three = bound(**RUN, sampling=sampling), bound(**RUN, sampling=replace(sampling, records=3))
-    together = bound(**RUN, sampling=FullBatch(records=3))
+    one, three = bound(**RUN, sampling=sampling), bound(**RUN, sampling=sampling, goal=Records(3))
+    together = bound(**RUN, goal=Records(3))
     assert one.log_upper <= three.log_upper <= together.log_upper
     assert three.log_lower <= three.log_upper
 
 
 def test_records_of_poisson_sampling_one_after_the_other_are_above_the_exact_group():
     """The general way of `Sampling` against the sharper one."""
-    exact = bound(**RUN, sampling=Poisson(0.05, records=2))
+    exact = bound(**RUN, sampling=Poisson(0.05), goal=Records(2))
     once = bound(**RUN, sampling=Poisson(0.05)).log_upper
     twice = bound(noise_multiplier=1.0, steps=100, log_baseline=once, sampling=Poisson(0.05))
     assert exact.log_lower <= twice.log_upper
@@ -117,7 +116,6 @@ def test_a_cut_that_hardly_happens_changes_nothing_and_one_that_does_is_added():
         (lambda: bound(**RUN, sampling=Poisson(0.1), sample_rate=0.3), "whose rate is 0.1. Leave out sample_rate"),
         (lambda: BallsInBins(0), "epochs=0"),
         (lambda: Poisson(1.5), "rate=1.5"),
-        (lambda: Poisson(0.1, records=0), "records=0"),
         (lambda: FixedSize(10, 11), "b=11"),
         (lambda: FixedSize(0, 1), "n=0"),
         (lambda: TruncatedPoisson(0.1, 10, 0), "largest=0"),
@@ -141,7 +139,7 @@ def test_the_rate_of_a_mechanism_may_stand_beside_its_sampling():
 
 
 def test_the_old_spelling_warns_and_still_means_the_same():
-    new = bound(**RUN, sampling=Poisson(0.05, records=2))
+    new = bound(**RUN, sampling=Poisson(0.05), goal=Records(2))
     with pytest.deprecated_call(match="records=2 is deprecated"):
         assert bound(**RUN, sample_rate=0.05, records=2) == new
     with pytest.deprecated_call(match="sampling='poisson' is deprecated"):

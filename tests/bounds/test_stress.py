@@ -1,7 +1,9 @@
 """Thousands of random settings: no end on the wrong side, no width out of bounds, no slow answer."""
 
 import math
+import runpy
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -215,3 +217,77 @@ def test_the_other_samplings_are_valid_and_monotone(kind):
         factor = 1 + log_uniform(generator, 1e-4, 1)
         assert ceiling.log_lower <= sampling.ceiling(log_kappa, noise / factor, steps, 1e-4).log_upper, (run, sampling)
         assert ceiling.log_lower <= sampling.ceiling(log_kappa / factor, noise, steps, 1e-4).log_upper, (run, sampling)
+
+
+GOALS = [bounds.Membership(), bounds.Membership(0.01), bounds.Attribute([0.7, 0.2, 0.1]), bounds.Records(2, of=6)]
+
+
+def answer(goal, noise, steps, sampling, tolerance=1e-4):
+    known = {"baseline": 0.1} if goal.needs_baseline else {}
+    run = {"noise_multiplier": noise, "steps": steps, "sampling": sampling}
+    return bounds.bound(**run, goal=goal, **known, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("goal", GOALS, ids=repr)
+def test_goals_are_valid_and_monotone(goal):
+    generator = np.random.default_rng(12)
+    for _ in range(40):
+        noise, rate = log_uniform(generator, 0.3, 30), log_uniform(generator, 0.001, 1)
+        steps, epochs = round(log_uniform(generator, 1, 3000)), round(log_uniform(generator, 1, 20))
+        if generator.random() < 0.5:
+            sampling, steps = bounds.Poisson(rate), steps
+            more = (sampling, 2 * steps)
+        else:
+            sampling, steps = bounds.BallsInBins(epochs), epochs * min(300, steps)
+            more = (bounds.BallsInBins(2 * epochs), 2 * steps)
+        ceiling = answer(goal, noise, steps, sampling)
+        run = (goal, noise, steps, sampling)
+        assert ceiling.log_baseline <= ceiling.log_lower <= ceiling.log_upper <= 0, run
+        if goal != GOALS[-1]:
+            assert ceiling.upper - ceiling.lower <= 1e-3 * ceiling.upper, run
+        factor = 1 + log_uniform(generator, 1e-4, 1)
+        assert ceiling.log_lower <= answer(goal, noise / factor, steps, sampling).log_upper, run
+        assert ceiling.log_lower <= answer(goal, noise, more[1], more[0]).log_upper, run
+
+
+def test_attributes_of_random_priors_are_valid():
+    generator = np.random.default_rng(13)
+    for _ in range(100):
+        prior = generator.dirichlet([log_uniform(generator, 0.05, 5)] * int(generator.integers(2, 30)))
+        noise, rate = log_uniform(generator, 0.3, 30), log_uniform(generator, 0.001, 1)
+        steps = round(log_uniform(generator, 1, 1000))
+        ceiling = answer(bounds.Attribute(prior), noise, steps, bounds.Poisson(rate), 1e-3)
+        blunt = bounds.bound(
+            noise_multiplier=noise, steps=steps, sampling=bounds.Poisson(rate), baseline=float(prior.max())
+        )
+        assert prior.max() * (1 - 1e-12) <= ceiling.lower <= ceiling.upper <= blunt.upper * (1 + 1e-9), (noise, steps)
+
+
+def test_played_goals_are_never_above():
+    """Games with the best attack, over random settings: below the ceiling by more than chance allows in none."""
+    games = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "goals.py"))
+    generator, runs = np.random.default_rng(14), 10_000
+    spread = 4.5 * math.sqrt(0.25 / runs)
+    for seed in range(40):
+        noise, steps = log_uniform(generator, 0.4, 5), round(log_uniform(generator, 1, 100))
+        sampling = bounds.Poisson(log_uniform(generator, 0.01, 1)) if seed % 2 else bounds.BallsInBins(1)
+        without, within = games["membership"](sampling, noise, steps, runs, seed)
+        accuracy = ((within > 0).mean() + (without <= 0).mean()) / 2
+        assert abs(accuracy - answer(bounds.Membership(), noise, steps, sampling).upper) <= spread, (noise, steps)
+        prior = generator.dirichlet([2.0] * int(generator.integers(2, 5)))
+        ceiling = answer(bounds.Attribute(prior), noise, steps, sampling)
+        played = games["attribute"](sampling, noise, steps, prior, runs, seed)
+        assert not ceiling.broken_by(round(runs * (played - spread)), runs), (noise, steps, sampling, prior)
+
+
+def test_counts_of_records_played_are_never_above():
+    games = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "goals.py"))
+    generator, runs = np.random.default_rng(15), 20_000
+    for seed in range(30):
+        noise, n = log_uniform(generator, 0.5, 20), int(generator.integers(2, 60))
+        k = int(generator.integers(1, n + 1))
+        run = {"noise_multiplier": noise, "baseline": 0.5, "goal": bounds.Records(k, of=n)}
+        ceiling = bounds.bound(**run)
+        right = games["signs_along_one_line"](noise, n, runs, seed)
+        assert (right >= k).mean() <= ceiling.upper + 4.5 * math.sqrt(0.25 / runs), run
+        assert ceiling.lower <= ceiling.upper, run

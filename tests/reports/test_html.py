@@ -97,6 +97,7 @@ def test_sections_that_cannot_be_drawn_say_so(audit_of):
     page = page_of(audit_of("under_a_ceiling"), records=True)
     assert "The ceiling</h2>" in page
     assert "The bound is certified." in page
+    assert "<li>No other record depends on the secret one." in page
     assert 'id="threshold"' not in page
 
 

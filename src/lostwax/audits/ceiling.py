@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from lostwax.audits import given
 from lostwax.audits.audit import Finding
 from lostwax.audits.scoring import Scoring
-from lostwax.bounds import Ceiling, Poisson, bound, kappa_from_samples
+from lostwax.bounds import Ceiling, bound, kappa_from_samples
+from lostwax.bounds import Records as Together
 from lostwax.bounds.checks import MOST_RECORDS
 from lostwax.games import Hints, Mechanism, Records
 from lostwax.games.judges import Judge
@@ -71,11 +72,11 @@ def _over_any(mechanism: Mechanism, kappa: float, k: int) -> Ceiling:
     """
     one, log_kappa = bound(**mechanism, baseline=kappa), math.log(k * kappa)
     log_upper = min(0.0, math.log(k) + one.log_upper + 1e-14)  # rounded up
-    by_one = Ceiling(log_kappa, log_upper, log_kappa, f"{one.method}, summed over {k} secrets")
+    method = f"{one.method}, summed over {k} secrets"
+    by_one = Ceiling(log_kappa, log_upper, log_kappa, method, assumptions=one.assumptions)
     if k > MOST_RECORDS:
         return by_one
-    of_all: Mechanism = {**mechanism, "sampling": replace(mechanism.get("sampling", Poisson()), records=k)}
-    group = bound(**of_all, baseline=k * kappa)
+    group = bound(**mechanism, baseline=k * kappa, goal=Together(k))
     together = replace(group, method=f"{group.method}, {k} secrets at once")
     return min(by_one, together, key=lambda ceiling: ceiling.log_upper)
 
@@ -92,9 +93,9 @@ def check_under(ceiling: Ceiling | None, findings: tuple[Finding, ...], *, secre
         if ceiling.broken_by(won // secrets, games // secrets):
             raise RuntimeError(
                 f"audit: {finding.name}: {won} of {games} games won, but no attack wins more than "
-                f"{ceiling.upper:.4g} of them in the long run: {ceiling}. A ceiling is a theorem, so that one of its "
-                "premises is broken: the secrets are easier to guess than the prior says, the attack saw them, or the "
-                "trainer adds less noise than it says."
+                f"{ceiling.upper:.4g} of them in the long run: {ceiling.sentence}. A ceiling is a theorem, so that one "
+                "of its premises is broken: the secrets are easier to guess than the prior says, the attack saw them, "
+                "or the trainer adds less noise than it says."
             )
 
 

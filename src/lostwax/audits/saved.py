@@ -353,17 +353,22 @@ def _neurons(plain: Mapping[str, Any]) -> NeuronShares:
 
 def _plain_ceiling(ceiling: Ceiling) -> dict[str, Any]:
     logs = {name: _number(getattr(ceiling, name)) for name in LOGS}
-    return {**logs, "method": ceiling.method, "certified": ceiling.certified, "estimate": ceiling.estimate}
+    proof = {"method": ceiling.method, "certified": ceiling.certified, "estimate": ceiling.estimate}
+    return {**logs, **proof, "assumptions": list(ceiling.assumptions)}
 
 
 def _ceiling(plain: Mapping[str, Any]) -> Ceiling:
     from lostwax.bounds import Ceiling
 
+    low, high, blind = (float(plain[name]) for name in LOGS)
     return Ceiling(
-        **{name: float(plain[name]) for name in LOGS},
+        low,
+        high,
+        blind,
         method=plain["method"],
         certified=plain["certified"],
         estimate=plain["estimate"],
+        assumptions=tuple(plain.get("assumptions", ())),
     )
 
 

@@ -79,7 +79,8 @@ def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] |
         which = f" ({worst.name})" if len(audit.findings) > 1 else ""
         lines.append(f"cells: {plain_spaces(str(worst.cells))}{which}")
     if audit.ceiling is not None:
-        lines.append(f"ceiling for every attack on this training: {audit.ceiling}")
+        lines.append(f"ceiling for every attack on this training: {audit.ceiling.sentence}")
+        lines += [f"it assumes: {one}" for one in audit.ceiling.assumptions]
     if audit.kind == "this procedure" and audit.chance is None:
         lines += _more_numbers(audit)
     lines += [f"note: {note}" for note in audit.notes]

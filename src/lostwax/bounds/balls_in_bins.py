@@ -45,15 +45,15 @@ def balls_in_bins(
     if bins == 1:
         return gaussian(log_kappa, noise, count)
     low = max(log_kappa, min(largest_step(log_kappa, noise, bins), -SMALLEST))
-    high = gaussian(log_kappa, noise, count).log_upper
-    ceiling = Ceiling(low, max(low, high), log_kappa, METHOD)
+    full = gaussian(log_kappa, noise, count)
+    ceiling = Ceiling(low, max(low, full.log_upper), log_kappa, METHOD, log_slope=full.log_slope)
     if not LEAST_NOISE <= noise <= MOST_NOISE or ceiling.relative_width <= tolerance * 1e-3:
         return ceiling
     cut_off = NEGLIGIBLE - math.log(tolerance) + math.log(count) - log_kappa
     highest = 1 / noise + math.sqrt(2 * cut_off)
     finer = math.sqrt(max(1.0, 1e-4 / tolerance))  # the width falls like 1 / points^2
     for points in POINTS:
-        few = min(MOST_POINTS, round(points * finer)) // (1 if noise >= FEWER else 4)
+        few = min(MOST_POINTS, 64 * math.ceil(points * finer / 64)) // (1 if noise >= FEWER else 4)  # no large primes
         shift = Shift(1 / noise)
         total = sum_of(noise, bins, few, highest=highest, negligible=exp(-cut_off), shifts=(shift,))
         epoch = Epoch(total, count)

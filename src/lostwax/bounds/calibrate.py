@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling
 from lostwax.bounds.closed_forms import normal_quantile
+from lostwax.bounds.goals import Success, wanted_success
 from lostwax.bounds.inequalities import ADJACENCY
+from lostwax.bounds.leaks import Noise
 from lostwax.bounds.poisson import LEAST_NOISE
 from lostwax.bounds.sampling import Sampling, drawn
 from lostwax.cards import card
@@ -68,46 +70,79 @@ def calibrate(
     steps: int = 1,
     delta: float = 1e-5,
     sampling: Sampling | str | None = None,
+    goal: Success | None = None,
 ) -> Plan:
     """Least noise multiplier whose certified ceiling is at most `max_success`.
 
-    To one part in ten thousand for Poisson sampling and closed forms, in a thousand for others. Within a thousandth of
-    the baseline it may be 1 % above the least; closer targets are refused. `sampling` is that of `bound`.
+    To one part in ten thousand for Poisson sampling and closed forms, in a thousand for others and for other goals than
+    Record(). Within a thousandth of the baseline it may be 1 % above the least; closer targets are refused. `sampling`
+    and `goal` are those of `bound`.
     """
-    log_kappa = checks.baseline(baseline, log_baseline)
+    aim = wanted_success(goal)
+    log_kappa = None if baseline is None and log_baseline is None else checks.baseline(baseline, log_baseline)
+    aim.checked(log_kappa)
     target = checks.probability("max_success", max_success, "It is the highest success that any attack may have.")
     count = checks.steps(steps)
     batches = drawn(sampling, sample_rate, count)
     delta = checks.probability("delta", delta, "It is the delta at which epsilon is reported, for instance 1e-5.")
-    if math.log(target) <= log_kappa:
+
+    def at(noise: float, tolerance: float) -> Ceiling:
+        return aim.answer(Noise(noise, count, batches), log_kappa, tolerance)
+
+    blind = at(MOST_NOISE, COARSE).log_baseline
+    if math.log(target) <= blind:
         given = f"baseline={baseline!r}" if log_baseline is None else f"exp(log_baseline={log_baseline!r})"
+        given = f"the blind guess's {math.exp(blind):.6g}" if log_kappa is None else given
         raise ValueError(
             f"Expected max_success={max_success!r} to be above {given}. Noise does not help against a blind "
             "guess: raise max_success, or choose a baseline with more candidates."
         )
-    _check_resolved(target, log_kappa, ROUNDED)
-    noise, ceiling = _least_noise(target, log_kappa, batches, count)
+    _check_resolved(target, blind, ROUNDED)
+    if aim.is_one_record:
+        noise, ceiling = _least_noise(target, blind, batches, count, at)
+    else:
+        noise, ceiling = _by_bisection(target, at)
     return Plan(noise, batches.epsilon(noise, count, delta), delta, ceiling, batches.adjacency)
 
 
-def _least_noise(target: float, log_kappa: float, sampling: Sampling, steps: int) -> tuple[float, Ceiling]:
-    log_target = math.log(target)
+def _by_bisection(target: float, at: Callable[[float, float], Ceiling]) -> tuple[float, Ceiling]:
+    """For any goal: from above, to a thousandth."""
+    high = 1.0
+    while at(high, COARSE).upper > target:
+        high *= 2
+        if high > MOST_NOISE:
+            raise ValueError(
+                f"Expected max_success={target!r} to be further above the baseline: this close, no noise is known to "
+                "be enough. Raise max_success."
+            )
+    low = high / 2
+    while low > LEAST_NOISE and at(low, COARSE).upper <= target:
+        low, high = low / 2, low
+    while high / low > 1 + MOST_ERROR / 20:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if at(middle, COARSE).upper <= target else (middle, high)
+    return high, at(high, COARSE)
 
-    def at(noise: float, tolerance: float) -> Ceiling:
-        return sampling.ceiling(log_kappa, noise, steps, tolerance)
+
+def _least_noise(
+    target: float, log_kappa: float, sampling: Sampling, steps: int, at: Callable[[float, float], Ceiling]
+) -> tuple[float, Ceiling]:
+    """For one record: bracketed by full batches, then by the slope."""
+    log_target = math.log(target)
 
     def excess(noise: float, tolerance: float) -> float:
         return at(noise, tolerance).log_upper - log_target
 
-    # Full batches: Phi(Phi^-1(kappa) + k sqrt(T) / s) = target. The same noise is enough for any sampling.
+    # Full batches: Phi(Phi^-1(kappa) + sqrt(T) / s) = target. The same noise is enough for any sampling.
     gap = normal_quantile(log_target) - normal_quantile(log_kappa)
-    visits = sampling.records * math.sqrt(sampling.visits(steps))
+    visits = sampling.sensitivity * math.sqrt(sampling.visits(steps))
     full = min(visits / gap, MOST_NOISE) if gap > 0 else MOST_NOISE
     if sampling.as_full_batches(steps):  # and needed
         return _first_to_meet(target, full, 1e-13, lambda noise: at(noise, SHARP))
     log_limit = sampling.log_limit(log_kappa, steps)
     if math.exp(log_limit) < target:
-        return 0.0, Ceiling(log_kappa, log_limit, log_kappa, "the limit of no noise")
+        of_sampling = at(1.0, COARSE).assumptions[1:]
+        return 0.0, Ceiling(log_kappa, log_limit, log_kappa, "the limit of no noise", assumptions=of_sampling)
     noise = _root(lambda noise: excess(noise, COARSE), full)
     slope = max((excess(0.9 * noise, COARSE / 10) - excess(noise / 0.9, COARSE / 10)) / math.log(1 / 0.81), 1e-6)
     close = sampling.precision

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,9 @@ class Ceiling:
 
     `upper` is the ceiling. `lower` is the success of the best *test* between the two output distributions, or the blind
     guess. `certified`: both ends are proved, rounding included. Otherwise they are confidence limits of a sampled
-    `estimate`; or, without one, the baseline is an upper confidence limit of the blind guess.
+    `estimate`; or, without one, the baseline is an upper confidence limit of the blind guess. `assumptions` are what
+    must be true of the training and the adversary, in words. `log_slope`: of a line through (baseline, upper) that
+    lies above the ceiling of every other baseline.
     """
 
     log_lower: float
@@ -31,6 +33,9 @@ class Ceiling:
     method: str
     certified: bool = True
     estimate: float | None = None
+    assumptions: tuple[str, ...] = field(default=(), compare=False)
+    quantity: str = "success"
+    log_slope: float | None = field(default=None, compare=False, repr=False)
 
     @property
     def upper(self) -> float:
@@ -68,6 +73,11 @@ class Ceiling:
         """True if the baseline is an upper confidence limit of the blind guess."""
         return not self.certified and self.estimate is None
 
+    def numbers(self) -> dict[str, float]:
+        """What follows from the logs."""
+        names = ("upper", "lower", "advantage", "amplification")
+        return {name: getattr(self, name) for name in names}
+
     def broken_by(self, won: int, games: int) -> bool:
         """True if this many games won contradict the ceiling by three standard errors or more."""
         from scipy.stats import binom
@@ -80,13 +90,19 @@ class Ceiling:
         return -math.expm1(self.log_lower - self.log_upper)
 
     def __str__(self) -> str:
+        """The ceiling in one line, and what it assumes."""
+        return "\n".join([self.sentence, *(f"assumes: {one}" for one in self.assumptions)])
+
+    @property
+    def sentence(self) -> str:
         """One line in words."""
         low, high = _probability(self.log_lower), _probability(self.log_upper)
         if self.blind_at_most:
             blind = _probability(self.log_baseline)
-            return f"success at most {high} (blind guess at most {blind}; not certified, {self.method})"
+            return f"{self.quantity} at most {high} (blind guess at most {blind}; not certified, {self.method})"
+        value = high if low == high else f"between {low} and {high}"
         return (
-            f"success {'' if self.certified else 'estimated '}{high if low == high else f'between {low} and {high}'} "
+            f"{self.quantity} {'' if self.certified else 'estimated '}{value} "
             f"(blind guess {_probability(self.log_baseline)}, {_probability(self.log_amplification)} times that; "
             f"{'certified' if self.certified else 'not certified'}, {self.method})"
         )
@@ -101,8 +117,9 @@ class Ceiling:
             grade="certified" if self.certified else "not certified",
             headline=f"{'No attack succeeds' if self.certified else 'Estimate: no attack succeeds'} in more than "
             f"{limit} of games.",
+            text=[f"Assumes: {one}" for one in self.assumptions],
             facts=(
-                (limit, "ceiling", "success of the best attack, in the long run"),
+                (limit, "ceiling", f"{self.quantity} of the best attack, in the long run"),
                 (blind, "blind guess", "success without the model"),
                 (percent(self.advantage), "advantage", "of what guessing leaves to win"),
             ),

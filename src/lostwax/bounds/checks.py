@@ -98,9 +98,9 @@ def epochs(value: int) -> int:
     return whole("epochs", value, "It is the number of passes over the records.")
 
 
-def records(value: int) -> int:
+def records(value: int, name: str = "records") -> int:
     """How many records are rebuilt at once."""
-    return whole("records", value, "It is the number of records rebuilt at once.", highest=MOST_RECORDS)
+    return whole(name, value, "It is a number of records.", highest=MOST_RECORDS)
 
 
 def _number(name: str, value: float) -> float:

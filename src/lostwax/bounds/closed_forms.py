@@ -19,7 +19,9 @@ def gaussian(log_baseline: float, noise_multiplier: float, steps: int = 1, recor
     log_kappa = checks.log_baseline(log_baseline)
     noise = checks.noise_multiplier(noise_multiplier)
     distance = checks.records(records) * math.sqrt(checks.steps(steps)) / noise
-    return closed(log_gaussian(log_kappa, distance), log_kappa, "Gaussian closed form")
+    ceiling = closed(log_gaussian(log_kappa, distance), log_kappa, "Gaussian closed form")
+    # d/dk Phi(Phi^-1(k) + m) = phi(z + m) / phi(z)
+    return replace(ceiling, log_slope=-distance * (normal_quantile(log_kappa) + distance / 2))
 
 
 def single_step(log_baseline: float, noise_multiplier: float, sample_rate: float, records: int = 1) -> Ceiling:
@@ -32,11 +34,13 @@ def single_step(log_baseline: float, noise_multiplier: float, sample_rate: float
     rate, group = checks.sample_rate(sample_rate), checks.records(records)
     slack = 1e-14 * group if group > 1 else 0.0  # the log factorials of a group carry an absolute error
     log_weights = log_binomial(group, rate)
-    reached = normal_quantile(log_kappa) + np.arange(group + 1) / noise
+    z, moves = normal_quantile(log_kappa), np.arange(group + 1) / noise
+    reached = z + moves
     log_gamma = float(np.logaddexp.reduce(log_weights + log_ndtr(reached)))
     if log_gamma >= -0.7:  # near 1, through its complement
         log_gamma = math.log1p(-math.exp(float(np.logaddexp.reduce(log_weights + log_ndtr(-reached)))))
-    return closed(log_gamma, log_kappa, "single-step closed form, Poisson sampling", slack)
+    ceiling = closed(log_gamma, log_kappa, "single-step closed form, Poisson sampling", slack)
+    return replace(ceiling, log_slope=float(np.logaddexp.reduce(log_weights - moves * (z + moves / 2))))
 
 
 def log_gaussian(log_kappa: float, distance: float) -> float:

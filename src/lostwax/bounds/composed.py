@@ -224,7 +224,7 @@ def narrowed(
         cells = cut(window)
         low = log_lower_end(cells.seen, window, steps, ceiling.log_baseline)
         high, threshold = log_upper_end(cells, window, steps, ceiling.log_baseline)
-        ceiling = _intersect(ceiling, low, high)
+        ceiling = _intersect(ceiling, low, high, threshold)
         width = ceiling.relative_width
         if width <= tolerance or max(window.below + window.above, window.span) / window.spacing > 0.7 * LARGEST:
             break
@@ -245,11 +245,12 @@ def fitted(window: Window) -> Window:
     return replace(window, spacing=min(wide, WIDEST))
 
 
-def _intersect(ceiling: Ceiling, log_low: float, log_high: float) -> Ceiling:
-    """The tighter end on each side; NaN is ignored."""
+def _intersect(ceiling: Ceiling, log_low: float, log_high: float, log_slope: float) -> Ceiling:
+    """The tighter end on each side; NaN is ignored. `log_slope` belongs to the new upper end."""
     low = ceiling.log_lower if math.isnan(log_low) else max(ceiling.log_lower, min(log_low, -SMALLEST))
-    high = ceiling.log_upper if math.isnan(log_high) else min(ceiling.log_upper, log_high)
+    lower = log_high < ceiling.log_upper
+    high = log_high if lower else ceiling.log_upper
     if low > high:
         crossed = f"The ends of a ceiling crossed (log lower {low}, log upper {high})."
         raise ArithmeticError(f"{crossed} This is a bug in lostwax: please report the arguments.")
-    return replace(ceiling, log_lower=low, log_upper=high)
+    return replace(ceiling, log_lower=low, log_upper=high, log_slope=log_slope if lower else ceiling.log_slope)

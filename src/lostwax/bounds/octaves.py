@@ -274,11 +274,16 @@ class _Sums:
         mass = (1 - weight) * self.mass + weight * other.mass
         return _Sums(mass, (1 - weight) * self.error + weight * other.error)
 
+    @property
+    def _folding(self) -> float:
+        """Relative error of the sums before and after: `_below` adds up to four numbers per row."""
+        return (128 + 4 * len(self.mass)) * UNIT
+
     def at_most(self) -> Array:
-        return _folded((self.mass + self.error).clip(0.0) * (1 + 128 * UNIT))
+        return _folded((self.mass + self.error).clip(0.0) * (1 + self._folding))
 
     def at_least(self) -> Array:
-        return _folded((self.mass - self.error).clip(0.0) * (1 - 128 * UNIT))
+        return _folded((self.mass - self.error).clip(0.0) * (1 - self._folding))
 
 
 def _folded(mass: Array) -> Array:

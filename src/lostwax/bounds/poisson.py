@@ -52,7 +52,9 @@ def subsampled(
         lambda threshold: place_window(step, count, log_kappa, tolerance, threshold),
         lambda window: cut(step, window.spacing, window.right),
     )
-    return narrow if noise >= LEAST_NOISE else replace(narrow, log_upper=ceiling.log_upper)
+    if noise >= LEAST_NOISE:
+        return narrow
+    return replace(narrow, log_upper=ceiling.log_upper, log_slope=ceiling.log_slope)
 
 
 def _bracket(log_kappa: float, noise: float, rate: float, steps: int, group: int) -> Ceiling:
@@ -63,11 +65,13 @@ def _bracket(log_kappa: float, noise: float, rate: float, steps: int, group: int
     the noise is so small that every draw of a record is visible.
     """
     low = single_step(log_kappa, noise, rate, group).log_lower
-    full = gaussian(log_kappa, noise, steps, group).log_upper
-    log_untouched = steps * group * math.log1p(-rate) + log_one_minus(log_kappa)  # log of 1 - the limit
+    full = gaussian(log_kappa, noise, steps, group)
+    log_never = steps * group * math.log1p(-rate)
+    log_untouched = log_never + log_one_minus(log_kappa)  # log of 1 - the limit
     limit, slack = log_one_minus(log_untouched), 1e-13 * (1 - log_untouched)
     never = min(0.0, limit + slack)
     far = math.sqrt(2 * (NEGLIGIBLE - log_kappa + math.log(steps)))  # T Phi(-far) <= kappa exp(-NEGLIGIBLE)
     if 1 / noise > far + 10:  # a step with a record is beyond `far`, except with probability Phi(-10) = 1e-23
         low = max(low, min(limit - slack, -SMALLEST))
-    return Ceiling(low, max(low, min(full, never)), log_kappa, METHOD)
+    slope = full.log_slope if full.log_upper < never else log_never
+    return Ceiling(low, max(low, min(full.log_upper, never)), log_kappa, METHOD, log_slope=slope)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Self, final
 
 from lostwax.bounds import checks
 from lostwax.bounds.balls_in_bins import balls_in_bins
 from lostwax.bounds.ceiling import SMALLEST, Ceiling
 from lostwax.bounds.closed_forms import gaussian, log, log_add, log_one_minus
-from lostwax.bounds.inequalities import ADJACENCY, epsilon_of
+from lostwax.bounds.inequalities import ADJACENCY, epsilon_of, step_divergence
 from lostwax.bounds.poisson import subsampled
 from lostwax.bounds.shuffled import shuffled
 
@@ -21,15 +21,15 @@ ZERO_OUT = "the gradient of one record set to zero"
 
 @dataclass(frozen=True)
 class Sampling(ABC):
-    """How each of `records` secret records, rebuilt together, comes into the batches of T noisy steps."""
-
-    records: int = field(default=1, kw_only=True)
+    """How a record comes into the batches of T noisy steps."""
 
     adjacency = ADJACENCY  # of `epsilon`; no annotation, so not a field
     precision = 2e-4  # relative step of the noise in `calibrate`
-
-    def __post_init__(self) -> None:
-        checks.records(self.records)
+    sensitivity = 1.0  # by how much a record in a step moves what is released, in units of the clipping norm
+    tight = True  # both ends for one record enclose one number, and no theorem is missing between them
+    independent = True  # records are drawn independently of each other
+    in_groups = False  # a group of records has a ceiling of its own
+    words = "the batches are drawn as stated, and the draws stay secret"
 
     @abstractmethod
     def share(self, steps: int) -> float:
@@ -50,40 +50,46 @@ class Sampling(ABC):
             )
         return self
 
-    def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
-        """The ceiling of this noise.
+    def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float, records: int = 1) -> Ceiling:
+        """The ceiling of this noise, for a group of `records` that are rebuilt together.
 
         Of several records one after the other is left out. Each time, an event of probability p has at most gamma(p)
         with the record. The lower end is that of one record.
         """
         one = self._one(log_kappa, noise, steps, tolerance)
-        if self.records == 1:
+        if records == 1:
             return one
-        together = gaussian(log_kappa, noise, self.visits(steps), self.records)
-        log_upper = one.log_upper
-        for _ in range(self.records - 1):
-            if log_upper >= min(-SMALLEST, together.log_upper):
+        together = gaussian(log_kappa, noise / self.sensitivity, self.visits(steps), records)
+        last, log_slope = one, one.log_slope or 0.0
+        for _ in range(records - 1):
+            if last.log_upper >= min(-SMALLEST, together.log_upper):
                 break
-            log_upper = self._one(log_upper, noise, steps, tolerance).log_upper
-        method = f"{one.method}; {self.records} records, one after the other"
-        return replace(one, log_upper=min(0.0, log_upper, together.log_upper), method=method)
+            last = self._one(last.log_upper, noise, steps, tolerance)
+            log_slope += last.log_slope or 0.0  # the chain rule
+        method = f"{one.method}; {records} records, one after the other"
+        if together.log_upper <= last.log_upper:
+            return replace(one, log_upper=together.log_upper, method=method, log_slope=together.log_slope)
+        return replace(one, log_upper=min(0.0, last.log_upper), method=method, log_slope=log_slope)
 
     @abstractmethod
     def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
         """The ceiling for one record."""
 
-    @property
-    def tight(self) -> bool:
-        """True if both ends enclose one number, and no theorem is missing between them."""
-        return self.records == 1
-
     def as_full_batches(self, steps: int) -> bool:
         """True if the ceiling is that of as many full-batch steps as a record is in."""
         return self.share(steps) == 1
 
-    def log_limit(self, log_kappa: float, steps: int) -> float:
+    def log_limit(self, log_kappa: float, steps: int, records: int = 1) -> float:
         """Log of the success that no attack exceeds even without noise."""
         return 0.0
+
+    def information(self, noise: float, steps: int) -> float:
+        """At most this much, in nats, is known of a record after the release: I(record; release).
+
+        I <= E[KL(with the record || with its gradient set to zero)]. Given the batches, that is 1 / (2 s^2) for each
+        step with the record; not to know them only lowers it, because KL is convex.
+        """
+        return self.share(steps) * steps / (2 * noise**2)
 
     def epsilon(self, noise: float, steps: int, delta: float) -> float:
         """The epsilon at this delta, one record, rounded up."""
@@ -101,9 +107,10 @@ class Poisson(Sampling):
     rate: float | None = None
 
     precision = 2e-5
+    in_groups = True
+    words = "each record is in each step independently with this probability, and the draws stay secret"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.rate is not None:
             checks.sample_rate(self.rate, "rate")
 
@@ -115,21 +122,23 @@ class Poisson(Sampling):
         """With the rate of the call."""
         return replace(self, rate=sample_rate) if self.rate is None else super().resolved(sample_rate, steps)
 
-    def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+    def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float, records: int = 1) -> Ceiling:
         """Certified on both sides, for any number of records."""
-        return subsampled(log_kappa, noise, self.share(steps), steps, tolerance, self.records)
+        return subsampled(log_kappa, noise, self.share(steps), steps, tolerance, records)
 
     _one = ceiling
 
-    tight = True
-
-    def log_limit(self, log_kappa: float, steps: int) -> float:
+    def log_limit(self, log_kappa: float, steps: int, records: int = 1) -> float:
         """1 - (1 - q)^(k T) (1 - kappa): a record that is never drawn leaves no trace."""
         rate = self.share(steps)
         if rate == 1:
             return 0.0
-        log_untouched = steps * self.records * math.log1p(-rate) + log_one_minus(log_kappa)
+        log_untouched = steps * records * math.log1p(-rate) + log_one_minus(log_kappa)
         return log_one_minus(log_untouched) + 1e-12
+
+    def information(self, noise: float, steps: int) -> float:
+        """T times the divergence of one step, by integration."""
+        return min(super().information(noise, steps), steps * step_divergence(noise, self.share(steps)))
 
     def epsilon(self, noise: float, steps: int, delta: float) -> float:
         """By dp-accounting."""
@@ -141,13 +150,16 @@ class Poisson(Sampling):
 class FullBatch(Sampling):
     """Every record is in every step."""
 
+    in_groups = True
+    words = "no record is in a step more than once"
+
     def share(self, steps: int) -> float:
         """All."""
         return 1.0
 
-    def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+    def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float, records: int = 1) -> Ceiling:
         """A closed form."""
-        return gaussian(log_kappa, noise, steps, self.records)
+        return gaussian(log_kappa, noise, steps, records)
 
     _one = ceiling
 
@@ -163,9 +175,10 @@ class Cyclic(Sampling):
     epochs: int | None = None
 
     adjacency = ZERO_OUT
+    in_groups = True
+    words = "no record is in more than one step per epoch"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.epochs is not None:
             checks.epochs(self.epochs)
 
@@ -183,9 +196,9 @@ class Cyclic(Sampling):
             return super().resolved(sample_rate, steps)
         return replace(self, epochs=max(1, math.ceil(steps * sample_rate * (1 - 1e-12))))
 
-    def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+    def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float, records: int = 1) -> Ceiling:
         """As many full-batch steps as there are epochs."""
-        return gaussian(log_kappa, noise, self.visits(steps), self.records)
+        return gaussian(log_kappa, noise, self.visits(steps), records)
 
     _one = ceiling
 
@@ -203,7 +216,6 @@ class _Epochs(Sampling):
     adjacency = ZERO_OUT
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         checks.epochs(self.epochs)
 
     def share(self, steps: int) -> float:
@@ -233,6 +245,14 @@ class BallsInBins(_Epochs):
     record is seen once per epoch.
     """
 
+    words = "each record is in one step per epoch, drawn uniformly and independently, and the draws stay secret"
+
+    def information(self, noise: float, steps: int) -> float:
+        """Also at most Renyi's divergence of order 2, log E[R^2] per epoch: R is a mean of T log-normal variables."""
+        log_square = min(700.0, 1 / noise**2)
+        renyi = self.epochs * math.log1p(math.expm1(log_square) / self.per_epoch(steps))
+        return min(super().information(noise, steps), renyi)
+
     def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
         return balls_in_bins(log_kappa, noise, self.per_epoch(steps), self.epochs, tolerance)
 
@@ -245,16 +265,18 @@ class Shuffled(_Epochs):
     The ceiling is an interval between two theorems; the truth may be anywhere in between.
     """
 
+    tight = False
+    independent = False
+    words = "each record is in one step per epoch"
+
     def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
         return shuffled(log_kappa, noise, self.per_epoch(steps), self.epochs)
 
-    def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+    def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float, records: int = 1) -> Ceiling:
         """At most that of one full-batch step per epoch."""
         one = self._one(log_kappa, noise, steps, tolerance)
-        together = gaussian(log_kappa, noise, self.epochs, self.records)
-        return replace(one, log_upper=together.log_upper)
-
-    tight = False
+        together = gaussian(log_kappa, noise, self.epochs, records)
+        return replace(one, log_upper=together.log_upper, log_slope=together.log_slope)
 
     def as_full_batches(self, steps: int) -> bool:
         """Its upper end is."""
@@ -275,9 +297,10 @@ class FixedSize(Sampling):
     b: int
 
     tight = False
+    independent = False
+    words = "each step draws its batch uniformly among all of that size, independently, and the draws stay secret"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         checks.whole("n", self.n, "It is the number of records.", highest=checks.MANY)
         checks.whole("b", self.b, "It is the number of records in a batch, at most n.", highest=self.n)
 
@@ -297,9 +320,13 @@ class FixedSize(Sampling):
         low = min(subsampled(log_kappa, noise, rate * (1 - 4e-15), steps, tolerance).log_lower, full.log_upper)
         return replace(full, log_lower=low, method=method)
 
-    def log_limit(self, log_kappa: float, steps: int) -> float:
+    def log_limit(self, log_kappa: float, steps: int, records: int = 1) -> float:
         """As for Poisson sampling."""
-        return Poisson(self.share(steps)).log_limit(log_kappa, steps) if self.records == 1 else 0.0
+        return Poisson(self.share(steps)).log_limit(log_kappa, steps) if records == 1 else 0.0
+
+    def information(self, noise: float, steps: int) -> float:
+        """Also at most that of Poisson sampling with half the noise."""
+        return min(super().information(noise, steps), Poisson(self.share(steps)).information(noise / 2, steps))
 
     def epsilon(self, noise: float, steps: int, delta: float) -> float:
         """By dp-accounting, at half the noise."""
@@ -320,9 +347,10 @@ class TruncatedPoisson(Sampling):
 
     precision = 2e-5
     tight = False
+    independent = False
+    words = f"{Poisson.words}; batches that are too large are cut at random"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         checks.sample_rate(self.rate, "rate")
         checks.whole("n", self.n, "It is the number of records.", highest=checks.MANY)
         checks.whole("largest", self.largest, "It is the size of the largest batch.", highest=checks.MANY)
@@ -344,7 +372,9 @@ class TruncatedPoisson(Sampling):
     def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
         whole = subsampled(log_kappa, noise, self.rate, steps, tolerance)
         full = gaussian(log_kappa, noise, steps)
-        log_upper = min(0.0, full.log_upper, log_add(whole.log_upper, self._log_cut(steps)) + 1e-15)
+        log_upper = log_add(whole.log_upper, self._log_cut(steps)) + 1e-15
+        log_slope = full.log_slope if full.log_upper < log_upper else whole.log_slope
+        log_upper = min(full.log_upper, log_upper)
         # The other gradients may be zero; a record that is drawn is kept at least if fewer than `largest` others are.
         kept = 1 - self._exceeds(self.n - 1, self.largest - 1)
         low = log_kappa
@@ -354,11 +384,12 @@ class TruncatedPoisson(Sampling):
                 if kept < 1
                 else whole.log_lower
             )
-        return Ceiling(min(low, log_upper), log_upper, log_kappa, f"{whole.method}, batches cut to {self.largest}")
+        method = f"{whole.method}, batches cut to {self.largest}"
+        return Ceiling(min(low, log_upper), log_upper, log_kappa, method, log_slope=log_slope)
 
-    def log_limit(self, log_kappa: float, steps: int) -> float:
+    def log_limit(self, log_kappa: float, steps: int, records: int = 1) -> float:
         """As for Poisson sampling, and a cut."""
-        if self.records > 1:
+        if records > 1:
             return 0.0
         return min(0.0, log_add(Poisson(self.rate).log_limit(log_kappa, steps), self._log_cut(steps)))
 
@@ -369,7 +400,7 @@ class TruncatedPoisson(Sampling):
         return poisson if cost <= delta / 2 else epsilon_of(noise, 1.0, steps, delta)
 
 
-def drawn(sampling: Sampling | str | None, sample_rate: float, steps: int, records: int | None = None) -> Sampling:
+def drawn(sampling: Sampling | str | None, sample_rate: float, steps: int) -> Sampling:
     """The sampling that these arguments of `bound` and `calibrate` mean."""
     rate = checks.sample_rate(sample_rate)
     if isinstance(sampling, str):
@@ -381,15 +412,7 @@ def drawn(sampling: Sampling | str | None, sample_rate: float, steps: int, recor
             f"Expected sampling to be a value like lw.bounds.Poisson(0.01) or lw.bounds.Shuffled(epochs=10), got "
             f"{sampling.__name__ if isinstance(sampling, type) else type(sampling).__name__}."
         )
-    sampling = sampling.resolved(rate, steps)
-    if records is None:
-        return sampling
-    warnings.warn(
-        f"lostwax: records={records!r} is deprecated: pass sampling={type(sampling).__name__}(..., records=...).",
-        DeprecationWarning,
-        stacklevel=3,
-    )
-    return replace(sampling, records=checks.records(records))
+    return sampling.resolved(rate, steps)
 
 
 def _named(name: str, rate: float) -> Sampling:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lostwax import bounds
 
 Sampling = Literal["poisson", "balls-in-bins", "shuffled", "fixed", "truncated", "cyclic", "full"]
+Goal = Literal["record", "attribute", "membership", "mean-squared-error"]
 PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -30,7 +31,12 @@ def bound(
     baseline: Number = None,
     log_baseline: Number = None,
     tolerance: float = 1e-4,
+    goal: Goal = "record",
     records: int = 1,
+    of: WholeNumber = None,
+    prior: tuple[float, ...] = (),
+    values: tuple[float, ...] = (),
+    fpr: Number = None,
     sampling: Sampling = "poisson",
     epochs: WholeNumber = None,
     dataset_size: WholeNumber = None,
@@ -40,7 +46,7 @@ def bound(
     json: bool = False,
     plot: File = None,
 ) -> None:
-    """With this noise, or this epsilon, how often can any attack rebuild a record?
+    """With this noise, or this epsilon, how often can any attack rebuild a record, or reach another goal?
 
     Args:
         noise_multiplier: Standard deviation of the noise on the sum of clipped gradients, over the clipping norm.
@@ -49,7 +55,12 @@ def bound(
         baseline: Success of the best blind guess; `lostwax kappa` helps to choose it.
         log_baseline: Its natural logarithm, if it is too small for a float.
         tolerance: Target relative width of the certified interval.
-        records: Number of records rebuilt at once.
+        goal: What is at risk. An attribute needs --prior, a mean squared error --prior too.
+        records: Number of records rebuilt at once (record).
+        of: They are at least that many of this number of independent records.
+        prior: Probabilities of the values (attribute), or standard deviations of Gaussian numbers (mean-squared-error).
+        values: The numbers whose probabilities are in --prior (mean-squared-error).
+        fpr: False-positive rate at which the true-positive rate is limited (membership); without it, the accuracy.
         sampling: How batches are drawn. A DataLoader with shuffle=True is shuffled, without it cyclic.
         epochs: Number of epochs (balls-in-bins, shuffled, cyclic).
         dataset_size: Number of records (fixed, truncated).
@@ -61,8 +72,9 @@ def bound(
     """
     from lostwax.bounds import bound as compute
 
-    if plot is not None and records > 1:
-        raise ValueError("bound: --plot shows the ceiling of one record. Leave out --records or --plot.")
+    aim = _goal("bound", goal, records, of, prior, values, fpr)
+    if plot is not None and aim is not None:
+        raise ValueError("bound: --plot shows the ceiling of one record. Leave out --records, --goal or --plot.")
     if plot is not None and sampling != "poisson":
         raise ValueError("bound: --plot shows the ceiling of Poisson sampling. Leave out --sampling or --plot.")
     if plot is not None and epsilon is not None:
@@ -78,13 +90,13 @@ def bound(
         baseline=baseline,
         log_baseline=log_baseline,
         tolerance=tolerance,
-        sampling=_value("bound", sampling, sample_rate, epochs, dataset_size, batch_size, records),
+        sampling=_value("bound", sampling, sample_rate, epochs, dataset_size, batch_size),
+        goal=aim,
         epsilon=epsilon,
         delta=delta,
     )
     if json:
-        numbers = {"upper": ceiling.upper, "lower": ceiling.lower, "advantage": ceiling.advantage}
-        print(_as_json({**asdict(ceiling), **numbers, "amplification": ceiling.amplification}))
+        print(_as_json({**asdict(ceiling), **ceiling.numbers()}))
     else:
         print(ceiling)
     if plot is not None:
@@ -103,6 +115,11 @@ def calibrate(
     sample_rate: float = 1.0,
     steps: int = 1,
     delta: float = 1e-5,
+    goal: Goal = "record",
+    records: int = 1,
+    of: WholeNumber = None,
+    prior: tuple[float, ...] = (),
+    fpr: Number = None,
     sampling: Sampling = "poisson",
     epochs: WholeNumber = None,
     dataset_size: WholeNumber = None,
@@ -118,6 +135,11 @@ def calibrate(
         sample_rate: Probability that a record is in a step's batch (poisson, truncated, cyclic).
         steps: Number of training steps, in all epochs together.
         delta: The delta at which epsilon is reported.
+        goal: What is at risk: no mean-squared-error here.
+        records: Number of records rebuilt at once (record).
+        of: They are at least that many of this number of independent records.
+        prior: Probabilities of the values (attribute).
+        fpr: False-positive rate at which the true-positive rate is limited (membership); without it, the accuracy.
         sampling: How batches are drawn. A DataLoader with shuffle=True is shuffled, without it cyclic.
         epochs: Number of epochs (balls-in-bins, shuffled, cyclic).
         dataset_size: Number of records (fixed, truncated).
@@ -134,6 +156,7 @@ def calibrate(
         steps=steps,
         delta=delta,
         sampling=_value("calibrate", sampling, sample_rate, epochs, dataset_size, batch_size),
+        goal=_goal("calibrate", goal, records, of, prior, (), fpr),
     )
     print(_as_json(asdict(plan)) if json else plan)
 
@@ -145,7 +168,6 @@ def _value(
     epochs: int | None,
     dataset_size: int | None,
     batch_size: int | None,
-    records: int = 1,
 ) -> bounds.Sampling | None:
     """The sampling that the options name; None if they name none."""
     from lostwax import bounds
@@ -167,9 +189,41 @@ def _value(
         "cyclic": bounds.Cyclic,
         "full": bounds.FullBatch,
     }
-    if kind == "poisson" and records == 1:
+    if kind == "poisson":
         return None
-    return makes[kind](*(value for value in given.values() if value is not None), records=records)
+    return makes[kind](*(value for value in given.values() if value is not None))
+
+
+def _goal(
+    command: str,
+    kind: Goal,
+    records: int,
+    of: int | None,
+    prior: tuple[float, ...],
+    values: tuple[float, ...],
+    fpr: float | None,
+) -> Any:
+    """The goal that the options name; None for one record."""
+    from lostwax import bounds
+
+    given = {"--records": records != 1, "--of": of is not None, "--prior": bool(prior), "--values": bool(values)}
+    given["--fpr"] = fpr is not None
+    uses = {"record": ("--records", "--of"), "attribute": ("--prior",), "membership": ("--fpr",)}
+    uses["mean-squared-error"] = ("--prior", "--values")
+    for option, there in given.items():
+        if there and option not in uses[kind]:
+            raise ValueError(f"{command}: --goal {kind} does not use {option}.")
+    if "--prior" in uses[kind] and not prior:
+        raise ValueError(f"{command}: --goal {kind} needs --prior.")
+    if values and len(values) != len(prior):
+        raise ValueError(f"{command}: expected as many --values as --prior, got {len(values)} and {len(prior)}.")
+    if kind == "record":
+        return None if records == 1 and of is None else bounds.Records(records, of)
+    if kind == "membership":
+        return bounds.Membership(fpr)
+    if kind == "attribute":
+        return bounds.Attribute(prior)
+    return bounds.MeanSquaredError(dict(zip(values, prior, strict=True)) if values else prior)
 
 
 def _as_json(fields: dict[str, Any]) -> str:

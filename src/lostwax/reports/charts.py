@@ -149,7 +149,7 @@ def draw_ceiling(audit: Audit) -> Chart:
         axes.set_xlabel("share of games won")
         axes.spines["left"].set_visible(False)
         figure.tight_layout(pad=0.6)
-    return Chart(figure, f"The attack wins {percent(share)} of games; {audit.ceiling}")
+    return Chart(figure, f"The attack wins {percent(share)} of games; {audit.ceiling.sentence}")
 
 
 def draw_comparison(audits: Sequence[Compared]) -> Chart:

@@ -1,0 +1,118 @@
+"""Matrix mechanisms (DP-FTRL): noise that is correlated between steps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Self, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lostwax.bounds import checks
+from lostwax.bounds.ceiling import Ceiling
+from lostwax.bounds.sampling import Cyclic, Sampling
+
+ONCE = Cyclic(1)
+
+
+@final
+@dataclass(frozen=True)
+class Correlated(Sampling):
+    """Noise C^-1 Z on the sums of clipped gradients, Z independent of `noise_multiplier` times the clipping norm.
+
+    C is lower triangular; `norm` is that of its longest column. By default, a record is in one step. Else C has `bands`
+    non-zero diagonals, a record is only in steps that are `bands` apart, and `batches` says how it comes into these:
+    `Cyclic(k)`: in at most k of them; `Poisson(q)`: in each with probability q; `BallsInBins(k)`: in one of each of k
+    epochs. What is released is C G + Z, and a record in step t moves it by at most the length of column t.
+    Columns that are `bands` apart share no row, so that these are steps of their own with noise / `norm`
+    (Choquette-Choo et al. 2023, arXiv 2306.08153, for Poisson sampling; the argument is the same for the others).
+    """
+
+    norm: float
+    bands: int | None = None
+    batches: Sampling = ONCE
+
+    def __post_init__(self) -> None:
+        checks.positive("norm", self.norm, "It is the Euclidean length of the longest column of C.")
+        if self.bands is not None:
+            checks.whole("bands", self.bands, "It is the number of non-zero diagonals of C.")
+        independent = getattr(self.batches, "independent", None)
+        if independent is None or isinstance(self.batches, type):
+            raise TypeError("Expected batches to be a value like lw.bounds.Poisson(0.01) or lw.bounds.Cyclic(epochs).")
+        if isinstance(self.batches, Correlated) or not independent:
+            raise ValueError(
+                f"Expected batches={type(self.batches).__name__}(...) to draw records independently of each other: "
+                "Cyclic, Poisson, BallsInBins or FullBatch. Nothing is proved for others."
+            )
+        facts: dict[str, Any] = {
+            "sensitivity": self.norm,
+            "adjacency": self.batches.adjacency,
+            "precision": self.batches.precision,
+        }
+        facts["words"] = "each record is in one step at most"
+        if self.bands is not None:
+            facts["words"] = f"{self.batches.words}, among steps that are {self.bands} apart, and in no others"
+        for name, value in facts.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def of(cls, matrix: ArrayLike, batches: Sampling = ONCE) -> Self:
+        """From C itself: (steps, steps), or the first column of a Toeplitz matrix."""
+        c = np.asarray(matrix, float)
+        if c.ndim == 1 and c.size and np.isfinite(c).all() and c[0] != 0:
+            norm, bands = float(np.linalg.norm(c)), int(np.flatnonzero(c)[-1]) + 1
+        elif c.ndim == 2 and c.size and c.shape[0] == c.shape[1] and np.isfinite(c).all() and not np.triu(c, 1).any():
+            row, column = np.nonzero(c)
+            norm, bands = float(np.linalg.norm(c, axis=0).max()), int((row - column).max(initial=0)) + 1
+        else:
+            raise ValueError(
+                f"Expected a lower triangular matrix C, or the first column of a Toeplitz one, got shape {c.shape}."
+            )
+        return cls(norm * (1 + 1e-12), bands, batches)
+
+    def resolved(self, sample_rate: float, steps: int) -> Self:
+        """With the rate of the call, for the steps that a record may be in."""
+        if sample_rate == 1:
+            return self
+        return replace(self, batches=self.batches.resolved(sample_rate, self._own_steps(steps)))
+
+    def _own_steps(self, steps: int) -> int:
+        """The number of steps that a record may be in."""
+        own = 1 if self.bands is None else math.ceil(steps / self.bands)
+        epochs = getattr(self.batches, "epochs", None)
+        if epochs is not None and epochs > own:
+            raise ValueError(
+                f"Expected at most {own} epochs, got {epochs}: of steps={steps}, only that many are bands={self.bands} "
+                "apart, and a record may be in no others."
+            )
+        return own
+
+    def share(self, steps: int) -> float:
+        """Of all steps."""
+        own = self._own_steps(steps)
+        return self.batches.share(own) * own / steps
+
+    def visits(self, steps: int) -> int:
+        """At most all that it may be in."""
+        return self.batches.visits(self._own_steps(steps))
+
+    def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+        own = self.batches.ceiling(log_kappa, noise / self.norm, self._own_steps(steps), tolerance)
+        return replace(own, method=f"{own.method}, correlated noise")
+
+    def as_full_batches(self, steps: int) -> bool:
+        """If a record is in all that it may be in, or known ones."""
+        return self.batches.as_full_batches(self._own_steps(steps))
+
+    def log_limit(self, log_kappa: float, steps: int, records: int = 1) -> float:
+        """That of the steps that it may be in."""
+        return self.batches.log_limit(log_kappa, self._own_steps(steps)) if records == 1 else 0.0
+
+    def information(self, noise: float, steps: int) -> float:
+        """That of the steps that it may be in."""
+        return self.batches.information(noise / self.norm, self._own_steps(steps))
+
+    def epsilon(self, noise: float, steps: int, delta: float) -> float:
+        """That of the steps that it may be in."""
+        return self.batches.epsilon(noise / self.norm, self._own_steps(steps), delta)

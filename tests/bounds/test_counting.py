@@ -1,0 +1,87 @@
+"""At least k of n records: no attack that is played exceeds it, and one record of one is the ceiling itself."""
+
+import math
+import runpy
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import ndtr, ndtri
+from scipy.stats import binom
+
+from lostwax.bounds import Poisson, Records, bound
+from lostwax.bounds.closed_forms import gaussian
+from lostwax.bounds.counting import at_least
+from lostwax.bounds.curve import CeilingCurve
+
+GAMES = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "goals.py"))
+RUNS = 50_000
+
+
+def curve(noise):
+    return CeilingCurve(lambda log_kappa: gaussian(log_kappa, noise))
+
+
+def test_one_of_one():
+    for noise, kappa in ((0.5, 0.1), (2.0, 0.5), (2.0, 1e-4)):
+        assert at_least(curve(noise), kappa, 1, 1) == pytest.approx(ndtr(ndtri(kappa) + 1 / noise), rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize(("noise", "n"), [(1.0, 6), (3.0, 20), (6.0, 60)])
+def test_attacks_that_are_played_stay_below(noise, n):
+    """Signs with orthogonal gradients, each tested alone; and on one line, all guessed at once."""
+    one = ndtr(1 / noise)  # opposite gradients, blind 1/2
+    line = GAMES["signs_along_one_line"](noise, n, RUNS)
+    for k in range(1, n + 1, max(1, n // 6)):
+        limit = at_least(curve(noise), 0.5, k, n)
+        assert binom.sf(k - 1, n, one) <= limit + 1e-9
+        assert (line >= k).mean() <= limit + 4 * math.sqrt(0.25 / RUNS)
+
+
+def test_falls_with_k_and_with_noise_and_is_below_markov():
+    n, kappa = 12, 0.1
+    for noise in (1.0, 3.0):
+        limits = [at_least(curve(noise), kappa, k, n) for k in range(1, n + 1)]
+        assert all(a >= b - 1e-7 for a, b in pairwise(limits))
+        one = ndtr(ndtri(kappa) + 1 / noise)
+        assert all(limit <= min(1.0, n * one / k) + 1e-6 for k, limit in enumerate(limits, start=1))
+        less = [at_least(curve(noise / 1.3), kappa, k, n) for k in range(1, n + 1)]
+        assert all(a <= b + 1e-7 for a, b in zip(limits, less, strict=True))
+
+
+def test_a_blind_adversary_is_allowed_what_it_can_do():
+    """With very much noise, the number of right guesses is binomial."""
+    for k in (1, 3, 6):
+        assert at_least(curve(1e6), 0.3, k, 10) >= binom.sf(k - 1, 10, 0.3) - 1e-9
+
+
+def test_mixtures_of_attacks_stay_below():
+    """Good on some releases and hopeless on others: what a limit on the mean alone would allow."""
+    random = np.random.default_rng(0)
+    noise, n = 2.0, 10
+    for _ in range(5):
+        bits = random.integers(2, size=(RUNS, n))
+        weights = random.dirichlet([0.5] * n) ** 0.5  # of orthogonal directions in a common one
+        together = ((2 * bits - 1) * weights).sum(1)
+        along = together + noise * np.linalg.norm(weights) * random.standard_normal(RUNS)
+        guesses = (along[:, None] * weights > 0).astype(int)
+        right = (guesses == bits).sum(1)
+        for k in (6, 8, 10):
+            assert (right >= k).mean() <= at_least(curve(noise), 0.5, k, n) + 4 * math.sqrt(0.25 / RUNS)
+
+
+def test_what_a_blind_guess_always_reaches_is_no_news():
+    ceiling = bound(noise_multiplier=1.0, baseline=0.1, goal=Records(1, of=500))
+    assert ceiling.upper == 1
+    assert 0 <= ceiling.advantage <= 1
+    assert "blind guess" in str(ceiling)
+    assert ceiling._repr_html_()
+
+
+def test_the_interval_holds_the_independent_tests():
+    run = {"noise_multiplier": 1.0, "steps": 50, "sampling": Poisson(0.05), "baseline": 0.1}
+    ceiling, one = bound(**run, goal=Records(3, of=8)), bound(**run)
+    assert ceiling.baseline == pytest.approx(binom.sf(2, 8, 0.1))
+    assert ceiling.lower == pytest.approx(binom.sf(2, 8, one.lower), rel=1e-6)
+    assert ceiling.lower < ceiling.upper < 3 * ceiling.lower
