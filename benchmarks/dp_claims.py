@@ -110,7 +110,7 @@ def clean(name: str, seed: int) -> lw.claims.ClaimCheck:
     claim = {"noise_multiplier": noise, "steps": steps, "sampling": lw.bounds.Poisson(rate)}
     torch.manual_seed(seed)
     function = partial(linear, rate=rate, steps=steps, noise=noise)
-    return lw.check_dp(nn.Linear(FEATURES, 2), data(), function, **claim, seed=seed)
+    return lw.check_dp(nn.Linear(FEATURES, 2), data(), function, **claim, seed=seed, games=200, trials=24)
 
 
 def rows_of(name: str, found: lw.claims.ClaimCheck) -> list[Row]:
