@@ -34,6 +34,7 @@ OPTIONS = {
     "virtual steps (BatchMemoryManager)": {"virtual": True},
     "gradient accumulation, 4 batches": {"accumulated": 4},
     "poisson_sampling=False": {"poisson_sampling": False},
+    "poisson_sampling=False, accumulation of 5 batches": {"poisson_sampling": False, "accumulated": 5},
 }
 
 
