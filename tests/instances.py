@@ -23,6 +23,7 @@ from lostwax.attacks.weak.attack import WeakRecoNN
 from lostwax.attacks.weak.objectives import Augmented, BeatChance, LogError, MeanError
 from lostwax.attacks.weak.readers import ConditionalReader, FlatReader, SetReader
 from lostwax.attacks.whole_table import Search, WholeTable
+from lostwax.bounds import BallsInBins, Shuffled
 from lostwax.defences import Defended, Quantised, Rounded, WeightNoise
 from lostwax.games.informed import Informed
 from lostwax.games.records import Records
@@ -273,6 +274,8 @@ INSTANCES = {
             DPSGD(lr=0.5, clip=0.1, noise_multiplier=0.5, steps=4, momentum=0.5),
             DPSGD(lr=0.5, noise_multiplier=1.0, steps=5, sample_rate=0.15, dtype=torch.float64),
             DPSGD(lr=0.5, noise_multiplier=0.3, steps=3, sample_rate=0.5, init=LeCunNormal(seed=None), tile=4),
+            DPSGD(lr=0.5, noise_multiplier=0.7, steps=6, batches=BallsInBins(epochs=2)),
+            DPSGD(lr=0.5, noise_multiplier=0.7, steps=6, batches=Shuffled(epochs=3)),
         )
     ),
     Optimum: lambda: (Optimum(), Optimum(ridge=1e-2, mean=True, penalise_bias=True)),

@@ -37,6 +37,7 @@ ROOMS = [
     "attacks",
     "bounds",
     "adapters",
+    "claims",
     "audits",
     "policies",
     "reports",

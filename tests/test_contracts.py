@@ -303,7 +303,11 @@ def test_metric_knows_a_perfect_guess(metric):
     assert torch.equal(metric(truth, truth), best)
 
 
-PARTS = {  # of a trainer or an attack, not one of their own
+PARTS = {
+    "InBins",
+    "InTurns",
+    "Independent",
+    "WithoutReplacement",  # of a trainer or an attack, not one of their own
     *("Batches", "Architecture", "FusedMLP", "FusedCNN", "MLPTangent", "Polished", "Ghost", "PerRecord"),
     *("PublishedSteps",),
     *("ErrorBars", "TrainingMap", "Problem", "Inverter", "MatrixFree", "BaseTrajectory"),

@@ -4,6 +4,7 @@ from lostwax import adapters as adapters
 from lostwax import attacks as attacks
 from lostwax import audits as audits
 from lostwax import bounds as bounds
+from lostwax import claims as claims
 from lostwax import defences as defences
 from lostwax import games as games
 from lostwax import grades as grades
@@ -29,6 +30,7 @@ from lostwax.audits import Audit as Audit
 from lostwax.audits import Audits as Audits
 from lostwax.bounds import bound as bound
 from lostwax.bounds import calibrate as calibrate
+from lostwax.claims import check_dp as check_dp
 from lostwax.games import Informed as Informed
 from lostwax.games import Records as Records
 from lostwax.games import Weak as Weak

@@ -70,15 +70,39 @@ def test_what_is_no_trained_engine(trained):
 
 
 def test_shuffled_batches_are_not_poisson_samples():
-    """The accountant's words are the same as for Poisson samples, and the ceiling for those would be too low."""
     engine, _, _, loader = _trained(poisson_sampling=False)
     for said in ({}, {"poisson": True}):
-        with pytest.raises(ValueError, match="draws batches by BatchSampler, not by Poisson sampling"):
-            lw.adapters.opacus.mechanism(engine, loader, **said)
+        found = lw.adapters.opacus.mechanism(engine, loader, **said)
+        assert found == {"noise_multiplier": 1.5, "steps": 8, "sampling": lw.bounds.Shuffled(2)}
+    claimed = lw.bound(noise_multiplier=1.5, sample_rate=0.25, steps=8, baseline=0.1)
+    assert lw.bound(**found, baseline=0.1).upper > claimed.upper
     with pytest.raises(ValueError, match="the accountant does not record how batches were drawn"):
         lw.adapters.opacus.mechanism(engine)
     with pytest.raises(ValueError, match="draws batches by list, not by Poisson sampling"):
         lw.adapters.opacus.mechanism(engine, [])
+
+
+def test_the_sampler_that_ran_is_read_from_the_loader():
+    engine, _, _, loader = _trained(poisson_sampling=False)
+    data = loader.dataset
+    samplers = lw.adapters.torch.BallsInBinsSampler(40, 4), lw.adapters.torch.PoissonSampler(40, 4)
+    for sampler, sampling in zip(samplers, (lw.bounds.BallsInBins(2), lw.bounds.Poisson(0.25)), strict=True):
+        found = lw.adapters.opacus.mechanism(engine, DataLoader(data, batch_sampler=sampler))
+        assert found == {"noise_multiplier": 1.5, "steps": 8, "sampling": sampling}
+        assert lw.bound(**found, baseline=0.1).upper < 1
+    found = lw.adapters.opacus.mechanism(engine, DataLoader(data, batch_size=10))
+    assert found["sampling"] == lw.bounds.Cyclic(2)
+
+
+def test_a_begun_epoch_counts_as_a_whole_one():
+    """Two batches are accumulated in each of five steps."""
+    engine, _, _, loader = _trained(poisson_sampling=False)
+    engine.accountant.history = [(1.5, 0.5, 5)]
+    found = lw.adapters.opacus.mechanism(engine, loader)
+    assert found == {"noise_multiplier": 1.5, "steps": 6, "sampling": lw.bounds.Shuffled(3)}
+    bins = DataLoader(loader.dataset, batch_sampler=lw.adapters.torch.BallsInBinsSampler(40, 4))
+    with pytest.raises(ValueError, match="accumulated"):
+        lw.adapters.opacus.mechanism(engine, bins)
 
 
 def test_full_batches_need_no_sampling():

@@ -21,11 +21,16 @@ from lostwax.losses import CrossEntropy
 from lostwax.nets import mlp
 from lostwax.schedules import Cosine
 from lostwax.trainers import DPSGD, GD
-from lostwax.trainers.dpsgd import draws, gaussian_noise, sample
+from lostwax.trainers.batches import Independent
+from lostwax.trainers.dpsgd import gaussian_noise, sample
 from lostwax.trainers.stacked import Architecture
 from trainers.game import EXACT, cohort, convolutions, given, net
 
-EXAMPLES = pytest.mark.parametrize("trainer", instances(DPSGD), ids=["full", "gathered", "masked"])
+EXAMPLES = pytest.mark.parametrize("trainer", instances(DPSGD), ids=["full", "gathered", "masked", "bins", "shuffled"])
+
+
+def draws(games, rate, steps, *, seed):
+    return Independent(rate, steps).draws(games, seed=seed)
 
 
 def exact(trainer):
@@ -74,7 +79,7 @@ def opacus_trains(trainer, module, games, row, masks, monkeypatch):
         torch.optim.SGD(model.parameters(), lr=trainer.lr, momentum=trainer.momentum),
         noise_multiplier=trainer.noise_multiplier,
         max_grad_norm=trainer.clip,
-        expected_batch_size=trainer.sample_rate * games.records,
+        expected_batch_size=trainer.rate * games.records,
     )
     x = torch.cat([games.shared.x, games.own.x[row]])
     y = torch.cat([games.shared.y, games.own.y[row]])
@@ -90,7 +95,7 @@ def opacus_trains(trainer, module, games, row, masks, monkeypatch):
 def test_opacus_gives_the_same_weights_on_the_same_batches_and_noise(trainer, monkeypatch):
     trainer, games = exact(replace(trainer, sample_rate=max(trainer.sample_rate, 0.2))), cohort(3, shared=30)
     release = trainer(net(), games, seed=3)
-    masks = list(draws(games, trainer.sample_rate, trainer.steps, seed=3))
+    masks = list(trainer.law().draws(games, seed=3))
     assert all(mask is None or mask.any(1).all() for mask in masks)  # Opacus cannot take an empty batch here
     for row in range(3):
         theirs = opacus_trains(trainer, net(), games, row, masks, monkeypatch)
@@ -118,7 +123,7 @@ def test_what_is_published_replays_the_training(trainer):
 @EXAMPLES
 def test_a_step_tells_who_of_the_known_was_drawn_and_not_whether_the_secret_was(trainer):
     games = cohort(6)
-    masks = draws(games, trainer.sample_rate, trainer.steps, seed=3)
+    masks = trainer.law().draws(games, seed=3)
     for step, mask in zip(trainer.transcript(net(), games, seed=3), masks, strict=True):
         if mask is None:
             assert step.sampled is None
@@ -176,7 +181,7 @@ def test_a_crowded_batch_is_computed_in_slabs():
 
 def test_draws_are_the_same_however_many_are_made_at_once(monkeypatch):
     together = list(draws(cohort(3), 0.3, 20, seed=0))
-    monkeypatch.setattr("lostwax.trainers.dpsgd.MOST", 1)
+    monkeypatch.setattr("lostwax.trainers.batches.MOST", 1)
     assert torch.equal(torch.stack(together), torch.stack(list(draws(cohort(3), 0.3, 20, seed=0))))
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
+
+from lostwax.bounds import Cyclic, Sampling, Shuffled
 
 
 def mechanism(privacy_engine: Any, data_loader: Any = None, *, poisson: bool = False) -> dict[str, Any]:
@@ -11,8 +14,8 @@ def mechanism(privacy_engine: Any, data_loader: Any = None, *, poisson: bool = F
 
     Args:
         privacy_engine: A PrivacyEngine or its accountant, after training.
-        data_loader: The loader that `make_private` returned. The ceiling holds only for Poisson sampling or full
-            batches, and the accountant does not record how batches were drawn.
+        data_loader: The loader that `make_private` returned: the accountant does not record how batches were drawn, and
+            always assumes Poisson sampling. With `poisson_sampling=False` it shuffles, and the result has a `sampling`.
         poisson: Without a loader, states that sampling was Poisson.
 
     If noise or rate changed during training, the smallest noise and the largest rate are used for all steps: the
@@ -27,8 +30,12 @@ def mechanism(privacy_engine: Any, data_loader: Any = None, *, poisson: bool = F
         raise ValueError("opacus.mechanism: the accountant has recorded no step. Pass the engine after training.")
     noises, rates, steps = zip(*history, strict=True)
     least, most = float(min(noises)), float(max(rates))
+    sampling = None
     if data_loader is not None:
-        most = max(most, _poisson_rate(data_loader, full_batches=most >= 1))
+        passes = math.ceil(sum(rate * count for _, rate, count in history) - 1e-9)
+        sampling = _other_sampling(data_loader, most, passes) if most < 1 else None
+        if sampling is None:
+            most = max(most, _poisson_rate(data_loader, full_batches=most >= 1))
     elif not poisson:
         raise ValueError(
             "opacus.mechanism: the accountant does not record how batches were drawn, and the ceiling holds only for "
@@ -42,7 +49,28 @@ def mechanism(privacy_engine: Any, data_loader: Any = None, *, poisson: bool = F
             "is not the lowest.",
             stacklevel=2,
         )
+    if sampling is not None:
+        return {"noise_multiplier": least, "steps": passes * max(1, math.floor(1 / most + 1e-9)), "sampling": sampling}
     return {"noise_multiplier": least, "sample_rate": most, "steps": int(sum(steps))}
+
+
+def _other_sampling(data_loader: Any, rate: float, passes: int) -> Sampling | None:
+    """How a loader draws its batches, over all passes through the data; None for Poisson sampling and unknown ones.
+
+    `rate` is what the accountant recorded for a step: with accumulated gradients, a step holds several batches.
+    """
+    from torch.utils.data import RandomSampler, SequentialSampler
+
+    sampler = getattr(data_loader, "batch_sampler", None)
+    if (own := getattr(sampler, "sampling", None)) is not None:  # of lostwax
+        if abs(rate * len(data_loader) - 1) > 1e-6:
+            raise ValueError("opacus.mechanism: several batches were accumulated in a step. Draw larger batches.")
+        found: Sampling = own(passes)
+        return found
+    order = getattr(sampler, "sampler", None)
+    if isinstance(order, SequentialSampler):
+        return Cyclic(passes)
+    return Shuffled(passes) if isinstance(order, RandomSampler) and not order.replacement else None
 
 
 def _poisson_rate(data_loader: Any, *, full_batches: bool) -> float:
@@ -59,6 +87,5 @@ def _poisson_rate(data_loader: Any, *, full_batches: bool) -> float:
     kind = type(data_loader if sampler is None else sampler).__name__
     raise ValueError(
         f"opacus.mechanism: the data loader draws batches by {kind}, not by Poisson sampling. Train with "
-        "make_private(..., poisson_sampling=True) and pass the loader it returns. For shuffled batches, "
-        "lw.bound(..., sampling=lw.bounds.Shuffled(epochs)) gives an interval, whose upper end is far higher."
+        "make_private(..., poisson_sampling=True) and pass the loader it returns."
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch.utils.data import Sampler
 
-from lostwax.bounds import checks
+from lostwax.bounds import BallsInBins, Poisson, Sampling, checks
 
 
 class BallsInBinsSampler(Sampler[list[int]]):
@@ -28,6 +28,10 @@ class BallsInBinsSampler(Sampler[list[int]]):
     def __len__(self) -> int:
         """Batches per epoch."""
         return self.steps
+
+    def sampling(self, epochs: int) -> Sampling:
+        """For `lw.bound`, after this many epochs."""
+        return BallsInBins(epochs)
 
     def __iter__(self) -> Iterator[list[int]]:
         """The batches of one epoch."""
@@ -55,6 +59,10 @@ class PoissonSampler(Sampler[list[int]]):
     def __len__(self) -> int:
         """Batches per epoch."""
         return self.steps
+
+    def sampling(self, epochs: int) -> Sampling:
+        """For `lw.bound`: the number of epochs does not enter."""
+        return Poisson(self.rate)
 
     def __iter__(self) -> Iterator[list[int]]:
         """The batches of one epoch."""

@@ -6,7 +6,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Self, final
+from typing import TYPE_CHECKING, Self, final
 
 from lostwax.bounds import checks
 from lostwax.bounds.balls_in_bins import balls_in_bins
@@ -15,6 +15,9 @@ from lostwax.bounds.closed_forms import gaussian, log, log_add, log_one_minus
 from lostwax.bounds.inequalities import ADJACENCY, epsilon_of, step_divergence
 from lostwax.bounds.poisson import subsampled
 from lostwax.bounds.shuffled import shuffled
+
+if TYPE_CHECKING:
+    from lostwax.trainers.batches import Law
 
 ZERO_OUT = "the gradient of one record set to zero"
 
@@ -75,6 +78,10 @@ class Sampling(ABC):
     def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
         """The ceiling for one record."""
 
+    def law(self, steps: int) -> Law:
+        """How `lw.DPSGD(batches=...)` draws batches, and weighs evidence for a record."""
+        raise ValueError(f"DPSGD: it cannot draw batches by {type(self).__name__}. Use another value of lw.bounds.")
+
     def as_full_batches(self, steps: int) -> bool:
         """True if the ceiling is that of as many full-batch steps as a record is in."""
         return self.share(steps) == 1
@@ -118,6 +125,12 @@ class Poisson(Sampling):
         """The rate."""
         return 1.0 if self.rate is None else self.rate
 
+    def law(self, steps: int) -> Law:
+        """Independent draws."""
+        from lostwax.trainers.batches import Independent
+
+        return Independent(self.share(steps), steps)
+
     def resolved(self, sample_rate: float, steps: int) -> Self:
         """With the rate of the call."""
         return replace(self, rate=sample_rate) if self.rate is None else super().resolved(sample_rate, steps)
@@ -156,6 +169,12 @@ class FullBatch(Sampling):
     def share(self, steps: int) -> float:
         """All."""
         return 1.0
+
+    def law(self, steps: int) -> Law:
+        """No draws."""
+        from lostwax.trainers.batches import Independent
+
+        return Independent(1.0, steps)
 
     def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float, records: int = 1) -> Ceiling:
         """A closed form."""
@@ -205,6 +224,13 @@ class Cyclic(Sampling):
     def as_full_batches(self, steps: int) -> bool:
         """Always."""
         return True
+
+    def law(self, steps: int) -> Law:
+        """Always the same order."""
+        from lostwax.trainers.batches import InTurns
+
+        visits = self.visits(steps)
+        return InTurns(Shuffled(visits).per_epoch(steps), visits, shuffled=False)
 
 
 @dataclass(frozen=True)
@@ -256,6 +282,12 @@ class BallsInBins(_Epochs):
     def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
         return balls_in_bins(log_kappa, noise, self.per_epoch(steps), self.epochs, tolerance)
 
+    def law(self, steps: int) -> Law:
+        """One step per epoch, for each record."""
+        from lostwax.trainers.batches import InBins
+
+        return InBins(self.per_epoch(steps), self.epochs)
+
 
 @final
 @dataclass(frozen=True)
@@ -271,6 +303,12 @@ class Shuffled(_Epochs):
 
     def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
         return shuffled(log_kappa, noise, self.per_epoch(steps), self.epochs)
+
+    def law(self, steps: int) -> Law:
+        """A new order in every epoch."""
+        from lostwax.trainers.batches import InTurns
+
+        return InTurns(self.per_epoch(steps), self.epochs)
 
     def ceiling(self, log_kappa: float, noise: float, steps: int, tolerance: float, records: int = 1) -> Ceiling:
         """At most that of one full-batch step per epoch."""
@@ -307,6 +345,12 @@ class FixedSize(Sampling):
     def share(self, steps: int) -> float:
         """b / n."""
         return self.b / self.n
+
+    def law(self, steps: int) -> Law:
+        """b of n."""
+        from lostwax.trainers.batches import WithoutReplacement
+
+        return WithoutReplacement(self.n, self.b, steps)
 
     def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
         full = gaussian(log_kappa, noise, steps)

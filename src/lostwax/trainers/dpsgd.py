@@ -1,11 +1,11 @@
-"""DP-SGD: clipped gradients, Poisson sampling, Gaussian noise."""
+"""DP-SGD: clipped gradients, sampled batches, Gaussian noise."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import count, repeat
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Self, final
 
 import torch
@@ -16,25 +16,13 @@ from lostwax.fields import Range, above, at_least, between, expect
 from lostwax.games import Cohort, Mechanism, Release, Step, Trainer, TrainerFacts
 from lostwax.inits import Numbers
 from lostwax.seeds import key
+from lostwax.trainers.batches import DrawsBatches, Independent, Law
 from lostwax.trainers.clipping import Clipping, Ghost, PerRecord, Sample
 from lostwax.trainers.descent import Pool, descend, together, velocity
 from lostwax.trainers.stacked import Architecture, Batch, Params
 from lostwax.trainers.stepwise import Stepwise, Trajectory, float32_products
 
-TOGETHER, MOST = 8, 1 << 24  # steps sampled at once; fewer if that takes more draws (of 8 bytes) than MOST
 GATHERED = 0.2  # up to this rate, copying the sampled records is cheaper than computing with all of them
-
-
-def draws(cohort: Cohort, rate: float, steps: int, *, seed: int) -> Iterator[Tensor | None]:
-    """The Poisson sample (m, n) of every step, shared records first, private to each model; None at rate 1."""
-    if rate == 1:
-        yield from repeat(None, steps)
-        return
-    ours, models = key(seed, "sample"), cohort.index.to(cohort.own.inputs.device)
-    at_once = max(1, min(TOGETHER, MOST // (len(cohort) * cohort.records)))
-    for first in range(0, steps, at_once):
-        turns = min(at_once, steps - first)
-        yield from philox.happens(ours, models, cohort.records, rate, turn=first, turns=turns).unbind(1)
 
 
 def sample(cohort: Cohort, drawn: Tensor | None, rate: float) -> Sample:
@@ -146,6 +134,8 @@ class DPSGD(Stepwise):
     depends on which records are present. A gradient that is not finite counts as 0. With `publish_steps` a release
     holds what the privacy accountant assumes the adversary to see: `release.steps()` recomputes the weights before
     every step, g_t, and which shared records were sampled.
+
+    `batches`, a value of `lw.bounds` such as `BallsInBins(epochs)`, draws them in another way than by Poisson sampling.
     """
 
     lr: float = 0.1
@@ -155,6 +145,7 @@ class DPSGD(Stepwise):
     sample_rate: float = 1.0
     momentum: float = 0.0
     publish_steps: bool = True
+    batches: DrawsBatches | None = field(default=None, metadata={"identity": "if set"})
 
     def _ranges(self) -> dict[str, Range]:
         noise = {"clip": above(0, infinite=True), "noise_multiplier": at_least(0), "steps": at_least(1)}
@@ -163,23 +154,39 @@ class DPSGD(Stepwise):
     def __post_init__(self) -> None:
         super().__post_init__()
         expect(self, "clip", "finite if there is noise", self.noise_multiplier == 0 or self.clip < math.inf)
+        expect(self, "sample_rate", "left out if there are batches", self.batches is None or self.sample_rate == 1)
+        self.law()
 
     @classmethod
     def for_epsilon(
         cls, epsilon: float, delta: float = 1e-5, *, steps: int = 100, sample_rate: float = 1.0, **fields: Any
     ) -> Self:
         """With the smallest noise for (epsilon, delta)-DP (add-or-remove-one); other fields as usual."""
+        if fields.get("batches") is not None:
+            raise ValueError("DPSGD.for_epsilon: it is for Poisson sampling. With batches, use lw.calibrate.")
         noise = noise_for(epsilon, delta, steps=steps, sample_rate=sample_rate)
         return cls(noise_multiplier=noise, steps=steps, sample_rate=sample_rate, **fields)
 
     def mechanism(self) -> Mechanism:
         """What the bound on every attack's success depends on."""
-        return Mechanism(noise_multiplier=self.noise_multiplier, sample_rate=self.sample_rate, steps=self.steps)
+        found = Mechanism(noise_multiplier=self.noise_multiplier, sample_rate=self.rate, steps=self.steps)
+        return found if self.batches is None else {**found, "sampling": self.batches}
+
+    def law(self) -> Law:
+        """How batches are drawn."""
+        if self.batches is None:
+            return Independent(self.sample_rate, self.steps)
+        return self.batches.law(self.steps)
+
+    @property
+    def rate(self) -> float:
+        """The share of the steps that a record is in, on average."""
+        return self.sample_rate if self.batches is None else self.batches.share(self.steps)
 
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
         """The mechanism that bounds every attack, and whether steps are published."""
         noisy, private_start = self.noise_multiplier > 0, not self.public_start(net)
-        deterministic = not noisy and self.sample_rate == 1 and not private_start
+        deterministic = not noisy and self.rate == 1 and not private_start
         mechanism = self.mechanism() if noisy else None
         return TrainerFacts(deterministic, private_start, False, self.steps, mechanism, self.publish_steps)
 
@@ -198,26 +205,27 @@ class DPSGD(Stepwise):
 
     def _trajectory(self, net: Architecture, cohort: Cohort, seed: int) -> Trajectory:
         state = self._start(net, cohort, seed)
-        expected = self.sample_rate * cohort.records
+        law, rate = self.law(), self.rate
+        expected = rate * cohort.records
         clipping = self.clipping(net, cohort.own.inputs.new_zeros(cohort.own.inputs.shape[2:]))
         noise = gaussian_noise(state.params, cohort.index, seed=seed)
-        for number, drawn in enumerate(draws(cohort, self.sample_rate, self.steps, seed=seed)):
+        for number, drawn in enumerate(law.draws(cohort, seed=seed)):
             with float32_products(self.tf32):
-                records = sample(cohort, drawn, self.sample_rate)
+                records = sample(cohort, drawn, rate)
                 slope = clipping.total(net, self.loss, state.params, records, self.clip)
             if self.noise_multiplier > 0:
                 added, scale = next(noise), self.clip * self.noise_multiplier
                 slope = {name: torch.add(value, added[name], alpha=scale) for name, value in slope.items()}
             slope = {name: value.div_(expected) for name, value in slope.items()}
             # a copy: a slice would reveal whether the secrets were sampled
-            known = None if drawn is None else drawn[:, : len(cohort.shared)].clone()
+            known = None if drawn is None or law.hidden else drawn[:, : len(cohort.shared)].clone()
             published = Step(number, state.params, slope, known)
             lr = self.lr * self.schedule(number, self.steps)
             state = descend(state, slope, lr, self.momentum, self.weight_decay)
             yield published, state
 
     def _seen(self, cohort: Cohort) -> tuple[int, int]:
-        return computed(cohort, self.sample_rate)
+        return computed(cohort, self.rate)
 
 
 def as_dpsgd(trainer: Trainer) -> DPSGD:

@@ -18,6 +18,7 @@ from lostwax.learning.costs import Cost, Rate, classes
 from lostwax.progress import counted
 from lostwax.seeds import generator
 from lostwax.trainers.clipping import clip_factor, record_gradients
+from lostwax.trainers.dpsgd import as_dpsgd
 from lostwax.trainers.stacked import Params
 
 KEPT = 1e-3  # of the largest deviation: directions that vary less are dropped
@@ -380,6 +381,11 @@ class GradientInversion:
                 "without a prior it assumes that the secret is in every step (Hayes et al. 2023, Eq. 1), but with "
                 f"sample_rate={mechanism['sample_rate']:g} it is in some. Use GradientInversion(prior=True)."
             )
+        if as_dpsgd(knowledge.trainer).law().hidden:
+            return refusal + (
+                "it needs to know which other records were drawn, and with batches of a fixed size that is not "
+                "published. Use PriorAware."
+            )
         return None
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
@@ -403,7 +409,7 @@ class GradientInversion:
         low, high = float(x.min()), float(x.max())
         search: Search = Anywhere(x[0], low, high)
         if self.prior:
-            noise, rate = steps.trainer.noise_multiplier, steps.trainer.sample_rate
+            noise, rate = steps.trainer.noise_multiplier, steps.trainer.rate
             search = Likeliest(NormalLaw.of(x, y), x[0], low, high, noise, rate)
         settings = self.iterations, self.lr, self.restarts, self.steps_at_a_time
         return GradientInverter(steps, search, torch.unique(y), *settings, seed)

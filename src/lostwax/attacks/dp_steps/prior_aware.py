@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -16,8 +15,9 @@ from lostwax.games import Guess, Hints, Knowledge, Records, Release
 from lostwax.learning.candidates import candidates_in, choose, no_candidates, weighed
 from lostwax.learning.costs import Cost, Rate
 from lostwax.trainers import DPSGD
+from lostwax.trainers.batches import total
 from lostwax.trainers.clipping import clip_factor, slopes_along
-from lostwax.trainers.stacked import Batch
+from lostwax.trainers.stacked import Batch, Params
 from lostwax.trainers.stepwise import float32_products
 
 
@@ -26,6 +26,7 @@ class Observed(NamedTuple):
 
     products: Tensor  # (m, c)  <clip(g_z), gbar> / C^2
     squares: Tensor  # (m, c)  |clip(g_z)|^2 / C^2: 1 if clipped
+    present: Tensor | None = None  # (m,) whether the secret is in the step, where that is known
 
 
 @runtime_checkable
@@ -42,7 +43,7 @@ class InnerProducts:
 
     def __call__(self, steps: Iterator[Observed], trainer: DPSGD) -> Tensor:
         """Sum all products."""
-        return sum_of(step.products for step in steps) / trainer.noise_multiplier**2
+        return total(step.products for step in steps) / trainer.noise_multiplier**2
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class LargestProducts:
 
     def __call__(self, steps: Iterator[Observed], trainer: DPSGD) -> Tensor:
         """Keep the largest so far, step by step."""
-        kept = max(1, round(trainer.sample_rate * trainer.steps))
+        kept = max(1, round(trainer.rate * trainer.steps))
         largest = next(steps).products.unsqueeze(-1)  # (m, c, 1)
         for step in steps:
             largest = torch.cat([largest, step.products.unsqueeze(-1)], -1)
@@ -63,24 +64,18 @@ class LargestProducts:
 class LogLikelihood:
     """sum_t ln(1 - q + q exp((|gbar_t|^2 - |gbar_t - clip(g_z)|^2) / (2 sigma^2 C^2))) (Hayes et al. 2023, app. G).
 
-    The log-likelihood ratio of training with and without z: with ln p(z) added, no attack is right more often.
+    The log-likelihood ratio of training with and without z: with ln p(z) added, no attack is right more often. So for
+    Poisson sampling; other ways to draw batches have their own (`trainers/batches.py`).
     """
 
     def __call__(self, steps: Iterator[Observed], trainer: DPSGD) -> Tensor:
         """|gbar|^2 - |gbar - g|^2 = 2 <g, gbar> - |g|^2."""
-        q, variance = trainer.sample_rate, trainer.noise_multiplier**2
-        gains = ((step.products - step.squares / 2) / variance for step in steps)
-        if q == 1:
-            return sum_of(gains)
-        return sum_of(torch.logaddexp(gain + math.log(q), torch.full_like(gain, math.log1p(-q))) for gain in gains)
+        return trainer.law().evidence(self._gains(steps, trainer.noise_multiplier**2))
 
-
-def sum_of(terms: Iterator[Tensor]) -> Tensor:
-    """In float64, one term at a time."""
-    total = next(terms).double()
-    for term in terms:
-        total = total + term
-    return total
+    def _gains(self, steps: Iterator[Observed], variance: float) -> Iterator[Tensor]:
+        for step in steps:
+            gain = (step.products - step.squares / 2) / variance
+            yield gain if step.present is None else gain * step.present.unsqueeze(1)
 
 
 @dataclass(frozen=True)
@@ -136,13 +131,29 @@ class Chooser(NamedTuple):
         trainer, clip = self.steps.trainer, self.steps.trainer.clip
         own = candidates.to(self.steps.known.x.dtype)  # (m, c, ...)
         parts: list[Observed] = []
-        for models, params, rest in self.steps(release, models_at_a_time(self.steps, self.net, own)):
+        for models, params, rest, present, replaced in self.steps(release, models_at_a_time(self.steps, self.net, own)):
             records = own.inputs[models], own.y[models]
             with float32_products(trainer.tf32):
                 along = slopes_along(self.steps.net, trainer.loss, params, rest, records)  # (m, c)
                 (norms,) = self.steps.clipping.norms(self.steps.net, trainer.loss, params, Batch((), (records,)))
             factor = clip_factor(norms, clip)
-            parts.append(Observed(factor * along / clip**2, (factor * norms / clip).square()))
+            products, squares = factor * along, (factor * norms).square()
+            if replaced is not None:  # g_z in the place of the mean of the others: their difference
+                across = factor * slopes_along(self.steps.net, trainer.loss, params, replaced, records)
+                products = products - _product(replaced, rest)
+                squares = squares - 2 * across + _product(replaced, replaced)
+            parts.append(Observed(products / clip**2, squares / clip**2, present))
             if models.stop >= len(own):  # the last models of the step
-                yield Observed(*(torch.cat(each) for each in zip(*parts, strict=True)))
+                known = [part.present for part in parts if part.present is not None]
+                yield Observed(
+                    torch.cat([part.products for part in parts]),
+                    torch.cat([part.squares for part in parts]),
+                    torch.cat(known) if known else None,
+                )
                 parts = []
+
+
+def _product(one: Params, other: Params) -> Tensor:
+    """(m, 1) the inner product of stacked parameters."""
+    each = [(value * other[name]).flatten(1).sum(1) for name, value in one.items()]
+    return torch.stack(each).sum(0).unsqueeze(1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lostwax.games import Cohort, Knowledge, Records, Release, Step
 from lostwax.progress import counted
@@ -24,6 +24,8 @@ class Seen(NamedTuple):
     models: slice
     params: Params  # (m, ...)  theta_t
     rest: Params  # (m, ...)  gbar_t: the published sum less the clipped gradients of the known records
+    present: Tensor | None = None  # (m,) whether the secret is in the step, where the other draws reveal it
+    replaced: Params | None = None  # (m, ...)  what a batch of a fixed size loses by the secret: the mean of the others
 
 
 @dataclass(frozen=True)
@@ -64,20 +66,26 @@ class PublishedSteps:
                 yield self._seen(step, slice(start, start + at_a_time))
 
     def _seen(self, step: Step, models: slice) -> Seen:
-        expected = self.trainer.sample_rate * (len(self.known) + 1)
+        law, rate, n = self.trainer.law(), self.trainer.rate, len(self.known) + 1
+        expected = rate * n
         step = step[models]
         params = dict(step.params)
         rest = {name: expected * value for name, value in step.gradient.items()}
+        present = law.present(step.number, step.sampled, n)
         if not self.subtract_known or len(self.known) == 0:
-            return Seen(models, params, rest)
+            return Seen(models, params, rest, present)
         count = len(next(iter(params.values())))
         no_records = self.known[:0]  # (m, 0, ...)
         own = Records(*(part.expand(count, *part.shape) for part in (no_records.inputs, no_records.y)))
         cohort = Cohort(Records(self.known.inputs, self.known.y), own, torch.arange(count, device=own.x.device))
         with float32_products(self.trainer.tf32):
-            records = sample(cohort, step.sampled, self.trainer.sample_rate)
+            records = sample(cohort, step.sampled, rate)
             known = self.clipping.total(self.net, self.trainer.loss, params, records, self.trainer.clip)
-        return Seen(models, params, {name: value - known[name] for name, value in rest.items()})
+        mean = None
+        if law.hidden:  # a batch holds as many of the known records, but not which is known
+            mean = {name: value / len(self.known) for name, value in known.items()}
+            known = {name: expected * value for name, value in mean.items()}
+        return Seen(models, params, {name: value - known[name] for name, value in rest.items()}, present, mean)
 
 
 def no_steps(attack: object, knowledge: Knowledge) -> str | None:

@@ -1,0 +1,189 @@
+"""Does a training function keep its claim of differential privacy? A game, and an exact test."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from lostwax.bounds import Ceiling, Sampling, bound
+from lostwax.bounds.sampling import drawn
+from lostwax.claims.games import CanaryPair, Function, Loss, Player, Run, pairs, trainable
+from lostwax.claims.rules import Array, Claimed, Cut, held_out, rules
+from lostwax.claims.symptoms import symptoms
+from lostwax.fields import shown
+from lostwax.games import Records
+from lostwax.progress import counted, progress
+from lostwax.seeds import generator
+
+ALARM = 1e-3  # a claim is called false at a smaller p-value
+FEWEST = 8  # trial games per pair
+
+
+@dataclass(frozen=True)
+class ClaimCheck:
+    """How often the game was won, and how often the claim permits that.
+
+    `refuted` is a proof, up to the error rate of 0.001. Its absence is no proof of the contrary: another data set or
+    another attack may do better.
+    """
+
+    won: int
+    games: int
+    ceiling: Ceiling  # for one of two equally likely records
+    p_value: float  # of this many wins or more, if the claim were true
+    pair: str  # the two training sets
+    rule: str  # how they were told apart
+    look_for: str  # the usual reasons for that
+    notes: tuple[str, ...]
+    seconds: float
+
+    @property
+    def refuted(self) -> bool:
+        """True if the claim is false."""
+        return self.p_value < ALARM
+
+    @property
+    def success(self) -> float:
+        """The share of games that were won."""
+        return self.won / self.games
+
+    def __str__(self) -> str:
+        """A few lines in words."""
+        share = f"{self.won} of {self.games} games won ({self.success:.3f}); the claim permits {self.ceiling.upper:.3f}"
+        if self.refuted:
+            lines = [f"The claim is false (p = {self.p_value:.1g}): {share} in the long run."]
+            lines += [f"Told apart: {self.pair}.", f"By: {self.rule}.", f"Look for {self.look_for}."]
+        else:
+            lines = [f"The claim is not contradicted (p = {self.p_value:.2g}): {share}. This is not a proof."]
+        return "\n".join([*lines, *self.notes])
+
+
+def check_dp(
+    net: nn.Module,
+    data: Any,
+    train: Function,
+    *,
+    noise_multiplier: float | None = None,
+    sample_rate: float = 1.0,
+    steps: int = 1,
+    sampling: Sampling | None = None,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    games: int = 300,
+    trials: int = 80,
+    loss: Loss | None = None,
+    seed: int = 0,
+) -> ClaimCheck:
+    """Does this training function keep its claim of differential privacy?
+
+        def train(net, x, y, seed):
+            ...
+            return net
+
+        print(lw.check_dp(net, (X, y), train, noise_multiplier=1.0, steps=20, sampling=lw.bounds.Poisson(0.1)))
+
+    The function is called some hundred times, on training sets that differ in one record. An adversary who knows both
+    sets and sees the weights after every step says which it was; under the claim, no adversary is right more often than
+    the ceiling for a baseline of 1/2. Which pair of sets and which rule are best is learned on other games than those
+    that are counted, so the p-value is that of one exact binomial test. The claim is called false at p < 0.001.
+
+    Code is checked, not a model: a small net, few records and few steps with much noise show the same faults as large
+    ones, sooner.
+
+    Args:
+        net: The net to train, as it is before training.
+        data: `(X, y)` or `Records`: examples of records, and their number.
+        train: `function(net, x, y, seed)`, which trains the net on x and y and returns it, or its state_dict, or a list
+            of these after every step. Without a list, steps are read from torch's optimisers. Its random numbers derive
+            from `seed`, from the global generators of torch, numpy and random, or are unpredictable.
+        noise_multiplier: As claimed; so are the next three: see `lw.bound`.
+        sample_rate: The rate of Poisson sampling, unless `sampling` is given.
+        steps: The number of noisy steps.
+        sampling: How batches are drawn, a value of `lw.bounds`.
+        epsilon: Instead of the noise: the claim is (epsilon, delta)-DP, adding or removing one record.
+        delta: Of that claim.
+        games: Number of games that count.
+        trials: Number of games before them, for each of four pairs of training sets, to choose the pair and the rule.
+        loss: What the adversary takes for the loss; None for the usual one: cross-entropy for classes.
+        seed: Seed of every random draw.
+    """
+    start, records = time.perf_counter(), _records(net, data)
+    if not callable(train):
+        raise TypeError(f"check_dp: expected a function(net, x, y, seed), got {shown(train)}.")
+    for name, value, least in (("games", games, 1), ("trials", trials, FEWEST)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"check_dp: expected {name} to be a whole number >= {least}, got {shown(value)}.")
+    claim: dict[str, Any] = {"noise_multiplier": noise_multiplier, "steps": steps, "sampling": sampling}
+    claim |= {"sample_rate": sample_rate} if epsilon is None else {"epsilon": epsilon, "delta": delta}
+    ceiling = bound(**claim, baseline=0.5)
+    _check_refutable(ceiling, games)
+    noise, rate = 1.0 if noise_multiplier is None else float(noise_multiplier), 1.0
+    if epsilon is None:
+        rate = drawn(sampling, sample_rate, steps).share(steps)
+    player = Player.of(net, train, records, loss, seed)
+    with progress("check_dp"):
+        pair, cut, first = _explored(player, pairs(records), Claimed(noise, rate, steps), trials)
+        worlds = generator(seed, "check_dp", "worlds").integers(2, size=games)
+        played = counted(enumerate(worlds), "games", games)
+        won = sum(cut(player(pair, int(world), "game", number)) == int(world) for number, world in played)
+    from scipy.stats import binom
+
+    p_value = float(binom.sf(won - 1, games, ceiling.upper))
+    found = symptoms(first, cut.score, net, steps if epsilon is None else None)
+    look_for = next((one.look_for for one in found if one.look_for), pair.look_for)
+    notes = tuple(one.note for one in found if p_value < ALARM or not one.look_for)
+    seconds = time.perf_counter() - start
+    return ClaimCheck(won, games, ceiling, p_value, pair.name, str(cut.score), look_for, notes, seconds)
+
+
+def _records(net: nn.Module, data: Any) -> Records:
+    if not isinstance(data, Records):
+        if not isinstance(data, list | tuple) or len(data) != 2:
+            raise TypeError(f"check_dp: expected data=(X, y) or lw.Records, got {type(data).__name__}.")
+        x, y = (torch.as_tensor(np.asarray(part)) for part in data)
+        data = Records(x, y)
+    records: Records = data
+    dtype = next((value.dtype for value in net.parameters() if value.is_floating_point()), torch.float32)
+    if not records.x.is_floating_point() or len(records) < 2:
+        raise ValueError("check_dp: expected two records or more, whose features are floating-point numbers.")
+    return records.detached().to(dtype)
+
+
+def _check_refutable(ceiling: Ceiling, games: int) -> None:
+    """Raise if winning every game would not contradict the claim."""
+    needed = math.inf if ceiling.upper >= 1 else math.ceil(math.log(ALARM) / math.log(ceiling.upper)) + 1
+    if games < needed:
+        more = f"games={needed}, or more" if needed <= 10_000 else "more"
+        raise ValueError(
+            f"check_dp: the claim permits an adversary to win {ceiling.upper:.6g} of all games, so that {games} won "
+            f"games would not contradict it. Train with {more} noise or fewer steps: the code is the same."
+        )
+
+
+def _explored(
+    player: Player, every: list[CanaryPair], claimed: Claimed, trials: int
+) -> tuple[CanaryPair, Cut, list[Run]]:
+    """The pair and the rule that are right most often, and the runs of the first pair."""
+    worlds: Array = (np.arange(trials) % 2).astype(float)
+    layers = list(trainable(player.net))
+    best, chosen = -1.0, None
+    turns = [(k, number) for k in range(len(every)) for number in range(trials)]
+    runs: dict[int, list[Run]] = {}
+    for k, number in counted(turns, "trial games", len(turns)):
+        runs.setdefault(k, []).append(player(every[k], int(worlds[number]), "trial", k, number))
+    for k, pair in enumerate(every):
+        for rule in rules(runs[k][0], layers, claimed):
+            right = held_out(rule, runs[k], worlds)
+            worth = right - rule.doubt * math.sqrt(right * (1 - right) / trials)
+            if worth > best:
+                best, chosen = worth, (pair, rule, runs[k])
+    if chosen is None:
+        raise RuntimeError("check_dp: no rule applies.")
+    pair, rule, seen = chosen
+    return pair, Cut.fit(rule, seen, worlds), runs[0]

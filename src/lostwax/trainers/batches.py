@@ -1,0 +1,224 @@
+"""How the batches of DP-SGD are drawn, and what follows for a record that may be in them.
+
+A law draws, for m models at once, which of n records are in each step. It also weighs evidence: given how much better
+each step is explained with a record than without it (in nats), it says how much better all steps are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from lostwax import philox
+from lostwax.games import Cohort
+from lostwax.seeds import key
+
+TOGETHER, MOST = 8, 1 << 24  # steps sampled at once; fewer if that takes more draws (of 8 bytes) than MOST
+POSITIVE = 2**63 - 1  # all bits of an int64 except its sign
+
+
+@runtime_checkable
+class Law(Protocol):
+    """How batches are drawn."""
+
+    @property
+    def rate(self) -> float:
+        """The share of the steps that a record is in, on average."""
+
+    @property
+    def hidden(self) -> bool:
+        """True if the draws of other records would reveal the secret's, and ceilings assume that they do not."""
+
+    def draws(self, cohort: Cohort, *, seed: int) -> Iterator[Tensor | None]:
+        """Bool (m, n) for every step, shared records first, private to each model; None for all records."""
+
+    def present(self, step: int, shared: Tensor | None, records: int) -> Tensor | None:
+        """(m,) whether the secret is in a step, if the draws of all others (m, n - 1) reveal it."""
+
+    def evidence(self, gains: Iterator[Tensor]) -> Tensor:
+        """The log-likelihood ratio of all steps, from that of each step if the record is in it (...)."""
+
+
+@runtime_checkable
+class DrawsBatches(Protocol):
+    """A value that has such a law, like those of `lw.bounds`."""
+
+    def law(self, steps: int) -> Law:
+        """The law of this many steps."""
+
+    def share(self, steps: int) -> float:
+        """The share of the steps that a record is in, on average."""
+
+
+def total(terms: Iterator[Tensor]) -> Tensor:
+    """The sum in float64, one term at a time."""
+    result = next(terms).double()
+    for term in terms:
+        result = result + term
+    return result
+
+
+def _words(purpose: str, cohort: Cohort, seed: int, turn: int) -> Tensor:
+    """int64 (m, n) random numbers >= 0."""
+    blocks = -(-2 * cohort.records // philox.BLOCK)
+    models = cohort.index.to(cohort.own.inputs.device)
+    words = philox.bits(key(seed, purpose), models, blocks, before=turn * blocks).view(torch.int64)
+    return words[:, : cohort.records].bitwise_and(POSITIVE)
+
+
+def _places(keys: Tensor) -> Tensor:
+    """(m, n) the place of each record in the order of random keys."""
+    return keys.argsort(dim=1, stable=True).argsort(dim=1)
+
+
+@dataclass(frozen=True)
+class Independent:
+    """Poisson sampling: each record in each step with probability `rate`."""
+
+    rate: float
+    steps: int
+
+    hidden = False
+
+    def draws(self, cohort: Cohort, *, seed: int) -> Iterator[Tensor | None]:
+        """As in `Law`."""
+        if self.rate == 1:
+            yield from repeat(None, self.steps)
+            return
+        ours, models = key(seed, "sample"), cohort.index.to(cohort.own.inputs.device)
+        at_once = max(1, min(TOGETHER, MOST // (len(cohort) * cohort.records)))
+        for first in range(0, self.steps, at_once):
+            turns = min(at_once, self.steps - first)
+            yield from philox.happens(ours, models, cohort.records, self.rate, turn=first, turns=turns).unbind(1)
+
+    def present(self, step: int, shared: Tensor | None, records: int) -> Tensor | None:
+        """Unknown."""
+        return None
+
+    def evidence(self, gains: Iterator[Tensor]) -> Tensor:
+        """sum_t ln(1 - q + q exp(gain_t))."""
+        if self.rate == 1:
+            return total(gains)
+        absent, drawn = math.log1p(-self.rate), math.log(self.rate)
+        return total(torch.logaddexp(gain + drawn, torch.full_like(gain, absent)) for gain in gains)
+
+
+@dataclass(frozen=True)
+class InBins:
+    """Balls in bins: each record in one step per epoch, chosen uniformly and independently."""
+
+    per_epoch: int
+    epochs: int
+
+    hidden = False
+
+    @property
+    def rate(self) -> float:
+        """One step per epoch."""
+        return 1 / self.per_epoch
+
+    def draws(self, cohort: Cohort, *, seed: int) -> Iterator[Tensor | None]:
+        """As in `Law`."""
+        for epoch in range(self.epochs):
+            bins = _words("bins", cohort, seed, epoch) % self.per_epoch
+            yield from (bins == step for step in range(self.per_epoch))
+
+    def present(self, step: int, shared: Tensor | None, records: int) -> Tensor | None:
+        """Unknown: others are drawn independently."""
+        return None
+
+    def evidence(self, gains: Iterator[Tensor]) -> Tensor:
+        """Per epoch the mean over steps of exp(gain_t): the record is in one of them."""
+
+        def by_epoch() -> Iterator[Tensor]:
+            for _ in range(self.epochs):
+                each = [next(gains).double() for _ in range(self.per_epoch)]
+                yield torch.logsumexp(torch.stack(each), 0) - math.log(self.per_epoch)
+
+        return total(by_epoch())
+
+
+@dataclass(frozen=True)
+class InTurns:
+    """A new random order in every epoch, or always the same, cut into batches of equal size (up to one record).
+
+    Whoever knows the batches of all other records knows the secret's too: the only batch that lacks one.
+    """
+
+    per_epoch: int
+    epochs: int
+    shuffled: bool = True
+
+    hidden = False
+
+    @property
+    def rate(self) -> float:
+        """One step per epoch."""
+        return 1 / self.per_epoch
+
+    def draws(self, cohort: Cohort, *, seed: int) -> Iterator[Tensor | None]:
+        """As in `Law`."""
+        n = cohort.records
+        for epoch in range(self.epochs):
+            place = torch.arange(n, device=cohort.own.inputs.device).expand(len(cohort), n)
+            if self.shuffled:
+                place = _places(_words("shuffle", cohort, seed, epoch))
+            batch = place * self.per_epoch // n
+            yield from (batch == step for step in range(self.per_epoch))
+
+    def present(self, step: int, shared: Tensor | None, records: int) -> Tensor | None:
+        """From the sizes of batches."""
+        if shared is None:
+            return None
+        size = ((torch.arange(records) * self.per_epoch // records) == step % self.per_epoch).sum()
+        return shared.sum(1) < size.to(shared.device)
+
+    def evidence(self, gains: Iterator[Tensor]) -> Tensor:
+        """The sum over the steps that hold the record; those of others are 0."""
+        return total(gains)
+
+
+@dataclass(frozen=True)
+class WithoutReplacement:
+    """Each step draws `b` of `n` records, independently of other steps.
+
+    The draws of other records are not published: they would reveal the secret's. If all others have the same gradient,
+    the evidence is exact; otherwise their random sum is further noise, which it ignores.
+    """
+
+    n: int
+    b: int
+    steps: int
+
+    @property
+    def rate(self) -> float:
+        """b / n."""
+        return self.b / self.n
+
+    @property
+    def hidden(self) -> bool:
+        """Unless batches are full."""
+        return self.b < self.n
+
+    def draws(self, cohort: Cohort, *, seed: int) -> Iterator[Tensor | None]:
+        """As in `Law`."""
+        if cohort.records != self.n:
+            raise ValueError(
+                f"DPSGD: expected training sets of {self.n} records, as batches say, got {cohort.records}."
+            )
+        for step in range(self.steps):
+            yield _places(_words("fixed size", cohort, seed, step)) < self.b if self.hidden else None
+
+    def present(self, step: int, shared: Tensor | None, records: int) -> Tensor | None:
+        """Unknown."""
+        return None
+
+    def evidence(self, gains: Iterator[Tensor]) -> Tensor:
+        """As for Poisson sampling; a gain is that of the record in the place of another one."""
+        return Independent(self.rate, self.steps).evidence(gains)

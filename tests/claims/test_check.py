@@ -1,0 +1,144 @@
+"""A false claim is refuted, a true one is not, and p-values are those of an exact test."""
+
+import importlib
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom, norm
+from torch import nn
+
+import lostwax as lw
+from claims.training import full_batches, layer, records
+
+CLAIM = {"noise_multiplier": 2.0, "steps": 2, "sampling": lw.bounds.FullBatch()}
+QUICK = {"games": 80, "trials": 16}
+
+
+def check(train=full_batches, **changes):
+    return lw.check_dp(layer(), records(), train, **{**CLAIM, **QUICK, **changes})
+
+
+def test_true_claims_stand():
+    found = check()
+    assert not found.refuted
+    assert "not contradicted" in str(found)
+    assert found.ceiling.upper == pytest.approx(norm.cdf(2**0.5 / 2), rel=1e-6)
+
+
+@pytest.mark.slow
+def test_the_game_comes_close_to_what_the_claim_permits():
+    """Otherwise small faults would not be seen."""
+    found = check(games=400, trials=80)
+    assert found.success > found.ceiling.upper - 0.08
+
+
+@pytest.mark.parametrize("fault", [{"scale": 0.25}, {"scale": 0.0}, {"own_seed": 3}, {"steps": 20}], ids=str)
+def test_false_claims_are_refuted(fault):
+    found = check(partial(full_batches, **fault))
+    assert found.refuted
+    assert "The claim is false" in str(found)
+    assert found.p_value == binom.sf(found.won - 1, found.games, found.ceiling.upper)
+    if fault.keys() & {"own_seed"}:
+        assert "seeded again in every run" in found.look_for
+    if fault.keys() & {"steps"}:
+        assert "The function made 20 steps, the claim counts 2." in found.notes
+
+
+def test_a_claim_of_epsilon():
+    found = check(partial(full_batches, scale=0.1), noise_multiplier=None, sampling=None, steps=1, epsilon=1.0)
+    assert found.refuted
+
+
+def test_more_noise_than_claimed_is_no_fault():
+    assert not check(partial(full_batches, scale=2.0)).refuted
+
+
+def test_a_seed_changes_the_games_and_nothing_else():
+    one, same = (check(games=60, trials=8, seed=1) for _ in range(2))
+    assert (one.won, one.pair, one.rule) == (same.won, same.pair, same.rule)
+
+
+def test_a_claim_that_permits_everything_cannot_be_refuted():
+    with pytest.raises(ValueError, match="more noise or fewer steps"):
+        check(noise_multiplier=0.1)
+    with pytest.raises(ValueError, match=r"games=\d+, or more"):
+        check(games=10)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"games": 0}, ValueError, "games to be a whole number"),
+        ({"trials": 2}, ValueError, "trials to be a whole number"),
+        ({"train": 3}, TypeError, r"function\(net, x, y, seed\)"),
+        ({"noise_multiplier": None}, ValueError, "the noise is missing"),
+    ],
+)
+def test_slips_are_named(changes, error, words):
+    with pytest.raises(error, match=words):
+        check(**changes)
+
+
+def test_data_must_be_records_of_two_classes():
+    x = torch.zeros(5, 4)
+    with pytest.raises(ValueError, match="two classes"):
+        lw.check_dp(layer(), (x, torch.zeros(5).long()), full_batches, **CLAIM)
+    with pytest.raises(TypeError, match="data="):
+        lw.check_dp(layer(), x, full_batches, **CLAIM)
+    with pytest.raises(ValueError, match="floating-point"):
+        lw.check_dp(layer(), (x.long(), torch.arange(5) % 2), full_batches, **CLAIM)
+
+
+def test_regression():
+    """Targets that are numbers, with the usual loss for them."""
+
+    def train(net, x, y, seed, scale=1.0):
+        draws = torch.Generator().manual_seed(seed)
+        residual = (net(x)[:, 0] - y).detach()
+        each = residual.unsqueeze(1) * torch.cat([x, torch.ones(len(x), 1)], 1)
+        total = (each * (1 / each.norm(dim=1, keepdim=True)).clamp_max(1)).sum(0)
+        total = total + scale * torch.randn(total.shape, generator=draws)
+        with torch.no_grad():
+            net.weight -= 0.1 * total[:-1]
+            net.bias -= 0.1 * total[-1]
+        return net.state_dict()
+
+    data, claim = (np.random.default_rng(0).normal(size=(9, 3)), np.linspace(0, 1, 9)), {"noise_multiplier": 1.0}
+    assert not lw.check_dp(nn.Linear(3, 1), data, train, **claim, **QUICK).refuted
+    found = lw.check_dp(nn.Linear(3, 1), data, partial(train, scale=0.2), **claim, **QUICK)
+    assert found.refuted
+    assert "Only the last weights were seen" in str(found)
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "benchmarks"), *sys.path])
+    yield importlib.import_module("dp_claims")
+    del sys.modules["dp_claims"]
+
+
+FAULTS = ["noise by batch size", "clip after averaging", "no noise on one layer", "shuffled", "accumulation"]
+FAULTS += ["batch norm", "batch norm, buffers", "fixed seed", "seed of every step"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["clean", *FAULTS])
+def test_planted_faults_are_found(benchmark, fault):
+    """The faults of the issue, in mini-batches of Poisson sampling, each in less than ten minutes."""
+    assert set(benchmark.FAULTS) == {"clean", *FAULTS}
+    found = benchmark.check(fault)
+    assert found.refuted == (fault != "clean")
+    assert found.seconds < 600
+
+
+@pytest.mark.slow
+def test_p_values_of_true_claims_are_valid():
+    """Full batches reach the ceiling, so that p-values are nearly uniform: at most as many are small as should be."""
+    p_values = np.array([check(seed=seed).p_value for seed in range(100)])
+    for level in (1e-3, 0.05, 0.2, 0.5):
+        assert binom.sf((p_values < level).sum() - 1, len(p_values), level) > 1e-3
+    assert (p_values < 0.5).sum() > 5  # it is a test with some power

@@ -1,0 +1,121 @@
+"""Pairs of training sets, and what is seen of a training."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import nn
+
+from claims.training import full_batches, layer, records
+from lostwax.claims.games import Player, pairs
+
+
+def player(train, net=None):
+    return Player.of(net or layer(), train, records(), None, 0)
+
+
+def test_a_pair_differs_in_one_record():
+    data = records()
+    for pair in pairs(data):
+        assert len(pair.others) == len(data) - 1
+        assert len(pair.canaries) == 2
+        one, other = pair.canaries[:1], pair.canaries[1:]
+        assert int(one.y) != int(other.y)
+
+
+def test_every_run_has_its_own_seed_and_the_same_net():
+    seen = []
+
+    def train(net, x, y, seed):
+        seen.append((seed, net.weight.detach().clone(), torch.rand(1).item()))
+        return net
+
+    play, pair = player(train), pairs(records())[0]
+    for number in (0, 1, 0):
+        play(pair, 0, "game", number)
+    assert seen[0][0] == seen[2][0] != seen[1][0]
+    assert seen[0][2] == seen[2][2] != seen[1][2]
+    assert torch.equal(seen[0][1], seen[1][1])
+
+
+def test_the_canary_is_the_last_record():
+    pair, seen = pairs(records())[3], []
+    play = player(lambda net, x, y, seed: seen.append(y) or net)
+    for which in (0, 1):
+        play(pair, which, "game", 0)
+    assert torch.equal(seen[0][:-1], seen[1][:-1])
+    assert [int(y[-1]) for y in seen] == pair.canaries.y.tolist()
+
+
+def test_steps_are_read_from_optimisers_or_returned():
+    """A copy of the net, a list of weights, the last weights alone."""
+    pair = pairs(records())[0]
+    steps = []
+
+    def listed(net, x, y, seed):
+        steps.clear()
+        full_batches(net, x, y, seed, steps_out=steps)
+        return list(steps)
+
+    runs = [
+        player(train)(pair, 1, "game", 0)
+        for train in (full_batches, listed, lambda net, x, y, seed: full_batches(deepcopy(net), x, y, seed))
+    ]
+    assert [run.steps for run in runs] == [2, 2, 2]
+    for run in runs[1:]:
+        torch.testing.assert_close(run.along, runs[0].along)
+
+    assert player(lambda net, x, y, seed: net)(pair, 1, "game", 0).steps is None
+
+
+def test_a_step_along_the_canaries_tells_them_apart():
+    pair = pairs(records())[0]
+    signs = [player(lambda *a: full_batches(*a, scale=0.0))(pair, k, "g", 0).along[:, 0].sum() for k in (0, 1)]
+    assert signs[0] * signs[1] < 0
+
+
+def test_weights_that_do_not_fit_are_named():
+    pair = pairs(records())[0]
+    for returned, error in (
+        (None, TypeError),
+        ([], TypeError),
+        (nn.Linear(3, 2), ValueError),
+        ({"weight": torch.zeros(2, 4)}, ValueError),
+    ):
+        with pytest.raises(error, match="check_dp: the function returned"):
+            player(lambda *_, value=returned: value)(pair, 0, "game", 0)
+
+
+def test_weights_that_are_not_finite_are_told_from_finite_ones():
+    def train(net, x, y, seed):
+        if x.abs().max() > 100:
+            nn.init.constant_(net.weight, float("nan"))
+        return net
+
+    play, pair = player(train), pairs(records())[2]
+    one, other = (play(pair, which, "game", 0) for which in (0, 1))
+    assert all(value.isfinite().all() for run in (one, other) for value in (run.along, *run.moved.values()))
+    assert not torch.equal(one.moved["weight"], other.moved["weight"])
+
+
+def test_batch_norm_without_averages_is_asked_with_other_records():
+    net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, track_running_stats=False), nn.Linear(3, 2))
+    play = player(lambda net, x, y, seed: net, net)
+    assert not play.takes_one
+    run = play(pairs(records())[2], 1, "game", 0)
+    assert run.along.shape == (1, 1 + 6)
+
+
+def test_frozen_layers_are_left_out():
+    net = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    net[0].requires_grad_(False)
+
+    def train(net, x, y, seed):
+        optimiser = torch.optim.SGD([value for value in net.parameters() if value.requires_grad], lr=0.1)
+        nn.functional.cross_entropy(net(x), y).backward()
+        optimiser.step()
+        return net
+
+    run = player(train, net)(pairs(records())[0], 0, "game", 0)
+    assert run.along.shape == (1, 1 + 2)
+    assert run.steps == 1

@@ -1,0 +1,81 @@
+"""Rules find what they are for."""
+
+import numpy as np
+import pytest
+import torch
+
+from lostwax.claims.games import Run
+from lostwax.claims.rules import REDUCTIONS, Claimed, Cut, LastWeights, Summary, held_out, rules
+
+CLAIMED = Claimed(noise=0.5, rate=0.1, steps=20)
+WORLDS = (np.arange(60) % 2).astype(float)
+
+
+def runs(along, moved=None):
+    moved = torch.zeros(len(along), 3) if moved is None else moved
+    return [Run(one, {"weight": other}, len(one)) for one, other in zip(along, moved, strict=True)]
+
+
+def noise(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("reduction", "shift"),
+    [
+        ("sum", "every"),
+        ("likelihood ratio", "once"),
+        ("largest of each epoch", "once"),
+        ("smallest of each epoch", "down"),
+    ],
+)
+def test_each_reduction_sees_its_kind_of_step(reduction, shift):
+    along = 0.2 * noise(60, 20, 2)
+    second = torch.from_numpy(WORLDS == 1)
+    if shift == "every":
+        along[second] += 0.15
+    else:
+        along[second, torch.arange(30) % 20] += 2.0 if shift == "once" else -2.0
+    assert held_out(Summary(reduction, 0, None, CLAIMED), runs(along), WORLDS) > 0.9
+
+
+def test_noise_that_repeats_in_every_step_does_not_hide_a_step():
+    along = 5 * noise(60, 1, 1).expand(60, 20, 1).clone()
+    along[torch.from_numpy(WORLDS == 1), torch.arange(30) % 20] += 1.0
+    right = {name: held_out(Summary(name, 0, None, CLAIMED), runs(along), WORLDS) for name in REDUCTIONS}
+    assert right["largest against smallest of each epoch"] == 1
+    assert right["sum"] < 0.8
+
+
+def test_what_is_usual_at_a_step_is_subtracted():
+    along = 10 * torch.linspace(0, 1, 20).double()[None, :, None] + 0.2 * noise(60, 20, 1)
+    along[torch.from_numpy(WORLDS == 1), torch.arange(30) % 20] += 2.0
+    assert held_out(Summary("largest of each epoch", 0, None, CLAIMED), runs(along), WORLDS) > 0.9
+
+
+def test_weights_without_noise_are_found_among_noisy_ones():
+    moved = 100 * noise(60, 3)
+    moved[:, 2] = torch.from_numpy(WORLDS)
+    every = runs(torch.zeros(60, 1, 1), moved)
+    assert held_out(LastWeights(("weight",), None, 1e-6), every, WORLDS) == 1
+    assert held_out(LastWeights(("weight",), None, 1e6), every, WORLDS) < 0.8
+
+
+def test_nothing_is_found_in_noise():
+    """Held-out accuracy is honest: that is what rules are chosen by."""
+    every = runs(noise(60, 20, 1), noise(60, 3))
+    found = [held_out(rule, every, WORLDS) for rule in rules(every[0], [], CLAIMED)]
+    assert max(found) < 0.75
+    assert np.mean(found) == pytest.approx(0.5, abs=0.1)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_cut_learns_its_side(sign):
+    every = runs(sign * torch.from_numpy(WORLDS)[:, None, None] + 0 * noise(60, 1, 1))
+    cut = Cut.fit(Summary("sum", 0, None, CLAIMED), every, WORLDS)
+    assert [cut(run) for run in every] == WORLDS.tolist()
+
+
+def test_runs_of_different_lengths_can_be_compared():
+    along = [0.1 * noise(5 + k % 3, 1) + WORLDS[k] for k in range(60)]
+    assert held_out(Summary("sum", 0, None, CLAIMED), runs(along, torch.zeros(60, 3)), WORLDS) > 0.9

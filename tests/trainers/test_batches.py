@@ -1,0 +1,160 @@
+"""How batches are drawn: the laws, and the likelihood ratios that belong to them."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from scipy.stats import binomtest, chisquare
+
+import lostwax as lw
+from lostwax.games import Cohort, Records
+from lostwax.trainers.batches import InBins, Independent, InTurns, WithoutReplacement
+
+LAWS = [Independent(0.25, 8), InBins(4, 2), InTurns(4, 2), InTurns(4, 2, shuffled=False), WithoutReplacement(10, 3, 8)]
+
+
+def cohort(m=2000, n=10):
+    shared = Records(torch.zeros(n - 1, 1), torch.zeros(n - 1, dtype=torch.long))
+    own = Records(torch.zeros(m, 1, 1), torch.zeros(m, 1, dtype=torch.long))
+    return Cohort(shared, own, torch.arange(m))
+
+
+def drawn(law, seed=0, **sizes):
+    """(t, m, n)"""
+    return torch.stack(list(law.draws(cohort(**sizes), seed=seed)))
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: type(law).__name__)
+def test_draws_are_private_reproducible_and_of_the_stated_rate(law):
+    one = drawn(law)
+    assert one.shape == (8, 2000, 10)
+    assert torch.equal(one, drawn(law))
+    some = Cohort(cohort().shared, cohort().own[5:7], torch.arange(5, 7))
+    assert torch.equal(torch.stack(list(law.draws(some, seed=0))), one[:, 5:7])
+    assert one.double().mean() == pytest.approx(law.rate, abs=0.01)
+    random = not (isinstance(law, InTurns) and not law.shuffled)
+    assert torch.equal(one, drawn(law, seed=1)) == (not random)
+
+
+def test_balls_in_bins_are_uniform_and_independent():
+    law = InBins(4, 2)
+    epochs = drawn(law).view(2, 4, 2000, 10)
+    assert (epochs.sum(1) == 1).all()
+    bins = epochs.int().argmax(1)  # (epoch, m, n)
+    for one, other in ((bins[0, :, 0], bins[0, :, 9]), (bins[0, :, 9], bins[1, :, 9])):
+        counts = torch.bincount(4 * one + other, minlength=16)
+        assert chisquare(counts.numpy()).pvalue > 1e-4
+
+
+def test_shuffled_batches_partition_the_records_evenly():
+    epochs = drawn(InTurns(4, 2)).view(2, 4, 2000, 10)
+    assert (epochs.sum(1) == 1).all()
+    assert set(epochs.sum(3).unique().tolist()) == {2, 3}
+    bins = epochs.int().argmax(1)
+    pairs = (bins[0, :, 0] == bins[0, :, 9]).sum()  # P(the same batch): by sizes 3, 2, 3, 2 of 10
+    assert binomtest(int(pairs), 2000, (3 * 2 + 2 * 1 + 3 * 2 + 2 * 1) / 90).pvalue > 1e-4
+
+
+def test_whoever_knows_the_others_batches_knows_the_secrets():
+    law = InTurns(4, 2)
+    for step, mask in enumerate(law.draws(cohort(), seed=0)):
+        assert torch.equal(law.present(step, mask[:, :-1], 10), mask[:, -1])
+
+
+def test_batches_of_a_fixed_size_have_it():
+    masks = drawn(WithoutReplacement(10, 3, 8))
+    assert (masks.sum(2) == 3).all()
+    both = int((masks[0, :, 0] & masks[0, :, 9]).sum())
+    assert binomtest(both, 2000, 3 * 2 / 90).pvalue > 1e-4
+    with pytest.raises(ValueError, match="training sets of 12 records"):
+        drawn(WithoutReplacement(12, 3, 8))
+
+
+@pytest.mark.parametrize("law", [Independent(0.3, 4), InBins(2, 2), WithoutReplacement(10, 3, 4)], ids=str)
+def test_the_evidence_is_the_mean_over_all_ways_to_be_drawn(law):
+    """By brute force: the likelihood ratio is that of each set of steps, times its probability."""
+    gains = torch.tensor([0.3, -1.0, 2.0, 0.7], dtype=torch.float64)
+    total = 0.0
+    for steps in itertools.product([0, 1], repeat=4):
+        if isinstance(law, InBins):
+            chance = 0.25 if sum(steps[:2]) == sum(steps[2:]) == 1 else 0.0
+        else:
+            chance = math.prod(law.rate if one else 1 - law.rate for one in steps)
+        total += chance * math.exp(sum(g for g, one in zip(gains.tolist(), steps, strict=True) if one))
+    assert law.evidence(iter(gains.unsqueeze(1))).item() == pytest.approx(math.log(total), rel=1e-12)
+
+
+KNOWN, PRIOR, SECRETS = lw.records.digits().split(19, 5, 400, seed=0)
+SAMPLINGS = [
+    lw.bounds.Poisson(0.25),
+    lw.bounds.BallsInBins(2),
+    lw.bounds.Shuffled(2),
+    lw.bounds.Cyclic(2),
+    lw.bounds.FixedSize(20, 5),
+    lw.bounds.FullBatch(),
+]
+
+
+def trainer(batches, **fields):
+    return lw.DPSGD(**{"lr": 0.5, "clip": 0.1, "noise_multiplier": 0.7, "steps": 8, "batches": batches, **fields})
+
+
+@pytest.mark.parametrize("batches", SAMPLINGS, ids=lambda one: type(one).__name__)
+def test_the_attack_stays_under_the_ceiling(batches):
+    """An audit compares with the ceiling of the sampling, and would stop if the attack exceeded it."""
+    ours = trainer(batches)
+    audit = lw.audit(
+        lw.nets.mlp(64, 5, 10),
+        trainer=ours,
+        threat=lw.Informed(KNOWN, candidates=4),
+        attack=lw.PriorAware(),
+        prior=PRIOR,
+        secrets=SECRETS,
+        seed=0,
+    )
+    assert audit.ceiling == lw.bound(**ours.mechanism(), baseline=0.25)
+    success = audit.findings[0].rebuilt.mean()
+    assert success <= audit.ceiling.upper + 3 * (0.25 / 400) ** 0.5
+    assert success > 0.3  # above the blind guess
+
+
+def test_values_of_bounds_say_how_batches_are_drawn():
+    assert trainer(lw.bounds.BallsInBins(2)).law() == InBins(4, 2)
+    assert trainer(lw.bounds.Poisson(0.25)).law() == trainer(None, sample_rate=0.25).law() == Independent(0.25, 8)
+    assert trainer(lw.bounds.Cyclic(4)).law() == InTurns(2, 4, shuffled=False)
+
+
+def test_poisson_by_either_name_is_the_same_training():
+    games = lw.Informed(KNOWN).deal(SECRETS, 3, seed=0)
+    net = lw.nets.mlp(64, 5, 10)
+    one, other = (
+        each(net, games, seed=0) for each in (trainer(lw.bounds.Poisson(0.25)), trainer(None, sample_rate=0.25))
+    )
+    assert torch.equal(one.flat(), other.flat())
+
+
+def test_draws_that_would_reveal_the_secrets_are_not_published():
+    games = lw.Informed(KNOWN).deal(SECRETS, 3, seed=0)
+    release = trainer(lw.bounds.FixedSize(20, 5))(lw.nets.mlp(64, 5, 10), games, seed=0)
+    assert all(step.sampled is None for step in release.steps())
+
+
+@pytest.mark.parametrize(
+    ("batches", "fields", "words"),
+    [
+        (lw.bounds.BallsInBins(2), {"sample_rate": 0.5}, "sample_rate left out"),
+        (lw.bounds.BallsInBins(3), {}, "multiple of epochs"),
+        (lw.bounds.TruncatedPoisson(0.1, 20, 5), {}, "cannot draw batches by TruncatedPoisson"),
+        ("shuffled", {}, "batches"),
+    ],
+    ids=str,
+)
+def test_slips_are_named(batches, fields, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        trainer(batches, **fields)
+
+
+def test_epsilon_is_for_poisson_sampling():
+    with pytest.raises(ValueError, match=r"use lw\.calibrate"):
+        lw.DPSGD.for_epsilon(1.0, batches=lw.bounds.BallsInBins(2))
