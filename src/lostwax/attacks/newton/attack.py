@@ -77,6 +77,8 @@ class Newton:
                 "it solves for the missing record, but the adversary is "
                 f"{type(knowledge.threat).__name__}. Use threat=Informed(known)."
             )
+        if not knowledge.prior.inputs.is_floating_point():
+            return refusal + "it needs records of floating-point numbers. For token numbers use lw.attacks.Tokens."
         stated = trainer_facts(trainer, knowledge.net, len(known) + secrets)
         if not stated.differentiable:
             return refusal + (
