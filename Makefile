@@ -57,6 +57,7 @@ notebooks: $(STAMP)
 results: $(STAMP)
 	$(BIN)/python -m lostwax.reports.results
 	$(BIN)/python -m lostwax.adapters.sklearn.supported
+	$(BIN)/python -m lostwax.audits.which_attack
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
