@@ -28,7 +28,7 @@ class Training(NamedTuple):
     name: str
     code: str
     trainer: Trainer
-    net: Callable[[], nn.Module] = lambda: nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+    net: Callable[[], nn.Module] = lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.Tanh(), nn.Linear(6, 3))
     threat: Callable[[Records], Threat] = Informed
 
 
@@ -37,7 +37,7 @@ def _function(net: nn.Module, x: Tensor, y: Tensor, seed: int) -> nn.Module:
 
 
 def _layer() -> nn.Module:
-    return nn.Linear(4, 3)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
 
 
 def trainings() -> tuple[Training, ...]:
@@ -59,7 +59,7 @@ def trainings() -> tuple[Training, ...]:
         Training("DP-SGD, ten candidates", "`Informed(known, candidates=10)`", noisy, threat=_ten),
         Training("DP-SGD, published steps, ten candidates", "`DPSGD(publish_steps=True)`", published, threat=_ten),
         Training(
-            "new last layer, no record known", "`Weak(size=12)`", GD(steps=5), _layer, lambda known: Weak(size=10)
+            "new last layer, no record known", "`Weak(size=12)`", GD(steps=5), _layer, lambda known: Weak(size=12)
         ),
     )
 
@@ -71,7 +71,7 @@ def _ten(known: Records) -> Threat:
 def applicable(training: Training) -> tuple[str, ...]:
     """The attacks that do not object, the strongest first."""
     draw = torch.Generator().manual_seed(0)
-    records = Records(torch.rand(120, 4, generator=draw), torch.arange(120) % 3)
+    records = Records(torch.rand(120, 1, 8, 8, generator=draw), torch.arange(120) % 3)
     net = training.net()
     knowledge = Knowledge(net, training.trainer, training.threat(records[:40]), Weights(), records[40:])
     able = [attack for attack in all_attacks(knowledge) if attack.objection(knowledge) is None]
@@ -98,8 +98,8 @@ def page() -> str:
             "# Which attack for which training",
             "",
             "This page is generated (`python -m lostwax.audits.which_attack`) from what trainers state about "
-            "themselves and what attacks say to it, for a small net. Without `attack=`, `lw.audit` runs all that apply, the "
-            "strongest first. Why another one does not apply is said in the audit, under what was left out.",
+            "themselves and what attacks say to it, for a small net. Without `attack=`, `lw.audit` runs all that "
+            "apply, the strongest first. Why another one does not apply is said in the audit, under what was left out.",
             "",
             "| training | as a value | what the trainer states | attacks that apply |",
             "|---|---|---|---|",
