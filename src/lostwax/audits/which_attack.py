@@ -22,7 +22,7 @@ from lostwax.trainers import DPSGD, GD, SGD, Adam, Optimum
 PAGE = Path("docs") / "which_attack.md"
 
 
-class Training(NamedTuple):
+class WayOfTraining(NamedTuple):
     """A way of training, in words and as a value."""
 
     name: str
@@ -40,25 +40,29 @@ def _layer() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
 
 
-def trainings() -> tuple[Training, ...]:
+def trainings() -> tuple[WayOfTraining, ...]:
     """What the page lists; the adversary knows all records but one, where nothing else is said."""
     noisy = DPSGD(noise_multiplier=1.0, clip=1.0, steps=5, publish_steps=False)
     published = DPSGD(noise_multiplier=1.0, clip=1.0, steps=5, publish_steps=True)
     return (
-        Training("full batches", "`GD(...)`", GD(steps=5)),
-        Training("mini-batches, known order", "`SGD(...)`, `Adam(...)`, `AdamW(...)`", SGD(batch_size=4, epochs=2)),
-        Training("mini-batches, private order", "`SGD(order_seed=None)`", Adam(batch_size=4, order_seed=None)),
-        Training("private initial weights", "`init=LeCunNormal(seed=None)`", GD(steps=5, init=LeCunNormal(seed=None))),
-        Training("linear layer at its optimum", "`Optimum(ridge=...)`", Optimum(ridge=0.1), _layer),
-        Training("own function, known seed", "`OwnTraining(train, seed=0)`", OwnTraining(_function, seed=0)),
-        Training("own function, private seed", "`OwnTraining(train)`", OwnTraining(_function)),
-        Training("own function that draws much", "the same, measured", OwnTraining(_function, noise=3.0)),
-        Training(
+        WayOfTraining("full batches", "`GD(...)`", GD(steps=5)),
+        WayOfTraining(
+            "mini-batches, known order", "`SGD(...)`, `Adam(...)`, `AdamW(...)`", SGD(batch_size=4, epochs=2)
+        ),
+        WayOfTraining("mini-batches, private order", "`SGD(order_seed=None)`", Adam(batch_size=4, order_seed=None)),
+        WayOfTraining(
+            "private initial weights", "`init=LeCunNormal(seed=None)`", GD(steps=5, init=LeCunNormal(seed=None))
+        ),
+        WayOfTraining("linear layer at its optimum", "`Optimum(ridge=...)`", Optimum(ridge=0.1), _layer),
+        WayOfTraining("own function, known seed", "`OwnTraining(train, seed=0)`", OwnTraining(_function, seed=0)),
+        WayOfTraining("own function, private seed", "`OwnTraining(train)`", OwnTraining(_function)),
+        WayOfTraining("own function that draws much", "the same, measured", OwnTraining(_function, noise=3.0)),
+        WayOfTraining(
             "own function, ten candidates", "`Informed(known, candidates=10)`", OwnTraining(_function), threat=_ten
         ),
-        Training("DP-SGD, ten candidates", "`Informed(known, candidates=10)`", noisy, threat=_ten),
-        Training("DP-SGD, published steps, ten candidates", "`DPSGD(publish_steps=True)`", published, threat=_ten),
-        Training(
+        WayOfTraining("DP-SGD, ten candidates", "`Informed(known, candidates=10)`", noisy, threat=_ten),
+        WayOfTraining("DP-SGD, published steps, ten candidates", "`DPSGD(publish_steps=True)`", published, threat=_ten),
+        WayOfTraining(
             "new last layer, no record known", "`Weak(size=12)`", GD(steps=5), _layer, lambda known: Weak(size=12)
         ),
     )
@@ -68,7 +72,7 @@ def _ten(known: Records) -> Threat:
     return Informed(known, candidates=10)
 
 
-def applicable(training: Training) -> tuple[str, ...]:
+def applicable(training: WayOfTraining) -> tuple[str, ...]:
     """The attacks that do not object, the strongest first."""
     draw = torch.Generator().manual_seed(0)
     records = Records(torch.rand(120, 1, 8, 8, generator=draw), torch.arange(120) % 3)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 
-class _Part(NamedTuple):
+class _Packed(NamedTuple):
     name: str | None  # None: one of a sequence
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -21,7 +21,7 @@ class _Part(NamedTuple):
 class Parts:
     """What was packed: `parts(x)` is the dict or tuple again, `parts.taken_by(net)` a net that takes the packed x."""
 
-    every: tuple[_Part, ...]
+    every: tuple[_Packed, ...]
 
     def __call__(self, x: Tensor) -> Any:
         """(n, numbers) -> a dict of parts by name, or a tuple of them; what was True or False is so again."""
@@ -76,9 +76,9 @@ def pack(inputs: Mapping[str, Tensor] | Sequence[Tensor]) -> tuple[Tensor, Parts
                 "(docs/text.md)."
             )
     dtype = torch.float64 if any(part.dtype == torch.float64 for _, part in named) else torch.float32
-    every = tuple(_Part(name, tuple(part.shape[1:]), part.dtype) for name, part in named)
+    every = tuple(_Packed(name, tuple(part.shape[1:]), part.dtype) for name, part in named)
     return torch.cat([part.reshape(len(part), -1).to(dtype) for _, part in named], 1), Parts(every)
 
 
-def _unpacked(value: Tensor, part: _Part) -> Tensor:
+def _unpacked(value: Tensor, part: _Packed) -> Tensor:
     return value > 0.5 if part.dtype == torch.bool else value
