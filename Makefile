@@ -62,6 +62,7 @@ results: $(STAMP)
 	$(BIN)/python -m lostwax.reports.results
 	$(BIN)/python -m lostwax.reports.coverage
 	$(BIN)/python -m lostwax.adapters.sklearn.supported
+	$(BIN)/python -m lostwax.audits.which_attack
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
+from lostwax.reports.results import Row, write_rows
 
 
 def convolutional():
@@ -80,9 +81,15 @@ def main():
         print(f"{name:<36}{middle[name]:8.1f} models/s   ({min(of):.1f} to {max(of):.1f})")
     one, two = list(middle.values())[1:]
     bare_cpu, own_cpu = (statistics.median(spent[name]) for name in list(ways)[:2])
-    print(f"overhead beside the bare loop: {own_cpu / bare_cpu - 1:.1%} of CPU time (goal < 10 %)")
+    overhead, same = own_cpu / bare_cpu - 1, torch.equal(released[1], released[options.processes])
+    rows = [Row(name, f"models/s, {name}", middle[name], min(of), max(of), seed=0) for name, of in rates.items()]
+    what = "OwnTraining's overhead beside the bare loop, share of CPU time"
+    rows.append(Row("overhead", what, overhead, paper="goal < 0.1", seed=0))
+    rows.append(Row("same", "the same models for every number of processes", str(same), paper="goal True", seed=0))
+    print(f"overhead beside the bare loop: {overhead:.1%} of CPU time (goal < 10 %)")
     print(f"{options.processes} processes: {two / one:.2f} times one after the other")
-    print(f"the same models: {torch.equal(released[1], released[options.processes])}")
+    print(f"the same models: {same}")
+    print(f"written to benchmarks/results/{write_rows(__file__, rows).name}")
 
 
 if __name__ == "__main__":

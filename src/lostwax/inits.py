@@ -53,9 +53,9 @@ def public(init: Init, net: nn.Module) -> bool:
 
 
 def start_of(init: Init, net: nn.Module, number: int, *, seed: int) -> Params:
-    """The whole state_dict of one model before training: its trainable parameters from `init`.
+    """The whole state_dict of one model before training: its trainable parameters from `init`, in the net's dtype.
 
-    Buffers and frozen parameters are those of a `Given` state that has them; where weights are drawn anew, running
+    Of a `Given` state, buffers, frozen parameters and dtypes are taken too. Where weights are drawn anew, running
     statistics are reset, and other buffers are the net's.
     """
     drawn = {name: value[0] for name, value in init(net, [number], seed=seed).items()}
@@ -67,7 +67,8 @@ def start_of(init: Init, net: nn.Module, number: int, *, seed: int) -> Params:
             if callable(reset):
                 reset()
     held = fresh.state_dict()
-    return {**held, **{name: value for name, value in given.items() if name in held}, **drawn}
+    ours = {name: value.to(held[name].dtype) for name, value in drawn.items()}
+    return {**held, **ours, **{name: value for name, value in given.items() if name in held}}
 
 
 class _SharedDraws(NamedTuple):

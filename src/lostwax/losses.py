@@ -15,7 +15,7 @@ from lostwax.fields import above, at_least, check_fields
 from lostwax.games import LossFacts
 
 __all__ = ["BinaryCrossEntropy", "CrossEntropy", "Huber", "ModifiedHuber", "SquaredEpsilonInsensitive", "SquaredError"]
-__all__ += ["ProbitLoss", "SquaredHinge", "SquaredSignError", "Tweedie"]
+__all__ += ["MultiLabel", "ProbitLoss", "SquaredHinge", "SquaredSignError", "Tweedie"]
 
 
 def indicators(y: Tensor, outputs: Tensor) -> Tensor:
@@ -102,6 +102,33 @@ class BinaryCrossEntropy:
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """The residual is negative where t = 1."""
         return (residual[..., 0] < 0).long() if outputs.shape[-1] == 1 else residual.argmin(-1)
+
+
+@dataclass(frozen=True)
+class MultiLabel:
+    """log(1 + exp(out)) - t out, summed over outputs; t in [0, 1], one target per output: several labels per record.
+
+    torch's BCEWithLogitsLoss is its mean over records, divided by the number of outputs.
+    """
+
+    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The loss of each record."""
+        return (softplus(outputs) - self._targets(outputs, y) * outputs).sum(-1)  # (..., n)
+
+    def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """p - t."""
+        return outputs.sigmoid() - self._targets(outputs, y)  # (..., n, c)
+
+    def facts(self, outputs: int) -> LossFacts:
+        """One target per output."""
+        return LossFacts(attained=False)
+
+    def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
+        """t = p - residual."""
+        return one_or_all(outputs.sigmoid() - residual)
+
+    def _targets(self, outputs: Tensor, y: Tensor) -> Tensor:
+        return (y.unsqueeze(-1) if y.ndim < outputs.ndim else y).to(outputs.dtype)
 
 
 @dataclass(frozen=True)

@@ -192,11 +192,13 @@ def audit(
             "audit: pass data=(X, y), the table the model was fitted on, to audit this model; or "
             f"{', '.join(absent)} to audit this way of training."
         )
+    from lostwax.adapters.wrappers import unwrapped
     from lostwax.audits import audit_procedure, check_arguments, check_attacks, check_games, check_minutes
 
     several = tuple(attack) if isinstance(attack, list | tuple) and not hasattr(attack, "prepare") else ()
     parts = {"trainer": trainer, "threat": threat, "attack": None if several else attack, "access": access}
     check_arguments("audit", model, {"prior": prior, "secrets": secrets}, metrics, **parts)
+    model = unwrapped(model)
     check_attacks(several)
     prior, secrets = prior.detached(), secrets.detached()
     if len(secrets):  # an empty set is refused later
@@ -256,10 +258,12 @@ def simulate(
             it again. None: models are trained as they are iterated over, and not kept.
         engine: `lw.shadows.Local()`, the default, or `lw.shadows.Ray()`.
     """
+    from lostwax.adapters.wrappers import unwrapped
     from lostwax.audits import check_arguments
     from lostwax.shadows import Game, Local, Store
 
     check_arguments("simulate", net, {"prior": prior}, trainer=trainer, threat=threat, engine=engine)
+    net = unwrapped(net)
     for name, value in (("models", models), ("seed", seed)):
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"simulate: expected {name} to be a whole number, got {type(value).__name__}.")

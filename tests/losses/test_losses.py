@@ -9,6 +9,7 @@ from lostwax.losses import (
     CrossEntropy,
     Huber,
     ModifiedHuber,
+    MultiLabel,
     ProbitLoss,
     SquaredEpsilonInsensitive,
     SquaredError,
@@ -18,7 +19,7 @@ from lostwax.losses import (
 )
 
 KINDS = [BinaryCrossEntropy, CrossEntropy, SquaredError, SquaredHinge, Tweedie]
-KINDS += [ProbitLoss, SquaredSignError, ModifiedHuber, Huber, SquaredEpsilonInsensitive]
+KINDS += [MultiLabel, ProbitLoss, SquaredSignError, ModifiedHuber, Huber, SquaredEpsilonInsensitive]
 
 EXAMPLES = [example for kind in KINDS for example in instances(kind)]
 every_loss = pytest.mark.parametrize(("loss", "y"), EXAMPLES, ids=lambda value: str(value)[:40])

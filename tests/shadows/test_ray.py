@@ -42,6 +42,27 @@ class DiesOnce:
         return self.trainer.tile_size(net, cohort)
 
 
+def own_function(net, x, y, seed):
+    """A training function of a file that workers cannot import."""
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
+    for batch in torch.randperm(len(x)).split(8):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(net(x[batch]), y[batch]).backward()
+        optimiser.step()
+    return net
+
+
+@pytest.mark.slow
+def test_an_own_training_function():
+    digits = lw.records.digits()
+    known, prior = digits.split(20, 30, seed=0)
+    made = {"trainer": lw.OwnTraining(own_function), "threat": lw.Informed(known), "prior": prior, "models": 12}
+    net = lw.nets.mlp(64, 4, 10)
+    here, there = (lw.simulate(net, **made, engine=engine) for engine in (Local(), Ray(workers=2)))
+    flat = [torch.cat([release.flat() for _, release in models]) for models in (here, there)]
+    torch.testing.assert_close(*flat, rtol=1e-5, atol=1e-6)
+
+
 def test_without_a_store():
     net, trainer, threat, pool, seed = game(tile=8)
     asked = {"trainer": trainer, "threat": threat, "prior": pool, "models": 20, "seed": seed}

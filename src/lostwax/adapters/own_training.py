@@ -6,13 +6,13 @@ import inspect
 import pickle
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from importlib.machinery import PathFinder
 from itertools import pairwise
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -39,15 +39,18 @@ class OwnTraining:
 
     It is called once per model, with a fresh copy of the net and the records; the secret record comes last, or at
     `place`. It may do anything (batch norm, dropout, early stopping), but is far slower than the built-in trainers.
-    Buffers such as the running averages of batch norm are part of the release.
+    Buffers such as the running averages of batch norm are part of the release; parameters that the net freezes
+    (requires_grad=False) are not, and the function must leave them as they are.
 
     Random draws should derive from `seed`; the global generators of torch, numpy and random are seeded with it. Without
     a `seed` every model gets its own, which the adversary does not know; with one, all get that, and the adversary
-    knows it. The net starts from its own weights, or from `init`: `lw.inits.Given(state)` sets its buffers too.
+    knows it. The net starts from its own weights, or from `init`: `lw.inits.Given(state)` sets its buffers and dtypes
+    too. A release is rounded to the dtype of the net.
 
     With `processes`, models are trained in that many processes, each on one thread; results do not depend on their
     number. The function is then copied to other processes, and must not rely on changes to global variables. `noise` is
-    measured by `settled`.
+    measured by `settled`; `labels`, the lowest and highest, are set by an audit whose labels are several whole numbers
+    per record: attacks take them for numbers, the function gets them as int64.
     """
 
     function: Function
@@ -56,6 +59,7 @@ class OwnTraining:
     place: int | None = field(default=None, kw_only=True)
     processes: int | None = field(default=None, kw_only=True, metadata={"identity": False})
     noise: float | None = field(default=None, kw_only=True, metadata={"identity": False})
+    labels: tuple[int, int] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -133,8 +137,7 @@ class OwnTraining:
     def _parts(self, net: nn.Module, cohort: Cohort, seed: int) -> Iterator[list[dict[str, Tensor]]]:
         """The models, some at a time, in the order of the cohort."""
         if self.processes is None or self.processes == 1 or len(cohort) == 1:
-            for index in counted(range(len(cohort)), "training: models", len(cohort)):
-                yield self._some(net, cohort[index : index + 1], seed)
+            yield self._some(net, cohort, seed, "training: models")
             return
         pieces = min(len(cohort), PIECES * self.processes)
         cuts = torch.linspace(0, len(cohort), pieces + 1).long().tolist()
@@ -143,12 +146,25 @@ class OwnTraining:
         done = Parallel(n_jobs=self.processes, return_as="generator")(work)
         yield from counted(done, "training: parts of the models", pieces)
 
-    def _some(self, net: nn.Module, cohort: Cohort, seed: int) -> list[dict[str, Tensor]]:
+    def _some(self, net: nn.Module, cohort: Cohort, seed: int, stage: str | None = None) -> list[dict[str, Tensor]]:
         """One model after the other; on one thread if there may be several processes."""
-        with one_thread() if self.processes is not None else nullcontext():
-            return [self._train(net, cohort, index, seed) for index in range(len(cohort))]
+        numbers: Iterable[int] = range(len(cohort))
+        pattern, given = _Pattern.of(net), None
+        if hasattr(self.init, "state"):  # the same for all models
+            given = start_of(self.init, net, 0, seed=seed)
+        with one_thread() if self.processes is not None else nullcontext(), generators_kept():
+            every = numbers if stage is None else counted(numbers, stage, len(cohort))
+            return [self._train(net, cohort, index, seed, pattern, given) for index in every]
 
-    def _train(self, net: nn.Module, cohort: Cohort, index: int, seed: int) -> dict[str, Tensor]:
+    def _train(
+        self,
+        net: nn.Module,
+        cohort: Cohort,
+        index: int,
+        seed: int,
+        pattern: _Pattern,
+        start: Mapping[str, Tensor] | None,
+    ) -> dict[str, Tensor]:
         """One model's weights and floating-point buffers, which are published with them."""
         shared, own = cohort.shared, cohort.own[index : index + 1]
         x, y = self._placed(shared.inputs, own.inputs[0]), self._placed(shared.y, own.y[0])
@@ -157,11 +173,23 @@ class OwnTraining:
         if own_seed is None:
             own_seed = int(generator(seed, "own training", number).integers(2**31))
         fresh = deepcopy(net)
-        if not self._from_net:
-            fresh.load_state_dict(start_of(self.init, net, number, seed=seed))
-        with all_generators(own_seed), exits_refused(f"OwnTraining: the function, for model {number},"):
-            trained = self.function(fresh.to(x.device), x, y, own_seed)
-        return _weights(trained, net, number)
+        if start is None and not self._from_net:
+            start = start_of(self.init, net, number, seed=seed)
+        if start is not None:
+            _load(fresh, start)
+        if x.is_floating_point() and (half := _half(fresh)) is not None:
+            x = x.to(half)
+        if self.labels is not None:
+            y = y.round().clamp(*self.labels).long()
+        seed_all(own_seed)
+        given = f"x {tuple(x.shape)} {x.dtype}, y {tuple(y.shape)} {y.dtype} and seed {own_seed}"
+        try:
+            with exits_refused(f"OwnTraining: the function, for model {number},"):
+                trained = self.function(fresh.to(x.device), x, y, own_seed)
+        except Exception as error:
+            error.add_note(f"OwnTraining: this came from the training function, which was given {given}.")
+            raise
+        return pattern.read(trained, number, start or {})
 
     def _placed(self, shared: Tensor, own: Tensor) -> Tensor:
         """(n, ...) the shared records, and the own ones at their place."""
@@ -232,27 +260,66 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _weights(trained: Any, net: nn.Module, number: int) -> dict[str, Tensor]:
-    """The weights that the function returned, checked against the net."""
-    refusal = f"OwnTraining: the function, for model {number}, "
-    if trained is None:
-        raise TypeError(refusal + "returned None. End it with `return net`.")
-    state = unwrapped(trained).state_dict() if isinstance(trained, nn.Module) else trained
-    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise TypeError(refusal + f"returned {type(trained).__name__}. Return the net, or its state_dict.")
-    wanted = {name: value for name, value in net.state_dict().items() if value.is_floating_point()}
-    state = state if state.keys() >= wanted.keys() else without_prefix(state)
-    for name, value in wanted.items():
-        if name not in state:
-            raise ValueError(refusal + f"returned weights without {name}. Return the trained net.")
-        if state[name].shape != value.shape:
-            raise ValueError(
-                refusal + f"returned {name} of shape {tuple(state[name].shape)} where the net has "
-                f"{tuple(value.shape)}. Return the trained net."
-            )
-        if not state[name].isfinite().all():
-            raise ValueError(refusal + f"returned NaN or infinite values in {name}: its training diverges.")
-    return {name: state[name].detach().clone() for name in wanted}  # a copy: the net may be reused
+class _Pattern(NamedTuple):
+    """What is released of a net: its weights and floating-point buffers, without frozen parameters."""
+
+    wanted: Mapping[str, Tensor]
+    frozen: Mapping[str, Tensor]
+
+    @classmethod
+    def of(cls, net: nn.Module) -> _Pattern:
+        held = {name: value for name, value in net.state_dict().items() if value.is_floating_point()}
+        still = {name for name, value in net.named_parameters() if not value.requires_grad}
+        if not any(value.requires_grad for value in net.parameters()):  # frozen after training, for use
+            still = set()
+        wanted = {name: value for name, value in held.items() if name not in still}
+        return cls(wanted, {name: value for name, value in held.items() if name in still})
+
+    def read(self, trained: Any, number: int, start: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The weights that the function returned, checked against the net."""
+        refusal = f"OwnTraining: the function, for model {number}, "
+        if trained is None:
+            raise TypeError(refusal + "returned None. End it with `return net`.")
+        state = unwrapped(trained).state_dict() if isinstance(trained, nn.Module) else trained
+        if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+            raise TypeError(refusal + f"returned {type(trained).__name__}. Return the net, or its state_dict.")
+        state = state if state.keys() >= self.wanted.keys() else without_prefix(state)
+        for name, value in self.wanted.items():
+            if name not in state:
+                raise ValueError(refusal + f"returned weights without {name}. Return the trained net.")
+            if state[name].shape != value.shape:
+                raise ValueError(
+                    refusal + f"returned {name} of shape {tuple(state[name].shape)} where the net has "
+                    f"{tuple(value.shape)}. Return the trained net."
+                )
+            if not state[name].isfinite().all():
+                raise ValueError(refusal + f"returned NaN or infinite values in {name}: its training diverges.")
+        for name, value in self.frozen.items():
+            before = start.get(name, value)
+            if name in state and not torch.equal(state[name].to(before), before):
+                raise ValueError(
+                    refusal + f"changed {name}, which the net freezes (requires_grad=False). Set requires_grad=True "
+                    "for all that it trains before the audit: other parameters are not attacked."
+                )
+        return {name: _published(state[name], value.dtype) for name, value in self.wanted.items()}
+
+
+def _published(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """A copy, since the net may be reused, rounded to the dtype of the net if that is coarser."""
+    finer = torch.finfo(value.dtype).eps < torch.finfo(dtype).eps
+    return value.detach().to(dtype if finer else value.dtype, copy=True)
+
+
+def _load(net: nn.Module, start: Mapping[str, Tensor]) -> None:
+    """Set parameters and buffers, in the dtype of the start: a net of half precision may have been trained in more."""
+    for name, value in net.state_dict(keep_vars=True).items():
+        value.data = start[name].detach().to(value.device, copy=True)
+
+
+def _half(net: nn.Module) -> torch.dtype | None:
+    """The dtype of a net whose parameters are all in half precision."""
+    held = {value.dtype for value in net.parameters() if value.is_floating_point()}
+    return held.pop() if held in ({torch.float16}, {torch.bfloat16}) else None
 
 
 def _check_same(one: Mapping[str, Tensor], again: Mapping[str, Tensor]) -> None:
@@ -267,15 +334,19 @@ def _check_same(one: Mapping[str, Tensor], again: Mapping[str, Tensor]) -> None:
 
 
 @contextmanager
-def all_generators(seed: int) -> Iterator[None]:
-    """Seed torch's, numpy's and Python's global generators, and restore them afterwards."""
+def generators_kept() -> Iterator[None]:
+    """Restore torch's, numpy's and Python's global generators afterwards."""
     before, numpy_before = random.getstate(), np.random.get_state()  # noqa: NPY002
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        np.random.seed(seed)  # noqa: NPY002
-        random.seed(seed)
         try:
             yield
         finally:
             random.setstate(before)
             np.random.set_state(numpy_before)  # noqa: NPY002
+
+
+def seed_all(seed: int) -> None:
+    """Seed torch's, numpy's and Python's global generators."""
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    random.seed(seed)

@@ -40,6 +40,12 @@ def check_data(model: Any, data: Any) -> None:
 
 def _check_pair(model: Any, X: Any, y: Any) -> None:
     name = type(model).__name__
+    if isinstance(model, nn.Module) and isinstance(X, dict | tuple | list) and _are_arrays(X):
+        raise TypeError(
+            f"audit: X is a {type(X).__name__} of several inputs. Pack them into one tensor: x, parts = "
+            "lw.records.pack(X), lw.audit(net, lw.Records(x, y), ...); parts(x) gives them back in the training "
+            "function."
+        )
     if y is None and (isinstance(model, nn.Module) or _has_labels(model)):
         raise TypeError(f"audit: y is missing: it is None, but {name} was fitted on labels. Pass data=(X, y).")
     if _has_shape(X) and _has_shape(y) and len(X.shape) == 1 < len(y.shape) and _is_numeric(X) and y.shape[1] > 1:
@@ -127,6 +133,12 @@ def _has_labels(model: Any) -> bool:
 
 def _has_shape(value: Any) -> bool:
     return isinstance(getattr(value, "shape", None), tuple)
+
+
+def _are_arrays(X: Any) -> bool:
+    """Several inputs, each an array with one row per record."""
+    parts = list(X.values()) if isinstance(X, dict) else list(X)
+    return bool(parts) and all(_has_shape(part) and len(part.shape) > 1 for part in parts)
 
 
 def _is_numeric(value: Any) -> bool:

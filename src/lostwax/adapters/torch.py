@@ -54,7 +54,8 @@ def read(net: nn.Module, data: Any, trainer: Any) -> Fitted:
         raise TypeError(
             f"audit: the closed form applies to one nn.Linear (optionally after nn.Flatten), not to "
             f"{type(net).__name__}. For a head on a frozen backbone, pass the head and the backbone's features. "
-            "For a net trained by gradient steps, pass trainer=lw.GD(...)."
+            "For a net trained by your own code, pass trainer=lw.OwnTraining(train), with a function "
+            "train(net, x, y, seed); for one trained by plain gradient steps, trainer=lw.GD(...), SGD, Adam or AdamW."
         )
     facts = trainer_facts(trainer, net, 1)
     if facts.objective is None:

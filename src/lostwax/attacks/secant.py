@@ -55,7 +55,8 @@ class Secant:
             return refusal + "it compares all weights, for the whole record. Use KernelRidge or RecoNN."
         if prior.features is not None or (numbers := prior.x.shape[1:].numel()) > MOST_NUMBERS:
             return refusal + f"it trains a model for each number of a record, for at most {MOST_NUMBERS:,}. Use RecoNN."
-        weights = sum(value.numel() for value in knowledge.net.parameters())
+        moved = [value for value in knowledge.net.parameters() if value.requires_grad]
+        weights = sum(value.numel() for value in moved or knowledge.net.parameters())
         if weights < numbers:
             return refusal + f"the net has {weights} weights, too few to determine the {numbers} secret numbers."
         return self.start.objection(knowledge)

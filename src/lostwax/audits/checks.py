@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -128,14 +129,42 @@ def check_alike(secrets: Records, prior: Records) -> None:
                 )
 
 
-def check_numbers(trainer: Trainer, records: Records) -> None:
-    """Refuse token numbers: an audit's distances, baselines and luck would take them for quantities."""
-    if not records.inputs.is_floating_point() and getattr(undefended(trainer), "takes_tokens", False):
+_TOKENS = (
+    "Sentences of token numbers cannot be graded by distances. Play for candidates: which of some sentences was it "
+    "trained on? lw.audit(net, trainer=..., threat=lw.Informed(known, candidates=10), prior=prior, secrets=secrets). "
+    "To rebuild a sentence, prepare lw.attacks.Tokens and score its guesses with lw.metrics.TokensRight (docs/text.md)."
+)
+
+
+def check_numbers(trainer: Trainer, records: Records, facts: Facts) -> None:
+    """Refuse token numbers, unless candidates are given: distances and luck would take them for quantities."""
+    takes = getattr(undefended(trainer), "takes_tokens", False) or facts.trainer.one_by_one
+    if not records.inputs.is_floating_point() and takes and facts.given.candidates is None:
         raise TypeError(
             f"audit: expected floating-point inputs, got {records.inputs.dtype}. Scale pixels to [0, 1] first, or use "
-            "records.to(torch.float32). Sentences of token numbers cannot be graded by distances: prepare "
-            "lw.attacks.Tokens and score its guesses with lw.metrics.TokensRight (docs/text.md)."
+            f"records.to(torch.float32). {_TOKENS}"
         )
+
+
+def check_tokens(net: nn.Module, data: Any) -> None:
+    """Refuse a training set of whole numbers for a net that looks them up in an embedding table."""
+    x = data.x if isinstance(data, Records) else data[0] if isinstance(data, tuple | list) and data else None
+    whole = str(getattr(x, "dtype", "")).removeprefix("torch.") in ("int64", "int32", "int16")
+    if whole and any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in net.modules()):
+        raise TypeError(f"audit: expected floating-point inputs, got token numbers. {_TOKENS}")
+
+
+def as_targets(trainer: Any, *several: Records) -> tuple[Any, tuple[Records, ...]]:
+    """Labels that are several whole numbers per record (multi-label, segmentation) become numbers for attacks.
+
+    A training function still gets them as whole numbers: its trainer has a field `labels` for that.
+    """
+    ys = [records.y for records in several if len(records)]
+    if not hasattr(trainer, "labels") or not ys or any(y.is_floating_point() or y.ndim == 1 for y in ys):
+        return trainer, several
+    low, high = min(int(y.min()) for y in ys), max(int(y.max()) for y in ys)
+    as_numbers = tuple(replace(records, y=records.y.to(torch.get_default_dtype())) for records in several)
+    return replace(trainer, labels=(low, high)), as_numbers
 
 
 def check_varied(known: Records, prior: Records, secrets: Records) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from lostwax.adapters.sklearn.boosting import is_booster, released_booster
 from lostwax.adapters.slips import check_data
 from lostwax.adapters.wrappers import unwrapped
 from lostwax.audits.audit import Audit
-from lostwax.audits.checks import check_games, check_kind, check_minutes
+from lostwax.audits.checks import as_targets, check_games, check_kind, check_minutes, check_tokens
 from lostwax.audits.clock import in_words
 from lostwax.audits.fitted import LARGE, SAMPLED_GAMES
 from lostwax.audits.refitted import audit_refitted
@@ -71,14 +71,18 @@ def audit_model(
     facts = trainer_facts(None if isinstance(trainer, type) else trainer, model, 1)
     in_steps = facts.differentiable and facts.steps is not None  # steps that an attack can invert
     own = facts.one_by_one  # a training function, which can be run again
-    applies = ("attack", "max_minutes") if own else ("attack",) if in_steps else ()
+    timed = own or not facts.deterministic  # many models are trained
+    applies: tuple[str, ...] = ("attack", "max_minutes") if timed else ("attack",)
+    applies = applies if in_steps or own else ()
     _check_unused({**options, "sample_weight": sample_weight}, "a torch net", allowed=applies)
     if not in_steps and not own:
         release = ReleasedTable.of(torch_linear.read(model, data, trainer))
         check_games(games, len(release.table), "the rows of the table")
         return audit_table(release, games=games, seed=seed, threshold=threshold, shape=_shape(data))
     trainer = trainer if own else as_descent(trainer)
+    check_tokens(model, data)
     table = torch_linear.read_table(data, torch_linear.taken_by(model) if own else trainer.computes_in(model))
+    trainer, (table,) = as_targets(trainer, table)
     check_games(games, len(table), "the records of the training set")
     attack = options["attack"]
     if isinstance(attack, list | tuple) and not hasattr(attack, "prepare"):

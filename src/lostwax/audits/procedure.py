@@ -17,6 +17,7 @@ from lostwax.audits import given
 from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.ceiling import ceiling_of, check_under
 from lostwax.audits.checks import (
+    as_targets,
     check_alike,
     check_numbers,
     check_ranges,
@@ -68,6 +69,7 @@ def audit_procedure(
     `max_minutes`. Of several that are named, each has a line, named by its settings where their types are the same.
     All that can be refused is refused before an attack is prepared, which may take hours.
     """
+    trainer, threat, prior, secrets = _with_targets(trainer, threat, prior, secrets)
     automatic = attack is None and entrants is None
     if automatic and max_minutes is None and trainer_facts(trainer, net, 1).one_by_one:
         max_minutes = MINUTES
@@ -84,7 +86,7 @@ def audit_procedure(
         if (objection := one.objection(knowledge)) is not None:
             raise ValueError(f"audit: {objection}")
     check_alike(secrets, prior)
-    check_numbers(trainer, secrets)
+    check_numbers(trainer, secrets, knowledge.facts)
     own_seed = victims_seed(seed)
     k = threat.deal(secrets, 1, seed=own_seed).secrets
     cohort = threat.deal(secrets, len(secrets) // k if games is None else games, seed=own_seed)
@@ -147,6 +149,18 @@ def audit_procedure(
         unanswered=(*_diverged(game.release), *copies, *support.unanswered, *tried.unanswered),
         left_out=tried.left_out,
     )
+
+
+def _with_targets(
+    trainer: Trainer, threat: Threat, prior: Records, secrets: Records
+) -> tuple[Trainer, Threat, Records, Records]:
+    """Several whole numbers per record as labels become numbers, in the known records too."""
+    known = getattr(threat, "known", None)
+    if not isinstance(known, Records) or not is_dataclass(threat) or isinstance(threat, type):
+        trainer, (prior, secrets) = as_targets(trainer, prior, secrets)
+        return trainer, threat, prior, secrets
+    trainer, (prior, secrets, ours) = as_targets(trainer, prior, secrets, known)
+    return trainer, threat if ours is known else replace(threat, known=ours), prior, secrets
 
 
 def settled(

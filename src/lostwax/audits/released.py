@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.access import Weights
-from lostwax.attacks import Newton, Secant
+from lostwax.attacks import Ensemble, KernelRidge, Newton, Secant
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import widened
-from lostwax.audits.choice import predicted
+from lostwax.audits.choice import available_bytes, in_bytes, predicted
+from lostwax.audits.clock import in_words
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import filled, play
 from lostwax.audits.procedure import MINUTES
@@ -29,7 +30,11 @@ from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 
 MISS = 0.02  # how far from the release retraining may end, over how far one record moves the weights
-REPLACED = 8  # records that are replaced, one after the other, to see how far that is
+APART = 1.5  # the same with private draws, over how far retrainings end from each other
+REPLACED, FEWEST_REPLACED = 8, 3  # records that are replaced, one after the other, to see how far that is
+CHECKING = 0.2  # of the time, for that
+ENOUGH = 5  # games that an attack must have time for; otherwise a cheaper one runs
+FEWEST_SHADOWS = 20  # of the cheapest
 
 
 class _Retrained(NamedTuple):
@@ -39,10 +44,14 @@ class _Retrained(NamedTuple):
     released: Release  # (1, ...) the weights of the net, and its buffers if they are published
     seconds: float  # per model
     miss: float  # |where it ends - the released weights|, over the length of the way from the start
-    of_effect: float  # the same, over how far the weights move when one record is replaced
+    note: str  # how well the released weights come out
+    private: str | None = None  # which of them depend on private draws, if any are drawn
 
-    def __str__(self) -> str:
-        return f"a relative error of {self.miss:.1g}, or {self.of_effect:.1g} of what one record changes in the weights"
+    @property
+    def rate(self) -> Rate:
+        """How fast models are trained, and their size."""
+        size = self.release.flat().shape[1]
+        return Rate(self.seconds, size, size)
 
 
 def audit_released(
@@ -59,25 +68,34 @@ def audit_released(
     """Play `games` records (all when None), drawn by `seed`, against the weights that the net holds.
 
     In each the adversary knows all other records and how the net was trained; the attack is prepared anew. Unless named
-    it is Newton, or Secant where training cannot be differentiated. Models that are trained one by one take long: as
-    many games as fit into `max_minutes` are played then, unless `games` says how many.
+    it is Newton, Secant where training cannot be differentiated, or one that averages over private draws. Models that
+    are trained one by one take long: an attack that fits into `max_minutes` is chosen, and as many games as fit are
+    played, unless `games` says how many.
 
-    That the trainer, on this very data, ends at these very weights is checked first. A small miss can still hide
-    records: each one that is not rebuilt is played for again, against the weights that the trainer does end at, and
-    where it is rebuilt from those, the audit is undecided.
+    That the trainer, on this very data, ends at these very weights is checked first; with private draws, that they are
+    as near to retrained weights as those are to each other. A small miss can still hide records: each one that is not
+    rebuilt is played for again, against the weights that the trainer does end at, and where it is rebuilt from those,
+    the audit is undecided.
     """
     trainer, randomness = _known(trainer, net, table)
     facts = trainer_facts(trainer, net, len(table))
-    attack = attack or (Newton(bank=100) if facts.differentiable else Secant())
     rows = Table(table).draw(games, seed)
-    retrained = _retrained(net, table, trainer, rows)
+    limit = 60 * (MINUTES if max_minutes is None else max_minutes)
+    retrained = _retrained(net, table, trainer, rows, CHECKING * limit)
+    left = (1 - CHECKING) * limit
     at_start = deepcopy(net)  # what an attack prepares with holds no release
     at_start.load_state_dict(start_of(trainer.init if isinstance(trainer, StartsFrom) else FromNet(), net, 0, seed=0))
-    if games is None and facts.one_by_one:
-        most = _affordable(attack, _without(at_start, table, trainer, rows[0]), retrained, max_minutes)
-        rows = Table(table).draw(min(most, len(table)), seed)
-    if (objection := attack.objection(_without(at_start, table, trainer, rows[0]))) is not None:
+    one = _without(at_start, table, trainer, rows[0])
+    skipped: tuple[str, ...] = ()
+    if attack is None and facts.differentiable and facts.deterministic:
+        attack = Newton(bank=100)
+    elif attack is None:
+        strict = max_minutes is not None or games is None
+        attack, skipped = _chosen(one, retrained.rate, left, len(rows) if games is not None else ENOUGH, strict)
+    if (objection := attack.objection(one)) is not None:
         raise ValueError(f"audit: {objection}")
+    if games is None and (facts.one_by_one or not facts.deterministic):
+        rows = Table(table).draw(min(_affordable(attack, one, retrained.rate, left), len(table)), seed)
     release = retrained.released
     x = table.x.double().cpu()
     blind = (x.sum(0) - x[rows]) / (len(x) - 1)  # (games, ...) mean of the known
@@ -89,8 +107,12 @@ def audit_released(
     kind = type(trainer).__name__
     hidden = (
         f"{game.hidden} of {len(rows)} records are not rebuilt from the released weights, but are from the weights "
-        f"that {kind} itself ends at, which miss them by {retrained}. Pass the very trainer (init, lr, steps, "
-        "weight_decay, dtype, ...) that made them."
+    )
+    hidden += (
+        f"that {kind} itself ends at: {retrained.note} Pass the very trainer (init, lr, steps, weight_decay, dtype, "
+        "...) that made them."
+        if retrained.private is None
+        else "of another retraining, with other private draws."
     )
     return filled(
         judging,
@@ -112,11 +134,58 @@ def audit_released(
         },
         notes=(
             *randomness,
-            f"retraining on this data reproduces the released weights to {retrained}.",
+            *(() if retrained.private is None else (retrained.private,)),
+            retrained.note,
             *([f"the attack itself certifies {certified} of {len(rows)} guesses."] if certified else []),
         ),
-        unanswered=(*((hidden,) if game.hidden else ()), *sorted(game.unanswered)),
+        unanswered=(*((hidden,) if game.hidden else ()), *skipped, *sorted(game.unanswered)),
     )
+
+
+def _chosen(
+    knowledge: Knowledge, rate: Rate, seconds: float, games: int, strict: bool
+) -> tuple[Attack, tuple[str, ...]]:
+    """The strongest attack that plays these games in time and in memory, and what is said of stronger ones.
+
+    Where none does, it is the cheapest; if the time is `strict`, that must be done with one game in it.
+    """
+    fewer = min(len(knowledge.prior), max(FEWEST_SHADOWS, int(seconds / max(rate.training, 1e-9) / games)))
+    forms = (Secant(), Ensemble(members=100, rounds=4, restarts=0), KernelRidge(), KernelRidge(shadows=fewer))
+    objections = [(form, form.objection(knowledge)) for form in forms]
+    able = [form for form, objection in objections if objection is None]
+    if not able:
+        raise ValueError(f"audit: no attack is applicable. {' '.join(str(objection) for _, objection in objections)}")
+    costs = [predicted(form, knowledge, 1, rate) for form in able]
+    free = available_bytes(knowledge.prior.x.device)
+    fits = [cost.bytes <= free for cost in costs]
+    if not any(fits):
+        least = min(cost.bytes for cost in costs)
+        raise ValueError(
+            f"audit: {rate.parameters:,} numbers are released, and an attack would need about {in_bytes(least)} of "
+            f"memory; {in_bytes(free)} are free. Audit fewer layers: set requires_grad=False for all parameters but "
+            "those of the last layers, in the net and in its training."
+        )
+    said: list[str] = []
+    for form, cost, fit in zip(able, costs, fits, strict=True):
+        if fit and games * cost.seconds <= seconds:
+            return form, tuple(said)
+        takes = in_words(cost.seconds) + (f" and {in_bytes(cost.bytes)} of memory" if not fit else "")
+        said.append(f"{type(form).__name__} would take {takes} per record. It might find more.")
+    last = able[max(place for place, fit in enumerate(fits) if fit)]
+    needed = predicted(last, knowledge, 1, rate).seconds
+    if strict and needed > seconds:
+        raise ValueError(
+            f"audit: max_minutes is too short: one training takes {in_words(rate.training)}, and the cheapest attack "
+            f"{in_words(needed)} per record. Allow more, such as max_minutes={math.ceil(2 * needed / 60)}, train in "
+            "several processes (OwnTraining(train, processes=...)), or freeze all layers but the last ones."
+        )
+    return last, tuple(said[:-1])
+
+
+def _affordable(attack: Attack, knowledge: Knowledge, rate: Rate, seconds: float) -> int:
+    """How many games fit into the time, at least one."""
+    cost = predicted(attack, knowledge, 1, rate).seconds
+    return max(1, int(seconds / max(cost, 1e-9))) if cost < math.inf else 1
 
 
 @dataclass(eq=False)
@@ -169,8 +238,8 @@ def _in_order(trainer: Trainer) -> bool:
 
 
 def _known(trainer: Trainer, net: nn.Module, table: Records) -> tuple[Trainer, tuple[str, ...]]:
-    """The trainer, with a seed where it needs none, and what is private in it; refused where anything is."""
-    kind, measure = type(trainer).__name__, getattr(trainer, "settled", None)
+    """The trainer, with a seed where it needs none, and what is private in it; a private start is refused."""
+    measure = getattr(trainer, "settled", None)
     found: Trainer = trainer if measure is None else measure(net, _replaced_in_order(table, torch.arange(1)))
     facts = trainer_facts(found, net, len(table))
     if facts.private_start:
@@ -179,12 +248,10 @@ def _known(trainer: Trainer, net: nn.Module, table: Records) -> tuple[Trainer, t
             "Name the start, init=lw.inits.Given(state), or audit this way of training."
         )
     if not facts.deterministic:
-        moved = "" if facts.noise is None else f", which move the weights {facts.noise:.2g} times as far as one record,"
         known = "order_seed=..." if hasattr(trainer, "order_seed") else "seed=..."
-        raise ValueError(
-            f"audit: {kind} draws private random numbers{moved} so training again does not give these weights. If the "
-            f"seed they were made with is known, pass it: {kind}(..., {known}). Otherwise leave data out and audit "
-            "this way of training, with threat, prior and secrets: random draws are then averaged over."
+        return found, (
+            "Training draws private random numbers, and attacks average over them. If the adversary may know the seed, "
+            f"audit the worse case: {type(trainer).__name__}(..., {known}).",
         )
     if measure is None:
         return found, ()
@@ -193,24 +260,17 @@ def _known(trainer: Trainer, net: nn.Module, table: Records) -> tuple[Trainer, t
     return found, ("Training is deterministic: another seed gives the same weights. Nothing in it is private.",)
 
 
-def _affordable(attack: Attack, knowledge: Knowledge, retrained: _Retrained, max_minutes: float | None) -> int:
-    """How many games fit into the time, at least one."""
-    sizes = [part.flat().shape[1] for part in (retrained.release, retrained.release)]
-    cost = predicted(attack, knowledge, 1, Rate(retrained.seconds, *sizes)).seconds
-    seconds = 60 * (MINUTES if max_minutes is None else max_minutes)
-    return max(1, int(seconds / max(cost, 1e-9))) if cost < math.inf else 1
-
-
-def _retrained(net: nn.Module, table: Records, trainer: Trainer, rows: Tensor) -> _Retrained:
+def _retrained(net: nn.Module, table: Records, trainer: Trainer, rows: Tensor, seconds: float) -> _Retrained:
     """Train on the table, and refuse where that ends too far from the weights of the net.
 
-    A miss is compared with how far the weights move when one of `rows` is replaced by the mean record.
+    A miss is compared with how far the weights move when one of `rows` is replaced by the mean record; with private
+    draws, with how far other draws move them. About as many models are trained as there are `seconds` for.
     """
-    kind = type(trainer).__name__
+    kind, facts = type(trainer).__name__, trainer_facts(trainer, net, len(table))
     init = trainer.init if isinstance(trainer, StartsFrom) else FromNet()
     before = start_of(init, net, 0, seed=0)
     held = {name: before[name] for name in trainable(net)}
-    by_itself = init == FromNet() and trainer_facts(trainer, net, 1).one_by_one  # a function may draw its start
+    by_itself = init == FromNet() and facts.one_by_one  # a function may draw its start
     cure = (
         "init=lw.inits.Given(state), with the net's state_dict() before training, or the draw that made them, such "
         "as init=lw.inits.LeCunNormal()."
@@ -220,33 +280,112 @@ def _retrained(net: nn.Module, table: Records, trainer: Trainer, rows: Tensor) -
             f"audit: {kind} starts from the released weights themselves. Name the weights that training started from: "
             f"{cure}"
         )
-    cohort = (_replaced_in_order if _in_order(trainer) else _replaced)(table, rows[:REPLACED])
-    start = time.perf_counter()
+    deal, start = _replaced_in_order if _in_order(trainer) else _replaced, time.perf_counter()
     with progress("retraining"):
-        trained = trainer(net, cohort, seed=0)
-    seconds = (time.perf_counter() - start) / len(cohort)
-    again, *others = (_flat(trained[model]) for model in range(len(trained)))
+        first = trainer(net, deal(table, rows[:1])[:1], seed=0)
+        taken = time.perf_counter() - start
+        several = min(len(rows), REPLACED, max(FEWEST_REPLACED, int(seconds / taken)))
+        _check_memory(first, several)
+        others = trainer(net, deal(table, rows[:several])[1:], seed=0)
+        seconds = min(taken, (time.perf_counter() - start - taken) / several)
+        draws = (
+            None
+            if facts.deterministic
+            else _drawn(trainer, net, deal(table, rows[:1])[:1], max(several, FEWEST_REPLACED))
+        )
+    again = first.flat()[0].double().cpu()
     if not again.isfinite().all():
         raise ValueError(
             f"audit: {kind} on this data diverges: its weights are NaN or infinite. Pass the very trainer (init, lr, "
             "steps, ...) that made the weights of the net."
         )
     state = net.state_dict()
-    weights = {name: state[name].detach().to(value).unsqueeze(0) for name, value in trained[0].items()}
+    weights = {name: state[name].detach().to(value).unsqueeze(0) for name, value in first[0].items()}
     released = _flat({name: value[0] for name, value in weights.items()})
-    miss = float((again - released).norm())
-    effect = float(torch.stack([(other - again).norm() for other in others]).median())
+    effects = (others.flat().double().cpu() - again).norm(dim=1)  # (r,)
+    if not effects.any():
+        raise ValueError(
+            f"audit: the weights do not depend on the records: {kind} ends at the same weights when each of {several} "
+            "records is replaced by the mean record, so that there is nothing to attack. Check that the net is trained "
+            "on x and y, and that no rounding hides single records."
+        )
+    effect, miss = float(effects.median()), float((again - released).norm())
+    way = _over(miss, float((again - _flat({name: before[name] for name in first.params})).norm()))
+    if draws is not None:
+        apart = _apart(draws, released)
+        if not apart <= APART:
+            raise ValueError(
+                f"audit: {kind} on this data does not end near the weights of the net: they are {apart:.2g} times as "
+                "far from the retrained weights as those are from each other. Pass the very trainer and data that made "
+                "them." + (f" Training may have to start from other weights: {cure}" if by_itself else "")
+            )
+        return _Retrained(
+            first,
+            Release(weights),
+            seconds,
+            way,
+            f"The released weights are {apart:.2g} times as far from the mean of {len(draws)} retrainings as those "
+            "are, at most, from each other's.",
+            _private(draws, first, others),
+        )
+    over = _over(miss, effect)
     if not miss <= MISS * effect:
         raise ValueError(
             f"audit: {kind} on this data does not end at the weights of the net: it misses them by "
-            f"{_over(miss, effect):.2g} of what one record changes in the weights, and {MISS:g} is allowed. Pass the "
+            f"{over:.2g} of what one record changes in the weights, and {MISS:g} is allowed. Pass the "
             "very trainer (init, lr, steps, weight_decay, dtype, ...) and data, in their order, that made them, and "
             "load the weights into the net (lw.adapters.load_weights)."
             + (f" Training may have to start from other weights than the released ones: {cure}" if by_itself else "")
         )
-    release = Release({name: value[:1] for name, value in trained.params.items()})
-    way = _over(miss, float((again - _flat({name: before[name] for name in trained.params})).norm()))
-    return _Retrained(release, Release(weights), seconds, way, _over(miss, effect))
+    note = (
+        f"retraining on this data reproduces the released weights to a relative error of {way:.1g}, or {over:.1g} of "
+        "what one record changes in the weights."
+    )
+    return _Retrained(first, Release(weights), seconds, way, note)
+
+
+def _check_memory(one: Release, several: int) -> None:
+    """Retrained models are in memory twice while they are put together, and once more in double precision."""
+    size = one.flat().shape[1]
+    needed, free = 4 * 8.0 * size * (several + 1), available_bytes(one.flat().device)
+    if needed > free:
+        raise ValueError(
+            f"audit: retraining {several} times, with {size:,} released numbers each, would need about "
+            f"{in_bytes(needed)} of memory, and {in_bytes(free)} are free. Freeze all layers but the last ones "
+            "(requires_grad=False), in the net and in its training."
+        )
+
+
+def _drawn(trainer: Trainer, net: nn.Module, one: Cohort, several: int) -> Release:
+    """The same training set with other private draws: models of other numbers."""
+    numbers = torch.arange(1, several + 1, device=one.index.device)
+    return trainer(net, Cohort(one.shared, one.own[torch.zeros_like(numbers)], numbers), seed=0)
+
+
+def _apart(draws: Release, released: Tensor) -> float:
+    """How far the release is from the mean of the draws, over how far they are, at most, from that of the others."""
+    flat = draws.flat().double().cpu()  # (r, p)
+    mean, r = flat.mean(0), len(flat)
+    distances = (flat - mean).norm(dim=1) * r / (r - 1)  # each from the mean of the others
+    return _over(float((released - mean).norm()), float(distances.max()))
+
+
+def _private(draws: Release, first: Release, others: Release) -> str:
+    """Which of the weights depend on private draws, and how much, beside what one record changes."""
+    noise, effect = {}, {}
+    for name, value in draws.params.items():
+        base = first.params[name].double()
+        noise[name] = float((value.double() - base).flatten(1).norm(dim=1).median())
+        effect[name] = float((others.params[name].double() - base).flatten(1).norm(dim=1).median())
+    same = [name for name in noise if noise[name] == 0 and effect[name] > 0]
+    ratios = {name: noise[name] / effect[name] for name in noise if effect[name] > 0 and noise[name] > 0}
+    if not ratios:
+        return f"No private draw changes {', '.join(same)}."
+    steadiest = min(ratios, key=lambda name: ratios[name])
+    whole = math.hypot(*noise.values()) / max(math.hypot(*effect.values()), 1e-300)
+    said = f"Private draws move the weights {whole:.2g} times as far as one record does; least in {steadiest}, "
+    said += f"{ratios[steadiest]:.2g} times."
+    return said + (f" Deterministic are {', '.join(same[:5])}{' and others' if len(same) > 5 else ''}." if same else "")
 
 
 def _replaced_in_order(table: Records, rows: Tensor) -> Cohort:

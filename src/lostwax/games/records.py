@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 import torch
@@ -125,9 +126,14 @@ class Records:
         return replace(self, x=change(self.x), y=change(self.y), features=features)
 
 
-def _check_tensor(name: str, part: Tensor) -> None:
+def _check_tensor(name: str, part: Any) -> None:
     """Raise an error unless it is a dense tensor of real numbers."""
     wanted = f"Records: expected {name} to"
+    if isinstance(part, dict | tuple | list) and any(isinstance(one, Tensor) for one in _values(part)):
+        raise TypeError(
+            f"{wanted} be a tensor, got several in a {type(part).__name__}. Pack them into one: "
+            "x, parts = lw.records.pack(...); parts(x) gives them back in the training function."
+        )
     if not isinstance(part, Tensor):
         raise TypeError(f"{wanted} be a tensor, got {type(part).__name__}. Pass torch.as_tensor({name}).")
     if part.is_nested or str(part.layout) != "torch.strided":
@@ -138,6 +144,10 @@ def _check_tensor(name: str, part: Tensor) -> None:
         raise TypeError(f"{wanted} hold real numbers, got {part.dtype}. Pass {name}.dequantize() or its real part.")
     if part.ndim == 0:
         raise ValueError(f"Records: expected {name} with one row per record, got a single number. Pass {name}[None].")
+
+
+def _values(part: Any) -> list[Any]:
+    return list(part.values()) if isinstance(part, dict) else list(part)
 
 
 def _check_device(device: torch.device | str) -> None:

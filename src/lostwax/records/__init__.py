@@ -2,7 +2,20 @@
 
 from lostwax.records.datasets import celeba, cifar10, cifar100, digits, emnist, fashion_mnist, mnist
 from lostwax.records.npz import npz
+from lostwax.records.packing import pack
 from lostwax.records.pictures import folder
 from lostwax.records.tables import table
 
-__all__ = ["celeba", "cifar10", "cifar100", "digits", "emnist", "fashion_mnist", "folder", "mnist", "npz", "table"]
+__all__ = [
+    "celeba",
+    "cifar10",
+    "cifar100",
+    "digits",
+    "emnist",
+    "fashion_mnist",
+    "folder",
+    "mnist",
+    "npz",
+    "pack",
+    "table",
+]

@@ -114,7 +114,8 @@ def check_outputs(net: Architecture, cohort: Cohort, loss: Loss) -> None:
         got = tuple(together.shape) if isinstance(together, Tensor) else type(together).__name__
         raise ValueError(
             f"net: expected outputs of shape (n, c), one row per record, got {got} for n = 2. "
-            "Keep the last axis if there is one output, and flatten the others."
+            "Keep the last axis if there is one output, and flatten the others. For an output per pixel, or several "
+            "outputs, use your own training function: lw.OwnTraining(train)."
         )
     if not torch.equal(records, untouched):
         raise ValueError(
@@ -163,10 +164,13 @@ def check_labels(name: str, y: Tensor, outputs: int, loss: Loss) -> None:
     if facts is None:  # a third-party loss that does not say what labels it takes
         return
     if outputs < facts.fewest_outputs:
-        raise ValueError(f"net: {kind} needs two outputs or more, got {outputs}. Use BinaryCrossEntropy with one.")
+        cure = suggested_loss(y, outputs) or "Use BinaryCrossEntropy with one."
+        raise ValueError(f"net: {kind} needs two outputs or more, got {outputs}. {cure}")
     if facts.classes is not None:
         if outputs > 1 and (y.is_floating_point() or y.ndim != 1):
-            raise TypeError(f"{name}: {kind} expects one class number per record, got {y.dtype} {tuple(y.shape)}.")
+            got = f"{y.dtype} {tuple(y.shape)}"
+            cure = suggested_loss(y, outputs)
+            raise TypeError(f"{name}: {kind} expects one class number per record, got {got}. {cure}".rstrip())
         most = facts.classes - 1
         outside = ((y < 0) | (y > most)).flatten()
         if outside.any():
@@ -179,3 +183,16 @@ def check_labels(name: str, y: Tensor, outputs: int, loss: Loss) -> None:
         raise ValueError(
             f"{name}: {kind} expects one target for each of the net's {outputs} outputs, got shape {tuple(y.shape)}."
         )
+
+
+def suggested_loss(y: Tensor, outputs: int) -> str:
+    """What may fit labels that are not one class per record; nothing where they are."""
+    if not y.is_floating_point() and y.ndim == 1:
+        return ""
+    fits = y.numel() == len(y) * outputs
+    if fits and outputs > 1 and bool(((y == 0) | (y == 1)).all()):
+        whole = "" if y.is_floating_point() else ", with y.float()"
+        return f"For several labels per record use loss=lw.losses.MultiLabel(){whole}."
+    if fits and y.is_floating_point():
+        return "For regression use loss=lw.losses.SquaredError()."
+    return "For other labels, such as one per pixel, use your own training function: lw.OwnTraining(train)."

@@ -68,7 +68,8 @@ class Architecture:
 
     def __call__(self, params: Params, x: Tensor) -> Tensor:
         """One model's outputs, (n, c)."""
-        outputs: Tensor = torch.func.functional_call(self.net, {**self.constants, **params}, (x,))
+        made: Any = torch.func.functional_call(self.net, {**self.constants, **params}, (x,))
+        outputs: Tensor = getattr(made, "logits", made)  # of transformers: a ModelOutput
         return outputs
 
 

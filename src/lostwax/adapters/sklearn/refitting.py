@@ -22,7 +22,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 from torch import nn
 
-from lostwax.adapters.own_training import all_generators
+from lostwax.adapters.own_training import generators_kept, seed_all
 from lostwax.games import Cohort, Release, Step, TrainerFacts
 from lostwax.progress import counted
 from lostwax.seeds import generator
@@ -96,8 +96,9 @@ class Estimator:
 
     def look(self, rows: NDArray[np.int64], draw: int) -> Look:
         """Fit one model, with every generator seeded by `draw`."""
-        with all_generators(draw), warnings.catch_warnings():
+        with generators_kept(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of convergence, a thousand times
+            seed_all(draw)
             model = self.fitted(rows, draw)
             answers = self.outputs(model, np.concatenate([*self.probes.values()]))  # (q, c)
         cuts = np.cumsum([len(rows) for rows in self.probes.values()])[:-1]

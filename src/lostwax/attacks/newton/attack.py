@@ -76,6 +76,8 @@ class Newton:
         """Why it is not applicable."""
         refusal, trainer = "Newton is not applicable: ", undefended(knowledge.trainer)
         known, secrets, given, _, access = knowledge.facts
+        if not knowledge.prior.inputs.is_floating_point():
+            return refusal + "it needs records of floating-point numbers. For token numbers use lw.attacks.Tokens."
         stated = trainer_facts(trainer, knowledge.net, secrets if known is None else len(known) + secrets)
         if not stated.differentiable:
             return refusal + (
