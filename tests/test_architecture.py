@@ -119,7 +119,7 @@ def test_no_two_classes_have_one_name():
     assert twice == {"Records"}  # lw.Records are data; lw.bounds.Records(k, of=n) is a goal, beside Record
 
 
-VALUES = {"Records", "Audit", "Stationary", "ExitedError"}  # nouns: what a function is given is checked
+VALUES = {"Records", "Audit", "Guess", "Stationary", "ExitedError"}  # nouns: what a function is given is checked
 
 
 def test_nobody_is_asked_for_their_class():

@@ -14,7 +14,6 @@ from lostwax.attacks import (
     GradientInversion,
     KernelRidge,
     NearestCandidate,
-    Newton,
     RecoNN,
     Refit,
 )
@@ -105,7 +104,7 @@ def test_settings_without_meaning(settings):
 
 @pytest.mark.parametrize(
     "attack",
-    [ClosedForm, Ensemble, GradientInversion, KernelRidge, NearestCandidate, Newton, lw.PriorAware, RecoNN, Refit],
+    [ClosedForm, Ensemble, GradientInversion, KernelRidge, NearestCandidate, lw.PriorAware, RecoNN, Refit],
 )
 def test_who_looks_for_the_one_missing_record_objects(attack):
     knowledge = lw.games.Knowledge(nn.Linear(2, 3), lw.GD(), Weak(size=3), lw.access.Weights(), POOL)

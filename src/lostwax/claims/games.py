@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from lostwax.adapters.own_training import all_generators
+from lostwax.adapters.own_training import generators_kept, seed_all
 from lostwax.adapters.wrappers import unwrapped, without_prefix
 from lostwax.exits import exits_refused
 from lostwax.games import Records
@@ -116,7 +116,8 @@ class Player:
         x, y = torch.cat([pair.others.x, canary.x]), torch.cat([pair.others.y, canary.y])
         own_seed = int(generator(self.seed, "check_dp", *purpose).integers(2**31))
         net = deepcopy(self.net)
-        with all_generators(own_seed), exits_refused("check_dp: the function"), _recorded(net) as seen:
+        with generators_kept(), exits_refused("check_dp: the function"), _recorded(net) as seen:
+            seed_all(own_seed)
             returned = self.train(net, x, y, own_seed)
         last, path = self._weights(returned)
         path = path or seen or [torch.cat([last[name].flatten() for name in trainable(self.net)])]
