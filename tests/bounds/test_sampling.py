@@ -152,3 +152,21 @@ def test_the_old_spelling_warns_and_still_means_the_same():
         assert lw.bounds.gaussian(math.log(0.1), 1.0, 100) == bound(**RUN)
     with pytest.raises(AttributeError, match="has no attribute 'shuffle'"):
         _ = lw.bounds.shuffle
+
+
+@pytest.mark.parametrize(
+    ("n", "b", "k", "baseline"), [(4, 2, 2, 0.5), (10, 1, 5, 0.1), (2, 1, 2, 0.5), (30, 4, 3, 1e-3)]
+)
+def test_a_group_in_batches_of_a_fixed_size_without_noise(n, b, k, baseline):
+    """A group is rebuilt wherever one of it is drawn."""
+    missed = math.comb(n - k, b) / math.comb(n, b)
+    goal = lw.bounds.Records(k)
+    ceiling = lw.bound(noise_multiplier=0.1, baseline=baseline, sampling=lw.bounds.FixedSize(n, b), goal=goal)
+    assert ceiling.upper >= (1 - missed + missed * baseline) * (1 - 1e-9)
+
+
+def test_information_of_balls_in_bins_with_little_noise():
+    """Nearly all of a full batch's, less the choice of the step."""
+    noise, steps = 0.02, 100
+    found = lw.bounds.BallsInBins(1).information(noise, steps)
+    assert 1 / (2 * noise**2) - math.log(steps) <= found <= 1 / (2 * noise**2)

@@ -142,3 +142,54 @@ def test_p_values_of_true_claims_are_valid():
     for level in (1e-3, 0.05, 0.2, 0.5):
         assert binom.sf((p_values < level).sum() - 1, len(p_values), level) > 1e-3
     assert (p_values < 0.5).sum() > 5  # it is a test with some power
+
+
+def test_what_is_not_returned_is_not_judged_by_a_claim_of_epsilon():
+    """Weights that are replaced by noise after plain training say nothing about the records."""
+
+    def train(net, x, y, seed):
+        full_batches(net, x, y, seed, scale=0.0)
+        draws = torch.Generator().manual_seed(seed)
+        return {name: torch.randn(value.shape, generator=draws) for name, value in net.state_dict().items()}
+
+    claim = {"noise_multiplier": None, "sampling": None, "steps": 1, "epsilon": 0.5}
+    assert not check(train, **claim).refuted
+    assert check(train).refuted  # the steps, which a claim of noise covers
+    assert not check(lambda *given: [train(*given)]).refuted  # unless they are kept
+
+
+def test_a_claim_about_bounded_records():
+    """Noise that suffices for records of norm 1, without clipping."""
+
+    def train(net, x, y, seed):
+        draws, ones = torch.Generator().manual_seed(seed), torch.cat([x, torch.ones(len(x), 1)], 1)
+        slope = (net(x).softmax(1) - nn.functional.one_hot(y, 2)).T @ ones
+        slope = (slope + 2.0 * 2 * torch.randn(slope.shape, generator=draws)).detach()
+        return {"weight": net.weight - 0.1 * slope[:, :-1], "bias": net.bias - 0.1 * slope[:, -1]}
+
+    data = records()
+    unit = lw.Records(data.x / data.x.norm(dim=1, keepdim=True), data.y)
+    claim = {"noise_multiplier": 2.0, "steps": 1, **QUICK}
+    assert lw.check_dp(layer(), unit, train, **claim).refuted
+    assert not lw.check_dp(layer(), unit, train, bounded=True, **claim).refuted
+
+
+def test_runs_without_randomness_are_said_whatever_the_test_says():
+    def train(net, x, y, seed):
+        return full_batches(net, x[:-1], y[:-1], seed, own_seed=3)  # a constant seed that never draws the canary
+
+    found = check(train)
+    assert not found.refuted
+    assert found.contradicted
+    assert "not contradicted" not in str(found)
+    assert "gave the same weights" in str(found)
+
+
+def test_nothing_is_trained():
+    with pytest.raises(ValueError, match="nothing is trained"):
+        check(lambda net, *_: net)
+
+
+def test_the_claims_number_of_records():
+    with pytest.raises(ValueError, match="the claim is about 100 records, and data holds 6"):
+        check(sampling=lw.bounds.FixedSize(100, 50))

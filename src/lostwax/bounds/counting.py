@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from lostwax.bounds.curve import CeilingCurve
+from lostwax.bounds.curve import LOWEST, CeilingCurve
 from lostwax.bounds.step_law import Array
 
 ROUNDING = 1e-14  # of the sums below, relative to the sum of their terms' sizes
@@ -16,10 +16,10 @@ AROUND = np.linspace(-4.5, 4.5, 11)  # deviations
 def at_least(curve: CeilingCurve, baseline: float, k: int, n: int) -> float:
     """Upper bound of P[W >= k], W of the n secrets being rebuilt, each with a blind success of `baseline` at most.
 
-    Let S_i be the event that secret i is rebuilt and that j - 1 of the others are. Without record i, its secret is
-    independent of the release and of the others, so that S_i has at most kappa times the probability that j - 1 of the
-    others are rebuilt. With it, an event of probability x has gamma(x) at most; without, g(x) = 1 - gamma^-1(1 - x) at
-    most. All in all, with t_j = P[W >= j],
+    Let S_i be the event that secret i is rebuilt and that at least j - 1 of the others are. Without record i, its
+    secret is independent of the release and of the others, so that S_i has at most kappa times the probability that at
+    least j - 1 of the others are rebuilt. With it, an event of probability x has gamma(x) at most; without,
+    g(x) = 1 - gamma^-1(1 - x) at most. All in all, with t_j = P[W >= j],
         E[W; W >= j] / n <= gamma(kappa g(t_j + (1 - (j - 1) / n) (t_(j-1) - t_j)))     for j = 1..n,
     the mean over i, as gamma and g are concave. (Mahloujifar et al. 2024, arXiv 2410.22235, have this for the
     replacement of a record, where gamma is larger and g is the identity.) The largest t_k under all of these, with
@@ -76,4 +76,4 @@ def at_least(curve: CeilingCurve, baseline: float, k: int, n: int) -> float:
 def _places(baseline: float) -> list[float]:
     """Baselines at which lines are drawn: near the blind guess and over the whole range."""
     near = ndtri(baseline) + AROUND / 3
-    return sorted({float(ndtr(z)) for z in np.concatenate([near, AROUND])})
+    return sorted({float(ndtr(max(z, LOWEST))) for z in np.concatenate([near, AROUND])})

@@ -56,7 +56,9 @@ class CeilingCurve:
         """The lines of all known ceilings, and gamma <= 1."""
         slopes, heights = [0.0], [1.0]
         for ceiling in self.known:
-            slope = math.exp(min(700.0, -math.inf if ceiling.log_slope is None else ceiling.log_slope))
+            if ceiling.log_slope is None:  # a sampling of one's own may not state it
+                continue
+            slope = math.exp(min(700.0, ceiling.log_slope))
             slopes.append(slope * (1 + MARGIN))
             heights.append(max(0.0, ceiling.upper - slope * ceiling.baseline * (1 - MARGIN)))
         order = np.argsort(slopes, kind="stable")

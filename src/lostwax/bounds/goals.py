@@ -239,7 +239,7 @@ class MeanSquaredError(Goal):
         if isinstance(self.prior, Mapping):
             values, p = np.array([*self.prior], float), np.array([*self.prior.values()], float)
             fine = np.isfinite(values).all() and (p >= 0).all() and math.isclose(float(p.sum()), 1.0, rel_tol=1e-9)
-            if not fine or np.unique(values[p > 0]).size < 2:
+            if not fine or np.unique(values[p > 0]).size < 2 or not (np.ptp(values[p > 0]) / 2) ** 2 > 0:
                 raise ValueError(
                     f"Expected prior to map two or more numbers to probabilities that add up to 1, got {self.prior!r}."
                 )

@@ -64,15 +64,19 @@ class Sampling(ABC):
             return one
         together = gaussian(log_kappa, noise / self.sensitivity, self.visits(steps), records)
         last, log_slope = one, one.log_slope or 0.0
-        for _ in range(records - 1):
+        for left in range(1, records):
             if last.log_upper >= min(-SMALLEST, together.log_upper):
                 break
-            last = self._one(last.log_upper, noise, steps, tolerance)
+            last = self._without(left)._one(last.log_upper, noise, steps, tolerance)
             log_slope += last.log_slope or 0.0  # the chain rule
         method = f"{one.method}; {records} records, one after the other"
         if together.log_upper <= last.log_upper:
             return replace(one, log_upper=together.log_upper, method=method, log_slope=together.log_slope)
         return replace(one, log_upper=min(0.0, last.log_upper), method=method, log_slope=log_slope)
+
+    def _without(self, left: int) -> Sampling:
+        """How the remaining records are drawn once `left` of them are left out."""
+        return self
 
     @abstractmethod
     def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
@@ -275,9 +279,11 @@ class BallsInBins(_Epochs):
 
     def information(self, noise: float, steps: int) -> float:
         """Also at most Renyi's divergence of order 2, log E[R^2] per epoch: R is a mean of T log-normal variables."""
-        log_square = min(700.0, 1 / noise**2)
-        renyi = self.epochs * math.log1p(math.expm1(log_square) / self.per_epoch(steps))
-        return min(super().information(noise, steps), renyi)
+        log_square, bins = 1 / noise**2, self.per_epoch(steps)
+        each = (
+            math.log1p(math.expm1(log_square) / bins) if log_square < 700 else log_add(log_square - math.log(bins), 0)
+        )
+        return min(super().information(noise, steps), self.epochs * each)
 
     def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
         return balls_in_bins(log_kappa, noise, self.per_epoch(steps), self.epochs, tolerance)
@@ -351,6 +357,10 @@ class FixedSize(Sampling):
         from lostwax.trainers.batches import WithoutReplacement
 
         return WithoutReplacement(self.n, self.b, steps)
+
+    def _without(self, left: int) -> FixedSize:
+        """As many are drawn from fewer."""
+        return replace(self, n=max(self.b, self.n - left))
 
     def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
         full = gaussian(log_kappa, noise, steps)

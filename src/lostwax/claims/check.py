@@ -22,7 +22,7 @@ from lostwax.progress import counted, progress
 from lostwax.seeds import generator
 
 ALARM = 1e-3  # a claim is called false at a smaller p-value
-FEWEST = 8  # trial games per pair
+FEWEST_TRIALS = 8  # per pair
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,15 @@ class ClaimCheck:
     ceiling: Ceiling  # for one of two equally likely records
     p_value: float  # of this many wins or more, if the claim were true
     pair: str  # the two training sets
-    rule: str  # how they were told apart
+    rule: str  # how they were distinguished
     look_for: str  # the usual reasons for that
     notes: tuple[str, ...]
+    contradicted: bool  # by a note, whatever the test says: runs without any randomness under a claim of noise
     seconds: float
 
     @property
     def refuted(self) -> bool:
-        """True if the claim is false."""
+        """True if p < 0.001."""
         return self.p_value < ALARM
 
     @property
@@ -58,7 +59,9 @@ class ClaimCheck:
         share = f"{self.won} of {self.games} games won ({self.success:.3f}); the claim permits {self.ceiling.upper:.3f}"
         if self.refuted:
             lines = [f"The claim is false (p = {self.p_value:.1g}): {share} in the long run."]
-            lines += [f"Told apart: {self.pair}.", f"By: {self.rule}.", f"Look for {self.look_for}."]
+            lines += [f"Distinguished: {self.pair}.", f"By: {self.rule}.", f"Look for {self.look_for}."]
+        elif self.contradicted:
+            lines = [f"The test does not contradict the claim (p = {self.p_value:.2g}: {share}), but this does:"]
         else:
             lines = [f"The claim is not contradicted (p = {self.p_value:.2g}): {share}. This is not a proof."]
         return "\n".join([*lines, *self.notes])
@@ -77,6 +80,7 @@ def check_dp(
     delta: float = 0.0,
     games: int = 300,
     trials: int = 80,
+    bounded: bool = False,
     loss: Loss | None = None,
     seed: int = 0,
 ) -> ClaimCheck:
@@ -100,8 +104,9 @@ def check_dp(
         net: The net to train, as it is before training.
         data: `(X, y)` or `Records`: examples of records, and their number.
         train: `function(net, x, y, seed)`, which trains the net on x and y and returns it, or its state_dict, or a list
-            of these after every step. Without a list, steps are read from torch's optimisers. Its random numbers derive
-            from `seed`, from the global generators of torch, numpy and random, or are unpredictable.
+            of these after every step. Without a list, a claim of noise is checked on the steps of torch's optimisers
+            too, a claim of `epsilon` only on what is returned. Its random numbers derive from `seed`,
+            from the global generators of torch, numpy and random, or are unpredictable.
         noise_multiplier: As claimed; so are the next three: see `lw.bound`.
         sample_rate: The rate of Poisson sampling, unless `sampling` is given.
         steps: The number of noisy steps.
@@ -110,25 +115,29 @@ def check_dp(
         delta: Of that claim.
         games: Number of games that count.
         trials: Number of games before them, for each of four pairs of training sets, to choose the pair and the rule.
+        bounded: True if the claim is about records like those of `data` only. Otherwise canaries are up to 1,000 times
+            as large, and labels that are numbers leave their range.
         loss: What the adversary takes for the loss; None for the usual one: cross-entropy for classes.
         seed: Seed of every random draw.
     """
     start, records = time.perf_counter(), _records(net, data)
     if not callable(train):
         raise TypeError(f"check_dp: expected a function(net, x, y, seed), got {shown(train)}.")
-    for name, value, least in (("games", games, 1), ("trials", trials, FEWEST)):
+    for name, value, least in (("games", games, 1), ("trials", trials, FEWEST_TRIALS)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"check_dp: expected {name} to be a whole number >= {least}, got {shown(value)}.")
     claim: dict[str, Any] = {"noise_multiplier": noise_multiplier, "steps": steps, "sampling": sampling}
-    claim |= {"sample_rate": sample_rate} if epsilon is None else {"epsilon": epsilon, "delta": delta}
+    claim |= {"sample_rate": sample_rate, "epsilon": epsilon, "delta": delta}
     ceiling = bound(**claim, baseline=0.5)
+    if (claimed_size := getattr(sampling, "n", None)) not in (None, len(records)):
+        raise ValueError(f"check_dp: the claim is about {claimed_size} records, and data holds {len(records)}.")
     _check_refutable(ceiling, games)
     noise, rate = 1.0 if noise_multiplier is None else float(noise_multiplier), 1.0
     if epsilon is None:
         rate = drawn(sampling, sample_rate, steps).share(steps)
-    player = Player.of(net, train, records, loss, seed)
+    player = Player.of(net, train, records, loss, seed, reads_steps=epsilon is None)
     with progress("check_dp"):
-        pair, cut, first = _explored(player, pairs(records), Claimed(noise, rate, steps), trials)
+        pair, cut, first = _explored(player, pairs(records, bounded=bounded), Claimed(noise, rate, steps), trials)
         worlds = generator(seed, "check_dp", "worlds").integers(2, size=games)
         played = counted(enumerate(worlds), "games", games)
         won = sum(cut(player(pair, int(world), "game", number)) == int(world) for number, world in played)
@@ -137,9 +146,12 @@ def check_dp(
     p_value = float(binom.sf(won - 1, games, ceiling.upper))
     found = symptoms(first, cut.score, net, steps if epsilon is None else None)
     look_for = next((one.look_for for one in found if one.look_for), pair.look_for)
-    notes = tuple(one.note for one in found if p_value < ALARM or not one.look_for)
+    shown_ones = [one for one in found if p_value < ALARM or one.certain or not one.look_for]
+    notes = tuple(f"{one.note} Look for {one.look_for}." if one.certain else one.note for one in shown_ones)
+    contradicted = noise_multiplier is not None and any(one.certain for one in found)
     seconds = time.perf_counter() - start
-    return ClaimCheck(won, games, ceiling, p_value, pair.name, str(cut.score), look_for, notes, seconds)
+    words = (pair.name, str(cut.score), look_for, notes, contradicted)
+    return ClaimCheck(won, games, ceiling, p_value, *words, seconds)
 
 
 def _records(net: nn.Module, data: Any) -> Records:
@@ -185,5 +197,9 @@ def _explored(
                 best, chosen = worth, (pair, rule, runs[k])
     if chosen is None:
         raise RuntimeError("check_dp: no rule applies.")
+    if all(not any(value.any() for value in run.moved.values()) for mine in runs.values() for run in mine):
+        raise ValueError(
+            "check_dp: the function returned the weights that it was given, in every run: nothing is trained."
+        )
     pair, rule, seen = chosen
     return pair, Cut.fit(rule, seen, worlds), runs[0]

@@ -41,29 +41,32 @@ class CanaryPair(NamedTuple):
     look_for: str  # the usual faults, if this pair is told apart too often
 
 
-def pairs(data: Records) -> list[CanaryPair]:
-    """Each brings out other faults. A claim of differential privacy holds for all of them.
+def pairs(data: Records, *, bounded: bool = False) -> list[CanaryPair]:
+    """Each brings out other faults. A claim of differential privacy holds for all of them, unless records are bounded.
 
     The last record of `data` is the canary, with its label or another one. Blank records have all features zero, so
     that only the canary's gradient moves most weights.
     """
-    record, labels = data.x[-1], _two_labels(data)
+    record, labels = data.x[-1], _two_labels(data, bounded=bounded)
     same = labels[:1].expand_as(data.y[:-1]).clone()
     blank = Records(torch.zeros_like(data.x[:-1]), data.y[:-1])
     both = Records(torch.stack([record, record]), labels)
     loud = Records(LOUD * both.x, labels)
     outlier = Records(torch.stack([0 * record, FAR * record]), labels)
     copies = Records(record.expand_as(data.x[:-1]).clone(), same)
-    return [
+    every = [
         CanaryPair("the canary's label is changed, other records are blank", blank, both, NOISE),
         CanaryPair("the label of a large canary is changed, other records are blank", blank, loud, NOISE),
         CanaryPair("one of many blank records is replaced by an outlier", Records(blank.x, same), outlier, MIXED),
         CanaryPair("one of many copies of a record gets another label", copies, both, FIXED),
     ]
+    return [every[0], every[-1]] if bounded else every
 
 
-def _two_labels(data: Records) -> Tensor:
+def _two_labels(data: Records, *, bounded: bool) -> Tensor:
     """(2, ...) the label of the last record, and another one."""
+    if data.y.is_floating_point() and bounded:
+        return torch.stack([data.y.amin(0), data.y.amax(0)])
     if data.y.is_floating_point():
         far = 3 * data.y.std(0) + 1
         return torch.stack([data.y[-1] - far, data.y[-1] + far])
@@ -94,9 +97,12 @@ class Player:
     loss: Loss
     seed: int
     takes_one: bool = True  # the net can be evaluated on a single record
+    reads_steps: bool = True  # of torch's optimisers
 
     @classmethod
-    def of(cls, net: nn.Module, train: Function, data: Records, loss: Loss | None, seed: int) -> Player:
+    def of(
+        cls, net: nn.Module, train: Function, data: Records, loss: Loss | None, seed: int, *, reads_steps: bool = True
+    ) -> Player:
         """With the usual loss for these labels, unless another one is given."""
         plain, takes_one = deepcopy(net).eval(), True
         with torch.no_grad():
@@ -108,7 +114,7 @@ class Player:
         if loss is None and data.y.is_floating_point():
             loss = SquaredError()
         loss = loss or (BinaryCrossEntropy() if outputs.shape[-1] == 1 else CrossEntropy())
-        return cls(net, train, loss, seed, takes_one)
+        return cls(net, train, loss, seed, takes_one, reads_steps)
 
     def __call__(self, pair: CanaryPair, which: int, *purpose: int | str) -> Run:
         """Train with the first or the second canary, with a seed that derives from the purpose."""
@@ -120,6 +126,7 @@ class Player:
             seed_all(own_seed)
             returned = self.train(net, x, y, own_seed)
         last, path = self._weights(returned)
+        seen = seen if self.reads_steps and not path else []
         path = path or seen or [torch.cat([last[name].flatten() for name in trainable(self.net)])]
         moved = {name: value.double() - self._start[name].double() for name, value in last.items()}
         return Run(self._along(path, pair), moved, len(path) if len(path) > 1 or seen else None)

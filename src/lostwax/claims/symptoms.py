@@ -12,7 +12,7 @@ from lostwax.claims.games import Run, trainable
 from lostwax.claims.rules import LastWeights, Summary
 
 LITTLE = 0.2  # of the usual variation
-FEWEST = 8  # steps
+FEWEST_STEPS = 8
 
 
 class Symptom(NamedTuple):
@@ -20,10 +20,11 @@ class Symptom(NamedTuple):
 
     note: str
     look_for: str = ""
+    certain: bool = False  # it contradicts a claim of noise by itself
 
 
 def symptoms(runs: Sequence[Run], rule: Summary | LastWeights, net: nn.Module, steps: int | None) -> list[Symptom]:
-    """From runs of the first pair: every second one is on the same training set. No symptom decides anything."""
+    """From runs of the first pair: every second one is on the same training set. No symptom enters the test."""
     found = []
     layers, one_world = list(trainable(net)), runs[::2]
     if rule.layer is not None and rule.layer not in dict(net.named_parameters()):
@@ -35,7 +36,7 @@ def symptoms(runs: Sequence[Run], rule: Summary | LastWeights, net: nn.Module, s
         )
     if all(torch.equal(one_world[0].moved[name], one_world[1].moved[name]) for name in one_world[0].moved):
         note = "Two runs on one training set, with different seeds, gave the same weights."
-        found.append(Symptom(note, _seeded("run")))
+        found.append(Symptom(note, _seeded("run"), certain=True))
     else:
         found += _repeated(one_world) or _without_noise(one_world, layers)
     made = runs[0].steps
@@ -68,7 +69,7 @@ def _without_noise(runs: Sequence[Run], layers: list[str]) -> list[Symptom]:
 
 def _repeated(runs: Sequence[Run]) -> list[Symptom]:
     """Noise that is the same in all runs, or in all steps of a run, by the variation over both."""
-    if len(runs[0].along) < FEWEST or len({len(run.along) for run in runs}) > 1:
+    if len(runs[0].along) < FEWEST_STEPS or len({len(run.along) for run in runs}) > 1:
         return []
     along = torch.stack([run.along for run in runs])  # (m, t, 1 + layers)
     over_runs, over_steps = _deviation(along, 0).median(0).values, _deviation(along, 1).median(0).values
