@@ -56,7 +56,8 @@ def test_training_that_ends_the_process_is_an_error_of_code_2(tmp_path, body, wo
     assert process.returncode == 2
     assert words in error
     assert out == ""
-    assert len([line for line in error.splitlines() if not line.startswith("lostwax: recipe.py, ")]) == 1  # progress
+    shown = ("lostwax: reading recipe.py", "lostwax: recipe.py, ")  # progress
+    assert len([line for line in error.splitlines() if not line.startswith(shown)]) == 1
     if "line " in words:
         assert f"recipe.py, line {LINE}" in error
     assert not (tmp_path / "audit").exists()

@@ -269,13 +269,14 @@ def _retrained(net: nn.Module, table: Records, trainer: Trainer, rows: Tensor, s
     kind, facts = type(trainer).__name__, trainer_facts(trainer, net, len(table))
     init = trainer.init if isinstance(trainer, StartsFrom) else FromNet()
     before = start_of(init, net, 0, seed=0)
-    held = {name: before[name] for name in trainable(net)}
+    weights = trainable(net) or dict(net.named_parameters())  # all may be frozen for use
+    held = {name: before[name] for name in weights}
     by_itself = init == FromNet() and facts.one_by_one  # a function may draw its start
     cure = (
         "init=lw.inits.Given(state), with the net's state_dict() before training, or the draw that made them, such "
         "as init=lw.inits.LeCunNormal()."
     )
-    if torch.equal(_flat(held), _flat(trainable(net))) and not by_itself:
+    if torch.equal(_flat(held), _flat(weights)) and not by_itself:
         raise ValueError(
             f"audit: {kind} starts from the released weights themselves. Name the weights that training started from: "
             f"{cure}"

@@ -61,6 +61,8 @@ def pack(inputs: Mapping[str, Tensor] | Sequence[Tensor]) -> tuple[Tensor, Parts
 
     A record is then rebuilt as a whole. Parts must be floating-point numbers, or True and False.
     """
+    if isinstance(inputs, Tensor):
+        raise TypeError("pack: expected a dict or a tuple of tensors, got one tensor. A single input needs no packing.")
     named = list(inputs.items()) if isinstance(inputs, Mapping) else [(None, one) for one in inputs]
     if not named:
         raise ValueError("pack: expected at least one part, got none.")
@@ -75,7 +77,7 @@ def pack(inputs: Mapping[str, Tensor] | Sequence[Tensor]) -> tuple[Tensor, Parts
                 "categories as torch.nn.functional.one_hot(codes).float(). Token numbers cannot be packed "
                 "(docs/text.md)."
             )
-    dtype = torch.float64 if any(part.dtype == torch.float64 for _, part in named) else torch.float32
+    dtype = torch.float64 if all(part.dtype in (torch.float64, torch.bool) for _, part in named) else torch.float32
     every = tuple(_Packed(name, tuple(part.shape[1:]), part.dtype) for name, part in named)
     return torch.cat([part.reshape(len(part), -1).to(dtype) for _, part in named], 1), Parts(every)
 

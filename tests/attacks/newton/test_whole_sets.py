@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from lostwax.attacks.newton.record_span import record_span
+from lostwax.attacks.newton.record_span import first_layer, record_span
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.games import Cohort, Hints, Knowledge, Release
 from lostwax.inits import LeCunNormal
@@ -111,6 +111,8 @@ def test_the_first_layer_shows_the_span_of_the_records(trainer):
     release = trainer(knowledge.net, cohort, seed=0)
     span = spanned(knowledge, release)
     truth = own.x.double().flatten()
+    assert span.complete
+    span = span.coordinates
     assert len(span.directions) == 5 * 4
     tolerance = 1e-10 if trainer.dtype == DTYPE else 1e-3
     assert torch.allclose(span(span.of_records(truth)), truth, atol=tolerance)
@@ -124,7 +126,8 @@ def spanned(knowledge, release):
 def test_equal_records_span_less():
     knowledge, cohort, _ = game([0, 1, 2, 2])
     span = spanned(knowledge, knowledge.trainer(knowledge.net, cohort, seed=0))
-    assert len(span.directions) == 4 * 2
+    assert len(span.coordinates.directions) == 4 * 2
+    assert not span.complete
 
 
 def test_where_no_span_is_seen():
@@ -135,6 +138,52 @@ def test_where_no_span_is_seen():
     release = knowledge.trainer(knowledge.net, cohort, seed=0)
     noise = {name: value + 1e-6 * torch.randn_like(value) for name, value in release.params.items()}
     assert spanned(knowledge, Release(noise)) is None
+
+
+def test_a_record_that_is_lost_in_rounding_is_not_certified():
+    """A net that knew its class already: the weights hardly move for it, and its place in the span is missing."""
+    every = lw.records.digits()
+    prior, earlier, pool = (part.to(torch.float32) for part in every[every.y < 3].split(150, 150, 200, seed=0))
+    torch.manual_seed(0)
+    net = mlp(64, 200, 3, activation=nn.Tanh)
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.9)
+    for _ in range(1_500):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(net(earlier.x), earlier.y).backward()
+        optimiser.step()
+    hard = net(pool.x).softmax(1).gather(1, pool.y[:, None])[:, 0].argsort()
+    for place in (18, 20, 22):
+        own = pool[torch.cat([hard[:3], hard[place : place + 1]])]
+        own = own[own.y.argsort()]
+        cohort = Cohort(pool[:0], own[torch.arange(4)[None]], torch.arange(1))
+        knowledge = Knowledge(net, GD(lr=0.05, steps=4), lw.Weak(size=4), lw.access.Weights(), prior)
+        found = inverted(knowledge, cohort, cohort.own.y, lw.Newton(jacobians=3))
+        assert not found.certified or errors(found, own).max() < 1e-3
+
+
+def test_only_a_trained_layer_that_reads_all_numbers_shows_a_span():
+    frozen = mlp(64, 8, 3)
+    frozen[1].bias.requires_grad_(False)
+    rows = nn.Sequential(nn.Linear(8, 16), nn.Flatten(), nn.Linear(128, 3))
+    normed = nn.Sequential(nn.Flatten(), nn.utils.parametrizations.weight_norm(nn.Linear(64, 8)), nn.Linear(8, 3))
+    assert first_layer(mlp(64, 8, 3), 64) == "1."
+    assert [first_layer(net, 64) for net in (frozen, rows, normed)] == [None] * 3
+
+
+def test_a_victim_that_diverged_is_answered_without_a_certificate():
+    knowledge, cohort, _ = game([0, 1, 2])
+    release = knowledge.trainer(knowledge.net, cohort, seed=0)
+    lost = Release({name: torch.full_like(value, torch.nan) for name, value in release.params.items()})
+    (found,) = lw.Newton(jacobians=1).prepare(knowledge, seed=0).invert(lost, Hints(labels=cohort.own.y))
+    assert found.record.isfinite().all()
+    assert not found.certified
+
+
+def test_a_label_without_prior_records():
+    knowledge, cohort, _ = game([0, 1, 2])
+    few = replace(knowledge, prior=knowledge.prior[knowledge.prior.y != int(cohort.own.y[0, 0])])
+    with pytest.raises(ValueError, match="a label that no prior record has"):
+        inverted(few, cohort, cohort.own.y)
 
 
 def test_what_the_weights_cannot_determine_is_refused():

@@ -14,7 +14,7 @@ from lostwax.attacks.newton.matrix_free import MatrixFree
 from lostwax.attacks.newton.record_span import first_layer
 from lostwax.attacks.newton.solver import Problem
 from lostwax.attacks.newton.training_map import TrainingMap
-from lostwax.attacks.newton.whole_sets import WholeSets
+from lostwax.attacks.newton.whole_sets import DRAWN, MOST_NUMBERS, STARTS, WholeSets
 from lostwax.defences import undefended
 from lostwax.fields import at_least, check_fields, expect
 from lostwax.games import Attack, Cohort, Knowledge, Records, Trainer
@@ -36,7 +36,6 @@ TOLERANCE = 1e-3  # of the response's sums over few steps
 TRIED = 20  # models that a game trains with a linear response, about
 SETS = 4  # times as many Jacobians for whole training sets, at most
 SET_JACOBIANS = 12  # that one takes, about
-MOST_NUMBERS = 20_000  # secret numbers: a square table of them takes 3 GB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +54,9 @@ class Newton:
     many J^T w, each about one training. With `response`, the bank, the search and its Jacobians use the linear response
     of training, swept once for all games, and weights are compared in its directions; the end of the search trains
     models. Without `polish` it does not, and no answer is certified.
+
+    Where no record is known (`lw.Weak`), it solves for the whole training set, within the space that the first linear
+    layer reveals (docs/newton.md). Of the options, only `jacobians` applies then.
     """
 
     strength: ClassVar[int] = 70
@@ -78,6 +80,11 @@ class Newton:
         known, secrets, given, _, access = knowledge.facts
         if not knowledge.prior.inputs.is_floating_point():
             return refusal + "it needs records of floating-point numbers. For token numbers use lw.attacks.Tokens."
+        if known is None and not hasattr(knowledge.threat, "facts"):
+            return refusal + (
+                "it solves for the records that are missing, but the adversary is "
+                f"{type(knowledge.threat).__name__}. Use threat=Informed(known), or Weak(size)."
+            )
         stated = trainer_facts(trainer, knowledge.net, secrets if known is None else len(known) + secrets)
         if not stated.differentiable:
             return refusal + (
@@ -102,7 +109,7 @@ class Newton:
         if given.parts is not None:
             return refusal + "it solves for the whole record and cannot use known parts. Use RecoNN."
         weights = sum(value.numel() for value in trainable(knowledge.net).values())
-        if weights < (numbers := secrets * knowledge.prior.x.shape[1:].numel()):
+        if weights < (numbers := _numbers(knowledge)):
             return refusal + (
                 f"the net has {weights} weights, too few to determine the {numbers} secret numbers. Use RecoNN."
             )
@@ -141,28 +148,29 @@ class Newton:
                 return refusal + f"{name} needs known records, and the adversary knows none. Leave it out."
         if knowledge.prior.features is not None:
             return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
-        if len(knowledge.prior) < 2:
-            return refusal + "it starts from the means of the prior records, and there are none. Add a prior."
+        if len(knowledge.prior) < max(2, secrets if trainer is not knowledge.trainer else 2):
+            return refusal + "it starts from the means of the prior records, which are fewer than two. Add some."
         try:
             ordered = as_descent(trainer).batches.size is not None
         except TypeError as error:
             return refusal + str(error)
         if ordered and not given.labels and not knowledge.prior.y.is_floating_point():
             return refusal + (
-                "with batches in an order, it must be told the label of each record, and the adversary does not know "
-                "them. Use full batches (GD)."
+                "with batches in an order, it needs the label of each record, which the adversary does not have. Use "
+                "full batches (GD)."
             )
-        numbers = secrets * knowledge.prior.x.shape[1:].numel()
-        if _unknowns(knowledge, numbers) > MOST_NUMBERS:
-            return refusal + f"{numbers} secret numbers are too many for its tables. Use a smaller training set."
+        if (unknowns := _unknowns(knowledge)) > MOST_NUMBERS:
+            return refusal + f"{unknowns} secret numbers are too many for its tables. Use a smaller training set."
         return None
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Trainings for the bank, and about one for each tangent of a Jacobian."""
         groups, numbers = classes(knowledge), knowledge.prior.x.shape[1:].numel()
         if knowledge.facts.known is None:
-            unknowns = _unknowns(knowledge, numbers * knowledge.facts.secrets)
-            return Cost(SET_JACOBIANS * unknowns * games * rate.training, float(2 * DOUBLE * rate.features * unknowns))
+            unknowns = _unknowns(knowledge)
+            models = 2 * (DRAWN + 1) + (1 + STARTS) * SET_JACOBIANS * unknowns  # of a release and of a null
+            memory = float(2 * DOUBLE * (rate.features * unknowns + unknowns**2))
+            return Cost(models * games * rate.training, memory)
         bank = (TABLES + 1) * (self.bank + groups) * rate.features
         if self.products is not None:
             return Cost((self.bank + PAIR * self.products * games) * rate.training, float(SINGLE * bank))
@@ -306,11 +314,21 @@ def _available(known: Records, prior: Records) -> Records:
     return Records(torch.cat([ours.x, prior.x]), torch.cat([ours.y, prior.y]))
 
 
-def _unknowns(knowledge: Knowledge, numbers: int) -> int:
+def _numbers(knowledge: Knowledge) -> int:
+    """The secret numbers of a training set, labels included where they are numbers."""
+    x, y = knowledge.prior.x, knowledge.prior.y
+    return knowledge.facts.secrets * (x.shape[1:].numel() + (y.shape[1:].numel() if y.is_floating_point() else 0))
+
+
+def _unknowns(knowledge: Knowledge) -> int:
     """How many numbers a whole training set leaves unknown, once its first layer was read (`record_span`)."""
-    trainer, secrets = as_descent(undefended(knowledge.trainer)), knowledge.facts.secrets
-    read = trainer.linear_update and first_layer(knowledge.net) is not None
-    return min(numbers, secrets * (secrets - 1)) if read else numbers
+    trainer, secrets, x = undefended(knowledge.trainer), knowledge.facts.secrets, knowledge.prior.x
+    name = first_layer(knowledge.net, x.shape[1:].numel())
+    if trainer is not knowledge.trainer or secrets < 2 or not as_descent(trainer).linear_update or name is None:
+        return _numbers(knowledge)
+    if len(knowledge.net.get_parameter(f"{name}bias")) < secrets:
+        return _numbers(knowledge)
+    return _numbers(knowledge) - secrets * (x.shape[1:].numel() - min(x.shape[1:].numel(), secrets - 1))
 
 
 class _Parts(NamedTuple):

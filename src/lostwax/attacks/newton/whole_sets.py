@@ -22,7 +22,8 @@ from lostwax.seeds import generator
 
 RACED, RACING = 16, 3  # combinations of labels that take this many steps, where labels are unknown
 LABELLINGS = 4  # of them that are followed to the end
-STARTS = 8  # for each of them, at most
+STARTS = 5  # for each of them, at most
+MOST_NUMBERS = 20_000  # unknown: a square table of them takes 3 GB
 DRAWN, AVERAGED = 256, 3  # starts that are compared, and prior records that one averages for each secret
 DAMPINGS = (0.04, 0.2, 1.0, 5.0, 25.0, 125.0)  # times the last damping, all tried at once
 FIRST_DAMPING, MOST_DAMPING, LEAST_DAMPING = 1e-2, 1e4, 1e-15  # of the mean curvature
@@ -63,10 +64,17 @@ class WholeSets:
         device = self.prior.x.device
         release = Release({name: value.to(device) for name, value in release.params.items()})
         released = self.exact.in_units(release.flat().double())  # (1, p)
+        if not released.isfinite().all():
+            return self._blind(labels)
         whole = Coordinates.of(self.prior)
         seen = None if self.published.defended else record_span(self.exact, release, whole)
-        problem = Problem(self.exact, self.quick, seen or whole.times(self.exact.secrets))
-        polisher = self._polisher(problem, spanned=seen is not None)
+        if seen is None and self.exact.unknowns > MOST_NUMBERS:
+            raise ValueError(
+                f"Newton: the first layer does not show the space of the records, and {self.exact.unknowns} unknown "
+                "numbers are too many for its tables. Use a smaller training set."
+            )
+        problem = Problem(self.exact, self.quick, seen.coordinates if seen else whole.times(self.exact.secrets))
+        polisher = self._polisher(problem, spanned=seen is not None and seen.complete)
         best: Inversion | None = None
         for start, classes in self._tries(problem, released, labels):
             one = polisher.polished(self._search(problem, start, classes, released, self.jacobians), released)
@@ -81,6 +89,23 @@ class WholeSets:
                 if one.explained:
                     return one
         return best
+
+    def _blind(self, labels: Tensor | None) -> Inversion:
+        """Class means, for a victim whose training diverged."""
+        z, y, k = flat(self.prior), self._classes(), self.exact.secrets
+        classes: Classes = (int(y.mode().values),) * k if labels is None else tuple(labels.tolist())
+        variance = z.var(0, correction=0)[: self.exact.numbers].expand(k, -1)
+        return Inversion(
+            record=means_of(z, y, classes),
+            label=torch.tensor(classes, device=z.device),
+            residual=torch.inf,
+            rounding=0.0,
+            variance=variance,
+            prior_variance=variance,
+            directions=z.new_zeros(1),
+            determined=False,
+            jacobians=0,
+        )
 
     def _tries(self, problem: Problem, released: Tensor, labels: Tensor | None) -> Iterator[tuple[Tensor, Classes]]:
         for classes in self._labellings(problem, released, labels):
@@ -145,9 +170,13 @@ class WholeSets:
         """
         if self.prior.y.is_floating_point():
             return [(0,) * self.exact.secrets]
-        if labels is not None:
-            return [tuple(labels.tolist())]
         present = torch.unique(self.prior.y).tolist()
+        if labels is not None:
+            if not set(labels.tolist()) <= set(present):
+                raise ValueError(
+                    "Newton: the hints give a secret a label that no prior record has. Add some to the prior."
+                )
+            return [tuple(labels.tolist())]
         here: Classes = tuple(sorted(present[place % len(present)] for place in range(self.exact.secrets)))
         distances = self._distances(problem, [here], released)
         while True:
@@ -207,7 +236,7 @@ def descend(problem: Problem, inside: PixelRange, point: Point, released: Tensor
 
     The second term is 0 at the records. It keeps the path away from records that no data set has, where it gets stuck.
     """
-    damping, scale, count, directions = FIRST_DAMPING, 0.0, 0, problem.coordinates.directions
+    damping, count, directions = FIRST_DAMPING, 0, problem.coordinates.directions
     linear = problem.linear(point.a, point.label)
     scale = float(linear.normal.diagonal().mean())
     weight, fresh = OUTSIDE * scale, True
