@@ -141,7 +141,7 @@ class WholeSets:
     def _search(self, problem: Problem, start: Tensor, classes: Classes, released: Tensor, jacobians: int) -> Ended:
         label = torch.tensor(classes, device=start.device)
         (point,) = problem.points(problem.coordinates.of_records(start)[None], label[None], released)
-        return descend(problem, PixelRange.of(self.prior, self.exact.secrets), point, released, jacobians)
+        return descend(problem, NumberRange.of(self.prior, self.exact.secrets), point, released, jacobians)
 
     def _starts(self, problem: Problem, classes: Classes, released: Tensor) -> Tensor:
         """(s, u) the means of the classes or of a few drawn records each, those whose models are closest first."""
@@ -209,14 +209,14 @@ class WholeSets:
         return dict(zip(labellings, far.tolist(), strict=True))
 
 
-class PixelRange(NamedTuple):
+class NumberRange(NamedTuple):
     """The range of the numbers of k records: those outside are drawn back."""
 
     low: Tensor  # (u,), -inf for none
     high: Tensor  # (u,)
 
     @classmethod
-    def of(cls, prior: Records, k: int) -> PixelRange:
+    def of(cls, prior: Records, k: int) -> NumberRange:
         """[0, 1] or [-1, 1] for pixels; else any number."""
         span, z = Span.of(prior.x.double()), flat(prior)
         anywhere = torch.full_like(z[0], torch.inf)
@@ -231,7 +231,7 @@ class PixelRange(NamedTuple):
         return (z - self.high).clamp_min(0) - (self.low - z).clamp_min(0)
 
 
-def descend(problem: Problem, inside: PixelRange, point: Point, released: Tensor, jacobians: int) -> Ended:
+def descend(problem: Problem, inside: NumberRange, point: Point, released: Tensor, jacobians: int) -> Ended:
     """Levenberg's method on  |A(z) - theta|^2 + w |excess of z|^2,  with several dampings tried at once.
 
     The second term is 0 at the records. It keeps the path away from records that no data set has, where it gets stuck.
