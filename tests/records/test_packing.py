@@ -18,9 +18,11 @@ def test_there_and_back():
     assert several["image"].shape == (4, 5, 1, 2, 3)
 
 
-def test_a_tuple_stays_one_and_doubles_are_kept():
-    x, parts = lw.records.pack((torch.rand(3, 2), torch.rand(3, 4).double()))
+def test_a_tuple_stays_one_and_doubles_are_kept_where_all_are():
+    x, parts = lw.records.pack((torch.rand(3, 2).double(), torch.rand(3, 4).double()))
     assert x.dtype == torch.float64
+    x, parts = lw.records.pack((torch.rand(3, 2), torch.rand(3, 4).double()))
+    assert x.dtype == torch.float32  # as the net of the first part
     assert [tuple(part.shape) for part in parts(x)] == [(3, 2), (3, 4)]
 
 
