@@ -15,6 +15,7 @@ from lostwax.losses import SquaredError
 from lostwax.schedules import Cosine
 from lostwax.trainers import DPSGD, GD, SGD, Adam, AdamW, Optimum, linear_response
 from lostwax.trainers.linear_response import BaseTrajectory, response_objection
+from lostwax.trainers.stacked import gradient
 from trainers.game import convolutions, net, records
 from trainers.reference import batches, optimiser
 
@@ -133,3 +134,21 @@ def test_other_trainers_are_refused_by_name(trainer):
     assert response_objection(trainer, net(), 12).startswith(f"{name} has no linear response")
     with pytest.raises(ValueError, match=f"^{name} has no linear response"):
         BaseTrajectory.of(trainer, net(), KNOWN)
+
+
+def test_differences_of_gradients_are_products_with_the_hessian():
+    module, known = convolutions(), records(11, seed=0)
+    base = BaseTrajectory.of(GD(lr=0.1, momentum=0.9, steps=3, dtype=torch.float32), module, known)
+    step = list(base.steps())[-1]
+    random = torch.Generator().manual_seed(0)
+    directions = {
+        name: torch.randn(5, *value.shape[1:], generator=random)
+        * torch.tensor([1e-3, 1.0, 1.0, 0.0, 1e3]).view(5, *[1] * (value.ndim - 1))
+        for name, value in step.state.params.items()
+    }
+    products = base.known_answer(step, directions)
+    by_two = replace(base, together=2).differences(step, directions, gradient)
+    assert not any(value[3].any() for value in by_two.values())
+    for row in (0, 1, 2, 4):
+        found, expected = (torch.cat([value[row].flatten() for value in part.values()]) for part in (by_two, products))
+        assert (found - expected).norm() < 0.01 * expected.norm()

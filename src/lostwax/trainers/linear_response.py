@@ -33,12 +33,15 @@ from lostwax.games import Cohort, Records, Trainer
 from lostwax.games.facts import trainer_facts
 from lostwax.trainers.derivatives import each, quiet, stepped
 from lostwax.trainers.descent import Descent, as_descent
-from lostwax.trainers.stacked import Architecture, Batch, Params, gradient
+from lostwax.trainers.fused import fused
+from lostwax.trainers.fused.cnn import FusedCNN
+from lostwax.trainers.stacked import Architecture, Batch, Gradient, Params, gradient
 from lostwax.trainers.stepwise import State, float32_products
 
 STORED_NUMBERS = 1 << 28  # of a base trajectory; of a longer one only some states are stored, the others recomputed
 GRADIENT_NUMBERS = {"cpu": 1 << 23, "cuda": 1 << 29}  # of records' gradients at a time: a cache, enough for a GPU
 DIRECTIONS_PER_MODEL = {"cpu": 1, "cuda": 4}  # Hessian products at a time, for each model that training has at a time
+DIFFERENCE = 5e-4  # of the weights' length: a step that is small, but changes gradients by far more than rounding does
 ADJOINT_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 33}  # of c_t at all steps, before they are thinned
 
 
@@ -228,6 +231,10 @@ class BaseTrajectory:
         """H_t d of directions d (r, ...), H_t the Hessian of the known records' part of the step's loss."""
         if not step.known.shared:
             return {name: torch.zeros_like(value) for name, value in directions.items()}
+        first = next(iter(directions.values()))
+        kernels = fused(self.net, self.trainer.loss, first.dtype, first.device) if self.trainer.tf32 else None
+        if isinstance(kernels, FusedCNN):
+            return self.differences(step, directions, kernels)
 
         def slope(params: Params) -> Params:
             return gradient(self.net, self.trainer.loss, params, step.known)
@@ -240,6 +247,26 @@ class BaseTrajectory:
         with quiet(), float32_products(self.trainer.tf32):
             answer: Params = torch.func.vmap(along, chunk_size=self.together)(directions)
         return answer
+
+    def differences(self, step: BaseStep, directions: Params, gradient: Gradient) -> Params:
+        """H_t d by differences of gradients at theta_t + s d and theta_t, s small.
+
+        For a convolutional net, fused kernels compute them in float32 in less than half of the time of a product in
+        TF32, and to the same accuracy: a few thousandths.
+        """
+        params = step.state.params
+        lengths = flat(directions).norm(dim=1).clamp_min(torch.finfo(flat(params).dtype).tiny)
+        small, parts = DIFFERENCE * flat(params).norm() / lengths, []  # (r,)
+        some = max(1, self.together // DIRECTIONS_PER_MODEL[kind(small)])
+        for first in range(0, len(small), some):
+            s = small[first : first + some]
+            far = {name: s.view(-1, *[1] * (value.ndim - 1)) for name, value in directions.items()}
+            moved = {name: params[name] + far[name] * value[first : first + some] for name, value in directions.items()}
+            both = {name: torch.cat([params[name], value]) for name, value in moved.items()}
+            with float32_products(tf32=False):
+                slopes = gradient(self.net, self.trainer.loss, both, step.known)
+            parts.append({name: step.share * (value[1:] - value[:1]) / far[name] for name, value in slopes.items()})
+        return {name: torch.cat([part[name] for part in parts]) for name in directions}
 
     def moved(self, step: BaseStep, moved: State, push: Params) -> State:
         """The optimiser's step, linearised: m changes (m, ...) of the state after it, from those before it."""
