@@ -278,8 +278,8 @@ class BallsInBins(_Epochs):
 
     words = "each record is in one step per epoch, drawn uniformly and independently, and the draws stay secret"
     epsilon_words = (
-        "This epsilon is valid but not tight: it leaves out that nobody knows the step that a record is in. The ceiling "
-        "counts that, and is the number to decide by."
+        "This epsilon is valid but not tight: it leaves out that nobody knows the step that a record is in. The "
+        "ceiling counts that, and is the number to decide by."
     )
 
     def information(self, noise: float, steps: int) -> float:
