@@ -22,6 +22,7 @@ import time
 import venv
 import warnings
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +116,13 @@ def environment(tool):
     return python
 
 
+@cache
+def version(tool):
+    """That of the peer, as installed: it belongs to its numbers."""
+    code = f"import importlib.metadata; print(importlib.metadata.version({PACKAGES[tool]!r}))"
+    return subprocess.run([environment(tool), "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+
+
 def by_peer(tool, case, rows, seconds):
     script = Path(__file__).resolve().parent / "peers" / f"{tool}_tables.py"
     question = json.dumps({"case": case.name, "rows": rows, "seconds": seconds})
@@ -123,7 +131,7 @@ def by_peer(tool, case, rows, seconds):
         raise RuntimeError(f"{script.name} failed for {case.name!r}: {done.stderr.strip().splitlines()[-1]}")
     reply = json.loads(done.stdout.splitlines()[-1])
     name = f"{key(case)}.{tool}"
-    words = f"{case.name}: {TITLES[tool]}"
+    words = f"{case.name}: {TITLES[tool]} {version(tool)}"
     found = [Row(f"{name}.fingerprint", f"{words}, mean squared prediction for rows held out", reply["fingerprint"])]
     for answer in reply["answers"]:
         attack = f"{words} {answer['attack']}, {answer['given']}"

@@ -133,3 +133,19 @@ def test_a_sample_says_so():
     audit = replace(ALL[Grade.NOT_FOUND], population=300)
     assert "100 of 300 records were tried, not all." in decide(audit).opposes
     assert "up to 3.6\N{NO-BREAK SPACE}% of records" in decide(audit).residual
+
+
+@pytest.mark.parametrize(
+    ("access", "who"),
+    [
+        ("Weights()", "Whoever gets the model can"),
+        ("Outputs()", "Whoever sees the predictions can"),
+        ("Logits(inputs=16)", "Whoever sees the predictions can"),
+        ("Layer(name='fc')", "Whoever gets this part of the model can"),
+    ],
+)
+@pytest.mark.parametrize("grade", [Grade.EXACT, Grade.RECOGNISABLE])
+def test_the_reason_names_what_the_attacker_sees(access, who, grade):
+    audit = replace(ALL[grade], provenance=ALL[grade].provenance | {"access": access})
+    assert decide(audit).reason.startswith(who)
+    assert ("from the predictions" in decide(audit).people) == ("predictions" in who and grade is Grade.EXACT)

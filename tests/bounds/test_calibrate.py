@@ -3,6 +3,7 @@ import math
 import pytest
 from scipy.stats import norm
 
+import lostwax as lw
 from lostwax.bounds import bound, calibrate
 
 CASES = [
@@ -74,3 +75,23 @@ def test_near_the_blind_guess_it_is_that_of_the_first_order(gain, rate, steps):
     plan = calibrate(max_success=0.1 * (1 + gain), baseline=0.1, sample_rate=rate, steps=steps)
     first_order = rate * math.sqrt(steps) * norm.pdf(norm.ppf(0.1)) / (0.1 * gain)
     assert plan.noise_multiplier == pytest.approx(first_order, rel=0.01)
+
+
+@pytest.mark.parametrize(("success", "advice"), [(5, "for 5 % pass 0.05"), (0, "for instance 0.05"), (250, "0.05")])
+def test_a_success_is_a_share_not_a_percentage(success, advice):
+    with pytest.raises(ValueError, match=rf"max_success={success} .* a share between 0 and 1: .*{advice}"):
+        calibrate(max_success=success, baseline=0.01)
+
+
+def test_an_epsilon_that_is_not_tight_says_so():
+    """Balls in bins: the ceiling counts the secret draw, epsilon does not; so it is far above Poisson sampling's."""
+    settings = {"max_success": 0.05, "baseline": 0.01, "steps": 100}
+    poisson = calibrate(**settings, sampling=lw.bounds.Poisson(0.05))
+    in_bins = calibrate(**settings, sampling=lw.bounds.BallsInBins(epochs=5))
+    assert in_bins.epsilon > 2 * poisson.epsilon
+    assert abs(in_bins.noise_multiplier / poisson.noise_multiplier - 1) < 0.1
+    for shown in (str(in_bins), in_bins._repr_html_()):
+        assert "valid but not tight" in shown
+    assert "tight" not in str(poisson) + poisson._repr_html_()
+    banded = lw.bounds.Correlated(norm=1.0, bands=2, batches=lw.bounds.BallsInBins(epochs=5))
+    assert "not tight" in str(calibrate(**settings, sampling=banded))

@@ -60,6 +60,15 @@ def test_every_supported_python_is_tested():
     assert project["requires-python"] == f">={versions[0]}"
 
 
+def test_coverage_has_a_job_and_a_floor():
+    """It is not part of `make test`, which it makes slower by a third."""
+    job = read(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]["coverage"]
+    assert "if" not in job, "on every push"
+    assert job["steps"][-1] == {"run": "make coverage"}
+    recipe = re.search(r"^coverage:.*\n\t(.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert recipe[1].endswith("$(FAST) --cov --cov-report=term:skip-covered --cov-fail-under=90")
+
+
 def test_only_a_checked_and_tested_tag_is_published():
     workflow = read(ROOT / ".github" / "workflows" / "publish.yml")
     assert workflow["on"] == {"push": {"tags": ["v*"]}}

@@ -5,7 +5,7 @@ import pytest
 from sklearn.ensemble import RandomForestRegressor
 
 import lostwax as lw
-from lostwax.reports.at_risk import MOST, most_at_risk
+from lostwax.reports.at_risk import MOST, _listed, most_at_risk
 from lostwax.reports.html import render
 
 
@@ -66,3 +66,11 @@ def test_candidates_are_named_or_not(audit_of):
 def test_undecided_lists_what_may_be_at_risk(audit_of):
     audit = replace(audit_of("nothing"), unanswered=("Newton was stopped.",))
     assert most_at_risk(audit, records=False) == ()
+
+
+def test_names_that_all_come_back_are_not_repeated_row_by_row():
+    names = ("age", "income_in_euros", "smoker", "<b>")
+    assert _listed(names, np.array([True] * 4)) == "all 4"
+    assert _listed(names, np.array([True, False, True, False])) == "age, smoker"
+    assert _listed(names[:3], np.array([True] * 3)) == "age, income_in_euros, smoker"
+    assert _listed(names, np.zeros(4, bool)) == "none exactly"

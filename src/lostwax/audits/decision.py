@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LOW = 0.1  # of what guessing leaves to win: a certified ceiling above it asks for more noise
 HIGH = 0.5  # a ceiling above it speaks against a release
+PREDICTIONS = ("Outputs(", "Logits(")  # accesses that show what the model answers, not the model
 
 
 class Suggestion(StrEnum):
@@ -84,8 +85,8 @@ def _reason(audit: Audit, suggestion: Suggestion, kept: bool | None) -> str:
     if kept is False and not grade.leaks:
         return "No leak was found, but the policy is not shown to be kept."
     leak = {
-        Grade.EXACT: "whoever gets the model can rebuild training records.",
-        Grade.RECOGNISABLE: "whoever gets the model can recognise training records.",
+        Grade.EXACT: f"whoever {_sees(audit)} can rebuild training records.",
+        Grade.RECOGNISABLE: f"whoever {_sees(audit)} can recognise training records.",
         Grade.BETTER_THAN_CHANCE: "the model reveals something about single records. Reduce that first, and audit "
         "again.",
     }
@@ -107,6 +108,14 @@ def _reason(audit: Audit, suggestion: Suggestion, kept: bool | None) -> str:
     )
 
 
+def _sees(audit: Audit) -> str:
+    """What the attacker of this audit gets to see."""
+    access = str(audit.provenance.get("access", "Weights()"))
+    if access.startswith(PREDICTIONS):
+        return "sees the predictions"
+    return "gets the model" if access == "Weights()" else "gets this part of the model"
+
+
 def _people(audit: Audit) -> str:
     """What it means for the people whose records were used."""
     grade, line = audit.grade, audit.conclusion.line
@@ -114,7 +123,8 @@ def _people(audit: Audit) -> str:
         share = line.rebuilt / len(audit.games)
         whose = "any person’s record" if share == 1 else f"the records of {'most' if share >= 0.5 else 'some'} people"
         what = "the data" if share == 1 else "these records"
-        return f"The attacker of this audit can read {whose} from the model: it is like publishing {what}."
+        where = "predictions" if _sees(audit) == "sees the predictions" else "model"
+        return f"The attacker of this audit can read {whose} from the {where}: it is like publishing {what}."
     if grade is Grade.LIMITED:
         limit = at_most(1.0 if audit.ceiling is None else audit.ceiling.upper)
         return f"Whatever the attack, a person’s record is found in at most {limit} of cases: a limit, not zero risk."

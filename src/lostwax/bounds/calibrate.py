@@ -33,13 +33,16 @@ class Plan:
     delta: float
     ceiling: Ceiling
     adjacency: str = ADJACENCY
+    epsilon_words: str = ""  # why epsilon is much larger than the ceiling suggests, where it is
 
     def __str__(self) -> str:
-        """The plan in two lines."""
-        return (
-            f"noise multiplier {self.noise_multiplier:.6g}: {self.ceiling}\n"
-            f"epsilon {self.epsilon:.4g} at delta {self.delta:g} ({self.adjacency})"
+        """The noise, the ceiling, and epsilon."""
+        lines = (
+            f"noise multiplier {self.noise_multiplier:.6g}: {self.ceiling}",
+            f"epsilon {self.epsilon:.4g} at delta {self.delta:g} ({self.adjacency})",
+            self.epsilon_words,
         )
+        return "\n".join(line for line in lines if line)
 
     def _repr_html_(self) -> str:
         """A card, for notebooks."""
@@ -57,6 +60,7 @@ class Plan:
                 ),
                 (limit, "ceiling", f"success of any attack; a blind guess has {blind}"),
             ),
+            text=[self.epsilon_words] if self.epsilon_words else [],
             small=self.ceiling.method,
         )
 
@@ -81,7 +85,7 @@ def calibrate(
     aim = wanted_success(goal)
     log_kappa = None if baseline is None and log_baseline is None else checks.baseline(baseline, log_baseline)
     aim.checked(log_kappa)
-    target = checks.probability("max_success", max_success, "It is the highest success that any attack may have.")
+    target = checks.max_success(max_success)
     count = checks.steps(steps)
     batches = drawn(sampling, sample_rate, count)
     delta = checks.probability("delta", delta, "It is the delta at which epsilon is reported, for instance 1e-5.")
@@ -102,7 +106,8 @@ def calibrate(
         noise, ceiling = _least_noise(target, blind, batches, count, at)
     else:
         noise, ceiling = _by_bisection(target, at)
-    return Plan(noise, batches.epsilon(noise, count, delta), delta, ceiling, batches.adjacency)
+    epsilon = batches.epsilon(noise, count, delta)
+    return Plan(noise, epsilon, delta, ceiling, batches.adjacency, batches.epsilon_words)
 
 
 def _by_bisection(target: float, at: Callable[[float, float], Ceiling]) -> tuple[float, Ceiling]:

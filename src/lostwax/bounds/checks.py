@@ -30,6 +30,14 @@ def probability(name: str, value: float, remedy: str) -> float:
     return number
 
 
+def max_success(value: float) -> float:
+    """The success that an attack may have; a percentage is recognised."""
+    number = _number("max_success", value)
+    example = f"for {number:g} % pass {number / 100:g}" if 1 < number < 100 else "for instance 0.05"
+    remedy = f"It is the highest success that any attack may have, a share between 0 and 1: {example}."
+    return probability("max_success", value, remedy)
+
+
 def baseline(value: float | None, log_value: float | None) -> float:
     """The log baseline, from exactly one of both forms."""
     if value is None and log_value is not None:

@@ -48,6 +48,7 @@ class Correlated(Sampling):
         facts: dict[str, Any] = {
             "sensitivity": self.norm,
             "adjacency": self.batches.adjacency,
+            "epsilon_words": self.batches.epsilon_words,
             "precision": self.batches.precision,
         }
         facts["words"] = "each record is in one step at most"

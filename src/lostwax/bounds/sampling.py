@@ -27,6 +27,7 @@ class Sampling(ABC):
     """How a record comes into the batches of T noisy steps."""
 
     adjacency = ADJACENCY  # of `epsilon`; no annotation, so not a field
+    epsilon_words = ""  # why `epsilon` is much larger than the ceiling suggests, where it is
     precision = 2e-4  # relative step of the noise in `calibrate`
     sensitivity = 1.0  # by how much a record in a step moves what is released, in units of the clipping norm
     tight = True  # both ends for one record enclose one number, and no theorem is missing between them
@@ -276,6 +277,10 @@ class BallsInBins(_Epochs):
     """
 
     words = "each record is in one step per epoch, drawn uniformly and independently, and the draws stay secret"
+    epsilon_words = (
+        "This epsilon is valid but not tight: it leaves out that nobody knows the step that a record is in. The "
+        "ceiling counts that, and is the number to decide by."
+    )
 
     def information(self, noise: float, steps: int) -> float:
         """Also at most Renyi's divergence of order 2, log E[R^2] per epoch: R is a mean of T log-normal variables."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MOST = 20  # records listed
 NAMED = 6  # columns named per record
+FEW = 3  # if there are more columns, "all" stands for their names
 
 
 class RiskyRecord(NamedTuple):
@@ -69,6 +70,6 @@ def _listed(names: tuple[str, ...], back: NDArray[np.bool_]) -> str:
     """all 10; age, sex and 3 more; none."""
     found = [names[place] for place in np.flatnonzero(back)]
     if len(found) in (0, len(names)):
-        return f"all {len(names)}" if found and len(names) > NAMED else ", ".join(found) or "none exactly"
+        return f"all {len(names)}" if found and len(names) > FEW else ", ".join(found) or "none exactly"
     more = len(found) - NAMED
     return ", ".join(found[:NAMED]) + (f" and {more} more" if more > 0 else "")

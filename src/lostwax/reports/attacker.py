@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from lostwax.audits.decision import PREDICTIONS
 from lostwax.numerals import count
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit
 
 KNOWN = re.compile(r"knows (?P<known>\d+) of (?P<records>\d+) records")
-PREDICTIONS = re.compile(r"^(Outputs|Logits)\(")
 
 
 class Attacker(NamedTuple):
@@ -57,7 +57,7 @@ SOME = _Seen(
 def attacker(audit: Audit) -> Attacker:
     """In the words of `audit.threat` where that is not a threat of ours."""
     access, known = str(audit.provenance.get("access", "Weights()")), _known(audit)
-    seen = WEIGHTS if access == "Weights()" else QUERIES if PREDICTIONS.search(access) else SOME
+    seen = WEIGHTS if access == "Weights()" else QUERIES if access.startswith(PREDICTIONS) else SOME
     row = "row" if "row" in audit.threat else "record"
     if known == "all":
         knows = f"They know every other {row} of the training data, and look for the one that is missing"

@@ -19,7 +19,7 @@ from lostwax.games import Hints, Knowledge, Records, Release
 DIGITS = lw.records.digits()
 KNOWN, PRIOR, SECRETS = DIGITS[DIGITS.y < 3].split(40, 480, 4, seed=1)
 NET = lw.nets.mlp(64, 6, 10, activation=nn.ReLU)
-GD = lw.GD(lr=0.2, momentum=0.9, steps=60, init=lw.inits.LeCunNormal())
+GD = lw.GD(lr=0.2, momentum=0.9, steps=30, init=lw.inits.LeCunNormal())
 GAME = Knowledge(NET, GD, lw.Informed(KNOWN), lw.access.Weights(), PRIOR)
 ATTACK = lw.Ensemble(members=120, rounds=6)
 
@@ -60,7 +60,8 @@ def test_a_victim_that_diverged_is_no_reason_to_stop(prepared, victims, found):
     guess = prepared(Release(params))
     assert guess.records.x.isfinite().all()
     assert guess.confidence[:, 0].tolist() == [-torch.inf, -found[1].predicted]
-    told = prepared(Release(params), Hints(labels=torch.tensor([[2], [found[1].label]])))
+    quick = prepared._replace(attack=replace(ATTACK, rounds=1, restarts=0), polish=None)
+    told = quick(Release(params), Hints(labels=torch.tensor([[2], [found[1].label]])))
     assert told.records.y[0] == 2
 
 
@@ -196,8 +197,9 @@ def test_of_a_net_that_no_record_wakes_up_the_mean_is_all_there_is():
     """All models of a class are the same: no error, and no better a guess than the class's mean."""
     asleep = lw.inits.Given({name: -value.abs() for name, value in NET.state_dict().items()})
     game = replace(GAME, trainer=replace(GD, init=asleep))
-    cohort = game.threat.deal(SECRETS, 4, seed=1)
-    guess = lw.Ensemble(members=60, rounds=3).prepare(game, seed=0)(game.trainer(NET, cohort, seed=1))
+    cohort = game.threat.deal(SECRETS, 2, seed=1)
+    attack = lw.Ensemble(members=60, rounds=3, restarts=0)
+    guess = attack.prepare(game, seed=0)(game.trainer(NET, cohort, seed=1))
     means = torch.stack([PRIOR.x[PRIOR.y == label].mean(0) for label in cohort.own.y[:, 0]])
     assert torch.equal(guess.records.y, cohort.own.y)
     assert float((guess.records.x[:, 0] - means).square().mean()) < 0.01
@@ -245,14 +247,18 @@ def test_objections_and_bad_settings():
 
 
 HARDER = (  # widths, known, training, members, seed: with few members or many kinks, clouds close beside the record
-    ((6,), 40, GD, 40, 21),
+    ((6,), 40, replace(GD, steps=60), 40, 21),
     ((8, 8), 80, replace(GD, steps=80), 120, 23),
     ((10, 10), 100, replace(GD, steps=100), 90, 24),
 )
 
 
-@pytest.mark.parametrize("problems", [HARDER[:1], pytest.param(HARDER, marks=pytest.mark.slow)], ids=["one", "all"])
-def test_errors_are_seldom_beyond_three_times_the_expected_one(problems):
+@pytest.mark.parametrize(
+    ("problems", "polish"),
+    [(HARDER[:1], False), pytest.param(HARDER, True, marks=pytest.mark.slow)],
+    ids=["one, clouds alone", "all"],
+)
+def test_errors_are_seldom_beyond_three_times_the_expected_one(problems, polish):
     """At most one in five, and none far: on problems with kinks that no constant of the attack was chosen on."""
     ratios = []
     for widths, known, trainer, members, seed in problems:
@@ -260,6 +266,7 @@ def test_errors_are_seldom_beyond_three_times_the_expected_one(problems):
         net, threat = lw.nets.mlp(64, *widths, 10, activation=nn.ReLU), lw.Informed(ours)
         attack = lw.Ensemble(members=members, rounds=6, restarts=0)
         reconstruct = attack.prepare(Knowledge(net, trainer, threat, lw.access.Weights(), prior), seed=11)
+        reconstruct = reconstruct if polish else reconstruct._replace(polish=None)
         cohort = threat.deal(secrets, len(secrets), seed=5)
         found = reconstruct.invert(trainer(net, cohort, seed=5), Hints(labels=cohort.own.y))
         truth = cohort.own.x[:, 0].flatten(1).double()
