@@ -97,7 +97,7 @@ def play(name: str, options: argparse.Namespace) -> Iterator[list[Row]]:
     numbers = torch.arange(options.games)
     cohort = Cohort(known, secrets[numbers.unsqueeze(1)], numbers)
     release = TRAINERS[name](net, cohort, seed=options.seed)
-    threat = lw.Informed(known, candidates=CANDIDATES) if name in PRIVATE else lw.Informed(known)
+    threat = lw.Informed(known, candidates=min(CANDIDATES, options.games) if name in PRIVATE else None)
     knowledge = Knowledge(net, TRAINERS[name], threat, lw.access.Weights(), prior)
     played = f"vocabulary {options.vocabulary}, {len(known)} known sentences of {options.length}"
     if name in PRIVATE:
@@ -172,8 +172,9 @@ def privately(
     hints = knowledge.threat.hints(cohort, secrets, seed=seed)
     guess = attack.prepare(knowledge, seed=seed)(release, hints)
     named = (guess.records.x[:, 0] == secrets.x).all(1).double()
-    print(name, f"{named.mean():.2f} of sentences named among {CANDIDATES}")
-    text = f"{name}: share of sentences named among {CANDIDATES} candidates, by chance {1 / CANDIDATES:g} ({played})"
+    count = knowledge.facts.given.candidates
+    print(f"{name}: {named.mean():.2f} of sentences named among {count}")
+    text = f"{name}: share of sentences named among {count} candidates, by chance {1 / count:g} ({played})"
     return [moved(name, bag, secrets.x), mean(f"{name}.candidates", text, named)]
 
 
