@@ -1,34 +1,26 @@
 """Fine-tuned, not from scratch: what comes back when only some numbers of a net are trained and released?
 
-    python benchmarks/fine_tuned.py [--games 60]
+    python benchmarks/fine_tuned.py [--games 60] [--inverted 10]
 
-A public net, 64-24-24-10 with tanh, trained on other digits, is fine-tuned on 50 digits by full batches, 30 steps. The
-attack, KernelRidge with 600 shadow models, knows all of them but one. Trained and released are: adapters of LoRA of
-rank r on the first two layers (B starts at zero, A at a public draw), the last k layers, or the biases alone.
+A public net, 64-24-24-10 with tanh, trained on other digits, is fine-tuned on 50 digits by full batches, 30 steps. Two
+attacks know all of them but one: KernelRidge with 600 shadow models, and Newton, which inverts training, in fewer
+games. Trained and released are: adapters of LoRA of rank r on the first two layers (B starts at zero, A at a public
+draw), the last k layers, or the biases alone. Writes `results/fine_tuned.json` and, by rank, `.png`.
 """
 
 import argparse
+from pathlib import Path
 
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from torch import nn
 
 import lostwax as lw
 from lostwax.reports.results import Row, write_rows
 
 RANKS = (1, 2, 4, 8)
-
-
-class LoRA(nn.Module):
-    """A frozen layer and an adapter:  W x + b + B A x."""
-
-    def __init__(self, layer, rank):
-        super().__init__()
-        self.layer = layer.requires_grad_(False)
-        self.a = nn.Parameter(torch.randn(rank, layer.in_features) / layer.in_features**0.5)
-        self.b = nn.Parameter(torch.zeros(layer.out_features, rank))
-
-    def forward(self, x):
-        return self.layer(x) + x @ self.a.mT @ self.b.mT
+ATTACKS = {"KernelRidge": lw.KernelRidge(), "Newton": lw.Newton()}
 
 
 def public():
@@ -41,12 +33,6 @@ def public():
         optimiser.zero_grad()
         nn.functional.cross_entropy(net(others.x), others.y).backward()
         optimiser.step()
-    return net
-
-
-def adapted(rank):
-    net = public().requires_grad_(False)
-    net[1], net[3] = LoRA(net[1], rank).double(), LoRA(net[3], rank).double()
     return net
 
 
@@ -64,40 +50,63 @@ def biases():
     return net
 
 
+def draw(found, blind, path):
+    """The error by rank, beside that of all layers."""
+    figure = Figure(figsize=(5.6, 3.8), dpi=100)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for attack, color in (("KernelRidge", "#0072b2"), ("Newton", "#d55e00")):
+        errors = [found[attack, f"LoRA r={rank}"][1] for rank in RANKS]
+        axes.plot(RANKS, errors, marker="o", color=color, linewidth=1, label=f"{attack}, LoRA")
+        whole = found[attack, "last 3 layers"][1]
+        axes.axhline(whole, color=color, linewidth=0.9, linestyle=":", label=f"{attack}, all layers")
+    axes.axhline(blind, color="#666666", linewidth=0.9, linestyle="--", label="blind guess")
+    axes.set(xscale="log", yscale="log", xlabel="rank of the adapters", ylabel="median squared error of the record")
+    axes.set_xticks(RANKS, [str(rank) for rank in RANKS])
+    axes.legend(frameon=False, fontsize=7)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
 def main():
     """Print and store a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", type=int, default=60)
+    parser.add_argument("--inverted", type=int, default=10, help="games of Newton")
     options = parser.parse_args()
     digits = lw.records.digits().to(torch.float64)[:1_000]
     known, prior, secrets = digits.split(49, 600, options.games, seed=0)
-    ways = {f"LoRA r={rank}": lambda rank=rank: adapted(rank) for rank in RANKS}
+    ways = {f"LoRA r={rank}": lambda rank=rank: lw.nets.lora(public(), rank) for rank in RANKS}
     ways |= {f"last {k} layers": lambda k=k: last(k) for k in (1, 2, 3)} | {"biases": biases}
-    rows = []
+    rows, found = [], {}
     for name, made in ways.items():
         net = made()
         numbers = sum(value.numel() for value in net.parameters() if value.requires_grad)
-        audit = lw.audit(
-            net,
-            trainer=lw.GD(lr=0.5, steps=30),
-            threat=lw.Informed(known),
-            attack=lw.KernelRidge(),
-            prior=prior,
-            secrets=secrets,
-        )
-        nearer = float(audit.beats_baselines(audit.findings[0]).mean())
-        error, share = float(audit.errors.mean()), float(audit.findings[0].rebuilt.mean())
-        blind = float(audit.baselines["blind guess (mean of the prior)"][audit.metric].mean())
-        print(
-            f"{name:<16}{numbers:6} numbers, rebuilt {share:.0%}, nearer {nearer:.0%}, error {error:.2g} ({blind:.2g})"
-        )
-        rows.append(
-            Row(f"{name} rebuilt", f"share of records rebuilt, {name}, {numbers} numbers released", share, seed=0)
-        )
-        what = f"share of guesses nearer than every baseline, {name}"
-        rows.append(Row(f"{name} nearer", what, nearer, seed=0))
-        rows.append(Row(f"{name} error", f"mean squared error, {name} (blind {blind:.2g})", error, seed=0))
-    print(f"written to benchmarks/results/{write_rows(__file__, rows).name}")
+        for attack, games in (("KernelRidge", options.games), ("Newton", min(options.inverted, options.games))):
+            audit = lw.audit(
+                net,
+                trainer=lw.GD(lr=0.5, steps=30),
+                threat=lw.Informed(known),
+                attack=ATTACKS[attack],
+                prior=prior,
+                secrets=secrets,
+                games=games,
+            )
+            share, nearer = audit.findings[0].rebuilt.mean(), audit.beats_baselines(audit.findings[0]).mean()
+            error = float(torch.as_tensor(audit.errors).median())
+            blind = float(audit.baselines["blind guess (mean of the prior)"][audit.metric].mean())
+            found[attack, name] = float(share), error
+            print(f"{name:<16}{numbers:6} numbers, {attack:<12}rebuilt {share:.0%}, nearer {nearer:.0%}, {error:.2g}")
+            what = f"{name}, {numbers} numbers released, {attack}, {games} games"
+            rows += [
+                Row(f"{name} {attack} rebuilt", f"share of records rebuilt, {what}", float(share), seed=0),
+                Row(f"{name} {attack} nearer", f"share nearer than every baseline, {what}", float(nearer), seed=0),
+                Row(f"{name} {attack} error", f"median squared error, {what} (blind {blind:.2g})", error, seed=0),
+            ]
+    written = write_rows(__file__, rows)
+    draw(found, blind, Path(written).with_suffix(".png"))
+    print(f"written to benchmarks/results/{written.name}")
 
 
 if __name__ == "__main__":

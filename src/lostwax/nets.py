@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["TextClassifier", "cnn", "mlp", "vgg11"]
+__all__ = ["TextClassifier", "cnn", "lora", "mlp", "vgg11"]
 
 
 def linear_layer(net: nn.Module) -> nn.Linear | None:
@@ -127,4 +128,35 @@ class _Block(nn.Module):
         weights = (q @ k.mT / (width / self.heads) ** 0.5).softmax(-1)  # (n, heads, length, length)
         h = h + self.out((weights @ v).transpose(1, 2).reshape(n, length, width))
         changed: Tensor = h + self.hidden(self.between(h))
+        return changed
+
+
+def lora(net: nn.Module, rank: int, *, seed: int = 0) -> nn.Module:
+    """A copy with adapters of low rank on every linear layer but the last; all else is frozen (Hu et al. 2022).
+
+    As PEFT's `target_modules="all-linear"`: A starts at a public draw, B at zero, and only they are trained.
+    """
+    ours = deepcopy(net).requires_grad_(False)
+    found = [name for name, module in ours.named_modules() if isinstance(module, nn.Linear)][:-1]
+    if rank < 1 or not found:
+        raise ValueError(f"lora: expected a rank of at least 1 and two linear layers, got {rank} and {len(found) + 1}.")
+    draw = torch.Generator().manual_seed(seed)
+    for name in found:
+        ours.set_submodule(name, _Adapted(ours.get_submodule(name), rank, draw))
+    return ours
+
+
+class _Adapted(nn.Module):
+    """A frozen linear layer and its adapter:  W x + b + B A x."""
+
+    def __init__(self, layer: nn.Module, rank: int, draw: torch.Generator) -> None:
+        super().__init__()
+        self.layer, like = layer, layer.get_parameter("weight")
+        wide, narrow = like.shape[1], like.shape[0]
+        self.a = nn.Parameter((torch.randn(rank, wide, generator=draw) / wide**0.5).to(like))
+        self.b = nn.Parameter(like.new_zeros(narrow, rank))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., inputs) -> (..., outputs)."""
+        changed: Tensor = self.layer(x) + nn.functional.linear(nn.functional.linear(x, self.a), self.b)
         return changed

@@ -62,8 +62,8 @@ RUNS = {
 }
 NO_DATA_RUNS = {  # the same for scripts that need no data
     "text": (
-        "--rows gd frozen --vocabulary 40 --length 4 --known 12 --prior 12 --games 2 --directions 8 --starts 4",
-        2 * 10 + 1,
+        "--rows gd lora order --vocabulary 40 --length 4 --known 12 --prior 12 --games 2 --directions 8 --starts 2",
+        2 * 10 + 1 + 2,
     ),
     "s3_table2": ("", 2 * 2 * 6),
     "s3_fixed_epsilon": ("", 6 * 2 * 2),

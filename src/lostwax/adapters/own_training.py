@@ -28,6 +28,7 @@ from lostwax.progress import counted
 from lostwax.seeds import generator
 from lostwax.trainers.refusals import check_takes
 
+NEGLIGIBLE = 1e-4  # of one record's effect on the weights
 PIECES = 4  # per process, so that no process waits long for another
 Function = Callable[[nn.Module, Tensor, Tensor, int], nn.Module | Mapping[str, Tensor]]
 
@@ -102,8 +103,9 @@ class OwnTraining:
     def settled(self, net: nn.Module, cohort: Cohort) -> OwnTraining:
         """This trainer, with what three trainings on the first two sets of a cohort show about its randomness.
 
-        A function that gives the same weights for two seeds is deterministic: it may as well be given one that is
-        known. Otherwise `noise` is how far another seed moves the weights, over how far another record does.
+        A function that gives the same weights for two seeds, up to a negligible part of one record's effect (rounding
+        by another order of sums), is deterministic: it may as well be given one that is known. Otherwise `noise` is how
+        far another seed moves the weights, over how far another record does.
         """
         if self.seed is not None or self.noise is not None:
             return self
@@ -114,9 +116,8 @@ class OwnTraining:
             Release({name: value.unsqueeze(0).double() for name, value in self._some(net, each, 0)[0].items()}).flat()
             for each in (again, other, _numbered(second, zero))
         )
-        if torch.equal(base, drawn):
-            return replace(self, seed=0)
-        return replace(self, noise=float((drawn - base).norm() / (moved - base).norm().clamp_min(1e-300)))
+        noise = float((drawn - base).norm() / (moved - base).norm().clamp_min(1e-300))
+        return replace(self, seed=0) if noise <= NEGLIGIBLE else replace(self, noise=noise)
 
     def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
         """Not available: the function does not show its steps."""

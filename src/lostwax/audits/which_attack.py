@@ -40,6 +40,10 @@ def _layer() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
 
 
+def _wide() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 3))
+
+
 def trainings() -> tuple[WayOfTraining, ...]:
     """What the page lists; the adversary knows all records but one, where nothing else is said."""
     noisy = DPSGD(noise_multiplier=1.0, clip=1.0, steps=5, publish_steps=False)
@@ -63,6 +67,9 @@ def trainings() -> tuple[WayOfTraining, ...]:
         WayOfTraining("DP-SGD, ten candidates", "`Informed(known, candidates=10)`", noisy, threat=_ten),
         WayOfTraining("DP-SGD, published steps, ten candidates", "`DPSGD(publish_steps=True)`", published, threat=_ten),
         WayOfTraining(
+            "full batches, wide first layer, no record known", "`GD(...)`, `Weak(size=6)`", GD(steps=5), _wide, _six
+        ),
+        WayOfTraining(
             "new last layer, no record known", "`Weak(size=12)`", GD(steps=5), _layer, lambda known: Weak(size=12)
         ),
     )
@@ -70,6 +77,10 @@ def trainings() -> tuple[WayOfTraining, ...]:
 
 def _ten(known: Records) -> Threat:
     return Informed(known, candidates=10)
+
+
+def _six(known: Records) -> Threat:
+    return Weak(size=6)
 
 
 def applicable(training: WayOfTraining) -> tuple[str, ...]:
@@ -112,7 +123,8 @@ def page() -> str:
             "With `data`, this very net is attacked by Newton if its training can be differentiated, by Secant if it "
             "is an own function with a known seed, and otherwise by Ensemble or KernelRidge ([this very "
             "net](nets.md#this-very-net)). Sentences of token numbers: [text](text.md). Tables and forests are read, "
-            "not retrained: [tables](tables.md), [trees](trees.md).",
+            "not retrained: [tables](tables.md), [trees](trees.md); with `threat=lw.Weak(size=...)` a forest is solved "
+            "for its whole table, no row known.",
             "",
         )
     )

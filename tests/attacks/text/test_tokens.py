@@ -13,6 +13,7 @@ from lostwax.games import Cohort, Knowledge
 
 VOCABULARY, LENGTH = 40, 4
 ATTACK = lw.attacks.Tokens(directions=16, starts=4)
+IN_EMBEDDING_SPACE = lw.attacks.Tokens(starts=4)
 TRAINER = lw.GD(lr=0.3, steps=4)
 
 
@@ -24,15 +25,17 @@ def sentences(n, seed):
 KNOWN, PRIOR, SECRETS = sentences(16, 0), sentences(40, 1), sentences(2, 2)
 
 
-def classifier(frozen=False, tied=False):
+def classifier(frozen=False, tied=False, rank=None):
     torch.manual_seed(0)
     net = lw.nets.TextClassifier(VOCABULARY, LENGTH, width=8, layers=1, tied=tied)
     net.tokens.weight.requires_grad_(not frozen)
-    return net
+    return net if rank is None else lw.nets.lora(net, rank)
 
 
 def prepared(net, trainer=TRAINER, known=KNOWN):
-    return ATTACK.prepare(Knowledge(net, trainer, lw.Informed(known), Weights(), PRIOR), seed=0)
+    frozen = not any(name == "tokens.weight" and value.requires_grad for name, value in net.named_parameters())
+    attack = IN_EMBEDDING_SPACE if frozen else ATTACK
+    return attack.prepare(Knowledge(net, trainer, lw.Informed(known), Weights(), PRIOR), seed=0)
 
 
 def released(net, trainer=TRAINER, known=KNOWN):
@@ -45,6 +48,7 @@ def released(net, trainer=TRAINER, known=KNOWN):
     [
         ({}, TRAINER),
         pytest.param({"frozen": True}, TRAINER, marks=pytest.mark.slow),
+        pytest.param({"rank": 4}, lw.SGD(lr=0.3, batch_size=6, epochs=2), marks=pytest.mark.slow),
         pytest.param({"tied": True}, lw.SGD(lr=0.1, batch_size=6, epochs=3), marks=pytest.mark.slow),
     ],
 )
@@ -54,6 +58,19 @@ def test_the_sentence_comes_back_certified(kind, trainer):
     assert torch.equal(guess.records.x[:, 0], SECRETS.x)
     assert torch.equal(guess.records.y[:, 0], SECRETS.y)
     assert guess.certified.all()
+
+
+def test_responses_in_embedding_space_are_those_of_the_tokens():
+    net = classifier(rank=2)
+    response = prepared(net).response
+    e = response.embeddings[SECRETS.x]
+    value, jacobian = response.linearised(e, SECRETS.y)
+    torch.testing.assert_close(value, response(SECRETS.x, SECRETS.y), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(value, response.of_embeddings(e, SECRETS.y), rtol=1e-3, atol=1e-3)
+    step = 1e-2 * torch.randn(e.shape, generator=torch.Generator().manual_seed(0))
+    moved = response.of_embeddings(e + step, SECRETS.y) - response.of_embeddings(e - step, SECRETS.y)
+    expected = 2 * (jacobian * step.unsqueeze(1)).sum((2, 3))
+    assert (moved - expected).norm() < 0.05 * expected.norm()
 
 
 def test_moved_rows_give_new_tokens_away():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -21,6 +22,9 @@ from lostwax.trainers.linear_response import BaseTrajectory, flat, response_obje
 SAMPLE = 24  # sentences on which the steps of the response are chosen
 PCA_STEPS = 4  # steps whose gradients give the directions
 TRIED = 6  # models that a game trains, about
+MOVED = 64  # directions if the table is trained
+SPARE = 4 / 3  # directions for each number of embedding space
+LEAST_ERROR = 1e-4  # of a response, in deviations over sentences
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,14 +32,17 @@ class Tokens:
     """Search the sentence that explains the release, by the linear response of training in some `directions`.
 
     If the embedding table was trained, the rows that moved give away which tokens the sentence has: the search is then
-    restricted to the rows that moved most. If it was frozen, training is linearised in embedding space, and each
+    restricted to the rows that moved most. If it was frozen, the sentence is solved for in embedding space, and each
     position gets a `shortlist` of the tokens nearest to the solution. From each of `starts` sentences, tokens are
     swapped and replaced while that explains the release better, and a model is trained on each result that is the best
     yet. A guess is certified if its model has the released weights to rounding and no similar sentence does.
+
+    By default there are 64 directions if the table was trained, and a third more than numbers in embedding space
+    otherwise.
     """
 
     strength: ClassVar[int] = 72
-    directions: int = 64
+    directions: int | None = None
     starts: int = 24
     shortlist: int = 12
 
@@ -67,10 +74,19 @@ class Tokens:
             return refusal + str(error)
         return None
 
+    def _count(self, knowledge: Knowledge) -> int:
+        """The number of directions."""
+        if self.directions is not None:
+            return self.directions
+        sentences = knowledge.prior.inputs
+        table = knowledge.net.get_submodule(table_of(knowledge.net, sentences[:1])).get_parameter("weight")
+        return MOVED if table.requires_grad else math.ceil(SPARE * sentences.shape[1] * table.shape[1])
+
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """A sweep for every direction, and some trainings per game."""
-        trainings = SWEEP * self.directions + TRIED * games
-        return Cost(trainings * rate.training, float(DOUBLE * self.directions * 4 * rate.features))
+        directions = self._count(knowledge)
+        trainings = SWEEP * directions + SAMPLE + TRIED * games
+        return Cost(trainings * rate.training, float(DOUBLE * directions * 4 * rate.features))
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> TokenSearch:
         """Train on the known sentences, and sweep the response of training backward, once for all games."""
@@ -81,12 +97,22 @@ class Tokens:
         bank = Records(torch.cat([known.inputs, prior.inputs]), torch.cat([known.y, prior.y]))
         base = BaseTrajectory.of(trainer, knowledge.net, known)
         name = table_of(knowledge.net, known.inputs[:1])
-        directions = _directions(base, bank, f"{name}.weight", self.directions)
+        directions = _directions(base, bank, f"{name}.weight", self._count(knowledge))
         draw = torch.from_numpy(generator(seed, "tokens").permutation(len(bank))[:SAMPLE])
         adjoints = base.thin_adjoints(directions, bank[draw], lambda done: None)
         response = SentenceResponse.of(adjoints, directions, bank, name)
+        if f"{name}.weight" not in base.end:
+            response = response.in_units_of(_errors(response, trainer, knowledge.net, known, prior[:SAMPLE]))
         tolerance = _rounding(trainer, knowledge.net, known, bank[draw[:1]])
         return TokenSearch(knowledge.net, known, response, tolerance, self.starts, self.shortlist, seed)
+
+
+def _errors(response: SentenceResponse, trainer: Descent, net: nn.Module, known: Records, some: Records) -> Tensor:
+    """(r,) the root mean square error of the response on models trained on some sentences."""
+    numbers = torch.arange(len(some))
+    trained = trainer(net, Cohort(known, some[numbers.unsqueeze(1)], numbers), seed=0).flat()
+    errors = response(some.inputs, some.y) - response.seen(trained)
+    return errors.square().mean(0).sqrt().clamp_min(LEAST_ERROR)
 
 
 def table_of(net: nn.Module, x: Tensor) -> str:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from lostwax.games import Records
 from lostwax.trainers.derivatives import quiet
-from lostwax.trainers.linear_response import Adjoints, BaseStep, flat
+from lostwax.trainers.linear_response import Adjoints, flat
 
 AT_A_TIME = 256  # sentences
 
 
 @dataclass(frozen=True, eq=False)
 class SentenceResponse:
-    """Responses in directions of weight space, in units of their deviation over the bank of sentences."""
+    """Responses in directions of weight space, in units of their deviation over the bank of sentences at first."""
 
     adjoints: Adjoints
     directions: Tensor  # (r, p)
@@ -38,6 +40,10 @@ class SentenceResponse:
         rows = adjoints.base.kept[0].params[name][0] if name in adjoints.base.end else net.constants[name]
         return cls(adjoints, directions, scale, bank, found / scale, table, rows)
 
+    def in_units_of(self, unit: Tensor) -> SentenceResponse:
+        """The same with every direction (r,) divided by a unit, in present units."""
+        return replace(self, scale=self.scale * unit, bank_responses=self.bank_responses / unit)
+
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         """(m, r) of sentences (m, length) with labels (m,)."""
         parts = zip(torch.split(x, AT_A_TIME), torch.split(y, AT_A_TIME), strict=True)
@@ -47,25 +53,41 @@ class SentenceResponse:
         """(m, r) the same of released weights (m, p)."""
         return (weights - flat(self.adjoints.base.end)) @ self.directions.mT / self.scale
 
-    def jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """(r, length, d) the derivative of one sentence's response with respect to its embeddings."""
-        base, moved = self.adjoints.base, torch.zeros(len(x), self.embeddings.shape[1]).to(self.embeddings)
-        held = [moved]
-        hook = base.net.net.get_submodule(self.table).register_forward_hook(lambda _, inputs, out: out + held[0])
+    def of_embeddings(self, e: Tensor, y: Tensor) -> Tensor:
+        """(m, r) of sentences of embeddings (m, length, d), if the table is frozen."""
+        with self._embedded() as response:
+            found: Tensor = torch.func.vmap(response)(e, y)
+        return found
 
-        def response(offset: Tensor) -> Tensor:
-            held[0] = offset
-            total = self.scale.new_zeros(len(self.scale))
+    def linearised(self, e: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, and its derivative with respect to the embeddings, (m, r, length, d)."""
+        with self._embedded() as response:
+
+            def twice(e: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+                found = response(e, y)
+                return found, found
+
+            jacobian, value = torch.func.vmap(torch.func.jacfwd(twice, has_aux=True))(e, y)
+        return value, jacobian
+
+    @contextmanager
+    def _embedded(self) -> Iterator[Callable[[Tensor, Tensor], Tensor]]:
+        """The response of one sentence (length, d) with a label, as a function: its embeddings replace the table's."""
+        base, held = self.adjoints.base, [self.embeddings]
+        numbers = self.bank.inputs.new_zeros(self.bank.inputs.shape[1])
+
+        def response(e: Tensor, y: Tensor) -> Tensor:
+            held[0] = e
+            total = torch.zeros_like(self.scale)
             for (step, push), weight in zip(self.adjoints.swept, self.adjoints.weights, strict=True):
-                total = total + weight * (push @ _slope(step))
+                slope = torch.cat([value.flatten() for value in base.slope(step, numbers, y).values()])
+                total = total + weight * (push @ slope)
             return total / self.scale
 
-        def _slope(step: BaseStep) -> Tensor:
-            return torch.cat([value.flatten() for value in base.slope(step, x, y).values()])
-
+        table = base.net.net.get_submodule(self.table)
+        hook = table.register_forward_hook(lambda _, inputs, out: held[0].expand_as(out))
         try:
             with quiet():
-                found: Tensor = torch.func.jacfwd(response)(moved)
+                yield response
         finally:
             hook.remove()
-        return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lostwax.attacks.text.embedding_space import EmbeddingSpace
 from lostwax.attacks.text.response import SentenceResponse
 from lostwax.games import Cohort, Guess, Hints, Records, Release
 from lostwax.progress import progress
@@ -19,7 +21,6 @@ VOCABULARY = 2  # times the length: rows of the table, the most moved first, tha
 SHUFFLED = 4  # tokens of the best sentence, for every other start
 CLOSE = 0.3  # of the record's effect: a model nearer than this to the release corrects the response
 MARGIN = 10.0  # times the rounding of one training, up to which weights count as equal
-RIDGE = 1e-3  # of the variance that the response explains: noise of the linearised response
 
 
 class Sentence(NamedTuple):
@@ -85,19 +86,15 @@ class TokenSearch:
     def _game(
         self, weights: Tensor, vocabulary: Tensor | None, label: Tensor | None, draw: np.random.Generator
     ) -> Sentence:
-        """Descents from several starts until one is certified; else the best.
-
-        The labels take turns. After its first start, a label starts from its best so far, a few tokens shuffled.
-        """
+        """Descents from several starts until one is certified; else the best."""
         seen = self.response.seen(weights.unsqueeze(0))[0]  # (r,)
         effect = max(float((weights - self._base()).norm()), 1e-300)
         labels = torch.unique(self.response.bank.y) if label is None else label.reshape(1)
         target, found = seen, None
         best = {int(y): (x, math.inf) for x, y in self._first(seen, vocabulary, labels)}  # of each label
         for turn in range(self.starts):
-            label = torch.tensor(list(best)[turn % len(best)])
-            start, score = best[int(label)]
-            start = start if turn < len(best) else _shuffled(start, draw)
+            start, label = self._start(turn, best, target, vocabulary, draw)
+            score = best[int(label)][1]
             x, here = self._descend(start, label, target, vocabulary, (1 + turn // len(best)) * self.shortlist)
             if here >= score:
                 continue
@@ -115,6 +112,24 @@ class TokenSearch:
         if found is None:
             raise ValueError("Tokens: the response of training is not finite, so no sentence can be compared.")
         return found
+
+    def _start(
+        self,
+        turn: int,
+        best: Mapping[int, tuple[Tensor, float]],
+        target: Tensor,
+        vocabulary: Tensor | None,
+        draw: np.random.Generator,
+    ) -> tuple[Tensor, Tensor]:
+        """A sentence and its label: the labels take turns, each from its best so far, later a few tokens shuffled.
+
+        If the table is frozen, every other start is a solution in embedding space, the others come from the best label.
+        """
+        if vocabulary is None and turn % 2 == 0:
+            return EmbeddingSpace(self.response).sentence(target, torch.tensor(list(best)), draw)
+        label = min(best, key=lambda y: best[y][1]) if vocabulary is None else list(best)[turn % len(best)]
+        x = best[label][0]
+        return x if vocabulary is not None and turn < len(best) else _shuffled(x, draw), torch.tensor(label)
 
     def _first(self, seen: Tensor, vocabulary: Tensor | None, labels: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Of each label the sentence of the bank that explains most, or the tokens that moved; the likeliest first."""
@@ -150,27 +165,8 @@ class TokenSearch:
         return (others[found], float(far[found])) if float(far[found]) < best else (x, best)
 
     def _nearest(self, x: Tensor, y: Tensor, target: Tensor, shortlist: int) -> Tensor:
-        """(length, shortlist) the tokens nearest to the solution in embedding space, in the metric of its precision.
-
-        One Gauss-Newton step from the sentence, with the spread of the table as prior. All other positions are free.
-        """
-        table = self.response.embeddings.double()  # (v, d)
-        jacobian = self.response.jacobian(x, y).double()  # (r, length, d)
-        r, length, d = jacobian.shape
-        flat = jacobian.reshape(r, -1)
-        left = (target - self.response(x[None], y[None])[0]).double()
-        prior = table.var(0).mean()
-        noise = left.square().mean().clamp_min(RIDGE * target.double().square().mean())
-        offset = (table.mean(0) - table[x]).flatten()  # to the prior's mean
-        precision = flat.mT @ flat / noise + torch.eye(length * d, dtype=torch.float64) / prior
-        step = torch.linalg.solve(precision, flat.mT @ left / noise + offset / prior).view(length, d)
-        spread = torch.linalg.inv(precision).view(length, d, length, d)
-        found = []
-        for place in range(length):
-            away = table - (table[x[place]] + step[place])  # (v, d)
-            far = (away @ torch.linalg.inv(spread[place, :, place]) * away).sum(1)
-            found.append(far.topk(min(shortlist, len(table)), largest=False).indices)
-        return torch.stack(found)
+        """(length, shortlist) the tokens nearest to where one step of Gauss-Newton from the sentence leads."""
+        return EmbeddingSpace(self.response).nearest(self.response.embeddings[x], y, shortlist, target)
 
     def _determined(self, x: Tensor, y: Tensor, vocabulary: Tensor | None, labels: Tensor) -> bool:
         """Whether every similar sentence would give other weights, by more than rounding."""
