@@ -1,13 +1,16 @@
 """The loops people run: the certified ceiling of each sampling, its width and time, beside others' in one run.
 
 Poisson sampling is compared with dp-accounting's loss distribution, sent through the same duality, and balls-in-bins
-with sampled ratios. Of shuffling, the best test between the pair of Chua et al. 2024 is sampled: its power is what a
-lower end could reach.
+with sampled ratios and, with `--peer`, with Feldman and Shenfeld's PLD_accounting in an environment of its own. Of
+shuffling, the best test between the pair of Chua et al. 2024 is sampled: its power is what a lower end could reach.
 """
 
 import argparse
+import json
 import math
+import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 from dp_accounting.pld import privacy_loss_distribution
@@ -20,6 +23,7 @@ from lostwax.reports.results import Row, write_rows
 SETTINGS = ((1.0, 100, 10, 0.1), (0.5, 1000, 1, 0.1))  # noise, steps per epoch, epochs, baseline
 RECORDS = 50_000  # of the data set; a batch holds RECORDS / steps per epoch
 AT_ONCE = 2_000_000  # normal numbers
+PEER_GRIDS, LIMIT = (0.1, 0.03), 600  # widths of loss cells; seconds
 
 
 def samplings(steps: int, epochs: int) -> dict[str, lw.bounds.Sampling]:
@@ -28,6 +32,7 @@ def samplings(steps: int, epochs: int) -> dict[str, lw.bounds.Sampling]:
         "Poisson": lw.bounds.Poisson(rate),
         "truncated Poisson": lw.bounds.TruncatedPoisson(rate, RECORDS, batch + math.ceil(7 * math.sqrt(batch))),
         "balls-in-bins": lw.bounds.BallsInBins(epochs),
+        "balls-in-bins, drawn once": lw.bounds.BallsInBins(epochs, redrawn=False),
         "fixed size": lw.bounds.FixedSize(RECORDS, batch),
         "shuffled": lw.bounds.Shuffled(epochs),
         "cyclic": lw.bounds.Cyclic(epochs),
@@ -43,6 +48,28 @@ def by_accounting(noise: float, rate: float, steps: int, kappa: float) -> float:
     levels = np.linspace(-5, 30, 20_001)
     deltas = law.self_compose(steps)._pmf_remove.get_delta_for_epsilon(levels)
     return float(np.min(deltas + np.exp(levels) * kappa))
+
+
+def beside_peer(python: str, setting: str, noise: float, steps: int, epochs: int, kappa: float) -> list[Row]:
+    """Balls-in-bins by PLD_accounting: both ends, on finer and finer grids of losses until time is up."""
+    script, rows = Path(__file__).parent / "peers" / "random_allocation.py", []
+    for grid in PEER_GRIDS:
+        question = {"noise": noise, "steps": steps, "epochs": epochs, "baseline": kappa, "grid": grid}
+        words = f"PLD_accounting (grid {grid:g}), balls-in-bins: {setting}"
+        try:
+            asked = subprocess.run(
+                [python, str(script), json.dumps(question)], capture_output=True, text=True, check=True, timeout=LIMIT
+            )
+        except subprocess.TimeoutExpired:
+            print(f"  {words}: not within {LIMIT} s")
+            rows.append(Row(f"peer-{grid:g}-{setting}", f"seconds, more than, {words}", float(LIMIT)))
+            break
+        found = json.loads(asked.stdout)
+        seconds = found["seconds low"] + found["seconds high"]
+        print(f"  {words}: {found['low']:.5f} to {found['high']:.5f}  {seconds:.1f} s")
+        rows.append(Row(f"peer-{grid:g}-{setting}", words, found["high"], low=found["low"], high=found["high"]))
+        rows.append(Row(f"time-peer-{grid:g}-{setting}", f"seconds, both ends, {words}", seconds))
+    return rows
 
 
 def sampled_losses(noise: float, steps: int, epochs: int, samples: int, *, of_pair: float | None = None) -> np.ndarray:
@@ -67,6 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=1_000_000, help="of the sampled comparisons")
     parser.add_argument("--random", type=int, default=300, help="random settings for the spread of times")
+    parser.add_argument("--peer", help="the Python of an environment with PLD_accounting, to compare with")
     options = parser.parse_args()
     rows = []
     for noise, steps, epochs, kappa in SETTINGS:
@@ -88,6 +116,10 @@ def main() -> None:
         rows.append(Row(f"accounting-{setting}", f"dp-accounting (1e-4), Poisson: {setting}", value))
         rows.append(Row(f"time-accounting-{setting}", f"seconds, dp-accounting (1e-4), Poisson: {setting}", seconds))
 
+        if options.peer is not None:
+            rows += beside_peer(options.peer, setting, noise, steps, epochs, kappa)
+        if options.samples == 0:
+            continue
         start = time.process_time()
         ratios = np.exp(sampled_losses(noise, steps, epochs, options.samples))
         low, high = limits(ratios, kappa, 0.05 / 3)
@@ -106,7 +138,7 @@ def main() -> None:
         rows.append(
             Row(f"pair-{setting}", f"best test of Chua et al.'s pair, {few:,} samples: {setting}", power, seed=1)
         )
-    write_rows(__file__, rows + spread_of_times(options.random))
+    write_rows(__file__, rows + (spread_of_times(options.random) if options.random else []), keep_others=True)
 
 
 def spread_of_times(count: int) -> list[Row]:

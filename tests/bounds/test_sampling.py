@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from scipy.stats import binom
 
@@ -18,14 +19,15 @@ from lostwax.bounds import (
     bound,
     calibrate,
 )
+from lostwax.bounds.monte_carlo import limits
 
 RUN = {"noise_multiplier": 1.0, "steps": 100, "baseline": 0.1}
 ALL = [Poisson(0.05), BallsInBins(5), Shuffled(5), FixedSize(200, 10), TruncatedPoisson(0.05, 200, 25), Cyclic(5)]
-ALL += [FullBatch()]
+ALL += [FullBatch(), BallsInBins(5, redrawn=False)]
 
 
 def name(sampling):
-    return type(sampling).__name__
+    return str(sampling)
 
 
 def test_a_rate_alone_is_poisson_sampling():
@@ -78,6 +80,23 @@ def test_an_epoch_of_one_step_is_a_full_batch():
     for sampling in (BallsInBins(10), Shuffled(10), Cyclic(10), FixedSize(7, 7), FullBatch()):
         ceiling = bound(**ten, sampling=sampling)
         assert (ceiling.lower, ceiling.upper) == (exact.lower, exact.upper)
+    stays = bound(**ten, sampling=BallsInBins(10, redrawn=False))
+    assert exact.lower <= stays.upper == pytest.approx(exact.upper, rel=1e-12)
+
+
+def test_a_record_that_stays_in_its_batch():
+    """By samples of the ratio, from its definition; one epoch is drawn once anyway."""
+    fixed = bound(**RUN, sampling=BallsInBins(5, redrawn=False))
+    assert fixed.lower > bound(**RUN, sampling=BallsInBins(5)).upper
+    assert fixed.upper < bound(**RUN, sampling=Cyclic(5)).lower
+    random = np.random.default_rng(0)
+    z = random.standard_normal((20_000, 5, 20)).sum(1)
+    low, high = limits(np.exp(z - 5 / 2).mean(1), 0.1, 1e-6)
+    assert low <= fixed.upper
+    assert fixed.lower <= high
+    assert bound(**RUN, sampling=BallsInBins(1, redrawn=False)) == bound(**RUN, sampling=BallsInBins(1))
+    half = BallsInBins(4, redrawn=False).information(2.0, 80)
+    assert half == BallsInBins(1).information(1.0, 20)
 
 
 def test_a_fixed_order_is_a_full_batch_step_per_epoch():

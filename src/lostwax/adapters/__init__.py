@@ -3,11 +3,11 @@
 from importlib import import_module
 from typing import Any
 
-from lostwax.adapters import opacus
+from lostwax.adapters import dp_accounting, jax_privacy, opacus, tensorflow_privacy
 from lostwax.adapters.checkpoint import load_weights
 from lostwax.adapters.own_training import OwnTraining
 
-__all__ = ["OwnTraining", "load_weights", "opacus"]
+__all__ = ["OwnTraining", "dp_accounting", "jax_privacy", "load_weights", "opacus", "tensorflow_privacy"]
 
 
 def __getattr__(name: str) -> Any:

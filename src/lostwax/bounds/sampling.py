@@ -274,7 +274,15 @@ class BallsInBins(_Epochs):
 
     `lw.adapters.torch.BallsInBinsSampler` draws batches so. Batch sizes vary, as with Poisson sampling, but every
     record is seen once per epoch.
+
+    With `redrawn=False` a record is in the same batch of every epoch, as in JAX Privacy's BallsInBinsSampling. dmu/dnu
+    is then the mean over batches of the product over their steps of exp(<g, z> / s - |g|^2 / (2 s^2)): z is the noise
+    of a step, and the gradient g may depend on earlier steps. If |g| = 1, each <g, z> is a normal variable of its own,
+    so that the ratio is that of one epoch with noise s / sqrt(epochs). With shorter gradients it is a conditional mean
+    of that, which has a lower ceiling.
     """
+
+    redrawn: bool = True
 
     words = "each record is in one step per epoch, drawn uniformly and independently, and the draws stay secret"
     epsilon_words = (
@@ -284,6 +292,8 @@ class BallsInBins(_Epochs):
 
     def information(self, noise: float, steps: int) -> float:
         """Also at most Renyi's divergence of order 2, log E[R^2] per epoch: R is a mean of T log-normal variables."""
+        if not self.redrawn:
+            return BallsInBins(1).information(noise / math.sqrt(self.epochs), self.per_epoch(steps))
         log_square, bins = 1 / noise**2, self.per_epoch(steps)
         each = (
             math.log1p(math.expm1(log_square) / bins) if log_square < 700 else log_add(log_square - math.log(bins), 0)
@@ -291,13 +301,16 @@ class BallsInBins(_Epochs):
         return min(super().information(noise, steps), self.epochs * each)
 
     def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
-        return balls_in_bins(log_kappa, noise, self.per_epoch(steps), self.epochs, tolerance)
+        bins = self.per_epoch(steps)
+        if self.redrawn or self.epochs == 1:
+            return balls_in_bins(log_kappa, noise, bins, self.epochs, tolerance)
+        return balls_in_bins(log_kappa, noise / math.sqrt(self.epochs) * (1 - 1e-15), bins, 1, tolerance)
 
     def law(self, steps: int) -> Law:
         """One step per epoch, for each record."""
         from lostwax.trainers.batches import InBins
 
-        return InBins(self.per_epoch(steps), self.epochs)
+        return InBins(self.per_epoch(steps), self.epochs, self.redrawn)
 
 
 @final

@@ -111,10 +111,11 @@ class Independent:
 
 @dataclass(frozen=True)
 class InBins:
-    """Balls in bins: each record in one step per epoch, chosen uniformly and independently."""
+    """Balls in bins: each record in one step per epoch, chosen uniformly and independently, anew or once for all."""
 
     per_epoch: int
     epochs: int
+    redrawn: bool = True
 
     hidden = False
 
@@ -126,7 +127,7 @@ class InBins:
     def draws(self, cohort: Cohort, *, seed: int) -> Iterator[Tensor | None]:
         """As in `Law`."""
         for epoch in range(self.epochs):
-            bins = _words("bins", cohort, seed, epoch) % self.per_epoch
+            bins = _words("bins", cohort, seed, epoch if self.redrawn else 0) % self.per_epoch
             yield from (bins == step for step in range(self.per_epoch))
 
     def present(self, step: int, shared: Tensor | None, records: int) -> Tensor | None:
@@ -138,10 +139,12 @@ class InBins:
 
         def by_epoch() -> Iterator[Tensor]:
             for _ in range(self.epochs):
-                each = [next(gains).double() for _ in range(self.per_epoch)]
-                yield torch.logsumexp(torch.stack(each), 0) - math.log(self.per_epoch)
+                yield torch.stack([next(gains).double() for _ in range(self.per_epoch)])
 
-        return total(by_epoch())
+        def mean(each: Tensor) -> Tensor:
+            return torch.logsumexp(each, 0) - math.log(self.per_epoch)
+
+        return total(map(mean, by_epoch())) if self.redrawn else mean(total(by_epoch()))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,203 @@
+"""How often `lw.check_dp` finds planted faults in settings that it was not tuned on.
+
+Every check has its own net, data, batches, noise, clipping norm and learning rate, drawn at random from its number. The
+settings follow the advice of docs/dp_claims.md (a small net, noise such that the claim says something), and no more.
+"""
+
+import argparse
+import json
+import math
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import lostwax as lw
+from lostwax.metrics.estimate import clopper_pearson
+from lostwax.reports.results import Row, write_rows
+
+FIRST = 1000  # seeds below were used while the rules were chosen
+GAMES, TRIALS = 150, 40  # half of the default, to have more settings
+FAULTS = {
+    "clean": "none",
+    "noise by batch size": "the noise is divided by the batch size twice",
+    "clip after averaging": "the mean gradient is clipped, not each record's",
+    "last weights": "the weights of the last layer get no noise",
+    "last bias": "the bias of the last layer gets no noise",
+    "shuffled": "batches of a shuffled order, called Poisson sampling",
+    "accumulation": "four batches are added up and counted as one",
+    "batch norm": "batch norm mixes the records of a batch; its averages are not released",
+    "batch norm, buffers": "the same, and its averages are released",
+    "fixed seed": "the noise generator is seeded by a constant in every run",
+    "seed of every step": "the noise generator is seeded again in every step, with the run's seed",
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A training with a claim."""
+
+    features: int
+    hidden: tuple[int, ...]
+    classes: int
+    records: int
+    per_epoch: int
+    epochs: int
+    noise: float
+    clip: float
+    lr: float
+    tanh: bool
+    seed: int
+
+    @classmethod
+    def drawn(cls, seed: int) -> "Setting":
+        """Random, but such that the claim permits between 0.6 and 0.85 of the games."""
+        random = np.random.default_rng([26, seed])
+        while True:
+            hidden = tuple(random.integers(4, 17, size=random.integers(1, 3)).tolist())
+            sizes = random.integers([4, 2, 40, 4, 2], [17, 5, 121, 13, 5]).tolist()  # features ... epochs
+            low, high = np.log([0.5, 0.1, 0.03]), np.log([1.5, 0.6, 0.3])
+            noise, clip, lr = np.exp(random.uniform(low, high)).tolist()
+            found = cls(sizes[0], hidden, *sizes[1:], noise, clip, lr, bool(random.integers(2)), seed)
+            if 0.6 <= lw.bound(**found.claim, baseline=0.5, tolerance=1e-2).upper <= 0.85:
+                return found
+
+    @property
+    def claim(self) -> dict:
+        """What the code says of itself."""
+        sampling = lw.bounds.Poisson(1 / self.per_epoch)
+        return {"noise_multiplier": self.noise, "steps": self.per_epoch * self.epochs, "sampling": sampling}
+
+    def net(self, fault: str) -> nn.Sequential:
+        torch.manual_seed(self.seed)
+        layers: list[nn.Module] = []
+        width = self.features
+        for size in self.hidden:
+            layers.append(nn.Linear(width, size))
+            if fault.startswith("batch norm"):
+                layers.append(nn.BatchNorm1d(size, affine=False, track_running_stats=fault.endswith("buffers")))
+            layers.append(nn.Tanh() if self.tanh else nn.ReLU())
+            width = size
+        return nn.Sequential(*layers, nn.Linear(width, self.classes))
+
+    def data(self) -> lw.Records:
+        draws = torch.Generator().manual_seed(self.seed)
+        x = torch.randn(self.records, self.features, generator=draws)
+        return lw.Records(x, torch.arange(self.records) % self.classes)
+
+
+def slopes(net: nn.Sequential, x: Tensor, y: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Per linear layer: (b, out) the slope of each record's loss by its outputs, and (b, in + 1) its inputs."""
+    given, inputs = [], []
+    for layer in net:
+        if isinstance(layer, nn.Linear):
+            inputs.append(torch.cat([x.detach(), torch.ones(len(x), 1)], 1))
+            x = layer(x)
+            given.append(x)
+        else:
+            x = layer(x)
+    loss = nn.functional.cross_entropy(x, y, reduction="sum")
+    return list(zip(torch.autograd.grad(loss, given), inputs, strict=True))
+
+
+def batches(setting: Setting, fault: str, records: int, draws: torch.Generator) -> list[Tensor]:
+    """The records of every step."""
+    per_epoch, epochs = setting.per_epoch, setting.epochs
+    if fault == "shuffled":
+        return [
+            part for _ in range(epochs) for part in torch.randperm(records, generator=draws).tensor_split(per_epoch)
+        ]
+    times = 4 if fault == "accumulation" else 1
+    drawn = [torch.rand(times, records, generator=draws) < 1 / per_epoch for _ in range(per_epoch * epochs)]
+    return [one.nonzero()[:, 1] for one in drawn]
+
+
+def train(net: nn.Sequential, x: Tensor, y: Tensor, seed: int, *, setting: Setting, fault: str) -> nn.Module:
+    """DP-SGD with per-record gradients from layer inputs and output slopes, as libraries do, with one fault or none."""
+    linear = [layer for layer in net if isinstance(layer, nn.Linear)]
+    optimiser = torch.optim.SGD(net.parameters(), lr=setting.lr)
+    clip, expected = setting.clip, len(x) / setting.per_epoch
+    draws, noise = (torch.Generator().manual_seed(2 * seed + k) for k in (0, 1))
+    if fault == "fixed seed":
+        noise.manual_seed(0)
+    for batch in batches(setting, fault, len(x), draws):
+        if fault == "seed of every step":
+            noise.manual_seed(seed)
+        totals = [torch.zeros(layer.out_features, layer.in_features + 1) for layer in linear]
+        if len(batch) > fault.startswith("batch norm"):
+            parts = slopes(net, x[batch], y[batch])
+            if fault == "clip after averaging":
+                means = [slope.mT @ before / len(batch) for slope, before in parts]
+                norm = torch.cat([value.flatten() for value in means]).norm().clamp_min(1e-12)
+                totals = [value * (clip / norm).clamp_max(1) * expected for value in means]
+            else:
+                squares = sum(slope.square().sum(1) * before.square().sum(1) for slope, before in parts)
+                factor = (clip / squares.sqrt().clamp_min(1e-12)).clamp_max(1).unsqueeze(1)
+                totals = [(slope * factor).mT @ before for slope, before in parts]
+        for layer, total in zip(linear, totals, strict=True):
+            scale = torch.full_like(total, setting.noise * clip / (expected if fault == "noise by batch size" else 1))
+            if layer is linear[-1] and fault.startswith("last"):
+                scale[:, slice(-1) if fault == "last weights" else slice(-1, None)] = 0.0
+            noisy = (total + scale * torch.randn(total.shape, generator=noise)) / expected
+            layer.weight.grad, layer.bias.grad = noisy[:, :-1], noisy[:, -1]
+        optimiser.step()
+    return net
+
+
+def check(fault: str, seed: int) -> lw.claims.ClaimCheck:
+    setting = Setting.drawn(seed)
+    function = partial(train, setting=setting, fault=fault)
+    return lw.check_dp(
+        setting.net(fault), setting.data(), function, **setting.claim, seed=seed, games=GAMES, trials=TRIALS
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--settings", type=int, default=10, help="of each fault")
+    parser.add_argument("--only", choices=FAULTS, nargs="+", default=list(FAULTS), help="these faults")
+    parser.add_argument("--keep", type=Path, help="a file of finished checks, one per line: continued if it is there")
+    options = parser.parse_args()
+    done = {}
+    if options.keep is not None and options.keep.exists():
+        done = {(one["fault"], one["seed"]): one for one in map(json.loads, options.keep.read_text().splitlines())}
+    for number in range(options.settings):
+        for place, fault in enumerate(FAULTS):
+            seed = FIRST + number * len(FAULTS) + place  # no two checks share a setting
+            if fault not in options.only or (fault, seed) in done:
+                continue
+            found = check(fault, seed)
+            one = {"fault": fault, "seed": seed, "won": found.success, "permitted": found.ceiling.upper}
+            one |= {
+                "p": found.p_value,
+                "contradicted": found.contradicted,
+                "seconds": found.seconds,
+                "pair": found.pair,
+            }
+            done[fault, seed] = one
+            print(one, flush=True)
+            if options.keep is not None:
+                with options.keep.open("a") as file:
+                    file.write(json.dumps(one) + "\n")
+    rows: list[Row] = []
+    for fault in FAULTS:
+        several = [one for (name, _), one in done.items() if name == fault]
+        if not several:
+            continue
+        found = sum(one["p"] < 1e-3 for one in several)
+        low, high = clopper_pearson(found, len(several))
+        name = f"share of {len(several)} fresh settings called false at p < 0.001, fault: {FAULTS[fault]}"
+        rows.append(Row(f"found-{fault}", name, found / len(several), low=low, high=high, seed=FIRST))
+        worst = max(one["seconds"] for one in several)
+        median = math.exp(np.median([math.log10(max(one["p"], 1e-300)) for one in several]) * math.log(10))
+        rows.append(Row(f"p-{fault}", f"median p-value, fault: {FAULTS[fault]}", median, seed=FIRST))
+        rows.append(Row(f"time-{fault}", f"most seconds, fault: {FAULTS[fault]}", worst, paper="goal 600", seed=FIRST))
+        print(f"{fault}: {found} of {len(several)} ({low:.2f} to {high:.2f}), median p {median:.1g}")
+    write_rows(__file__, rows, keep_others=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""How JAX Privacy draws its batches, as arguments of `lw.bound`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from lostwax.bounds import (
+    BallsInBins,
+    Correlated,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    Poisson,
+    Sampling,
+    Shuffled,
+    TruncatedPoisson,
+)
+
+
+def mechanism(
+    strategy: Any, *, noise_multiplier: float | None = None, records: int | None = None, matrix: ArrayLike | None = None
+) -> dict[str, Any]:
+    """Noise, steps and sampling: `lw.bound(**lw.adapters.jax_privacy.mechanism(strategy, ...), baseline=0.1)`.
+
+    Args:
+        strategy: A value of `jax_privacy.batch_selection`, an execution plan that holds one, or a `DPKerasConfig`.
+        noise_multiplier: The noise on the sum of clipped gradients, over the clipping norm. A config has its own.
+        records: The number of records; batches of a fixed or largest size need it.
+        matrix: The matrix C of correlated noise C^-1 Z, or the first column of a Toeplitz one: see `Correlated.of`.
+
+    `BallsInBinsSampling` puts a record into the same batch of every epoch: `BallsInBins(epochs, redrawn=False)`. A
+    `DPKerasConfig` without `poisson_sampling_in_fit` shuffles, while its epsilon is that of Poisson sampling.
+    """
+    strategy = getattr(strategy, "batch_selection_strategy", strategy)  # of a plan
+    if hasattr(strategy, "poisson_sampling_in_fit"):
+        noise_multiplier = strategy.noise_multiplier if noise_multiplier is None else noise_multiplier
+        steps, sampling = _keras(strategy)
+    else:
+        steps, sampling = _drawn(strategy, records)
+    if noise_multiplier is None:
+        raise ValueError(
+            "jax_privacy.mechanism: the noise is missing. Pass noise_multiplier: the noise's standard deviation on the "
+            "sum of clipped gradients, divided by the clipping norm."
+        )
+    if matrix is not None:
+        apart = int(getattr(strategy, "cycle_length", 1))
+        noise, own = Correlated.of(matrix), Poisson(1.0) if sampling == FullBatch() else sampling
+        if noise.bands is None or noise.bands > apart or not isinstance(own, Poisson | Cyclic):
+            raise ValueError(
+                f"jax_privacy.mechanism: the matrix has {noise.bands} diagonals, and only CyclicPoissonSampling with a "
+                "cycle_length of as many, and without truncation, has a certified ceiling with it."
+            )
+        return {
+            "noise_multiplier": float(noise_multiplier),
+            "steps": int(strategy.iterations),
+            "sampling": Correlated(noise.norm, apart, own),
+        }
+    return {"noise_multiplier": float(noise_multiplier), "steps": steps, "sampling": sampling}
+
+
+def _drawn(strategy: Any, records: int | None) -> tuple[int, Sampling]:
+    """Steps that a record can be in, and the sampling."""
+    kind = type(strategy).__name__
+    steps = int(getattr(strategy, "iterations", 0))
+    if kind == "CyclicPoissonSampling":
+        rate, cycle, largest = strategy.sampling_prob, int(strategy.cycle_length), strategy.truncated_batch_size
+        own = math.ceil(steps / cycle)
+        if largest is not None:
+            # Groups that are drawn independently may hold all records, which makes cuts more likely.
+            equal = strategy.partition_type.name == "EQUAL_SPLIT"
+            group = _known(records, kind) // (cycle if equal else 1)
+            return own, TruncatedPoisson(float(rate), group, int(largest))
+        if rate < 1:
+            return own, Poisson(float(rate))
+        return (steps, FullBatch()) if cycle == 1 else (steps, Cyclic(own))
+    if kind == "BallsInBinsSampling":
+        epochs = math.ceil(steps / strategy.cycle_length)
+        return epochs * int(strategy.cycle_length), BallsInBins(epochs, redrawn=False)
+    if kind == "FixedBatchSampling" and not strategy.replace:
+        return steps, FixedSize(_known(records, kind), int(strategy.batch_size))
+    limit = ""
+    if (apart := getattr(strategy, "min_sep", None)) is not None:
+        limit = f" Not above it is that of sampling=lw.bounds.Cyclic({math.ceil(steps / apart)}), which may be quoted."
+    raise ValueError(f"jax_privacy.mechanism: no ceiling is known for batches drawn by {kind}{_why(strategy)}.{limit}")
+
+
+def _why(strategy: Any) -> str:
+    return " with replacement: a record may be in a batch several times" if getattr(strategy, "replace", False) else ""
+
+
+def _known(records: int | None, kind: str) -> int:
+    if records is None:
+        raise ValueError(f"jax_privacy.mechanism: {kind} of a fixed or largest size needs records, their number.")
+    return records
+
+
+def _keras(config: Any) -> tuple[int, Sampling]:
+    """Steps and sampling of a `DPKerasConfig`."""
+    if config.gradient_accumulation_steps != 1 and config.poisson_sampling_in_fit:
+        raise ValueError(
+            "jax_privacy.mechanism: with accumulated Poisson samples a record may be in a step several times, and no "
+            "ceiling is known. Draw larger batches."
+        )
+    size, steps = config.effective_batch_size, int(config.train_steps)
+    if config.poisson_sampling_in_fit:
+        return steps, Poisson(size / config.train_size)
+    per_epoch = max(1, config.train_size // size)
+    epochs = math.ceil(steps / per_epoch)
+    return epochs * per_epoch, Shuffled(epochs)
