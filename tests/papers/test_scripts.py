@@ -65,7 +65,7 @@ NO_DATA_RUNS = {  # the same for scripts that need no data
         "--rows gd frozen --vocabulary 40 --length 4 --known 12 --prior 12 --games 2 --directions 8 --starts 4",
         2 * 10 + 1,
     ),
-    "s3_table2": ("", 2 * 2 * 6),
+    "s3_table2": ("--samples 200", 3 * 2 * 6),
     "s3_fixed_epsilon": ("", 6 * 2 * 2),
 }
 CIFAR_RUNS = {
