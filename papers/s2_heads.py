@@ -38,7 +38,7 @@ from lostwax.shadows import gaussian_weights
 LARGEST = 4.0  # mean squared error of pixels in [-1, 1]
 START = lw.inits.Normal(0.002, seed=None)
 SHORT = {Null.GAUSSIAN_WEIGHTS: "Gaussian weights", Null.OTHER_SECRETS: "other secrets"}
-HEADS, JUDGED = 500, 2_000  # for accuracies: heads, and records that they are asked about
+HEADS, JUDGED = 5_000, 2_000  # for accuracies: heads, as in S2's Table 4, and records that they are asked about
 BAR = 0.75  # of tau, where BeatChance sets its bar
 FEWEST = 99  # guesses of a class, to tell its false positive rate of 1 %
 
@@ -209,7 +209,7 @@ def accuracies(game: Game, records: Records, *, seed: int) -> NDArray[np.float64
 def accuracy_row(name: str, right: NDArray[np.float64], paper: float | None) -> Row:
     """The mean over heads, with its 95 % interval."""
     mean, half = float(right.mean()), 1.96 * float(right.std()) / len(right) ** 0.5
-    what = f"{name}: accuracy of the head ({len(right)} heads, deviation {right.std():.3f})"
+    what = f"{name}: accuracy of the head ({len(right):,} heads, deviation {right.std():.3f})"
     return Row(f"{name}.accuracy", what, mean, mean - half, mean + half, paper)
 
 

@@ -10,6 +10,9 @@ ceiling beyond chance, which would stop the run; a gap below it with C = 1. S3 f
 Here the best learning rate fits many records so well that they are not: "all_clipped" is the same at a small one.
 "best" is by Monte Carlo on the Gram matrices of some games, "attack" by the log-likelihood of S3 appendix G, and where
 they differ, "sum" is Algorithm 2 and "top" Algorithm 3.
+
+Figure 14 (row "panels") takes long on a CPU: `--parts 10 --part 0 1 2` plays the first three tenths of the games, and
+`--sum` adds up the parts that the results file has.
 """
 
 import argparse
@@ -17,12 +20,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from s1_mnist import parser, write
+from s1_mnist import mean_row, parser, write
 from s3_pictures import draw_curves
 from torch import Tensor
 
@@ -32,7 +37,7 @@ from lostwax.attacks.dp_steps.prior_aware import Score
 from lostwax.bounds import best_success
 from lostwax.games import Cohort, Hints, Knowledge, Records, Release
 from lostwax.metrics.estimate import clopper_pearson
-from lostwax.reports.results import Row
+from lostwax.reports.results import Row, read_rows
 from lostwax.trainers.clipping import record_gradients
 from lostwax.trainers.stacked import Architecture
 
@@ -42,12 +47,20 @@ FEW = (4, 16, 64)
 RATES = (0.01, 0.1, 0.3, 0.6, 0.9, 0.99)
 SPEEDS = (0.03, 0.1, 0.3, 1.0, 3.0)  # learning rate times C: the most that a step moves, in noiseless training
 PRIORS = tuple(2**power for power in range(1, 12))
+PANEL_PRIORS, PANEL_STEPS = (2, 10, 100), 100
+# The least noise multiplier for each epsilon and sampling rate of Fig. 14, as `lw.DPSGD.for_epsilon` finds it: written
+# down so that machines without dp-accounting can train
+PANEL_NOISE = {
+    **{(1, 0.01): 0.90207442, (4, 0.01): 0.59054230, (8, 0.01): 0.46455487, (16, 0.01): 0.36310336},
+    **{(1, 0.99): 36.9410591, (4, 0.99): 10.7055580, (8, 0.99): 5.94440827, (16, 0.99): 3.40943162},
+}
 SCORES: Mapping[str, Score] = {
     "attack": lw.attacks.dp_steps.LogLikelihood(),
     "sum": lw.attacks.dp_steps.InnerProducts(),
     "top": lw.attacks.dp_steps.LargestProducts(),
 }
 GRAM_BYTES = 1 << 30
+PART = ".part_"  # in ids of rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +103,14 @@ GAMES: dict[str, dict[str, Setting]] = {
     "width_100": each(FEW, width=100, share=0.1),  # Fig. 7
     "width_1000": each(FEW, width=1_000, share=0.02),
     "priors": each(FEW, share=0.2),  # Fig. 3
+    "panels": {  # Fig. 14, the ends of every curve
+        f"epsilon_{epsilon}_rate_{rate}": Setting(epsilon=epsilon, clip=1.0, rate=rate) for epsilon, rate in PANEL_NOISE
+    },
+    "norms": {  # Fig. 13 a
+        f"clip_{clip}_epsilon_{epsilon}": Setting(epsilon=epsilon, clip=clip, share=0.001)
+        for clip in (0.1, 1.0)
+        for epsilon in (1, 40)
+    },
 }
 
 
@@ -126,15 +147,12 @@ def noise_like(pool: Records) -> Records:
 
 def victim(setting: Setting, bench: Bench) -> tuple[lw.DPSGD, float]:
     """The trainer, at the learning rate with the best mean accuracy of a few models, and that accuracy."""
-    private = lw.DPSGD.for_epsilon(
-        setting.epsilon,
-        DELTA,
-        steps=setting.steps,
-        sample_rate=setting.rate,
-        clip=setting.clip,
-        init=lw.inits.LeCunNormal(),
-        tf32=True,
-    )
+    fields = {"clip": setting.clip, "init": lw.inits.LeCunNormal(), "tf32": True}
+    noise = PANEL_NOISE.get((int(setting.epsilon), setting.rate)) if setting.steps == PANEL_STEPS else None
+    if noise is None:
+        private = lw.DPSGD.for_epsilon(setting.epsilon, DELTA, steps=setting.steps, sample_rate=setting.rate, **fields)
+    else:
+        private = lw.DPSGD(noise_multiplier=noise, steps=setting.steps, sample_rate=setting.rate, **fields)
     net, known = lw.nets.mlp(784, setting.width, 10), bench.known[: setting.known]
     cohort = lw.Informed(known).deal(bench.pool, 4, seed=0)
     found = []
@@ -206,20 +224,76 @@ def play_priors(name: str, setting: Setting, bench: Bench) -> Iterator[Row]:
     everyone = Records(*(part.expand(len(cohort), *part.shape) for part in (pool.x, pool.y)))  # (m, 2048, ...)
     scores = chooser.scores(published(trainer, net, cohort, options.seed), everyone)
     secret = Records(cohort.own.x[:, 0], cohort.own.y[:, 0]).matches(pool).to(scores.device)  # (m,)
-    order = torch.rand(scores.shape, generator=torch.Generator().manual_seed(options.seed)).to(scores.device)
-    order[torch.arange(len(cohort)), secret] = -1.0  # the secret is in every prior
-    deal = order.argsort(1)  # (m, 2048) the secret first, the others in random order
-    for size in (size for size in PRIORS if size <= len(pool)):
+    yield from by_size(name, scores, secret, [size for size in PRIORS if size <= len(pool)], trainer, options.seed)
+
+
+def by_size(
+    name: str, scores: Tensor, secret: Tensor, sizes: Sequence[int], trainer: lw.DPSGD, seed: int, part: str = ""
+) -> Iterator[Row]:
+    """Success, and the ceiling, for the secret among the first few others in random order. Scores are (m, c)."""
+    order = torch.rand(scores.shape, generator=torch.Generator().manual_seed(seed)).to(scores.device)
+    order[torch.arange(len(scores)), secret] = -1.0  # the secret is in every prior
+    deal = order.argsort(1)  # (m, c) the secret first, the others in random order
+    for size in sizes:
         among = scores.gather(1, deal[:, :size])
-        won, games = int((among[:, 0] > among[:, 1:].amax(1)).sum()), len(cohort)  # a tie is no success
+        won, games = int((among[:, 0] > among[:, 1:].amax(1)).sum()), len(scores)  # a tie is no success
         ceiling = lw.bound(**trainer.mechanism(), baseline=1 / size)
         if ceiling.broken_by(won, games):
             raise RuntimeError(
                 f"{name}, prior {size}: {won} of {games} games won, above the ceiling: {ceiling.sentence}."
             )
-        what = f"{name}, {size} candidates"
-        yield Row(f"{name}.{size}", f"{what}: success ({games:,} games)", won / games, *clopper_pearson(won, games))
+        what, ends = f"{name}, {size} candidates", clopper_pearson(won, games)
+        yield Row(f"{name}.{size}{part}", f"{what}: success ({games:,} games)", won / games, *ends)
         yield Row(f"{name}.{size}.ceiling", f"{what}: ceiling", ceiling.upper, ceiling.lower, ceiling.upper)
+
+
+def play_panels(name: str, setting: Setting, bench: Bench) -> Iterator[Row]:
+    """Fig. 14: priors of 2, 10 and 100 out of the same 100 candidates, in parts of the games."""
+    threat, cohort, hints = bench.game(setting, min(PANEL_PRIORS[-1], len(bench.pool)))
+    (trainer, _), net = victim(setting, bench), lw.nets.mlp(784, setting.width, 10)
+    options = bench.options
+    chooser = lw.PriorAware().prepare(Knowledge(net, trainer, threat, Weights(), bench.pool[:2]), seed=options.seed)
+    assert hints.candidates is not None
+    for part in options.part:
+        mine = slice(part * len(cohort) // options.parts, (part + 1) * len(cohort) // options.parts)
+        some, candidates = cohort[mine], hints.candidates[mine]
+        scores = chooser.scores(published(trainer, net, some, options.seed), candidates)
+        secret = (candidates.x == some.own.x).flatten(2).all(2).int().argmax(1).to(scores.device)
+        sizes = [size for size in PANEL_PRIORS if size <= scores.shape[1]]
+        word = "" if options.parts == 1 else f"{PART}{part}_of_{options.parts}"
+        yield from by_size(name, scores, secret, sizes, trainer, options.seed + part, word)
+
+
+def pooled(rows: Sequence[Row]) -> list[Row]:
+    """The parts of each success as one row."""
+
+    def whole(row: Row) -> str:
+        return row.id.partition(PART)[0]
+
+    found = []
+    for name, some in groupby(sorted((row for row in rows if PART in row.id), key=whole), key=whole):
+        parts = list(some)
+        games = [int(row.quantity.rpartition("(")[2].split()[0].replace(",", "")) for row in parts]
+        won = sum(round(float(row.value) * count) for row, count in zip(parts, games, strict=True))
+        what = f"{parts[0].quantity.rpartition('(')[0]}({sum(games):,} games)"
+        ends = clopper_pearson(won, sum(games))
+        found.append(replace(parts[0], id=name, quantity=what, value=won / sum(games), low=ends[0], high=ends[1]))
+    return found
+
+
+def play_norms(name: str, setting: Setting, bench: Bench) -> Iterator[Row]:
+    """Fig. 13 a: the mean norm of the known records' gradients as they are summed, over all records and steps."""
+    threat, cohort, _ = bench.game(setting)
+    (trainer, _), net = victim(setting, bench), lw.nets.mlp(784, setting.width, 10)
+    seed = bench.options.seed
+    chooser = lw.PriorAware().prepare(Knowledge(net, trainer, threat, Weights(), bench.pool[:2]), seed=seed)
+    known = Records(*(part.expand(len(cohort), *part.shape) for part in (bench.known.x, bench.known.y)))  # (m, n, ...)
+    steps = chooser.observed(published(trainer, net, cohort, seed), known)
+    norms = setting.clip * torch.stack([step.squares.clamp_min(0).sqrt().double().mean(1) for step in steps]).mean(0)
+    what = (
+        f"{name}: mean norm of clipped gradients ({len(cohort)} models, {len(bench.known)} records, lr {trainer.lr:g})"
+    )
+    yield mean_row(name, what, norms.cpu().numpy())
 
 
 def main() -> None:
@@ -231,16 +305,26 @@ def main() -> None:
     }
     made = parser(__doc__, GAMES, sizes)
     made.add_argument("--epsilons", nargs="+", type=int, help="only these, where a row has one setting for each")
+    made.add_argument("--settings", nargs="+", help="only these settings of the rows, such as epsilon_4_rate_0.99")
+    made.add_argument("--parts", type=int, default=1, help="panels: into how many parts the games are divided")
+    made.add_argument("--part", nargs="+", type=int, default=[0], help="panels: the parts to run, from 0")
+    made.add_argument("--sum", action="store_true", help="run nothing: add up the parts in the results file")
     options = made.parse_args()
-    bench, by_row = Bench(options), {"priors": play_priors}
+    if options.sum:
+        write(__file__, pooled(read_rows(Path(__file__).parent / "results" / "s3_attacks.json")), options)
+        return
+    bench, by_row = Bench(options), {"priors": play_priors, "panels": play_panels, "norms": play_norms}
     for row in options.rows:
         wanted = {f"epsilon_{epsilon}" for epsilon in options.epsilons or ()}
         settings = {key: one for key, one in GAMES[row].items() if not wanted or key in wanted or "epsilon" not in key}
+        settings = {key: one for key, one in settings.items() if key in (options.settings or settings)}
         done: list[Row] = []
         for key, setting in settings.items():
             start = time.perf_counter()
-            rows = list(by_row.get(row, play)(f"{row}.{key}", setting, bench))
-            write(__file__, rows, options)
+            rows = []
+            for one in by_row.get(row, play)(f"{row}.{key}", setting, bench):
+                write(__file__, [one], options)
+                rows.append(one)
             print(f"  {time.perf_counter() - start:.1f} s", flush=True)
             done += rows
         if all("epsilon" in key for key in settings) and row not in by_row:

@@ -9,13 +9,14 @@ Of the rates 0.02, 0.05 and 0.1 we took the largest at which all of the first fo
 2.22, 2.09, 2.22, 2.21; chance is 2.30): at 0.1 the second ends at 2.49 and the third at 2.30. S4's own nets seem to do
 worse: its rows store less and less (Fig. 5), and its largest errors are those of a blind guess. At 0.2, S1's rate for
 MNIST, ours are like that (papers/s4_starts.py): these nets are the rows dying_1, dying_2, ...
+The rows one_1, one_2, ... are the ReLU nets after a single step, as in S4's Figure 7.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -46,6 +47,7 @@ class Game:
     activation: Callable[[], nn.Module]
     run: int
     lr: float = LEARNING_RATE
+    steps: int = STEPS
     paper: dict[str, float] = field(default_factory=dict)  # S4's MAE + MSE, by attack
 
     @property
@@ -54,7 +56,7 @@ class Game:
 
     @property
     def trainer(self) -> lw.GD:
-        return lw.GD(lr=self.lr, momentum=0.9, steps=STEPS, init=lw.inits.LeCunNormal(seed=self.run), tf32=True)
+        return lw.GD(lr=self.lr, momentum=0.9, steps=self.steps, init=lw.inits.LeCunNormal(seed=self.run), tf32=True)
 
 
 TABLE_3 = {1: (0.2040, 0.1738), 2: (0.2705, 0.2385), 3: (0.0908, 0.0730), 4: (0.1315, 0.1158)}
@@ -64,6 +66,7 @@ GAMES = {
     **{f"relu_{run}": Game(activation=nn.ReLU, run=run, paper=PAPER.get(run, {})) for run in EVERY},
     **{f"sigmoid_{run}": Game(activation=nn.Sigmoid, run=run, paper={"reconn": 0.03}) for run in EVERY},
     **{f"dying_{run}": Game(activation=nn.ReLU, run=run, lr=0.2, paper=PAPER.get(run, {})) for run in EVERY},
+    **{f"one_{run}": Game(activation=nn.ReLU, run=run, steps=1) for run in EVERY},
 }
 
 
@@ -97,7 +100,7 @@ def losses_of(answers: Tensor, truth: Tensor) -> NDArray[np.float64]:
     return total
 
 
-def arguments(doc: str, rows: list[str], **defaults: float) -> argparse.ArgumentParser:
+def arguments(doc: str, rows: list[str], *, among: Iterable[str] = GAMES, **defaults: float) -> argparse.ArgumentParser:
     """The options of every script that runs Table 3's game; `defaults` are the script's sizes."""
     sizes = {
         "known": (10_000, "records that the adversary knows"),
@@ -108,7 +111,7 @@ def arguments(doc: str, rows: list[str], **defaults: float) -> argparse.Argument
         "minutes": (60.0, "after which no row begins"),
         "seed": (0, "of everything drawn but the initialisations"),
     }
-    options = parser(doc, GAMES, {name: (defaults.get(name, size), what) for name, (size, what) in sizes.items()})
+    options = parser(doc, among, {name: (defaults.get(name, size), what) for name, (size, what) in sizes.items()})
     options.set_defaults(rows=rows)
     return options
 

@@ -30,12 +30,13 @@ def ranges(measured: list[Row]) -> list[Row]:
     for kind, paper in RANGE.items():
         for attack in PLAYED:
             names = {f"{name}.{attack}" for name in GAMES if name.startswith(kind)}
-            means = [float(row.value) for row in measured if row.id in names]
+            means = sorted((row for row in measured if row.id in names), key=lambda row: float(row.value))
             if not means:
                 continue
-            for word, value, theirs in zip(("lowest", "highest"), (min(means), max(means)), paper, strict=True):
-                what = f"{kind}: {ATTACKS[attack]}, the {word} of {len(means)} initialisations"
-                rows.append(Row(f"{kind}.{attack}.{word}", what, value, paper=theirs if attack == "reconn" else None))
+            for word, one, theirs in zip(("lowest", "highest"), (means[0], means[-1]), paper, strict=True):
+                what = f"{kind}: {ATTACKS[attack]}, the {word} of {len(means)} initialisations, and its own interval"
+                number = theirs if attack == "reconn" else None
+                rows.append(Row(f"{kind}.{attack}.{word}", what, one.value, one.low, one.high, number))
     return rows
 
 

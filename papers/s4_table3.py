@@ -154,8 +154,13 @@ def storage_rows(
     assert isinstance(trainer, lw.GD)
     assert isinstance(threat, lw.Informed)
     scales = lw.attacks.mnemonist.row_scales(trainer, knowledge.net, victims.cohort, seed=options.seed).of(FIRST_LAYER)
-    stored = scales.stored.double().mean((1, 2)).cpu().numpy()  # (targets,)
-    rows = [mean_row(f"{name}.stored", f"{name}: share of first-layer rows and steps that store a target", stored)]
+    stored = scales.stored.double().mean(2).cpu().numpy()  # (targets, steps)
+    words = f"{name}: share of first-layer rows"
+    rows = [
+        mean_row(f"{name}.stored", f"{words} and steps that store a target", stored.mean(1)),
+        mean_row(f"{name}.stored_first", f"{words} that store a target in the first step", stored[:, 0]),
+        mean_row(f"{name}.stored_last", f"{words} that store a target in the last step", stored[:, -1]),
+    ]
     if not explained:
         return rows
     cohort = InOrder(threat.known).deal(test_on.records, min(EXPLAINED, len(test_on.records)), seed=options.seed)

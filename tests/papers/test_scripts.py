@@ -32,6 +32,7 @@ RUNS = {
     "s1_figure12": (f"{SIZES} --shadows 150 --rows 100", 1 + 4 + 3 * 4),
     "s1_figure13": (f"{SIZES} --shadows 50 --rows warm", 1 + 1 + 4),
     "s1_figure17": (f"{SIZES} --rows start_0 start_1", 1 + 2 * 4 + 2),
+    "s1_figure18": (f"{SIZES} --rows known_10000 --attack kernel", 1 + 4),
     "s1_figure21": (SIZES, 1 + 4 + 2),
     "s1_figure22": (f"{SIZES} --rows relu", 4),
     "s1_recipe": (f"{SIZES} --rows best", 4),
@@ -44,8 +45,9 @@ RUNS = {
         2 * 5 + 5 + 2 * 5,
     ),
     "s3_gradient": ("--targets 4 --pool 400 --test 50 --iterations 3 --rows epsilon_100", 3 + 2 * 2 + 2 * 3),
-    "s4_table3": (f"{S4_SIZES} --rows relu_1", 1 + 1 + 5 * 2 + 1 + 2 * 2),
-    "s4_figure1": (f"{S4_SIZES} --rows sigmoid_2", 1 + 1 + 2 + 1 + 4),
+    "s4_table3": (f"{S4_SIZES} --rows relu_1", 1 + 1 + 5 * 2 + 3 + 2 * 2),
+    "s4_figure1": (f"{S4_SIZES} --rows sigmoid_2", 1 + 1 + 2 + 3 + 4),
+    "s4_figure3": (f"{S4_SIZES} --targets 60 --rows bad", 2 * (1 + 3 + 2) + 10 + 1 + 1),
     "s4_figure8": (f"{S4_SIZES} --rows relu_2", 4 + 2 * (4 + 2)),
     "s4_newton": (
         "--known 8 --shadows 20 --targets 4 --attacked 2 --bank 4 --products 3 --models 10 --rounds 2 --rows relu_1",
@@ -65,7 +67,7 @@ NO_DATA_RUNS = {  # the same for scripts that need no data
         "--rows gd lora order --vocabulary 40 --length 4 --known 12 --prior 12 --games 2 --directions 8 --starts 2",
         2 * 10 + 1 + 2,
     ),
-    "s3_table2": ("", 2 * 2 * 6),
+    "s3_table2": ("--samples 200", 3 * 2 * 6),
     "s3_fixed_epsilon": ("", 6 * 2 * 2),
 }
 CIFAR_RUNS = {
@@ -88,7 +90,7 @@ SMALLER = {
     "s1_figure9": [("STEPS = 1e-3, 1e-5, 100", "STEPS = 1e-3, 1e-5, 10")],
     "s2_data": [("SIDE = 32", "SIDE = 16")],
     "s2_heads": [
-        ("HEADS, JUDGED = 500, 2_000", "HEADS, JUDGED = 20, 100"),
+        ("HEADS, JUDGED = 5_000, 2_000", "HEADS, JUDGED = 20, 100"),
         ("steps=26 + 3 * size // 5", "steps=2"),
     ],
     "s2_pretrain": [('"DejaVuSans", "DejaVuSerif", "STIXGeneral"', '"DejaVuSansMono"'), ("FACES = 8", "FACES = 4")],
@@ -181,6 +183,21 @@ def test_scripts_without_data_run(name, papers, monkeypatch):
     run(papers / f"{name}.py", words, monkeypatch)
     rows = read_rows(papers / "results" / f"{name}.json")
     check([replace(row, seed=0) for row in rows] if name.startswith("s3_") else rows, count)  # nothing is drawn there
+
+
+def test_the_parts_of_figure_14_add_up(papers, data, monkeypatch):
+    words = (
+        "--repetitions 20 --pool 40 --test 50 --rows panels norms --settings epsilon_16_rate_0.99 clip_1.0_epsilon_1"
+    )
+    run(papers / "s3_attacks.py", f"{words} --parts 4 --part 0 3 --data {data}", monkeypatch)
+    run(papers / "s3_attacks.py", "--sum", monkeypatch)
+    rows = {row.id: row for row in read_rows(papers / "results" / "s3_attacks.json")}
+    whole = "panels.epsilon_16_rate_0.99.10"
+    parts = [rows[f"{whole}.part_{part}_of_4"].value for part in (0, 3)]
+    assert rows[whole].value == pytest.approx(sum(parts) / 2)
+    assert rows[whole].quantity.endswith("success (10 games)")
+    assert 0 < rows["norms.clip_1.0_epsilon_1"].value <= 1
+    check([row for row in rows.values() if row.id.startswith("panels")], 2 * (2 + 1 + 1))
 
 
 def test_a_game_that_two_tables_share_is_played_once(papers, data, monkeypatch):

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from decimal import Decimal
 
 import pytest
 
@@ -87,12 +88,46 @@ def _names(cell):
         (1.0, 2.0, {"theirs": 0.9, "better": "above"}, "matched"),
         (1.0, 2.0, {"theirs": "drawn"}, "not comparable"),
         (1.0, 2.0, {"like": "b"}, "beaten"),
+        (0.42, 0.424, {"theirs": Decimal("0.43")}, "beaten"),
+        (0.42, 0.426, {"theirs": Decimal("0.43")}, "matched"),  # which 0.426 is printed as
+        (0.42, 0.426, {"theirs": Decimal("0.430")}, "beaten"),
+        (0.4356, 0.44, {"theirs": Decimal("0.43")}, "missed"),
+        (1.0, 2.0, {"theirs": Decimal("2.1"), "better": "below"}, "matched"),
+        (1.0, 2.06, {"theirs": Decimal("2.1"), "better": "below"}, "missed"),
     ],
 )
 def test_verdicts_follow_from_the_interval(low, high, fields, verdict):
     like = Row("b", "", 5.0, low=4.0, high=6.0) if "like" in fields else None
     row = Row("a", "", (low + high) / 2, low=low, high=high)
     assert MeasuredCell(PaperCell(row="a", **fields), (row,), {}, {}, like).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("fields", "verdict"),
+    [
+        ({"theirs": 3.0}, "not comparable"),
+        ({"theirs": 1.0, "better": "higher"}, "not comparable"),
+        ({"theirs": 3.0, "better": "exact"}, "not comparable"),
+        ({"theirs": 3.0, "better": "below"}, "not comparable"),
+        ({"theirs": 1.0, "better": "above"}, "not comparable"),
+        ({"theirs": 1.0}, "missed"),
+        ({"theirs": 3.0, "better": "equal"}, "missed"),
+        ({"theirs": Decimal("2")}, "matched"),
+        ({"theirs": "drawn"}, "not comparable"),
+    ],
+)
+def test_without_an_interval_nothing_is_beaten(fields, verdict):
+    for ends in ({}, {"low": 1.9}, {"high": 2.1}):
+        measured = MeasuredCell(PaperCell(row="a", **fields), (Row("a", "", 2.0, **ends),), {}, {})
+        assert measured.verdict == verdict
+    if verdict == "not comparable" and fields["theirs"] != "drawn":
+        assert measured.words == "run, without an interval to compare by"
+
+
+def test_without_intervals_there_is_no_order():
+    first, second = Row("a", "", 1.0), Row("b", "", 2.0, low=1.6, high=2.5)
+    assert MeasuredCell(PaperCell(order=("a", "b")), (first, second), {}, {}).verdict == "not comparable"
+    assert MeasuredCell(PaperCell(order=("b", "a")), (second, first), {}, {}).verdict == "missed"
 
 
 def test_an_order_holds_where_the_intervals_are_apart():
@@ -124,8 +159,9 @@ def test_fewer_targets_are_a_part_of_the_scale():
     cell = PaperCell(name="x", row="a", theirs=2.0, needs={"targets": 1_000})
     assert answer(cell, row).words == "beaten, at a part of the scale"
     assert answer(cell, row).scale_words == "300 of 1,000 targets"
-    assert answer(cell, Row("a", "error (1,000 targets)", 1.0)).words == "beaten"
-    more = answer(PaperCell(name="x", row="a.kl", theirs=2.0, needs={"targets": 100}), row, Row("a.kl", "KL", 1.0))
+    assert answer(cell, Row("a", "error (1,000 targets)", 1.0, low=0.9, high=1.1)).words == "beaten"
+    kl = Row("a.kl", "KL", 1.0, low=0.9, high=1.1)
+    more = answer(PaperCell(name="x", row="a.kl", theirs=2.0, needs={"targets": 100}), row, kl)
     assert (more.words, more.scale_words) == ("beaten", "300 targets (paper: 100)")  # stated by the row it extends
     other = PaperCell(name="x", row="a", theirs=2.0, needs={"targets": 100}, instead="letters for digits")
     assert answer(other, row).scale == "part"
@@ -163,7 +199,7 @@ def test_a_slip_in_the_declarations_is_named(cell, message, tmp_path):
 def test_a_figure_counts_once_and_a_table_by_its_cells(tmp_path):
     folder = tmp_path / "papers"
     folder.mkdir()
-    write_rows(str(folder / "script.py"), [Row("a", "error", 1.0), Row("b", "error", 3.0)])
+    write_rows(str(folder / "script.py"), [Row("a", "error", 1.0, low=0.9, high=1.1), Row("b", "error", 3.0)])
     cells = (
         '[{ name = "p", row = "a", theirs = 2.0 }, { name = "q", row = "b", theirs = 2.0, note = "Not known." }, '
         '{ name = "r", theirs = 1.0, data = "CelebA" }]'
@@ -179,5 +215,5 @@ def test_a_figure_counts_once_and_a_table_by_its_cells(tmp_path):
     assert totals["figures"] == {"part": 1, "missed": 1, "no number": 1, "data": 1}
     text = page(tmp_path)
     assert "At full scale, or limited only by data that cannot be had: 4 of 4, 100 %." in text
-    assert "| r | none | | | 1 | **not run**. Data that cannot be had: CelebA. |" in re.sub(" +", " ", text)
+    assert "| r | none | | | 1.0 | **not run**. Data that cannot be had: CelebA. |" in re.sub(" +", " ", text)
     assert "**1 beaten; 1 missed; 1 not run**" in text

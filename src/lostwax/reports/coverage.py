@@ -2,8 +2,8 @@
 
 `papers/coverage.toml` declares one item per table or figure, with its cells: the row of a results file that answers it,
 the paper's number and its scale. Numbers, intervals and our scale are read from the results, so the page agrees with
-them; verdicts follow from the intervals. A row that does not exist, a scale that a row does not state and a missed cell
-without a sentence about its cause are errors.
+them; verdicts follow from the intervals, beside the digits that the paper prints. A row that does not exist, a scale
+that a row does not state and a missed cell without a sentence about its cause are errors.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from decimal import Decimal
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +28,7 @@ BETTER = ("lower", "higher", "equal", "exact", "below", "above")
 TIMES = {"once": 1, "twice": 2}
 RUN = ("beaten", "matched", "missed", "not comparable")
 SCALES = ("full", "part", "not run")
-QUOTED = re.compile(r"Of their \d+ numbers and figures .*? to compare with\.")
+QUOTED = re.compile(r"Of their \d+ numbers and figures [^.]*\.")
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class PaperCell:
     name: str = ""
     row: str = ""  # id in the results of the item's script, or file:id
     order: tuple[str, ...] = ()  # instead of a row: rows that the paper finds in increasing order
-    theirs: float | str = ""  # a string: what the paper says without a number
+    theirs: Decimal | float | str = ""  # as printed, digits and all; a string: what the paper says without a number
     like: str = ""  # instead of a number: a row of ours that the paper finds equal to this one
     better: str = "lower"  # or one of BETTER, see `MeasuredCell.verdict`
     within: float = 0.0
@@ -85,15 +86,25 @@ class MeasuredCell:
 
     @cached_property
     def verdict(self) -> str:
-        """beaten, matched or missed; "not comparable" if the paper has no number; "not run".
+        """beaten, matched or missed; "not comparable" if the paper has no number or ours no interval; "not run".
 
-        Matched: the paper's number is in our interval, or `within` of our value. Otherwise beaten or missed, by its
-        side. `exact`: ours is no estimate, so a difference is theirs. `below` and `above`: the paper claims that side,
-        and our whole interval must lie there. `order`: the intervals must be apart.
+        Matched: our interval meets the paper's number as printed, 0.43 being all from 0.425 to 0.435, or our value is
+        `within` of it. Otherwise beaten or missed, by its side. `exact`: ours is no estimate, so a difference is
+        theirs. `below` and `above`: the paper claims that side, and our whole interval must lie there. `order`: the
+        intervals must be apart. Without an interval nothing is beaten, no side proved and no order.
         """
-        cell = self.cell
         if not self.rows:
             return "not run"
+        verdict = self._by_ends()
+        proved = verdict == "matched" and not self.cell.order and self.cell.better not in {"below", "above"}
+        return verdict if self._has_intervals or proved or verdict == "missed" else "not comparable"
+
+    @property
+    def _has_intervals(self) -> bool:
+        return all(row.low is not None and row.high is not None for row in self.rows)
+
+    def _by_ends(self) -> str:
+        cell = self.cell
         if cell.order:
             ends = [_interval(row) for row in self.rows]
             return "matched" if all(a[1] < b[0] for a, b in pairwise(ends)) else "missed"
@@ -103,10 +114,11 @@ class MeasuredCell:
         elif isinstance(cell.theirs, str):
             return "not comparable"
         else:
-            their_low = their_high = cell.theirs
+            their_low, their_high = _printed(cell.theirs)
         if cell.better in {"below", "above"}:
             return "matched" if (high < their_low if cell.better == "below" else low > their_high) else "missed"
-        if (low <= their_high and their_low <= high) or abs(float(self.rows[0].value) - their_low) <= cell.within:
+        off = max(their_low - float(self.rows[0].value), float(self.rows[0].value) - their_high)
+        if (low <= their_high and their_low <= high) or off <= cell.within:
             return "matched"
         if cell.better == "equal":
             return "missed"
@@ -117,7 +129,10 @@ class MeasuredCell:
         """The verdict and the scale."""
         if self.verdict == "not run":
             return "not run"
-        verdict = "run, no number to compare with" if self.verdict == "not comparable" else self.verdict
+        verdict = self.verdict
+        if verdict == "not comparable":
+            unclear = self._has_intervals or isinstance(self.cell.theirs, str)
+            verdict = f"run, {'no number to compare with' if unclear else 'without an interval to compare by'}"
         return f"{verdict}, at a part of the scale" if self.scale == "part" else verdict
 
     @property
@@ -138,7 +153,8 @@ class MeasuredCell:
         if self.cell.order:
             return f"in this order{': ' if self.cell.theirs else ''}{self.cell.theirs}"
         sides = {"below": "below ", "above": "above "}
-        theirs = f"as {number(self.like.value)} of ours" if self.like else number(self.cell.theirs)
+        printed = str(self.cell.theirs) if isinstance(self.cell.theirs, Decimal) else number(self.cell.theirs)
+        theirs = f"as {number(self.like.value)} of ours" if self.like else printed
         return f"{sides.get(self.cell.better, '')}{theirs}"
 
     @property
@@ -162,7 +178,7 @@ def read_items(path: Path) -> tuple[str, list[PaperItem]]:
     """The head of the page and the items; cells take what they do not state from `default` of their item."""
     names = {one.name for one in fields(PaperItem)}
     items = []
-    declared = tomllib.loads(path.read_text())
+    declared = tomllib.loads(path.read_text(), parse_float=Decimal)
     for entry in declared["item"]:
         default, cells = entry.pop("default", {}), entry.pop("cells", [])
         _known(f"{path.name}, {entry.get('item')}", entry, names)
@@ -196,7 +212,7 @@ def read(root: Path) -> tuple[str, list[tuple[PaperItem, list[MeasuredCell]]]]:
 
 def _cell(place: str, entry: Mapping[str, Any]) -> PaperCell:
     _known(f"{place}, {entry.get('name')}", entry, {one.name for one in fields(PaperCell)})
-    cell = PaperCell(**{**entry, "order": tuple(entry.get("order", ()))})
+    cell = PaperCell(**{**entry, "order": tuple(entry.get("order", ())), "within": float(entry.get("within", 0))})
     if cell.better not in BETTER:
         raise ValueError(f"{place}, {cell.name}: better is {cell.better!r}, expected one of {', '.join(BETTER)}.")
     if bool(cell.row or cell.order) == bool(cell.why) and not (cell.data and not cell.why):
@@ -266,6 +282,14 @@ def _interval(row: Row) -> tuple[float, float]:
     return (value, value) if row.low is None or row.high is None else (row.low, row.high)
 
 
+def _printed(theirs: Decimal | float) -> tuple[float, float]:
+    """All that is printed as this number; an int or a float is taken as exact."""
+    if not isinstance(theirs, Decimal):
+        return float(theirs), float(theirs)
+    half = Decimal(5).scaleb(int(theirs.as_tuple().exponent) - 1)
+    return float(theirs - half), float(theirs + half)
+
+
 def _lines(own: Sequence[tuple[PaperItem, Sequence[MeasuredCell]]], root: Path) -> str:
     columns = "", "shows", "script", "scale: ours of the paper's", "ours", "interval", "theirs", "verdict"
     return _head(*columns) + "".join(_line(item, found, root) for item, found in own)
@@ -324,7 +348,7 @@ def sentence(every: Counter[str]) -> str:
     beaten, matched, missed, other = (every[verdict] for verdict in RUN)
     return (
         f"Of their {numbers} numbers and figures {full + part} were run, {full} at full scale: "
-        f"{beaten} beaten, {matched} matched, {missed} missed, {other} with no number to compare with."
+        f"{beaten} beaten, {matched} matched, {missed} missed, {other} not comparable."
     )
 
 
@@ -334,7 +358,7 @@ def _counts(answered: Iterable[tuple[PaperItem, Sequence[MeasuredCell]]]) -> str
     names = [*SCALES, "no number", "data", *RUN]
     columns = "", "all", "at full scale", "at a part", "not run", "no number in it"
     limits = "at a part or not run only for want of data"
-    head = _head(*columns, limits, "beaten", "matched", "missed", "no number to compare with")
+    head = _head(*columns, limits, "beaten", "matched", "missed", "not comparable")
     lines = [_row(name, str(_number_of(one)), *(str(one[key] or "") for key in names)) for name, one in totals.items()]
     lines.append(_row("**all**", *(f"**{value}**" for value in (_number_of(every), *(every[key] for key in names)))))
     numbers, reached = sum(every[scale] for scale in SCALES), every["full"] + every["data"]

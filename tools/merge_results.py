@@ -1,0 +1,35 @@
+"""Add rows that were measured elsewhere to the results files: `python tools/merge_results.py FOLDER [--only ID ...]`.
+
+Under FOLDER, every `results/<script>.json` beside scripts of papers/ is read; a row replaces the one with its id here.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from lostwax.reports.results import read_rows, write_rows
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    """Merge what the command line names."""
+    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    made.add_argument("folder", type=Path)
+    made.add_argument("--only", nargs="+", metavar="ID", help="rows whose id is this or begins with it and a dot")
+    made.add_argument("--root", type=Path, default=ROOT, help="of the repository")
+    options = made.parse_args()
+    for path in sorted(options.folder.rglob("papers/results/*.json")):
+        rows = [
+            row
+            for row in read_rows(path)
+            if not options.only or any(f"{row.id}.".startswith(f"{name}.") for name in options.only)
+        ]
+        if rows:
+            write_rows(str(options.root / "papers" / f"{path.stem}.py"), rows, keep_others=True)
+            print(f"{path}: {len(rows)} rows")
+
+
+if __name__ == "__main__":
+    main()
