@@ -11,7 +11,6 @@ from lostwax.attacks.newton.record_span import first_layer, record_span
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.games import Cohort, Hints, Knowledge, Release
 from lostwax.inits import LeCunNormal
-from lostwax.learning.coordinates import Coordinates
 from lostwax.nets import mlp
 from lostwax.trainers import GD, SGD, Adam
 
@@ -110,23 +109,22 @@ def test_the_first_layer_shows_the_span_of_the_records(trainer):
     knowledge, cohort, own = game([0, 1, 2, 3, 4], trainer)
     release = trainer(knowledge.net, cohort, seed=0)
     span = spanned(knowledge, release)
-    truth = own.x.double().flatten()
+    truth = own.x.double().flatten(1)
     assert span.complete
-    span = span.coordinates
-    assert len(span.directions) == 5 * 4
+    assert len(span.points.directions) == 4
     tolerance = 1e-10 if trainer.dtype == DTYPE else 1e-3
-    assert torch.allclose(span(span.of_records(truth)), truth, atol=tolerance)
+    assert torch.allclose(span.points(span.points.of_records(truth)), truth, atol=tolerance)
 
 
 def spanned(knowledge, release):
     weights = TrainingMap(knowledge.net, knowledge.trainer, knowledge.prior[:0], knowledge.threat.size)
-    return record_span(weights, release, Coordinates.of(knowledge.prior))
+    return record_span(weights, release)
 
 
 def test_equal_records_span_less():
     knowledge, cohort, _ = game([0, 1, 2, 2])
     span = spanned(knowledge, knowledge.trainer(knowledge.net, cohort, seed=0))
-    assert len(span.coordinates.directions) == 4 * 2
+    assert len(span.points.directions) == 2
     assert not span.complete
 
 

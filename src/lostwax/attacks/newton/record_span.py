@@ -1,15 +1,18 @@
-"""The space that the records of a training set span, read off the first layer."""
+"""The space that the records of a training set span, read off the first layer, and training within it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from lostwax.attacks.newton.training_map import TrainingMap
-from lostwax.games import Release
+from lostwax.games import Records, Release
+from lostwax.inits import FromNet, trainable
 from lostwax.learning.coordinates import Coordinates
 
 NAMES = {"weight", "bias"}  # of a layer whose weights are not computed from others
@@ -17,13 +20,62 @@ NOISE = 100  # times the rounding of the weights: smaller singular values are no
 
 
 class RecordSpan(NamedTuple):
-    """The affine space that k records span."""
+    """The affine space of r - 1 dimensions that k records span: [x, 1] = [a, constant] rows."""
 
-    coordinates: Coordinates  # of the records, one after the other
-    complete: bool  # of k - 1 dimensions: no record may have been lost in rounding
+    layer: str  # prefix of the parameters
+    rows: Tensor  # (r, d + 1) orthonormal; all but the last end with 0
+    complete: bool  # r = k: no record may have been lost in rounding
+    noise: float  # relative error of the space
+
+    @property
+    def constant(self) -> float:
+        """What the last row is multiplied with."""
+        return 1 / float(self.rows[-1, -1])
+
+    @property
+    def points(self) -> Coordinates:
+        """a -> x."""
+        origin, directions = self.constant * self.rows[-1, :-1], self.rows[:-1, :-1]
+        anywhere = torch.full_like(directions[:, 0], torch.inf)
+        return Coordinates(origin, directions, -anywhere, anywhere)
+
+    def reduced_map(self, weights: TrainingMap) -> TrainingMap:
+        """The same training on inputs [a, constant]: by the rows' orthonormality, with the same steps.
+
+        The first layer then has r inputs instead of d, whatever d is.
+        """
+        start = {name: value[0].double() for name, value in weights.trainer.init(weights.net, [0], seed=0).items()}
+        net = deepcopy(weights.net).double().to(self.rows.device)
+        ours = self._extended(start) @ self.rows.mT  # (h, r)
+        layer = nn.Linear(ours.shape[1], ours.shape[0], bias=False, dtype=ours.dtype, device=ours.device)
+        if self.layer:
+            place, _, name = self.layer.removesuffix(".").rpartition(".")
+            setattr(net.get_submodule(place), name, layer)
+        else:
+            net = layer
+        with torch.no_grad():
+            for name, value in trainable(net).items():
+                value.copy_(ours if name == f"{self.layer}weight" else start[name])
+        known = Records(weights.known.x.new_zeros(0, len(self.rows)), weights.known.y)
+        return replace(weights, net=net, trainer=replace(weights.trainer, init=FromNet()), known=known)
+
+    def reduced(self, release: Release) -> Tensor:
+        """(1, p') the release of one model, as `reduced_map` gives it: what it has outside is left out."""
+        params = {name: value[0].double() for name, value in release.params.items()}
+        ours = self._extended(params) @ self.rows.mT
+        names = [name for name in params if name != f"{self.layer}bias"]
+        return torch.cat([(ours if name == f"{self.layer}weight" else params[name]).flatten() for name in names])[None]
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """(n, r) those of the reduced map that are nearest to records (n, ...)."""
+        a = self.points.of_records(x.double().flatten(1))
+        return torch.cat([a, torch.full_like(a[:, :1], self.constant)], 1)
+
+    def _extended(self, params: Mapping[str, Tensor]) -> Tensor:
+        return _extended(params, self.layer).to(self.rows)
 
 
-def record_span(weights: TrainingMap, release: Release, prior: Coordinates) -> RecordSpan | None:
+def record_span(weights: TrainingMap, release: Release) -> RecordSpan | None:
     """The space that the k records of a release span; None if it is not seen.
 
     A linear layer that reads the records moves by outer products, whatever the rest of the net and the steps are:
@@ -31,15 +83,14 @@ def record_span(weights: TrainingMap, release: Release, prior: Coordinates) -> R
         [W_T - c W_0,  b_T - c b_0]  =  sum_i a_i [x_i, 1]^T,      c: what weight decay leaves of the start,
 
     so that the rows span [x_i, 1], if there are at least as many neurons as records. n records of d numbers then have
-    n (n - 1) unknowns instead of n d. A record that moved the layer by less than rounding is not seen. `prior` has the
-    unknowns of a label, where that is a number.
+    n (n - 1) unknowns instead of n d. A record that moved the layer by less than rounding is not seen.
     """
     name = first_layer(weights.net, weights.numbers)
     if name is None or not weights.trainer.linear_update:
         return None
     k, start = weights.secrets, weights.trainer.init(weights.net, [0], seed=0)
-    released = _extended(release.params, name)  # (h, d + 1)
-    begun = _extended({key: value.to(released) for key, value in start.items()}, name)
+    released = _extended({key: value[0] for key, value in release.params.items()}, name)  # (h, d + 1)
+    begun = _extended({key: value[0].to(released) for key, value in start.items()}, name)
     moved = released - _decay(weights, name, begun) * begun
     if not moved.isfinite().all():  # training diverged
         return None
@@ -50,19 +101,13 @@ def record_span(weights: TrainingMap, release: Release, prior: Coordinates) -> R
     if not 1 < rank <= k or (rank < k and rank == len(sizes)):  # not a sum of k records, or more than neurons
         return None
     basis = rows[:rank]  # (rank, d + 1), orthonormal: [x, 1] = m basis
-    last = basis[:, -1]
+    last = basis[:, -1:]
     if float(last.norm()) <= NOISE * torch.finfo(last.dtype).eps:
         return None
-    origin = last @ basis[:, :-1] / last.square().sum()  # the point with 1 in the last place that is nearest to zero
-    turned = torch.linalg.svd(last[None], full_matrices=True).Vh[1:]  # (rank - 1, rank): 0 in the last place
-    d, unit = (
-        weights.numbers,
-        prior.directions[prior.directions[:, weights.numbers :].any(1)],
-    )  # of a label, if a number
-    directions = torch.cat([torch.nn.functional.pad(turned @ basis[:, :-1], (0, len(prior.origin) - d)), unit])
-    anywhere = torch.full_like(directions[:, 0], torch.inf)
-    found = Coordinates(torch.cat([origin, prior.origin[d:]]), directions, -anywhere, anywhere)
-    return RecordSpan(found.times(k), complete=rank == k)
+    turn = torch.linalg.svd(last.mT, full_matrices=True).Vh  # (rank, rank) the first row along the last column
+    turned = torch.cat([turn[1:], turn[:1] * (turn[0] @ last).sign()]) @ basis
+    turned[:-1, -1] = 0.0
+    return RecordSpan(name, turned, rank == k, rounding / float(sizes[rank - 1]))
 
 
 def first_layer(net: nn.Module, numbers: int) -> str | None:
@@ -81,7 +126,7 @@ def first_layer(net: nn.Module, numbers: int) -> str | None:
 def _extended(params: Mapping[str, Tensor], name: str) -> Tensor:
     """(h, d + 1) weights and bias of the layer of one model."""
     weight, bias = params[f"{name}weight"], params[f"{name}bias"]
-    return torch.cat([weight[0], bias[0].unsqueeze(1)], 1).double()
+    return torch.cat([weight, bias.unsqueeze(1)], 1).double()
 
 
 def _decay(weights: TrainingMap, name: str, begun: Tensor) -> float:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from lostwax.attacks.newton.bank import Classes, means_of
-from lostwax.attacks.newton.inverter import Inversion, Polisher, Published, as_guess
+from lostwax.attacks.newton.corners import corners
+from lostwax.attacks.newton.inverter import Inversion, Published, as_guess
 from lostwax.attacks.newton.record_span import record_span
-from lostwax.attacks.newton.solver import Ended, Linearised, Point, Problem
+from lostwax.attacks.newton.set_problem import SetPolisher, SetProblem
+from lostwax.attacks.newton.soft_labels import soft_labels
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.games import Guess, Hints, Records, Release
-from lostwax.learning.coordinates import Coordinates, flat
-from lostwax.learning.decoders import Span
+from lostwax.learning.coordinates import flat
 from lostwax.progress import progress
 from lostwax.seeds import generator
 
@@ -25,11 +26,7 @@ LABELLINGS = 4  # of them that are followed to the end
 STARTS = 5  # for each of them, at most
 MOST_NUMBERS = 20_000  # unknown: a square table of them takes 3 GB
 DRAWN, AVERAGED = 256, 3  # starts that are compared, and prior records that one averages for each secret
-DAMPINGS = (0.04, 0.2, 1.0, 5.0, 25.0, 125.0)  # times the last damping, all tried at once
-FIRST_DAMPING, MOST_DAMPING, LEAST_DAMPING = 1e-2, 1e4, 1e-15  # of the mean curvature
-STALLED = 0.999  # of the objective
-FINISHED = 1e-5  # of the weights: from here on it is polished
-OUTSIDE = 0.02  # of the mean curvature: the price of a number outside its range
+FOUND = 0.5  # of the records: the fewest corners that a search begins with
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,26 +63,31 @@ class WholeSets:
         released = self.exact.in_units(release.flat().double())  # (1, p)
         if not released.isfinite().all():
             return self._blind(labels)
-        whole = Coordinates.of(self.prior)
-        seen = None if self.published.defended else record_span(self.exact, release, whole)
-        if seen is None and self.exact.unknowns > MOST_NUMBERS:
+        span = None if self.published.defended else record_span(self.exact, release)
+        if span is None and self.exact.unknowns > MOST_NUMBERS:
             raise ValueError(
                 f"Newton: the first layer does not show the space of the records, and {self.exact.unknowns} unknown "
                 "numbers are too many for its tables. Use a smaller training set."
             )
-        problem = Problem(self.exact, self.quick, seen.coordinates if seen else whole.times(self.exact.secrets))
-        polisher = self._polisher(problem, spanned=seen is not None and seen.complete)
+        sets = SetProblem.of(self.exact, self.quick, self.prior, release, span)
+        polisher = SetPolisher.of(sets, self.exact, self.published, self.jacobians)
+        if labels is not None and not self.prior.y.is_floating_point():
+            self._check_given(labels)
+        found = self._corners(sets)  # (f, r)
         best: Inversion | None = None
-        for start, classes in self._tries(problem, released, labels):
-            one = polisher.polished(self._search(problem, start, classes, released, self.jacobians), released)
+        for a, classes in self._tries(sets, found, labels):
+            one = polisher.answer(sets.descend(a, torch.tensor(classes, device=device), self.jacobians), released)
             best = one if best is None or one.residual < best.residual else best
             if best.explained:
                 return best
+            if len(found) == self.exact.secrets:  # what was found is right, whatever training was
+                best = polisher.unexplained(one, a, torch.tensor(classes, device=device), released)
+                break
         assert best is not None  # there is a first start
         if labels is None and not self.prior.y.is_floating_point():
-            for classes in self._relabelled(best, released):
-                ended = self._search(problem, best.record, classes, released, self.jacobians)
-                one = polisher.polished(ended, released)
+            a = sets.unknowns(best.record)
+            for classes in self._relabelled(sets, a, best.label):
+                one = polisher.answer(sets.descend(a, torch.tensor(classes, device=device), self.jacobians), released)
                 if one.explained:
                     return one
         return best
@@ -107,45 +109,65 @@ class WholeSets:
             jacobians=0,
         )
 
-    def _tries(self, problem: Problem, released: Tensor, labels: Tensor | None) -> Iterator[tuple[Tensor, Classes]]:
-        for classes in self._labellings(problem, released, labels):
-            for start in self._starts(problem, classes, released):
-                yield start, classes
+    def _corners(self, sets: SetProblem) -> Tensor:
+        """(f, r) records that their space and the range of their numbers give away (`corners`)."""
+        if sets.span is None or not sets.inside.bounded:
+            return sets.released.new_zeros(0, len(sets.inside.one.directions))
+        noise = sets.span.noise * float(self.prior.x.double().flatten(1).norm(dim=1).mean())
+        low, high = sets.inside.low, sets.inside.high
+        return corners(sets.inside.one, low, high, self._shuffled(), self.exact.secrets, noise)
 
-    def _relabelled(self, found: Inversion, released: Tensor) -> list[Classes]:
+    def _shuffled(self) -> Tensor:
+        """(n, d) the prior's records."""
+        order = generator(self.seed, "adversary", "corners").permutation(len(self.prior))
+        return self.prior.x.double().flatten(1)[torch.from_numpy(order).to(self.prior.x.device)]
+
+    def _tries(self, sets: SetProblem, found: Tensor, labels: Tensor | None) -> Iterator[tuple[Tensor, Classes]]:
+        """Starts (r,) and their classes: from corners, if there are many, then from means."""
+        if len(found) >= FOUND * self.exact.secrets:
+            yield from self._completed(sets, found, labels)
+        for classes in self._labellings(sets, labels):
+            for start in self._starts(sets, classes):
+                yield sets.problem.coordinates.of_records(start), classes
+
+    def _completed(self, sets: SetProblem, found: Tensor, labels: Tensor | None) -> Iterator[tuple[Tensor, Classes]]:
+        """Corners (f, r), with means of a few prior records in place of those that are missing, and their classes."""
+        free, templates = self.exact.secrets - len(found), self._shuffled()
+        present = torch.unique(self.prior.y).tolist()
+        for turn in range(STARTS if free else 1):
+            rows = torch.arange(AVERAGED * free, device=found.device) + turn * AVERAGED * free
+            others = templates[rows % len(templates)].view(free, AVERAGED, templates.shape[1]).sum(1) / AVERAGED
+            a = torch.cat([found, sets.inside.one.of_records(others)])  # (k, r)
+            if self.exact.trainer.batches.size is not None and labels is not None:
+                yield self._in_order(sets, a, labels), tuple(labels.tolist())
+                continue
+            soft = soft_labels(sets, a, present, free, self.jacobians)
+            start, label = soft.labelled() if labels is None else (soft.ordered(labels), labels)
+            yield start, tuple(label.tolist())
+
+    def _in_order(self, sets: SetProblem, a: Tensor, labels: Tensor) -> Tensor:
+        """(k r,) unknowns (k, r) of records, each in the place of a label whose mean is near."""
+        means = torch.stack([self.prior.x[self.prior.y == one].double().mean(0).flatten() for one in labels])
+        places = linear_sum_assignment(torch.cdist(means, sets.inside.one(a)).square().cpu().numpy())[1]
+        return a[torch.from_numpy(places).to(a.device)].flatten()
+
+    def _relabelled(self, sets: SetProblem, a: Tensor, label: Tensor) -> list[Classes]:
         """The labels of these records with one changed, whose models are closest to the release first."""
-        here, present = found.label.tolist(), torch.unique(self.prior.y).tolist()
+        here, present = label.tolist(), torch.unique(self.prior.y).tolist()
         changed = [
             (*here[:place], other, *here[place + 1 :])
             for place in range(len(here))
             for other in present
             if other != here[place]
         ]
-        models = self.quick(found.record.expand(len(changed), -1), torch.tensor(changed, device=released.device))
-        far = (models.double() - released).norm(dim=1).nan_to_num(torch.inf)
+        z = sets.problem.coordinates(a).expand(len(changed), -1)
+        models = sets.problem.quick(z, torch.tensor(changed, device=a.device))
+        far = (models.double() - sets.released).norm(dim=1).nan_to_num(torch.inf)
         return [changed[row] for row in far.argsort()[:LABELLINGS].tolist()]
 
-    def _polisher(self, problem: Problem, *, spanned: bool) -> Polisher:
-        z = flat(self.prior).repeat(1, self.exact.secrets)  # (n, u)
-        unknowns = problem.coordinates.of_records(z)  # (n, r)
-        left_out = (z - problem.coordinates(unknowns)).square().mean(0)
-        return Polisher(
-            problem=problem,
-            published=self.published,
-            prior_mean=unknowns.mean(0),
-            prior_variance=unknowns.var(0, correction=0).clamp_min(1e-30),
-            left_out=torch.zeros_like(left_out) if spanned else left_out,  # the release says that it is zero
-            jacobians=self.jacobians,
-        )
-
-    def _search(self, problem: Problem, start: Tensor, classes: Classes, released: Tensor, jacobians: int) -> Ended:
-        label = torch.tensor(classes, device=start.device)
-        (point,) = problem.points(problem.coordinates.of_records(start)[None], label[None], released)
-        return descend(problem, NumberRange.of(self.prior, self.exact.secrets), point, released, jacobians)
-
-    def _starts(self, problem: Problem, classes: Classes, released: Tensor) -> Tensor:
+    def _starts(self, sets: SetProblem, classes: Classes) -> Tensor:
         """(s, u) the means of the classes or of a few drawn records each, those whose models are closest first."""
-        z, y = flat(self.prior), self._classes()
+        z, y, coordinates = flat(sets.prior), self._classes(), sets.problem.coordinates
         random = generator(self.seed, "adversary", "sets")
         rows = [(y == label).nonzero()[:, 0].cpu().numpy() for label in classes]
         drawn = [
@@ -154,15 +176,19 @@ class WholeSets:
         ]
         starts = torch.stack([means_of(z, y, classes), *drawn])
         label = torch.tensor(classes, device=z.device).expand(len(starts), -1)
-        models = self.quick(problem.coordinates(problem.coordinates.of_records(starts)), label).double()
-        far = (models - released).norm(dim=1).nan_to_num(torch.inf)
+        models = sets.problem.quick(coordinates(coordinates.of_records(starts)), label).double()
+        far = (models - sets.released).norm(dim=1).nan_to_num(torch.inf)
         return starts[far.argsort()[:STARTS]]
 
     def _classes(self) -> Tensor:
         y = self.prior.y
         return torch.zeros(len(y), dtype=torch.long, device=y.device) if y.is_floating_point() else y
 
-    def _labellings(self, problem: Problem, released: Tensor, labels: Tensor | None) -> list[Classes]:
+    def _check_given(self, labels: Tensor) -> None:
+        if not set(labels.tolist()) <= set(torch.unique(self.prior.y).tolist()):
+            raise ValueError("Newton: the hints give a secret a label that no prior record has. Add some to the prior.")
+
+    def _labellings(self, sets: SetProblem, labels: Tensor | None) -> list[Classes]:
         """The labels, if given; else the likeliest.
 
         Labels change one at a time, while the last layers of models trained on class means come closer to the release;
@@ -170,112 +196,36 @@ class WholeSets:
         """
         if self.prior.y.is_floating_point():
             return [(0,) * self.exact.secrets]
-        present = torch.unique(self.prior.y).tolist()
         if labels is not None:
-            if not set(labels.tolist()) <= set(present):
-                raise ValueError(
-                    "Newton: the hints give a secret a label that no prior record has. Add some to the prior."
-                )
             return [tuple(labels.tolist())]
+        present = torch.unique(self.prior.y).tolist()
         here: Classes = tuple(sorted(present[place % len(present)] for place in range(self.exact.secrets)))
-        distances = self._distances(problem, [here], released)
+        distances = self._distances(sets, [here])
         while True:
             near = {
                 tuple(sorted((*here[:place], other, *here[place + 1 :])))
                 for place in range(len(here))
                 for other in present
             }
-            distances |= self._distances(problem, sorted(near - distances.keys()), released)
+            distances |= self._distances(sets, sorted(near - distances.keys()))
             closest = min(distances, key=lambda one: distances[one])
             if closest == here:
                 break
             here = closest
         raced = {}
         for classes in sorted(distances, key=lambda one: distances[one])[:RACED]:
-            start = self._starts(problem, classes, released)[0]
-            raced[classes] = self._search(problem, start, classes, released, RACING).point.distance
+            start = sets.problem.coordinates.of_records(self._starts(sets, classes)[0])
+            raced[classes] = sets.descend(start, torch.tensor(classes, device=start.device), RACING).point.distance
         return sorted(raced, key=lambda one: raced[one])[:LABELLINGS]
 
-    def _distances(self, problem: Problem, labellings: list[Classes], released: Tensor) -> dict[Classes, float]:
+    def _distances(self, sets: SetProblem, labellings: list[Classes]) -> dict[Classes, float]:
         """How far the last layers of models trained on class means are from that of the release."""
         if not labellings:
             return {}
-        z, label = flat(self.prior), torch.tensor(labellings, device=released.device)
+        z, label, coordinates = flat(sets.prior), torch.tensor(labellings), sets.problem.coordinates
         means = torch.stack([means_of(z, self.prior.y, one) for one in labellings])
-        trained = self.quick(problem.coordinates(problem.coordinates.of_records(means)), label).double()
+        trained = sets.problem.quick(coordinates(coordinates.of_records(means)), label.to(z.device)).double()
         sizes = [value.numel() for value in self.exact.net.parameters() if value.requires_grad]
         last = slice(-sum(sizes[-2:]), None)  # its bias moves by the counts of the labels, less the predictions
-        far = (trained - released)[:, last].norm(dim=1).nan_to_num(torch.inf)
+        far = (trained - sets.released)[:, last].norm(dim=1).nan_to_num(torch.inf)
         return dict(zip(labellings, far.tolist(), strict=True))
-
-
-class NumberRange(NamedTuple):
-    """The range of the numbers of k records: those outside are drawn back."""
-
-    low: Tensor  # (u,), -inf for none
-    high: Tensor  # (u,)
-
-    @classmethod
-    def of(cls, prior: Records, k: int) -> NumberRange:
-        """[0, 1] or [-1, 1] for pixels; else any number."""
-        span, z = Span.of(prior.x.double()), flat(prior)
-        anywhere = torch.full_like(z[0], torch.inf)
-        if not span.bounded:
-            return cls(-anywhere.repeat(k), anywhere.repeat(k))
-        low, high, d = -anywhere, anywhere.clone(), span.shift.numel()
-        low[:d], high[:d] = span.shift.flatten(), (span.shift + span.scale).flatten()
-        return cls(low.repeat(k), high.repeat(k))
-
-    def excess(self, z: Tensor) -> Tensor:
-        """How far the numbers (..., u) are outside: negative below, positive above, else 0."""
-        return (z - self.high).clamp_min(0) - (self.low - z).clamp_min(0)
-
-
-def descend(problem: Problem, inside: NumberRange, point: Point, released: Tensor, jacobians: int) -> Ended:
-    """Levenberg's method on  |A(z) - theta|^2 + w |excess of z|^2,  with several dampings tried at once.
-
-    The second term is 0 at the records. It keeps the path away from records that no data set has, where it gets stuck.
-    """
-    damping, count, directions = FIRST_DAMPING, 0, problem.coordinates.directions
-    linear = problem.linear(point.a, point.label)
-    scale = float(linear.normal.diagonal().mean())
-    weight, fresh = OUTSIDE * scale, True
-    with progress("Newton's method: Jacobians", jacobians) as advance:
-        while count < jacobians and point.distance > FINISHED * float(released.norm()):
-            if not fresh:
-                linear, count = problem.linear(point.a, point.label), count + 1
-                advance(1)
-            excess = inside.excess(problem.coordinates(point.a))
-            normal, slope = _penalised(linear, point, directions, weight, excess)
-            value = float(point.residual.square().sum() + weight * excess.square().sum())
-            dampings = [damping * factor for factor in DAMPINGS]
-            tried = torch.stack([point.a - _solve(normal, slope, one * scale) for one in dampings])  # (f, r)
-            labels, z = point.label.expand(len(tried), -1), problem.coordinates(tried)
-            residuals = problem.exact(z, labels).double() - released
-            values = residuals.square().sum(1) + weight * inside.excess(z).square().sum(1)
-            best = int(values.nan_to_num(torch.inf).argmin())
-            fresh = not bool(values[best] < value)
-            if fresh and damping > MOST_DAMPING:
-                break
-            damping = damping * DAMPINGS[-1] if fresh else max(dampings[best], LEAST_DAMPING)
-            if not fresh:
-                point = Point(tried[best], point.label, residuals[best])
-                if float(values[best]) > STALLED * value:
-                    break
-    return Ended(point, linear, count)
-
-
-def _penalised(
-    linear: Linearised, point: Point, directions: Tensor, weight: float, excess: Tensor
-) -> tuple[Tensor, Tensor]:
-    """J^T J + w P^T P and J^T r + w P^T e, P the directions in the numbers that are outside."""
-    out = excess != 0
-    outward = directions[:, out]  # (r, o)
-    normal = linear.normal + weight * outward @ outward.mT
-    return normal, linear.jacobian.double().mT @ point.residual + weight * outward @ excess[out]
-
-
-def _solve(normal: Tensor, slope: Tensor, damping: float) -> Tensor:
-    factor, failed = torch.linalg.cholesky_ex(normal + damping * torch.eye(len(normal)).to(normal))
-    step = torch.cholesky_solve(slope.unsqueeze(1), factor)[:, 0]
-    return torch.full_like(step, torch.nan) if failed else step

@@ -1,0 +1,213 @@
+"""The equations of a whole training set, in the space that its records span where that is seen, and their descent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lostwax.attacks.newton.inverter import Inversion, Polisher, Published
+from lostwax.attacks.newton.record_span import RecordSpan
+from lostwax.attacks.newton.solver import Ended, Point, Problem
+from lostwax.attacks.newton.training_map import TrainingMap
+from lostwax.games import Records, Release
+from lostwax.learning.coordinates import Coordinates, flat
+from lostwax.learning.decoders import Span
+from lostwax.progress import progress
+
+DAMPINGS = (0.04, 0.2, 1.0, 5.0, 25.0, 125.0)  # times the last damping, all tried at once
+FIRST_DAMPING, MOST_DAMPING, LEAST_DAMPING = 1e-2, 1e4, 1e-15  # of the mean curvature
+STALLED = 0.999  # of the objective
+FINISHED = 1e-5  # of the weights: from here on it is polished
+OUTSIDE = 0.02  # of the mean curvature: the price of a number outside its range
+
+
+class NumberRange(NamedTuple):
+    """Numbers of some of the unknown records, and their range: those outside are drawn back."""
+
+    one: Coordinates  # from the unknowns of a record to all its numbers
+    low: Tensor  # (d,), -inf for none
+    high: Tensor  # (d,)
+    records: int  # k; their unknowns come first
+
+    @classmethod
+    def of(cls, prior: Records, one: Coordinates, records: int) -> NumberRange:
+        """[0, 1] or [-1, 1] for pixels; else any number."""
+        span, d = Span.of(prior.x.double()), prior.x.shape[1:].numel()
+        high = torch.full_like(one.origin, torch.inf)
+        low = -high
+        if span.bounded:
+            low[:d], high[:d] = float(span.shift[span.scale > 0].min()) if (span.scale > 0).any() else 0.0, 1.0
+        return cls(one, low, high, records)
+
+    @property
+    def bounded(self) -> bool:
+        """True if all numbers are pixels."""
+        return bool(self.low.isfinite().all())
+
+    def numbers(self, a: Tensor) -> Tensor:
+        """(..., k, d) of unknowns (..., r)."""
+        mine = a[..., : self.records * len(self.one.directions)]
+        return self.one(mine.reshape(*a.shape[:-1], self.records, len(self.one.directions)))
+
+    def excess(self, a: Tensor) -> Tensor:
+        """(..., k, d) how far the numbers are outside: negative below, positive above, else 0."""
+        z = self.numbers(a)
+        return (z - self.high).clamp_min(0) - (self.low - z).clamp_min(0)
+
+    def add(self, normal: Tensor, slope: Tensor, weight: float, excess: Tensor) -> None:
+        """Add  w P^T P  to the normal matrix and  w P^T e  to the slope, P the directions in the numbers outside."""
+        along, r = self.one.directions, len(self.one.directions)
+        for record, mine in enumerate(excess):
+            if (out := mine != 0).any():
+                part, outward = slice(record * r, (record + 1) * r), along[:, out]  # (r, o)
+                normal[part, part] += weight * outward @ outward.mT
+                slope[part] += weight * outward @ mine[out]
+
+
+@dataclass(frozen=True, eq=False)
+class SetProblem:
+    """Training on k unknown records, and the release that it is to give."""
+
+    problem: Problem
+    released: Tensor  # (1, p')
+    prior: Records  # with the inputs of the problem's maps
+    inside: NumberRange
+    span: RecordSpan | None  # None: not seen, all numbers are unknown
+
+    @classmethod
+    def of(
+        cls, exact: TrainingMap, quick: TrainingMap, prior: Records, release: Release, span: RecordSpan | None
+    ) -> SetProblem:
+        """In the space, if it is seen: the training map has r inputs instead of d then."""
+        k, whole = exact.secrets, Coordinates.of(prior)
+        if span is None:
+            released = exact.in_units(release.flat().double())
+            inside = NumberRange.of(prior, whole, k)
+            return cls(Problem(exact, quick, whole.times(k)), released, prior, inside, None)
+        reduced = Records(span.inputs(prior.x), prior.y)
+        d, r = exact.numbers, len(span.rows)
+        labels = whole.directions[whole.directions[:, d:].any(1)][:, d:]  # of a label, if a number
+        numbers, mean = span.points, whole.origin[d:]
+        one = _beside(numbers, mean, labels)
+        inputs = torch.eye(r).to(numbers.origin)
+        ours = _beside(numbers._replace(origin=span.constant * inputs[-1], directions=inputs[:-1]), mean, labels)
+        problem = Problem(span.reduced_map(exact), span.reduced_map(quick), ours.times(k))
+        return cls(problem, span.reduced(release), reduced, NumberRange.of(prior, one, k), span)
+
+    def unknowns(self, record: Tensor) -> Tensor:
+        """(r,) of all numbers (u,) of k records."""
+        one = self.inside.one
+        return one.of_records(record.view(self.inside.records, len(one.origin))).flatten()
+
+    def descend(self, a: Tensor, label: Tensor, jacobians: int) -> Ended:
+        """From unknowns (r,) of classes (k,)."""
+        (point,) = self.problem.points(a[None], label[None], self.released)
+        return descend(self.problem, self.inside, point, self.released, jacobians)
+
+
+def _beside(records: Coordinates, mean: Tensor, labels: Tensor) -> Coordinates:
+    """The coordinates of records, each followed by a label with this mean and these directions."""
+    (r, d), (s, e) = records.directions.shape, labels.shape
+    directions = records.directions.new_zeros(r + s, d + e)
+    directions[:r, :d], directions[r:, d:] = records.directions, labels
+    anywhere = torch.full_like(directions[:, 0], torch.inf)
+    return Coordinates(torch.cat([records.origin, mean]), directions, -anywhere, anywhere)
+
+
+@dataclass(frozen=True, eq=False)
+class SetPolisher(Polisher):
+    """The end of a search for a training set: evidence for all numbers, by training on them."""
+
+    sets: SetProblem
+    whole: TrainingMap  # of all numbers
+
+    @classmethod
+    def of(cls, sets: SetProblem, whole: TrainingMap, published: Published, jacobians: int) -> SetPolisher:
+        """With mean and variance of the prior's unknowns, and that of numbers which they leave out."""
+        z = flat(sets.prior).repeat(1, whole.secrets)  # (n, u')
+        unknowns = sets.problem.coordinates.of_records(z)  # (n, r)
+        left_out = (z - sets.problem.coordinates(unknowns)).square().mean(0)
+        variance = unknowns.var(0, correction=0).clamp_min(1e-30)
+        return cls(sets.problem, published, unknowns.mean(0), variance, left_out, jacobians, sets, whole)
+
+    def answer(self, ended: Ended, released: Tensor) -> Inversion:
+        """The records, from where a search ended; residual and rounding are those of the whole net, (1, p)."""
+        found, sets = self.polished(ended, self.sets.released), self.sets
+        if sets.span is None:
+            return found
+        a = self.problem.coordinates.of_records(found.record)
+        squares = sets.inside.one.directions.square()  # (r, d + targets)
+        r, d = len(sets.span.rows), self.whole.numbers
+        variance, prior = (
+            part[:, : r - 1] @ squares[: r - 1, :d] for part in (found.variance, found.prior_variance)
+        )  # (k, d)
+        record = sets.inside.numbers(a).flatten()
+        trained = self.whole(record[None], found.label[None])
+        return found._replace(
+            record=record,
+            residual=float((trained - released).norm()),
+            variance=variance,
+            prior_variance=prior,
+            determined=found.determined and sets.span.complete,
+        )
+
+    def unexplained(self, found: Inversion, a: Tensor, label: Tensor, released: Tensor) -> Inversion:
+        """The same with other unknowns (r,), which are right although training on them gives other weights."""
+        record = self.sets.inside.numbers(a).flatten()
+        residual = float((self.whole(record[None], label[None]) - released).norm())
+        return found._replace(record=record, label=label, residual=residual, determined=False)
+
+    def _rounding(self, points: list[Point]) -> Tensor:
+        z = torch.stack([self.sets.inside.numbers(point.a).flatten() for point in points])
+        label, exact = torch.stack([point.label for point in points]), self.whole.computed_in(torch.float64)
+        return self.published.rounding(exact, z, label)
+
+
+def descend(problem: Problem, inside: NumberRange | None, point: Point, released: Tensor, jacobians: int) -> Ended:
+    """Levenberg's method on  |A(z) - theta|^2 + w |excess of z|^2,  with several dampings tried at once.
+
+    The second term is 0 at the records. It keeps the path away from records that no data set has, where it gets stuck.
+    """
+    damping, count = FIRST_DAMPING, 0
+    linear = problem.linear(point.a, point.label)
+    scale = float(linear.normal.diagonal().mean())
+    weight, fresh = OUTSIDE * scale, True
+    with progress("Newton's method: Jacobians", jacobians) as advance:
+        while count < jacobians and point.distance > FINISHED * float(released.norm()):
+            if not fresh:
+                linear, count = problem.linear(point.a, point.label), count + 1
+                advance(1)
+            normal, slope = linear.normal.clone(), linear.jacobian.double().mT @ point.residual
+            value = float(point.residual.square().sum())
+            if inside is not None:
+                excess = inside.excess(point.a)
+                inside.add(normal, slope, weight, excess)
+                value += float(weight * excess.square().sum())
+            dampings = [damping * factor for factor in DAMPINGS]
+            tried = torch.stack([point.a - _solve(normal, slope, one * scale) for one in dampings])  # (f, r)
+            labels = point.label.expand(len(tried), -1)
+            residuals = problem.exact(problem.coordinates(tried), labels).double() - released
+            values = residuals.square().sum(1)
+            if inside is not None:
+                values = values + weight * inside.excess(tried).square().sum((1, 2))
+            best = int(values.nan_to_num(torch.inf).argmin())
+            fresh = not bool(values[best] < value)
+            if fresh and damping > MOST_DAMPING:
+                break
+            damping = damping * DAMPINGS[-1] if fresh else max(dampings[best], LEAST_DAMPING)
+            if not fresh:
+                point = Point(tried[best], point.label, residuals[best])
+                if float(values[best]) > STALLED * value:
+                    break
+    return Ended(point, linear, count)
+
+
+def _solve(normal: Tensor, slope: Tensor, damping: float) -> Tensor:
+    damped = normal.clone()
+    damped.diagonal().add_(damping)
+    factor, failed = torch.linalg.cholesky_ex(damped)
+    step = torch.cholesky_solve(slope.unsqueeze(1), factor)[:, 0]
+    return torch.full_like(step, torch.nan) if failed else step
