@@ -28,8 +28,12 @@ def test_snippets_run(page, tmp_path, monkeypatch):
         exec(compile(block, f"{page.name}, block {number}", "exec"), names)
 
 
-def test_the_tutorial_can_be_followed(tmp_path, monkeypatch):
-    """From top to bottom: a block that begins with a file's name is that file, a shell block is run line by line."""
+@pytest.mark.parametrize("attack", ["lw.Newton()", pytest.param(None, marks=pytest.mark.slow)], ids=["quick", "whole"])
+def test_the_tutorial_can_be_followed(tmp_path, monkeypatch, attack):
+    """From top to bottom: a block that begins with a file's name is that file, a shell block is run line by line.
+
+    The net is attacked by all attacks that apply, which takes more than a minute; quickly, by one in two games.
+    """
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs" / "tutorial.md").read_text()
     for kind, block in re.findall(r"^```(python|toml|sh)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
@@ -41,6 +45,10 @@ def test_the_tutorial_can_be_followed(tmp_path, monkeypatch):
             expected = re.search(r"# exit code (\d)", line)
             assert words[0] == "lostwax"
             assert main(words[1:]) == (int(expected[1]) if expected else 0), line
+            if attack and words[1:3] == ["init", "torch"]:
+                recipe = Path(words[-1]).read_text()
+                assert "games = 10\n" in recipe
+                Path(words[-1]).write_text(recipe.replace("games = 10\n", f"games = 2\nattack = {attack}\n"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)

@@ -13,7 +13,7 @@ KNOWN, PRIOR, SECRETS = (
     for part in lw.records.digits().split(30, 600, 3, seed=0)
 )
 NET = nn.Sequential(nn.Conv2d(1, 6, 4, stride=2), nn.ELU(), nn.Flatten(), nn.Linear(150, 6), nn.ELU(), nn.Linear(6, 10))
-GD = lw.GD(lr=0.1, momentum=0.9, steps=20, init=lw.inits.LeCunNormal())
+GD = lw.GD(lr=0.1, momentum=0.9, steps=10, init=lw.inits.LeCunNormal())
 THREAT = lw.Informed(KNOWN)
 GAME = Knowledge(NET, GD, THREAT, lw.access.Weights(), PRIOR)
 COHORT = THREAT.deal(SECRETS, 3, seed=0)
@@ -72,13 +72,13 @@ def test_another_attack_has_no_say_where_no_jacobian_is():
 @pytest.mark.parametrize("bank", [60, 700])
 def test_where_it_finds_nothing_it_is_better_than_blind_and_never_leaves_the_range(bank):
     """Training of a deep ReLU net jumps at kinks: most steps lead on by chance, if at all."""
-    known, prior, secrets = lw.records.digits().split(100, 600, 6, seed=0)
+    known, prior, secrets = lw.records.digits().split(100, 600, 4, seed=0)
     net, trainer = (
         lw.nets.mlp(64, 10, 10, 10, 10, activation=nn.ReLU),
-        lw.GD(lr=0.05, momentum=0.9, steps=40, init=lw.inits.LeCunNormal()),
+        lw.GD(lr=0.05, momentum=0.9, steps=20, init=lw.inits.LeCunNormal()),
     )
     threat = lw.Informed(known)
-    cohort = threat.deal(secrets, 6, seed=0)
+    cohort = threat.deal(secrets, 4, seed=0)
     release, truth = trainer(net, cohort, seed=0), cohort.own.x.flatten(1).double()
     inverter = Newton(bank=bank, products=12).prepare(
         Knowledge(net, trainer, threat, lw.access.Weights(), prior), seed=0

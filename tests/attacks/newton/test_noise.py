@@ -35,7 +35,7 @@ class LargeOutputs:
 def play(net, times, defence, parts=DIGITS, known=None, **fields):
     """The inversions, and their mean squared errors in shares of a blind guess's."""
     ours, prior, secrets = parts
-    gd = lw.GD(lr=0.2 / times, momentum=0.9, steps=20)
+    gd = lw.GD(lr=0.2 / times, momentum=0.9, steps=10)
     trainer, threat = Defended(replace(gd, init=LargeOutputs(times)), by=defence), lw.Informed(ours)
     cohort = threat.deal(secrets, len(secrets), seed=5)
     release = trainer(net, cohort, seed=5)
