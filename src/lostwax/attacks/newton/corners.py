@@ -13,8 +13,8 @@ from torch import Tensor
 from lostwax.learning.coordinates import Coordinates
 from lostwax.progress import progress
 
-PROGRAMS = 12  # linear programs per record, at most
-FRUITLESS = 4  # times as many as there are records: programs in a row without a new record, after which it ends
+PROGRAMS = 40  # linear programs per record, at most
+FRUITLESS = 10  # times as many as there are records: programs in a row without a new record, after which it ends
 SURPLUS = 4  # constraints that can be left out without freeing the corner: a coincidence has none to spare
 SAME = 1e-5  # largest difference of two finds of one corner
 FREE = 1e-6  # a constraint with a leverage closer to 1 is needed
