@@ -59,6 +59,7 @@ class Game:
     activation: Callable[[], nn.Module] = nn.Tanh
     trainer: Trainer = VICTIM
     assumed: lw.GD | lw.SGD | None = None  # how the adversary believes that it was trained; None: as it was
+    jacobians: int = 12
     goal: float | None = None  # share of sets
 
     @property
@@ -104,10 +105,12 @@ GAMES = {
     "mnist_50": Game(size=50, width=200, sets=5),
     "mnist_50_given": Game(size=50, width=200, sets=3, given=True),
     "mnist_50_width_50": Game(size=50, width=50, sets=2),
-    "mnist_100": Game(size=100, width=400, sets=2),
-    "mnist_100_given": Game(size=100, width=400, sets=1, given=True),
+    "mnist_100": Game(size=100, width=400, sets=2, jacobians=4),
+    "mnist_100_given": Game(size=100, width=400, sets=1, given=True, jacobians=4),
     **{
-        f"cifar_{size}": Game(size=size, width=4 * size, sets=sets, data="cifar10", given=True)
+        f"cifar_{size}": Game(
+            size=size, width=4 * size, sets=sets, data="cifar10", given=True, jacobians=4 if size > 20 else 12
+        )
         for size, sets in ((10, 5), (20, 3), (50, 2), (100, 1))
     },
     **{f"defence_{name}": game for name, game in DEFENCES.items()},
@@ -154,7 +157,7 @@ def play(row: str, number: int, options: argparse.Namespace) -> Outcome:
         return Outcome(row, number, blind, blind, certified=False, labels=False, seconds=0.0, refused=refused)
     try:
         hints = Hints(labels=cohort.own.y) if game.given else None
-        (found,) = lw.Newton().prepare(facts, seed=options.seed + 1).invert(release, hints)
+        (found,) = lw.Newton(jacobians=game.jacobians).prepare(facts, seed=options.seed + 1).invert(release, hints)
     except ValueError as error:  # too many unknowns
         return Outcome(row, number, blind, blind, certified=False, labels=False, seconds=0.0, refused=str(error))
     seconds = time.perf_counter() - start
