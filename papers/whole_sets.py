@@ -96,7 +96,7 @@ WORDS = {
 }
 GAMES = {
     "mnist_10": Game(sets=100, goal=0.95),
-    "mnist_10_relu": Game(sets=25, activation=nn.ReLU),
+    "mnist_10_relu": Game(sets=25, activation=nn.ReLU, jacobians=3),
     "mnist_10_elu": Game(sets=25, activation=nn.ELU),
     **{f"mnist_10_width_{width}": Game(width=width, sets=10) for width in (8, 10, 20)},
     "mnist_20": Game(size=20, width=80, sets=20),
