@@ -60,6 +60,7 @@ RUNS = {
         "--known 12 --prior 12 --targets 2 --bank 10 --products 3 --directions 6 --coordinates 2",
         18,
     ),
+    "whole_sets": ("--prior 300 --pool 100 --sets 0:1 --rows defence_none defence_start", 2 * 7),
     "ensemble_relu": (f"{SIZES} --targets 2 --models 10 --rounds 2 --rows private_0.2_512", 8 + 1),
 }
 NO_DATA_RUNS = {  # the same for scripts that need no data
@@ -107,6 +108,7 @@ SMALLER = {
     ],
     "s4_table3": [("RowDecoder(sums=8)", "RowDecoder(sums=1, width=8)")],
     "newton_defences": [("lw.Newton(", "lw.Newton(coordinates=5, ")],
+    "whole_sets": [("size: int = 10", "size: int = 3")],
     "newton_mnist": [("bank=2_000, start=lw.Ensemble(members=2_048)", "bank=10, coordinates=5")],
 }
 SLOW = ("s1_table3", "s1_figure5", "s3_fixed_epsilon", "newton_mnist", "text")  # more than some seconds

@@ -9,7 +9,7 @@ from torch import nn
 import lostwax as lw
 from lostwax.attacks.newton.record_span import first_layer, record_span
 from lostwax.attacks.newton.training_map import TrainingMap
-from lostwax.games import Cohort, Hints, Knowledge, Release
+from lostwax.games import Cohort, Hints, Knowledge, Records, Release
 from lostwax.inits import LeCunNormal
 from lostwax.nets import mlp
 from lostwax.trainers import GD, SGD, Adam
@@ -54,6 +54,17 @@ def test_four_digits_to_the_last_digits_with_labels_that_nobody_told():
     assert errors(found, own).max() < 1e-20
 
 
+def test_ten_digits_of_all_classes_with_labels_that_nobody_told():
+    prior, pool = (part.to(DTYPE) for part in lw.records.digits().split(1_000, 600, seed=1))
+    own = pool[torch.arange(10)]  # of whichever classes
+    net = mlp(64, 40, 10, activation=nn.Tanh)
+    knowledge = Knowledge(net, TRAINER, lw.Weak(size=10), lw.access.Weights(), prior)
+    found = inverted(knowledge, Cohort(pool[:0], own[torch.arange(10)[None]], torch.arange(1)))
+    assert found.certified
+    assert found.label.tolist() == sorted(own.y.tolist())
+    assert errors(found, own).max() < 1e-10
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [10, 20])
 def test_ten_and_twenty_digits(size):
@@ -71,6 +82,27 @@ def test_released_in_single_precision():
     found = inverted(knowledge, cohort, cohort.own.y)
     assert found.certified
     assert errors(found, own).max() < 1e-8
+
+
+@pytest.mark.parametrize("unknown", ["a step", "the order"])
+def test_records_are_found_but_not_certified_where_training_was_another(unknown):
+    """The span does not depend on the steps, and corners depend on the span alone."""
+    knowledge, cohort, own = game([0, 1, 2, 3])
+    trainer = replace(TRAINER, steps=21)
+    if unknown == "the order":
+        ordered = SGD(lr=0.3, epochs=5, batch_size=2, order_seed=1, dtype=DTYPE, init=LeCunNormal())
+        knowledge, trainer = replace(knowledge, trainer=ordered), replace(ordered, order_seed=2)
+    release = trainer(knowledge.net, cohort, seed=0)
+    (found,) = lw.Newton().prepare(knowledge, seed=0).invert(release, Hints(labels=cohort.own.y))
+    assert errors(found, own).max() < 1e-10
+    assert not found.certified
+
+
+def test_kinks_are_certified_where_corners_show_the_records():
+    knowledge, cohort, own = game([0, 1, 2, 3], activation=nn.ReLU)
+    found = inverted(knowledge, cohort)
+    assert found.certified
+    assert errors(found, own).max() < 1e-20
 
 
 def test_kinks_are_never_certified_unless_right():
@@ -114,6 +146,20 @@ def test_the_first_layer_shows_the_span_of_the_records(trainer):
     assert len(span.points.directions) == 4
     tolerance = 1e-10 if trainer.dtype == DTYPE else 1e-3
     assert torch.allclose(span.points(span.points.of_records(truth)), truth, atol=tolerance)
+
+
+@pytest.mark.parametrize("trainer", [TRAINER, replace(TRAINER, momentum=0.9, weight_decay=0.01)])
+def test_training_within_the_span_is_the_same_training(trainer):
+    knowledge, cohort, own = game([0, 1, 2, 3, 4], trainer)
+    release = trainer(knowledge.net, cohort, seed=0)
+    span = spanned(knowledge, release)
+    weights = TrainingMap(knowledge.net, trainer, knowledge.prior[:0], 5)
+    other = own.x.flip(0)  # of the same span, other labels
+    z = torch.cat([span.inputs(own.x).flatten()[None], span.inputs(other).flatten()[None]])
+    reduced = span.reduced_map(weights)(z, own.y.expand(2, -1))
+    full = trainer(knowledge.net, Cohort(cohort.shared, Records(other[None], own.y[None]), cohort.index), seed=0)
+    for ours, theirs in zip(reduced, (release, full), strict=True):
+        assert torch.allclose(ours, span.reduced(theirs)[0], atol=1e-12)
 
 
 def spanned(knowledge, release):

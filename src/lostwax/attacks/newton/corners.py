@@ -13,8 +13,9 @@ from torch import Tensor
 from lostwax.learning.coordinates import Coordinates
 from lostwax.progress import progress
 
-PROGRAMS = 12  # linear programs per record, at most
-FRUITLESS = 4  # times as many as there are records: programs in a row without a new record, after which it ends
+PROGRAMS = 40  # linear programs per record, at most
+HOPELESS = 30  # programs without any record, after which it ends
+FRUITLESS = 10  # times as many as there are records: programs in a row without a new record, after which it ends
 SURPLUS = 4  # constraints that can be left out without freeing the corner: a coincidence has none to spare
 SAME = 1e-5  # largest difference of two finds of one corner
 FREE = 1e-6  # a constraint with a leverage closer to 1 is needed
@@ -50,7 +51,7 @@ def corners(space: Coordinates, low: Tensor, high: Tensor, templates: Tensor, co
                 found.append(corner)
                 fruitless = 0
             advance(1)
-            if len(found) == count or fruitless > FRUITLESS * count:
+            if len(found) == count or fruitless > (FRUITLESS * count if found else HOPELESS):
                 break
             if seen and not avoid:
                 avoid = True  # the same template once more, without those found

@@ -57,7 +57,17 @@ class RecordSpan(NamedTuple):
             for name, value in trainable(net).items():
                 value.copy_(ours if name == f"{self.layer}weight" else start[name])
         known = Records(weights.known.x.new_zeros(0, len(self.rows)), weights.known.y)
-        return replace(weights, net=net, trainer=replace(weights.trainer, init=FromNet()), known=known)
+        trainer, units = replace(weights.trainer, init=FromNet()), weights.units
+        if units is not None:  # a defence's noise has the same size along the rows
+            sizes = {name: value.numel() for name, value in trainable(weights.net).items()}
+            parts = dict(zip(sizes, torch.split(units, list(sizes.values())), strict=True))
+            parts[f"{self.layer}weight"] = parts[f"{self.layer}weight"].new_full((ours.numel(),), self.unit(weights))
+            units = torch.cat([part for name, part in parts.items() if name != f"{self.layer}bias"])
+        return replace(weights, net=net, trainer=trainer, known=known, units=units)
+
+    def unit(self, weights: TrainingMap) -> float:
+        """The noise of a defence on one of the layer's weights."""
+        return _unit(weights, self.layer)
 
     def reduced(self, release: Release) -> Tensor:
         """(1, p') the release of one model, as `reduced_map` gives it: what it has outside is left out."""
@@ -83,7 +93,8 @@ def record_span(weights: TrainingMap, release: Release) -> RecordSpan | None:
         [W_T - c W_0,  b_T - c b_0]  =  sum_i a_i [x_i, 1]^T,      c: what weight decay leaves of the start,
 
     so that the rows span [x_i, 1], if there are at least as many neurons as records. n records of d numbers then have
-    n (n - 1) unknowns instead of n d. A record that moved the layer by less than rounding is not seen.
+    n (n - 1) unknowns instead of n d. A record that moved the layer by less than rounding is not seen. Of a defended
+    release the space is known only roughly; it is used if all records move the layer by more than the noise does.
     """
     name = first_layer(weights.net, weights.numbers)
     if name is None or not weights.trainer.linear_update:
@@ -98,6 +109,9 @@ def record_span(weights: TrainingMap, release: Release) -> RecordSpan | None:
     steps = weights.trainer.batches.steps(k)
     rounding = torch.finfo(next(iter(release.params.values())).dtype).eps * steps**0.5 * float(released.norm())
     rank = int((sizes > NOISE * rounding).sum())
+    if weights.units is not None:
+        rounding = _unit(weights, name) * sum(side**0.5 for side in moved.shape)  # largest singular value of noise
+        rank = k if len(sizes) >= k and float(sizes[k - 1]) > 2 * rounding else 0
     if not 1 < rank <= k or (rank < k and rank == len(sizes)):  # not a sum of k records, or more than neurons
         return None
     basis = rows[:rank]  # (rank, d + 1), orthonormal: [x, 1] = m basis
@@ -107,7 +121,7 @@ def record_span(weights: TrainingMap, release: Release) -> RecordSpan | None:
     turn = torch.linalg.svd(last.mT, full_matrices=True).Vh  # (rank, rank) the first row along the last column
     turned = torch.cat([turn[1:], turn[:1] * (turn[0] @ last).sign()]) @ basis
     turned[:-1, -1] = 0.0
-    return RecordSpan(name, turned, rank == k, rounding / float(sizes[rank - 1]))
+    return RecordSpan(name, turned, rank == k and weights.units is None, rounding / float(sizes[rank - 1]))
 
 
 def first_layer(net: nn.Module, numbers: int) -> str | None:
@@ -127,6 +141,16 @@ def _extended(params: Mapping[str, Tensor], name: str) -> Tensor:
     """(h, d + 1) weights and bias of the layer of one model."""
     weight, bias = params[f"{name}weight"], params[f"{name}bias"]
     return torch.cat([weight, bias.unsqueeze(1)], 1).double()
+
+
+def _unit(weights: TrainingMap, name: str) -> float:
+    """The noise of a defence on a weight of the layer."""
+    before = 0
+    for key, value in trainable(weights.net).items():
+        if key == f"{name}weight":
+            break
+        before += value.numel()
+    return 0.0 if weights.units is None else float(weights.units[before])
 
 
 def _decay(weights: TrainingMap, name: str, begun: Tensor) -> float:

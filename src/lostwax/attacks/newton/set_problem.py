@@ -13,6 +13,7 @@ from lostwax.attacks.newton.record_span import RecordSpan
 from lostwax.attacks.newton.solver import Ended, Point, Problem
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.games import Records, Release
+from lostwax.inits import trainable
 from lostwax.learning.coordinates import Coordinates, flat
 from lostwax.learning.decoders import Span
 from lostwax.progress import progress
@@ -95,7 +96,8 @@ class SetProblem:
         inputs = torch.eye(r).to(numbers.origin)
         ours = _beside(numbers._replace(origin=span.constant * inputs[-1], directions=inputs[:-1]), mean, labels)
         problem = Problem(span.reduced_map(exact), span.reduced_map(quick), ours.times(k))
-        return cls(problem, span.reduced(release), reduced, NumberRange.of(prior, one, k), span)
+        released = problem.exact.in_units(span.reduced(release))
+        return cls(problem, released, reduced, NumberRange.of(prior, one, k), span)
 
     def unknowns(self, record: Tensor) -> Tensor:
         """(r,) of all numbers (u,) of k records."""
@@ -145,10 +147,12 @@ class SetPolisher(Polisher):
             part[:, : r - 1] @ squares[: r - 1, :d] for part in (found.variance, found.prior_variance)
         )  # (k, d)
         record = sets.inside.numbers(a).flatten()
-        trained = self.whole(record[None], found.label[None])
+        residual = found.residual  # of a defended release only what is within the space
+        if not self.published.defended:
+            residual = float((self.whole(record[None], found.label[None]) - released).norm())
         return found._replace(
             record=record,
-            residual=float((trained - released).norm()),
+            residual=residual,
             variance=variance,
             prior_variance=prior,
             determined=found.determined and sets.span.complete,
@@ -163,7 +167,15 @@ class SetPolisher(Polisher):
     def _rounding(self, points: list[Point]) -> Tensor:
         z = torch.stack([self.sets.inside.numbers(point.a).flatten() for point in points])
         label, exact = torch.stack([point.label for point in points]), self.whole.computed_in(torch.float64)
-        return self.published.rounding(exact, z, label)
+        rounding = self.published.rounding(exact, z, label)
+        if self.published.defended and self.sets.span is not None:  # noise is the same in all weights, in their units
+            rounding = rounding * (self.sets.released.numel() / self.whole_weights) ** 0.5
+        return rounding
+
+    @property
+    def whole_weights(self) -> int:
+        """p."""
+        return sum(value.numel() for value in trainable(self.whole.net).values())
 
 
 def descend(problem: Problem, inside: NumberRange | None, point: Point, released: Tensor, jacobians: int) -> Ended:

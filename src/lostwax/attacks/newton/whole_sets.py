@@ -26,6 +26,7 @@ LABELLINGS = 4  # of them that are followed to the end
 STARTS = 5  # for each of them, at most
 MOST_NUMBERS = 20_000  # unknown: a square table of them takes 3 GB
 DRAWN, AVERAGED = 256, 3  # starts that are compared, and prior records that one averages for each secret
+BLURRED = 1e-3  # of the range: the most noise in which corners are looked for
 FOUND = 0.5  # of the records: the fewest corners that a search begins with
 
 
@@ -63,7 +64,7 @@ class WholeSets:
         released = self.exact.in_units(release.flat().double())  # (1, p)
         if not released.isfinite().all():
             return self._blind(labels)
-        span = None if self.published.defended else record_span(self.exact, release)
+        span = record_span(self.exact, release)
         if span is None and self.exact.unknowns > MOST_NUMBERS:
             raise ValueError(
                 f"Newton: the first layer does not show the space of the records, and {self.exact.unknowns} unknown "
@@ -74,22 +75,30 @@ class WholeSets:
         if labels is not None and not self.prior.y.is_floating_point():
             self._check_given(labels)
         found = self._corners(sets)  # (f, r)
+        every = len(found) == self.exact.secrets  # then they are right, whatever training was
+        jacobians = RACING if every else self.jacobians
         best: Inversion | None = None
         for a, classes in self._tries(sets, found, labels):
-            one = polisher.answer(sets.descend(a, torch.tensor(classes, device=device), self.jacobians), released)
+            label = torch.tensor(classes, device=device)
+            one = polisher.answer(sets.descend(a, label, jacobians), released)
+            if not one.explained and every:
+                best = polisher.unexplained(one, a, label, released)
+                break
             best = one if best is None or one.residual < best.residual else best
             if best.explained:
                 return best
-            if len(found) == self.exact.secrets:  # what was found is right, whatever training was
-                best = polisher.unexplained(one, a, torch.tensor(classes, device=device), released)
-                break
         assert best is not None  # there is a first start
         if labels is None and not self.prior.y.is_floating_point():
             a = sets.unknowns(best.record)
             for classes in self._relabelled(sets, a, best.label):
-                one = polisher.answer(sets.descend(a, torch.tensor(classes, device=device), self.jacobians), released)
+                one = polisher.answer(sets.descend(a, torch.tensor(classes, device=device), jacobians), released)
                 if one.explained:
                     return one
+        if len(found) and not every:  # they are right, whatever the others are
+            a = sets.unknowns(best.record).view(self.exact.secrets, -1)
+            rows, places = linear_sum_assignment(torch.cdist(found, a).cpu().numpy())
+            a[torch.from_numpy(places).to(a.device)] = found[torch.from_numpy(rows).to(a.device)]
+            best = polisher.unexplained(best, a.flatten(), best.label, released)
         return best
 
     def _blind(self, labels: Tensor | None) -> Inversion:
@@ -115,6 +124,8 @@ class WholeSets:
             return sets.released.new_zeros(0, len(sets.inside.one.directions))
         noise = sets.span.noise * float(self.prior.x.double().flatten(1).norm(dim=1).mean())
         low, high = sets.inside.low, sets.inside.high
+        if noise > BLURRED:
+            return sets.released.new_zeros(0, len(sets.inside.one.directions))
         return corners(sets.inside.one, low, high, self._shuffled(), self.exact.secrets, noise)
 
     def _shuffled(self) -> Tensor:

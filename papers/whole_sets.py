@@ -1,0 +1,310 @@
+"""Whole training sets of which no record is known, rebuilt from the weights: share of records, certificates, time.
+
+    python papers/whole_sets.py --data FOLDER [--rows mnist_10 ...] [--sets 0:100] [--processes 8] [--keep FOLDER]
+
+MLPs with one hidden layer, trained by 30 steps of full-batch gradient descent (lr 0.5) in float64 from a public
+LeCun-normal start. Each set is n records of a pool, drawn regardless of their classes; neither labels nor class counts
+are given, except in rows that say so. The adversary has other records of the same kind. A set counts if `Newton`
+certifies it; a record counts if a guess is within a mean squared error of 1e-4. To reach: 95 of 100 sets of ten MNIST
+digits. Rows of `DEFENCES` change what the owner does, and the adversary knows it unless the row says otherwise.
+
+Sets are independent: with `--keep`, each is written to a file of its own when it is done, and sets that are there are
+not played again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from s1_mnist import parser, rate_row, write
+from torch import nn
+
+import lostwax as lw
+from lostwax.games import Cohort, Hints, Knowledge, Records, Trainer
+from lostwax.provenance import machine
+from lostwax.reports.results import Row, read_rows
+from lostwax.seeds import generator
+
+CLOSE = 1e-4
+VICTIM = lw.GD(lr=0.5, steps=30, dtype=torch.float64, init=lw.inits.LeCunNormal())
+SIZES = {
+    "prior": (1_500, "records that the adversary has"),
+    "pool": (1_000, "records that the sets are drawn from"),
+    "processes": (1, "sets played at the same time"),
+    "seed": (0, "of everything drawn"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Game:
+    """One row."""
+
+    size: int = 10  # n
+    width: int = 64
+    sets: int = 10
+    data: str = "mnist"
+    given: bool = False  # the labels
+    activation: Callable[[], nn.Module] = nn.Tanh
+    trainer: Trainer = VICTIM
+    assumed: lw.GD | lw.SGD | None = None  # how the adversary believes that it was trained; None: as it was
+    jacobians: int = 12
+    goal: float | None = None  # share of sets
+
+    @property
+    def words(self) -> str:
+        """What is played."""
+        labels = "labels given" if self.given else "labels unknown"
+        return f"{self.size} records, width {self.width}, {labels}"
+
+
+ORDERED = lw.SGD(lr=0.5, epochs=15, batch_size=5, dtype=torch.float64, init=lw.inits.LeCunNormal())
+PRIVATE = replace(VICTIM, init=lw.inits.LeCunNormal(seed=None))
+DP = lw.DPSGD(lr=0.5, steps=30, clip=1.0, noise_multiplier=1.0, init=lw.inits.LeCunNormal())
+DEFENCES = {
+    "none": Game(),
+    "epoch": Game(trainer=replace(VICTIM, steps=31), assumed=VICTIM),
+    "decay": Game(trainer=replace(VICTIM, weight_decay=0.01)),
+    "order": Game(trainer=replace(ORDERED, order_seed=None), assumed=ORDERED, given=True),
+    "float32": Game(trainer=replace(VICTIM, dtype=torch.float32)),
+    "float16": Game(trainer=lw.defences.Defended(VICTIM, by=lw.defences.Rounded(torch.float16)), given=True),
+    "noise": Game(trainer=lw.defences.Defended(VICTIM, by=lw.defences.WeightNoise(1e-3)), given=True),
+    "start": Game(trainer=PRIVATE),
+    "dp": Game(trainer=DP),
+}
+WORDS = {
+    "none": "none",
+    "epoch": "one more step, unknown",
+    "decay": "weight decay",
+    "order": "private order of batches",
+    "float32": "float32",
+    "float16": "float16",
+    "noise": "weight noise, 0.1 %",
+    "start": "private start",
+    "dp": "DP-SGD, noise 1",
+}
+GAMES = {
+    "mnist_10": Game(sets=100, goal=0.95),
+    "mnist_10_relu": Game(sets=25, activation=nn.ReLU, jacobians=3),
+    "mnist_10_elu": Game(sets=25, activation=nn.ELU),
+    **{f"mnist_10_width_{width}": Game(width=width, sets=10) for width in (8, 10, 20)},
+    "mnist_20": Game(size=20, width=80, sets=20),
+    "mnist_20_given": Game(size=20, width=80, sets=10, given=True),
+    "mnist_20_width_20": Game(size=20, width=20, sets=5),
+    "mnist_50": Game(size=50, width=200, sets=5),
+    "mnist_50_given": Game(size=50, width=200, sets=3, given=True),
+    "mnist_50_width_50": Game(size=50, width=50, sets=2),
+    "mnist_100": Game(size=100, width=400, sets=2, jacobians=4),
+    "mnist_100_given": Game(size=100, width=400, sets=1, given=True, jacobians=4),
+    **{
+        f"cifar_{size}": Game(
+            size=size, width=4 * size, sets=sets, data="cifar10", given=True, jacobians=4 if size > 20 else 12
+        )
+        for size, sets in ((10, 5), (20, 3), (50, 2), (100, 1))
+    },
+    **{f"defence_{name}": game for name, game in DEFENCES.items()},
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One set."""
+
+    row: str
+    number: int
+    errors: list[float]  # of each record, mean squared
+    blind: list[float]  # of the prior's mean
+    certified: bool
+    labels: bool  # all right
+    seconds: float
+    refused: str | None = None  # why the attack does not apply
+    machine: str = field(default_factory=machine)
+
+    @property
+    def close(self) -> float:
+        """Share of records."""
+        return float(np.mean(np.array(self.errors) < CLOSE))
+
+
+def play(row: str, number: int, options: argparse.Namespace) -> Outcome:
+    """Train on one set and rebuild it."""
+    game = GAMES[row]
+    records = {"mnist": lw.records.mnist, "cifar10": lw.records.cifar10}[game.data]("all", root=options.data)
+    prior, pool = (part.to(torch.float64) for part in records.split(options.prior, options.pool, seed=options.seed))
+    prior, pool = prior.to(options.device), pool.to(options.device)
+    drawn = generator(options.seed, "deal", number).choice(len(pool), game.size, replace=False)
+    own = pool[torch.from_numpy(np.sort(drawn)).to(options.device)]
+    own = own[own.y.argsort(stable=True)]
+    index = torch.tensor([number], device=options.device)
+    cohort = Cohort(pool[:0], own[torch.arange(game.size, device=options.device)[None]], index)
+    net = lw.nets.mlp(prior.x.shape[1:].numel(), game.width, 10, activation=game.activation)
+    release = game.trainer(net, cohort, seed=options.seed)
+    blind = errors_of(prior.x.double().mean(0, keepdim=True), own)
+    facts = Knowledge(net, game.assumed or game.trainer, lw.Weak(game.size), lw.access.Weights(), prior)
+    start = time.perf_counter()
+    if (refused := lw.Newton().objection(facts)) is not None:
+        return Outcome(row, number, blind, blind, certified=False, labels=False, seconds=0.0, refused=refused)
+    try:
+        hints = Hints(labels=cohort.own.y) if game.given else None
+        (found,) = lw.Newton(jacobians=game.jacobians).prepare(facts, seed=options.seed + 1).invert(release, hints)
+    except ValueError as error:  # too many unknowns
+        return Outcome(row, number, blind, blind, certified=False, labels=False, seconds=0.0, refused=str(error))
+    seconds = time.perf_counter() - start
+    errors = errors_of(found.record.view(game.size, -1), own)
+    right = sorted(found.label.tolist()) == own.y.tolist()
+    return Outcome(row, number, errors, blind, found.certified, right, seconds)
+
+
+def errors_of(guesses: torch.Tensor, own: Records) -> list[float]:
+    """Mean squared error of the guess nearest to each record."""
+    far = (guesses.double().flatten(1)[:, None] - own.x.double().flatten(1)).square().mean(2)  # (g, n)
+    nearest: list[float] = far.amin(0).tolist()
+    return nearest
+
+
+def outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
+    """Of all sets asked for, as they are done."""
+    first, last = (int(part) if part else None for part in options.sets.split(":"))
+    asked = [(row, number) for row in options.rows for number in range(GAMES[row].sets)[first:last]]
+    folder = None if options.keep is None else Path(options.keep)
+    done = {} if folder is None else {one: folder / f"{one[0]}.{one[1]}.json" for one in asked}
+    for path in done.values():
+        if path.exists():
+            yield Outcome(**json.loads(path.read_text()))
+    left = [one for one in asked if one not in done or not done[one].exists()]
+    for one in played([] if options.merge else left, options):
+        print(
+            f"{one.row} {one.number}: certified {one.certified}, {one.close:.0%} within {CLOSE:g}, "
+            f"median {np.median(one.errors):.1e}, labels {one.labels}, {one.seconds:.1f} s {one.refused or ''}",
+            flush=True,
+        )
+        yield one
+
+
+def played(asked: Sequence[tuple[str, int]], options: argparse.Namespace) -> Iterator[Outcome]:
+    """As they are done, in any order."""
+    if options.processes == 1:
+        for row, number in asked:
+            yield kept(row, number, options)
+        return
+    with ProcessPoolExecutor(options.processes, get_context("spawn"), _alone) as workers:
+        waiting = [workers.submit(kept, row, number, options) for row, number in asked]
+        for one in as_completed(waiting):
+            yield one.result()
+
+
+def kept(row: str, number: int, options: argparse.Namespace) -> Outcome:
+    """Play one set and write it."""
+    one = play(row, number, options)
+    if options.keep is not None:
+        Path(options.keep).mkdir(parents=True, exist_ok=True)
+        (Path(options.keep) / f"{row}.{number}.json").write_text(json.dumps(vars(one)))
+    return one
+
+
+def _alone() -> None:
+    torch.set_num_threads(1)
+
+
+def rows_of(name: str, played: Sequence[Outcome]) -> list[Row]:
+    """The shares over sets and records, and the time."""
+    game, refused = GAMES[name], [one.refused for one in played if one.refused is not None]
+    errors = np.concatenate([one.errors for one in played])
+    certified = np.array([one.certified for one in played])
+    words = f"{name}: sets with all records certified ({len(played)} sets; {game.words})"
+    wrong = [max(one.errors) for one in played if one.certified]
+    rows = [
+        replace(rate_row(f"{name}.sets", words, certified), paper=game.goal),
+        Row(name, f"{name}: share of records within MSE {CLOSE:g}", float(np.mean(errors < CLOSE))),
+        Row(f"{name}.median", f"{name}: median MSE", float(np.median(errors))),
+        Row(f"{name}.blind", f"{name}: median MSE of the mean record", float(np.median([one.blind for one in played]))),
+        rate_row(f"{name}.labels", f"{name}: sets with all labels right", np.array([one.labels for one in played])),
+        Row(f"{name}.seconds", f"{name}: median seconds per set", float(np.median([one.seconds for one in played]))),
+    ]
+    if wrong:
+        rows.append(Row(f"{name}.worst", f"{name}: largest MSE of a certified record", float(max(wrong))))
+    if refused:
+        rows.append(Row(f"{name}.refused", f"{name}: share of sets refused. {refused[0]}", len(refused) / len(played)))
+    return [replace(row, machine=played[0].machine) for row in rows]
+
+
+def draw_sizes(rows: Iterable[Row], path: Path) -> None:
+    """Share of records against n and width, MNIST."""
+    row = {one.id: one for one in rows}
+    names = [name for name, game in GAMES.items() if game.data == "mnist" and name in row and game.trainer is VICTIM]
+    names = [name for name in names if not GAMES[name].given and GAMES[name].activation is nn.Tanh]
+    names = [name for name in names if not name.startswith("defence")]
+    figure = Figure(figsize=(6.4, 4.4), dpi=100)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    n = np.array([8.0, 130.0])
+    axes.plot(
+        n, n, color="#666666", linewidth=0.9, linestyle="--", label="as many neurons as records: the space is seen"
+    )
+    equal = (n * 784 - 10) / (785 + 10)  # width w has 785 w + 10 w + 10 weights
+    axes.plot(n, equal, color="#D55E00", linewidth=0.9, linestyle=":", label="as many weights as unknown pixels")
+    for name in names:
+        game, share = GAMES[name], float(row[name].value)
+        axes.scatter(game.size, game.width, 90, [share], cmap="viridis", vmin=0, vmax=1, edgecolors="#000000")
+        axes.annotate(f"{share:.2f}", (game.size, game.width), (7, 4), textcoords="offset points", fontsize=8)
+    axes.set(xscale="log", yscale="log", xlabel="records n", ylabel="width")
+    axes.set_xticks([10, 20, 50, 100], ["10", "20", "50", "100"])
+    axes.set_title("share of MNIST records within MSE 1e-4, labels unknown", fontsize=9)
+    axes.legend(frameon=False, fontsize=7, loc="upper left")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def draw_defences(rows: Iterable[Row], path: Path) -> None:
+    """Median error under each defence."""
+    row = {one.id: one for one in rows}
+    names = [name for name in DEFENCES if f"defence_{name}" in row]
+    if not names:
+        return
+    figure = Figure(figsize=(6.4, 3.6), dpi=100)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    medians = [max(float(row[f"defence_{name}.median"].value), 1e-33) for name in names]
+    axes.barh(range(len(names)), np.log10(medians) + 33, left=-33, color="#0072B2", height=0.6)
+    blind = float(row[f"defence_{names[0]}.blind"].value)
+    axes.axvline(np.log10(blind), color="#666666", linewidth=0.9, linestyle="--", label="mean record")
+    axes.set_yticks(range(len(names)), [WORDS[name] for name in names], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlabel("median squared error of a record, log10 (ten MNIST digits, width 64)")
+    axes.legend(frameon=False, fontsize=7, loc="lower left")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def main() -> None:
+    made = parser(__doc__ or "", GAMES, SIZES)
+    made.add_argument("--sets", default=":", help="numbers of the sets of each row, first:last")
+    made.add_argument("--keep", help="folder with a file for each set that is done")
+    made.add_argument("--merge", action="store_true", help="play nothing: rows of the sets that are kept")
+    options = made.parse_args()
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", torch.get_num_threads())))
+    done: dict[str, list[Outcome]] = {}
+    for one in outcomes(options):
+        done.setdefault(one.row, []).append(one)
+    for name, each in done.items():
+        written = write(__file__, rows_of(name, each), options)
+        every = read_rows(written)
+        draw_sizes(every, written.with_suffix(".png"))
+        draw_defences(every, written.with_name("whole_sets_defences.png"))
+
+
+if __name__ == "__main__":
+    main()
