@@ -12,7 +12,7 @@ import torch
 
 import lostwax as lw
 from lostwax.files import write_tensors
-from lostwax.reports.results import Row, read_rows
+from lostwax.reports.results import Row, read_rows, write_rows
 from lostwax.trainers.dpsgd import noise_for
 
 SIZES = "--known 20 --shadows 30 --targets 6 --width 16 --epochs 2"
@@ -200,6 +200,19 @@ def test_the_parts_of_figure_14_add_up(papers, data, monkeypatch):
     assert rows[whole].quantity.endswith("success (10 games)")
     assert 0 < rows["norms.clip_1.0_epsilon_1"].value <= 1
     check([row for row in rows.values() if row.id.startswith("panels")], 2 * (2 + 1 + 1))
+
+
+def test_rows_measured_elsewhere_replace_those_of_their_ids(root, tmp_path, monkeypatch):
+    here, elsewhere = (tmp_path / name / "papers" / "script.py" for name in ("here", "elsewhere"))
+    for script, values in ((here, {"a": 1.0, "b": 2.0}), (elsewhere, {"a": 3.0, "a.kl": 4.0, "ab": 5.0})):
+        script.parent.mkdir(parents=True)
+        script.touch()
+        write_rows(str(script), [Row(name, name, value, machine=script.parts[-3]) for name, value in values.items()])
+    words = f"{tmp_path / 'elsewhere'} --root {tmp_path / 'here'} --only a"
+    run(root / "tools" / "merge_results.py", words, monkeypatch)
+    rows = {row.id: row for row in read_rows(here.parent / "results" / "script.json")}
+    assert {name: row.value for name, row in rows.items()} == {"a": 3.0, "a.kl": 4.0, "b": 2.0}
+    assert (rows["a"].machine, rows["b"].machine) == ("elsewhere", "here")  # where each was measured
 
 
 def test_a_game_that_two_tables_share_is_played_once(papers, data, monkeypatch):
