@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lostwax
-from lostwax import bounds, demo
+from lostwax import bounds
 from lostwax.cli import main
 
 
@@ -43,11 +43,7 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"lostwax {lostwax.__version__}\n"
 
 
-@pytest.mark.parametrize("share", [0.25, pytest.param(1.0, marks=pytest.mark.slow)], ids=["quick", "whole"])
-def test_demo_prints_audits_and_leaves_reports(tmp_path, capsys, monkeypatch, share):
-    """The whole takes a minute; a quarter of its shadow models and games shows the same."""
-    monkeypatch.setattr(demo, "SHADOWS", int(share * demo.SHADOWS))
-    monkeypatch.setattr(demo, "GAMES", int(share * demo.GAMES))
+def test_demo_prints_audits_and_leaves_reports(tmp_path, capsys):
     assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
     text = capsys.readouterr().out
     assert "as released" in text

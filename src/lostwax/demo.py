@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from lostwax.audits import Audit
     from lostwax.games import Attack
 
-SHADOWS, GAMES = 3_000, 400
-
 
 def run(out: Path) -> None:
     """Run four audits, print them, and write a report of each to its own folder in `out`."""
@@ -24,8 +22,8 @@ def run(out: Path) -> None:
     for name in names:
         check_folder(out / name)
     out.mkdir(parents=True, exist_ok=True)
-    regressor = lw.KernelRidge(shadows=SHADOWS, augment=lw.learning.Shifts(), validation=0.1, store=out / "shadows")
-    decoder = lw.RecoNN(shadows=SHADOWS, augment=lw.learning.Shifts(), validation=0.1, store=out / "shadows", epochs=20)
+    regressor = lw.KernelRidge(shadows=3_000, augment=lw.learning.Shifts(), validation=0.1, store=out / "shadows")
+    decoder = lw.RecoNN(shadows=3_000, augment=lw.learning.Shifts(), validation=0.1, store=out / "shadows", epochs=20)
 
     print("1. A logistic regression on scikit-learn's 1,797 handwritten digits.")
     print("   For every digit: could somebody who knows the others rebuild it from the model?\n", flush=True)
@@ -34,12 +32,12 @@ def run(out: Path) -> None:
     first_of_each = [int((regression.truth.y == label).nonzero()[0, 0]) for label in range(10)]
     draw_rebuilt(regression, out / "rebuilt_digits.png", first_of_each)  # the picture in README
 
-    print(f"2. A neural net, trained {GAMES} times on 100 known digits and a secret one, which the attack never saw.")
-    print(f"   It learns from {SHADOWS:,} shadow models, by kernel ridge regression.\n", flush=True)
-    _show(neural_net(regressor, games=GAMES), out / names[1])
+    print("2. A neural net, trained on 100 known digits and a secret one, 400 times. The attack never saw the secrets.")
+    print("   It learns from 3,000 shadow models, by kernel ridge regression.\n", flush=True)
+    _show(neural_net(regressor), out / names[1])
 
     print("3. The same victims and shadow models, but a decoder network learns from them.\n", flush=True)
-    _show(neural_net(decoder, games=GAMES), out / names[2])
+    _show(neural_net(decoder), out / names[2])
 
     print("4. Five of the victims, by Newton's method: training is a function of the secret. Invert it.\n", flush=True)
     _show(neural_net(lw.Newton(bank=200), games=5), out / names[3])
@@ -58,11 +56,11 @@ def logistic_regression() -> Audit:
     return lw.audit(model, digits)
 
 
-def neural_net(attack: Attack, *, games: int) -> Audit:
+def neural_net(attack: Attack, *, games: int | None = None) -> Audit:
     """This way of training: the attack runs against victims it never saw."""
     import lostwax as lw
 
-    known, prior, secrets = lw.records.digits().split(100, 1_000, GAMES, seed=2)
+    known, prior, secrets = lw.records.digits().split(100, 1_000, 400, seed=2)
     return lw.audit(
         lw.nets.mlp(64, 10, 10),
         trainer=lw.GD(lr=0.2, momentum=0.9, steps=50, init=lw.inits.LeCunNormal()),
