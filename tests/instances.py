@@ -162,7 +162,10 @@ INSTANCES = {
         PriorAware(InnerProducts(), subtract_known=False),
         PriorAware(LargestProducts()),
     ),
-    Ensemble: lambda: (Ensemble(members=24, rounds=2), Ensemble(members=16, rounds=3, margin=2.0, restarts=0)),
+    Ensemble: lambda: (
+        Ensemble(members=16, rounds=1, restarts=1),
+        Ensemble(members=16, rounds=2, margin=2.0, restarts=0),
+    ),
     KernelRidge: lambda: (
         KernelRidge(),
         KernelRidge(shadows=12, validation=0.2),

@@ -22,8 +22,19 @@ def executed(path: Path, folder: str | Path) -> nbformat.NotebookNode:
     for cell in notebook.cells:
         cell.metadata = {}
         if cell.cell_type == "code":
-            cell.outputs = [output for output in cell.outputs if not _is_progress(output)]
+            cell.outputs = _joined([output for output in cell.outputs if not _is_progress(output)])
     return notebook
+
+
+def _joined(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """What is printed in one go is one output, even if progress came between on a busy machine."""
+    whole: list[nbformat.NotebookNode] = []
+    for output in outputs:
+        if whole and output.output_type == whole[-1].output_type == "stream" and output.name == whole[-1].name:
+            whole[-1].text += output.text
+        else:
+            whole.append(output)
+    return whole
 
 
 def _is_progress(output: nbformat.NotebookNode) -> bool:
