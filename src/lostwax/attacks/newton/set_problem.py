@@ -200,6 +200,7 @@ def descend(problem: Problem, inside: NumberRange | None, point: Point, released
                 value += float(weight * excess.square().sum())
             dampings = [damping * factor for factor in DAMPINGS]
             tried = torch.stack([point.a - _solve(normal, slope, one * scale) for one in dampings])  # (f, r)
+            tried = torch.where(tried.isfinite(), tried, point.a)  # a step that could not be solved for
             labels = point.label.expand(len(tried), -1)
             residuals = problem.exact(problem.coordinates(tried), labels).double() - released
             values = residuals.square().sum(1)
