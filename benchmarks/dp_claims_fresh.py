@@ -20,7 +20,6 @@ from lostwax.metrics.estimate import clopper_pearson
 from lostwax.reports.results import Row, write_rows
 
 FIRST = 1000  # seeds below were used while the rules were chosen
-GAMES, TRIALS = 150, 40  # half of the default, to have more settings
 FAULTS = {
     "clean": "none",
     "noise by batch size": "the noise is divided by the batch size twice",
@@ -147,17 +146,19 @@ def train(net: nn.Sequential, x: Tensor, y: Tensor, seed: int, *, setting: Setti
     return net
 
 
-def check(fault: str, seed: int) -> lw.claims.ClaimCheck:
+def check(fault: str, seed: int, games: int, trials: int) -> lw.claims.ClaimCheck:
     setting = Setting.drawn(seed)
     function = partial(train, setting=setting, fault=fault)
     return lw.check_dp(
-        setting.net(fault), setting.data(), function, **setting.claim, seed=seed, games=GAMES, trials=TRIALS
+        setting.net(fault), setting.data(), function, **setting.claim, seed=seed, games=games, trials=trials
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--settings", type=int, default=10, help="of each fault")
+    parser.add_argument("--games", type=int, default=300)
+    parser.add_argument("--trials", type=int, default=80, help="per pair of training sets")
     parser.add_argument("--only", choices=FAULTS, nargs="+", default=list(FAULTS), help="these faults")
     parser.add_argument("--keep", type=Path, help="a file of finished checks, one per line: continued if it is there")
     options = parser.parse_args()
@@ -169,7 +170,7 @@ def main() -> None:
             seed = FIRST + number * len(FAULTS) + place  # no two checks share a setting
             if fault not in options.only or (fault, seed) in done:
                 continue
-            found = check(fault, seed)
+            found = check(fault, seed, options.games, options.trials)
             one = {"fault": fault, "seed": seed, "won": found.success, "permitted": found.ceiling.upper}
             one |= {
                 "p": found.p_value,

@@ -23,7 +23,7 @@ from lostwax.reports.results import Row, write_rows
 SETTINGS = ((1.0, 100, 10, 0.1), (0.5, 1000, 1, 0.1))  # noise, steps per epoch, epochs, baseline
 RECORDS = 50_000  # of the data set; a batch holds RECORDS / steps per epoch
 AT_ONCE = 2_000_000  # normal numbers
-PEER_GRIDS, LIMIT = (0.1, 0.03), 600  # widths of loss cells; seconds
+LIMIT = 600  # seconds for a peer
 
 
 def samplings(steps: int, epochs: int) -> dict[str, lw.bounds.Sampling]:
@@ -50,10 +50,12 @@ def by_accounting(noise: float, rate: float, steps: int, kappa: float) -> float:
     return float(np.min(deltas + np.exp(levels) * kappa))
 
 
-def beside_peer(python: str, setting: str, noise: float, steps: int, epochs: int, kappa: float) -> list[Row]:
+def beside_peer(
+    python: str, setting: str, noise: float, steps: int, epochs: int, kappa: float, grids: list[float]
+) -> list[Row]:
     """Balls-in-bins by PLD_accounting: both ends, on finer and finer grids of losses until time is up."""
     script, rows = Path(__file__).parent / "peers" / "random_allocation.py", []
-    for grid in PEER_GRIDS:
+    for grid in grids:
         question = {"noise": noise, "steps": steps, "epochs": epochs, "baseline": kappa, "grid": grid}
         words = f"PLD_accounting (grid {grid:g}), balls-in-bins: {setting}"
         try:
@@ -95,6 +97,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=1_000_000, help="of the sampled comparisons")
     parser.add_argument("--random", type=int, default=300, help="random settings for the spread of times")
     parser.add_argument("--peer", help="the Python of an environment with PLD_accounting, to compare with")
+    parser.add_argument("--grids", type=float, nargs="+", default=[0.1, 0.03], help="widths of its cells, ever finer")
     options = parser.parse_args()
     rows = []
     for noise, steps, epochs, kappa in SETTINGS:
@@ -117,7 +120,7 @@ def main() -> None:
         rows.append(Row(f"time-accounting-{setting}", f"seconds, dp-accounting (1e-4), Poisson: {setting}", seconds))
 
         if options.peer is not None:
-            rows += beside_peer(options.peer, setting, noise, steps, epochs, kappa)
+            rows += beside_peer(options.peer, setting, noise, steps, epochs, kappa, options.grids)
         if options.samples == 0:
             continue
         start = time.process_time()

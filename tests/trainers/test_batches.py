@@ -3,9 +3,10 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
-from scipy.stats import binomtest, chisquare
+from scipy.stats import binom, binomtest, chisquare
 
 import lostwax as lw
 from lostwax.games import Cohort, Records
@@ -125,6 +126,41 @@ def test_the_attack_stays_under_the_ceiling(batches):
     success = audit.findings[0].rebuilt.mean()
     assert success <= audit.ceiling.upper + 3 * (0.25 / 400) ** 0.5
     assert success > 0.3  # above the blind guess
+
+
+@pytest.mark.slow
+def test_no_random_setting_lies_below_its_attack():
+    """A search for a ceiling that is too low: the attack exceeds it by more than chance in no setting."""
+    random, games = np.random.default_rng(26), 600
+    for seed in range(40):
+        per_epoch, epochs = int(random.integers(2, 9)), int(random.integers(1, 4))
+        n = per_epoch * int(random.integers(2, 6))
+        batches = [
+            lw.bounds.Poisson(1 / per_epoch),
+            lw.bounds.BallsInBins(epochs),
+            lw.bounds.BallsInBins(epochs, redrawn=False),
+            lw.bounds.Shuffled(epochs),
+            lw.bounds.Cyclic(epochs),
+            lw.bounds.FixedSize(n, n // per_epoch),
+        ][seed % 6]
+        known, prior, secrets = lw.records.digits().split(n - 1, 60, games, seed=seed)
+        if random.random() < 0.5:  # copies: nothing of the others is unknown
+            known = lw.Records(known.x[:1].expand_as(known.x).clone(), known.y[:1].expand_as(known.y).clone())
+        noise, clip = math.exp(random.uniform(-0.9, 0.7)), math.exp(random.uniform(-3, 0))
+        torch.manual_seed(seed)
+        audit = lw.audit(
+            lw.nets.mlp(64, int(random.integers(3, 12)), 10),
+            trainer=lw.DPSGD(lr=0.3, clip=clip, noise_multiplier=noise, steps=per_epoch * epochs, batches=batches),
+            threat=lw.Informed(known, candidates=int(random.integers(2, 9))),
+            attack=lw.PriorAware(),
+            prior=prior,
+            secrets=secrets,
+            seed=seed,
+        )
+        won, most = int(audit.findings[0].rebuilt.sum()), audit.ceiling.upper
+        p_value = float(binom.sf(won - 1, games, most))
+        print(f"{seed} {batches} noise {noise:.2f}: {won / games:.3f} of {most:.3f}, p {p_value:.2g}", flush=True)
+        assert p_value > 1e-6, (seed, batches, noise, clip, won / games, most)
 
 
 def test_values_of_bounds_say_how_batches_are_drawn():
