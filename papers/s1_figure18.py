@@ -2,7 +2,7 @@
 
     python papers/s1_figure18.py --device cuda --attack kernel --judges [--rows known_100 ...] [--data FOLDER]
 
-S1 in words: the error, LPIPS and KL fall only a little with the size of the set that the adversary knows.
+S1 in words: the error, LPIPS and KL fall only a little as the set that the adversary knows gets smaller.
 """
 
 from s1_mnist import Game, arguments, split, table
