@@ -95,8 +95,8 @@ WORDS = {
     "float32": "float32",
     "float16": "float16",
     "noise": "weight noise, 0.1 %",
-    "start": "private start",
-    "dp": "DP-SGD, noise 1",
+    "start": "private start (refused)",
+    "dp": "DP-SGD, noise 1 (refused)",
 }
 GAMES = {
     "mnist_10": Game(sets=100, goal=0.95),
@@ -286,7 +286,7 @@ def draw_defences(rows: Iterable[Row], path: Path) -> None:
     axes.set_yticks(range(len(names)), [WORDS[name] for name in names], fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel("median squared error of a record, log10 (ten MNIST digits, width 64)")
-    axes.legend(frameon=False, fontsize=7, loc="lower left")
+    axes.legend(frameon=False, fontsize=7, loc="upper center")
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(path)

@@ -60,7 +60,7 @@ RUNS = {
         "--known 12 --prior 12 --targets 2 --bank 10 --products 3 --directions 6 --coordinates 2",
         18,
     ),
-    "whole_sets": ("--prior 300 --pool 100 --sets 0:1 --rows defence_none defence_start", 2 * 7),
+    "whole_sets": ("--prior 300 --pool 100 --sets 0:1 --rows defence_none defence_start", 6 + 7),
     "ensemble_relu": (f"{SIZES} --targets 2 --models 10 --rounds 2 --rows private_0.2_512", 8 + 1),
 }
 NO_DATA_RUNS = {  # the same for scripts that need no data

@@ -9,6 +9,7 @@ from torch import nn
 import lostwax as lw
 from lostwax.attacks.newton.record_span import first_layer, record_span
 from lostwax.attacks.newton.training_map import TrainingMap
+from lostwax.defences import Defended, Rounded
 from lostwax.games import Cohort, Hints, Knowledge, Records, Release
 from lostwax.inits import LeCunNormal
 from lostwax.nets import mlp
@@ -109,6 +110,15 @@ def test_kinks_are_never_certified_unless_right():
     knowledge, cohort, own = game([0, 1, 2, 3], activation=nn.ReLU)
     found = inverted(knowledge, cohort, cohort.own.y, lw.Newton(jacobians=1))
     assert not found.certified or errors(found, own).max() < 1e-10
+
+
+@pytest.mark.slow
+def test_a_rounded_release_shows_the_records_roughly():
+    knowledge, cohort, own = game([0, 1, 2, 3])
+    knowledge = replace(knowledge, trainer=Defended(TRAINER, by=Rounded(torch.float16)))
+    found = inverted(knowledge, cohort, cohort.own.y)
+    assert errors(found, own).max() < 1e-4
+    assert not found.certified
 
 
 @pytest.mark.slow
