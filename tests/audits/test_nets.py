@@ -1,5 +1,6 @@
 """Nets as people write them, through the front door: a verdict, or a message that says what to do."""
 
+import time
 from copy import deepcopy
 
 import numpy as np
@@ -8,6 +9,8 @@ import torch
 from torch import nn
 
 import lostwax as lw
+from lostwax.audits.released import audit_released
+from lostwax.games import Cohort
 
 F = nn.functional
 
@@ -259,3 +262,30 @@ def test_a_net_without_a_trainer_is_told_what_to_pass():
         TypeError, match=r"pass trainer=lw.OwnTraining\(train\), with a function train\(net, x, y, seed\)"
     ):
         lw.audit(convolutional(), lw.records.digits()[:40])
+
+
+class Waits:
+    """KernelRidge that does not come to an end in its third game."""
+
+    strength, games = 0, 0
+
+    def objection(self, knowledge):
+        return None
+
+    def prepare(self, knowledge, *, seed):
+        self.games += 1
+        time.sleep(0 if self.games < 3 else 3_600)
+        return lw.KernelRidge(shadows=20).prepare(knowledge, seed=seed)
+
+
+@pytest.mark.slow
+def test_the_time_is_kept_where_an_attack_is_slower_than_predicted():
+    """The records that were attacked until then are the audit."""
+    net, data = mlp(6, 3), lw.Records(draw(40, 6), classes(40, 3))
+    cohort = Cohort(data[:-1], data[-1:][None], torch.zeros(1, dtype=torch.long))
+    trainer = lw.GD(lr=0.5, steps=10, init=lw.inits.Given(deepcopy(net.state_dict())))
+    net.load_state_dict({name: value[0] for name, value in trainer(net, cohort, seed=0).params.items()})
+    settings = {"games": 10, "seed": 0, "threshold": 0.05, "max_minutes": 0.4}
+    audit = audit_released(net, data, trainer=trainer, attack=Waits(), **settings)
+    assert len(audit.games) == 2
+    assert any("the time was over after 2 of 10 records" in note for note in audit.notes)

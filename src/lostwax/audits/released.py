@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, is_dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ from lostwax.attacks import Ensemble, KernelRidge, Newton, Secant
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import widened
 from lostwax.audits.choice import available_bytes, in_bytes, predicted
-from lostwax.audits.clock import in_words
+from lostwax.audits.clock import Clock, TimeUp, in_words
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import filled, play
 from lostwax.audits.procedure import MINUTES
@@ -28,6 +29,7 @@ from lostwax.inits import FromNet, StartsFrom, start_of, trainable
 from lostwax.learning.costs import Rate
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
+from lostwax.seeds import generator
 
 MISS = 0.02  # how far from the release retraining may end, over how far one record moves the weights
 APART = 1.5  # the same with private draws, over how far retrainings end from each other
@@ -77,6 +79,7 @@ def audit_released(
     rebuilt is played for again, against the weights that the trainer does end at, and where it is rebuilt from those,
     the audit is undecided.
     """
+    clock = Clock.started(MINUTES if max_minutes is None else max_minutes)
     trainer, randomness = _known(trainer, net, table)
     facts = trainer_facts(trainer, net, len(table))
     rows = Table(table).draw(games, seed)
@@ -94,15 +97,18 @@ def audit_released(
         attack, skipped = _chosen(one, retrained.rate, left, len(rows) if games is not None else ENOUGH, strict)
     if (objection := attack.objection(one)) is not None:
         raise ValueError(f"audit: {objection}")
-    if games is None and (facts.one_by_one or not facts.deterministic):
+    fitted = games is None and (facts.one_by_one or not facts.deterministic)
+    if fitted:
         rows = Table(table).draw(min(_affordable(attack, one, retrained.rate, left), len(table)), seed)
     release = retrained.released
     x = table.x.double().cpu()
     blind = (x.sum(0) - x[rows]) / (len(x) - 1)  # (games, ...) mean of the known
     scoring = Scoring.of(x, threshold, with_secrets=True)
     judging = LeaveOneOut(Records(x, table.y.cpu()), rows, scoring, blind, noun="record")
-    game = _Released(judging, at_start, table, trainer, release, retrained, seed)
-    line = play(game, attack)
+    limited = fitted or max_minutes is not None
+    game = _Released(judging, at_start, table, trainer, release, retrained, seed, clock if limited else Clock())
+    line, planned = play(game, attack), len(rows)
+    judging, rows = game.judging, game.judging.rows
     certified = 0 if line.answer.guess.certified is None else int(line.answer.guess.certified.sum())
     kind = type(trainer).__name__
     hidden = (
@@ -136,6 +142,7 @@ def audit_released(
             *randomness,
             *(() if retrained.private is None else (retrained.private,)),
             retrained.note,
+            *([f"the time was over after {len(rows)} of {planned} records."] if len(rows) < planned else []),
             *([f"the attack itself certifies {certified} of {len(rows)} guesses."] if certified else []),
         ),
         unanswered=(*((hidden,) if game.hidden else ()), *skipped, *sorted(game.unanswered)),
@@ -199,22 +206,41 @@ class _Released:
     release: Release
     retrained: _Retrained
     seed: int
+    clock: Clock
     hidden: int = 0  # records that only the retrained weights give away
     unanswered: set[str] = field(default_factory=set)  # what no adversary could have tried
 
     def answer(self, attack: Attack) -> Answer:
-        """Prepare the attack for each game anew, and play it."""
-        start, guesses, rows = time.perf_counter(), [], self.judging.rows
+        """Prepare the attack for each game anew, and play it; the games that are done when the time is over."""
+        start, rows, found = time.perf_counter(), self.judging.rows, dict[int, Guess]()
         self.hidden, self.unanswered = 0, set()
+        order = generator(self.seed, "games of a release").permutation(len(rows)).tolist()  # what is cut is no choice
         with progress("games", len(rows)) as advance:
-            for row in rows:
-                reconstruct = attack.prepare(_without(self.net, self.table, self.trainer, row), seed=self.seed)
-                guesses.append(reconstruct(self.release))
-                if self.retrained.miss > 0 and not self._rebuilt(guesses[-1], row):
-                    self.hidden += self._rebuilt(reconstruct(self.retrained.release), row)
-                self.unanswered |= set(widened(Table(self.table).without(int(row)).known, self.table).unanswered)
+            for game in order:
+                try:
+                    found[game], hidden = self.clock.run(partial(self._played, attack, rows[game]))
+                except TimeUp:
+                    break
+                self.hidden += hidden
+                self.unanswered |= set(widened(Table(self.table).without(int(rows[game])).known, self.table).unanswered)
                 advance(1)
-        return Answer(attack, _join(guesses), time.perf_counter() - start)
+        if not found:
+            raise ValueError(
+                "audit: max_minutes is too short: the attack on the first record was not done in time. Allow more, or "
+                "name a quicker attack."
+            )
+        if len(found) < len(rows):
+            done = torch.tensor(sorted(found))
+            self.judging = replace(self.judging, rows=rows[done], blind=self.judging.blind[done])
+        return Answer(attack, _join([found[game] for game in sorted(found)]), time.perf_counter() - start)
+
+    def _played(self, attack: Attack, row: Tensor) -> tuple[Guess, bool]:
+        """One game; and whether only the retrained weights give the record away."""
+        reconstruct = attack.prepare(_without(self.net, self.table, self.trainer, row), seed=self.seed)
+        guess = reconstruct(self.release)
+        if self.retrained.miss == 0 or self._rebuilt(guess, row):
+            return guess, False
+        return guess, self._rebuilt(reconstruct(self.retrained.release), row)
 
     def _rebuilt(self, guess: Guess, row: Tensor) -> bool:
         """Is the one guess within the threshold of the record?"""

@@ -12,8 +12,7 @@ from lostwax.attacks.text.search import _swapped
 from lostwax.games import Cohort, Knowledge
 
 VOCABULARY, LENGTH = 40, 4
-ATTACK = lw.attacks.Tokens(directions=16, starts=4)
-IN_EMBEDDING_SPACE = lw.attacks.Tokens(starts=4)
+ATTACK = lw.attacks.Tokens(directions=40, starts=12)
 TRAINER = lw.GD(lr=0.3, steps=4)
 
 
@@ -33,9 +32,7 @@ def classifier(frozen=False, tied=False, rank=None):
 
 
 def prepared(net, trainer=TRAINER, known=KNOWN):
-    frozen = not any(name == "tokens.weight" and value.requires_grad for name, value in net.named_parameters())
-    attack = IN_EMBEDDING_SPACE if frozen else ATTACK
-    return attack.prepare(Knowledge(net, trainer, lw.Informed(known), Weights(), PRIOR), seed=0)
+    return ATTACK.prepare(Knowledge(net, trainer, lw.Informed(known), Weights(), PRIOR), seed=0)
 
 
 def released(net, trainer=TRAINER, known=KNOWN):
