@@ -148,7 +148,7 @@ def noise_like(pool: Records) -> Records:
 def victim(setting: Setting, bench: Bench) -> tuple[lw.DPSGD, float]:
     """The trainer, at the learning rate with the best mean accuracy of a few models, and that accuracy."""
     fields = {"clip": setting.clip, "init": lw.inits.LeCunNormal(), "tf32": True}
-    noise = PANEL_NOISE.get((int(setting.epsilon), setting.rate)) if setting.steps == PANEL_STEPS else None
+    noise = PANEL_NOISE.get((setting.epsilon, setting.rate)) if setting.steps == PANEL_STEPS else None
     if noise is None:
         private = lw.DPSGD.for_epsilon(setting.epsilon, DELTA, steps=setting.steps, sample_rate=setting.rate, **fields)
     else:

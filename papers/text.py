@@ -28,6 +28,7 @@ from lostwax.attacks.likeliest_refit import LikeliestRefit
 from lostwax.attacks.text.search import Sentence
 from lostwax.games import Cohort, Knowledge, Release
 from lostwax.metrics import BagRight, EditDistance, TokensRight
+from lostwax.metrics.estimate import clopper_pearson
 from lostwax.reports.results import Row, read_rows, write_rows
 from lostwax.seeds import generator
 
@@ -142,18 +143,18 @@ def judged(
         flush=True,
     )
     return [
-        mean(name, f"{name}: share of tokens right ({played})", right, 0.9 if options.vocabulary >= 2_000 else None),
-        mean(f"{name}.bag", f"{name}: share of tokens right in any order", BagRight()(guess, truth)),
-        mean(f"{name}.exact", f"{name}: exact sentences", exact),
-        mean(f"{name}.certified", f"{name}: certified", certified),
+        share(name, f"{name}: share of tokens right ({played})", right, 0.9 if options.vocabulary >= 2_000 else None),
+        share(f"{name}.bag", f"{name}: share of tokens right in any order", BagRight()(guess, truth)),
+        share(f"{name}.exact", f"{name}: exact sentences", exact),
+        share(f"{name}.certified", f"{name}: certified", certified),
         Row(f"{name}.wrong", f"{name}: certified sentences that are wrong", float((certified * (1 - exact)).sum())),
         mean(f"{name}.edits", f"{name}: edit distance", EditDistance()(guess, truth)),
-        mean(
+        share(
             f"{name}.blind",
             f"{name}: share of tokens right, blind guess of a unigram model",
             TokensRight()(unigram, truth),
         ),
-        mean(f"{name}.blind_bag", f"{name}: the same in any order", BagRight()(unigram, truth)),
+        share(f"{name}.blind_bag", f"{name}: the same in any order", BagRight()(unigram, truth)),
     ]
 
 
@@ -175,14 +176,23 @@ def privately(
     count = knowledge.facts.given.candidates
     print(f"{name}: {named.mean():.2f} of sentences named among {count}")
     text = f"{name}: share of sentences named among {count} candidates, by chance {1 / count:g} ({played})"
-    return [moved(name, bag, secrets.x), mean(f"{name}.candidates", text, named)]
+    return [moved(name, bag, secrets.x), share(f"{name}.candidates", text, named)]
 
 
 def moved(name: str, bag: Tensor, truth: Tensor) -> Row:
     """The bag of tokens that the table gives away."""
     shares = [float(torch.isin(one.unique(), rows).double().mean()) for one, rows in zip(truth, bag, strict=True)]
     text = f"{name}: share of distinct tokens among the {truth.shape[1]} rows of the table that moved most"
-    return mean(f"{name}.moved", text, torch.tensor(shares))
+    return share(f"{name}.moved", text, torch.tensor(shares))
+
+
+def share(row: str, quantity: str, values: Tensor, goal: float | None = None) -> Row:
+    """A mean over games of shares: Clopper-Pearson where each is 0 or 1, else normal, within 0 and 1."""
+    numbers = values.double().numpy()
+    if np.isin(numbers, (0, 1)).all():
+        return Row(row, quantity, float(numbers.mean()), *clopper_pearson(int(numbers.sum()), len(numbers)), goal)
+    found = mean(row, quantity, values, goal)
+    return replace(found, low=max(found.low or 0, 0), high=min(found.high or 1, 1))
 
 
 def mean(row: str, quantity: str, values: Tensor, goal: float | None = None) -> Row:

@@ -134,10 +134,11 @@ class _Block(nn.Module):
 def lora(net: nn.Module, rank: int, *, seed: int = 0) -> nn.Module:
     """A copy with adapters of low rank on every linear layer but the last; all else is frozen (Hu et al. 2022).
 
-    As PEFT's `target_modules="all-linear"`: A starts at a public draw, B at zero, and only they are trained.
+    As PEFT's `target_modules="all-linear"` with lora_alpha = r: A starts at a public draw, B at zero, and only they are
+    trained. Layers of a kind of their own, as inside nn.MultiheadAttention, are left as they are.
     """
     ours = deepcopy(net).requires_grad_(False)
-    found = [name for name, module in ours.named_modules() if isinstance(module, nn.Linear)][:-1]
+    found = [name for name, module in ours.named_modules() if type(module) is nn.Linear][:-1]
     if rank < 1 or not found:
         raise ValueError(f"lora: expected a rank of at least 1 and two linear layers, got {rank} and {len(found) + 1}.")
     draw = torch.Generator().manual_seed(seed)
@@ -152,9 +153,9 @@ class _Adapted(nn.Module):
     def __init__(self, layer: nn.Module, rank: int, draw: torch.Generator) -> None:
         super().__init__()
         self.layer, like = layer, layer.get_parameter("weight")
-        wide, narrow = like.shape[1], like.shape[0]
-        self.a = nn.Parameter((torch.randn(rank, wide, generator=draw) / wide**0.5).to(like))
-        self.b = nn.Parameter(like.new_zeros(narrow, rank))
+        outputs, inputs = like.shape
+        self.a = nn.Parameter((torch.randn(rank, inputs, generator=draw) / inputs**0.5).to(like))
+        self.b = nn.Parameter(like.new_zeros(outputs, rank))
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., inputs) -> (..., outputs)."""

@@ -85,3 +85,11 @@ def test_changes_are_taken_on_the_safe_side():
 def test_what_is_not_known_is_refused(event, words):
     with pytest.raises(ValueError, match=words):
         mechanism(event)
+
+
+def test_steps_that_release_nothing_are_not_counted():
+    noisy = dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(2.0))
+    never = dp.PoissonSampledDpEvent(0.0, dp.GaussianDpEvent(2.0))
+    tree = dp.SingleEpochTreeAggregationDpEvent(2.0, [0])
+    assert mechanism(dp.ComposedDpEvent([noisy, never, tree])) == mechanism(noisy)
+    assert mechanism(dp.SelfComposedDpEvent(noisy, 3))["steps"] == 3

@@ -1,6 +1,7 @@
 """Real batch selection strategies of JAX Privacy: their law, and the ceiling that follows."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,46 @@ import lostwax as lw
 from lostwax.adapters.jax_privacy import mechanism
 from lostwax.bounds import BallsInBins, Correlated, Cyclic, FixedSize, FullBatch, Poisson, Shuffled, TruncatedPoisson
 
-selection = pytest.importorskip("jax_privacy.batch_selection")
+
+@pytest.fixture
+def selection():
+    return pytest.importorskip("jax_privacy.batch_selection")
+
+
+def keras(**fields):
+    """What a `DPKerasConfig` states, without JAX Privacy."""
+    given = {"batch_size": 10, "train_size": 200, "train_steps": 45, "gradient_accumulation_steps": 1} | fields
+    size = given["batch_size"] * given["gradient_accumulation_steps"]
+    return SimpleNamespace(effective_batch_size=size, noise_multiplier=2.0, poisson_sampling_in_fit=False, **given)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, (60, Shuffled(3))),
+        ({"gradient_accumulation_steps": 2}, (50, Shuffled(5))),
+        ({"train_size": 205}, (60, Shuffled(3))),
+    ],
+)
+def test_shuffled_batches_of_keras(fields, expected):
+    found = mechanism(keras(**fields))
+    assert (found["steps"], found["sampling"]) == expected
+
+
+@pytest.mark.parametrize("train_size", [150, 205, 210])
+def test_batches_accumulated_across_epochs_are_refused(train_size):
+    """A record may then be in a step twice: of 150 records in batches of 10, step 2 of 100 holds the end of the first
+    epoch and the start of the second. A test of that step alone would exceed the ceiling of shuffled epochs."""
+    with pytest.raises(ValueError, match="several times"):
+        mechanism(keras(gradient_accumulation_steps=10 if train_size == 150 else 2, train_size=train_size))
+
+
+def test_noise_that_may_be_correlated_is_not_guessed():
+    plan = SimpleNamespace(batch_selection_strategy=None, dp_event=None)
+    with pytest.raises(ValueError, match="Pass its dp_event"):
+        mechanism(plan, noise_multiplier=1.0)
+    with pytest.raises(ValueError, match="Do not pass matrix"):
+        mechanism(keras(), matrix=[1.0, 0.5])
 
 
 def of(strategy, **more):
@@ -18,7 +58,7 @@ def of(strategy, **more):
     return found["steps"], found["sampling"]
 
 
-def test_each_strategy_is_read():
+def test_each_strategy_is_read(selection):
     poisson = selection.CyclicPoissonSampling
     assert of(poisson(sampling_prob=0.1, iterations=40)) == (40, Poisson(0.1))
     assert of(poisson(sampling_prob=0.1, iterations=41, cycle_length=4)) == (11, Poisson(0.1))
@@ -32,7 +72,7 @@ def test_each_strategy_is_read():
     assert of(selection.BallsInBinsSampling(iterations=25, cycle_length=10)) == (30, BallsInBins(3, redrawn=False))
 
 
-def test_its_balls_stay_in_their_bins():
+def test_its_balls_stay_in_their_bins(selection):
     """The law that redrawn=False states: one batch of each cycle, the same in all of them."""
     strategy = selection.BallsInBinsSampling(iterations=12, cycle_length=4)
     where = np.zeros((2000, 12), bool)
@@ -48,7 +88,7 @@ def test_its_balls_stay_in_their_bins():
     assert fixed.lower > anew.upper  # reading one for the other would be a false pass
 
 
-def test_banded_noise():
+def test_banded_noise(selection):
     strategy = selection.CyclicPoissonSampling(sampling_prob=0.05, iterations=300, cycle_length=3)
     band = [1.0, 0.5, 0.375]
     steps, sampling = of(strategy, matrix=band)
@@ -59,7 +99,7 @@ def test_banded_noise():
             mechanism(other, noise_multiplier=1.0, matrix=band)
 
 
-def test_what_has_no_ceiling_is_refused():
+def test_what_has_no_ceiling_is_refused(selection):
     with pytest.raises(ValueError, match=r"BMinSepSampling. Not above it is that of sampling=lw.bounds.Cyclic\(5\)"):
         of(selection.BMinSepSampling(0.1, 10, 2))
     with pytest.raises(ValueError, match="with replacement"):

@@ -141,7 +141,7 @@ def test_a_sample_says_so():
         ("Weights()", "Whoever gets the model can"),
         ("Outputs()", "Whoever sees the predictions can"),
         ("Logits(inputs=16)", "Whoever sees the predictions can"),
-        ("Layer(name='fc')", "Whoever gets this part of the model can"),
+        ("Layer(name='fc')", "Whoever gets the layers that are given out can"),
     ],
 )
 @pytest.mark.parametrize("grade", [Grade.EXACT, Grade.RECOGNISABLE])

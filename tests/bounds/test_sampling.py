@@ -189,3 +189,10 @@ def test_information_of_balls_in_bins_with_little_noise():
     noise, steps = 0.02, 100
     found = lw.bounds.BallsInBins(1).information(noise, steps)
     assert 1 / (2 * noise**2) - math.log(steps) <= found <= 1 / (2 * noise**2)
+
+
+def test_whether_bins_are_redrawn_is_yes_or_no():
+    with pytest.raises(TypeError, match=r"BallsInBins: expected redrawn to be True or False, got 'no'"):
+        BallsInBins(3, redrawn="no")
+    assert "the same in all epochs" in BallsInBins(3, redrawn=False).words
+    assert "the same" not in BallsInBins(3).words

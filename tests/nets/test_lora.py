@@ -36,3 +36,8 @@ def test_the_start_is_public():
 def test_what_cannot_be_adapted_is_refused(net, rank):
     with pytest.raises(ValueError, match=r"lora: expected a rank of at least 1 and two linear layers"):
         lora(net, rank)
+
+
+def test_layers_of_another_kind_are_left_as_they_are():
+    net = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Flatten(), nn.Linear(16, 3))
+    assert lora(net, 2)(torch.zeros(1, 2, 8)).shape == (1, 3)

@@ -124,6 +124,11 @@ def test_without_an_interval_nothing_is_beaten(fields, verdict):
         assert measured.words == "run, without an interval to compare by"
 
 
+def test_a_row_of_ours_without_an_interval_is_not_beaten():
+    ours = Row("a", "", 1.0, low=0.9, high=1.1)
+    assert MeasuredCell(PaperCell(row="a", like="b"), (ours,), {}, {}, Row("b", "", 2.0)).verdict == "not comparable"
+
+
 def test_without_intervals_there_is_no_order():
     first, second = Row("a", "", 1.0), Row("b", "", 2.0, low=1.6, high=2.5)
     assert MeasuredCell(PaperCell(order=("a", "b")), (first, second), {}, {}).verdict == "not comparable"

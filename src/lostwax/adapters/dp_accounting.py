@@ -64,14 +64,15 @@ def _parts(event: Any) -> Iterator[_Part]:
         case dp.NoOpDpEvent():
             return
         case dp.SelfComposedDpEvent(event=inner, count=count):
-            yield from (part._replace(steps=part.steps * int(count)) for part in _parts(inner))
+            yield from (part._replace(steps=part.steps * math.ceil(count)) for part in _parts(inner))
         case dp.ComposedDpEvent(events=events):
             for one in events:
                 yield from _parts(one)
         case dp.GaussianDpEvent(noise_multiplier=noise):
             yield _Part(float(noise), FullBatch(), 1)
         case dp.PoissonSampledDpEvent(sampling_probability=rate, event=dp.GaussianDpEvent(noise_multiplier=noise)):
-            yield _Part(float(noise), Poisson(float(rate)), 1)
+            if rate > 0:  # else no record is ever drawn
+                yield _Part(float(noise), Poisson(float(rate)), 1)
         case dp.SampledWithoutReplacementDpEvent(
             source_dataset_size=n, sample_size=b, event=dp.GaussianDpEvent(noise_multiplier=noise)
         ):
@@ -81,6 +82,8 @@ def _parts(event: Any) -> Iterator[_Part]:
             yield _Part(float(event.noise_multiplier), TruncatedPoisson(float(event.sampling_probability), *sizes), 1)
         case dp.SingleEpochTreeAggregationDpEvent(noise_multiplier=noise, step_counts=counts):
             longest = max(counts) if isinstance(counts, list | tuple) else counts
+            if longest < 1:
+                return
             depth = math.ceil(math.log2(longest + 1))  # a record is in one leaf, and so in this many sums
             yield _Part(float(noise) / math.sqrt(depth) * (1 - 1e-15), FullBatch(), 1)
         case _:

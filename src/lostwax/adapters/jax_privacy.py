@@ -26,7 +26,7 @@ def mechanism(
     """Noise, steps and sampling: `lw.bound(**lw.adapters.jax_privacy.mechanism(strategy, ...), baseline=0.1)`.
 
     Args:
-        strategy: A value of `jax_privacy.batch_selection`, an execution plan that holds one, or a `DPKerasConfig`.
+        strategy: A value of `jax_privacy.batch_selection`, or a `DPKerasConfig`.
         noise_multiplier: The noise on the sum of clipped gradients, over the clipping norm. A config has its own.
         records: The number of records; batches of a fixed or largest size need it.
         matrix: The matrix C of correlated noise C^-1 Z, or the first column of a Toeplitz one: see `Correlated.of`.
@@ -34,8 +34,14 @@ def mechanism(
     `BallsInBinsSampling` puts a record into the same batch of every epoch: `BallsInBins(epochs, redrawn=False)`. A
     `DPKerasConfig` without `poisson_sampling_in_fit` shuffles, while its epsilon is that of Poisson sampling.
     """
-    strategy = getattr(strategy, "batch_selection_strategy", strategy)  # of a plan
+    if hasattr(strategy, "batch_selection_strategy"):
+        raise ValueError(
+            "jax_privacy.mechanism: an execution plan may add correlated noise. Pass its dp_event to "
+            "lw.adapters.dp_accounting.mechanism, or its batch_selection_strategy with noise_multiplier and matrix."
+        )
     if hasattr(strategy, "poisson_sampling_in_fit"):
+        if matrix is not None:
+            raise ValueError("jax_privacy.mechanism: a DPKerasConfig adds independent noise. Do not pass matrix.")
         noise_multiplier = strategy.noise_multiplier if noise_multiplier is None else noise_multiplier
         steps, sampling = _keras(strategy)
     else:
@@ -99,12 +105,14 @@ def _known(records: int | None, kind: str) -> int:
 
 def _keras(config: Any) -> tuple[int, Sampling]:
     """Steps and sampling of a `DPKerasConfig`."""
-    if config.gradient_accumulation_steps != 1 and config.poisson_sampling_in_fit:
-        raise ValueError(
-            "jax_privacy.mechanism: with accumulated Poisson samples a record may be in a step several times, and no "
-            "ceiling is known. Draw larger batches."
-        )
     size, steps = config.effective_batch_size, int(config.train_steps)
+    # Batches are accumulated across the end of an epoch, unless it holds a whole number of steps.
+    again = config.poisson_sampling_in_fit or config.train_size % size
+    if config.gradient_accumulation_steps != 1 and again:
+        raise ValueError(
+            "jax_privacy.mechanism: with accumulated batches a record may be in a step several times, and no ceiling "
+            "is known. Use larger batches, or shuffle with a train_size that is a multiple of effective_batch_size."
+        )
     if config.poisson_sampling_in_fit:
         return steps, Poisson(size / config.train_size)
     per_epoch = max(1, config.train_size // size)

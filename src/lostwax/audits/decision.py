@@ -113,7 +113,7 @@ def _sees(audit: Audit) -> str:
     access = str(audit.provenance.get("access", "Weights()"))
     if access.startswith(PREDICTIONS):
         return "sees the predictions"
-    return "gets the model" if access == "Weights()" else "gets this part of the model"
+    return "gets the model" if access == "Weights()" else "gets the layers that are given out"
 
 
 def _people(audit: Audit) -> str:

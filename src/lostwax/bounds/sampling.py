@@ -284,7 +284,17 @@ class BallsInBins(_Epochs):
 
     redrawn: bool = True
 
-    words = "each record is in one step per epoch, drawn uniformly and independently, and the draws stay secret"
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.redrawn, bool):
+            raise TypeError(f"BallsInBins: expected redrawn to be True or False, got {self.redrawn!r}.")
+
+    @property
+    def words(self) -> str:  # type: ignore[override]
+        """Each record in one step per epoch, and whether it is another one in every epoch."""
+        where = "one step per epoch" if self.redrawn else "one step per epoch, the same in all epochs"
+        return f"each record is in {where}, drawn uniformly and independently, and the draws stay secret"
+
     epsilon_words = (
         "This epsilon is valid but not tight: it leaves out that nobody knows the step that a record is in. The "
         "ceiling counts that, and is the number to decide by."

@@ -101,7 +101,8 @@ class MeasuredCell:
 
     @property
     def _has_intervals(self) -> bool:
-        return all(row.low is not None and row.high is not None for row in self.rows)
+        rows = self.rows if self.like is None else (*self.rows, self.like)
+        return all(row.low is not None and row.high is not None for row in rows)
 
     def _by_ends(self) -> str:
         cell = self.cell

@@ -248,7 +248,7 @@ class BaseTrajectory:
             answer: Params = torch.func.vmap(along, chunk_size=self.together)(directions)
         return answer
 
-    def differences(self, step: BaseStep, directions: Params, gradient: Gradient) -> Params:
+    def differences(self, step: BaseStep, directions: Params, slope: Gradient) -> Params:
         """H_t d by differences of gradients at theta_t + s d and theta_t, s small.
 
         For a convolutional net, fused kernels compute them in float32 in less than half of the time of a product in
@@ -264,7 +264,7 @@ class BaseTrajectory:
             moved = {name: params[name] + far[name] * value[first : first + some] for name, value in directions.items()}
             both = {name: torch.cat([params[name], value]) for name, value in moved.items()}
             with float32_products(tf32=False):
-                slopes = gradient(self.net, self.trainer.loss, both, step.known)
+                slopes = slope(self.net, self.trainer.loss, both, step.known)
             parts.append({name: step.share * (value[1:] - value[:1]) / far[name] for name, value in slopes.items()})
         return {name: torch.cat([part[name] for part in parts]) for name in directions}
 

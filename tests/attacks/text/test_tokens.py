@@ -121,3 +121,15 @@ def test_the_table_is_the_embedding_that_is_given_the_tokens():
 
 def test_every_pair_is_swapped_once():
     assert len(_swapped(torch.arange(5)).unique(dim=0)) == 10
+
+
+def test_sentences_may_be_filled_up():
+    """The row of the token that fills them up never moves, and is considered all the same."""
+    net = classifier()
+    net.tokens.padding_idx = 0
+    secret = lw.Records(torch.tensor([[5, 6, 0, 0]]), torch.tensor([1]))
+    first = torch.zeros(1, dtype=torch.long)
+    release = TRAINER(net, Cohort(KNOWN, secret[first.unsqueeze(1)], first), seed=0)
+    guess = prepared(net)(release)
+    assert guess.records.x[0, 0].tolist() == [5, 6, 0, 0]
+    assert guess.certified.all()

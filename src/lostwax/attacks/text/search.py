@@ -75,13 +75,16 @@ class TokenSearch:
         with progress("sentences", len(release)) as advance:
             for game in range(len(release)):
                 draw = generator(self.seed, "tokens")
-                some = None if rows is None else rows[game].topk(self._considered(rows)).indices
+                some = None if rows is None else self._considered(rows[game])
                 found.append(self._game(weights[game], some, None if labels is None else labels[game], draw))
                 advance(1)
         return found
 
-    def _considered(self, rows: Tensor) -> int:
-        return min(VOCABULARY * self.known.inputs.shape[1], rows.shape[1])
+    def _considered(self, moved: Tensor) -> Tensor:
+        """Tokens whose rows (v,) moved most, and the one that fills sentences up, whose row never moves."""
+        most = moved.topk(min(VOCABULARY * self.known.inputs.shape[1], len(moved))).indices
+        filling = getattr(self.net.get_submodule(self.response.table), "padding_idx", None)
+        return most if filling is None or filling in most else torch.cat([most, most.new_tensor([filling])])
 
     def _game(
         self, weights: Tensor, vocabulary: Tensor | None, label: Tensor | None, draw: np.random.Generator
