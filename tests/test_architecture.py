@@ -94,6 +94,7 @@ def importers():
 
 IMPORTERS = importers()
 ALONE = {"__init__", "__main__", "kernel"}  # what Python asks for; what imports Triton
+ALONE |= {"tensorflow_privacy"}  # named after the library that it reads, as users look for it
 SMALL = 60  # lines
 
 

@@ -41,7 +41,7 @@ def mechanism(event: Any) -> dict[str, Any]:
         return {"noise_multiplier": (1 - 1e-15) / distance, "steps": 1, "sampling": FullBatch()}
     sampling = parts[0].sampling
     if len(samplings) > 1:
-        if any(not isinstance(one, Poisson | FullBatch) for one in samplings):
+        if not samplings <= {FullBatch(), *(Poisson(one.share(1)) for one in samplings)}:
             found = ", ".join(sorted(map(repr, samplings)))
             raise ValueError(
                 f"dp_accounting.mechanism: steps of several kinds were composed: {found}. No ceiling for all of them "

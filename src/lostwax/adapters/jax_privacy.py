@@ -54,7 +54,8 @@ def mechanism(
     if matrix is not None:
         apart = int(getattr(strategy, "cycle_length", 1))
         noise, own = Correlated.of(matrix), Poisson(1.0) if sampling == FullBatch() else sampling
-        if noise.bands is None or noise.bands > apart or not isinstance(own, Poisson | Cyclic):
+        simple = own in (Poisson(own.share(steps)), Cyclic(own.visits(steps)))
+        if noise.bands is None or noise.bands > apart or not simple:
             raise ValueError(
                 f"jax_privacy.mechanism: the matrix has {noise.bands} diagonals, and only CyclicPoissonSampling with a "
                 "cycle_length of as many, and without truncation, has a certified ceiling with it."

@@ -3,6 +3,7 @@
 import warnings
 from typing import Any
 
+from lostwax.bounds.batch_sizes import FixedSize, TruncatedPoisson
 from lostwax.bounds.bound import bound
 from lostwax.bounds.calibrate import Plan, calibrate
 from lostwax.bounds.ceiling import Ceiling, best_success
@@ -25,16 +26,7 @@ from lostwax.bounds.kappa import (
     log_kappa_pixels,
 )
 from lostwax.bounds.monte_carlo import monte_carlo
-from lostwax.bounds.sampling import (
-    BallsInBins,
-    Cyclic,
-    FixedSize,
-    FullBatch,
-    Poisson,
-    Sampling,
-    Shuffled,
-    TruncatedPoisson,
-)
+from lostwax.bounds.sampling import BallsInBins, Cyclic, FullBatch, Poisson, Sampling, Shuffled
 
 __all__ = ["Ceiling", "Floor", "Plan", "best_success", "bound", "calibrate", "monte_carlo"]
 __all__ += ["Attribute", "Correlated", "Goal", "MeanSquaredError", "Membership", "Record", "Records"]

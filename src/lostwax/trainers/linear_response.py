@@ -34,7 +34,6 @@ from lostwax.games.facts import trainer_facts
 from lostwax.trainers.derivatives import each, quiet, stepped
 from lostwax.trainers.descent import Descent, as_descent
 from lostwax.trainers.fused import fused
-from lostwax.trainers.fused.cnn import FusedCNN
 from lostwax.trainers.stacked import Architecture, Batch, Gradient, Params, gradient
 from lostwax.trainers.stepwise import State, float32_products
 
@@ -231,9 +230,9 @@ class BaseTrajectory:
         """H_t d of directions d (r, ...), H_t the Hessian of the known records' part of the step's loss."""
         if not step.known.shared:
             return {name: torch.zeros_like(value) for name, value in directions.items()}
-        first = next(iter(directions.values()))
+        first, convolves = next(iter(directions.values())), any(value.ndim == 5 for value in directions.values())
         kernels = fused(self.net, self.trainer.loss, first.dtype, first.device) if self.trainer.tf32 else None
-        if isinstance(kernels, FusedCNN):
+        if kernels is not None and convolves:
             return self.differences(step, directions, kernels)
 
         def slope(params: Params) -> Params:
