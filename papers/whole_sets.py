@@ -258,11 +258,7 @@ def rows_of(name: str, played: Sequence[Outcome]) -> list[Row]:
     blind, seconds = (float(np.median(each)) for each in ([one.blind for one in done], [one.seconds for one in done]))
     rows = [
         replace(rate_row(f"{name}.sets", words, np.array([one.certified for one in played])), paper=game.goal),
-        Row(
-            name,
-            f"{name}: share of records within MSE {CLOSE:g}{failed}",
-            float(np.mean(errors < CLOSE)),
-        ),
+        Row(name, f"{name}: share of records within MSE {CLOSE:g}{failed}", float(np.mean(errors < CLOSE))),
         Row(f"{name}.blind", f"{name}: median MSE of the mean record{of_done}", blind),
         rate_row(
             f"{name}.labels", f"{name}: sets with all labels right{failed}", np.array([one.labels for one in played])

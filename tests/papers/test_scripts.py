@@ -108,7 +108,7 @@ SMALLER = {
     ],
     "s4_table3": [("RowDecoder(sums=8)", "RowDecoder(sums=1, width=8)")],
     "newton_defences": [("lw.Newton(", "lw.Newton(coordinates=5, ")],
-    "whole_sets": [("size: int = 10", "size: int = 3"), ("jacobians: int = 12", "jacobians: int = 1")],
+    "whole_sets": [("size: int = 10", "size: int = 3"), ('"none": Game()', '"none": Game(given=True)')],
     "newton_mnist": [("bank=2_000, start=lw.Ensemble(members=2_048)", "bank=10, coordinates=5")],
 }
 SLOW = ("s1_table3", "s1_figure5", "s3_fixed_epsilon", "newton_mnist", "text")  # more than some seconds

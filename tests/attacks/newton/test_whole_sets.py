@@ -120,6 +120,7 @@ def test_a_corner_that_is_no_record_does_not_end_the_search():
     assert errors(found, own).max() < 1e-20
 
 
+@pytest.mark.slow
 def test_predicted_errors_are_those_of_the_corners_answered():
     """One of them is no record, and training was another, so that nothing shows it."""
     knowledge, cohort, own = table()
