@@ -10,6 +10,7 @@ from torch import nn
 import lostwax as lw
 from lostwax.attacks.newton.record_span import first_layer, record_span
 from lostwax.attacks.newton.training_map import TrainingMap
+from lostwax.attacks.newton.whole_sets import WholeSets
 from lostwax.defences import Defended, Rounded
 from lostwax.games import Cohort, Hints, Knowledge, Records, Release
 from lostwax.inits import LeCunNormal
@@ -113,7 +114,17 @@ def table():
     return knowledge, Cohort(records[:0], own[torch.arange(6)[None]], torch.arange(1)), own
 
 
-def test_a_corner_that_is_no_record_does_not_end_the_search():
+def test_corners_that_are_no_records_do_not_end_the_search(monkeypatch):
+    """As many as records, but all the same, from which no step leads away."""
+    knowledge, cohort, own = game([0, 1, 2, 3])
+    mean = own.x.double().flatten(1).mean(0).expand(4, -1)
+    monkeypatch.setattr(WholeSets, "_corners", lambda _, sets: sets.inside.one.of_records(mean))
+    found = inverted(knowledge, cohort, cohort.own.y)
+    assert found.certified
+    assert errors(found, own).max() < 1e-20
+
+
+def test_a_corner_of_a_table_that_is_no_record():
     knowledge, cohort, own = table()
     found = inverted(knowledge, cohort, cohort.own.y)
     assert found.certified
