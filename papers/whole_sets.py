@@ -8,11 +8,12 @@ are given, except in rows that say so. The adversary has other records of the sa
 certifies it; a record counts if a guess is within a mean squared error of 1e-4. To reach: 95 of 100 sets of ten MNIST
 digits. Rows of `DEFENCES` change what the owner does, and the adversary knows it unless the row says otherwise.
 
-On CIFAR-10 the learning rate decides: at 0.5 (`cifar_10_rate_0.5`) and 0.05 the search gets stuck. The others have
-0.02, chosen on a set of seed 0: run them with another seed.
+CIFAR-10 has a learning rate of 0.02, chosen on a set of seed 0: run it with another seed. `cifar_10_rate_0.5` has 0.5.
 
 Sets are independent: with `--keep`, each is written to a file of its own when it is done, and sets that are there are
-not played again.
+not played again. After a run that was stopped, `--merge` writes the rows of the sets that are there: those of their
+rows that are not count as failures, and the rows say how many. Rows that have been written before keep their command,
+machine and code.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from s1_mnist import parser, rate_row, write
+from scipy.optimize import linear_sum_assignment
 from torch import nn
 
 import lostwax as lw
@@ -132,6 +134,8 @@ class Outcome:
     labels: bool  # all right
     seconds: float
     refused: str | None = None  # why the attack does not apply
+    unfinished: bool = False  # the run was stopped before it was done
+    matched: float | None = None  # the largest error, guesses matched one to one; None: kept before that was recorded
     machine: str = field(default_factory=machine)
 
     @property
@@ -161,19 +165,31 @@ def play(row: str, number: int, options: argparse.Namespace) -> Outcome:
     try:
         hints = Hints(labels=cohort.own.y) if game.given else None
         (found,) = lw.Newton(jacobians=game.jacobians).prepare(facts, seed=options.seed + 1).invert(release, hints)
-    except ValueError as error:  # too many unknowns
+    except ValueError as error:
+        if "too many for its tables" not in str(error):
+            raise
         return Outcome(row, number, blind, blind, certified=False, labels=False, seconds=0.0, refused=str(error))
     seconds = time.perf_counter() - start
-    errors = errors_of(found.record.view(game.size, -1), own)
-    right = sorted(found.label.tolist()) == own.y.tolist()
-    return Outcome(row, number, errors, blind, found.certified, right, seconds)
+    guesses = found.record.view(game.size, -1)
+    right, matched = sorted(found.label.tolist()) == own.y.tolist(), largest_matched(guesses, own)
+    return Outcome(row, number, errors_of(guesses, own), blind, found.certified, right, seconds, matched=matched)
 
 
 def errors_of(guesses: torch.Tensor, own: Records) -> list[float]:
     """Mean squared error of the guess nearest to each record."""
-    far = (guesses.double().flatten(1)[:, None] - own.x.double().flatten(1)).square().mean(2)  # (g, n)
-    nearest: list[float] = far.amin(0).tolist()
+    nearest: list[float] = _far(guesses, own).amin(0).tolist()
     return nearest
+
+
+def largest_matched(guesses: torch.Tensor, own: Records) -> float:
+    """Largest mean squared error where each guess is matched to one record; the sum is smallest."""
+    far = _far(guesses, own).cpu().numpy()
+    return float(far[linear_sum_assignment(far)].max())
+
+
+def _far(guesses: torch.Tensor, own: Records) -> torch.Tensor:
+    """(g, n) mean squared differences."""
+    return (guesses.double().flatten(1)[:, None] - own.x.double().flatten(1)).square().mean(2)
 
 
 def outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
@@ -186,13 +202,22 @@ def outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
         if path.exists():
             yield Outcome(**json.loads(path.read_text()))
     left = [one for one in asked if one not in done or not done[one].exists()]
-    for one in played([] if options.merge else left, options):
+    if options.merge:
+        begun = {row for row, number in asked if (row, number) not in left}
+        yield from (unfinished(row, number) for row, number in left if row in begun)
+        return
+    for one in played(left, options):
         print(
             f"{one.row} {one.number}: certified {one.certified}, {one.close:.0%} within {CLOSE:g}, "
             f"median {np.median(one.errors):.1e}, labels {one.labels}, {one.seconds:.1f} s {one.refused or ''}",
             flush=True,
         )
         yield one
+
+
+def unfinished(row: str, number: int) -> Outcome:
+    """A failure."""
+    return Outcome(row, number, [], [], certified=False, labels=False, seconds=0.0, unfinished=True)
 
 
 def played(asked: Sequence[tuple[str, int]], options: argparse.Namespace) -> Iterator[Outcome]:
@@ -223,23 +248,43 @@ def _alone() -> None:
 def rows_of(name: str, played: Sequence[Outcome]) -> list[Row]:
     """The shares over sets and records, and the time."""
     game, refused = GAMES[name], [one.refused for one in played if one.refused is not None]
-    errors = np.concatenate([one.errors for one in played])
-    certified = np.array([one.certified for one in played])
-    words = f"{name}: sets with all records certified ({len(played)} sets; {game.words})"
-    wrong = [max(one.errors) for one in played if one.certified]
+    done = [one for one in played if not one.unfinished]
+    left = len(played) - len(done)
+    failed = f" ({left} sets not finished, counted as failures)" if left else ""
+    of_done = f" ({len(done)} finished sets)" if left else ""
+    errors = np.concatenate([[np.inf] * game.size if one.unfinished else one.errors for one in played])
+    certified = [one for one in done if one.certified]
+    words = f"{name}: sets with all records certified ({len(played)} sets; {game.words}){failed}"
+    blind, seconds = (float(np.median(each)) for each in ([one.blind for one in done], [one.seconds for one in done]))
     rows = [
-        replace(rate_row(f"{name}.sets", words, certified), paper=game.goal),
-        Row(name, f"{name}: share of records within MSE {CLOSE:g}", float(np.mean(errors < CLOSE))),
-        Row(f"{name}.median", f"{name}: median MSE", float(np.median(errors))),
-        Row(f"{name}.blind", f"{name}: median MSE of the mean record", float(np.median([one.blind for one in played]))),
-        rate_row(f"{name}.labels", f"{name}: sets with all labels right", np.array([one.labels for one in played])),
-        Row(f"{name}.seconds", f"{name}: median seconds per set", float(np.median([one.seconds for one in played]))),
+        replace(rate_row(f"{name}.sets", words, np.array([one.certified for one in played])), paper=game.goal),
+        Row(name, f"{name}: share of records within MSE {CLOSE:g}{failed}", float(np.mean(errors < CLOSE))),
+        Row(f"{name}.blind", f"{name}: median MSE of the mean record{of_done}", blind),
+        rate_row(
+            f"{name}.labels", f"{name}: sets with all labels right{failed}", np.array([one.labels for one in played])
+        ),
+        Row(f"{name}.seconds", f"{name}: median seconds per set{of_done}", seconds),
     ]
-    if wrong:
-        rows.append(Row(f"{name}.worst", f"{name}: largest MSE of a certified record", float(max(wrong))))
+    if np.isfinite(median := float(np.median(errors))):
+        rows.insert(2, Row(f"{name}.median", f"{name}: median MSE{failed}", median))
+    if certified:
+        nearest = any(one.matched is None for one in certified)
+        worst = max(max(one.errors) if one.matched is None else one.matched for one in certified)
+        how = "from its nearest guess" if nearest else "guesses matched one to one"
+        rows.append(Row(f"{name}.worst", f"{name}: largest MSE of a certified record, {how}", worst))
     if refused:
         rows.append(Row(f"{name}.refused", f"{name}: share of sets refused. {refused[0]}", len(refused) / len(played)))
-    return [replace(row, machine=played[0].machine) for row in rows]
+    return [replace(row, machine=done[0].machine) for row in rows]
+
+
+def as_measured(rows: Sequence[Row], written: Path) -> list[Row]:
+    """With command, machine and code of the row that is written already, if one is: merging measures nothing."""
+    before = {row.id: row for row in read_rows(written)} if written.exists() else {}
+    one = before.get(rows[0].id)
+    if one is None:
+        return list(rows)
+    parts = {part: getattr(one, part) for part in ("command", "machine", "version", "commit", "code")}
+    return [replace(row, **parts) for row in rows]
 
 
 def draw_sizes(rows: Iterable[Row], path: Path) -> None:
@@ -273,7 +318,7 @@ def draw_sizes(rows: Iterable[Row], path: Path) -> None:
 def draw_defences(rows: Iterable[Row], path: Path) -> None:
     """Median error under each defence."""
     row = {one.id: one for one in rows}
-    names = [name for name in DEFENCES if f"defence_{name}" in row]
+    names = [name for name in DEFENCES if f"defence_{name}.median" in row]
     if not names:
         return
     figure = Figure(figsize=(6.4, 3.6), dpi=100)
@@ -296,14 +341,18 @@ def main() -> None:
     made = parser(__doc__ or "", GAMES, SIZES)
     made.add_argument("--sets", default=":", help="numbers of the sets of each row, first:last")
     made.add_argument("--keep", help="folder with a file for each set that is done")
-    made.add_argument("--merge", action="store_true", help="play nothing: rows of the sets that are kept")
+    made.add_argument(
+        "--merge", action="store_true", help="play nothing: rows of the sets that are kept, of which others failed"
+    )
     options = made.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", torch.get_num_threads())))
     done: dict[str, list[Outcome]] = {}
     for one in outcomes(options):
         done.setdefault(one.row, []).append(one)
+    results = Path(__file__).parent / "results" / "whole_sets.json"
     for name, each in done.items():
-        written = write(__file__, rows_of(name, each), options)
+        rows = rows_of(name, sorted(each, key=lambda one: one.number))
+        written = write(__file__, as_measured(rows, results) if options.merge else rows, options)
         every = read_rows(written)
         draw_sizes(every, written.with_suffix(".png"))
         draw_defences(every, written.with_name("whole_sets_defences.png"))

@@ -108,7 +108,7 @@ SMALLER = {
     ],
     "s4_table3": [("RowDecoder(sums=8)", "RowDecoder(sums=1, width=8)")],
     "newton_defences": [("lw.Newton(", "lw.Newton(coordinates=5, ")],
-    "whole_sets": [("size: int = 10", "size: int = 3")],
+    "whole_sets": [("size: int = 10", "size: int = 3"), ('"none": Game()', '"none": Game(given=True)')],
     "newton_mnist": [("bank=2_000, start=lw.Ensemble(members=2_048)", "bank=10, coordinates=5")],
 }
 SLOW = ("s1_table3", "s1_figure5", "s3_fixed_epsilon", "newton_mnist", "text")  # more than some seconds
@@ -185,6 +185,27 @@ def test_scripts_without_data_run(name, papers, monkeypatch):
     run(papers / f"{name}.py", words, monkeypatch)
     rows = read_rows(papers / "results" / f"{name}.json")
     check([replace(row, seed=0) for row in rows] if name.startswith("s3_") else rows, count)  # nothing is drawn there
+
+
+def test_sets_that_a_stopped_run_left_count_as_failures(papers, data, tmp_path, monkeypatch):
+    words = f"--prior 300 --pool 100 --rows defence_none --data {data} --keep {tmp_path / 'sets'}"
+    run(papers / "whole_sets.py", f"{words} --sets 0:1", monkeypatch)
+    before = {row.id: row for row in read_rows(papers / "results" / "whole_sets.json")}
+    run(papers / "whole_sets.py", f"{words} --sets 0:4 --merge", monkeypatch)
+    after = {row.id: row for row in read_rows(papers / "results" / "whole_sets.json")}
+    assert after["defence_none"].value == before["defence_none"].value / 4
+    assert after["defence_none.sets"].value == before["defence_none.sets"].value / 4
+    assert after["defence_none.sets"].quantity.endswith("(3 sets not finished, counted as failures)")
+    assert after["defence_none.seconds"].quantity.endswith("(1 finished sets)")
+    assert {row.command for row in after.values()} == {row.command for row in before.values()}  # where it was measured
+
+
+def test_a_wrong_guess_beside_a_duplicate_shows(papers):
+    script = runpy.run_path(str(papers / "whole_sets.py"))
+    own = lw.Records(torch.tensor([[0.0], [0.0], [1.0]]), torch.zeros(3, dtype=torch.long))
+    guesses = torch.tensor([[0.0], [1.0], [3.0]])
+    assert max(script["errors_of"](guesses, own)) == 0
+    assert script["largest_matched"](guesses, own) == 4
 
 
 def test_the_parts_of_figure_14_add_up(papers, data, monkeypatch):

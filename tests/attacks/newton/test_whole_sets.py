@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -9,9 +10,11 @@ from torch import nn
 import lostwax as lw
 from lostwax.attacks.newton.record_span import first_layer, record_span
 from lostwax.attacks.newton.training_map import TrainingMap
+from lostwax.attacks.newton.whole_sets import WholeSets
 from lostwax.defences import Defended, Rounded
 from lostwax.games import Cohort, Hints, Knowledge, Records, Release
 from lostwax.inits import LeCunNormal
+from lostwax.losses import SquaredError
 from lostwax.nets import mlp
 from lostwax.trainers import GD, SGD, Adam
 
@@ -94,9 +97,50 @@ def test_records_are_found_but_not_certified_where_training_was_another(unknown)
         ordered = SGD(lr=0.3, epochs=5, batch_size=2, order_seed=1, dtype=DTYPE, init=LeCunNormal())
         knowledge, trainer = replace(knowledge, trainer=ordered), replace(ordered, order_seed=2)
     release = trainer(knowledge.net, cohort, seed=0)
-    (found,) = lw.Newton().prepare(knowledge, seed=0).invert(release, Hints(labels=cohort.own.y))
+    (found,) = lw.Newton(jacobians=2).prepare(knowledge, seed=0).invert(release, Hints(labels=cohort.own.y))
     assert errors(found, own).max() < 1e-10
     assert not found.certified
+
+
+def table():
+    """Six records of nine columns with four levels each, and others; a corner of their space may be no record."""
+    random = np.random.default_rng(75)
+    levels = torch.from_numpy(random.choice(4, (206, 9), p=(0.6, 0.2, 0.1, 0.1)))
+    records = Records(nn.functional.one_hot(levels, 4).to(DTYPE).flatten(1), levels[:, 0] % 2)
+    own = records[:6]
+    own = own[own.y.argsort()]
+    net = mlp(36, 24, 2, activation=nn.Tanh)
+    knowledge = Knowledge(net, TRAINER, lw.Weak(size=6), lw.access.Weights(), records[6:])
+    return knowledge, Cohort(records[:0], own[torch.arange(6)[None]], torch.arange(1)), own
+
+
+def test_corners_that_are_no_records_do_not_end_the_search(monkeypatch):
+    """As many as records, but all the same, from which no step leads away."""
+    knowledge, cohort, own = game([0, 1, 2, 3])
+    mean = own.x.double().flatten(1).mean(0).expand(4, -1)
+    monkeypatch.setattr(WholeSets, "_corners", lambda _, sets: sets.inside.one.of_records(mean))
+    found = inverted(knowledge, cohort, cohort.own.y)
+    assert found.certified
+    assert errors(found, own).max() < 1e-20
+
+
+def test_a_corner_of_a_table_that_is_no_record():
+    knowledge, cohort, own = table()
+    found = inverted(knowledge, cohort, cohort.own.y)
+    assert found.certified
+    assert errors(found, own).max() < 1e-20
+
+
+@pytest.mark.slow
+def test_predicted_errors_are_those_of_the_corners_answered():
+    """One of them is no record, and training was another, so that nothing shows it."""
+    knowledge, cohort, own = table()
+    release = replace(TRAINER, steps=21)(knowledge.net, cohort, seed=0)
+    (found,) = lw.Newton(jacobians=2).prepare(knowledge, seed=0).invert(release, Hints(labels=cohort.own.y))
+    assert not found.certified
+    assert found.predicted >= errors(found, own).mean()
+    wrong = (found.record.view(6, -1)[:, None] - own.x).square().mean(2).amin(1) > 1e-10  # (k,) guesses
+    assert (found.variance.mean(1)[wrong] > found.blind).all()
 
 
 def test_kinks_are_certified_where_corners_show_the_records():
@@ -233,11 +277,25 @@ def test_a_victim_that_diverged_is_answered_without_a_certificate():
     assert not found.certified
 
 
+def test_a_regression_that_diverged_is_answered_by_means():
+    prior, pool = (Records(part.x, part.x.flatten(1)[:, 20:22]) for part in digits())
+    own, trainer = pool[:3], replace(TRAINER, lr=1e30, loss=SquaredError())
+    knowledge = Knowledge(mlp(64, 24, 2, activation=nn.ReLU), trainer, lw.Weak(size=3), lw.access.Weights(), prior)
+    found = inverted(knowledge, Cohort(pool[:0], own[torch.arange(3)[None]], torch.arange(1)), own.y[None])
+    assert found.residual == torch.inf
+    assert found.record.isfinite().all()
+    assert found.label.tolist() == [0, 0, 0]
+    assert not found.certified
+
+
 def test_a_label_without_prior_records():
     knowledge, cohort, _ = game([0, 1, 2])
     few = replace(knowledge, prior=knowledge.prior[knowledge.prior.y != int(cohort.own.y[0, 0])])
-    with pytest.raises(ValueError, match="a label that no prior record has"):
-        inverted(few, cohort, cohort.own.y)
+    release = few.trainer(few.net, cohort, seed=0)
+    lost = Release({name: torch.full_like(value, torch.nan) for name, value in release.params.items()})
+    for one in (release, lost):
+        with pytest.raises(ValueError, match="a label that no prior record has"):
+            lw.Newton().prepare(few, seed=0).invert(one, Hints(labels=cohort.own.y))
 
 
 def test_what_the_weights_cannot_determine_is_refused():

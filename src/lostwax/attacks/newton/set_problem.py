@@ -159,10 +159,12 @@ class SetPolisher(Polisher):
         )
 
     def unexplained(self, found: Inversion, a: Tensor, label: Tensor, released: Tensor) -> Inversion:
-        """The same with other unknowns (r,), which are right although training on them gives other weights."""
+        """Other unknowns (r,), although training on them gives other weights; their errors if `found` had its own."""
         record = self.sets.inside.numbers(a).flatten()
         residual = float((self.whole(record[None], label[None]) - released).norm())
-        return found._replace(record=record, label=label, residual=residual, determined=False)
+        moved = (record - found.record).view(self.whole.secrets, -1)[:, : self.whole.numbers]  # (k, d)
+        variance = found.variance + moved.square()
+        return found._replace(record=record, label=label, residual=residual, variance=variance, determined=False)
 
     def _rounding(self, points: list[Point]) -> Tensor:
         z = torch.stack([self.sets.inside.numbers(point.a).flatten() for point in points])

@@ -62,6 +62,8 @@ class WholeSets:
         device = self.prior.x.device
         release = Release({name: value.to(device) for name, value in release.params.items()})
         released = self.exact.in_units(release.flat().double())  # (1, p)
+        if labels is not None and not self.prior.y.is_floating_point():
+            self._check_given(labels)
         if not released.isfinite().all():
             return self._blind(labels)
         span = record_span(self.exact, release)
@@ -72,39 +74,51 @@ class WholeSets:
             )
         sets = SetProblem.of(self.exact, self.quick, self.prior, release, span)
         polisher = SetPolisher.of(sets, self.exact, self.published, self.jacobians)
-        if labels is not None and not self.prior.y.is_floating_point():
-            self._check_given(labels)
         found = self._corners(sets)  # (f, r)
-        every = len(found) == self.exact.secrets  # then they are right, whatever training was
-        jacobians = RACING if every else self.jacobians
         best: Inversion | None = None
+        shown: Inversion | None = None  # corners, where there is one for every record
         for a, classes in self._tries(sets, found, labels):
             label = torch.tensor(classes, device=device)
-            one = polisher.answer(sets.descend(a, label, jacobians), released)
-            if not one.explained and every:
-                best = polisher.unexplained(one, a, label, released)
-                break
+            first = best is None and len(found) == self.exact.secrets  # all corners: few steps lead to the records
+            one = polisher.answer(sets.descend(a, label, RACING if first else self.jacobians), released)
+            if one.explained:
+                return one
             best = one if best is None or one.residual < best.residual else best
-            if best.explained:
-                return best
+            if first:
+                shown = polisher.unexplained(one, a, label, released)
+                if labels is None and (mended := self._mended(sets, polisher, shown, released, RACING)):
+                    return mended
         assert best is not None  # there is a first start
-        if labels is None and not self.prior.y.is_floating_point():
-            a = sets.unknowns(best.record)
-            for classes in self._relabelled(sets, a, best.label):
-                one = polisher.answer(sets.descend(a, torch.tensor(classes, device=device), jacobians), released)
-                if one.explained:
-                    return one
-        if len(found) and not every:  # they are right, whatever the others are
+        if labels is None and (mended := self._mended(sets, polisher, best, released, self.jacobians)):
+            return mended
+        if shown is not None:  # training may have been another; of tables, a corner may be no record
+            return shown
+        if len(found):
             a = sets.unknowns(best.record).view(self.exact.secrets, -1)
             rows, places = linear_sum_assignment(torch.cdist(found, a).cpu().numpy())
             a[torch.from_numpy(places).to(a.device)] = found[torch.from_numpy(rows).to(a.device)]
             best = polisher.unexplained(best, a.flatten(), best.label, released)
         return best
 
+    def _mended(
+        self, sets: SetProblem, polisher: SetPolisher, near: Inversion, released: Tensor, jacobians: int
+    ) -> Inversion | None:
+        """From these records with one label changed, if that explains the release."""
+        if self.prior.y.is_floating_point():
+            return None
+        a = sets.unknowns(near.record)
+        for classes in self._relabelled(sets, a, near.label):
+            one = polisher.answer(sets.descend(a, torch.tensor(classes, device=a.device), jacobians), released)
+            if one.explained:
+                return one
+        return None
+
     def _blind(self, labels: Tensor | None) -> Inversion:
         """Class means, for a victim whose training diverged."""
         z, y, k = flat(self.prior), self._classes(), self.exact.secrets
-        classes: Classes = (int(y.mode().values),) * k if labels is None else tuple(labels.tolist())
+        classes: Classes = (int(y.mode().values),) * k
+        if labels is not None and not self.prior.y.is_floating_point():
+            classes = tuple(labels.tolist())
         variance = z.var(0, correction=0)[: self.exact.numbers].expand(k, -1)
         return Inversion(
             record=means_of(z, y, classes),
