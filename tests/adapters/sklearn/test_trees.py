@@ -205,13 +205,13 @@ def test_a_model_of_another_version_leaves_the_rows_open():
 
 
 READERS = [
-    DecisionTreeClassifier(),
-    RandomForestClassifier(5),
-    ExtraTreesClassifier(5),
-    BaggingClassifier(n_estimators=5),
-    GradientBoostingClassifier(n_estimators=5),
-    AdaBoostClassifier(n_estimators=5),
-    IsolationForest(n_estimators=5),
+    DecisionTreeClassifier(random_state=0),
+    RandomForestClassifier(5, random_state=0),
+    ExtraTreesClassifier(5, random_state=0),
+    BaggingClassifier(n_estimators=5, random_state=0),
+    GradientBoostingClassifier(n_estimators=5, random_state=0),
+    AdaBoostClassifier(n_estimators=5, random_state=0),
+    IsolationForest(n_estimators=5, random_state=0),
 ]
 
 
