@@ -310,7 +310,8 @@ PARTS = {
     "WithoutReplacement",  # of a trainer or an attack, not one of their own
     *("Batches", "Architecture", "FusedMLP", "FusedCNN", "MLPTangent", "Polished", "Ghost", "PerRecord"),
     *("PublishedSteps",),
-    *("ErrorBars", "TrainingMap", "Problem", "Inverter", "Polisher", "WholeSets", "MatrixFree", "BaseTrajectory"),
+    *("ErrorBars", "TrainingMap", "Problem", "Inverter", "Polisher", "WholeSets", "SetProblem", "MatrixFree"),
+    *("BaseTrajectory", "SetPolisher", "EmbeddingSpace"),
     *("Equations", "Grid", "CodedTree", "RowGroup", "SentenceResponse", "TokenSearch"),
 }
 
