@@ -311,7 +311,7 @@ PARTS = {
     *("Batches", "Architecture", "FusedMLP", "FusedCNN", "MLPTangent", "Polished", "Ghost", "PerRecord"),
     *("PublishedSteps",),
     *("ErrorBars", "TrainingMap", "Problem", "Inverter", "Polisher", "WholeSets", "SetProblem", "MatrixFree"),
-    *("BaseTrajectory", "SetPolisher", "EmbeddingSpace"),
+    *("BaseTrajectory", "SetPolisher", "Mixed"),
     *("Equations", "Grid", "CodedTree", "RowGroup", "SentenceResponse", "TokenSearch"),
 }
 
