@@ -38,7 +38,7 @@ from lostwax.bounds import best_success
 from lostwax.games import Cohort, Hints, Knowledge, Records, Release
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.reports.results import Row, read_rows
-from lostwax.trainers.clipping import record_gradients
+from lostwax.trainers.record_gradients import record_gradients
 from lostwax.trainers.stacked import Architecture
 
 DELTA = 1e-5

@@ -26,7 +26,7 @@ from lostwax.access import Weights
 from lostwax.games import Cohort, Knowledge, Records
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.reports.results import Row
-from lostwax.trainers.clipping import record_gradients
+from lostwax.trainers.record_gradients import record_gradients
 from lostwax.trainers.stacked import Architecture
 
 EPSILONS = (1, 10, 100, 1_000, 10_000)

@@ -88,6 +88,7 @@ SMALLER = {
         ("ConvDecoder()", "ConvDecoder(channels=(1, 1))"),
         ("looks: bool = True", "looks: bool = False"),
     ],
+    "s1_table9": [("steps=epochs", "steps=3"), ("epochs=epochs", "epochs=3")],
     "s1_figure9": [("STEPS = 1e-3, 1e-5, 100", "STEPS = 1e-3, 1e-5, 10")],
     "s2_data": [("SIDE = 32", "SIDE = 16")],
     "s2_heads": [

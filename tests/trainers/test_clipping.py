@@ -7,7 +7,8 @@ from torch import nn
 from lostwax.games import Cohort, Records
 from lostwax.losses import CrossEntropy, SquaredHinge
 from lostwax.nets import mlp
-from lostwax.trainers.clipping import Ghost, PerRecord, Sample, record_gradients, slopes_along
+from lostwax.trainers.clipping import Ghost, PerRecord, Sample, slopes_along
+from lostwax.trainers.record_gradients import record_gradients
 from lostwax.trainers.stacked import Architecture, Batch
 from trainers.game import cohort, convolutions
 

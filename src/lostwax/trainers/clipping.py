@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.games import Loss
+from lostwax.trainers.record_gradients import record_gradients
 from lostwax.trainers.stacked import Architecture, Batch, Params, Part, linear, plain
 
 
@@ -87,20 +88,6 @@ class PerRecord:
             torch.cat([_length(gradients) for _, gradients in _some_at_a_time(net, loss, params, part, is_own)], 1)
             for part, is_own in _parts(batch)
         )
-
-
-def record_gradients(net: Architecture, loss: Loss, params: Params, records: Part, *, own: bool = True) -> Params:
-    """(m, b, ...) per-record gradients; `own` records are (m, b, ...), shared ones (b, ...)."""
-
-    def of_one_record(params: Params, x: Tensor, y: Tensor) -> Params:
-        outputs, pull, *_ = torch.func.vjp(lambda params: net(params, x.unsqueeze(0)), params)
-        (gradient,) = pull(loss.residual(outputs, y.unsqueeze(0)))
-        return dict(gradient)
-
-    of_one_model = torch.func.vmap(of_one_record, in_dims=(None, 0, 0))
-    side = 0 if own else None
-    gradients: Params = torch.func.vmap(of_one_model, in_dims=(0, side, side))(params, *records)
-    return gradients
 
 
 def _some_at_a_time(

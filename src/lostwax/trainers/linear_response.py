@@ -34,6 +34,7 @@ from lostwax.games.facts import trainer_facts
 from lostwax.trainers.derivatives import each, quiet, stepped
 from lostwax.trainers.descent import Descent, as_descent
 from lostwax.trainers.fused import fused
+from lostwax.trainers.record_gradients import layered_gradients
 from lostwax.trainers.stacked import Architecture, Batch, Gradient, Params, gradient
 from lostwax.trainers.stepwise import State, float32_products
 
@@ -222,8 +223,11 @@ class BaseTrajectory:
 
     def slopes(self, step: BaseStep, records: Records) -> Params:
         """(m, ...) grad l(theta_t, z) of each record z."""
+        params, part = step.state.params, (records.inputs, records.y)
         with float32_products(self.trainer.tf32):
-            slopes: Params = torch.func.vmap(partial(self.slope, step))(records.inputs, records.y)
+            slopes = layered_gradients(self.net, self.trainer.loss, params, part)
+            if slopes is None:
+                slopes = torch.func.vmap(partial(self.slope, step))(*part)
         return slopes
 
     def known_answer(self, step: BaseStep, directions: Params) -> Params:

@@ -12,7 +12,7 @@ from lostwax.attacks.dp_steps.prior_aware import Observed
 from lostwax.bounds import best_success
 from lostwax.games import Hints, Knowledge, Records
 from lostwax.nets import mlp
-from lostwax.trainers.clipping import record_gradients
+from lostwax.trainers.record_gradients import record_gradients
 from lostwax.trainers.stacked import Architecture
 
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(20, 5, 400, seed=0)

@@ -17,8 +17,9 @@ from lostwax.games import Guess, Hints, Knowledge, Records, Release
 from lostwax.learning.costs import Cost, Rate, classes
 from lostwax.progress import counted
 from lostwax.seeds import generator
-from lostwax.trainers.clipping import clip_factor, record_gradients
+from lostwax.trainers.clipping import clip_factor
 from lostwax.trainers.dpsgd import as_dpsgd
+from lostwax.trainers.record_gradients import record_gradients
 from lostwax.trainers.stacked import Params
 
 KEPT = 1e-3  # of the largest deviation: directions that vary less are dropped

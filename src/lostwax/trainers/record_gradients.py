@@ -1,0 +1,129 @@
+"""Gradients of single records.
+
+By definition one backward pass per record, which `torch.func.vmap` batches for any net. For layers in a row, one
+backward pass serves all records: with a_i the layer's input and d_i = d loss_i / d output, the gradient of record i is
+
+    d_i a_i^T                 of a linear layer's weights,
+    sum_s d_is w_is^T         of a convolution's, w_is the window of a_i at position s,
+
+and d_i, summed over positions, of its bias. vmap would compute the second as a grouped convolution, a group for each
+record, which is slow on a CPU and on a GPU.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeGuard
+
+import torch
+from torch import Tensor, nn
+
+from lostwax.games import Loss
+from lostwax.trainers.stacked import Architecture, Params, Part, code, flattens, plain
+
+WINDOW_NUMBERS = {"cpu": 1 << 23, "cuda": 1 << 29}  # of unfolded inputs at a time: a cache, enough for a GPU
+POOLING = (nn.MaxPool2d, nn.AvgPool2d)
+DIMENSIONS: dict[type[nn.Module], int] = {nn.Linear: 2, nn.Conv2d: 4}  # of the layer's inputs
+
+
+def record_gradients(net: Architecture, loss: Loss, params: Params, records: Part, *, own: bool = True) -> Params:
+    """(m, b, ...) of m stacked models, for any net; `own` records are (m, b, ...), shared ones (b, ...)."""
+
+    def of_one_record(params: Params, x: Tensor, y: Tensor) -> Params:
+        outputs, pull, *_ = torch.func.vjp(lambda params: net(params, x.unsqueeze(0)), params)
+        (gradient,) = pull(loss.residual(outputs, y.unsqueeze(0)))
+        return dict(gradient)
+
+    of_one_model = torch.func.vmap(of_one_record, in_dims=(None, 0, 0))
+    side = 0 if own else None
+    gradients: Params = torch.func.vmap(of_one_model, in_dims=(0, side, side))(params, *records)
+    return gradients
+
+
+def layered_gradients(net: Architecture, loss: Loss, params: Params, records: Part) -> Params | None:
+    """(b, ...) of one model, its params (1, ...), on records (b, ...); None unless the net is layers in a row."""
+    layers = _layers(net)
+    if layers is None:
+        return None
+    x, y = records
+    values = {**net.constants, **{name: value[0] for name, value in params.items()}}
+    passed: list[tuple[_Layer, Tensor, Tensor]] = []  # layer, its input and output
+    with torch.enable_grad():
+        for layer in layers:
+            if layer.module is None:
+                x = layer.function(x)
+                continue
+            if x.ndim != DIMENSIONS[type(layer.module)]:
+                return None
+            before, x = x, torch.func.functional_call(layer.module, layer.own(values), (x,))
+            if not x.requires_grad:  # nothing below has parameters
+                x.requires_grad_()
+            passed.append((layer, before.detach(), x))
+        slopes = torch.autograd.grad(x, [after for *_, after in passed], loss.residual(x.detach(), y))
+    gradients: Params = {}
+    for (layer, before, _), slope in zip(passed, slopes, strict=True):
+        gradients |= layer.gradients(before, slope)
+    return {name: gradients[name] for name in params}
+
+
+class _Layer(NamedTuple):
+    name: str
+    function: nn.Module
+    module: nn.Linear | nn.Conv2d | None  # the same, if it has parameters
+
+    def own(self, values: Params) -> Params:
+        """Its parameters, by their names in the layer."""
+        start = f"{self.name}."
+        return {name.removeprefix(start): value for name, value in values.items() if name.startswith(start)}
+
+    def gradients(self, before: Tensor, slope: Tensor) -> Params:
+        """(b, ...) from its inputs and d loss / d outputs."""
+        if isinstance(self.module, nn.Conv2d):
+            slope = slope.flatten(2)  # (b, outputs, positions)
+            weight, bias = _window_sums(self.module, before, slope), slope.sum(2)
+        else:
+            weight, bias = slope.unsqueeze(2) * before.unsqueeze(1), slope
+        return {f"{self.name}.weight": weight, f"{self.name}.bias": bias}
+
+
+def _window_sums(module: nn.Conv2d, before: Tensor, slope: Tensor) -> Tensor:
+    """(b, outputs, channels, rows, columns) sum over positions of slope times window."""
+    taps = module.weight[0].numel()
+    kind = "cpu" if slope.device.type == "cpu" else "cuda"
+    some = max(1, WINDOW_NUMBERS[kind] // (taps * slope.shape[2]))  # records at a time
+    parts = []
+    for a, d in zip(before.split(some), slope.split(some), strict=True):
+        windows = nn.functional.unfold(
+            a, module.kernel_size, dilation=module.dilation, padding=module.padding, stride=module.stride
+        )  # (b, taps, positions)
+        parts.append(d @ windows.mT)
+    return torch.cat(parts).view(len(slope), *module.weight.shape)
+
+
+def _layers(net: Architecture) -> list[_Layer] | None:
+    """The net's layers; None unless each maps records one by one, has a known gradient and occurs once."""
+    every = [name for name, _ in net.net.named_parameters(remove_duplicate=False)]
+    if not plain(net.net) or len(every) > len(list(net.net.named_parameters())):  # some are tied
+        return None
+    layers = []
+    for name, part in net.net._modules.items():
+        if part is None:
+            return None
+        if _supported(part):
+            layers.append(_Layer(name, part, part))
+        elif code(part) is not None or flattens(part) or type(part) in POOLING:
+            layers.append(_Layer(name, part, None))
+        else:
+            return None
+    return layers if any(layer.module is not None for layer in layers) else None
+
+
+def _supported(part: nn.Module) -> TypeGuard[nn.Linear | nn.Conv2d]:
+    """Whether it is a linear layer, or a convolution that `unfold` describes."""
+    if type(part) is nn.Linear:
+        return True
+    return (
+        type(part) is nn.Conv2d
+        and part.groups == 1
+        and part.padding_mode == "zeros"
+        and not isinstance(part.padding, str)
+    )
