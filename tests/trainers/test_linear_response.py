@@ -94,6 +94,42 @@ def test_a_regression():
     torch.testing.assert_close(base.responses(pushed, every), base.tangents(pushed), rtol=1e-10, atol=1e-14)
 
 
+def layered():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 3, 2), nn.ELU(), nn.Conv2d(3, 2, 2), nn.Tanh(), nn.Flatten(), nn.Linear(8, 3))
+
+
+@pytest.mark.parametrize("module", [net, layered, convolutions], ids=names)
+def test_derivatives_along_directions_of_the_record(module):
+    base = BaseTrajectory.of(double(ACCEPTED[1]), module(), KNOWN)
+    size = sum(value.numel() for value in base.end.values())
+    adjoints = base.adjoints(torch.eye(size, dtype=torch.float64)[:9])
+    towards, tiny = records(2, seed=3), 1e-6
+    found = adjoints.tangents(PUSHED, towards)  # (records, towards, 9)
+    for number, direction in enumerate(towards.x):
+        ahead, behind = (adjoints(replace(PUSHED, x=PUSHED.x + sign * tiny * direction)) for sign in (1, -1))
+        expected = (ahead - behind) / (2 * tiny)
+        torch.testing.assert_close(found[:, number], expected, rtol=1e-6, atol=1e-8 * float(expected.abs().max()))
+
+
+def test_derivatives_along_numeric_labels():
+    trainer, random = GD(lr=0.1, steps=5, loss=SquaredError(), dtype=torch.float64), torch.Generator().manual_seed(0)
+
+    def labelled(part):
+        return replace(part, y=torch.rand(len(part), generator=random, dtype=torch.float64))
+
+    known, pushed, towards = (labelled(part) for part in (KNOWN, PUSHED, records(2, seed=3)))
+    adjoints = BaseTrajectory.of(trainer, nn.Sequential(nn.Flatten(), nn.Linear(16, 1)), known).adjoints(
+        torch.eye(17, dtype=torch.float64)
+    )
+    found, tiny = adjoints.tangents(pushed, towards), 1e-6
+    for number, (dx, dy) in enumerate(zip(towards.x, towards.y, strict=True)):
+        ahead, behind = (
+            adjoints(replace(pushed, x=pushed.x + sign * tiny * dx, y=pushed.y + sign * tiny * dy)) for sign in (1, -1)
+        )
+        torch.testing.assert_close(found[:, number], (ahead - behind) / (2 * tiny), rtol=1e-6, atol=1e-9)
+
+
 def test_states_that_are_not_stored_are_computed_again(monkeypatch):
     trainer, every = double(ACCEPTED[2]), torch.eye(103, dtype=torch.float64)[:7]
     stored = BaseTrajectory.of(trainer, net(), KNOWN)

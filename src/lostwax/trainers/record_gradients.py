@@ -12,6 +12,8 @@ record, which is slow on a CPU and on a GPU.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, TypeGuard
 
 import torch
@@ -46,22 +48,20 @@ def layered_gradients(net: Architecture, loss: Loss, params: Params, records: Pa
         return None
     x, y = records
     values = {**net.constants, **{name: value[0] for name, value in params.items()}}
-    passed: list[tuple[_Layer, Tensor, Tensor]] = []  # layer, its input and output
-    with torch.enable_grad():
-        for layer in layers:
-            if layer.module is None:
-                x = layer.function(x)
-                continue
-            if x.ndim != DIMENSIONS[type(layer.module)]:
-                return None
-            before, x = x, torch.func.functional_call(layer.module, layer.own(values), (x,))
-            if not x.requires_grad:  # nothing below has parameters
-                x.requires_grad_()
-            passed.append((layer, before.detach(), x))
-        slopes = torch.autograd.grad(x, [after for *_, after in passed], loss.residual(x.detach(), y))
-    gradients: Params = {}
-    for (layer, before, _), slope in zip(passed, slopes, strict=True):
+    passed: list[tuple[_Layer, Tensor, Callable[[Tensor], tuple[Tensor]]]] = []  # layer, its input, its transpose
+    for layer in layers:
+        if layer.module is not None and x.ndim != DIMENSIONS[type(layer.module)]:
+            return None
+        before, call = x, partial(layer.call, values)
+        x, pull, *_ = torch.func.vjp(call, before)
+        passed.append((layer, before, pull))
+    slope, gradients = loss.residual(x, y), Params()  # d loss / d outputs of the last layer, and then of those below
+    lowest = min(number for number, layer in enumerate(layers) if layer.module is not None)
+    for number, (layer, before, pull) in reversed(list(enumerate(passed))):
         gradients |= layer.gradients(before, slope)
+        if number == lowest:
+            break
+        (slope,) = pull(slope)
     return {name: gradients[name] for name in params}
 
 
@@ -70,13 +70,17 @@ class _Layer(NamedTuple):
     function: nn.Module
     module: nn.Linear | nn.Conv2d | None  # the same, if it has parameters
 
-    def own(self, values: Params) -> Params:
-        """Its parameters, by their names in the layer."""
+    def call(self, values: Params, x: Tensor) -> Tensor:
+        """Its outputs, with its parameters from the net's."""
         start = f"{self.name}."
-        return {name.removeprefix(start): value for name, value in values.items() if name.startswith(start)}
+        own = {name.removeprefix(start): value for name, value in values.items() if name.startswith(start)}
+        outputs: Tensor = torch.func.functional_call(self.function, own, (x,))
+        return outputs
 
     def gradients(self, before: Tensor, slope: Tensor) -> Params:
-        """(b, ...) from its inputs and d loss / d outputs."""
+        """(b, ...) of its parameters, from its inputs and d loss / d outputs."""
+        if self.module is None:
+            return {}
         if isinstance(self.module, nn.Conv2d):
             slope = slope.flatten(2)  # (b, outputs, positions)
             weight, bias = _window_sums(self.module, before, slope), slope.sum(2)
