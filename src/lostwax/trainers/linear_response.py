@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +34,7 @@ from lostwax.games.facts import trainer_facts
 from lostwax.trainers.derivatives import each, quiet, stepped
 from lostwax.trainers.descent import Descent, as_descent
 from lostwax.trainers.fused import fused
-from lostwax.trainers.record_gradients import layered_gradients, record_gradients
+from lostwax.trainers.record_gradients import layered_gradients
 from lostwax.trainers.stacked import Architecture, Batch, Gradient, Params, gradient
 from lostwax.trainers.stepwise import State, float32_products
 
@@ -214,27 +215,19 @@ class BaseTrajectory:
                 for slope, part in zip(slopes.values(), parts, strict=True):
                     total[first : first + some].addmm_(slope.flatten(1), part.mT)
 
+    def slope(self, step: BaseStep, x: Tensor, y: Tensor) -> Params:
+        """grad l(theta_t, z) of one record z."""
+        params = {name: value[0] for name, value in step.state.params.items()}
+        outputs, pull, *_ = torch.func.vjp(lambda params: self.net(params, x.unsqueeze(0)), params)
+        return dict(pull(self.trainer.loss.residual(outputs, y.unsqueeze(0)))[0])
+
     def slopes(self, step: BaseStep, records: Records) -> Params:
         """(m, ...) grad l(theta_t, z) of each record z."""
+        part = records.inputs, records.y
         with float32_products(self.trainer.tf32):
-            return self._slopes(step, records.inputs, records.y)
-
-    def slopes_along(self, step: BaseStep, records: Records, directions: Records) -> Tensor:
-        """(m, k, p) the derivatives of grad l(theta_t, z) at m records z, along k directions of z."""
-        m, k = len(records), len(directions)
-        x, y = (part.repeat_interleave(k, 0) for part in (records.inputs, records.y))  # (m k, ...)
-        dx, dy = (part.repeat(m, *[1] * (part.ndim - 1)) for part in (directions.inputs, directions.y))
-        numbers = y.is_floating_point()
-        at, by = ((x, y), (dx, dy)) if numbers else ((x,), (dx,))
-        moved: Tensor = torch.func.jvp(lambda x, y=y: flat(self._slopes(step, x, y)), at, by)[1]
-        return moved.view(m, k, -1)
-
-    def _slopes(self, step: BaseStep, x: Tensor, y: Tensor) -> Params:
-        params, loss = step.state.params, self.trainer.loss
-        slopes = layered_gradients(self.net, loss, params, (x, y))
-        if slopes is None:
-            every = record_gradients(self.net, loss, params, (x, y), own=False)  # (1, m, ...)
-            slopes = {name: value[0] for name, value in every.items()}
+            slopes = layered_gradients(self.net, self.trainer.loss, step.state.params, part)
+            if slopes is None:
+                slopes = torch.func.vmap(partial(self.slope, step))(*part)
         return slopes
 
     def known_answer(self, step: BaseStep, directions: Params) -> Params:
@@ -357,13 +350,26 @@ class Adjoints(NamedTuple):
         Those of labels are used if labels are numbers.
         """
         records, directions = (as_inputs(part, self.base.kept[0]) for part in (records, directions))
-        k, like = len(directions), self.swept[0][1]
+        numbers, k, like = records.y.is_floating_point(), len(directions), self.swept[0][1]
         total = like.new_zeros(len(records), k, len(like))
         some = max(1, rows_of(GRADIENT_NUMBERS, like, like.shape[1]) // k)  # records at a time
         for (step, push), weight in zip(self.swept, self.weights, strict=True):
+
+            def slope(x: Tensor, y: Tensor, step: BaseStep = step) -> Tensor:
+                return torch.cat([value.flatten() for value in self.base.slope(step, x, y).values()])  # (p,)
+
+            def moved(
+                x: Tensor, y: Tensor, dx: Tensor, dy: Tensor, slope: Callable[[Tensor, Tensor], Tensor] = slope
+            ) -> Tensor:
+                at, by = ((x, y), (dx, dy)) if numbers else ((x,), (dx,))
+                tangent: Tensor = torch.func.jvp(slope if numbers else lambda x: slope(x, y), at, by)[1]
+                return tangent
+
+            along = torch.func.vmap(torch.func.vmap(moved, (None, None, 0, 0)), (0, 0, None, None))
             with quiet(), float32_products(self.base.trainer.tf32):
                 for first in range(0, len(records), some):
-                    tangents = self.base.slopes_along(step, records[first : first + some], directions)  # (some, k, p)
+                    part = records[first : first + some]
+                    tangents = along(part.inputs, part.y, directions.inputs, directions.y)  # (some, k, p)
                     total[first : first + some] += tangents @ (weight * push).mT
         return total
 
