@@ -112,7 +112,20 @@ SMALLER = {
     "whole_sets": [("size: int = 10", "size: int = 3"), ('"none": Game()', '"none": Game(given=True)')],
     "newton_mnist": [("bank=2_000, start=lw.Ensemble(members=2_048)", "bank=10, coordinates=5")],
 }
-SLOW = ("s1_table3", "s1_figure5", "s3_fixed_epsilon", "newton_mnist", "text")  # more than some seconds
+# more than some seconds; of s2_table1, s2_dp, s3_attacks and whole_sets other tests below run a part
+SLOW = (
+    "newton_mnist",
+    "s1_figure5",
+    "s1_table3",
+    "s2_dp",
+    "s2_table1",
+    "s3_attacks",
+    "s3_fixed_epsilon",
+    "s4_figure8",
+    "s4_table3",
+    "text",
+    "whole_sets",
+)
 SET_UPS = ("s1_mnist", "s1_printed", "s1_cifar", "s2_data", "s2_heads", "s2_pictures", "s3_pictures", "s4_cifar")
 
 

@@ -67,7 +67,8 @@ class Noise(Leak):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Noise and sampling."""
-        noise = f"Gaussian noise of {self.multiplier:g} times the clipping norm is added to each of {self.steps} sums"
+        sums = "the sum" if self.steps == 1 else f"each of {self.steps:,} sums"
+        noise = f"Gaussian noise of {self.multiplier:g} times the clipping norm is added to {sums}"
         return f"{noise} of clipped gradients, one gradient per record.", f"{self.sampling}: {self.sampling.words}."
 
     @property
