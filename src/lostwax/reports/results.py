@@ -79,14 +79,14 @@ class Row:
     code: Code | None = None  # digests of what the run used, to notice that it has changed since
 
 
-def write_rows(script: str, rows: Sequence[Row], *, keep_others: bool = False) -> Path:
+def write_rows(script: str, rows: Sequence[Row], *, keep_others: bool = False, into: Path | None = None) -> Path:
     """Write `results/<script>.json` beside the script, with command, machine, package version and code.
 
-    `keep_others` keeps rows of earlier runs with other ids, for long scripts that run in parts. Rows with a command
-    were read from a results file, and stay as they are.
+    `keep_others` keeps rows of earlier runs with other ids, for long scripts that run in parts; with `into`, a part
+    writes its rows into another folder. Rows with a command were read from a results file, and stay as they are.
     """
     path = Path(script).resolve()
-    target = path.parent / "results" / f"{path.stem}.json"
+    target = (into or path.parent / "results") / f"{path.stem}.json"
     arguments = shlex.join(sys.argv[1:])
     made = {"command": f"python {path.parent.name}/{path.name} {arguments}".strip()} | measured_now(script)
     filled = [
