@@ -30,6 +30,7 @@ from lostwax.learning.costs import Rate
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator
+from lostwax.trainers.dropout import drops
 
 MISS = 0.02  # how far from the release retraining may end, over how far one record moves the weights
 APART = 1.5  # the same with private draws, over how far retrainings end from each other
@@ -279,10 +280,11 @@ def _known(trainer: Trainer, net: nn.Module, table: Records) -> tuple[Trainer, t
             "Name the start, init=lw.inits.Given(state), or audit this way of training."
         )
     if not facts.deterministic:
-        known = "order_seed=..." if hasattr(trainer, "order_seed") else "seed=..."
+        in_order = hasattr(trainer, "order_seed") and not drops(net)
+        worse = f"{type(trainer).__name__}(..., order_seed=...)" if in_order else "OwnTraining(train, seed=...)"
         return found, (
             "Training draws private random numbers, and attacks average over them. If the adversary may know the seed, "
-            f"audit the worse case: {type(trainer).__name__}(..., {known}).",
+            f"audit the worse case: {worse}.",
         )
     if measure is None:
         return found, ()
