@@ -223,20 +223,21 @@ def share(row: str, quantity: str, values: Tensor, goal: float | None = None) ->
     if np.isin(numbers, (0, 1)).all():
         return Row(row, quantity, float(numbers.mean()), *clopper_pearson(int(numbers.sum()), len(numbers)), goal)
     found = mean(row, quantity, values, goal)
-    return replace(found, low=max(found.low or 0, 0), high=min(found.high or 1, 1))
+    return replace(found, high=min(found.high or 1, 1))
 
 
 def mean(row: str, quantity: str, values: Tensor, goal: float | None = None) -> Row:
-    """A mean over games with its 95 % interval (normal)."""
+    """A mean over games of numbers from 0 up, with its 95 % interval (normal)."""
     numbers = values.double().numpy()
     half = 1.96 * numbers.std(ddof=1) / len(numbers) ** 0.5 if len(numbers) > 1 else 0.0
-    return Row(row, quantity, float(numbers.mean()), numbers.mean() - half, numbers.mean() + half, goal)
+    return Row(row, quantity, float(numbers.mean()), max(numbers.mean() - half, 0), numbers.mean() + half, goal)
 
 
 def command_of(name: str, options: argparse.Namespace) -> str:
     """The command that plays all games of a row in one process."""
     changed = [f"--{size} {getattr(options, size)}" for size, usual in SIZES.items() if getattr(options, size) != usual]
-    return " ".join([f"python papers/text.py --rows {name}", *changed])
+    part = [] if options.played == ":" else [f"--played {options.played}"]
+    return " ".join([f"python papers/text.py --rows {name}", *changed, *part])
 
 
 def kept(name: str, options: argparse.Namespace) -> dict[int, Game]:
