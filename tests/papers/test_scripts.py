@@ -214,6 +214,24 @@ def test_sets_that_a_stopped_run_left_count_as_failures(papers, data, tmp_path, 
     assert {row.command for row in after.values()} == {row.command for row in before.values()}  # where it was measured
 
 
+def test_parts_of_the_text_games_make_the_rows_of_all(papers, tmp_path, monkeypatch):
+    words = "--rows gd --vocabulary 40 --length 3 --known 8 --prior 8 --games 3 --directions 6 --starts 2"
+    kept = f"{words} --keep {tmp_path}"
+    run(papers / "text.py", f"{kept} --played 2:3", monkeypatch)
+    assert not (papers / "results" / "text.json").exists()  # parts side by side write no common file
+    run(papers / "text.py", f"{kept} --merge", monkeypatch)
+    part = {row.id: row for row in read_rows(papers / "results" / "text.json")}
+    assert part["gd.exact"].quantity.endswith("(2 games not finished, counted as failures)")
+    run(papers / "text.py", f"{kept} --played 0:2", monkeypatch)
+    run(papers / "text.py", f"{kept} --merge", monkeypatch)
+    merged = {row.id: row for row in read_rows(papers / "results" / "text.json")}
+    run(papers / "text.py", words, monkeypatch)
+    whole = {row.id: row for row in read_rows(papers / "results" / "text.json")}
+    timeless = whole.keys() - {"gd.seconds", "gd.prepared"}
+    assert {name: merged[name] for name in timeless} == {name: whole[name] for name in timeless}
+    assert part["gd.exact"].value <= merged["gd.exact"].value
+
+
 def test_a_wrong_guess_beside_a_duplicate_shows(papers):
     script = runpy.run_path(str(papers / "whole_sets.py"))
     own = lw.Records(torch.tensor([[0.0], [0.0], [1.0]]), torch.zeros(3, dtype=torch.long))

@@ -294,7 +294,7 @@ def test_objections_name_the_randomness_and_the_cure():
     knowledge, _, _ = game(SMALL)
     cases = {
         "the initialisation is private": {"trainer": replace(SMALL, init=LeCunNormal(seed=None))},
-        "the order of batches is private": {"trainer": SGD(lr=0.1, order_seed=None)},
+        "the order of batches or dropout is private": {"trainer": SGD(lr=0.1, order_seed=None)},
         "use ClosedForm": {"trainer": Optimum()},
         "the adversary sees Layers": {"access": lw.access.Layers("3")},
         "the adversary is object": {"threat": object()},

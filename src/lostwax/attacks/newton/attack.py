@@ -98,8 +98,8 @@ class Newton:
             )
         if not stated.deterministic:
             return refusal + (
-                "the order of batches is private, so the weights are not a function of the record alone. Use Ensemble "
-                "or RecoNN."
+                "the order of batches or dropout is private, so the weights are not a function of the record alone. "
+                "Use Ensemble or RecoNN."
             )
         if not access.all_weights:
             return refusal + (
