@@ -204,6 +204,7 @@ def test_scripts_without_data_run(name, papers, monkeypatch):
 def test_sets_that_a_stopped_run_left_count_as_failures(papers, data, tmp_path, monkeypatch):
     words = f"--prior 300 --pool 100 --rows defence_none --data {data} --keep {tmp_path / 'sets'}"
     run(papers / "whole_sets.py", f"{words} --sets 0:1", monkeypatch)
+    run(papers / "whole_sets.py", f"{words} --sets 0:1 --merge", monkeypatch)
     before = {row.id: row for row in read_rows(papers / "results" / "whole_sets.json")}
     run(papers / "whole_sets.py", f"{words} --sets 0:4 --merge", monkeypatch)
     after = {row.id: row for row in read_rows(papers / "results" / "whole_sets.json")}
@@ -211,7 +212,7 @@ def test_sets_that_a_stopped_run_left_count_as_failures(papers, data, tmp_path, 
     assert after["defence_none.sets"].value == before["defence_none.sets"].value / 4
     assert after["defence_none.sets"].quantity.endswith("(3 sets not finished, counted as failures)")
     assert after["defence_none.seconds"].quantity.endswith("(1 finished sets)")
-    assert {row.command for row in after.values()} == {row.command for row in before.values()}  # where it was measured
+    assert {(row.command, row.code) for row in after.values()} == {(row.command, row.code) for row in before.values()}
 
 
 def test_parts_of_the_text_games_make_the_rows_of_all(papers, tmp_path, monkeypatch):
