@@ -13,7 +13,8 @@ WORLDS = (np.arange(60) % 2).astype(float)
 
 def runs(along, moved=None):
     moved = torch.zeros(len(along), 3) if moved is None else moved
-    return [Run(one, {"weight": other}, len(one)) for one, other in zip(along, moved, strict=True)]
+    others = [torch.tensor([0.0, 1.0, 1.0]).expand(len(one), 3).double() for one in along]
+    return [Run(one, two, {"weight": x}, len(one)) for one, two, x in zip(along, others, moved, strict=True)]
 
 
 def noise(*shape):
@@ -73,7 +74,7 @@ def test_nothing_is_found_in_noise():
 def test_a_cut_learns_its_side(sign):
     every = runs(sign * torch.from_numpy(WORLDS)[:, None, None] + 0 * noise(60, 1, 1))
     cut = Cut.fit(Summary("sum", 0, None, CLAIMED), every, WORLDS)
-    assert [cut(run) for run in every] == WORLDS.tolist()
+    assert cut(every).tolist() == WORLDS.tolist()
 
 
 def test_runs_of_different_lengths_can_be_compared():
