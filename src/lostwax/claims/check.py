@@ -157,7 +157,7 @@ def check_dp(
         for number, world in counted(enumerate(worlds), "games", games):
             if strategy.is_due(number):
                 strategy.choose()
-                if strategy.is_hopeless(ceiling.upper):
+                if played and strategy.is_hopeless(ceiling.upper):
                     break
             bet = fortune.bet(strategy.hope)
             run = player(strategy.pair, int(world), "game", number)
