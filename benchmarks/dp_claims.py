@@ -100,7 +100,7 @@ def linear(net: nn.Module, x: torch.Tensor, y: torch.Tensor, seed: int, *, rate:
     return net
 
 
-def check(fault: str, *, seed: int = 0, games: int = 5000) -> lw.claims.ClaimCheck:
+def check(fault: str, *, seed: int = 0, games: int = 2000) -> lw.claims.ClaimCheck:
     return lw.check_dp(net(fault), data(), partial(train, fault=fault), **CLAIM, seed=seed, games=games)
 
 

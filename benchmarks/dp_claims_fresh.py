@@ -159,7 +159,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--settings", type=int, default=20, help="of each fault")
     parser.add_argument("--clean", type=int, default=100, help="settings without a fault")
-    parser.add_argument("--games", type=int, default=5000)
+    parser.add_argument("--games", type=int, default=2000)
     parser.add_argument("--trials", type=int, default=40, help="per pair of training sets")
     parser.add_argument("--part", type=int, nargs=2, default=(0, 1), help="part k of n, for several processes")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no check after these")

@@ -80,7 +80,7 @@ def check_dp(
     sampling: Sampling | None = None,
     epsilon: float | None = None,
     delta: float = 0.0,
-    games: int = 5000,
+    games: int = 2000,
     trials: int = 40,
     bounded: bool = False,
     loss: Loss | None = None,
@@ -118,7 +118,7 @@ def check_dp(
         epsilon: Instead of the noise: the claim is (epsilon, delta)-DP, adding or removing one record.
         delta: Of that claim.
         games: The most games that are played with a bet; easy faults take less than a hundred.
-        trials: Number of games before them, for each of five pairs of training sets, to learn from.
+        trials: Number of games before them, for each of four pairs of training sets, to learn from.
         bounded: True if the claim is about records like those of `data` only. Otherwise canaries are up to 1,000 times
             as large, and labels that are numbers leave their range.
         loss: What the adversary takes for the loss; None for the usual one: cross-entropy for classes.

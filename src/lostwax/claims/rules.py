@@ -15,7 +15,6 @@ from torch import Tensor
 from lostwax.claims.games import Run
 
 Array = NDArray[np.float64]
-ENOUGH = 400  # runs for a direction
 RIDGE = 1e-6  # of the mean variance: directions with less noise are told by their difference alone
 
 
@@ -218,8 +217,8 @@ class LastWeights:
 
     def fit(self, runs: Sequence[Run], worlds: Array) -> LastWeights:
         """Fisher's discriminant with a ridge, by the products of runs: there are more weights than runs."""
-        table = torch.stack([self._flat(run) for run in runs[-ENOUGH:]])  # (m, p)
-        second = torch.from_numpy(worlds[-ENOUGH:] == 1)
+        table = torch.stack([self._flat(run) for run in runs])  # (m, p)
+        second = torch.from_numpy(worlds == 1)
         means = [table[~second].mean(0), table[second].mean(0)]
         rest = table - torch.stack([means[int(one)] for one in second])
         gap = means[1] - means[0]

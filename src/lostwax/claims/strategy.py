@@ -14,7 +14,7 @@ from lostwax.claims.rules import Array, Claimed, Cut, Rule, held_out, rules
 
 FEWEST_TRIALS = 8  # per pair
 BLOCK = 25  # games by one rule, at least
-LATEST = 1500  # runs to learn from
+LATEST = 600  # runs to learn from
 FUTILE = 2.5  # standard errors below what the claim permits
 
 
@@ -68,7 +68,7 @@ class Strategy:
         self.number = max(self._choices, key=lambda number: self._choices[number].worth)
         self.choice = self._choices[self.number]
         self.pair, self.cut = self.pairs[self.number], Cut.fit(self.choice.rule, *self._latest(self.number))
-        self._next_choice += max(BLOCK, self.choice.runs // 6)
+        self._next_choice += max(BLOCK, self.choice.runs // 8)
 
     @property
     def hope(self) -> float:
