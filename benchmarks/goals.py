@@ -194,7 +194,7 @@ def main() -> None:
     show("20 copies, ceiling of the group", together.upper, played)
     if options.riskcal is not None:
         rows += beside_riskcal(options.riskcal, runs)
-    write_rows(__file__, rows)
+    write_rows(__file__, rows, keep_others=options.riskcal is None)
 
 
 def beside_riskcal(python: str, runs: int) -> list[Row]:

@@ -18,6 +18,7 @@ MARGIN = 1e-11  # relative, covers the rounding of slopes and sums
 MOST = 40  # ceilings per answer
 HIGHEST = 8.0  # deviations of a baseline
 LOWEST = -37.0
+CLOSE, CLOSEST = 1e-3, 1e-7  # deviations between two baselines
 
 
 class Lines(NamedTuple):
@@ -107,14 +108,21 @@ class CeilingCurve:
         return sorted(by_slope.items())
 
     def refined(self, slope: float) -> Self:
-        """With a point about where gamma has this slope, or between the neighbours of one that is known already."""
+        """With a point about where gamma has this slope, between the known points of steeper and of flatter slope.
+
+        Close to one of them, twice as far from it: so that the slope lies between two points that are close.
+        """
+        wanted = math.log(slope)
+        steeper = max((place for log, place in self._slopes if log > wanted), default=LOWEST)
+        flatter = min((place for log, place in self._slopes if log <= wanted), default=HIGHEST)
+        middle = (steeper + flatter) / 2
         z = float(ndtri(self.touched(np.array([slope]))[0]))
-        places = np.array([float(ndtri(one.baseline)) for one in self.known])
-        near = int(np.abs(places - z).argmin())
-        if abs(places[near] - z) < 1e-3:
-            beside = [i for i in (near - 1, near + 1) if 0 <= i < places.size]
-            far = max(beside, key=lambda i: abs(places[i] - z), default=near)
-            z = (places[near] + places[far]) / 2 if far != near else z + 0.5
+        if not steeper < z < flatter:  # slopes are known up to rounding
+            z = middle
+        elif z - steeper < CLOSE:
+            z = min(steeper + max(2 * (z - steeper), CLOSEST), middle)
+        elif flatter - z < CLOSE:
+            z = max(flatter - max(2 * (flatter - z), CLOSEST), middle)
         return self.with_points(float(ndtr(min(HIGHEST, max(LOWEST, z)))))
 
 
