@@ -4,11 +4,14 @@ import runpy
 import shutil
 import sys
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from torchvision import models
 
 import lostwax as lw
 from lostwax.files import write_tensors
@@ -39,12 +42,18 @@ RUNS = {
     "s1_victims": ("--known 20 --test 30 --starts 2 --rows standardised_0.1", 2),
     "s2_pretrain": ("--steps 2 --batch 16 --rows 10", 1),
     "s2_table1": (f"{WEAK_SIZES} --games 99 --rows mnist_10 --tuning 1", 2 * (9 + 2)),
+    "s2_celeba": (
+        f"{WEAK_SIZES} --copies 1 --games 100 --people 20 --rows celeba_10 celeba_40 --generator mlp",
+        2 * (1 + 4 + 1 + 3 + 3) + 4,
+    ),
     "s2_dp": (f"{WEAK_SIZES} --generator mlp --rows epsilon_50", 1 + 3 * 9 + 2),
     "s3_attacks": (
         "--repetitions 20 --pool 40 --test 50 --epsilons 4 100 --rows clip_1 batches priors",
         2 * 5 + 5 + 2 * 5,
     ),
     "s3_gradient": ("--targets 4 --pool 400 --test 50 --iterations 3 --rows epsilon_100", 3 + 2 * 2 + 2 * 3),
+    "s3_figure8": ("--targets 4 --pool 400 --test 50 --iterations 3 --rows epsilon_100", 2 + 3 + 3 * 2),
+    "s3_model": (f"{SIZES} --rows epsilon_100", 1 + 4 + 2),
     "s4_table3": (f"{S4_SIZES} --rows relu_1", 1 + 1 + 5 * 2 + 3 + 2 * 2),
     "s4_figure1": (f"{S4_SIZES} --rows sigmoid_2", 1 + 1 + 2 + 3 + 4),
     "s4_figure3": (f"{S4_SIZES} --targets 60 --rows bad", 2 * (1 + 3 + 2) + 10 + 1 + 1),
@@ -90,7 +99,13 @@ SMALLER = {
     ],
     "s1_table9": [("steps=epochs", "steps=3"), ("epochs=epochs", "epochs=3")],
     "s1_figure9": [("STEPS = 1e-3, 1e-5, 100", "STEPS = 1e-3, 1e-5, 10")],
-    "s2_data": [("SIDE = 32", "SIDE = 16")],
+    "s2_data": [("SIDE = 32", "SIDE = 16"), ("IMAGENET = 224", "IMAGENET = 32")],
+    "s2_celeba": [
+        ("SIDE = 64", "SIDE = 16"),
+        ("SETS = 8", "SETS = 1"),
+        ("steps=100", "steps=2"),
+        ("(WIDE, *ARCHITECTURES)", '("mobilenet_v2",)'),
+    ],
     "s2_heads": [
         ("HEADS, JUDGED = 5_000, 2_000", "HEADS, JUDGED = 20, 100"),
         ("steps=26 + 3 * size // 5", "steps=2"),
@@ -112,7 +127,7 @@ SMALLER = {
     "whole_sets": [("size: int = 10", "size: int = 3"), ('"none": Game()', '"none": Game(given=True)')],
     "newton_mnist": [("bank=2_000, start=lw.Ensemble(members=2_048)", "bank=10, coordinates=5")],
 }
-SLOW = ("s1_table3", "s1_figure5", "s3_fixed_epsilon", "newton_mnist", "text")  # more than some seconds
+SLOW = ("s1_table3", "s1_figure5", "s2_celeba", "s3_fixed_epsilon", "newton_mnist", "text")  # more than some seconds
 SET_UPS = ("s1_mnist", "s1_printed", "s1_cifar", "s2_data", "s2_heads", "s2_pictures", "s3_pictures", "s4_cifar")
 
 
@@ -133,7 +148,20 @@ def data(tmp_path_factory):
         np.savez(folder / "emnist_letters_part.npz", **{**digits, "labels": digits["labels"] + 1})
     write_tensors(folder / "vgg11.safetensors", lw.nets.vgg11(size=16)[:-1].state_dict())
     write_tensors(folder / "lpips_alex.safetensors", random_lpips())
+    torch.save(models.mobilenet_v2(weights=None).state_dict(), folder / "mobilenet_v2-random.pth")
+    faces(folder / "celeba")
     return folder
+
+
+def faces(folder):
+    """Digits as CelebA's pictures, six or seven of each person."""
+    (folder / "img_align_celeba").mkdir(parents=True)
+    small = lw.records.digits()[:520]
+    names = [f"{number:06d}.jpg" for number in range(1, len(small) + 1)]
+    for name, pixels in zip(names, small.x[:, 0].mul(255).byte().numpy(), strict=True):
+        Image.fromarray(pixels).resize((22, 27)).save(folder / "img_align_celeba" / name)
+    people = [f"{name} {7 + number % 80}" for number, name in enumerate(names)]
+    (folder / "identity_CelebA.txt").write_text("\n".join(people) + "\n")
 
 
 def random_lpips():
@@ -224,6 +252,15 @@ def test_the_parts_of_figure_14_add_up(papers, data, monkeypatch):
     check([row for row in rows.values() if row.id.startswith("panels")], 2 * (2 + 1 + 1))
 
 
+def test_the_success_of_the_nearest_candidate_is_the_mean_over_all_priors(papers):
+    success = runpy.run_path(str(papers / "s3_figure8.py"))["nearest_success"]
+    others, size = 7, 4
+    for nearer in range(others + 1):  # the first are nearer than the secret
+        drawn = list(combinations(range(others), size - 1))
+        expected = sum(min(some) >= nearer for some in drawn) / len(drawn)
+        assert success([nearer], others, size)[0] == pytest.approx(expected)
+
+
 def test_rows_measured_elsewhere_replace_those_of_their_ids(root, tmp_path, monkeypatch):
     here, elsewhere = (tmp_path / name / "papers" / "script.py" for name in ("here", "elsewhere"))
     for script, values in ((here, {"a": 1.0, "b": 2.0}), (elsewhere, {"a": 3.0, "a.kl": 4.0, "ab": 5.0})):
@@ -306,6 +343,35 @@ def test_a_plain_base_model_has_rows_of_its_own(papers, data, tmp_path, monkeypa
     assert {row.id.split(".")[0] for row in rows} == {"plain_10"}  # there is no other model in the folder
 
 
+def test_a_training_set_of_faces_is_of_one_person_and_others(papers):
+    people = torch.arange(400) % 61 + 5  # six or seven pictures of each
+    threat = runpy.run_path(str(papers / "s2_celeba.py"))["OnePerson"](40)
+    rows = threat.rows(people, 50, seed=3)  # (models, N), positives last
+    assert all(len(set(some)) == 40 for some in rows.tolist())
+    assert bool((people[rows[:, 36:]] == people[rows[:, 36:37]]).all())
+    assert bool((people[rows[:, :36]] != people[rows[:, 36:37]]).all())
+    assert torch.equal(threat.rows(people, 7, seed=3, start=20), rows[20:27])
+    pool = lw.Records(torch.arange(400.0).unsqueeze(1), people)
+    cohort = threat.deal(pool, 50, seed=3)
+    assert torch.equal(cohort.own.x[..., 0].long(), rows)
+    assert cohort.own.y.sum(1).tolist() == [4] * 50
+    learnt, held = threat.hold_out(pool, 0.05, seed=3)
+    assert len(learnt) + len(held) == 400
+    assert not set(learnt.y.tolist()) & set(held.y.tolist())
+    with pytest.raises(ValueError, match="Add more people"):
+        threat.deal(pool[:30], 2, seed=3)
+
+
+def test_faces_that_are_not_there_are_named(papers, tmp_path):
+    named = runpy.run_path(str(papers / "s2_celeba.py"))["named_pictures"]
+    with pytest.raises(FileNotFoundError, match=r"no img_align_celeba and no identity_CelebA.*--faces"):
+        named(tmp_path)
+    (tmp_path / "img_align_celeba").mkdir()
+    (tmp_path / "identity_CelebA.txt").write_text("000001.jpg 2880 1\n")
+    with pytest.raises(ValueError, match="a picture and a person"):
+        named(tmp_path)
+
+
 def test_a_base_model_is_judged_on_nobodys_secrets(papers, data, tmp_path, monkeypatch):
     """The secrets of S2's games are MNIST's test digits: the script never reads them."""
     asked, mnist = [], lw.records.mnist
@@ -328,9 +394,21 @@ def test_a_reconstructor_is_trained_once(papers, data, tmp_path, monkeypatch):
 
 
 def test_the_noise_written_down_is_the_accountants(papers):
-    written = runpy.run_path(str(papers / "s2_dp.py"))
-    noise = noise_for(50, written["DELTA"], steps=32, sample_rate=written["RATE"])
-    assert written["NOISE"][50] == pytest.approx(noise, rel=1e-3)
+    script = runpy.run_path(str(papers / "s2_dp.py"))
+    at = script["EPSILONS"].index(50)
+    for game, steps in {"mnist_10": 32, "mnist_40": 50, "cifar_10": 48, "cifar_40": 78}.items():
+        size = script["UNPROTECTED"][game].size
+        noise = noise_for(50, script["delta"](size), steps=steps, sample_rate=script["sample_rate"](size))
+        assert script["NOISE"][game][at] == pytest.approx(noise, rel=1e-3)
+
+
+def test_a_protected_game_other_than_ten_digits_has_rows_of_its_own(papers, data, monkeypatch):
+    words = f"--game mnist_40 {WEAK_SIZES} --generator mlp --rows epsilon_50 --data {data}"
+    run(papers / "s2_dp.py", words, monkeypatch)
+    rows = read_rows(papers / "results" / "s2_dp.json")
+    check(rows, 1 + 3 * 9 + 2)
+    assert all(row.id.startswith("mnist_40_") for row in rows)
+    assert {row.paper for row in rows if row.id.startswith("mnist_40_safe")} == {6.0}
 
 
 def test_the_largest_epsilon_that_is_safe_is_read_off_between_points(papers):
