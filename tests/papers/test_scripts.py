@@ -83,9 +83,11 @@ NO_DATA_RUNS = {  # the same for scripts that need no data
 CIFAR_RUNS = {
     "s1_table2": ("cifar10 --rows cifar_default_pixels", 1 + 4 + 2),
     "s1_table9": ("--rows adam_1k_100", 1 + 4 + 2),
+    "s1_figure20": ("--rows epochs_250", 1 + 4 + 2),
 }
 LINEAR_RUNS = {
     "s1_table2": ("cifar10 --rows cifar_convolutions", "cifar_convolutions"),
+    "s1_figure20": ("--rows epochs_250", "epochs_250"),
     "s1_table9": ("--rows gd_1k_100_newton --coordinates 3 --bank 12", "gd_1k_100_newton"),
 }
 # what a set-up is changed to: victims of few steps, a small decoder, no term that needs weights
@@ -97,6 +99,7 @@ SMALLER = {
         ("ConvDecoder()", "ConvDecoder(channels=(1, 1))"),
         ("looks: bool = True", "looks: bool = False"),
     ],
+    "s1_figure20": [("steps=epochs", "steps=3")],
     "s1_table9": [("steps=epochs", "steps=3"), ("epochs=epochs", "epochs=3")],
     "s1_figure9": [("STEPS = 1e-3, 1e-5, 100", "STEPS = 1e-3, 1e-5, 10")],
     "s2_data": [("SIDE = 32", "SIDE = 16"), ("IMAGENET = 224", "IMAGENET = 32")],
@@ -325,6 +328,17 @@ def test_a_row_without_linear_response_asks_for_a_store(papers, data, monkeypatc
     with pytest.raises(SystemExit):
         run(papers / "s1_table2.py", f"cifar10 --data {data}", monkeypatch)
     assert "--store is required" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_reconstructor_of_cifar10_is_tuned_to_another_set(papers, data, tmp_path, monkeypatch):
+    words = (
+        f"cifar10 --known 8 --shadows 12 --targets 4 --epochs 1 --rows 100 --data {data} --store {tmp_path / 'store'}"
+    )
+    run(papers / "s1_figure12.py", words, monkeypatch)
+    rows = read_rows(papers / "results" / "s1_figure12.json")
+    check(rows, 1 + 4 + 3 * 4)
+    assert all(row.id.startswith("cifar_") for row in rows)
 
 
 def check(rows, count):
