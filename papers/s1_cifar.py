@@ -83,7 +83,7 @@ def logits(prior: Records) -> Access:
 class Game:
     """One row: S1's defaults, except the fields that are set."""
 
-    paper: float  # S1's mean squared error
+    paper: float | None = None  # S1's mean squared error
     paper_lpips: float | None = None
     paper_kl: float | None = None
     accuracies: tuple[float | None, float | None] = (None, None)  # S1's, on the training set and on new records

@@ -20,6 +20,7 @@ from lostwax.records.datasets import find_directory
 SIDE = 32
 WEIGHTS, PLAIN = "vgg11.safetensors", "vgg11_plain.safetensors"  # what s2_pretrain.py writes, and with --plain
 ARCHITECTURES = "efficientnet_b0", "mobilenet_v2"  # 1,280 features, as S2's CIFAR-10 heads have
+WIDE = "wide_resnet50_2"  # 2,048 features, as S2's CelebA heads have
 IMAGENET = 224  # pixels, S2 D.1
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -86,15 +87,15 @@ def letters_backbone(name: str, options: argparse.Namespace) -> nn.Module:
     return backbone
 
 
-def imagenet_backbone(options: argparse.Namespace) -> nn.Module:
-    """A torchvision model without its last layer, from weights that the user has."""
-    folder = find_directory("s2_data", [f"{name}*.pth" for name in ARCHITECTURES], options.data)
-    found = [path for name in ARCHITECTURES for path in sorted(folder.glob(f"{name}*.pth"))]
+def imagenet_backbone(options: argparse.Namespace, names: tuple[str, ...] = ARCHITECTURES) -> nn.Module:
+    """A torchvision model without its last layer, from weights that the user has: the first of `names` found."""
+    folder = find_directory("s2_data", [f"{name}*.pth" for name in names], options.data)
+    found = [path for name in names for path in sorted(folder.glob(f"{name}*.pth"))]
     path = options.imagenet or next(iter(found), None)
     if path is None:
         raise FileNotFoundError(
-            f"no ImageNet weights of {' or '.join(ARCHITECTURES)} in {folder}. They are not fetched for you: put "
-            "torchvision's file (efficientnet_b0_rwightman-*.pth or mobilenet_v2-*.pth) there, or name it: --imagenet."
+            f"no ImageNet weights of {' or '.join(names)} in {folder}. They are not fetched for you: put "
+            "torchvision's file (such as mobilenet_v2-*.pth) there, or name it: --imagenet."
         )
     return _torchvision(path)
 
@@ -102,10 +103,10 @@ def imagenet_backbone(options: argparse.Namespace) -> nn.Module:
 def _torchvision(path: Path) -> nn.Module:
     from torchvision import models
 
-    (architecture,) = (name for name in ARCHITECTURES if path.name.startswith(name))
+    (architecture,) = (name for name in (*ARCHITECTURES, WIDE) if path.name.startswith(name))
     model = models.get_model(architecture, weights=None)
     model.load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
-    model.classifier = nn.Identity()
+    setattr(model, "fc" if architecture == WIDE else "classifier", nn.Identity())
     return nn.Sequential(ForImageNet(), model).to(memory_format=torch.channels_last)  # faster
 
 
@@ -118,7 +119,7 @@ class ForImageNet(nn.Module):
         self.register_buffer("deviation", torch.tensor(DEVIATION).view(3, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, 3, 32, 32) -> (n, 3, 224, 224)."""
+        """(n, 3, h, w) -> (n, 3, 224, 224)."""
         large = functional.interpolate(x, size=IMAGENET, mode="bicubic", antialias=True)
         return ((large + 1) / 2 - self.mean) / self.deviation
 

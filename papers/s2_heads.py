@@ -27,7 +27,7 @@ from torch import Tensor, nn
 import lostwax as lw
 from lostwax.attacks.weak import TrainedOnHeads
 from lostwax.attacks.weak.readers import Reader
-from lostwax.games import Knowledge, Records, Trainer
+from lostwax.games import Knowledge, Records, Threat, Trainer
 from lostwax.games.judges import NearestOfClass, chosen, other_games
 from lostwax.learning.decoders import Decoder
 from lostwax.metrics import Null, gaussian_roc, success_rate, true_positives, true_positives_by_class
@@ -40,6 +40,7 @@ START = lw.inits.Normal(0.002, seed=None)
 SHORT = {Null.GAUSSIAN_WEIGHTS: "Gaussian weights", Null.OTHER_SECRETS: "other secrets"}
 HEADS, JUDGED = 5_000, 2_000  # for accuracies: heads, as in S2's Table 4, and records that they are asked about
 BAR = 0.75  # of tau, where BeatChance sets its bar
+HEAD_WORDS = {"accuracy": "accuracy", "head_tpr": "true positive rate", "head_tnr": "true negative rate"}
 FEWEST = 99  # guesses of a class, to tell its false positive rate of 1 %
 
 
@@ -59,6 +60,8 @@ class Paper(NamedTuple):
     fpr: float | None = None
     tpr_at_1_percent: float | None = None
     accuracy: float | None = None
+    head_tpr: float | None = None
+    head_tnr: float | None = None
 
 
 NO_NUMBERS = Paper()
@@ -74,6 +77,10 @@ class Game:
     head: Callable[[int], nn.Module] = linear_head
     reader: Reader = field(default_factory=lw.attacks.weak.SetReader)
     shadows: int | None = None  # a fixed number of them; None for fresh ones at every step
+    threat: Callable[[int], Threat] = lw.Weak  # of the training set's size
+    classes: tuple[int, ...] | None = None  # that are rebuilt, None for all
+    judged: Callable[[Game, Records, int], Mapping[str, NDArray[np.float64]]] | None = None  # None: by `accuracies`
+    further: Callable[[str, Played], list[Row]] | None = None  # rows of the game's own
     paper: Paper = NO_NUMBERS
 
 
@@ -95,7 +102,7 @@ class Played(NamedTuple):
     rebuilt: Pairs
     classes: NDArray[np.int64]  # (pairs,) that guesses are of
     chance: Mapping[Null, Pairs]
-    accuracies: NDArray[np.float64]  # (heads,) on new records
+    heads: Mapping[str, NDArray[np.float64]]  # (heads,) their accuracy on new records, by kind
 
 
 def game_parser(doc: str, rows: Iterable[str]) -> argparse.ArgumentParser:
@@ -125,14 +132,16 @@ def game_parser(doc: str, rows: Iterable[str]) -> argparse.ArgumentParser:
         help="S2's, or linear layers: far cheaper",
     )
     made.add_argument("--models", type=Path, help="MNIST: folder of what s2_pretrain.py wrote; else that of the data")
-    made.add_argument("--imagenet", type=Path, help="CIFAR-10: torchvision's weights; else searched for in --data")
+    made.add_argument(
+        "--imagenet", type=Path, help="CIFAR-10 and CelebA: torchvision's weights; else searched for in --data"
+    )
     return made
 
 
 def knowledge(game: Game, data: Data) -> Knowledge:
     """What the adversary has before a victim is trained."""
     head = game.head(data.prior.inputs.shape[1])
-    return Knowledge(head, game.trainer, lw.Weak(game.size), lw.access.Weights(), data.prior)
+    return Knowledge(head, game.trainer, game.threat(game.size), lw.access.Weights(), data.prior)
 
 
 def attack(game: Game, data: Data, options: argparse.Namespace, name: str) -> lw.WeakRecoNN:
@@ -146,6 +155,7 @@ def attack(game: Game, data: Data, options: argparse.Namespace, name: str) -> lw
     return lw.WeakRecoNN(
         reader=reader,
         decoder=decoder,
+        classes=game.classes,
         steps=options.steps,
         minutes=options.minutes,
         batch_size=options.batch,
@@ -186,7 +196,9 @@ def score(reconstruct: TrainedOnHeads, game: Game, data: Data, options: argparse
         beside(guess.records, cohort.own),
         guess.records.y.flatten().cpu().numpy(),
         chance,
-        accuracies(game, data.secrets, seed=seed),
+        {"accuracy": accuracies(game, data.secrets, seed=seed)}
+        if game.judged is None
+        else game.judged(game, data.secrets, seed),
     )
 
 
@@ -206,11 +218,11 @@ def accuracies(game: Game, records: Records, *, seed: int) -> NDArray[np.float64
     return right.double().mean(1).cpu().numpy()
 
 
-def accuracy_row(name: str, right: NDArray[np.float64], paper: float | None) -> Row:
+def head_row(name: str, kind: str, right: NDArray[np.float64], paper: float | None) -> Row:
     """The mean over heads, with its 95 % interval."""
     mean, half = float(right.mean()), 1.96 * float(right.std()) / len(right) ** 0.5
-    what = f"{name}: accuracy of the head ({len(right):,} heads, deviation {right.std():.3f})"
-    return Row(f"{name}.accuracy", what, mean, mean - half, mean + half, paper)
+    what = f"{name}: {HEAD_WORDS[kind]} of the head ({len(right):,} heads, deviation {right.std():.3f})"
+    return Row(f"{name}.{kind}", what, mean, mean - half, mean + half, paper)
 
 
 def rows_of(name: str, game: Game, played: Played, data: Data, options: argparse.Namespace) -> list[Row]:
@@ -243,8 +255,8 @@ def rows_of(name: str, game: Game, played: Played, data: Data, options: argparse
         rows.append(Row(f"{name}{suffix}.fpr", what, *rate[:3], paper.fpr if own else None))
     hits = success_rate(errors, data.tau, victims=options.games)
     rows.append(Row(f"{name}.tpr", f"{name}: TPR at tau", *hits[:3], paper.tpr))
-    rows.append(accuracy_row(name, played.accuracies, paper.accuracy))
-    return rows
+    rows += [head_row(name, kind, right, getattr(paper, kind)) for kind, right in played.heads.items()]
+    return rows if game.further is None else rows + game.further(name, played)
 
 
 def beating_chance(

@@ -1,4 +1,4 @@
-"""Pictures of the S2 scripts: pairs of a guess and the record it is nearest to, the ROC, rates against epsilon."""
+"""Pictures of the S2 scripts: pairs of a guess and the record it is nearest to, ROC, logits, rates against epsilon."""
 
 from __future__ import annotations
 
@@ -48,13 +48,32 @@ def draw_roc(
     figure = Figure(figsize=(5, 4), dpi=120)
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    for colour, (null, chance) in zip(("C0", "C1"), nulls.items(), strict=True):
+    for colour, (null, chance) in zip(("C0", "C1"), nulls.items(), strict=False):
         curve, fitted = roc(errors, chance, null=null), gaussian_roc(errors, chance, null=null, largest=largest)
         axes.plot(curve.fpr, curve.tpr, colour, label=str(null))
         axes.plot(RATES[:-1], [fitted.tpr(rate) for rate in RATES[:-1]], colour, linestyle=":", label="by normal laws")
     axes.plot(RATES, RATES, "0.7", label="chance")
     axes.set(xscale="log", yscale="log", xlim=(1e-3, 1), ylim=(1e-3, 1), xlabel="FPR", ylabel="TPR")
     axes.legend(fontsize=6)
+    figure.tight_layout(pad=0.4)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def draw_logits(path: Path, logits: Mapping[str, NDArray[np.float64]]) -> None:
+    """S2 Figure 7: histograms of the errors' logits, and the normal laws fitted to them."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 3.2), dpi=120)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for colour, (name, each) in zip(("C0", "C1"), logits.items(), strict=True):
+        axes.hist(each, bins=60, density=True, color=colour, alpha=0.4, label=name)
+        at = np.linspace(each.min(), each.max(), 200)
+        axes.plot(at, np.exp(-(((at - each.mean()) / each.std()) ** 2) / 2) / (each.std() * np.sqrt(2 * np.pi)), colour)
+    axes.set(xlabel="logit of the error", ylabel="density")
+    axes.legend(fontsize=7, frameon=False)
     figure.tight_layout(pad=0.4)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from s1_mnist import parser, write
 from s2_data import PLAIN, SIDE, WEIGHTS, mnist, pictures, scaled
-from s2_heads import Game, accuracies, accuracy_row, mnist_trainer
+from s2_heads import Game, accuracies, head_row, mnist_trainer
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -222,7 +222,7 @@ def main() -> None:
     for size in options.rows:
         game = Game(data=mnist, size=int(size), trainer=mnist_trainer(int(size)))
         right = accuracies(game, digits, seed=options.seed)
-        write(__file__, [accuracy_row(f"{kind}_{size}", right, PAPER[size])], options)
+        write(__file__, [head_row(f"{kind}_{size}", "accuracy", right, PAPER[size])], options)
 
 
 if __name__ == "__main__":

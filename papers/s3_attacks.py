@@ -145,19 +145,22 @@ def noise_like(pool: Records) -> Records:
     return Records(spread * noise, pool.y)
 
 
-def victim(setting: Setting, bench: Bench) -> tuple[lw.DPSGD, float]:
-    """The trainer, at the learning rate with the best mean accuracy of a few models, and that accuracy."""
-    fields = {"clip": setting.clip, "init": lw.inits.LeCunNormal(), "tf32": True}
+def private(setting: Setting, speed: float) -> lw.DPSGD:
+    """The trainer at this learning rate times C."""
+    fields = {"clip": setting.clip, "init": lw.inits.LeCunNormal(), "tf32": True, "lr": speed / setting.clip}
     noise = PANEL_NOISE.get((setting.epsilon, setting.rate)) if setting.steps == PANEL_STEPS else None
     if noise is None:
-        private = lw.DPSGD.for_epsilon(setting.epsilon, DELTA, steps=setting.steps, sample_rate=setting.rate, **fields)
-    else:
-        private = lw.DPSGD(noise_multiplier=noise, steps=setting.steps, sample_rate=setting.rate, **fields)
+        return lw.DPSGD.for_epsilon(setting.epsilon, DELTA, steps=setting.steps, sample_rate=setting.rate, **fields)
+    return lw.DPSGD(noise_multiplier=noise, steps=setting.steps, sample_rate=setting.rate, **fields)
+
+
+def victim(setting: Setting, bench: Bench) -> tuple[lw.DPSGD, float]:
+    """The trainer, at the learning rate with the best mean accuracy of a few models, and that accuracy."""
     net, known = lw.nets.mlp(784, setting.width, 10), bench.known[: setting.known]
     cohort = lw.Informed(known).deal(bench.pool, 4, seed=0)
-    found = []
+    first, found = private(setting, setting.speeds[0]), []
     for speed in setting.speeds:
-        trainer = replace(private, lr=speed / setting.clip)
+        trainer = replace(first, lr=speed / setting.clip)  # the noise is the same
         logits = lw.access.Logits(bench.test.x)(net, trainer(net, cohort, seed=bench.options.seed))
         answers = logits.view(len(cohort), len(bench.test), -1).argmax(2)
         found.append((float((answers == bench.test.y).double().mean()), trainer))

@@ -4,11 +4,14 @@ import runpy
 import shutil
 import sys
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from torchvision import models
 
 import lostwax as lw
 from lostwax.files import write_tensors
@@ -39,12 +42,18 @@ RUNS = {
     "s1_victims": ("--known 20 --test 30 --starts 2 --rows standardised_0.1", 2),
     "s2_pretrain": ("--steps 2 --batch 16 --rows 10", 1),
     "s2_table1": (f"{WEAK_SIZES} --games 99 --rows mnist_10 --tuning 1", 2 * (9 + 2)),
+    "s2_celeba": (
+        f"{WEAK_SIZES} --copies 1 --games 100 --people 20 --rows celeba_10 celeba_40 --generator mlp",
+        2 * (1 + 4 + 1 + 3 + 3) + 4,
+    ),
     "s2_dp": (f"{WEAK_SIZES} --generator mlp --rows epsilon_50", 1 + 3 * 9 + 2),
     "s3_attacks": (
         "--repetitions 20 --pool 40 --test 50 --epsilons 4 100 --rows clip_1 batches priors",
         2 * 5 + 5 + 2 * 5,
     ),
     "s3_gradient": ("--targets 4 --pool 400 --test 50 --iterations 3 --rows epsilon_100", 3 + 2 * 2 + 2 * 3),
+    "s3_figure8": ("--targets 4 --pool 400 --test 50 --iterations 3 --rows epsilon_100", 2 + 3 + 3 * 2),
+    "s3_model": (f"{SIZES} --rows epsilon_100", 1 + 4 + 2),
     "s4_table3": (f"{S4_SIZES} --rows relu_1", 1 + 1 + 5 * 2 + 3 + 2 * 2),
     "s4_figure1": (f"{S4_SIZES} --rows sigmoid_2", 1 + 1 + 2 + 3 + 4),
     "s4_figure3": (f"{S4_SIZES} --targets 60 --rows bad", 2 * (1 + 3 + 2) + 10 + 1 + 1),
@@ -74,9 +83,11 @@ NO_DATA_RUNS = {  # the same for scripts that need no data
 CIFAR_RUNS = {
     "s1_table2": ("cifar10 --rows cifar_default_pixels", 1 + 4 + 2),
     "s1_table9": ("--rows adam_1k_100", 1 + 4 + 2),
+    "s1_figure20": ("--rows epochs_250", 1 + 4 + 2),
 }
 LINEAR_RUNS = {
     "s1_table2": ("cifar10 --rows cifar_convolutions", "cifar_convolutions"),
+    "s1_figure20": ("--rows epochs_250", "epochs_250"),
     "s1_table9": ("--rows gd_1k_100_newton --coordinates 3 --bank 12", "gd_1k_100_newton"),
 }
 # what a set-up is changed to: victims of few steps, a small decoder, no term that needs weights
@@ -88,9 +99,16 @@ SMALLER = {
         ("ConvDecoder()", "ConvDecoder(channels=(1, 1))"),
         ("looks: bool = True", "looks: bool = False"),
     ],
+    "s1_figure20": [("steps=epochs", "steps=3")],
     "s1_table9": [("steps=epochs", "steps=3"), ("epochs=epochs", "epochs=3")],
     "s1_figure9": [("STEPS = 1e-3, 1e-5, 100", "STEPS = 1e-3, 1e-5, 10")],
-    "s2_data": [("SIDE = 32", "SIDE = 16")],
+    "s2_data": [("SIDE = 32", "SIDE = 16"), ("IMAGENET = 224", "IMAGENET = 32")],
+    "s2_celeba": [
+        ("SIDE = 64", "SIDE = 16"),
+        ("SETS = 8", "SETS = 1"),
+        ("steps=100", "steps=2"),
+        ("(WIDE, *ARCHITECTURES)", '("mobilenet_v2",)'),
+    ],
     "s2_heads": [
         ("HEADS, JUDGED = 5_000, 2_000", "HEADS, JUDGED = 20, 100"),
         ("steps=26 + 3 * size // 5", "steps=2"),
@@ -117,6 +135,7 @@ SLOW = (
     "newton_mnist",
     "s1_figure5",
     "s1_table3",
+    "s2_celeba",
     "s2_dp",
     "s2_table1",
     "s3_attacks",
@@ -146,7 +165,20 @@ def data(tmp_path_factory):
         np.savez(folder / "emnist_letters_part.npz", **{**digits, "labels": digits["labels"] + 1})
     write_tensors(folder / "vgg11.safetensors", lw.nets.vgg11(size=16)[:-1].state_dict())
     write_tensors(folder / "lpips_alex.safetensors", random_lpips())
+    torch.save(models.mobilenet_v2(weights=None).state_dict(), folder / "mobilenet_v2-random.pth")
+    faces(folder / "celeba")
     return folder
+
+
+def faces(folder):
+    """Digits as CelebA's pictures, six or seven of each person."""
+    (folder / "img_align_celeba").mkdir(parents=True)
+    small = lw.records.digits()[:520]
+    names = [f"{number:06d}.jpg" for number in range(1, len(small) + 1)]
+    for name, pixels in zip(names, small.x[:, 0].mul(255).byte().numpy(), strict=True):
+        Image.fromarray(pixels).resize((22, 27)).save(folder / "img_align_celeba" / name)
+    people = [f"{name} {7 + number % 80}" for number, name in enumerate(names)]
+    (folder / "identity_CelebA.txt").write_text("\n".join(people) + "\n")
 
 
 def random_lpips():
@@ -256,6 +288,15 @@ def test_the_parts_of_figure_14_add_up(papers, data, monkeypatch):
     check([row for row in rows.values() if row.id.startswith("panels")], 2 * (2 + 1 + 1))
 
 
+def test_the_success_of_the_nearest_candidate_is_the_mean_over_all_priors(papers):
+    success = runpy.run_path(str(papers / "s3_figure8.py"))["nearest_success"]
+    others, size = 7, 4
+    for nearer in range(others + 1):  # the first are nearer than the secret
+        drawn = list(combinations(range(others), size - 1))
+        expected = sum(min(some) >= nearer for some in drawn) / len(drawn)
+        assert success([nearer], others, size)[0] == pytest.approx(expected)
+
+
 def test_rows_measured_elsewhere_replace_those_of_their_ids(root, tmp_path, monkeypatch):
     here, elsewhere = (tmp_path / name / "papers" / "script.py" for name in ("here", "elsewhere"))
     for script, values in ((here, {"a": 1.0, "b": 2.0}), (elsewhere, {"a": 3.0, "a.kl": 4.0, "ab": 5.0})):
@@ -322,6 +363,17 @@ def test_a_row_without_linear_response_asks_for_a_store(papers, data, monkeypatc
     assert "--store is required" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+def test_a_reconstructor_of_cifar10_is_tuned_to_another_set(papers, data, tmp_path, monkeypatch):
+    words = (
+        f"cifar10 --known 8 --shadows 12 --targets 4 --epochs 1 --rows 100 --data {data} --store {tmp_path / 'store'}"
+    )
+    run(papers / "s1_figure12.py", words, monkeypatch)
+    rows = read_rows(papers / "results" / "s1_figure12.json")
+    check(rows, 1 + 4 + 3 * 4)
+    assert all(row.id.startswith("cifar_") for row in rows)
+
+
 def check(rows, count):
     assert len(rows) == count
     assert all(np.isfinite(row.value) and row.seed == 0 for row in rows)
@@ -336,6 +388,35 @@ def test_a_plain_base_model_has_rows_of_its_own(papers, data, tmp_path, monkeypa
     run(papers / "s2_table1.py", f"{WEAK_SIZES} --rows plain_10 mnist_10 {words}", monkeypatch)
     rows = read_rows(papers / "results" / "s2_table1.json")
     assert {row.id.split(".")[0] for row in rows} == {"plain_10"}  # there is no other model in the folder
+
+
+def test_a_training_set_of_faces_is_of_one_person_and_others(papers):
+    people = torch.arange(400) % 61 + 5  # six or seven pictures of each
+    threat = runpy.run_path(str(papers / "s2_celeba.py"))["OnePerson"](40)
+    rows = threat.rows(people, 50, seed=3)  # (models, N), positives last
+    assert all(len(set(some)) == 40 for some in rows.tolist())
+    assert bool((people[rows[:, 36:]] == people[rows[:, 36:37]]).all())
+    assert bool((people[rows[:, :36]] != people[rows[:, 36:37]]).all())
+    assert torch.equal(threat.rows(people, 7, seed=3, start=20), rows[20:27])
+    pool = lw.Records(torch.arange(400.0).unsqueeze(1), people)
+    cohort = threat.deal(pool, 50, seed=3)
+    assert torch.equal(cohort.own.x[..., 0].long(), rows)
+    assert cohort.own.y.sum(1).tolist() == [4] * 50
+    learnt, held = threat.hold_out(pool, 0.05, seed=3)
+    assert len(learnt) + len(held) == 400
+    assert not set(learnt.y.tolist()) & set(held.y.tolist())
+    with pytest.raises(ValueError, match="Add more people"):
+        threat.deal(pool[:30], 2, seed=3)
+
+
+def test_faces_that_are_not_there_are_named(papers, tmp_path):
+    named = runpy.run_path(str(papers / "s2_celeba.py"))["named_pictures"]
+    with pytest.raises(FileNotFoundError, match=r"no img_align_celeba and no identity_CelebA.*--faces"):
+        named(tmp_path)
+    (tmp_path / "img_align_celeba").mkdir()
+    (tmp_path / "identity_CelebA.txt").write_text("000001.jpg 2880 1\n")
+    with pytest.raises(ValueError, match="a picture and a person"):
+        named(tmp_path)
 
 
 def test_a_base_model_is_judged_on_nobodys_secrets(papers, data, tmp_path, monkeypatch):
@@ -360,9 +441,21 @@ def test_a_reconstructor_is_trained_once(papers, data, tmp_path, monkeypatch):
 
 
 def test_the_noise_written_down_is_the_accountants(papers):
-    written = runpy.run_path(str(papers / "s2_dp.py"))
-    noise = noise_for(50, written["DELTA"], steps=32, sample_rate=written["RATE"])
-    assert written["NOISE"][50] == pytest.approx(noise, rel=1e-3)
+    script = runpy.run_path(str(papers / "s2_dp.py"))
+    at = script["EPSILONS"].index(50)
+    for game, steps in {"mnist_10": 32, "mnist_40": 50, "cifar_10": 48, "cifar_40": 78}.items():
+        size = script["UNPROTECTED"][game].size
+        noise = noise_for(50, script["delta"](size), steps=steps, sample_rate=script["sample_rate"](size))
+        assert script["NOISE"][game][at] == pytest.approx(noise, rel=1e-3)
+
+
+def test_a_protected_game_other_than_ten_digits_has_rows_of_its_own(papers, data, monkeypatch):
+    words = f"--game mnist_40 {WEAK_SIZES} --generator mlp --rows epsilon_50 --data {data}"
+    run(papers / "s2_dp.py", words, monkeypatch)
+    rows = read_rows(papers / "results" / "s2_dp.json")
+    check(rows, 1 + 3 * 9 + 2)
+    assert all(row.id.startswith("mnist_40_") for row in rows)
+    assert {row.paper for row in rows if row.id.startswith("mnist_40_safe")} == {6.0}
 
 
 def test_the_largest_epsilon_that_is_safe_is_read_off_between_points(papers):

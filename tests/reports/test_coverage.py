@@ -60,11 +60,18 @@ def test_readme_quotes_the_page(root):
     assert quoted in (root / "docs" / "papers.md").read_text()
 
 
+def test_scripts_exist_and_those_without_results_have_no_link_to_them(root):
+    named = {item.script for item, _ in read(root)[1] if item.script}
+    assert all((root / "papers" / f"{name}.py").is_file() for name in named)
+    linked = set(re.findall(r"results\.md#papers(\w+)\)", page(root)))
+    assert linked == {name for name in named if (root / "papers" / "results" / f"{name}.json").is_file()}
+
+
 def test_every_script_that_has_results_is_in_a_line(root):
     used = {item.script for item, _ in read(root)[1]}
     used |= {name.rpartition(":")[0] for item, _ in read(root)[1] for cell in item.cells for name in _names(cell)}
     made = {path.stem for path in (root / "papers" / "results").glob("s[1-4]_*.json")}
-    beyond = {"s2_pretrain", "s4_newton"}  # our base model, our attacks
+    beyond = {"s2_pretrain", "s4_newton", "s4_starts"}  # our base model, our attacks, our search for a cause
     assert made - used == beyond
 
 

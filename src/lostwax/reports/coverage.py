@@ -296,8 +296,15 @@ def _lines(own: Sequence[tuple[PaperItem, Sequence[MeasuredCell]]], root: Path) 
     return _head(*columns) + "".join(_line(item, found, root) for item, found in own)
 
 
+def _script(name: str, root: Path) -> str:
+    """With a link to its results, if there are any."""
+    if not name:
+        return "no script"
+    return f"[{name}](results.md#papers{name})" if (root / "papers" / "results" / f"{name}.json").exists() else name
+
+
 def _line(item: PaperItem, found: Sequence[MeasuredCell], root: Path) -> str:
-    script = f"[{item.script}](results.md#papers{item.script})" if item.script else "no script"
+    script = _script(item.script, root)
     if not found:
         return _row(item.item, item.what, "", "", "", "", "", item.none)
     shown = next((answer for answer in found if answer.rows), found[0])

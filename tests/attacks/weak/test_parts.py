@@ -12,7 +12,7 @@ from attacks.weak.game import NET, PRIOR, QUICK, THREAT, TRAINER, knowledge
 from lostwax.attacks.weak.heads import Heads
 from lostwax.attacks.weak.objectives import GuessTargets, mean_errors, nearest, of_other_heads, softmin
 from lostwax.attacks.weak.readers import Neurons
-from lostwax.attacks.weak.training import TrainingData, loss_of, split, training_data
+from lostwax.attacks.weak.training import TrainingData, loss_of, split, too_few, training_data
 from lostwax.games import Records, Release
 from lostwax.learning.decoders import Span
 from lostwax.shadows import Game
@@ -156,6 +156,22 @@ def test_no_record_is_both_learnt_from_and_tested_on():
     assert len(few) > len(many)
     few, _ = split(knowledge(threat=lw.Weak(size=6)), 0.999, 0)
     assert torch.bincount(few.y).tolist() == [4, 4, 4]  # two training sets can still be dealt
+
+
+def test_a_threat_may_split_its_pool_itself():
+    class Halves:
+        """Records of three classes whose training sets are from one half of the pool."""
+
+        deal = lw.Weak(size=3).deal
+
+        def hold_out(self, pool, share, *, seed):
+            cut = round((1 - share) * len(pool))
+            return pool[:cut], pool[cut:]
+
+    learnt, tested = split(knowledge(threat=Halves()), 0.1, 0)
+    assert torch.equal(torch.cat([learnt.x, tested.x]), PRIOR.x)
+    assert len(tested) == round(0.1 * len(PRIOR))
+    assert too_few(knowledge(threat=Halves(), prior=PRIOR[:4])) is None  # its deal says so
 
 
 @pytest.mark.parametrize(("each", "size", "tested"), [(20, 3, 8), (100, 30, 50), (4, 3, 2), (41, 6, 16), (400, 3, 20)])

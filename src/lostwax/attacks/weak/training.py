@@ -326,7 +326,13 @@ def training_data(
 
 
 def split(knowledge: Knowledge, validation: float, seed: int) -> tuple[Records, Records]:
-    """Records to learn from, and a held-out share of every class, enough for several training sets."""
+    """Records to learn from, and a held-out share of every class, enough for several training sets.
+
+    A threat whose training sets are not drawn class by class splits its pool itself: `threat.hold_out`.
+    """
+    if (hold_out := getattr(knowledge.threat, "hold_out", None)) is not None:
+        parts: tuple[Records, Records] = hold_out(knowledge.prior, validation, seed=adversary_seed(seed, "split"))
+        return parts
     prior, labels = knowledge.prior, dealt_labels(knowledge)
     learnt, tested = [], []
     for label in dealt_classes(knowledge) or (None,):
@@ -343,6 +349,8 @@ def split(knowledge: Knowledge, validation: float, seed: int) -> tuple[Records, 
 
 def too_few(knowledge: Knowledge) -> str | None:
     """Why the prior is too small to hold records out, as a sentence; None if it is not."""
+    if hasattr(knowledge.threat, "hold_out"):
+        return None  # its `deal` raises an error
     labels = dealt_labels(knowledge)
     for label in dealt_classes(knowledge) or (None,):
         held = len(knowledge.prior) if label is None else int((knowledge.prior.y == label).sum())
