@@ -344,7 +344,7 @@ def test_shadow_models_are_kept_and_taken_up_again(name, papers, data, tmp_path,
     assert part.stat().st_mtime_ns == trained
 
 
-@pytest.mark.parametrize("name", LINEAR_RUNS)
+@pytest.mark.parametrize("name", ["s1_table2", pytest.param("s1_table9", marks=pytest.mark.slow)])
 def test_shadow_models_by_linear_response_have_rows_of_their_own(name, papers, data, monkeypatch):
     words, row = LINEAR_RUNS[name]
     sizes = "--known 40 --shadows 24 --targets 4 --engine linear --directions 6 --checked 8"
