@@ -92,9 +92,9 @@ def record_span(weights: TrainingMap, release: Release) -> RecordSpan | None:
 
         [W_T - c W_0,  b_T - c b_0]  =  sum_i a_i [x_i, 1]^T,      c: what weight decay leaves of the start,
 
-    so that the rows span [x_i, 1], if there are at least as many neurons as records (of a linear softmax head, one more:
-    its residuals sum to 0 over the classes). n records of d numbers then have
-    n (n - 1) unknowns instead of n d. A record that moved the layer by less than rounding is not seen. Of a defended
+    so that the rows span [x_i, 1], if there are at least as many neurons as records; in a linear softmax head, more
+    classes than records, for its residuals sum to 0 over the classes. n records of d numbers then have n (n - 1)
+    unknowns instead of n d. A record that moved the layer by less than rounding is not seen. Of a defended
     release the space is known only roughly; it is used if all records move the layer by more than the noise does.
     """
     name = first_layer(weights.net, weights.numbers)
