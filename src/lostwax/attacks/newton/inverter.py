@@ -160,6 +160,8 @@ FAR = 100  # times the rounding error of one model: a residual above is no round
 NEARBY = 0.01  # deviations of the prior: training that is smooth this far around can be polished
 
 MANY = 2_000  # unknowns: from here on their directions come from J^T J
+TF32 = 2.0**-11  # relative rounding of its products
+ROUNDED = 100  # times the rounding of a number: that of a Jacobian, after many steps
 SETTLING = 6  # steps towards the likeliest record of a defended release, at most
 SETTLED = 0.1  # of the predicted squared error: the most that the last of them may move the record
 
@@ -286,8 +288,24 @@ class Polisher:
 
     def _evidence(self, game: Ended, rounding: float) -> Inversion:
         """The likeliest record and its predicted error; not certified if the last step still moved it far."""
-        point, coordinates = game.point, self.problem.coordinates
         likeliest = self._likeliest_record(game, rounding)
+        found = self._inversion(game, likeliest, rounding)
+        if not found.certified or not self.problem.quick.trained or self._accurate(likeliest.directions):
+            return found
+        exact = game._replace(linear=self.problem.exact_linear(game.point.a, game.point.label))
+        return self._inversion(exact, self._likeliest_record(exact, rounding), rounding)
+
+    def _accurate(self, directions: Tensor) -> bool:
+        """True if no singular value (r,) of the Jacobian is as small as its own rounding makes them.
+
+        Of a direction that the weights do not see at all, rounding leaves a small number that looks like a view of it.
+        """
+        trainer = self.problem.quick.trainer
+        eps = TF32 if trainer.tf32 and directions.is_cuda else torch.finfo(trainer.dtype or directions.dtype).eps
+        return bool(directions[-1] > ROUNDED * eps * directions.norm())
+
+    def _inversion(self, game: Ended, likeliest: Posterior, rounding: float) -> Inversion:
+        point, coordinates = game.point, self.problem.coordinates
         k, d = self.problem.exact.secrets, self.problem.exact.numbers
         squares, left_out = coordinates.directions.square(), self.left_out
         variance, prior, moved = (
