@@ -8,7 +8,7 @@ import argparse
 import json
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -166,6 +166,7 @@ def main() -> None:
     parser.add_argument("--only", choices=FAULTS, nargs="+", default=list(FAULTS), help="these faults")
     parser.add_argument("--keep", type=Path, help="a file of finished checks, one per line: continued if it is there")
     parser.add_argument("--merge", type=Path, nargs="+", default=[], help="such files of all parts: write results only")
+    parser.add_argument("--machine", default="", help="that the merged parts ran on")
     options = parser.parse_args()
     done, files = {}, options.merge or ([options.keep] if options.keep is not None and options.keep.exists() else [])
     for file in files:
@@ -190,7 +191,8 @@ def main() -> None:
             with options.keep.open("a") as file:
                 file.write(json.dumps(one) + "\n")
     if parts == 1:
-        write_rows(__file__, rows_of(list(done.values())), keep_others=True)
+        rows = [replace(row, machine=options.machine) for row in rows_of(list(done.values()))]
+        write_rows(__file__, rows, keep_others=True)
 
 
 def rows_of(checks: list[dict]) -> list[Row]:

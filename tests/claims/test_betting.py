@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from lostwax.claims.betting import Fortune, fewest_games
+from lostwax.claims.strategy import Fortune, fewest_games
 
 
 def played(permitted, chance, games, random, hope=None):

@@ -12,12 +12,11 @@ from torch import nn
 
 from lostwax.bounds import Ceiling, Sampling, bound
 from lostwax.bounds.sampling import drawn
-from lostwax.claims.betting import Fortune, fewest_games
 from lostwax.claims.games import Function, Player
 from lostwax.claims.pairs import pairs
 from lostwax.claims.rules import Claimed
 from lostwax.claims.slopes import Loss, Slopes, trainable
-from lostwax.claims.strategy import FEWEST_TRIALS, Strategy
+from lostwax.claims.strategy import FEWEST_TRIALS, Fortune, Strategy, fewest_games
 from lostwax.claims.symptoms import symptoms
 from lostwax.fields import shown
 from lostwax.games import Records

@@ -102,7 +102,9 @@ class Player:
         of_others = units[:, 2] if _alike(pair.others) else torch.zeros_like(toward)
         sizes, steps = self.slopes.sizes, weights.diff(dim=0).double()
         within, across = [], []
-        for step, mine, theirs in zip(*(value.split(sizes, 1) for value in (steps, toward, of_others)), strict=True):
+        for step, mine, theirs in zip(
+            *(torch.split(value, sizes, 1) for value in (steps, toward, of_others)), strict=True
+        ):
             size = theirs.square().sum(1, keepdim=True).clamp_min(1e-30)
             rest = mine - (mine * theirs).sum(1, keepdim=True) / size * theirs
             rest = torch.where(rest.norm(dim=1, keepdim=True) > COLLINEAR * mine.norm(dim=1, keepdim=True), rest, 0)

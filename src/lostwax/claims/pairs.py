@@ -85,7 +85,7 @@ def _quiet(data: Records, canaries: Records, slopes: Slopes, *, bounded: bool) -
     if data.y.is_floating_point():
         return Records(torch.zeros_like(data.x[:-1]), data.y[:-1])
     x = blank if bounded else torch.cat([blank, FAR * data.x[:TRIED]])
-    tried = _crossed(x, data.y.unique()[:LABELS])
+    tried = _crossed(x, torch.unique(data.y)[:LABELS])
     start = slopes.start.unsqueeze(0)
     lengths = slopes(start, tried, data)[1][0].norm(dim=1).nan_to_num(torch.inf)
     usual = slopes(start, canaries, data)[1][0].norm(dim=1).max()
@@ -106,7 +106,7 @@ def _opposed(data: Records, canaries: Records, slopes: Slopes, *, bounded: bool)
         return canaries
     scales = [scale for scale in SCALES if scale <= 1 or not bounded]
     x = torch.cat([data.x[:1] * 0, *(scale * data.x[-TRIED:] for scale in scales if scale)])
-    labels = data.y.unique()[:LABELS]
+    labels = torch.unique(data.y)[:LABELS]
     tried = _crossed(x, labels)
     losses, gradients = (value[0] for value in slopes(slopes.start.unsqueeze(0), tried, data))
     losses, gradients = losses.view(len(x), len(labels)), gradients.view(len(x), len(labels), -1)

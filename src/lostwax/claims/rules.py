@@ -269,7 +269,8 @@ class Cut(NamedTuple):
 
     def __call__(self, runs: Sequence[Run]) -> Array:
         """0 or 1 for each run: which training set it was."""
-        return ((self.score(runs) > self.threshold) == self.above).astype(float)
+        says_second: Array = ((self.score(runs) > self.threshold) == self.above).astype(float)
+        return says_second
 
 
 def rules(run: Run, layers: Sequence[str], claimed: Claimed) -> list[Rule]:
@@ -291,6 +292,7 @@ def held_out(rule: Rule, runs: Sequence[Run], worlds: Array) -> float:
     half = (np.arange(len(runs)) // 2) % 2 == 1
     right = 0.0
     for fitted, asked in ((half, ~half), (~half, half)):
-        cut = Cut.fit(rule, [runs[i] for i in np.flatnonzero(fitted)], worlds[fitted])
-        right += float((cut([runs[i] for i in np.flatnonzero(asked)]) == worlds[asked]).sum())
+        cut = Cut.fit(rule, [run for run, taken in zip(runs, fitted, strict=True) if taken], worlds[fitted])
+        answers = cut([run for run, taken in zip(runs, asked, strict=True) if taken])
+        right += float((answers == worlds[asked]).sum())
     return right / len(runs)
