@@ -13,7 +13,7 @@ KNOWN, PRIOR, SECRETS = (
     for part in lw.records.digits().split(30, 600, 3, seed=0)
 )
 NET = nn.Sequential(nn.Conv2d(1, 6, 4, stride=2), nn.ELU(), nn.Flatten(), nn.Linear(150, 6), nn.ELU(), nn.Linear(6, 10))
-GD = lw.GD(lr=0.1, momentum=0.9, steps=10, init=lw.inits.LeCunNormal())
+GD = lw.GD(lr=0.1, momentum=0.9, steps=5, init=lw.inits.LeCunNormal())
 THREAT = lw.Informed(KNOWN)
 GAME = Knowledge(NET, GD, THREAT, lw.access.Weights(), PRIOR)
 COHORT = THREAT.deal(SECRETS, 3, seed=0)
