@@ -123,6 +123,8 @@ def draw(rows, path):
     axes.axhline(value["blind"], color="#666666", linewidth=0.9, linestyle="--", label="blind guess")
     axes.set(xscale="log", yscale="log", xlabel="rank of the adapters", ylabel="median squared error of the record")
     axes.set_xticks(RANKS, [str(rank) for rank in RANKS])
+    axes.set_xticks([], minor=True)
+    axes.set_ylim(0.1 * min(value[name] for name in value if name.endswith("error")), 1)
     axes.legend(frameon=False, fontsize=7)
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
