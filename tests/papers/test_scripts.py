@@ -1,5 +1,6 @@
 """Every script of papers/ runs from end to end on stand-ins for its data: digits, enlarged, in files of their names."""
 
+import json
 import runpy
 import shutil
 import sys
@@ -247,6 +248,21 @@ def test_sets_that_a_stopped_run_left_count_as_failures(papers, data, tmp_path, 
     assert {(row.command, row.code) for row in after.values()} == {(row.command, row.code) for row in before.values()}
 
 
+def test_games_of_text_that_are_kept_are_merged(papers, tmp_path, monkeypatch):
+    script = runpy.run_path(str(papers / "text.py"))
+    settings, measured = {**script["SIZES"], "games": 3}, script["measured_now"](str(papers / "text.py"))
+    for number, right in ((0, 1.0), (2, 0.5)):
+        game = script["Game"]("gd", number, settings, {"right": right, "exact": float(right == 1)}, measured)
+        (tmp_path / f"gd.{number}.json").write_text(json.dumps(game._asdict()))
+    run(papers / "text.py", f"--rows gd --games 3 --keep {tmp_path} --merge", monkeypatch)
+    merged = {row.id: row for row in read_rows(papers / "results" / "text.json")}
+    assert merged["gd"].value == 0.5
+    assert merged["gd"].quantity.endswith("3 games) (1 games not finished, counted as failures)")
+    assert merged["gd.exact"].value == pytest.approx(1 / 3)
+    assert {row.command for row in merged.values()} == {"python papers/text.py --rows gd --games 3"}
+
+
+@pytest.mark.slow
 def test_parts_of_the_text_games_make_the_rows_of_all(papers, tmp_path, monkeypatch):
     words = "--rows gd --vocabulary 40 --length 3 --known 8 --prior 8 --games 3 --directions 6 --starts 2"
     kept = f"{words} --keep {tmp_path}"

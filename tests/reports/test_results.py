@@ -21,6 +21,12 @@ def test_rows_are_written_with_command_and_machine_and_read_back(tmp_path, monke
     assert (row.value, row.low, row.high, row.paper, row.seed) == (0.25, 0.2, 0.3, 0.26, 1)
 
 
+def test_a_part_of_the_rows_goes_into_another_folder(tmp_path):
+    path = write_rows(str(tmp_path / "papers" / "table.py"), [Row("a", "error", 0.25)], into=tmp_path / "part")
+    assert path == tmp_path / "part" / "table.json"
+    assert read_rows(path)[0].value == 0.25
+
+
 def test_the_page_shows_every_row(tmp_path):
     (tmp_path / "papers").mkdir()
     (tmp_path / "benchmarks").mkdir()
