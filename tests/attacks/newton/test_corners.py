@@ -70,3 +70,13 @@ def test_noise_in_the_space_is_allowed_for():
     found = noisy(corners(noisy, torch.zeros(64), torch.ones(64), templates, 6, 1e-6).sure)
     assert len(found) >= 3
     assert ((found[:, None] - x).abs().amax(2).amin(1) < 1e-3).all()
+
+
+def test_doubtful_corners_are_no_mixtures_of_others():
+    templates, pool = digits()
+    x = pool[40:50]
+    space = space_of(x)
+    sure, doubtful = corners(space, torch.zeros(64), torch.ones(64), templates, len(x), 1e-12)
+    every = torch.cat([sure, doubtful])
+    assert len(every) <= len(x)
+    assert torch.linalg.matrix_rank(torch.cat([every, torch.ones(len(every), 1)], 1)) == len(every)

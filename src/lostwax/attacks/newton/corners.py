@@ -21,6 +21,7 @@ APART, SPARSER = 3, 6  # programs from one template, at most: apart from the rec
 NEAR = 0.05  # of the range: a number this close to its bound is priced as one half-way
 SURPLUS = 4  # constraints that can be left out without freeing the corner: a coincidence has none to spare
 SAME = 1e-5  # largest difference of two finds of one corner
+APART_FROM = 1e-4  # of its distance: how far a point is from all mixtures of others
 FREE = 1e-6  # a constraint with a leverage closer to 1 is needed
 SOLVED = 1e-6  # how far the solver leaves a number from its bound
 EXACT = 1e-9  # how far from it a number is where all constraints meet
@@ -32,7 +33,7 @@ class Corners(NamedTuple):
     """Points of the space with many numbers at a bound."""
 
     sure: Tensor  # (c, r) records
-    doubtful: Tensor  # (e, r) those that a few numbers alone hold in place, the most numbers at a bound first
+    doubtful: Tensor  # (e, r) those that a few numbers alone hold in place, and no mixtures of others or of records
 
 
 def corners(space: Coordinates, low: Tensor, high: Tensor, templates: Tensor, count: int, noise: float) -> Corners:
@@ -76,9 +77,12 @@ def corners(space: Coordinates, low: Tensor, high: Tensor, templates: Tensor, co
             enough = max(FEWEST, FRUITLESS * count) if found else HOPELESS
             if len(found) == count or used >= most or fruitless > enough:
                 break
-    doubtful.sort(key=lambda one: -one.active)
+    likely: list[Array] = []
+    for one in sorted(doubtful, key=lambda each: -each.active):
+        if len(found) + len(likely) < count and not _mixed(one.point, found + likely):
+            likely.append(one.point)
     nothing = np.zeros((0, len(space.directions)))
-    parts = (np.stack(part) if part else nothing for part in (found, [one.point for one in doubtful]))
+    parts = (np.stack(part) if part else nothing for part in (found, likely))
     return Corners(*(torch.from_numpy(part).to(space.directions) for part in parts))
 
 
@@ -181,6 +185,17 @@ class _Program(NamedTuple):
         if np.abs(rows @ point - bound).max() > EXACT + 10 * self.noise:
             return None
         return _Corner(point, len(rows), _redundant(rows / np.linalg.norm(rows, axis=1, keepdims=True)))
+
+
+def _mixed(point: Array, others: list[Array]) -> bool:
+    """True if a point (r,) is a mixture of the others: a record that covers another has such corners beside it."""
+    if not others:
+        return False
+    origin, *rest = others
+    moved = point - origin
+    along = np.stack(rest, 1) - origin[:, None] if rest else np.zeros((len(point), 1))  # (r, o)
+    left = moved - along @ np.linalg.lstsq(along, moved, rcond=None)[0]
+    return bool(np.linalg.norm(left) < APART_FROM * np.linalg.norm(moved))
 
 
 def _redundant(rows: Array) -> bool:
