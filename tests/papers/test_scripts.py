@@ -29,7 +29,7 @@ RUNS = {
     "s1_table4": (f"{SIZES} --rows width_1", 1 + 4),
     "s1_figure5": (f"{SIZES} --shadows 150 --rows 100", 1 + 1 + 4 + 1 + 2 * 2),
     "s1_figure6": (f"{SIZES} --rows letters --members 2", 1 + 4),
-    "s1_figure7": (f"{SIZES} --rows 0.2_512_private", 1 + 4),
+    "s1_figure7": (f"{SIZES} --rows 0.2_momentum_512_private", 1 + 4),
     "s1_figure9": (f"{SIZES} --rows epsilon_100", 1 + 4 + 2),
     "s1_figure11": (f"{SIZES} --rows losses refit", 4),
     "s1_figure12": (f"{SIZES} --shadows 150 --rows 100", 1 + 4 + 3 * 4),
@@ -83,6 +83,7 @@ NO_DATA_RUNS = {  # the same for scripts that need no data
 CIFAR_RUNS = {
     "s1_table2": ("cifar10 --rows cifar_default_pixels", 1 + 4 + 2),
     "s1_table9": ("--rows adam_1k_100", 1 + 4 + 2),
+    "s1_figure15": ("--rows epsilon_100_kernel", 1 + 1 + 4 + 2),
     "s1_figure20": ("--rows epochs_250", 1 + 4 + 2),
 }
 LINEAR_RUNS = {
@@ -130,7 +131,10 @@ SMALLER = {
     "whole_sets": [("size: int = 10", "size: int = 3"), ('"none": Game()', '"none": Game(given=True)')],
     "newton_mnist": [("bank=2_000, start=lw.Ensemble(members=2_048)", "bank=10, coordinates=5")],
 }
-SLOW = ("s1_table3", "s1_figure5", "s2_celeba", "s3_fixed_epsilon", "newton_mnist", "text")  # more than some seconds
+SLOW = (  # more than some seconds
+    *("s1_table3", "s1_figure5", "s1_figure15", "s1_figure20", "s2_celeba", "s3_fixed_epsilon", "s3_model"),
+    *("newton_mnist", "text"),
+)
 SET_UPS = ("s1_mnist", "s1_printed", "s1_cifar", "s2_data", "s2_heads", "s2_pictures", "s3_pictures", "s4_cifar")
 
 
@@ -297,7 +301,7 @@ def test_another_attack_has_rows_of_its_own(attack, papers, data, monkeypatch):
     assert {row.id for row in rows[1:]} == {f"default.{attack}{part}" for part in ("", ".median", ".beats", ".labels")}
 
 
-@pytest.mark.parametrize("name", CIFAR_RUNS)
+@pytest.mark.parametrize("name", named(CIFAR_RUNS))
 def test_shadow_models_are_kept_and_taken_up_again(name, papers, data, tmp_path, monkeypatch):
     words, count = CIFAR_RUNS[name]
     words += f" {CIFAR_SIZES} --data {data} --store {tmp_path / 'store'}"
@@ -311,7 +315,7 @@ def test_shadow_models_are_kept_and_taken_up_again(name, papers, data, tmp_path,
     assert part.stat().st_mtime_ns == trained
 
 
-@pytest.mark.parametrize("name", LINEAR_RUNS)
+@pytest.mark.parametrize("name", named(LINEAR_RUNS))
 def test_shadow_models_by_linear_response_have_rows_of_their_own(name, papers, data, monkeypatch):
     words, row = LINEAR_RUNS[name]
     sizes = "--known 40 --shadows 24 --targets 4 --engine linear --directions 6 --checked 8"
@@ -416,6 +420,7 @@ def test_the_noise_written_down_is_the_accountants(papers):
         assert script["NOISE"][game][at] == pytest.approx(noise, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_protected_game_other_than_ten_digits_has_rows_of_its_own(papers, data, monkeypatch):
     words = f"--game mnist_40 {WEAK_SIZES} --generator mlp --rows epsilon_50 --data {data}"
     run(papers / "s2_dp.py", words, monkeypatch)
