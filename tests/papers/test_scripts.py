@@ -43,7 +43,7 @@ RUNS = {
     "s2_pretrain": ("--steps 2 --batch 16 --rows 10", 1),
     "s2_table1": (f"{WEAK_SIZES} --games 99 --rows mnist_10 --tuning 1", 2 * (9 + 2)),
     "s2_celeba": (
-        f"{WEAK_SIZES} --copies 1 --games 100 --people 20 --rows celeba_10 celeba_40 --generator mlp",
+        f"{WEAK_SIZES} --copies 1 --games 100 --people 20 --pictures 500 --rows celeba_10 celeba_40 --generator mlp",
         2 * (1 + 4 + 1 + 3 + 3) + 4,
     ),
     "s2_dp": (f"{WEAK_SIZES} --generator mlp --rows epsilon_50", 1 + 3 * 9 + 2),
@@ -378,6 +378,13 @@ def test_a_training_set_of_faces_is_of_one_person_and_others(papers):
     assert not set(learnt.y.tolist()) & set(held.y.tolist())
     with pytest.raises(ValueError, match="Add more people"):
         threat.deal(pool[:30], 2, seed=3)
+
+
+def test_people_are_left_out_with_all_their_pictures(papers):
+    people = np.arange(400) % 61
+    kept = runpy.run_path(str(papers / "s2_celeba.py"))["some_people"](people, 100, 0)
+    assert len(set(kept)) == len(kept)
+    assert 94 <= np.isin(people, kept).sum() <= 100  # nobody has more than seven
 
 
 def test_faces_that_are_not_there_are_named(papers, tmp_path):
