@@ -15,6 +15,7 @@ from lostwax.reports.results import Row, write_rows
 PER_EPOCH, EPOCHS, RECORDS = 10, 2, 40
 SAMPLINGS = {
     "Poisson": lw.bounds.Poisson(1 / PER_EPOCH),
+    "truncated Poisson": lw.bounds.TruncatedPoisson(1 / PER_EPOCH, RECORDS, 12),
     "balls-in-bins": lw.bounds.BallsInBins(EPOCHS),
     "shuffled": lw.bounds.Shuffled(EPOCHS),
     "cyclic": lw.bounds.Cyclic(EPOCHS),
@@ -27,6 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--games", type=int, default=1000)
     parser.add_argument("--others", choices=("copies", "digits"), default="copies")
+    parser.add_argument("--only", choices=SAMPLINGS, nargs="+", default=list(SAMPLINGS), help="these samplings")
     options = parser.parse_args()
     digits = lw.records.digits()
     known, prior, secrets = digits.split(RECORDS - 1, 100, options.games, seed=0)
@@ -35,7 +37,7 @@ def main() -> None:
     torch.manual_seed(0)
     net, rows = lw.nets.mlp(64, 5, 10), []
     for noise in (0.7, 1.0):
-        for name, batches in SAMPLINGS.items():
+        for name, batches in ((name, SAMPLINGS[name]) for name in options.only):
             trainer = lw.DPSGD(lr=0.1, clip=0.1, noise_multiplier=noise, steps=PER_EPOCH * EPOCHS, batches=batches)
             audit = lw.audit(
                 net,

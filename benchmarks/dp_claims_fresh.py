@@ -7,7 +7,8 @@ settings follow the advice of docs/dp_claims.md (a small net, noise such that th
 import argparse
 import json
 import math
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import lostwax as lw
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.reports.results import Row, write_rows
 
-FIRST = 1000  # seeds below were used while the rules were chosen
+FIRST = 5000  # settings of smaller seeds were seen while the rules were chosen
 FAULTS = {
     "clean": "none",
     "noise by batch size": "the noise is divided by the batch size twice",
@@ -156,36 +157,49 @@ def check(fault: str, seed: int, games: int, trials: int) -> lw.claims.ClaimChec
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--settings", type=int, default=10, help="of each fault")
-    parser.add_argument("--games", type=int, default=300)
-    parser.add_argument("--trials", type=int, default=80, help="per pair of training sets")
+    parser.add_argument("--settings", type=int, default=20, help="of each fault")
+    parser.add_argument("--clean", type=int, default=100, help="settings without a fault")
+    parser.add_argument("--games", type=int, default=2000)
+    parser.add_argument("--trials", type=int, default=40, help="per pair of training sets")
+    parser.add_argument("--part", type=int, nargs=2, default=(0, 1), help="part k of n, for several processes")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no check after these")
     parser.add_argument("--only", choices=FAULTS, nargs="+", default=list(FAULTS), help="these faults")
     parser.add_argument("--keep", type=Path, help="a file of finished checks, one per line: continued if it is there")
+    parser.add_argument("--merge", type=Path, nargs="+", default=[], help="such files of all parts: write results only")
+    parser.add_argument("--machine", default="", help="that the merged parts ran on")
     options = parser.parse_args()
-    done = {}
-    if options.keep is not None and options.keep.exists():
-        done = {(one["fault"], one["seed"]): one for one in map(json.loads, options.keep.read_text().splitlines())}
-    for number in range(options.settings):
-        for place, fault in enumerate(FAULTS):
-            seed = FIRST + number * len(FAULTS) + place  # no two checks share a setting
-            if fault not in options.only or (fault, seed) in done:
-                continue
-            found = check(fault, seed, options.games, options.trials)
-            one = {"fault": fault, "seed": seed, "won": found.success, "permitted": found.ceiling.upper}
-            one |= {
-                "p": found.p_value,
-                "contradicted": found.contradicted,
-                "seconds": found.seconds,
-                "pair": found.pair,
-            }
-            done[fault, seed] = one
-            print(one, flush=True)
-            if options.keep is not None:
-                with options.keep.open("a") as file:
-                    file.write(json.dumps(one) + "\n")
+    done, files = {}, options.merge or ([options.keep] if options.keep is not None and options.keep.exists() else [])
+    for file in files:
+        done |= {(one["fault"], one["seed"]): one for one in map(json.loads, file.read_text().splitlines())}
+    planned = [
+        (fault, FIRST + number * len(FAULTS) + place)  # no two checks share a setting
+        for number in range(max(options.settings, options.clean))
+        for place, fault in enumerate(FAULTS)
+        if fault in options.only and number < (options.clean if fault == "clean" else options.settings)
+    ]
+    start, (part, parts) = time.monotonic(), options.part
+    for fault, seed in planned[part::parts] if not options.merge else []:
+        if (fault, seed) in done or time.monotonic() - start > 60 * options.minutes:
+            continue
+        found = check(fault, seed, options.games, options.trials)
+        one = {"fault": fault, "seed": seed, "won": found.success, "games": found.games, "p": found.p_value}
+        one |= {"permitted": found.ceiling.upper, "noise": Setting.drawn(seed).noise, "seconds": found.seconds}
+        one |= {"contradicted": found.contradicted, "pair": found.pair, "rule": found.rule}
+        done[fault, seed] = one
+        print(one, flush=True)
+        if options.keep is not None:
+            with options.keep.open("a") as file:
+                file.write(json.dumps(one) + "\n")
+    if parts == 1:
+        rows = [replace(row, machine=options.machine) for row in rows_of(list(done.values()))]
+        write_rows(__file__, rows, keep_others=True)
+
+
+def rows_of(checks: list[dict]) -> list[Row]:
+    """Detection rates, with intervals of Clopper and Pearson."""
     rows: list[Row] = []
     for fault in FAULTS:
-        several = [one for (name, _), one in done.items() if name == fault]
+        several = [one for one in checks if one["fault"] == fault]
         if not several:
             continue
         found = sum(one["p"] < 1e-3 for one in several)
@@ -197,7 +211,9 @@ def main() -> None:
         rows.append(Row(f"p-{fault}", f"median p-value, fault: {FAULTS[fault]}", median, seed=FIRST))
         rows.append(Row(f"time-{fault}", f"most seconds, fault: {FAULTS[fault]}", worst, paper="goal 600", seed=FIRST))
         print(f"{fault}: {found} of {len(several)} ({low:.2f} to {high:.2f}), median p {median:.1g}")
-    write_rows(__file__, rows, keep_others=True)
+        games = float(np.median([one["games"] for one in several]))
+        rows.append(Row(f"games-{fault}", f"median number of games, fault: {FAULTS[fault]}", games, seed=FIRST))
+    return rows
 
 
 if __name__ == "__main__":

@@ -77,8 +77,8 @@ def epoch(model, optimiser, criterion, loader, accumulated):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--games", type=int, default=200)
-    parser.add_argument("--trials", type=int, default=48)
+    parser.add_argument("--games", type=int, default=400)
+    parser.add_argument("--trials", type=int, default=24)
     parser.add_argument("--only", choices=OPTIONS, nargs="*", help="some options")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")

@@ -163,7 +163,7 @@ def main() -> None:
             played = attribute(sampling, 1.0, steps, prior, runs)
             show(f"{name}: attribute, prior {', '.join(map(str, prior))}", ceiling, played)
 
-    for n, k in ((10, 5), (10, 8), (100, 60), (100, 70)):
+    for n, k in ((10, 5), (10, 8), (10, 10), (100, 60), (100, 70)):
         run = {"noise_multiplier": 3.0, "steps": 1, "baseline": 0.5}
         ceiling = lw.bound(**run, goal=bounds.Records(k, of=n))
         one = lw.bound(noise_multiplier=3.0, goal=bounds.Attribute((0.5, 0.5))).lower
@@ -194,7 +194,7 @@ def main() -> None:
     show("20 copies, ceiling of the group", together.upper, played)
     if options.riskcal is not None:
         rows += beside_riskcal(options.riskcal, runs)
-    write_rows(__file__, rows)
+    write_rows(__file__, rows, keep_others=options.riskcal is None)
 
 
 def beside_riskcal(python: str, runs: int) -> list[Row]:

@@ -11,9 +11,9 @@ digits. Rows of `DEFENCES` change what the owner does, and the adversary knows i
 CIFAR-10 has a learning rate of 0.02, chosen on a set of seed 0: run it with another seed. `cifar_10_rate_0.5` has 0.5.
 
 Sets are independent: with `--keep`, each is written to a file of its own when it is done, and sets that are there are
-not played again. After a run that was stopped, `--merge` writes the rows of the sets that are there: those of their
-rows that are not count as failures, and the rows say how many. Rows that have been written before keep their command,
-machine and code.
+not played again. So parts of a row (`--sets 0:10`, `--sets 10:20`) can run at the same time or on several machines.
+`--merge` writes the rows of the sets that are there, with the machine and the code that played them: sets of these rows
+that are not there count as failures, and the rows say how many. A part of a row alone writes no row.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -39,6 +40,7 @@ from torch import nn
 import lostwax as lw
 from lostwax.games import Cohort, Hints, Knowledge, Records, Trainer
 from lostwax.provenance import machine
+from lostwax.reports.freshness import Code, as_code, changed, code_of, commit_of
 from lostwax.reports.results import Row, read_rows
 from lostwax.seeds import generator
 
@@ -108,11 +110,10 @@ GAMES = {
     "mnist_20": Game(size=20, width=80, sets=20),
     "mnist_20_given": Game(size=20, width=80, sets=10, given=True),
     "mnist_20_width_20": Game(size=20, width=20, sets=5),
-    "mnist_50": Game(size=50, width=200, sets=5),
-    "mnist_50_given": Game(size=50, width=200, sets=3, given=True),
-    "mnist_50_width_50": Game(size=50, width=50, sets=2),
-    "mnist_100": Game(size=100, width=400, sets=2, jacobians=4),
-    "mnist_100_given": Game(size=100, width=400, sets=1, given=True, jacobians=4),
+    "mnist_50": Game(size=50, width=200, sets=10),
+    **{f"mnist_50_width_{width}": Game(size=50, width=width, sets=5) for width in (40, 50, 100)},
+    "mnist_100": Game(size=100, width=400, sets=3, jacobians=4),
+    **{f"mnist_100_width_{width}": Game(size=100, width=width, sets=3, jacobians=4) for width in (80, 100, 200)},
     **{
         f"cifar_{size}": Game(size=size, width=width, sets=sets, data="cifar10", given=True, trainer=SLOWER)
         for size, width, sets in ((10, 128, 5), (20, 128, 3), (50, 200, 2), (100, 400, 1))
@@ -136,7 +137,16 @@ class Outcome:
     refused: str | None = None  # why the attack does not apply
     unfinished: bool = False  # the run was stopped before it was done
     matched: float | None = None  # the largest error, guesses matched one to one; None: kept before that was recorded
+    seed: int = 0
     machine: str = field(default_factory=machine)
+    commit: str | None = field(default_factory=lambda: commit_of(Path(__file__)))
+    code: Code = field(default_factory=lambda: code_of(Path(__file__)))
+
+    @classmethod
+    def read(cls, path: Path) -> Outcome:
+        """From the file of a set that was kept."""
+        kept = json.loads(path.read_text())
+        return cls(**{**kept, "code": as_code(kept["code"])})
 
     @property
     def close(self) -> float:
@@ -159,20 +169,22 @@ def play(row: str, number: int, options: argparse.Namespace) -> Outcome:
     release = game.trainer(net, cohort, seed=options.seed)
     blind = errors_of(prior.x.double().mean(0, keepdim=True), own)
     facts = Knowledge(net, game.assumed or game.trainer, lw.Weak(game.size), lw.access.Weights(), prior)
+    not_applicable = partial(Outcome, row, number, blind, blind, certified=False, labels=False, seconds=0.0)
     start = time.perf_counter()
     if (refused := lw.Newton().objection(facts)) is not None:
-        return Outcome(row, number, blind, blind, certified=False, labels=False, seconds=0.0, refused=refused)
+        return not_applicable(refused=refused, seed=options.seed)
     try:
         hints = Hints(labels=cohort.own.y) if game.given else None
         (found,) = lw.Newton(jacobians=game.jacobians).prepare(facts, seed=options.seed + 1).invert(release, hints)
     except ValueError as error:
         if "too many for its tables" not in str(error):
             raise
-        return Outcome(row, number, blind, blind, certified=False, labels=False, seconds=0.0, refused=str(error))
+        return not_applicable(refused=str(error), seed=options.seed)
     seconds = time.perf_counter() - start
     guesses = found.record.view(game.size, -1)
     right, matched = sorted(found.label.tolist()) == own.y.tolist(), largest_matched(guesses, own)
-    return Outcome(row, number, errors_of(guesses, own), blind, found.certified, right, seconds, matched=matched)
+    errors = errors_of(guesses, own)
+    return Outcome(row, number, errors, blind, found.certified, right, seconds, matched=matched, seed=options.seed)
 
 
 def errors_of(guesses: torch.Tensor, own: Records) -> list[float]:
@@ -200,7 +212,7 @@ def outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
     done = {} if folder is None else {one: folder / f"{one[0]}.{one[1]}.json" for one in asked}
     for path in done.values():
         if path.exists():
-            yield Outcome(**json.loads(path.read_text()))
+            yield Outcome.read(path)
     left = [one for one in asked if one not in done or not done[one].exists()]
     if options.merge:
         begun = {row for row, number in asked if (row, number) not in left}
@@ -277,14 +289,17 @@ def rows_of(name: str, played: Sequence[Outcome]) -> list[Row]:
     return [replace(row, machine=done[0].machine) for row in rows]
 
 
-def as_measured(rows: Sequence[Row], written: Path) -> list[Row]:
-    """With command, machine and code of the row that is written already, if one is: merging measures nothing."""
-    before = {row.id: row for row in read_rows(written)} if written.exists() else {}
-    one = before.get(rows[0].id)
-    if one is None:
-        return list(rows)
-    parts = {part: getattr(one, part) for part in ("command", "machine", "version", "commit", "code")}
-    return [replace(row, **parts) for row in rows]
+def as_measured(rows: Sequence[Row], played: Sequence[Outcome]) -> list[Row]:
+    """With the machine and code of the sets: merging measures nothing. Code that has changed since comes first."""
+    done = [one for one in played if not one.unfinished]
+    root = Path(__file__).resolve().parents[1]
+    first = next((one for one in done if changed(one.code, root)), done[0])
+    command = f"python papers/whole_sets.py --data DATA --seed {first.seed} --rows {first.row}"
+    machines = "; ".join(sorted({one.machine for one in done}))
+    return [
+        replace(row, command=command, machine=machines, version=lw.__version__, commit=first.commit, code=first.code)
+        for row in rows
+    ]
 
 
 def draw_sizes(rows: Iterable[Row], path: Path) -> None:
@@ -349,10 +364,12 @@ def main() -> None:
     done: dict[str, list[Outcome]] = {}
     for one in outcomes(options):
         done.setdefault(one.row, []).append(one)
-    results = Path(__file__).parent / "results" / "whole_sets.json"
     for name, each in done.items():
-        rows = rows_of(name, sorted(each, key=lambda one: one.number))
-        written = write(__file__, as_measured(rows, results) if options.merge else rows, options)
+        if len(each) < GAMES[name].sets and options.keep is not None and not options.merge:
+            continue  # a part: merge it with the others
+        each.sort(key=lambda one: one.number)
+        rows = as_measured(rows_of(name, each), each) if options.merge else rows_of(name, each)
+        written = write(__file__, rows, options)
         every = read_rows(written)
         draw_sizes(every, written.with_suffix(".png"))
         draw_defences(every, written.with_name("whole_sets_defences.png"))

@@ -1,9 +1,8 @@
 """Every Python block in README and docs runs, and so does every example, and every command of the tutorial."""
 
 import re
+import runpy
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -51,9 +50,14 @@ def test_the_tutorial_can_be_followed(tmp_path, monkeypatch, attack):
                 Path(words[-1]).write_text(recipe.replace("games = 10\n", f"games = 2\nattack = {attack}\n"))
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_examples_run(example, tmp_path):
-    subprocess.run([sys.executable, example], cwd=tmp_path, check=True, capture_output=True)
+SLOW = ("03_fine_tuned_head.py",)  # half a minute
+EACH = [pytest.param(one, marks=pytest.mark.slow if one.name in SLOW else (), id=one.name) for one in EXAMPLES]
+
+
+@pytest.mark.parametrize("example", EACH)
+def test_examples_run(example, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(example), run_name="__main__")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -6,6 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
+
+import lostwax as lw
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples" / "libraries").glob("*.py"))
 NEEDS = {"hf_trainer": "transformers", "lightning_fit": "lightning", "peft_lora": "peft", "timm_head": "timm"}
@@ -28,3 +32,32 @@ def test_examples_run(example, tmp_path):
     pytest.importorskip(NEEDS.get(example.stem, "torchvision"))
     done = subprocess.run([sys.executable, example], cwd=tmp_path, check=True, capture_output=True, text=True)
     assert "rebuilt:" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", [True, False], ids=["head", "all layers"])
+def test_resnet_18_on_a_hundred_small_pictures(head):
+    """With its data; batch norm in training mode if all layers are trained, and memory that is stated."""
+    models = pytest.importorskip("torchvision.models")
+
+    def train(net, x, y, seed):
+        net.train(not head)
+        optimiser = torch.optim.SGD([value for value in net.parameters() if value.requires_grad], lr=0.01)
+        for _ in range(2):
+            for batch in torch.randperm(len(x)).split(50):
+                optimiser.zero_grad()
+                nn.functional.cross_entropy(net(x[batch].expand(-1, 3, -1, -1)), y[batch]).backward()
+                optimiser.step()
+        return net
+
+    torch.manual_seed(0)
+    net, digits = models.resnet18(num_classes=10).requires_grad_(not head), lw.records.digits()[:100]
+    net.fc.requires_grad_(True)
+    pictures = lw.Records(nn.functional.interpolate(digits.x.view(-1, 1, 8, 8), size=(16, 16)), digits.y)
+    start = {name: value.clone() for name, value in net.state_dict().items()}
+    torch.manual_seed(0)
+    train(net, pictures.x, pictures.y, 0)
+    trainer = lw.OwnTraining(train, seed=0, init=lw.inits.Given(start))
+    audit = lw.audit(net, pictures, trainer=trainer, attack=lw.KernelRidge(shadows=20), games=1)
+    assert audit.kind == "this model"
+    assert any("of memory" in note for note in audit.notes) is not head

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_wine
 from sklearn.decomposition import PCA
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
@@ -61,6 +62,7 @@ TRAIN = np.random.default_rng(0).permutation(len(X))[:120]
         make_pipeline(StandardScaler(), SVC()),
         make_pipeline(StandardScaler(), MLPClassifier((4,), max_iter=5, random_state=0)),
         SGDClassifier(max_iter=5, tol=None, random_state=0),
+        make_pipeline(make_column_transformer((StandardScaler(), [0, 1, 2]), remainder="drop"), LogisticRegression()),
         RandomForestClassifier(5, random_state=0),
         HistGradientBoostingClassifier(max_iter=5),
         StandardScaler(),

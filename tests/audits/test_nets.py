@@ -11,6 +11,7 @@ from torch import nn
 import lostwax as lw
 from lostwax.audits.released import audit_released
 from lostwax.games import Cohort
+from lostwax.learning.costs import Cost
 
 F = nn.functional
 
@@ -77,6 +78,14 @@ def test_a_convolutional_net_with_batch_norm_dropout_adam_and_mini_batches(known
     audit = released(convolutional(), data, loop(F.cross_entropy), known=known, attack=RIDGE)
     assert audit.kind == "this model"
     assert audit.attack == "KernelRidge"
+
+
+@pytest.mark.slow
+def test_the_same_net_as_a_way_of_training():
+    digits = lw.records.digits()
+    trainer = lw.OwnTraining(loop(F.cross_entropy))
+    audit = procedure(convolutional(), digits[digits.y < 3], trainer, attack=RIDGE)
+    assert audit.kind == "this procedure"
 
 
 MANY = 80
@@ -276,6 +285,27 @@ class Waits:
         self.games += 1
         time.sleep(0 if self.games < 3 else 3_600)
         return lw.KernelRidge(shadows=20).prepare(knowledge, seed=seed)
+
+
+class Large:
+    """KernelRidge that says to need much memory."""
+
+    strength = 0
+
+    def objection(self, knowledge):
+        return None
+
+    def cost(self, knowledge, games, rate):
+        return Cost(games * rate.training, 3e9)
+
+    def prepare(self, knowledge, *, seed):
+        return lw.KernelRidge(shadows=20).prepare(knowledge, seed=seed)
+
+
+def test_memory_is_stated_where_it_is_much():
+    data = lw.Records(draw(40, 6), classes(40, 3))
+    audits = [released(mlp(6, 3), data, loop(F.cross_entropy), attack=attack, games=1) for attack in (Large(), RIDGE)]
+    assert [sum("about 3 GB of memory" in note for note in audit.notes) for audit in audits] == [1, 0]
 
 
 @pytest.mark.slow

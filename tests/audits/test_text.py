@@ -50,6 +50,7 @@ def test_no_line_is_wider_than_asked(kind, columns):
     audit = kind()
     text = as_table(audit, columns)
     assert max(map(len, text.splitlines())) <= columns
+    assert "\n%" not in text  # no number is parted from its sign
     found, words = (set(part.replace(":", "").split()) for part in (text, as_table(audit, 10_000)))
     assert words - found <= {"why", "rest"}  # nothing is lost but a title, where reasons stand below the table
 

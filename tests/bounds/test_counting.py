@@ -5,14 +5,16 @@ import runpy
 from itertools import pairwise
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
+from mpmath import mp, mpf
 from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
 from lostwax.bounds import Poisson, Records, bound
 from lostwax.bounds.closed_forms import gaussian
-from lostwax.bounds.counting import at_least
+from lostwax.bounds.counting import at_least, log_most_informed
 from lostwax.bounds.curve import CeilingCurve
 
 GAMES = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "goals.py"))
@@ -85,3 +87,31 @@ def test_the_interval_holds_the_independent_tests():
     assert ceiling.baseline == pytest.approx(binom.sf(2, 8, 0.1))
     assert ceiling.lower == pytest.approx(binom.sf(2, 8, one.lower), rel=1e-6)
     assert ceiling.lower < ceiling.upper < 3 * ceiling.lower
+
+
+@pytest.mark.parametrize("nats", [1e-9, 1e-3, 0.2, 5.0])
+@pytest.mark.parametrize("blind", [1e-250, 1e-6, 0.05, 0.5, 0.97])
+def test_what_few_nats_allow_is_the_root_from_above(blind, nats):
+    log_most = log_most_informed(math.log(blind), nats)
+    if log_most == 0:
+        assert -math.log(blind) <= nats
+        return
+    with mp.workdps(40):
+        p, b = mpmath.exp(mpf(log_most)), mpmath.exp(mpf(math.log(blind)))
+        divergence = p * mpmath.log(p / b) + (1 - p) * mpmath.log((1 - p) / (1 - b))
+        assert nats <= divergence <= nats * (1 + 1e-9) + 1e-10
+
+
+def test_independent_tests_say_no_more_than_their_nats():
+    """n records with orthogonal gradients: each test has Phi(1 / s) at most, and 1 / (2 s^2) nats are said of each."""
+    for noise in (0.7, 1.5, 4.0):
+        for n, k in ((3, 3), (10, 8), (40, 30), (200, 140)):
+            log_blind = math.log(binom.sf(k - 1, n, 0.5))
+            assert binom.logsf(k - 1, n, ndtr(1 / noise)) <= log_most_informed(log_blind, n / (2 * noise**2)) + 1e-12
+
+
+def test_eight_of_ten_signs():
+    """The number of docs/bounds.md: what is said of all records together is sharper than one record at a time."""
+    ceiling = bound(noise_multiplier=3.0, baseline=0.5, goal=Records(8, of=10))
+    assert ceiling.upper < 0.4132 < 0.6 < at_least(curve(3.0), 0.5, 8, 10)
+    assert ceiling.lower > 0.22

@@ -61,3 +61,16 @@ def test_many_different_values():
     best = best_of_several(CeilingCurve(lambda k: gaussian(k, 1.0)), prior, 1e-3)
     assert prior.max() <= best.low <= best.high <= ndtr(ndtri(prior.max()) + 1)
     assert best.high - best.low < 0.01
+
+
+def test_a_slope_beyond_all_known_points_is_reached():
+    """The second point is within 1e-3 deviations of the wanted one: the next must be on its other side."""
+    asked = []
+
+    def at(log_kappa):
+        asked.append(log_kappa)
+        return Poisson(0.055).ceiling(log_kappa, 4.013, 1, 1e-6)
+
+    gap = widest_gap(CeilingCurve(at), 1e-6)
+    assert gap.high - gap.low < 1e-6
+    assert len(asked) <= 8

@@ -250,6 +250,18 @@ def test_goals_are_valid_and_monotone(goal):
         assert ceiling.log_lower <= answer(goal, noise, more[1], more[0]).log_upper, run
 
 
+def test_goals_are_as_narrow_as_was_asked_for():
+    generator = np.random.default_rng(16)
+    for number in range(150):
+        noise, rate = log_uniform(generator, 0.3, 8), log_uniform(generator, 0.01, 1)
+        steps, prior = round(log_uniform(generator, 1, 300)), generator.dirichlet([2.0] * int(generator.integers(2, 6)))
+        sampling = bounds.Poisson(rate) if number % 3 else bounds.BallsInBins(1)
+        for goal in (bounds.Membership(), bounds.Attribute(prior)):
+            for tolerance in (1e-4, 1e-6):
+                ceiling = answer(goal, noise, steps, sampling, tolerance)
+                assert ceiling.relative_width <= 3 * tolerance, (goal, noise, steps, sampling, tolerance)
+
+
 def test_attributes_of_random_priors_are_valid():
     generator = np.random.default_rng(13)
     for _ in range(100):

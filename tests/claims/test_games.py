@@ -7,11 +7,18 @@ import torch
 from torch import nn
 
 from claims.training import full_batches, layer, records
-from lostwax.claims.games import Player, pairs
+from lostwax.claims.games import Player
+from lostwax.claims.pairs import pairs as every_pair
+from lostwax.claims.slopes import Slopes
 
 
 def player(train, net=None):
-    return Player.of(net or layer(), train, records(), None, 0)
+    net = net or layer()
+    return Player(net, train, Slopes.of(net, records(), None), 0)
+
+
+def pairs(data):
+    return every_pair(data, Slopes.of(layer(), data, None))
 
 
 def test_a_pair_differs_in_one_record():
@@ -101,9 +108,9 @@ def test_weights_that_are_not_finite_are_told_from_finite_ones():
 def test_batch_norm_without_averages_is_asked_with_other_records():
     net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, track_running_stats=False), nn.Linear(3, 2))
     play = player(lambda net, x, y, seed: net, net)
-    assert not play.takes_one
+    assert not play.slopes.takes_one
     run = play(pairs(records())[2], 1, "game", 0)
-    assert run.along.shape == (1, 1 + 6)
+    assert run.along.shape == (1, 1 + 2 * 6)
 
 
 def test_frozen_layers_are_left_out():
@@ -117,5 +124,5 @@ def test_frozen_layers_are_left_out():
         return net
 
     run = player(train, net)(pairs(records())[0], 0, "game", 0)
-    assert run.along.shape == (1, 1 + 2)
+    assert run.along.shape == (1, 1 + 2 * 2)
     assert run.steps == 1

@@ -21,7 +21,7 @@ def runs(along, quiet=()):
         }
         for _ in along
     ]
-    return [Run(one, state, len(one)) for one, state in zip(along, moved, strict=True)]
+    return [Run(one, torch.zeros(len(one), 3), state, len(one)) for one, state in zip(along, moved, strict=True)]
 
 
 def noise(*shape):

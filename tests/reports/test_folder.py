@@ -3,6 +3,7 @@ import io
 import os
 import re
 import shutil
+from functools import cache
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 import lostwax as lw
 from full_disk import no_file_over
 from lostwax import reports
+from lostwax.reports import charts
 from lostwax.reports.charts import drawn
 from lostwax.reports.html import render
 
@@ -21,6 +23,25 @@ ALWAYS = {"report.html", "audit.json", "records.csv", "figures"}
 
 def names(folder):
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def drawn_once():
+    """The figures of an audit are drawn once for all tests here, which are about files."""
+    drawn, as_png, as_svg = charts.drawn, cache(charts.as_png), cache(charts.as_svg)
+    kept = {}
+
+    def drawn_before(audit):
+        line = audit.findings[0]
+        which = (audit.ceiling is None, line.neurons is None, tuple(line.null_errors), audit.chance)
+        errors = (one.tobytes() for finding in audit.findings for one in finding.errors.values())
+        key = (which, audit.threshold, *errors)
+        return kept[key] if key in kept else kept.setdefault(key, drawn(audit))
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, one in (("drawn", drawn_before), ("as_png", as_png), ("as_svg", as_svg)):
+            patch.setattr(charts, name, one)
+        yield
 
 
 @pytest.mark.parametrize("kind", ["by_accident", "one_game", "of_pictures", "all_diverged", "under_a_ceiling"])

@@ -54,6 +54,6 @@ def test_thousands_of_neurons_are_drawn_in_seconds(audit_of):
     rows = tuple(Neuron("1", number) for number in range(4_000))
     shares = np.linspace(-0.1, 0.1, 12_000).reshape(3, 4_000)
     wide = held(audit, replace_with=(rows, shares, np.full((3, 4_000), 0.001)))
-    start = time.perf_counter()
+    start = time.process_time()
     draw_neurons(wide, wide.findings[0].neurons.places[0])
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5

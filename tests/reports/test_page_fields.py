@@ -10,7 +10,7 @@ import pytest
 import lostwax as lw
 from lostwax import reports
 from lostwax.cli import main
-from lostwax.reports.fields import NAMES, fields_of, identity
+from lostwax.reports.fields import NAMES, fields_of, identity, with_fields
 from lostwax.reports.html import css_text, render
 from reports.conftest import NASTY
 
@@ -111,3 +111,8 @@ def test_a_recipe_with_other_fields_is_refused(tmp_path):
 
 def test_no_policy_is_said_too(audit_of):
     assert "No policy was given" in render(audit_of("nothing"), {}, records=False)
+
+
+def test_a_long_title_leaves_room_for_the_page_number(audit_of):
+    page = render(with_fields(audit_of("one_game"), {"title": "A" * 200}, None, ()), {}, records=False)
+    assert f'content: "{"A" * 59}\\2026 ' in page

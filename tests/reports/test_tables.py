@@ -3,10 +3,13 @@
 import csv
 import io
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
@@ -15,6 +18,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import lostwax as lw
+from lostwax import reports
+from lostwax.reports.folder import as_csv
+from lostwax.reports.gallery import cells
 
 TOWNS = ["Nether Wallop", "Upper Slaughter", "=HYPERLINK(1)"]
 
@@ -57,6 +63,29 @@ def test_records_in_the_words_of_the_table(audit, frame, folder):
         assert all((cell == "missing") is bool(missing) for cell in shown["income"])
         assert {row[f"{name} (known)"] for name in frame.columns} == {"exact"}
     assert not any(cell.startswith("=") for row in rows for cell in row.values())
+
+
+def test_a_table_with_words_and_missing_values_is_read_back(audit, folder, tmp_path):
+    again = reports.read(folder)
+    assert torch.equal(again.truth.x.isnan(), audit.truth.x.isnan())
+    assert (folder / "records.csv").read_text() == as_csv(again, records=True)
+    lw.report(again, tmp_path)
+    assert "Nether Wallop" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize("stored", [b"[", b"[[]]", b'[[], ["a town"], ["False", "True"]]', b"3"])
+def test_categories_of_another_table_are_refused(stored, folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    tensors = load_file(copy / "records.safetensors")
+    save_file(tensors | {"categories": torch.tensor(list(stored), dtype=torch.uint8)}, copy / "records.safetensors")
+    with pytest.raises(ValueError, match="'categories' that are not those of the records"):
+        reports.read(copy)
+
+
+def test_rounding_is_not_shown(audit):
+    """A rebuilt zero is a zero on the page, and a small number of a column of small numbers is itself."""
+    rebuilt = torch.tensor([[-4.7e-14, 0.0, 1.0], [4e-4, 1.0, 0.0]], dtype=torch.float64)
+    assert [row[0] for row in cells(audit, rebuilt)] == ["0", "0.0004"]
 
 
 def test_the_page_names_columns_and_values(folder):

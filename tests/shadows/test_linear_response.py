@@ -187,7 +187,10 @@ def test_where_it_is_wrong_models_are_trained_instead():
     [
         ({"trainer": DPSGD(lr=0.1, noise_multiplier=1.0)}, "DPSGD has no linear response"),
         ({"trainer": Optimum()}, "Optimum has no linear response"),
-        ({"trainer": replace(TRAINER, init=LeCunNormal(seed=None))}, "initial weights or batch orders are private"),
+        (
+            {"trainer": replace(TRAINER, init=LeCunNormal(seed=None))},
+            "initial weights, batch orders or dropout are private",
+        ),
         ({"secrets": 2}, "one secret record"),
         ({"known": KNOWN[:0]}, "no records are known"),
     ],

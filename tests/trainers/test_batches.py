@@ -10,9 +10,10 @@ from scipy.stats import binom, binomtest, chisquare
 
 import lostwax as lw
 from lostwax.games import Cohort, Records
-from lostwax.trainers.batches import InBins, Independent, InTurns, WithoutReplacement
+from lostwax.trainers.batches import InBins, Independent, IndependentUpTo, InTurns, WithoutReplacement
 
 LAWS = [Independent(0.25, 8), InBins(4, 2), InTurns(4, 2), InTurns(4, 2, shuffled=False), WithoutReplacement(10, 3, 8)]
+LAWS += [IndependentUpTo(0.25, 10, 9, 8)]
 
 
 def cohort(m=2000, n=10):
@@ -75,8 +76,30 @@ def test_batches_of_a_fixed_size_have_it():
         drawn(WithoutReplacement(12, 3, 8))
 
 
+@pytest.mark.parametrize("largest", [2, 4])
+def test_batches_that_are_too_large_are_cut_at_random(largest):
+    """Otherwise they are those of Poisson sampling; each of the drawn is kept equally often."""
+    whole, cut = drawn(Independent(0.4, 8)), drawn(IndependentUpTo(0.4, 10, largest, 8))
+    size = whole.sum(2)
+    assert torch.equal(cut.sum(2), size.clamp_max(largest))
+    assert torch.equal(cut[size <= largest], whole[size <= largest])
+    assert not (cut & ~whole).any()
+    lost = (whole & ~cut).sum((0, 1)).double()
+    assert chisquare(lost.numpy()).pvalue > 1e-4
+    with pytest.raises(ValueError, match="training sets of 12 records"):
+        drawn(IndependentUpTo(0.4, 12, largest, 8))
+
+
 @pytest.mark.parametrize(
-    "law", [Independent(0.3, 4), InBins(2, 2), InBins(2, 2, False), WithoutReplacement(10, 3, 4)], ids=str
+    "law",
+    [
+        Independent(0.3, 4),
+        InBins(2, 2),
+        InBins(2, 2, False),
+        WithoutReplacement(10, 3, 4),
+        IndependentUpTo(0.3, 10, 9, 4),
+    ],
+    ids=str,
 )
 def test_the_evidence_is_the_mean_over_all_ways_to_be_drawn(law):
     """By brute force: the likelihood ratio is that of each set of steps, times its probability."""
@@ -101,6 +124,8 @@ SAMPLINGS = [
     lw.bounds.Shuffled(2),
     lw.bounds.Cyclic(2),
     lw.bounds.FixedSize(20, 5),
+    lw.bounds.TruncatedPoisson(0.25, 20, 12),
+    lw.bounds.TruncatedPoisson(0.25, 20, 5),
     lw.bounds.FullBatch(),
 ]
 
@@ -142,7 +167,8 @@ def test_no_random_setting_lies_below_its_attack():
             lw.bounds.Shuffled(epochs),
             lw.bounds.Cyclic(epochs),
             lw.bounds.FixedSize(n, n // per_epoch),
-        ][seed % 6]
+            lw.bounds.TruncatedPoisson(1 / per_epoch, n, n // per_epoch + int(random.integers(0, 5))),
+        ][seed % 7]
         known, prior, secrets = lw.records.digits().split(n - 1, 60, games, seed=seed)
         if random.random() < 0.5:  # copies: nothing of the others is unknown
             known = lw.Records(known.x[:1].expand_as(known.x).clone(), known.y[:1].expand_as(known.y).clone())
@@ -189,7 +215,7 @@ def test_draws_that_would_reveal_the_secrets_are_not_published():
     [
         (lw.bounds.BallsInBins(2), {"sample_rate": 0.5}, "sample_rate left out"),
         (lw.bounds.BallsInBins(3), {}, "multiple of epochs"),
-        (lw.bounds.TruncatedPoisson(0.1, 20, 5), {}, "cannot draw batches by TruncatedPoisson"),
+        (lw.bounds.Correlated(1.3), {}, "cannot draw batches by Correlated"),
         ("shuffled", {}, "batches"),
     ],
     ids=str,

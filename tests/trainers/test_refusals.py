@@ -58,7 +58,7 @@ def images(*layers):
         (images(nn.BatchNorm2d(4)), r"'1' \(BatchNorm2d\) mixes .* Use nn.GroupNorm, .*OwnTraining"),
         (images(nn.BatchNorm2d(4, track_running_stats=False)), "Use nn.GroupNorm"),
         (images(nn.InstanceNorm2d(4, track_running_stats=True)), "Use nn.GroupNorm"),
-        (images(nn.Dropout(0.5)), r"'1' \(Dropout\) drops values at random with p=0.5. Set p=0 or remove it"),
+        (images(nn.Dropout2d(0.5)), r"'1' \(Dropout2d\) drops values at random with p=0.5. Set p=0 or remove it"),
         (nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), "lazy module"),
         (nn.Flatten(), "expected at least one parameter"),
         (mlp(16, 3).requires_grad_(False), "expected at least one parameter"),

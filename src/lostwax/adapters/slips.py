@@ -71,16 +71,19 @@ def check_rows(steps: Sequence[Any], rows: int) -> str | None:
     """
     if any(hasattr(step, "fit_resample") for step in steps):  # of imbalanced-learn: it changes the number of rows
         return None
-    told = [(type(step).__name__, seen) for step in steps if (seen := rows_seen(step)) is not None and seen < rows]
-    if not told:
-        return None
-    name, seen = told[-1]
-    sentence = f"{name} was fitted on {seen:,} rows, and X has {rows:,}"
-    if rows_seen(steps[-1]) == seen and type(steps[-1]).__name__ == name:
+    if (sentence := fewer_rows(steps[-1], rows)) is not None:
         raise ValueError(
             f"audit: {sentence}. Were test rows passed too? Pass only the rows that the model was fitted on."
         )
-    return sentence
+    return next(filter(None, (fewer_rows(step, rows) for step in reversed(steps))), None)
+
+
+def fewer_rows(step: Any, rows: int) -> str | None:
+    """A sentence if the step states that it was fitted on fewer rows than this."""
+    seen = rows_seen(step)
+    if seen is None or seen >= rows:
+        return None
+    return f"{type(step).__name__} was fitted on {seen:,} rows, and X has {rows:,}"
 
 
 def rows_seen(step: Any) -> int | None:

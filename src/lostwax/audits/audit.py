@@ -91,7 +91,7 @@ class Audit:
     unanswered: tuple[str, ...] = ()
     classes: tuple[object, ...] = ()  # the user's own names of class numbers 0, 1, ...; empty for regressions
     columns: tuple[str, ...] = ()  # ... and of the features, where the data brings them
-    categories: tuple[tuple[object, ...], ...] = ()  # values by code of each column, () for numbers; kept in no file
+    categories: tuple[tuple[object, ...], ...] = ()  # values by code of each column, () for numbers; not in audit.json
     columns_are_words: bool = False  # of texts: then `columns` is kept in no file either
     # percentile over all records that the adversary has -> their squared error, mean over games; the oracle is the 0th
     # (Balle et al. 2022, Fig. 3)

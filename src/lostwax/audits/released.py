@@ -30,6 +30,7 @@ from lostwax.learning.costs import Rate
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator
+from lostwax.trainers.dropout import drops
 
 MISS = 0.02  # how far from the release retraining may end, over how far one record moves the weights
 APART = 1.5  # the same with private draws, over how far retrainings end from each other
@@ -37,6 +38,7 @@ REPLACED, FEWEST_REPLACED = 8, 3  # records that are replaced, one after the oth
 CHECKING = 0.2  # of the time, for that
 ENOUGH = 5  # games that an attack must have time for; otherwise a cheaper one runs
 FEWEST_SHADOWS = 20  # of the cheapest
+WORTH_SAYING = 1e9  # bytes of memory
 
 
 class _Retrained(NamedTuple):
@@ -105,8 +107,9 @@ def audit_released(
     blind = (x.sum(0) - x[rows]) / (len(x) - 1)  # (games, ...) mean of the known
     scoring = Scoring.of(x, threshold, with_secrets=True)
     judging = LeaveOneOut(Records(x, table.y.cpu()), rows, scoring, blind, noun="record")
-    limited = fitted or max_minutes is not None
-    game = _Released(judging, at_start, table, trainer, release, retrained, seed, clock if limited else Clock())
+    limited, bytes_needed = fitted or max_minutes is not None, predicted(attack, one, 1, retrained.rate).bytes
+    memory = (f"The attack needs about {in_bytes(bytes_needed)} of memory.",) if bytes_needed >= WORTH_SAYING else ()
+    game = _Released(judging, at_start, table, trainer, release, retrained, seed, clock if limited else Clock(), memory)
     line, planned = play(game, attack), len(rows)
     judging, rows = game.judging, game.judging.rows
     certified = 0 if line.answer.guess.certified is None else int(line.answer.guess.certified.sum())
@@ -142,6 +145,7 @@ def audit_released(
             *randomness,
             *(() if retrained.private is None else (retrained.private,)),
             retrained.note,
+            *memory,
             *([f"the time was over after {len(rows)} of {planned} records."] if len(rows) < planned else []),
             *([f"the attack itself certifies {certified} of {len(rows)} guesses."] if certified else []),
         ),
@@ -207,6 +211,7 @@ class _Released:
     retrained: _Retrained
     seed: int
     clock: Clock
+    memory: tuple[str, ...]  # what it needs, in words, if that is much: said before it is taken
     hidden: int = 0  # records that only the retrained weights give away
     unanswered: set[str] = field(default_factory=set)  # what no adversary could have tried
 
@@ -215,7 +220,7 @@ class _Released:
         start, rows, found = time.perf_counter(), self.judging.rows, dict[int, Guess]()
         self.hidden, self.unanswered = 0, set()
         order = generator(self.seed, "games of a release").permutation(len(rows)).tolist()  # what is cut is no choice
-        with progress("games", len(rows)) as advance:
+        with progress(" ".join((*self.memory, "games")), len(rows)) as advance:
             for game in order:
                 try:
                     found[game], hidden = self.clock.run(partial(self._played, attack, rows[game]))
@@ -226,8 +231,9 @@ class _Released:
                 advance(1)
         if not found:
             raise ValueError(
-                "audit: max_minutes is too short: the attack on the first record was not done in time. Allow more, or "
-                "name a quicker attack."
+                "audit: max_minutes is too short: the attack on the first record was not done in time. Allow twice as "
+                "much, name a quicker attack, train in several processes (OwnTraining(train, processes=...)), or "
+                "freeze all layers but the last ones."
             )
         if len(found) < len(rows):
             done = torch.tensor(sorted(found))
@@ -274,10 +280,11 @@ def _known(trainer: Trainer, net: nn.Module, table: Records) -> tuple[Trainer, t
             "Name the start, init=lw.inits.Given(state), or audit this way of training."
         )
     if not facts.deterministic:
-        known = "order_seed=..." if hasattr(trainer, "order_seed") else "seed=..."
+        in_order = hasattr(trainer, "order_seed") and not drops(net)
+        worse = f"{type(trainer).__name__}(..., order_seed=...)" if in_order else "OwnTraining(train, seed=...)"
         return found, (
             "Training draws private random numbers, and attacks average over them. If the adversary may know the seed, "
-            f"audit the worse case: {type(trainer).__name__}(..., {known}).",
+            f"audit the worse case: {worse}.",
         )
     if measure is None:
         return found, ()

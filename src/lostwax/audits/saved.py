@@ -103,8 +103,36 @@ def other_records(audit: Audit, tensors: Mapping[str, Tensor]) -> Iterator[str]:
             yield f"holds {name + '.x'!r} of another shape or dtype than the records"
         if f"{name}.kept" in tensors and tensors[f"{name}.kept"].shape != tensors["truth.x"].flatten(1).shape:
             yield f"holds {name + '.kept'!r} of another shape than the records"
-    if not tensors["truth.x"].isfinite().all():
+    truth = tensors["truth.x"]
+    missing = truth.isnan() & (audit.kind == "this model" and truth.ndim == 2)  # a table may lack values
+    if not (truth.isfinite() | missing).all():
         yield "holds NaN or infinite numbers in the records"
+    if "categories" in tensors and not _can_be_named(tensors, names):
+        yield "holds 'categories' that are not those of the records"
+
+
+def as_tensor(categories: Sequence[Sequence[object]]) -> Tensor:
+    """The values of each column as texts in JSON, for the file of records: (bytes,) uint8."""
+    texts = json.dumps([[str(value) for value in values] for values in categories])
+    return torch.tensor(list(texts.encode()), dtype=torch.uint8)
+
+
+def as_categories(stored: Tensor) -> tuple[tuple[str, ...], ...]:
+    """What `as_tensor` stored."""
+    return tuple(tuple(map(str, values)) for values in json.loads(bytes(stored.tolist())))
+
+
+def _can_be_named(tensors: Mapping[str, Tensor], names: Sequence[str]) -> bool:
+    """Does every code of the records have a value in its column?"""
+    try:
+        categories = as_categories(tensors["categories"])
+    except (ValueError, TypeError):
+        return False
+    cells = torch.cat([tensors[f"{name}.x"].flatten(1) for name in names])  # (lines x games, columns)
+    if len(categories) != cells.shape[1]:
+        return False
+    codes = [(cells[:, place].nan_to_num(), len(values)) for place, values in enumerate(categories) if values]
+    return all(bool((column == column.round()).all()) and column.min() >= 0 and column.max() < n for column, n in codes)
 
 
 def _columns(plain: Mapping[str, Any]) -> list[tuple[str, Sequence[Any]]]:

@@ -44,6 +44,10 @@ def _wide() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 3))
 
 
+def _dropping() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.Tanh(), nn.Dropout(0.1), nn.Linear(6, 3))
+
+
 def trainings() -> tuple[WayOfTraining, ...]:
     """What the page lists; the adversary knows all records but one, where nothing else is said."""
     noisy = DPSGD(noise_multiplier=1.0, clip=1.0, steps=5, publish_steps=False)
@@ -54,6 +58,7 @@ def trainings() -> tuple[WayOfTraining, ...]:
             "mini-batches, known order", "`SGD(...)`, `Adam(...)`, `AdamW(...)`", SGD(batch_size=4, epochs=2)
         ),
         WayOfTraining("mini-batches, private order", "`SGD(order_seed=None)`", Adam(batch_size=4, order_seed=None)),
+        WayOfTraining("a net with dropout", "`GD(...)`, `nn.Dropout` in the net", GD(steps=5), _dropping),
         WayOfTraining(
             "private initial weights", "`init=LeCunNormal(seed=None)`", GD(steps=5, init=LeCunNormal(seed=None))
         ),

@@ -103,6 +103,12 @@ class TruncatedPoisson(Sampling):
         """The rate before the cut."""
         return self.rate
 
+    def law(self, steps: int) -> Law:
+        """Independent draws, cut."""
+        from lostwax.trainers.batches import IndependentUpTo
+
+        return IndependentUpTo(self.rate, self.n, self.largest, steps)
+
     def _log_cut(self, steps: int) -> float:
         """Log of the probability that any batch is cut, at most."""
         return min(0.0, log(steps * self._exceeds(self.n, self.largest)))

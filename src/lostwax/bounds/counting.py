@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from lostwax.bounds.closed_forms import log_one_minus
 from lostwax.bounds.curve import LOWEST, CeilingCurve
 from lostwax.bounds.step_law import Array
 
@@ -71,6 +74,25 @@ def at_least(curve: CeilingCurve, baseline: float, k: int, n: int) -> float:
     bound = float(y @ limits) + float(np.maximum(left, 0.0) @ largest)
     sizes = float(y @ np.abs(limits)) + float((abs(upper).T @ y + abs(equal).T @ np.abs(w)).sum())
     return min(1.0, bound + ROUNDING * (1 + sizes))
+
+
+def log_most_informed(log_blind: float, nats: float) -> float:
+    """Upper bound of log P[A], for an event A of secrets and guesses that a blind guess reaches with this probability.
+
+    The release says `nats` about all n secrets at most: for independent ones I(all; release) is the sum of
+    I(i; release | those before), and each term is at most I(i; release | all others). What is known of A is no more:
+        p log(p / b) + (1 - p) log((1 - p) / (1 - b)) <= nats,  b the blind guess.
+    """
+    if -log_blind <= nats:
+        return 0.0
+    budget, log_rest = nats * (1 + ROUNDING) + ROUNDING * (1 + abs(log_blind)), log_one_minus(log_blind)
+    low, high = log_blind, 0.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        p = math.exp(middle)
+        known = p * (middle - log_blind) + (1 - p) * (log_one_minus(middle) - log_rest) if middle < 0 else -log_blind
+        low, high = (middle, high) if known <= budget * (1 + 1e-12) else (low, middle)
+    return high
 
 
 def _places(baseline: float) -> list[float]:

@@ -18,6 +18,7 @@ MARGIN = 1e-11  # relative, covers the rounding of slopes and sums
 MOST = 40  # ceilings per answer
 HIGHEST = 8.0  # deviations of a baseline
 LOWEST = -37.0
+CLOSE, CLOSEST = 1e-3, 5e-5  # deviations between two baselines
 
 
 class Lines(NamedTuple):
@@ -107,15 +108,31 @@ class CeilingCurve:
         return sorted(by_slope.items())
 
     def refined(self, slope: float) -> Self:
-        """With a point about where gamma has this slope, or between the neighbours of one that is known already."""
+        """With a point about where gamma has this slope, between the known points of steeper and of flatter slope.
+
+        Close to one of them, twice as far from it: so that the slope lies between two points that are close. If it did
+        not when that was last tried, because slopes are rounded, farther still.
+        """
+        wanted = math.log(slope)
+        places = [(float(ndtri(one.baseline)), max(-700.0, one.log_slope or 0.0)) for one in self.known]
+        steeper = [LOWEST, *(place for place, log in places if log > wanted)]  # ascending
+        flatter = [*(place for place, log in places if log <= wanted), HIGHEST]
+        left, right = max(steeper), min(flatter)
+        middle = (left + right) / 2
         z = float(ndtri(self.touched(np.array([slope]))[0]))
-        places = np.array([float(ndtri(one.baseline)) for one in self.known])
-        near = int(np.abs(places - z).argmin())
-        if abs(places[near] - z) < 1e-3:
-            beside = [i for i in (near - 1, near + 1) if 0 <= i < places.size]
-            far = max(beside, key=lambda i: abs(places[i] - z), default=near)
-            z = (places[near] + places[far]) / 2 if far != near else z + 0.5
+        if not left < z < right:  # slopes are known up to rounding
+            z = middle
+        elif z - left < CLOSE:
+            z = min(left + 2 * max(z - left, _last_step(steeper[::-1])), middle)
+        elif right - z < CLOSE:
+            z = max(right - 2 * max(right - z, _last_step(flatter)), middle)
         return self.with_points(float(ndtr(min(HIGHEST, max(LOWEST, z)))))
+
+
+def _last_step(places: list[float]) -> float:
+    """The distance of the first two, if they are close."""
+    step = abs(places[0] - places[1]) if len(places) > 1 else 0.0
+    return step if CLOSEST < step < CLOSE else CLOSEST
 
 
 def widest_gap(curve: CeilingCurve, tolerance: float) -> Interval:

@@ -15,7 +15,7 @@ from scipy.special import bdtrc
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import SMALLEST, Ceiling
 from lostwax.bounds.closed_forms import log, log_binomial
-from lostwax.bounds.counting import at_least
+from lostwax.bounds.counting import at_least, log_most_informed
 from lostwax.bounds.curve import CeilingCurve, best_of_several, widest_gap
 from lostwax.bounds.floor import Floor, discrete_floor, gaussian_floor
 from lostwax.bounds.leaks import Leak
@@ -129,6 +129,7 @@ class Records(Success):
             return Ceiling(log_blind, 0.0, log_blind, method)
         curve = CeilingCurve(lambda log_baseline: leak.ceiling(log_baseline, tolerance))
         log_upper = log(at_least(curve, math.exp(log_kappa), k, n))
+        log_upper = min(log_upper, log_most_informed(log_blind, n * leak.information))
         if leak.in_groups:
             log_upper = min(log_upper, leak.ceiling(log_blind, tolerance, n).log_upper)
         log_upper = max(log_upper, log_blind)
@@ -264,6 +265,11 @@ class MeanSquaredError(Goal):
         """No attack on this leak has a smaller error."""
         self.checked(log_kappa)
         information = leak.information * (1 + 1e-12)
+        if math.isinf(information):
+            raise ValueError(
+                "Expected a noise_multiplier for goal=MeanSquaredError(...): with a delta, a release may contain a "
+                "record as it is, and no error is certain. Pass noise_multiplier, steps and sampling."
+            )
         if isinstance(self.prior, Mapping):
             values, p = np.array([*self.prior], float), np.array([*self.prior.values()], float)
             values, p = values[p > 0], p[p > 0] / p.sum()

@@ -67,7 +67,8 @@ class Noise(Leak):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Noise and sampling."""
-        noise = f"Gaussian noise of {self.multiplier:g} times the clipping norm is added to each of {self.steps} sums"
+        sums = "the sum" if self.steps == 1 else f"each of {self.steps:,} sums"
+        noise = f"Gaussian noise of {self.multiplier:g} times the clipping norm is added to {sums}"
         return f"{noise} of clipped gradients, one gradient per record.", f"{self.sampling}: {self.sampling.words}."
 
     @property
@@ -105,12 +106,12 @@ class Guarantee(Leak):
 
     @property
     def information(self) -> float:
-        """KL <= epsilon tanh(epsilon / 2): randomised response is the worst case of pure differential privacy."""
+        """KL <= epsilon tanh(epsilon / 2): randomised response is the worst case of pure differential privacy.
+
+        With a delta, the release may contain the record as it is.
+        """
         if self.delta > 0:
-            raise ValueError(
-                f"Expected a noise_multiplier for goal=MeanSquaredError(...): with delta={self.delta:g} a release may "
-                "contain a record as it is, and no error is certain. Pass noise_multiplier, steps and sampling."
-            )
+            return math.inf
         epsilon = checks.not_negative("epsilon", self.epsilon, "It is the epsilon of the privacy guarantee.")
         return epsilon * math.tanh(epsilon / 2)
 

@@ -1,8 +1,7 @@
-"""Does a training function keep its claim of differential privacy? A game, and an exact test."""
+"""Does a training function keep its claim of differential privacy? Games, and bets on them."""
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +12,11 @@ from torch import nn
 
 from lostwax.bounds import Ceiling, Sampling, bound
 from lostwax.bounds.sampling import drawn
-from lostwax.claims.games import CanaryPair, Function, Loss, Player, Run, pairs, trainable
-from lostwax.claims.rules import Array, Claimed, Cut, held_out, rules
+from lostwax.claims.games import Function, Player
+from lostwax.claims.pairs import pairs
+from lostwax.claims.rules import Claimed
+from lostwax.claims.slopes import Loss, Slopes, trainable
+from lostwax.claims.strategy import FEWEST_TRIALS, Fortune, Strategy, fewest_games
 from lostwax.claims.symptoms import symptoms
 from lostwax.fields import shown
 from lostwax.games import Records
@@ -22,7 +24,6 @@ from lostwax.progress import counted, progress
 from lostwax.seeds import generator
 
 ALARM = 1e-3  # a claim is called false at a smaller p-value
-FEWEST_TRIALS = 8  # per pair
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,10 @@ class ClaimCheck:
     """
 
     won: int
-    games: int
+    games: int  # that were played
     ceiling: Ceiling  # for one of two equally likely records
-    p_value: float  # of this many wins or more, if the claim were true
-    pair: str  # the two training sets
+    p_value: float  # of a fortune as large as that of the bets on these games, or less
+    pair: str  # the two training sets of the last game
     rule: str  # how they were distinguished
     look_for: str  # the usual reasons for that
     notes: tuple[str, ...]
@@ -78,8 +79,8 @@ def check_dp(
     sampling: Sampling | None = None,
     epsilon: float | None = None,
     delta: float = 0.0,
-    games: int = 300,
-    trials: int = 80,
+    games: int = 2000,
+    trials: int = 40,
     bounded: bool = False,
     loss: Loss | None = None,
     seed: int = 0,
@@ -94,8 +95,10 @@ def check_dp(
 
     The function is called some hundred times, on training sets that differ in one record. An adversary who knows both
     sets and sees the weights after every step says which it was; under the claim, no adversary is right more often than
-    the ceiling for a baseline of 1/2. Which pair of sets and which rule are best is learned on other games than those
-    that are counted, so the p-value is that of one exact binomial test. The claim is called false at p < 0.001.
+    the ceiling for a baseline of 1/2. Which pair of sets and which rule are best is learned from the games before. On
+    every game the adversary bets part of a fortune, at odds that are fair if the claim is used up; a true claim lets it
+    grow a thousandfold in one of a thousand checks at most. Then the claim is called false (p < 0.001), and the games
+    end. They also end if the best rule is clearly below what the claim permits.
 
     Code is checked, not a model: a small net, few records and few steps with much noise show the same faults as large
     ones, sooner.
@@ -113,8 +116,8 @@ def check_dp(
         sampling: How batches are drawn, a value of `lw.bounds`.
         epsilon: Instead of the noise: the claim is (epsilon, delta)-DP, adding or removing one record.
         delta: Of that claim.
-        games: Number of games that count.
-        trials: Number of games before them, for each of four pairs of training sets, to choose the pair and the rule.
+        games: The most games that are played with a bet; easy faults take less than a hundred.
+        trials: Number of games before them, for each of four pairs of training sets, to learn from.
         bounded: True if the claim is about records like those of `data` only. Otherwise canaries are up to 1,000 times
             as large, and labels that are numbers leave their range.
         loss: What the adversary takes for the loss; None for the usual one: cross-entropy for classes.
@@ -135,15 +138,35 @@ def check_dp(
     noise, rate = 1.0 if noise_multiplier is None else float(noise_multiplier), 1.0
     if epsilon is None:
         rate = drawn(sampling, sample_rate, steps).share(steps)
-    player = Player.of(net, train, records, loss, seed, reads_steps=epsilon is None)
+    slopes = Slopes.of(net, records, loss)
+    player = Player(net, train, slopes, seed, reads_steps=epsilon is None)
+    every = pairs(records, slopes, bounded=bounded)
+    strategy = Strategy(every, list(trainable(net)), Claimed(noise, rate, steps))
     with progress("check_dp"):
-        pair, cut, first = _explored(player, pairs(records, bounded=bounded), Claimed(noise, rate, steps), trials)
+        turns = [(k, number) for k in range(len(every)) for number in range(trials)]
+        for k, number in counted(turns, "trial games", len(turns)):
+            strategy.add(k, number % 2, player(every[k], number % 2, "trial", k, number))
+        if strategy.nothing_moved:
+            raise ValueError(
+                "check_dp: the function returned the weights that it was given, in every run: nothing is trained."
+            )
+        first = list(strategy.runs[0])
+        fortune, won, played = Fortune(ceiling.upper), 0, 0
         worlds = generator(seed, "check_dp", "worlds").integers(2, size=games)
-        played = counted(enumerate(worlds), "games", games)
-        won = sum(cut(player(pair, int(world), "game", number)) == int(world) for number, world in played)
-    from scipy.stats import binom
-
-    p_value = float(binom.sf(won - 1, games, ceiling.upper))
+        for number, world in counted(enumerate(worlds), "games", games):
+            if strategy.is_due(number):
+                strategy.choose()
+                if played and strategy.is_hopeless(ceiling.upper):
+                    break
+            bet = fortune.bet(strategy.hope)
+            run = player(strategy.pair, int(world), "game", number)
+            right = bool(strategy.cut([run])[0] == world)
+            fortune.settle(bet, right)
+            won, played = won + right, played + 1
+            strategy.add(strategy.number, int(world), run)
+            if fortune.p_value < ALARM:
+                break
+    p_value, pair, cut = fortune.p_value, strategy.pair, strategy.cut
     found = symptoms(first, cut.score, net, steps if epsilon is None else None)
     look_for = next((one.look_for for one in found if one.look_for), pair.look_for)
     shown_ones = [one for one in found if p_value < ALARM or one.certain or not one.look_for]
@@ -151,7 +174,7 @@ def check_dp(
     contradicted = noise_multiplier is not None and any(one.certain for one in found)
     seconds = time.perf_counter() - start
     words = (pair.name, str(cut.score), look_for, notes, contradicted)
-    return ClaimCheck(won, games, ceiling, p_value, *words, seconds)
+    return ClaimCheck(won, played, ceiling, p_value, *words, seconds)
 
 
 def _records(net: nn.Module, data: Any) -> Records:
@@ -169,37 +192,10 @@ def _records(net: nn.Module, data: Any) -> Records:
 
 def _check_refutable(ceiling: Ceiling, games: int) -> None:
     """Raise if winning every game would not contradict the claim."""
-    needed = math.inf if ceiling.upper >= 1 else math.ceil(math.log(ALARM) / math.log(ceiling.upper)) + 1
+    needed = fewest_games(ceiling.upper, ALARM)
     if games < needed:
         more = f"games={needed}, or more" if needed <= 10_000 else "more"
         raise ValueError(
             f"check_dp: the claim permits an adversary to win {ceiling.upper:.6g} of all games, so that {games} won "
             f"games would not contradict it. Train with {more} noise or fewer steps: the code is the same."
         )
-
-
-def _explored(
-    player: Player, every: list[CanaryPair], claimed: Claimed, trials: int
-) -> tuple[CanaryPair, Cut, list[Run]]:
-    """The pair and the rule that are right most often, and the runs of the first pair."""
-    worlds: Array = (np.arange(trials) % 2).astype(float)
-    layers = list(trainable(player.net))
-    best, chosen = -1.0, None
-    turns = [(k, number) for k in range(len(every)) for number in range(trials)]
-    runs: dict[int, list[Run]] = {}
-    for k, number in counted(turns, "trial games", len(turns)):
-        runs.setdefault(k, []).append(player(every[k], int(worlds[number]), "trial", k, number))
-    for k, pair in enumerate(every):
-        for rule in rules(runs[k][0], layers, claimed):
-            right = held_out(rule, runs[k], worlds)
-            worth = right - rule.doubt * math.sqrt(right * (1 - right) / trials)
-            if worth > best:
-                best, chosen = worth, (pair, rule, runs[k])
-    if chosen is None:
-        raise RuntimeError("check_dp: no rule applies.")
-    if all(not any(value.any() for value in run.moved.values()) for mine in runs.values() for run in mine):
-        raise ValueError(
-            "check_dp: the function returned the weights that it was given, in every run: nothing is trained."
-        )
-    pair, rule, seen = chosen
-    return pair, Cut.fit(rule, seen, worlds), runs[0]

@@ -1,4 +1,4 @@
-"""Pairs of training sets that differ in one record, and what a training function makes of them."""
+"""What a training function makes of a training set, as an adversary sees it."""
 
 from __future__ import annotations
 
@@ -15,71 +15,21 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from lostwax.adapters.own_training import generators_kept, seed_all
 from lostwax.adapters.wrappers import unwrapped, without_prefix
+from lostwax.claims.pairs import CanaryPair
+from lostwax.claims.slopes import Slopes, trainable
 from lostwax.exits import exits_refused
 from lostwax.games import Records
-from lostwax.losses import BinaryCrossEntropy, CrossEntropy, SquaredError
 from lostwax.seeds import generator
 
 Function = Callable[[nn.Module, Tensor, Tensor, int], Any]
-Loss = Callable[[Tensor, Tensor], Tensor]
-FAR = 1000.0  # an outlier, in units of a record
-CHUNK = 10_000_000  # numbers of gradients at a time
-FEW = 7  # records beside a canary
-LOUD = 30.0  # its gradient is clipped by most norms
-
-NOISE = "noise that is too small, more steps or a higher rate than claimed (gradient accumulation), clipping too late"
-MIXED = "layers that mix the records of a batch (batch norm), and clipping after averaging instead of before"
-FIXED = "shuffled batches, or batches of a fixed size, where the claim says that records are drawn independently"
-
-
-class CanaryPair(NamedTuple):
-    """Two training sets: the others and one of two canaries. A training function gets one of them; which?"""
-
-    name: str
-    others: Records  # (n - 1, ...)
-    canaries: Records  # (2, ...)
-    look_for: str  # the usual faults, if this pair is told apart too often
-
-
-def pairs(data: Records, *, bounded: bool = False) -> list[CanaryPair]:
-    """Each brings out other faults. A claim of differential privacy holds for all of them, unless records are bounded.
-
-    The last record of `data` is the canary, with its label or another one. Blank records have all features zero, so
-    that only the canary's gradient moves most weights.
-    """
-    record, labels = data.x[-1], _two_labels(data, bounded=bounded)
-    same = labels[:1].expand_as(data.y[:-1]).clone()
-    blank = Records(torch.zeros_like(data.x[:-1]), data.y[:-1])
-    both = Records(torch.stack([record, record]), labels)
-    loud = Records(LOUD * both.x, labels)
-    outlier = Records(torch.stack([0 * record, FAR * record]), labels)
-    copies = Records(record.expand_as(data.x[:-1]).clone(), same)
-    every = [
-        CanaryPair("the canary's label is changed, other records are blank", blank, both, NOISE),
-        CanaryPair("the label of a large canary is changed, other records are blank", blank, loud, NOISE),
-        CanaryPair("one of many blank records is replaced by an outlier", Records(blank.x, same), outlier, MIXED),
-        CanaryPair("one of many copies of a record gets another label", copies, both, FIXED),
-    ]
-    return [every[0], every[-1]] if bounded else every
-
-
-def _two_labels(data: Records, *, bounded: bool) -> Tensor:
-    """(2, ...) the label of the last record, and another one."""
-    if data.y.is_floating_point() and bounded:
-        return torch.stack([data.y.amin(0), data.y.amax(0)])
-    if data.y.is_floating_point():
-        far = 3 * data.y.std(0) + 1
-        return torch.stack([data.y[-1] - far, data.y[-1] + far])
-    others = data.y[data.y != data.y[-1]]
-    if len(others) == 0:
-        raise ValueError(f"check_dp: expected records of two classes or more, got only class {int(data.y[-1])}.")
-    return torch.stack([data.y[-1], others[0]])
+COLLINEAR = 1e-4  # of a gradient, to each side of another one
 
 
 class Run(NamedTuple):
-    """What one training shows."""
+    """What one training shows, along the difference of the canaries' unit gradients at every step."""
 
-    along: Tensor  # (t, 1 + layers)  each step along the difference of the canaries' gradients: in all layers, in each
+    along: Tensor  # (t, 1 + 2 layers)  each step in all layers, in each, and in each across the others' gradient
+    others: Tensor  # (t, 3)  the others' unit gradient along it, their gradient's length, the length of the difference
     moved: dict[str, Tensor]  # how far the last weights and buffers are from the start
     steps: int | None  # of torch's optimisers, or weights returned; None: only the last weights are seen
 
@@ -94,27 +44,9 @@ class Player:
 
     net: nn.Module
     train: Function
-    loss: Loss
+    slopes: Slopes
     seed: int
-    takes_one: bool = True  # the net can be evaluated on a single record
     reads_steps: bool = True  # of torch's optimisers
-
-    @classmethod
-    def of(
-        cls, net: nn.Module, train: Function, data: Records, loss: Loss | None, seed: int, *, reads_steps: bool = True
-    ) -> Player:
-        """With the usual loss for these labels, unless another one is given."""
-        plain, takes_one = deepcopy(net).eval(), True
-        with torch.no_grad():
-            outputs = plain(data.x)
-            try:
-                plain(data.x[:1])
-            except ValueError:
-                takes_one = False
-        if loss is None and data.y.is_floating_point():
-            loss = SquaredError()
-        loss = loss or (BinaryCrossEntropy() if outputs.shape[-1] == 1 else CrossEntropy())
-        return cls(net, train, loss, seed, takes_one, reads_steps)
 
     def __call__(self, pair: CanaryPair, which: int, *purpose: int | str) -> Run:
         """Train with the first or the second canary, with a seed that derives from the purpose."""
@@ -129,7 +61,7 @@ class Player:
         seen = seen if self.reads_steps and not path else []
         path = path or seen or [torch.cat([last[name].flatten() for name in trainable(self.net)])]
         moved = {name: value.double() - self._start[name].double() for name, value in last.items()}
-        return Run(self._along(path, pair), moved, len(path) if len(path) > 1 or seen else None)
+        return Run(*self._along(path, pair), moved, len(path) if len(path) > 1 or seen else None)
 
     @property
     def _start(self) -> dict[str, Tensor]:
@@ -159,38 +91,33 @@ class Player:
                 raise ValueError(f"check_dp: the function returned weights that do not fit the net, at {name}.")
         return {name: torch.nan_to_num(state[name].detach().clone(), 0, 0, 0) for name in wanted}
 
-    def _along(self, path: list[Tensor], pair: CanaryPair) -> Tensor:
-        """(t, 1 + layers) every step along the difference of the unit gradients of the two canaries."""
-        net, names = deepcopy(self.net).eval(), list(trainable(self.net))
-        start = torch.cat([value.detach().flatten() for value in trainable(self.net).values()])
-        weights = torch.stack([start, *path])  # (t + 1, p)
-        shapes = [value.shape for value in trainable(self.net).values()]
-        sizes = [shape.numel() for shape in shapes]
-        frozen = {name: value for name, value in net.state_dict().items() if name not in names}
-
-        def loss(flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            parts = (part.view(shape) for part, shape in zip(torch.split(flat, sizes), shapes, strict=True))
-            state = {**frozen, **dict(zip(names, parts, strict=True))}
-            return self.loss(torch.func.functional_call(net, state, (x,)), y).sum()
-
-        each = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))
-        every = torch.func.vmap(each, (0, None, None), chunk_size=max(1, CHUNK // len(start)))
-        few = pair.others[: 0 if self.takes_one else FEW]  # batch norm needs other records
-        x = torch.stack([torch.cat([few.x, one.unsqueeze(0)]) for one in pair.canaries.x])
-        y = torch.stack([torch.cat([few.y, one.unsqueeze(0)]) for one in pair.canaries.y])
-        slopes = every(weights[:-1], x, y)  # (t, 2, p)
-        units = torch.nan_to_num(slopes / slopes.norm(dim=2, keepdim=True).clamp_min(1e-30), 0, 0, 0)
-        toward = (units[:, 0] - units[:, 1]).double()  # a step is against the gradient
-        products = toward * weights.diff(dim=0)
-        layers = torch.stack([part.sum(1) for part in torch.split(products, sizes, 1)], 1)  # (t, layers)
-        lengths = torch.stack([part.norm(dim=1) for part in torch.split(toward, sizes, 1)], 1)
-        along = torch.cat([layers.sum(1, keepdim=True), layers / lengths.clamp_min(1e-30)], 1)
-        return torch.nan_to_num(along, 0, 0, 0)
+    def _along(self, path: list[Tensor], pair: CanaryPair) -> tuple[Tensor, Tensor]:
+        """The first two fields of a run."""
+        weights = torch.stack([self.slopes.start, *path])  # (t + 1, p)
+        seen = Records(torch.cat([pair.canaries.x, pair.others.x[:1]]), torch.cat([pair.canaries.y, pair.others.y[:1]]))
+        slopes = self.slopes(weights[:-1], seen, pair.others)[1].double()  # (t, 3, p)
+        lengths = slopes.norm(dim=2)
+        units = torch.nan_to_num(slopes / lengths.unsqueeze(2).clamp_min(1e-30), 0, 0, 0)
+        toward = units[:, 0] - units[:, 1]  # a step is against the gradient
+        of_others = units[:, 2] if _alike(pair.others) else torch.zeros_like(toward)
+        sizes, steps = self.slopes.sizes, weights.diff(dim=0).double()
+        within, across = [], []
+        for step, mine, theirs in zip(
+            *(torch.split(value, sizes, 1) for value in (steps, toward, of_others)), strict=True
+        ):
+            size = theirs.square().sum(1, keepdim=True).clamp_min(1e-30)
+            rest = mine - (mine * theirs).sum(1, keepdim=True) / size * theirs
+            rest = torch.where(rest.norm(dim=1, keepdim=True) > COLLINEAR * mine.norm(dim=1, keepdim=True), rest, 0)
+            within.append((step * mine).sum(1) / mine.norm(dim=1).clamp_min(1e-30))
+            across.append((step * rest).sum(1) / rest.norm(dim=1).clamp_min(1e-30))
+        along = torch.stack([(steps * toward).sum(1), *within, *across], 1)
+        others = torch.stack([(of_others * toward).sum(1), lengths[:, 2], toward.norm(dim=1)], 1)
+        return torch.nan_to_num(along, 0, 0, 0), torch.nan_to_num(others, 0, 0, 0)
 
 
-def trainable(net: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that are not frozen, by name."""
-    return {name: value for name, value in net.named_parameters() if value.requires_grad}
+def _alike(records: Records) -> bool:
+    """True if they are copies of one."""
+    return all(bool((value == value[:1]).all()) for value in (records.x, records.y))
 
 
 @contextmanager

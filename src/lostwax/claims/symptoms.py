@@ -8,8 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lostwax.claims.games import Run, trainable
-from lostwax.claims.rules import LastWeights, Summary
+from lostwax.claims.games import Run
+from lostwax.claims.rules import Rule
+from lostwax.claims.slopes import trainable
 
 LITTLE = 0.2  # of the usual variation
 FEWEST_STEPS = 8
@@ -23,7 +24,7 @@ class Symptom(NamedTuple):
     certain: bool = False  # it contradicts a claim of noise by itself
 
 
-def symptoms(runs: Sequence[Run], rule: Summary | LastWeights, net: nn.Module, steps: int | None) -> list[Symptom]:
+def symptoms(runs: Sequence[Run], rule: Rule, net: nn.Module, steps: int | None) -> list[Symptom]:
     """From runs of the first pair: every second one is on the same training set. No symptom enters the test."""
     found = []
     layers, one_world = list(trainable(net)), runs[::2]

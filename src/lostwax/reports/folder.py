@@ -288,17 +288,21 @@ def _is_audit(path: Path) -> bool:
 
 
 def _record_tensors(audit: Audit) -> bytes:
+    from lostwax.audits.saved import as_tensor
+
     tensors = {"truth.x": audit.truth.x, "truth.y": audit.truth.y}
     for number, finding in enumerate(audit.findings):
         tensors |= {f"{number}.x": finding.guess.records.x, f"{number}.y": finding.guess.records.y}
         if finding.cells is not None and finding.cells.each is not None:
             limits = finding.cells.each.every_limit()._asdict()
             tensors |= {f"{number}.{name}": part for name, part in {"kept": finding.cells.each.kept, **limits}.items()}
+    if audit.categories:
+        tensors["categories"] = as_tensor(audit.categories)
     return files.as_bytes({name: value.clone() for name, value in tensors.items()})
 
 
 def _with_records(audit: Audit, path: Path) -> Audit:
-    from lostwax.audits.saved import other_records
+    from lostwax.audits.saved import as_categories, other_records
     from lostwax.games import Records, TableCells
     from lostwax.games.cells import Limits
 
@@ -326,4 +330,5 @@ def _with_records(audit: Audit, path: Path) -> Audit:
         )
         for number, finding in enumerate(audit.findings)
     )
-    return replace(audit, truth=records("truth"), findings=findings)
+    categories = as_categories(tensors["categories"]) if "categories" in tensors else ()
+    return replace(audit, truth=records("truth"), findings=findings, categories=categories)

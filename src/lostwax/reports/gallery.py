@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 PICTURES = 8  # per row
 TABLES = 3  # per row
 NUMBERS = 12  # features per table
+ROUNDING = 1e-9  # of the largest value of a column
 
 
 class ShownCell(NamedTuple):
@@ -104,10 +105,12 @@ def labels(audit: Audit, values: Tensor) -> list[str]:
 
 
 def cells(audit: Audit, x: Tensor) -> list[list[str]]:
-    """Each row (n, d) of a table as its owner writes it."""
+    """Each row (n, d) of a table as its owner writes it; what is only rounding beside its column is shown as 0."""
     columns = table_columns(audit)
-    plain = x.double().cpu().reshape(len(x), -1).tolist()
-    return [[columns.text(place, value) for place, value in enumerate(row)] for row in plain]
+    rounding = ROUNDING * audit.truth.x.double().cpu().flatten(1).abs().nan_to_num().amax(0)  # (d,)
+    plain = x.double().cpu().flatten(1)
+    shown = plain.masked_fill(plain.abs() < rounding, 0.0).tolist()
+    return [[columns.text(place, value) for place, value in enumerate(row)] for row in shown]
 
 
 def table_columns(audit: Audit) -> Columns:

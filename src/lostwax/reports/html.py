@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 BASELINE = 0.1  # assumed without candidates: one in ten (Hayes et al. 2023)
 ADVANTAGES = (0.05, 0.1, 0.5)  # (success - baseline) / (1 - baseline) allowed to any attack
 DELTA = 1e-5
+LONGEST = 60  # characters of a title at the foot of a printed page
 
 
 class Protection(NamedTuple):
@@ -90,7 +91,7 @@ def render(audit: Audit, drawings: Mapping[str, charts.Chart], *, records: bool)
         risky=most_at_risk(audit, records=records),
         fields=texts,
         limits=() if policy is None or breaches is None else _limits(policy, breaches),
-        footline=css_text(f"{texts.title or 'lostwax audit report'} · {texts.report_id}"),
+        footline=css_text(f"{_short(texts.title or 'lostwax audit report')} · {texts.report_id}"),
         measure="largest error of a feature" if audit.criterion == LargestError.name else "root mean square error",
         figures={
             name: {**chart._asdict(), "svg": Markup(charts.as_svg(chart, name))} for name, chart in drawings.items()
@@ -128,6 +129,11 @@ def render_comparison(comparison: Comparison) -> str:
         footline=css_text("lostwax comparison"),
     )
     return with_glossary(page)
+
+
+def _short(title: str) -> str:
+    """A title that leaves room for the page number beside it."""
+    return title if len(title) <= LONGEST else title[: LONGEST - 1] + "…"
 
 
 def css_text(text: str) -> Markup:

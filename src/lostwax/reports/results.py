@@ -10,8 +10,8 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lostwax import __version__, files
 from lostwax.provenance import machine
@@ -79,18 +79,19 @@ class Row:
     code: Code | None = None  # digests of what the run used, to notice that it has changed since
 
 
-def write_rows(script: str, rows: Sequence[Row], *, keep_others: bool = False) -> Path:
+def write_rows(script: str, rows: Sequence[Row], *, keep_others: bool = False, into: Path | None = None) -> Path:
     """Write `results/<script>.json` beside the script, with command, machine, package version and code.
 
-    `keep_others` keeps rows of earlier runs with other ids, for long scripts that run in parts. Rows with a command
-    were read from a results file, and stay as they are.
+    `keep_others` keeps rows of earlier runs with other ids, for long scripts that run in parts; with `into`, a part
+    writes its rows into another folder. Rows with a command were read from a results file, and stay as they are.
     """
     path = Path(script).resolve()
-    target = path.parent / "results" / f"{path.stem}.json"
+    target = (into or path.parent / "results") / f"{path.stem}.json"
     arguments = shlex.join(sys.argv[1:])
-    command = f"python {path.parent.name}/{path.name} {arguments}".strip()
-    made = partial(replace, command=command, version=__version__, commit=commit_of(path), code=code_of(path))
-    filled = [row if row.command else made(row, machine=row.machine or machine()) for row in rows]
+    made = {"command": f"python {path.parent.name}/{path.name} {arguments}".strip()} | measured_now(script)
+    filled = [
+        row if row.command else replace(row, **made | ({"machine": row.machine} if row.machine else {})) for row in rows
+    ]
     if keep_others and target.exists():
         written = {row.id for row in filled}
         filled = [row for row in read_rows(target) if row.id not in written] + filled
@@ -100,6 +101,12 @@ def write_rows(script: str, rows: Sequence[Row], *, keep_others: bool = False) -
     text = json.dumps(numbered, indent=1, allow_nan=False)
     code = ",\n ".join(json.dumps(code) for code in codes)
     return files.write(target, f'{{"rows": {text},\n"code": [{code}]}}\n', source="write_rows")
+
+
+def measured_now(script: str) -> dict[str, Any]:
+    """Fields of a row that say by what it is measured: machine, package version, commit and code."""
+    path = Path(script).resolve()
+    return {"machine": machine(), "version": __version__, "commit": commit_of(path), "code": code_of(path)}
 
 
 def read_rows(path: Path) -> list[Row]:

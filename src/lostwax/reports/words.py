@@ -51,7 +51,7 @@ def _advice(
     accept = ("State what you accept in a policy, and write the report with it: lw.report(..., policy=...).",)
     protect = (*remedies(audit), NOISE, *measured)
     advice: tuple[str, ...] = {
-        Grade.EXACT: (*(check if early else ()), *protect, again),
+        Grade.EXACT: (*protect, *(check if early else ()), again),
         Grade.RECOGNISABLE: (*(look if audit.chance is None else ()), *protect, again),
         Grade.BETTER_THAN_CHANCE: (
             "Decide whether this leak is acceptable; stronger attacks may find more.",

@@ -77,6 +77,12 @@ def _places(keys: Tensor) -> Tensor:
     return keys.argsort(dim=1, stable=True).argsort(dim=1)
 
 
+def _check_size(cohort: Cohort, n: int) -> None:
+    """Raise unless training sets have as many records as batches are drawn from."""
+    if cohort.records != n:
+        raise ValueError(f"DPSGD: expected training sets of {n} records, as batches say, got {cohort.records}.")
+
+
 @dataclass(frozen=True)
 class Independent:
     """Poisson sampling: each record in each step with probability `rate`."""
@@ -107,6 +113,35 @@ class Independent:
             return total(gains)
         absent, drawn = math.log1p(-self.rate), math.log(self.rate)
         return total(torch.logaddexp(gain + drawn, torch.full_like(gain, absent)) for gain in gains)
+
+
+@dataclass(frozen=True)
+class IndependentUpTo:
+    """Poisson sampling of `n` records; a batch of more than `largest` is cut to that size, at random."""
+
+    rate: float
+    n: int
+    largest: int
+    steps: int
+
+    hidden = False
+
+    def draws(self, cohort: Cohort, *, seed: int) -> Iterator[Tensor | None]:
+        """As in `Law`."""
+        _check_size(cohort, self.n)
+        everyone = torch.ones(len(cohort), self.n, dtype=torch.bool, device=cohort.own.inputs.device)
+        for step, batch in enumerate(Independent(self.rate, self.steps).draws(cohort, seed=seed)):
+            drawn = everyone if batch is None else batch
+            first = _words("cut", cohort, seed, step).masked_fill(~drawn, POSITIVE)  # those who are drawn come first
+            yield drawn & (_places(first) < self.largest)
+
+    def present(self, step: int, shared: Tensor | None, records: int) -> Tensor | None:
+        """Unknown."""
+        return None
+
+    def evidence(self, gains: Iterator[Tensor]) -> Tensor:
+        """As for Poisson sampling: a cut is rare, or the attack is weaker than it could be."""
+        return Independent(self.rate, self.steps).evidence(gains)
 
 
 @dataclass(frozen=True)
@@ -211,10 +246,7 @@ class WithoutReplacement:
 
     def draws(self, cohort: Cohort, *, seed: int) -> Iterator[Tensor | None]:
         """As in `Law`."""
-        if cohort.records != self.n:
-            raise ValueError(
-                f"DPSGD: expected training sets of {self.n} records, as batches say, got {cohort.records}."
-            )
+        _check_size(cohort, self.n)
         for step in range(self.steps):
             yield _places(_words("fixed size", cohort, seed, step)) < self.b if self.hidden else None
 

@@ -16,6 +16,7 @@ from lostwax.fields import Range, above, at_least, between
 from lostwax.games import Cohort, Release, Step, Trainer, TrainerFacts
 from lostwax.seeds import generator, key
 from lostwax.trainers import gram
+from lostwax.trainers.dropout import Masks, drops
 from lostwax.trainers.fused import fused
 from lostwax.trainers.gram import Dual, Head
 from lostwax.trainers.stacked import Architecture, Batch, Gradient, Params, Part, gradient
@@ -111,6 +112,7 @@ class Descent(Stepwise, ABC):
     """
 
     takes_tokens: ClassVar[bool] = True
+    takes_dropout: ClassVar[bool] = True
     linear_update: ClassVar[bool] = False  # whether `update` is linear in state and gradient
     place: int | None = field(default=None, metadata={"identity": "if set"})  # of the secret among the records
 
@@ -125,10 +127,10 @@ class Descent(Stepwise, ABC):
 
     @final
     def facts(self, net: nn.Module, n: int) -> TrainerFacts:
-        """Differentiable, and deterministic unless the initial weights or the order of batches are private."""
+        """Differentiable, and deterministic unless the initial weights, the order of batches or dropout are private."""
         private_start = not self.public_start(net)
         private_order = self.batches.size is not None and self.batches.order_seed is None
-        deterministic = not private_start and not private_order
+        deterministic = not private_start and not private_order and not drops(net)
         return TrainerFacts(deterministic, private_start, differentiable=True, steps=self.batches.steps(n))
 
     @final
@@ -155,8 +157,12 @@ class Descent(Stepwise, ABC):
 
     def _walk(self, net: Architecture, cohort: Cohort, seed: int, slope_of: Gradient) -> Trajectory:
         state = self._start(net, cohort, seed)
-        steps = self.batches.steps(cohort.records)
+        steps, inputs = self.batches.steps(cohort.records), cohort.own.inputs
+        two = inputs.new_zeros(2, *inputs.shape[2:])
+        masks = Masks.of(net.net, lambda: net(net.initial(two), two), 2)
         for number, batch in enumerate(self.batches(cohort, seed=seed)):
+            if masks.shapes:
+                batch = _masked(batch, masks, cohort.index, next(iter(state.params.values())), seed, number)
             before = state.params
             state, slope = self.step(net, state, batch, number, steps, slope_of)
             yield Step(number, before, slope), state
@@ -164,6 +170,14 @@ class Descent(Stepwise, ABC):
     @final
     def _seen(self, cohort: Cohort) -> tuple[int, int]:
         return self.batches.records(cohort)
+
+
+def _masked(batch: Batch, masks: Masks, models: Tensor, like: Tensor, seed: int, step: int) -> Batch:
+    """With what each model keeps of every record, the shared ones first."""
+    drawn = masks.drawn(models, batch.size, like, seed=seed, step=step)  # (m, b, ...)
+    sizes = [len(y) for _, y in batch.shared] + [y.shape[1] for _, y in batch.own]
+    cut = {name: torch.split(mask, sizes, 1) for name, mask in drawn.items()}
+    return batch._replace(masks=tuple({name: parts[part] for name, parts in cut.items()} for part in range(len(sizes))))
 
 
 def as_descent(trainer: Trainer) -> Descent:

@@ -52,8 +52,8 @@ def response_objection(trainer: Trainer, net: nn.Module, n: int) -> str | None:
         return f"{name} has no linear response: torch does not differentiate through it. Train shadow models instead."
     if not facts.deterministic:
         return (
-            f"{name} has no linear response here: initial weights or batch orders are private, so there is no common "
-            "base trajectory. Use a public initialisation and order_seed, or train shadow models instead."
+            f"{name} has no linear response here: initial weights, batch orders or dropout are private, so there is no "
+            "common base trajectory. Use a public initialisation and order_seed, or train shadow models instead."
         )
     return None
 

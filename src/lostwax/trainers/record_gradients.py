@@ -93,9 +93,10 @@ def _window_sums(module: nn.Conv2d, before: Tensor, slope: Tensor) -> Tensor:
     taps = module.weight[0].numel()
     some = max(1, WINDOW_NUMBERS // (taps * slope.shape[2]))  # records at a time
     parts = []
-    for a, d in zip(before.split(some), slope.split(some), strict=True):
+    padding = tuple(int(pad) for pad in module.padding)
+    for a, d in zip(torch.split(before, some), torch.split(slope, some), strict=True):
         windows = nn.functional.unfold(
-            a, module.kernel_size, dilation=module.dilation, padding=module.padding, stride=module.stride
+            a, module.kernel_size, dilation=module.dilation, padding=padding, stride=module.stride
         )  # (b, taps, positions)
         parts.append(d @ windows.mT)
     return torch.cat(parts).view(len(slope), *module.weight.shape)

@@ -40,8 +40,8 @@ def check_takes(trainer: str, field: str, value: Any, example: str, *arguments: 
     raise TypeError(f"{trainer}: expected {field} to be {example}, got {shown(value)}.")
 
 
-def check_net(net: nn.Module) -> None:
-    """Raise ValueError for modules that cannot be trained many at once."""
+def check_net(net: nn.Module, *, dropout: bool) -> None:
+    """Raise ValueError for modules that cannot be trained many at once; plain nn.Dropout can be if `dropout`."""
     if any(isinstance(value, nn.parameter.UninitializedParameter) for value in net.parameters()):
         raise ValueError("net: a lazy module is not initialised yet. Run the net once on a record first.")
     if not trainable(net):
@@ -55,7 +55,11 @@ def check_net(net: nn.Module) -> None:
                 "records.through(backbone)."
             )
         chance = module.p if isinstance(module, _DROPOUTS) else getattr(module, "dropout", 0.0)
-        if isinstance(chance, int | float) and chance > 0:
+        if (
+            isinstance(chance, int | float)
+            and chance > 0
+            and not (dropout and type(module) is nn.Dropout and chance < 1)
+        ):
             raise ValueError(
                 f"{where} drops values at random with p={chance}. Set p=0 or remove it, or use lw.OwnTraining(train)."
             )

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from lostwax.games import Loss
 from lostwax.inits import trainable
+from lostwax.trainers.dropout import thin
 
 Params = dict[str, Tensor]
 Part = tuple[Tensor, Tensor]  # inputs and labels of some records
@@ -27,6 +28,7 @@ class Batch(NamedTuple):
 
     shared: tuple[Part, ...]  # (b, ...) the same for every model; one part, or none if empty
     own: tuple[Part, ...]  # (m, b, ...) each model's own; likewise, or several with sampling
+    masks: tuple[Params, ...] = ()  # (m, b, ...) what dropout keeps, of each part; none without dropout
 
     @property
     def size(self) -> int:
@@ -47,9 +49,11 @@ class Architecture:
         """A copy in training mode, with its constants on the device; the user's net is not changed.
 
         In-place layers (`nn.ReLU(inplace=True)`) are replaced: torch cannot differentiate a layer that overwrites its
-        input, and the first layer would overwrite the records.
+        input, and the first layer would overwrite the records. Dropout is replaced too, and drops nothing without a
+        mask.
         """
         ours = deepcopy(net).train()
+        thin(ours)
         for module in ours.modules():
             if getattr(module, "inplace", False) is True:
                 module.inplace = False  # type: ignore[assignment]  # torch declares every attribute a tensor or a module
@@ -84,20 +88,23 @@ def _cast(value: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
 def gradient(net: Architecture, loss: Loss, params: Params, batch: Batch) -> Params:
     """The gradient of each model's mean loss over its batch, (m, ...)."""
 
-    def of_one_model(params: Params, shared: tuple[Part, ...], own: tuple[Part, ...]) -> Params:
+    def of_one_model(
+        params: Params, shared: tuple[Part, ...], own: tuple[Part, ...], masks: tuple[Params, ...]
+    ) -> Params:
         parts = shared + own
-        outputs, pull, *_ = torch.func.vjp(lambda params: _outputs(net, params, [x for x, _ in parts]), params)
+        inputs = [(x, mask) for (x, _), mask in zip(parts, masks or ({},) * len(parts), strict=True)]
+        outputs, pull, *_ = torch.func.vjp(lambda params: _outputs(net, params, inputs), params)
         residuals = tuple(loss.residual(out, y) / batch.size for out, (_, y) in zip(outputs, parts, strict=True))
         (gradient,) = pull(residuals)  # J^T residual / n
         return dict(gradient)
 
-    stacked: Callable[..., Params] = torch.func.vmap(of_one_model, in_dims=(0, None, 0))
-    return stacked(params, batch.shared, batch.own)
+    stacked: Callable[..., Params] = torch.func.vmap(of_one_model, in_dims=(0, None, 0, 0))
+    return stacked(params, batch.shared, batch.own, batch.masks)
 
 
-def _outputs(net: Architecture, params: Params, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def _outputs(net: Architecture, params: Params, inputs: Sequence[tuple[Tensor, Params]]) -> tuple[Tensor, ...]:
     with _RecordsLast():
-        return tuple(net(params, x) for x in inputs)  # (n, c) each
+        return tuple(net({**params, **mask}, x) for x, mask in inputs)  # (n, c) each
 
 
 class _RecordsLast(TorchFunctionMode):

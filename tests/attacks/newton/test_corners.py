@@ -20,7 +20,7 @@ def space_of(x):
 
 def found_in(x, templates, low=0.0, noise=1e-12):
     space, d = space_of(x), x.shape[1]
-    a = corners(space, torch.full((d,), low), torch.ones(d), templates, len(x), noise)
+    a = corners(space, torch.full((d,), low), torch.ones(d), templates, len(x), noise).sure
     return space(a)
 
 
@@ -67,6 +67,6 @@ def test_noise_in_the_space_is_allowed_for():
     x = pool[:6]
     space = space_of(x)
     noisy = space._replace(directions=space.directions + 1e-7 * torch.randn(space.directions.shape).double())
-    found = noisy(corners(noisy, torch.zeros(64), torch.ones(64), templates, 6, 1e-6))
+    found = noisy(corners(noisy, torch.zeros(64), torch.ones(64), templates, 6, 1e-6).sure)
     assert len(found) >= 3
     assert ((found[:, None] - x).abs().amax(2).amin(1) < 1e-3).all()

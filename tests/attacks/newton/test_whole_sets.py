@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
+from lostwax.attacks.newton.corners import Corners
 from lostwax.attacks.newton.record_span import first_layer, record_span
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.attacks.newton.whole_sets import WholeSets
@@ -118,7 +119,7 @@ def test_corners_that_are_no_records_do_not_end_the_search(monkeypatch):
     """As many as records, but all the same, from which no step leads away."""
     knowledge, cohort, own = game([0, 1, 2, 3])
     mean = own.x.double().flatten(1).mean(0).expand(4, -1)
-    monkeypatch.setattr(WholeSets, "_corners", lambda _, sets: sets.inside.one.of_records(mean))
+    monkeypatch.setattr(WholeSets, "_corners", lambda _, sets: Corners(sets.inside.one.of_records(mean), mean[:0, :3]))
     found = inverted(knowledge, cohort, cohort.own.y)
     assert found.certified
     assert errors(found, own).max() < 1e-20

@@ -97,7 +97,7 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
             return
         fitted = Fitted(name, Records(x, reading.y), reading.weight, reading.model, () if held else reading.sums)
         check_empty_columns(fitted)
-        doubt = check_same_data(fitted, elsewhere=reader.public)
+        doubt = check_same_data(fitted, elsewhere=reader.public, fewer_rows=next(iter(reader.fewer_rows), None))
     except NotReadError as error:
         if held < 1:
             how = "audited only for the rows and values that it holds" if held else "not audited"

@@ -18,6 +18,7 @@ from torch import Tensor
 from lostwax.adapters.sklearn.cell_bounds import Source, bounds_to_cells
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.steps import Back, Values, all_lost, goes_back, objects, placed, step_of
+from lostwax.adapters.slips import fewer_rows
 from lostwax.games import Columns, Extremes, Fitted, Kept, Part, Present, Records, Stored, Sums, TableCells
 from lostwax.games.folding import SparseFitted, SparseRecords, folded
 from lostwax.games.trees import Bounds
@@ -69,6 +70,7 @@ class PipelineReader:
     notes: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     public: list[str] = field(default_factory=list)  # parts that were fitted on other rows
+    fewer_rows: list[str] = field(default_factory=list)  # a sentence on each of them that states fewer rows
     # columns of texts by their number: from the steps on one to the place of its counts, and the steps after those
     text_columns: Mapping[int, Callable[..., tuple[Any, Place]]] = field(default_factory=dict)
     table: Any = None  # X
@@ -190,7 +192,10 @@ class PipelineReader:
         self.notes += [note for note in found.notes if note not in self.notes]
         if not found.complete:
             self.unread.append(f"{type(part).__name__} holds more objects than were searched for rows of the table.")
-        self.public += [type(part).__name__] if found.fitted_elsewhere else []
+        if found.fitted_elsewhere:
+            self.public.append(type(part).__name__)
+            fewer = fewer_rows(part, len(x)) if bool((weight == 1).all()) else None
+            self.fewer_rows += [] if fewer is None else [fewer]
         if found.sums or found.exceeding:
             return 1.0
         stored = max((len(one.x) for one in found.stored), default=int(bool(found.extremes)))

@@ -98,8 +98,8 @@ class Newton:
             )
         if not stated.deterministic:
             return refusal + (
-                "the order of batches is private, so the weights are not a function of the record alone. Use Ensemble "
-                "or RecoNN."
+                "the order of batches or dropout is private, so the weights are not a function of the record alone. "
+                "Use Ensemble or RecoNN."
             )
         if not access.all_weights:
             return refusal + (
@@ -147,7 +147,10 @@ class Newton:
             if value is not None:
                 return refusal + f"{name} needs known records, and the adversary knows none. Leave it out."
         if knowledge.prior.features is not None:
-            return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
+            return refusal + (
+                "the net trains on features of the records, through a backbone it cannot see. Use WeakRecoNN, or solve "
+                "for the features: with Records(prior.features, prior.y) as prior."
+            )
         if len(knowledge.prior) < max(2, secrets if trainer is not knowledge.trainer else 2):
             return refusal + "it starts from the means of the prior records, which are fewer than two. Add some."
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,9 @@ from lostwax.progress import progress
 
 PROGRAMS = 40  # linear programs per record, at most
 HOPELESS = 30  # programs without any record, after which it ends
-FRUITLESS = 10  # times as many as there are records: programs in a row without a new record, after which it ends
+FRUITLESS, FEWEST = 4, 100  # the same in a row, for each record, without a new one; and at least
+APART, SPARSER = 3, 6  # programs from one template, at most: apart from the records found, and towards more bounds
+NEAR = 0.05  # of the range: a number this close to its bound is priced as one half-way
 SURPLUS = 4  # constraints that can be left out without freeing the corner: a coincidence has none to spare
 SAME = 1e-5  # largest difference of two finds of one corner
 FREE = 1e-6  # a constraint with a leverage closer to 1 is needed
@@ -25,44 +28,64 @@ EXACT = 1e-9  # how far from it a number is where all constraints meet
 Array = NDArray[np.float64]
 
 
-def corners(space: Coordinates, low: Tensor, high: Tensor, templates: Tensor, count: int, noise: float) -> Tensor:
-    """(c, r) at most `count` records, each beyond coincidence, of those that span the space; d numbers each.
+class Corners(NamedTuple):
+    """Points of the space with many numbers at a bound."""
+
+    sure: Tensor  # (c, r) records
+    doubtful: Tensor  # (e, r) those that a few numbers alone hold in place, the most numbers at a bound first
+
+
+def corners(space: Coordinates, low: Tensor, high: Tensor, templates: Tensor, count: int, noise: float) -> Corners:
+    """At most `count` records, each beyond coincidence, of those that span the space; d numbers each.
 
     A digit is black almost everywhere. Where it is, the other records of its training set are not all black, so that
     every step away from it within their space makes some number negative: the record is a corner of the polytope
 
-        { a :  low <= origin + a directions <= high },
+        { a :  low <= origin + a directions <= high }
 
-    and a linear program finds it, if its objective is a record that looks like it. Records have many more numbers at a
-    bound than a corner needs; corners without that surplus are not returned. Neither the net nor its training matters
-    beyond the space. `templates` (t, d) are other records, `noise` the error of the numbers of the space.
+    with many more numbers at a bound than a corner needs. Corners without that surplus are not returned; those with a
+    surplus that leaves some direction to a few numbers are doubtful. Neither the net nor its training matters beyond
+    the space.
+
+    Linear programs look for the point x with the most numbers at a bound. Each minimises  sum log(x - low + near)  and
+    the same for `high`, linearised at the point before (reweighted l1: Candes, Wakin, Boyd 2008), from a template: one
+    of the other records (t, d). The first of them stay apart from the records that are found already. `noise` is the
+    error of the numbers of the space.
     """
-    program = _Program.of(space, low, high, noise)
+    program = _Program.of(space, low, high, templates, noise)
     found: list[Array] = []
-    fruitless = 0
-    with progress("Newton's method: corners", PROGRAMS * count) as advance:
-        goals = iter(templates.double().cpu().numpy())
-        goal, avoid = next(goals), False
-        for _ in range(PROGRAMS * count):
-            corner = program.corner(goal, found if avoid else [])
-            seen = corner is not None and any(np.abs(corner - one).max() < SAME + 100 * noise for one in found)
-            fruitless += 1
-            if corner is not None and not seen:
-                found.append(corner)
-                fruitless = 0
-            advance(1)
-            if len(found) == count or fruitless > (FRUITLESS * count if found else HOPELESS):
+    doubtful: list[_Corner] = []
+    fruitless, used, most = 0, 0, PROGRAMS * count
+
+    def seen(point: Array, before: Iterable[Array]) -> bool:
+        return any(np.abs(point - one).max() < SAME + 100 * noise for one in before)
+
+    with progress("Newton's method: corners", most) as advance:
+        for template in templates.double().cpu().numpy():
+            for corner in program.search(template, found):
+                used, fruitless = used + 1, fruitless + 1
+                advance(1)
+                if corner is None:
+                    continue
+                if not corner.sure:
+                    if not seen(corner.point, (one.point for one in doubtful)):
+                        doubtful.append(corner)
+                elif not seen(corner.point, found):
+                    found.append(corner.point)
+                    fruitless = 0
+            enough = max(FEWEST, FRUITLESS * count) if found else HOPELESS
+            if len(found) == count or used >= most or fruitless > enough:
                 break
-            if seen and not avoid:
-                avoid = True  # the same template once more, without those found
-                continue
-            avoid, following = False, next(goals, None)
-            if following is None:
-                break
-            goal = following
-    if not found:
-        return space.directions.new_zeros(0, len(space.directions))
-    return torch.from_numpy(np.stack(found)).to(space.directions)
+    doubtful.sort(key=lambda one: -one.active)
+    nothing = np.zeros((0, len(space.directions)))
+    parts = (np.stack(part) if part else nothing for part in (found, [one.point for one in doubtful]))
+    return Corners(*(torch.from_numpy(part).to(space.directions) for part in parts))
+
+
+class _Corner(NamedTuple):
+    point: Array  # (r,)
+    active: int  # numbers at a bound
+    sure: bool
 
 
 class _Program(NamedTuple):
@@ -73,30 +96,79 @@ class _Program(NamedTuple):
     directions: Array  # (r, v)
     low: Array
     high: Array
+    at_bounds: tuple[float, float]  # the share of the templates' numbers at either bound
     noise: float
 
     @classmethod
-    def of(cls, space: Coordinates, low: Tensor, high: Tensor, noise: float) -> _Program:
+    def of(cls, space: Coordinates, low: Tensor, high: Tensor, templates: Tensor, noise: float) -> _Program:
         """In the space."""
         varies = space.directions.abs().amax(0) > SOLVED + 10 * noise
         parts = (space.origin[varies], space.directions[:, varies], low[varies], high[varies])
         origin, directions, low_, high_ = (part.double().cpu().numpy() for part in parts)
-        return cls(varies.cpu().numpy(), origin, directions, low_, high_, noise)
+        shares = float((templates <= low).double().mean()), float((templates >= high).double().mean())
+        return cls(varies.cpu().numpy(), origin, directions, low_, high_, shares, noise)
 
-    def corner(self, template: Array, avoided: list[Array]) -> Array | None:
-        """(r,) the corner furthest towards the template, where all points to avoid are equally far; None if none."""
-        towards = self.directions @ (template[self.varies] - (self.low + self.high) / 2)  # (r,)
-        if avoided:
-            points = np.stack(avoided)  # (f, r)
-            reached = points @ towards
-            towards = towards + np.linalg.lstsq(points, reached.min() - reached, rcond=None)[0]
+    def search(self, template: Array, found: list[Array]) -> Iterator[_Corner | None]:
+        """After each program the corner that it led to, if it has a surplus; a record is the last."""
+        numbers = template[self.varies]
+        for _ in range(APART if found else 0):
+            apart = self._apart(self._price(numbers), template[self.varies] - self.low, np.stack(found))
+            if apart is None:
+                break
+            numbers = self.origin + apart @ self.directions
+            yield (reached := self._corner(apart))
+            if reached is not None and reached.sure:
+                return
+        before: Array | None = None
+        for _ in range(SPARSER):
+            corner = self._cheapest(self._price(numbers))
+            yield (reached := None if corner is None else self._corner(corner))
+            if corner is None or (before is not None and np.abs(corner - before).max() < SAME):
+                return
+            if reached is not None and reached.sure:
+                return
+            before, numbers = corner, self.origin + corner @ self.directions
+
+    def _price(self, numbers: Array) -> Array:
+        """(v,) the slope of  share_low log(x - low + near) + share_high log(high - x + near)  at numbers (v,)."""
+        near = NEAR * (self.high - self.low)
+        below, above = np.maximum(numbers - self.low, 0), np.maximum(self.high - numbers, 0)
+        at_low, at_high = self.at_bounds
+        price: Array = (at_low + SOLVED) / (below + near) - at_high / (above + near)
+        return price
+
+    def _cheapest(self, price: Array) -> Array | None:
+        """(r,) the corner at which  price x  is least."""
         inside = LinearConstraint(
             self.directions.T, self.low - self.origin - self.noise, self.high - self.origin + self.noise
         )
-        solved = milp(-towards, constraints=inside, bounds=Bounds(-np.inf, np.inf))
-        return None if solved.x is None else self._record(solved.x)
+        solved = milp(self.directions @ price, constraints=inside, bounds=Bounds(-np.inf, np.inf))
+        return None if solved.x is None else solved.x
 
-    def _record(self, corner: Array) -> Array | None:
+    def _apart(self, price: Array, towards: Array, found: Array) -> Array | None:
+        """(r,) the corner that is cheapest for what it has in common with `towards` (v,) beyond the records found.
+
+        Multiples  t [a, 1]  of the polytope's points form a cone. Of its rays, those of the records found (f, r) have
+        no point where a linear function is 1 that is 0 on them. That function is  towards x,  less its projection.
+        """
+        unit = float(np.linalg.norm(self.origin)) + 1e-300
+        rays = np.concatenate([found, np.full((len(found), 1), unit)], 1)  # (f, r + 1)
+        common = np.append(self.directions @ towards, (self.origin - self.low) @ towards / unit)  # of [a, unit]
+        common = common - np.linalg.lstsq(rays.T, common, rcond=None)[0] @ rays
+        common[-1] *= unit  # of [a, 1]
+        above_low = np.concatenate([self.directions, [self.origin - self.low + self.noise]])  # (r + 1, v)
+        below_high = np.concatenate([-self.directions, [self.high - self.origin + self.noise]])
+        rows = np.concatenate([above_low.T, below_high.T, common[None]])
+        least, most = np.zeros(len(rows)), np.full(len(rows), np.inf)
+        least[-1] = most[-1] = 1.0
+        anywhere = Bounds(np.append(np.full(len(common) - 1, -np.inf), 0.0), np.inf)
+        solved = milp(above_low @ price, constraints=LinearConstraint(rows, least, most), bounds=anywhere)
+        if solved.x is None or solved.x[-1] <= 0:
+            return None
+        corner: Array = solved.x[:-1] / solved.x[-1]
+        return corner
+
+    def _corner(self, corner: Array) -> _Corner | None:
         """The point where all active constraints meet; None if they are not more than a corner needs."""
         numbers, near = self.origin + corner @ self.directions, SOLVED + 100 * self.noise
         at_low = numbers < self.low + near
@@ -108,7 +180,7 @@ class _Program(NamedTuple):
         point = np.linalg.lstsq(rows, bound, rcond=None)[0].astype(np.float64)
         if np.abs(rows @ point - bound).max() > EXACT + 10 * self.noise:
             return None
-        return point if _redundant(rows / np.linalg.norm(rows, axis=1, keepdims=True)) else None
+        return _Corner(point, len(rows), _redundant(rows / np.linalg.norm(rows, axis=1, keepdims=True)))
 
 
 def _redundant(rows: Array) -> bool:

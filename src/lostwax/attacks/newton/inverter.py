@@ -159,6 +159,9 @@ SLOW = 0.7  # of the residual: if a step with a new Jacobian by linear response 
 FAR = 100  # times the rounding error of one model: a residual above is no rounding
 NEARBY = 0.01  # deviations of the prior: training that is smooth this far around can be polished
 
+MANY = 2_000  # unknowns: from here on their directions come from J^T J
+TF32 = 2.0**-11  # relative rounding of its products
+ROUNDED = 100  # times the rounding of a number: that of a Jacobian, after many steps
 SETTLING = 6  # steps towards the likeliest record of a defended release, at most
 SETTLED = 0.1  # of the predicted squared error: the most that the last of them may move the record
 
@@ -258,21 +261,51 @@ class Polisher:
         point, deviation = game.point, self.prior_variance.sqrt()
         free = max(1, len(point.residual) - len(point.a))  # a fit of r unknowns makes residuals smaller than the noise
         noise = max(point.distance**2 / free, rounding**2 / len(point.residual))
-        wide, small = torch.linalg.qr(game.linear.jacobian.double() * deviation)  # (p, r), (r, r)
-        left, directions, turned = torch.linalg.svd(small)  # (r, r), (r,), (r, r)
-        seen = directions > len(directions) * torch.finfo(directions.dtype).eps * directions[0]
-        directions = torch.where(seen, directions, 0.0)  # else rounding would be divided by the noise
+        directions, turned, slope = self._turned(game.linear, deviation, point.residual)
         precision = 1 + directions.square() / noise  # (r,) along the rows of turned
         spread = (turned.square() / precision.unsqueeze(1)).sum(0) * self.prior_variance  # (r,)
-        pull = directions * (left.mT @ (wide.mT @ point.residual)) / noise  # (r,)
-        step = turned.mT @ ((turned @ ((self.prior_mean - point.a) / deviation) - pull) / precision)
+        step = turned.mT @ ((turned @ ((self.prior_mean - point.a) / deviation) - slope / noise) / precision)
         a = self.problem.coordinates.clamped(point.a + deviation * step)
         return Posterior(a, spread, directions, a - point.a)
 
+    @staticmethod
+    def _turned(linear: Linearised, deviation: Tensor, residual: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """S (r,), 0 for what is lost in rounding, V^T (r, r) and S U^T residual, in deviations of the prior.
+
+        With many unknowns from J^T J, in which directions below about 1e-6 of the largest are lost: they count as not
+        seen, which can take a certificate and never gives one.
+        """
+        eps = torch.finfo(deviation.dtype).eps * len(deviation)
+        if len(deviation) > MANY:
+            squares, columns = torch.linalg.eigh(deviation[:, None] * linear.normal * deviation)
+            directions = torch.where(squares > eps * squares[-1], squares, 0.0).sqrt()
+            slope = columns.mT @ (linear.jacobian.double().mT @ residual * deviation)
+            return directions.flip(0), columns.mT.flip(0), torch.where(directions > 0, slope, 0.0).flip(0)
+        wide, small = torch.linalg.qr(linear.jacobian.double() * deviation)  # (p, r), (r, r)
+        left, directions, turned = torch.linalg.svd(small)  # (r, r), (r,), (r, r)
+        directions = torch.where(directions > eps * directions[0], directions, 0.0)
+        return directions, turned, directions * (left.mT @ (wide.mT @ residual))
+
     def _evidence(self, game: Ended, rounding: float) -> Inversion:
         """The likeliest record and its predicted error; not certified if the last step still moved it far."""
-        point, coordinates = game.point, self.problem.coordinates
         likeliest = self._likeliest_record(game, rounding)
+        found = self._inversion(game, likeliest, rounding)
+        if not found.certified or not self.problem.quick.trained or self._accurate(likeliest.directions):
+            return found
+        exact = game._replace(linear=self.problem.exact_linear(game.point.a, game.point.label))
+        return self._inversion(exact, self._likeliest_record(exact, rounding), rounding)
+
+    def _accurate(self, directions: Tensor) -> bool:
+        """True if no singular value (r,) of the Jacobian is as small as its own rounding makes them.
+
+        Of a direction that the weights do not see at all, rounding leaves a small number that looks like a view of it.
+        """
+        trainer = self.problem.quick.trainer
+        eps = TF32 if trainer.tf32 and directions.is_cuda else torch.finfo(trainer.dtype or directions.dtype).eps
+        return bool(directions[-1] > ROUNDED * eps * directions.norm())
+
+    def _inversion(self, game: Ended, likeliest: Posterior, rounding: float) -> Inversion:
+        point, coordinates = game.point, self.problem.coordinates
         k, d = self.problem.exact.secrets, self.problem.exact.numbers
         squares, left_out = coordinates.directions.square(), self.left_out
         variance, prior, moved = (

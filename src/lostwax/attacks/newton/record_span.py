@@ -92,8 +92,9 @@ def record_span(weights: TrainingMap, release: Release) -> RecordSpan | None:
 
         [W_T - c W_0,  b_T - c b_0]  =  sum_i a_i [x_i, 1]^T,      c: what weight decay leaves of the start,
 
-    so that the rows span [x_i, 1], if there are at least as many neurons as records. n records of d numbers then have
-    n (n - 1) unknowns instead of n d. A record that moved the layer by less than rounding is not seen. Of a defended
+    so that the rows span [x_i, 1], if there are at least as many neurons as records; in a linear softmax head, more
+    classes than records, for its residuals sum to 0 over the classes. n records of d numbers then have n (n - 1)
+    unknowns instead of n d. A record that moved the layer by less than rounding is not seen. Of a defended
     release the space is known only roughly; it is used if all records move the layer by more than the noise does.
     """
     name = first_layer(weights.net, weights.numbers)
@@ -112,7 +113,7 @@ def record_span(weights: TrainingMap, release: Release) -> RecordSpan | None:
     if weights.units is not None:
         rounding = _unit(weights, name) * sum(side**0.5 for side in moved.shape)  # largest singular value of noise
         rank = k if len(sizes) >= k and float(sizes[k - 1]) > 2 * rounding else 0
-    if not 1 < rank <= k or (rank < k and rank == len(sizes)):  # not a sum of k records, or more than neurons
+    if not 1 < rank <= k or (rank < k and len(moved) <= k):  # not a sum of k records, or neurons hide some of them
         return None
     basis = rows[:rank]  # (rank, d + 1), orthonormal: [x, 1] = m basis
     last = basis[:, -1:]

@@ -109,6 +109,10 @@ class Problem:
         """At one record."""
         return Linearised.of(self.quick.tangents(self.coordinates(a), label, self.coordinates.directions))
 
+    def exact_linear(self, a: Tensor, label: Tensor) -> Linearised:
+        """The same in float64."""
+        return Linearised.of(self.exact.tangents(self.coordinates(a), label, self.coordinates.directions))
+
     def linears(self, points: Sequence[Point]) -> list[Linearised]:
         """At the record of each point; together where they come from a linear response."""
         if not points or (responses := self.quick.responses) is None:

@@ -10,11 +10,11 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from lostwax.attacks.newton.bank import Classes, means_of
-from lostwax.attacks.newton.corners import corners
+from lostwax.attacks.newton.corners import Corners, corners
 from lostwax.attacks.newton.inverter import Inversion, Published, as_guess
 from lostwax.attacks.newton.record_span import record_span
 from lostwax.attacks.newton.set_problem import SetPolisher, SetProblem
-from lostwax.attacks.newton.soft_labels import soft_labels
+from lostwax.attacks.newton.soft_labels import Soft, soft_labels
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.games import Guess, Hints, Records, Release
 from lostwax.learning.coordinates import flat
@@ -27,6 +27,7 @@ STARTS = 5  # for each of them, at most
 MOST_NUMBERS = 20_000  # unknown: a square table of them takes 3 GB
 DRAWN, AVERAGED = 256, 3  # starts that are compared, and prior records that one averages for each secret
 BLURRED = 1e-3  # of the range: the most noise in which corners are looked for
+EXPLAINED = 1e-3  # of the residual: doubtful corners that labels leave with more are no records
 FOUND = 0.5  # of the records: the fewest corners that a search begins with
 
 
@@ -74,10 +75,11 @@ class WholeSets:
             )
         sets = SetProblem.of(self.exact, self.quick, self.prior, release, span)
         polisher = SetPolisher.of(sets, self.exact, self.published, self.jacobians)
-        found = self._corners(sets)  # (f, r)
+        shown_by_space = self._corners(sets)
+        found = shown_by_space.sure  # (f, r)
         best: Inversion | None = None
         shown: Inversion | None = None  # corners, where there is one for every record
-        for a, classes in self._tries(sets, found, labels):
+        for a, classes in self._tries(sets, shown_by_space, labels):
             label = torch.tensor(classes, device=device)
             first = best is None and len(found) == self.exact.secrets  # all corners: few steps lead to the records
             one = polisher.answer(sets.descend(a, label, RACING if first else self.jacobians), released)
@@ -132,14 +134,15 @@ class WholeSets:
             jacobians=0,
         )
 
-    def _corners(self, sets: SetProblem) -> Tensor:
-        """(f, r) records that their space and the range of their numbers give away (`corners`)."""
+    def _corners(self, sets: SetProblem) -> Corners:
+        """Records that their space and the range of their numbers give away."""
+        none = sets.released.new_zeros(0, len(sets.inside.one.directions))
         if sets.span is None or not sets.inside.bounded:
-            return sets.released.new_zeros(0, len(sets.inside.one.directions))
+            return Corners(none, none)
         noise = sets.span.noise * float(self.prior.x.double().flatten(1).norm(dim=1).mean())
         low, high = sets.inside.low, sets.inside.high
         if noise > BLURRED:
-            return sets.released.new_zeros(0, len(sets.inside.one.directions))
+            return Corners(none, none)
         return corners(sets.inside.one, low, high, self._shuffled(), self.exact.secrets, noise)
 
     def _shuffled(self) -> Tensor:
@@ -147,28 +150,44 @@ class WholeSets:
         order = generator(self.seed, "adversary", "corners").permutation(len(self.prior))
         return self.prior.x.double().flatten(1)[torch.from_numpy(order).to(self.prior.x.device)]
 
-    def _tries(self, sets: SetProblem, found: Tensor, labels: Tensor | None) -> Iterator[tuple[Tensor, Classes]]:
+    def _tries(self, sets: SetProblem, found: Corners, labels: Tensor | None) -> Iterator[tuple[Tensor, Classes]]:
         """Starts (r,) and their classes: from corners, if there are many, then from means."""
-        if len(found) >= FOUND * self.exact.secrets:
+        if len(found.sure) >= FOUND * self.exact.secrets:
             yield from self._completed(sets, found, labels)
         for classes in self._labellings(sets, labels):
             for start in self._starts(sets, classes):
                 yield sets.problem.coordinates.of_records(start), classes
 
-    def _completed(self, sets: SetProblem, found: Tensor, labels: Tensor | None) -> Iterator[tuple[Tensor, Classes]]:
-        """Corners (f, r), with means of a few prior records in place of those that are missing, and their classes."""
-        free, templates = self.exact.secrets - len(found), self._shuffled()
+    def _completed(self, sets: SetProblem, found: Corners, labels: Tensor | None) -> Iterator[tuple[Tensor, Classes]]:
+        """Corners, with means of a few prior records in place of those that are missing, and their classes.
+
+        Doubtful corners come before means. If there are enough of them, they are first taken for records.
+        """
+        free, templates = self.exact.secrets - len(found.sure), self._shuffled()
         present = torch.unique(self.prior.y).tolist()
+        ordered = self.exact.trainer.batches.size is not None and labels is not None
+        if 0 < free <= len(found.doubtful) and not ordered:
+            soft = soft_labels(sets, torch.cat([found.sure, found.doubtful[:free]]), present, 0, self.jacobians)
+            if soft.left < EXPLAINED:
+                yield self._labelled(soft, labels)
         for turn in range(STARTS if free else 1):
-            rows = torch.arange(AVERAGED * free, device=found.device) + turn * AVERAGED * free
+            rows = torch.arange(AVERAGED * free, device=found.sure.device) + turn * AVERAGED * free
             others = templates[rows % len(templates)].view(free, AVERAGED, templates.shape[1]).sum(1) / AVERAGED
-            a = torch.cat([found, sets.inside.one.of_records(others)])  # (k, r)
-            if self.exact.trainer.batches.size is not None and labels is not None:
+            a = torch.cat([found.sure, sets.inside.one.of_records(others)])  # (k, r)
+            if turn == 0:
+                likely = found.doubtful[:free]
+                a[len(found.sure) : len(found.sure) + len(likely)] = likely
+            if ordered:
+                assert labels is not None
                 yield self._in_order(sets, a, labels), tuple(labels.tolist())
-                continue
-            soft = soft_labels(sets, a, present, free, self.jacobians)
-            start, label = soft.labelled() if labels is None else (soft.ordered(labels), labels)
-            yield start, tuple(label.tolist())
+            else:
+                yield self._labelled(soft_labels(sets, a, present, free, self.jacobians), labels)
+
+    @staticmethod
+    def _labelled(soft: Soft, labels: Tensor | None) -> tuple[Tensor, Classes]:
+        """The records (r,) with their labels, or in the order of those that are given."""
+        start, label = soft.labelled() if labels is None else (soft.ordered(labels), labels)
+        return start, tuple(label.tolist())
 
     def _in_order(self, sets: SetProblem, a: Tensor, labels: Tensor) -> Tensor:
         """(k r,) unknowns (k, r) of records, each in the place of a label whose mean is near."""
