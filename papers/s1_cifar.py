@@ -89,7 +89,7 @@ class Game:
     accuracies: tuple[float | None, float | None] = (None, None)  # S1's, on the training set and on new records
     net: nn.Module = NET
     access: Callable[[Records], Access] = all_weights
-    trainer: lw.GD | lw.Adam = GD
+    trainer: lw.GD | lw.Adam | lw.DPSGD = GD
     known: int | None = None  # number of known records, None for all
     own_split: int | None = None  # number of known records, more than the other rows have: on a split of its own
     shadows: int | None = None  # maximum number of shadow models that are trained, for slow victims

@@ -14,6 +14,7 @@ import numpy as np
 from s1_mnist import VICTIM, Game, Split, arguments, cohort, knowledge, rate_row, split, table, write
 
 import lostwax as lw
+from lostwax.games import Trainer
 from lostwax.reports.results import Row
 
 KAPPA, DELTA, STEPS = 1e-3, 1e-5, 100
@@ -38,14 +39,18 @@ def accuracy_row(name: str, game: Game, data: Split, seed: int) -> Row:
     return rate_row(f"{name}.accuracy", f"{name}: test accuracy ({len(few)} victims)", right[others])
 
 
+def ceiling_rows(name: str, trainer: Trainer) -> list[Row]:
+    """What no attack exceeds, if there is noise."""
+    if not isinstance(trainer, lw.DPSGD) or trainer.noise_multiplier == 0:
+        return []
+    ceiling = lw.bound(**trainer.mechanism(), baseline=KAPPA)
+    what = f"{name}: ceiling on success, blind guess {KAPPA:g} (noise {trainer.noise_multiplier:.3g})"
+    return [Row(f"{name}.ceiling", what, ceiling.upper, ceiling.lower, ceiling.upper)]
+
+
 def more_rows(name: str, game: Game, data: Split, seed: int) -> list[Row]:
-    """Accuracy, and what no attack exceeds."""
-    rows = [accuracy_row(name, game, data, seed)]
-    if isinstance(game.trainer, lw.DPSGD) and game.trainer.noise_multiplier > 0:
-        ceiling = lw.bound(**game.trainer.mechanism(), baseline=KAPPA)
-        what = f"{name}: ceiling on success, blind guess {KAPPA:g} (noise {game.trainer.noise_multiplier:.3g})"
-        rows.append(Row(f"{name}.ceiling", what, ceiling.upper, ceiling.lower, ceiling.upper))
-    return rows
+    """Accuracy and ceiling."""
+    return [accuracy_row(name, game, data, seed), *ceiling_rows(name, game.trainer)]
 
 
 def main() -> None:
