@@ -32,7 +32,7 @@ def bits(key: int, numbers: Tensor, blocks: int, *, before: int = 0) -> Tensor:
 def by_numpy(key: int, numbers: Tensor, blocks: int, before: int) -> Tensor:
     """On up to as many threads as torch uses."""
     inside_func = torch._C._are_functorch_transforms_active()  # there torch 2.8 reads single numbers only
-    rows = [int(number) for number in numbers] if inside_func else numbers.tolist()
+    rows: Sequence[int] = [int(number) for number in numbers] if inside_func else numbers.tolist()
     words = np.empty((len(rows), BLOCK * blocks // 2), np.uint64)
     workers = min(torch.get_num_threads(), len(rows), words.size // SHARE)
     if workers <= 1:
@@ -40,7 +40,11 @@ def by_numpy(key: int, numbers: Tensor, blocks: int, before: int) -> Tensor:
     else:
         shares = [slice(worker, None, workers) for worker in range(workers)]
         with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(lambda share: _fill(key, before, words[share], rows[share]), shares))
+            list(
+                pool.map(
+                    lambda share, own: _fill(key, before, words[share], own), shares, [rows[one] for one in shares]
+                )
+            )
     return torch.from_numpy(words.view(np.int32))
 
 

@@ -269,7 +269,8 @@ class BaseTrajectory:
             with float32_products(tf32=False):
                 slopes = slope(self.net, self.trainer.loss, both, step.known)
             parts.append({name: step.share * (value[1:] - value[:1]) / far[name] for name, value in slopes.items()})
-        return {name: torch.cat([part[name] for part in parts]) for name in directions}
+        still = (lengths == lengths.new_tensor(torch.finfo(lengths.dtype).tiny)).nonzero().flatten()  # only rounding
+        return {name: torch.cat([part[name] for part in parts]).index_fill(0, still, 0.0) for name in directions}
 
     def moved(self, step: BaseStep, moved: State, push: Params) -> State:
         """The optimiser's step, linearised: m changes (m, ...) of the state after it, from those before it."""
