@@ -41,7 +41,7 @@ SMALL = GD(lr=0.3, momentum=0.9, steps=10, dtype=DTYPE, init=LeCunNormal())
 
 @pytest.mark.parametrize(("known", "secrets"), [(100, 4), pytest.param(500, 20, marks=pytest.mark.slow)])
 def test_all_digits_to_the_last_digits(known, secrets):
-    """No shadow model, no prior but the digits at hand, the label not told."""
+    """No shadow model, no prior except 200 digits, the label not given."""
     parts = [part.to(DTYPE) for part in lw.records.digits().split(known, 200, secrets, seed=0)]
     trainer = GD(lr=0.2, momentum=0.9, steps=15, dtype=DTYPE, init=LeCunNormal())
     knowledge, cohort, release = game(trainer, parts, mlp(64, 10, 10))
@@ -49,6 +49,18 @@ def test_all_digits_to_the_last_digits(known, secrets):
     assert guess.certified.all()
     assert torch.equal(guess.records.y, cohort.own.y)
     assert (guess.records.x - cohort.own.x).square().flatten(1).mean(1).max() <= 1e-10
+
+
+def test_nothing_is_certified_behind_a_frozen_layer_with_few_units():
+    """Five units do not determine 64 pixels, though 68 numbers are released: many records give the same weights."""
+    torch.manual_seed(0)
+    net = mlp(64, 5, 8, 3, activation=nn.Tanh).to(DTYPE)
+    net[1].requires_grad_(False)
+    knowledge, cohort, release = game(GD(lr=0.3, momentum=0.9, steps=10, dtype=DTYPE), net=net)
+    found = Newton(bank=40).prepare(knowledge, seed=0).invert(release)
+    assert not any(one.certified for one in found)
+    assert min(one.residual / one.rounding for one in found) < 10  # not for want of a record that explains it
+    assert errors(found, cohort).min() > 1e-3
 
 
 TRAINERS = {

@@ -1,4 +1,4 @@
-"""An answer or its start: the one that foretells the lesser error."""
+"""An answer or its start: the one that predicts the smaller error."""
 
 import pytest
 import torch
@@ -39,7 +39,7 @@ def found(predicted, residual=1.0):
         (torch.nan, torch.nan, Likely(None, NEAREST, None, torch.inf), 0.4),
     ],
 )
-def test_the_answer_is_the_one_that_foretells_the_lesser_error(predicted, residual, likely, answer):
+def test_the_answer_is_the_one_that_predicts_the_smaller_error(predicted, residual, likely, answer):
     before = found(predicted, residual)
     one = before.or_start(likely, PIXELS, torch.zeros(2))
     torch.testing.assert_close(one.record, torch.full((NUMBERS,), answer))
