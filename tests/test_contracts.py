@@ -307,6 +307,7 @@ PARTS = {
     "InBins",
     "InTurns",
     "Independent",
+    "IndependentUpTo",
     "WithoutReplacement",  # of a trainer or an attack, not one of their own
     *("Batches", "Architecture", "FusedMLP", "FusedCNN", "MLPTangent", "Polished", "Ghost", "PerRecord"),
     *("PublishedSteps",),

@@ -51,7 +51,7 @@ def slowly(net, loss, params, model, x, y):
 
 
 def slow_norms_and_total(net, loss, params, batch, included, clip):
-    ((x, y),), ((own_x, own_y),) = batch
+    ((x, y),), ((own_x, own_y),) = batch.shared, batch.own
     norms, totals = [], []
     for model in range(len(own_x)):
         records = [*zip(x, y, strict=True), *zip(own_x[model], own_y[model], strict=True)]

@@ -32,7 +32,7 @@ def check(net, batch):
     random = torch.Generator().manual_seed(0)
     params = {name: torch.randn(MODELS, *value.shape, generator=random) / 3 for name, value in net.named_parameters()}
     fast = taken(net)(Architecture.of(net, CPU, torch.float32), LOSS, params, batch)
-    wide = Batch(*(tuple((x.double(), y) for x, y in part) for part in batch))
+    wide = Batch(*(tuple((x.double(), y) for x, y in part) for part in batch[:2]))
     exact = {name: value.double() for name, value in params.items()}
     slow = gradient(Architecture.of(net, CPU, torch.float64), LOSS, exact, wide)
     assert fast.keys() == slow.keys()

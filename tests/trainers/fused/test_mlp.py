@@ -32,7 +32,7 @@ def case(net, d, c, *, models, shared, own, seed=0):
 
 def single(params, batch):
     """The same in float32."""
-    shared, own = (tuple((x.float(), y) for x, y in part) for part in batch)
+    shared, own = (tuple((x.float(), y) for x, y in part) for part in batch[:2])
     return {name: value.float() for name, value in params.items()}, Batch(shared, own)
 
 
