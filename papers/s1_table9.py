@@ -39,7 +39,7 @@ SHADOWS = {100: None, 250: 4_000, 500: 2_000}  # trained at most
 
 
 def row(thousands: int, optimiser: str, epochs: int) -> Game:
-    """One row: with more than 5,000 known records on a split of its own."""
+    """One row: with more than 5,000 known records on a separate split."""
     error, lpips, *accuracies = TABLE_9[thousands, optimiser, epochs]
     sizes = {"own_split": 1_000 * thousands} if thousands > 5 else {"known": 1_000 * thousands}
     return Game(

@@ -1,7 +1,7 @@
 """The missing sentence of a text classifier: tokens and their order, from weights trained on all other sentences.
 
     python papers/text.py [--rows gd sgd lora lora_sgd frozen tied adam order dropout] [--games 50]
-    python papers/text.py --rows sgd --played 0:5 --keep FOLDER    # a part of the games, each into a file of its own
+    python papers/text.py --rows sgd --played 0:5 --keep FOLDER    # a part of the games, each into a separate file
     python papers/text.py --rows sgd --keep FOLDER --merge         # one row of all games that are kept
 
 A transformer of two layers, vocabulary 2,000, 200 known sentences of 12 tokens from a bigram grammar, the label not
@@ -142,8 +142,8 @@ def searched(
         seconds = time.perf_counter() - start
         guess, truth, by_chance = found.tokens[None], secrets.x[one : one + 1], unigram[one : one + 1]
         exact = float(torch.equal(guess, truth))
-        told = {} if bag is None else {"moved": moved(bag[one], truth[0])}
-        yield told | {
+        from_bag = {} if bag is None else {"moved": moved(bag[one], truth[0])}
+        yield from_bag | {
             "right": float(TokensRight()(guess, truth)),
             "bag": float(BagRight()(guess, truth)),
             "exact": exact,
@@ -197,7 +197,7 @@ def rows_of(name: str, games: Sequence[Game], left: int, options: argparse.Names
         "blind": "share of tokens right, blind guess of a unigram model",
         "blind_bag": "the same in any order",
         "candidates": f"share of sentences named among {count} candidates, by chance {1 / count:g} ({played})",
-        "prepared": "seconds to prepare, for all games that a process plays",
+        "prepared": "seconds to prepare, per process, for all of its games",
         "seconds": "seconds per game",
     }
     rows = []

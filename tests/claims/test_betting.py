@@ -45,8 +45,14 @@ def test_a_fortune_grows_by_the_divergence_of_both_chances():
 
 def test_the_fewest_games():
     for permitted in (0.5, 0.9, 0.99):
-        fortune, needed = Fortune(permitted), fewest_games(permitted, 1e-3)
+        fortune, needed = Fortune(permitted), fewest_games(permitted, 1e-3, 40)
         for _ in range(int(needed)):
             fortune.settle(fortune.bet(1.0), True)
         assert fortune.p_value < 1e-3
-    assert fewest_games(1.0, 1e-3) == math.inf
+    assert fewest_games(1.0, 1e-3, 40) == math.inf
+
+
+def test_cautious_bets_need_more_games():
+    """With the boldest bet of every game, 1,532 would do, and a check of 2,000 games could never raise an alarm."""
+    assert 2_000 < fewest_games(0.995, 1e-3, 40) < 2_500
+    assert fewest_games(0.9, 1e-3, 8) > fewest_games(0.9, 1e-3, 400)

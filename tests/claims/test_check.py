@@ -144,7 +144,7 @@ def test_p_values_of_true_claims_are_valid():
         assert binom.sf((p_values < level).sum() - 1, len(p_values), level) > 1e-3
 
 
-def test_what_is_not_returned_is_not_judged_by_a_claim_of_epsilon():
+def test_what_is_not_returned_is_not_judged():
     """Weights that are replaced by noise after plain training say nothing about the records."""
 
     def train(net, x, y, seed):
@@ -154,8 +154,9 @@ def test_what_is_not_returned_is_not_judged_by_a_claim_of_epsilon():
 
     claim = {"noise_multiplier": None, "sampling": None, "steps": 1, "epsilon": 0.5}
     assert not check(train, **claim).refuted
-    assert check(train).refuted  # the steps, which a claim of noise covers
-    assert not check(lambda *given: [train(*given)]).refuted  # unless they are kept
+    found = check(train)  # a claim of noise covers the steps that lead to what is returned, and these do not
+    assert not found.refuted
+    assert any("Only the last weights were seen" in note for note in found.notes)
 
 
 def test_a_claim_about_bounded_records():
@@ -193,3 +194,36 @@ def test_nothing_is_trained():
 def test_the_claims_number_of_records():
     with pytest.raises(ValueError, match="the claim is about 100 records, and data holds 6"):
         check(sampling=lw.bounds.FixedSize(100, 50))
+
+
+def test_pairs_without_finite_weights_are_named():
+    """A net that divides by the length of a record: blank ones give no weights, which are no sign of missing noise."""
+
+    class Unit(nn.Module):
+        def forward(self, x):
+            return x / x.norm(dim=-1, keepdim=True)
+
+    def train(net, x, y, seed):
+        slopes = []
+        for one, label in zip(x, y, strict=True):
+            loss = nn.functional.cross_entropy(net(one[None]), label[None])
+            slopes.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, net.parameters())]))
+        total = sum(slope / max(1.0, float(slope.norm())) for slope in slopes)
+        step = 0.1 * (total + 3.0 * torch.randn_like(total))
+        torch.nn.utils.vector_to_parameters(
+            torch.nn.utils.parameters_to_vector(net.parameters()).detach() - step, net.parameters()
+        )
+        return net
+
+    net = nn.Sequential(Unit(), layer())
+    found = lw.check_dp(net, records(), train, noise_multiplier=3.0, games=40, trials=8)
+    assert not found.contradicted
+    assert any("not finite" in note for note in found.notes)
+
+
+def test_weights_that_are_never_finite_are_an_error():
+    def train(net, x, y, seed):
+        return {name: value * torch.nan for name, value in net.state_dict().items()}
+
+    with pytest.raises(ValueError, match="not finite, in every run"):
+        check(train)

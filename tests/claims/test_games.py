@@ -126,3 +126,52 @@ def test_frozen_layers_are_left_out():
     run = player(train, net)(pairs(records())[0], 0, "game", 0)
     assert run.along.shape == (1, 1 + 2 * 2)
     assert run.steps == 1
+
+
+def clipped(gradients):
+    return [g / max(1.0, float(torch.cat([one.flatten() for one in gradients]).norm())) for g in gradients]
+
+
+def on_copies(net, x, y, seed):
+    """One step of DP-FedAvg: each record's update comes from an optimiser of a copy, which nobody sees."""
+    total = [torch.zeros_like(value) for value in net.parameters()]
+    for one, label in zip(x, y, strict=True):
+        local = deepcopy(net)
+        optimiser = torch.optim.SGD(local.parameters(), lr=1.0)
+        nn.functional.cross_entropy(local(one[None]), label[None]).backward()
+        optimiser.step()
+        moved = [a.detach() - b.detach() for a, b in zip(local.parameters(), net.parameters(), strict=True)]
+        total = [a + b for a, b in zip(total, clipped(moved), strict=True)]
+    with torch.no_grad():
+        for value, push in zip(net.parameters(), total, strict=True):
+            value += 0.1 * (push + 2.0 * torch.randn_like(push))
+    return net
+
+
+def noise_after_the_step(net, x, y, seed):
+    """The optimiser's own weights, without the noise, are not released."""
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
+    nn.functional.cross_entropy(net(x), y).backward()
+    optimiser.step()
+    with torch.no_grad():
+        for value in net.parameters():
+            value += torch.randn_like(value)
+    return net
+
+
+@pytest.mark.parametrize("train", [on_copies, noise_after_the_step])
+def test_steps_that_do_not_lead_to_what_is_returned_are_not_seen(train):
+    run = player(train)(pairs(records())[0], 1, "game", 0)
+    assert run.steps is None
+    assert len(run.along) == 1
+
+
+def test_weights_that_are_not_finite():
+    def train(net, x, y, seed):
+        with torch.no_grad():
+            net.weight.mul_(torch.nan)
+        return net
+
+    run = player(train)(pairs(records())[0], 1, "game", 0)
+    assert not run.finite
+    assert all(value.isfinite().all() for value in (run.along, run.others, *run.moved.values()))

@@ -71,3 +71,17 @@ def test_gradients_are_those_of_autograd():
         flat = torch.cat([value.grad.flatten() for value in plain.parameters()])
         torch.testing.assert_close(found[0, number], flat)
         torch.testing.assert_close(losses[0, number], loss.detach())
+
+
+def test_bounded_labels_are_labels_of_the_data():
+    """Column by column, the smallest and the largest numbers of one-hot labels are (0, ..., 0) and (1, ..., 1)."""
+    some = data(5)
+    soft = Records(some.x, nn.functional.one_hot(some.y, 5).float())
+    slopes = Slopes.of(net(5, nn.Tanh), soft, None)
+    for pair in pairs(soft, slopes, bounded=True):
+        assert all((label == soft.y).all(1).any() for label in pair.canaries.y)
+        assert not torch.equal(*pair.canaries.y)
+    numbers = Records(some.x, some.x[:, 0])
+    single = Slopes.of(nn.Linear(4, 1), Records(some.x, numbers.y[:, None]), None)
+    for pair in pairs(Records(some.x, numbers.y[:, None]), single, bounded=True):
+        assert sorted(pair.canaries.y.flatten().tolist()) == [float(numbers.y.min()), float(numbers.y.max())]

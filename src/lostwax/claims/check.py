@@ -59,7 +59,7 @@ class ClaimCheck:
         """A few lines in words."""
         share = f"{self.won} of {self.games} games won ({self.success:.3f}); the claim permits {self.ceiling.upper:.3f}"
         if self.refuted:
-            lines = [f"The claim is false (p = {self.p_value:.1g}): {share} in the long run."]
+            lines = [f"The claim is false (p < {ALARM:g}): {share} in the long run."]
             lines += [f"Distinguished: {self.pair}.", f"By: {self.rule}.", f"Look for {self.look_for}."]
         elif self.contradicted:
             lines = [f"The test does not contradict the claim (p = {self.p_value:.2g}: {share}), but this does:"]
@@ -108,8 +108,8 @@ def check_dp(
         data: `(X, y)` or `Records`: examples of records, and their number.
         train: `function(net, x, y, seed)`, which trains the net on x and y and returns it, or its state_dict, or a list
             of these after every step. Without a list, a claim of noise is checked on the steps of torch's optimisers
-            too, a claim of `epsilon` only on what is returned. Its random numbers derive from `seed`,
-            from the global generators of torch, numpy and random, or are unpredictable.
+            too, if their last step leads to what is returned; a claim of `epsilon` only on what is returned. Its random
+            numbers derive from `seed`, from the global generators of torch, numpy and random, or are unpredictable.
         noise_multiplier: As claimed; so are the next three: see `lw.bound`.
         sample_rate: The rate of Poisson sampling, unless `sampling` is given.
         steps: The number of noisy steps.
@@ -118,8 +118,8 @@ def check_dp(
         delta: Of that claim.
         games: The most games that are played with a bet; easy faults take less than a hundred.
         trials: Number of games before them, for each of four pairs of training sets, to learn from.
-        bounded: True if the claim is about records like those of `data` only. Otherwise canaries are up to 1,000 times
-            as large, and labels that are numbers leave their range.
+        bounded: True if the claim is about records like those of `data` only: these, the same with smaller numbers, and
+            blank ones. Otherwise canaries are up to 1,000 times as large, and numeric labels leave their range.
         loss: What the adversary takes for the loss; None for the usual one: cross-entropy for classes.
         seed: Seed of every random draw.
     """
@@ -134,7 +134,7 @@ def check_dp(
     ceiling = bound(**claim, baseline=0.5)
     if (claimed_size := getattr(sampling, "n", None)) not in (None, len(records)):
         raise ValueError(f"check_dp: the claim is about {claimed_size} records, and data holds {len(records)}.")
-    _check_refutable(ceiling, games)
+    _check_refutable(ceiling, games, trials)
     noise, rate = 1.0 if noise_multiplier is None else float(noise_multiplier), 1.0
     if epsilon is None:
         rate = drawn(sampling, sample_rate, steps).share(steps)
@@ -149,6 +149,12 @@ def check_dp(
         if strategy.nothing_moved:
             raise ValueError(
                 "check_dp: the function returned the weights that it was given, in every run: nothing is trained."
+            )
+        lost = strategy.not_finite
+        if len(lost) == len(every):
+            raise ValueError(
+                "check_dp: the function returned weights that are not finite, in every run. Try a smaller learning "
+                "rate, or bounded=True."
             )
         first = list(strategy.runs[0])
         fortune, won, played = Fortune(ceiling.upper), 0, 0
@@ -171,6 +177,7 @@ def check_dp(
     look_for = next((one.look_for for one in found if one.look_for), pair.look_for)
     shown_ones = [one for one in found if p_value < ALARM or one.certain or not one.look_for]
     notes = tuple(f"{one.note} Look for {one.look_for}." if one.certain else one.note for one in shown_ones)
+    notes += tuple(f"Not tested, for weights were not finite in any run: {name}." for name in lost)
     contradicted = noise_multiplier is not None and any(one.certain for one in found)
     seconds = time.perf_counter() - start
     words = (pair.name, str(cut.score), look_for, notes, contradicted)
@@ -190,9 +197,9 @@ def _records(net: nn.Module, data: Any) -> Records:
     return records.detached().to(dtype)
 
 
-def _check_refutable(ceiling: Ceiling, games: int) -> None:
+def _check_refutable(ceiling: Ceiling, games: int, trials: int) -> None:
     """Raise if winning every game would not contradict the claim."""
-    needed = fewest_games(ceiling.upper, ALARM)
+    needed = fewest_games(ceiling.upper, ALARM, trials)
     if games < needed:
         more = f"games={needed}, or more" if needed <= 10_000 else "more"
         raise ValueError(

@@ -32,6 +32,7 @@ class Run(NamedTuple):
     others: Tensor  # (t, 3)  the others' unit gradient along it, their gradient's length, the length of the difference
     moved: dict[str, Tensor]  # how far the last weights and buffers are from the start
     steps: int | None  # of torch's optimisers, or weights returned; None: only the last weights are seen
+    finite: bool = True  # the last weights; others count as zeros
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Player:
     """Trains on one of two training sets, and looks at the result as an adversary does who knows both.
 
     The adversary sees the weights after every step, because what privacy accounting promises holds for them too. They
-    are read from torch's optimisers, or are what the function returns.
+    are what the function returns, or are read from torch's optimisers, if their last step leads to what it returns.
+    Otherwise the optimisers may work on copies, or before noise is added, and their steps are not part of the claim.
     """
 
     net: nn.Module
@@ -58,10 +60,12 @@ class Player:
             seed_all(own_seed)
             returned = self.train(net, x, y, own_seed)
         last, path = self._weights(returned)
-        seen = seen if self.reads_steps and not path else []
-        path = path or seen or [torch.cat([last[name].flatten() for name in trainable(self.net)])]
-        moved = {name: value.double() - self._start[name].double() for name, value in last.items()}
-        return Run(*self._along(path, pair), moved, len(path) if len(path) > 1 or seen else None)
+        flat = torch.cat([last[name].flatten() for name in trainable(self.net)])
+        seen = seen if self.reads_steps and not path and seen and _same(seen[-1], flat) else []
+        path = [_finite(one) for one in path or seen or [flat]]
+        moved = {name: _finite(value).double() - self._start[name].double() for name, value in last.items()}
+        finite = all(bool(value.isfinite().all()) for value in last.values())
+        return Run(*self._along(path, pair), moved, len(path) if len(path) > 1 or seen else None, finite)
 
     @property
     def _start(self) -> dict[str, Tensor]:
@@ -89,7 +93,7 @@ class Player:
         for name, value in wanted.items():
             if name not in state or state[name].shape != value.shape:
                 raise ValueError(f"check_dp: the function returned weights that do not fit the net, at {name}.")
-        return {name: torch.nan_to_num(state[name].detach().clone(), 0, 0, 0) for name in wanted}
+        return {name: state[name].detach().clone() for name in wanted}
 
     def _along(self, path: list[Tensor], pair: CanaryPair) -> tuple[Tensor, Tensor]:
         """The first two fields of a run."""
@@ -113,6 +117,15 @@ class Player:
         along = torch.stack([(steps * toward).sum(1), *within, *across], 1)
         others = torch.stack([(of_others * toward).sum(1), lengths[:, 2], toward.norm(dim=1)], 1)
         return torch.nan_to_num(along, 0, 0, 0), torch.nan_to_num(others, 0, 0, 0)
+
+
+def _finite(values: Tensor) -> Tensor:
+    """Zeros for what is not."""
+    return torch.nan_to_num(values, 0, 0, 0)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.device == other.device and torch.equal(_finite(one), _finite(other))
 
 
 def _alike(records: Records) -> bool:

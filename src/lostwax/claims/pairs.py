@@ -15,6 +15,7 @@ LOUD = 30.0  # its gradient is clipped by most norms
 SCALES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)  # of records whose gradients oppose each other
 TRIED = 32  # records
 LABELS = 6  # classes
+FEW = 500  # labels that are compared
 QUIET = 1e-3  # of the canary's gradient: no longer seen
 OPPOSED = 0.95  # of the largest distance between two gradients
 
@@ -56,9 +57,12 @@ def pairs(data: Records, slopes: Slopes, *, bounded: bool = False) -> list[Canar
 
 
 def _two_labels(data: Records, *, bounded: bool) -> Tensor:
-    """(2, ...) the label of the last record, and another one."""
+    """(2, ...) the label of the last record, and another one; of bounded numbers two that occur, far apart."""
     if data.y.is_floating_point() and bounded:
-        return torch.stack([data.y.amin(0), data.y.amax(0)])
+        few = data.y if data.y.ndim == 1 else data.y[:FEW]
+        first = (few - few.mean(0)).flatten(1).norm(dim=1).argmax() if few.ndim > 1 else few.argmin()
+        second = (few - few[first]).flatten(1).norm(dim=1).argmax() if few.ndim > 1 else few.argmax()
+        return few[torch.stack([first, second])]
     if data.y.is_floating_point():
         far = 3 * data.y.std(0) + 1
         return torch.stack([data.y[-1] - far, data.y[-1] + far])

@@ -15,7 +15,7 @@ from torch import Tensor
 from lostwax.claims.games import Run
 
 Array = NDArray[np.float64]
-RIDGE = 1e-6  # of the mean variance: directions with less noise are told by their difference alone
+RIDGE = 1e-6  # of the mean variance: in directions with less noise the difference alone counts
 
 
 class Claimed(NamedTuple):
@@ -176,7 +176,7 @@ class OneStep:
         """(m, t) f: what each of the others adds to a step."""
         others = torch.stack([run.others for run in runs])
         length = others[..., 1].clamp_min(1e-30)
-        share = torch.ones_like(length) if clip == 0 else length.clamp_max(clip) / min(clip, float(length.max()))
+        share = torch.ones_like(length) if clip == 0 else length.clamp_max(clip)  # up to the factors that are fitted
         return others[..., 0] * share
 
     def _left(self, runs: Sequence[Run]) -> Tensor:

@@ -18,6 +18,7 @@ BLOCK = 25  # games by one rule, at least
 LATEST = 600  # runs to learn from
 FUTILE = 2.5  # standard errors below what the claim permits
 BOLDEST = 0.9  # of the fortune, lost with a game
+MOST_GAMES = 20_000  # that anybody plays
 LEAST_HOPE = 0.01  # a small bet keeps the fortune while a rule is learned
 
 
@@ -54,6 +55,11 @@ class Strategy:
         self.runs[number].append(run)
         self._worlds[number].append(world)
         self._choices.pop(number, None)
+
+    @property
+    def not_finite(self) -> list[str]:
+        """The pairs of which no run returned finite weights."""
+        return [pair.name for pair, mine in zip(self.pairs, self.runs, strict=True) if not any(r.finite for r in mine)]
 
     @property
     def nothing_moved(self) -> bool:
@@ -121,7 +127,17 @@ class Fortune:
         return math.exp(-self.log_largest)
 
 
-def fewest_games(permitted: float, alarm: float) -> float:
-    """The number of games after which a fortune of 1 / alarm is possible: all won, with the boldest bets."""
-    gain = math.log1p(BOLDEST * (1 - permitted) / permitted) if permitted < 1 else 0.0
-    return math.ceil(-math.log(alarm) / gain) + 1 if gain > 0 else math.inf
+def fewest_games(permitted: float, alarm: float, trials: int) -> float:
+    """The number of games after which the fortune exceeds 1 / alarm if all are won, trials included; infinite if many.
+
+    A rule that was always right on r runs is hoped to be right in 1 - 1 / r of the games (`Choice.doubt`).
+    """
+    fortune, runs, due = Fortune(permitted), trials, 0
+    for game in range(MOST_GAMES if permitted < 1 else 0):
+        if game >= due:
+            hope, due = 1 - 1 / runs, due + max(BLOCK, runs // 8)
+        fortune.settle(fortune.bet(hope), True)
+        runs = min(LATEST, runs + 1)
+        if fortune.p_value < alarm:
+            return game + 1
+    return math.inf
