@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,8 @@ def forest_of_sklearn(model: Any, x: NDArray[np.float64]) -> Forest:
     for one in getattr(model, "estimators_", [model]):
         share = np.ones(len(x))
         if getattr(model, "bootstrap", False):
-            drawn = _generate_sample_indices(one.random_state, len(x), len(x), None)
+            given = (one.random_state, len(x), len(x), None)[: len(signature(_generate_sample_indices).parameters)]
+            drawn = _generate_sample_indices(*given)  # scikit-learn 1.8 takes no weights
             share = np.isin(np.arange(len(x)), drawn).astype(float)
         tree = one.tree_
         leaf = tree.children_left == LEAF
