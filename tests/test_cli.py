@@ -1,3 +1,4 @@
+import functools
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 import lostwax
 from lostwax import bounds
 from lostwax.cli import main
+from lostwax.demo import run as run_demo
 
 
 def fastest(*command):
@@ -43,7 +45,12 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"lostwax {lostwax.__version__}\n"
 
 
-def test_demo_prints_audits_and_leaves_reports(tmp_path, capsys):
+SMALL = {"shadows": 600, "victims": 30, "epochs": 10, "inverted": 1}
+
+
+@pytest.mark.parametrize("size", [SMALL, pytest.param({}, marks=pytest.mark.slow)], ids=["small", "whole"])
+def test_demo_prints_audits_and_leaves_reports(size, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("lostwax.demo.run", functools.partial(run_demo, **size))
     assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
     text = capsys.readouterr().out
     assert "as released" in text
