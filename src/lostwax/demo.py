@@ -32,14 +32,16 @@ def run(out: Path, *, shadows: int = 3_000, victims: int = 400, epochs: int = 20
     first_of_each = [int((regression.truth.y == label).nonzero()[0, 0]) for label in range(10)]
     draw_rebuilt(regression, out / "rebuilt_digits.png", first_of_each)  # the picture in README
 
-    print(f"2. A neural net, trained on 100 known digits and a secret one, {victims:,} times. The attack never saw the secrets.")
+    print(f"2. A neural net, trained on 100 known digits and a secret one, {victims} times.")
+    print("   The attack never saw the secrets.")
     print(f"   It learns from {shadows:,} shadow models, by kernel ridge regression.\n", flush=True)
     _show(neural_net(regressor, games=victims), out / names[1])
 
     print("3. The same victims and shadow models, but a decoder network learns from them.\n", flush=True)
     _show(neural_net(decoder, games=victims), out / names[2])
 
-    print(f"4. {inverted} of the victims, by Newton's method: training is a function of the secret. Invert it.\n", flush=True)
+    print(f"4. {inverted} of the victims, by Newton's method: training is a function of the secret.")
+    print("   Invert it.\n", flush=True)
     _show(neural_net(lw.Newton(bank=200), games=inverted), out / names[3])
 
     print("The reports open in any browser:", *(f"  {out / name / 'report.html'}" for name in names), sep="\n")

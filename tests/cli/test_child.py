@@ -33,9 +33,7 @@ class Cold(subprocess.Popen):
 
     def __init__(self, folder, words):
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "bufsize": 0}
-        super().__init__(
-            [sys.executable, "-m", "lostwax", *words], cwd=folder, preexec_fn=self._interruptible, **pipes
-        )
+        super().__init__([sys.executable, "-m", "lostwax", *words], cwd=folder, preexec_fn=self._interruptible, **pipes)
 
     @staticmethod
     def _interruptible():
