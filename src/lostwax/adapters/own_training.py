@@ -25,7 +25,7 @@ from lostwax.fields import at_least, check_fields, shown
 from lostwax.games import Cohort, Records, Release, Step, TrainerFacts
 from lostwax.inits import FromNet, Init, public, start_of
 from lostwax.progress import counted
-from lostwax.seeds import generator
+from lostwax.seeds import generator, seed_torch
 from lostwax.trainers.refusals import check_takes
 
 NEGLIGIBLE = 1e-4  # of one record's effect on the weights
@@ -338,7 +338,7 @@ def _check_same(one: Mapping[str, Tensor], again: Mapping[str, Tensor]) -> None:
 def generators_kept() -> Iterator[None]:
     """Restore torch's, numpy's and Python's global generators afterwards."""
     before, numpy_before = random.getstate(), np.random.get_state()  # noqa: NPY002
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=None if torch.accelerator.is_available() else []):
         try:
             yield
         finally:
@@ -348,6 +348,6 @@ def generators_kept() -> Iterator[None]:
 
 def seed_all(seed: int) -> None:
     """Seed torch's, numpy's and Python's global generators."""
-    torch.manual_seed(seed)
+    seed_torch(seed)
     np.random.seed(seed)  # noqa: NPY002
     random.seed(seed)
