@@ -22,9 +22,9 @@ million steps at 0.01 take hours: we stop at a loss of 1e-12.
 The score is theirs: for each training picture the candidate with the nearest normalised pixels (CIFAR-10: at half the
 size), mean added, stretched to [0, 1], and the SSIM in windows of 3. A picture counts as rebuilt above 0.4.
 
-With `--keep`, each game is written to a file when it is done, and attacks that are there are not run again; `--merge`
-only writes the rows and the figure of what is there. With `--nets`, the trained nets are kept, so that attacks can run
-on another machine.
+With `--keep`, each attack on a net is written to a file when it is done, and those that are there are not run again;
+`--merge` only writes the rows and the figure of what is there. With `--nets`, the trained nets are kept, so that
+attacks can run side by side.
 """
 
 from __future__ import annotations
@@ -148,10 +148,11 @@ def attack(kind: str, game: Game, own: Pictures, nets: Trained, options: argpars
 
 def play(name: str, options: argparse.Namespace) -> list[Outcome]:
     """Train a net, or read it, and run the attacks that are not kept."""
-    game, path = GAMES[name], None if options.keep is None else Path(options.keep) / f"{name}.{options.seed}.json"
-    done = kept(path) if path is not None and path.exists() else []
-    asked = [one for one in options.attacks if one not in {each.attack for each in done}]
-    asked = [one for one in asked if not (one == "neurons" and game.deep)]
+    game, folder = GAMES[name], None if options.keep is None else Path(options.keep)
+    kinds = [kind for kind in options.attacks if not (kind == "neurons" and game.deep)]
+    paths = {} if folder is None else {kind: folder / f"{name}.{options.seed}.{kind}.json" for kind in kinds}
+    done = [kept(path) for path in paths.values() if path.exists()]
+    asked = [kind for kind in kinds if kind not in {one.attack for one in done}]
     if not asked or options.merge:
         return done
     own = pictures(game, options)
@@ -166,12 +167,13 @@ def play(name: str, options: argparse.Namespace) -> list[Outcome]:
         done.append(replace(one, command=command(options, name)))
         print(
             f"  {kind}: {np.mean(np.array(alike) > GOOD):.0%} above {GOOD}, mean SSIM {np.mean(alike):.3f}, "
-            f"{np.mean(np.array(errors) < CLOSE):.0%} within {CLOSE:g}, {found.steps} steps, {seconds:.1f} s",
+            f"{np.mean(np.array(errors) < CLOSE):.0%} within {CLOSE:g}, {len(found.x)} candidates, "
+            f"{found.steps} steps, {seconds:.1f} s",
             flush=True,
         )
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps([vars(each) for each in done]))
+        if kind in paths:
+            paths[kind].parent.mkdir(parents=True, exist_ok=True)
+            paths[kind].write_text(json.dumps(vars(done[-1])))
     return done
 
 
@@ -181,9 +183,10 @@ def command(options: argparse.Namespace, name: str) -> str:
     return f"python papers/kkt.py --data DATA --device {options.device} --rows {name} {sizes}"
 
 
-def kept(path: Path) -> list[Outcome]:
-    """From the file of a game."""
-    return [Outcome(**{**one, "code": as_code(one["code"])}) for one in json.loads(path.read_text())]
+def kept(path: Path) -> Outcome:
+    """From the file of an attack on a game."""
+    one = json.loads(path.read_text())
+    return Outcome(**{**one, "code": as_code(one["code"])})
 
 
 def rows_of(played: Sequence[Outcome]) -> list[Row]:
@@ -252,7 +255,7 @@ def main() -> None:
     made = parser(__doc__ or "", GAMES, SIZES)
     made.add_argument("--attacks", nargs="+", choices=ATTACKS, default=list(ATTACKS), metavar="ATTACK")
     made.add_argument("--nets", help="folder of the trained nets")
-    made.add_argument("--keep", help="folder with a file for each game that is done")
+    made.add_argument("--keep", help="folder with a file for each attack that is done")
     made.add_argument("--merge", action="store_true", help="run nothing: rows and figure of what is kept")
     options = made.parse_args()
     played = [one for name in options.rows for one in play(name, options)]
