@@ -38,7 +38,7 @@ from typing import NamedTuple
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import torch
-from text import blind, mean, sentences, share
+from text import FAILED, blind, mean, sentences, share
 from torch import Tensor, nn
 
 from lostwax.metrics import BagRight, EditDistance, TokensRight
@@ -215,13 +215,13 @@ def play(name: str, numbers: list[int], options: argparse.Namespace) -> Iterator
         }
 
 
-def rows_of(name: str, found: list[dict[str, float]], options: argparse.Namespace) -> list[Row]:
-    """One row for each quantity."""
+def rows_of(name: str, found: list[dict[str, float]], left: int, options: argparse.Namespace) -> list[Row]:
+    """One row for each quantity, over the games that were played and `left` others that failed."""
     numbers = sum(value.numel() for value in GPT2(options).parameters())
     texts = {
         "moved": f"share of distinct tokens among the {options.length} rows of the table that moved most",
         "right": f"share of tokens right ({numbers:,} numbers released, {options.known} known sentences of "
-        f"{options.length} tokens, {len(found)} games)",
+        f"{options.length} tokens, {len(found) + left} games)",
         "bag": "share of tokens right in any order",
         "exact": "exact sentences",
         "certified": "certified",
@@ -233,8 +233,10 @@ def rows_of(name: str, found: list[dict[str, float]], options: argparse.Namespac
     }
     rows = []
     for quantity, text in texts.items():
-        values = torch.tensor([game[quantity] for game in found], dtype=torch.float64)
-        row, words = name if quantity == "right" else f"{name}.{quantity}", f"{name}: {text}"
+        lost = left if quantity in FAILED else 0
+        values = torch.tensor([game[quantity] for game in found] + [0.0] * lost, dtype=torch.float64)
+        notes = f" ({left} games not finished, {'counted as failures' if lost else 'left out'})" if left else ""
+        row, words = name if quantity == "right" else f"{name}.{quantity}", f"{name}: {text}{notes}"
         if quantity in ("wrong", "seconds", "miss"):
             rows.append(Row(row, words, float(values.sum() if quantity == "wrong" else values.mean())))
         else:
@@ -253,7 +255,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="folder with a file for each game that is done")
     parser.add_argument("--merge", action="store_true", help="play nothing: rows of the games that are kept")
     options = parser.parse_args()
-    torch.use_deterministic_algorithms(True)
+    torch.use_deterministic_algorithms(options.device != "cpu")
     sizes = {size: getattr(options, size) for size in SIZES}
     for name in options.rows:
         first, last = (int(part) if part else None for part in options.played.split(":"))
@@ -278,7 +280,7 @@ def main() -> None:
             measured = next(iter(games.values()))["measured"] | {"code": code}
             changed = "".join(f" --{size} {value}" for size, value in sizes.items() if value != SIZES[size])
             command = f"python papers/text_gpt2.py --rows {name} --device {options.device}{changed}"
-            rows = rows_of(name, [game["found"] for game in games.values()], options)
+            rows = rows_of(name, [game["found"] for game in games.values()], len(set(asked) - set(games)), options)
             measured |= {"command": command, "seed": options.seed}
             write_rows(__file__, [replace(row, **measured) for row in rows], keep_others=True)
 
