@@ -79,6 +79,10 @@ NO_DATA_RUNS = {  # the same for scripts that need no data
         "--rows gd lora order --vocabulary 40 --length 4 --known 12 --prior 12 --games 2 --directions 8 --starts 2",
         2 * 10 + 1 + 2,
     ),
+    "text_gpt2": (
+        "--rows gd --vocabulary 300 --length 5 --known 8 --width 32 --layers 1 --heads 2 --context 8 --games 1",
+        10,
+    ),
     "s3_table2": ("--samples 200", 3 * 2 * 6),
     "s3_fixed_epsilon": ("", 6 * 2 * 2),
 }
