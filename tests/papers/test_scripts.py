@@ -43,6 +43,11 @@ RUNS = {
     "s1_victims": ("--known 20 --test 30 --starts 2 --rows standardised_0.1", 2),
     "s2_pretrain": ("--steps 2 --batch 16 --rows 10", 1),
     "s2_table1": (f"{WEAK_SIZES} --games 99 --rows mnist_10 --tuning 1", 2 * (9 + 2)),
+    "s2_features": (
+        f"{WEAK_SIZES} --generator mlp --rows unseen_mnist_10 unseen_mnist_10_oracle",
+        9 + 8,
+    ),
+    "s2_public": ("--sets 1 --pool 200 --rows public_2", 4),
     "s2_celeba": (
         f"{WEAK_SIZES} --copies 1 --games 100 --people 20 --pictures 500 --rows celeba_10 celeba_40 --generator mlp",
         2 * (1 + 4 + 1 + 3 + 3) + 4,
@@ -141,6 +146,7 @@ SLOW = (
     "s1_table3",
     "s2_celeba",
     "s2_dp",
+    "s2_features",
     "s2_table1",
     "s3_attacks",
     "s3_fixed_epsilon",
@@ -168,7 +174,8 @@ def data(tmp_path_factory):
         np.savez(folder / f"{name}.npz", images=images if size == 28 else np.stack([images] * 3, -1), **labels)
     with np.load(folder / "mnist.npz") as digits:  # EMNIST counts from 1
         np.savez(folder / "emnist_letters_part.npz", **{**digits, "labels": digits["labels"] + 1})
-    write_tensors(folder / "vgg11.safetensors", lw.nets.vgg11(size=16)[:-1].state_dict())
+    for name in ("vgg11", "vgg11_plain"):
+        write_tensors(folder / f"{name}.safetensors", lw.nets.vgg11(size=16)[:-1].state_dict())
     write_tensors(folder / "lpips_alex.safetensors", random_lpips())
     torch.save(models.mobilenet_v2(weights=None).state_dict(), folder / "mobilenet_v2-random.pth")
     faces(folder / "celeba")
@@ -410,6 +417,25 @@ def test_a_plain_base_model_has_rows_of_its_own(papers, data, tmp_path, monkeypa
     run(papers / "s2_table1.py", f"{WEAK_SIZES} --rows plain_10 mnist_10 {words}", monkeypatch)
     rows = read_rows(papers / "results" / "s2_table1.json")
     assert {row.id.split(".")[0] for row in rows} == {"plain_10"}  # there is no other model in the folder
+
+
+def test_unseen_digits_are_nobody_elses(papers, data):
+    """Neither those that base models are judged on nor those of the other games."""
+    script = runpy.run_path(str(papers / "s2_data.py"))
+    digits = lw.records.mnist("train", root=data)
+    judged, secrets = script["unseen"](digits)
+    assert len(secrets) == len(digits) // 6
+    assert torch.equal(torch.cat([judged.x, secrets.x]), digits.x)
+
+
+def test_the_oracle_releases_the_mean_features_of_each_class(papers):
+    release = runpy.run_path(str(papers / "s2_features.py"))["MeanFeatures"]()
+    prior = lw.records.digits().through(torch.nn.Flatten())
+    own = lw.Weak(20).deal(prior, 3, seed=0).own
+    given = release(torch.nn.Linear(64, 10), lw.Weak(20).deal(prior, 3, seed=0), seed=0).params["weight"]
+    for model, label in ((0, 0), (1, 7), (2, 9)):
+        mean = own.inputs[model][own.y[model] == label].mean(0)
+        torch.testing.assert_close(given[model, label], mean)
 
 
 def test_a_training_set_of_faces_is_of_one_person_and_others(papers):
