@@ -6,7 +6,8 @@ The games of `s2_table1.py`, with secrets on which nothing was chosen (`unseen` 
 give the same reconstructor, with the same budget, the exact features in place of the head: with one record per class
 its features, with four their mean, which is what a head holds of them to first order (docs/weak.md). Whatever an attack
 reads off a head, with this way from features to pictures it does no better on average: a ceiling for ten digits. For
-forty it is none, as a head also holds a little more than the means.
+forty it is none, as a head also holds a little more than the means. Rows named "posterior" read the features that
+`s2_posterior.py` estimates from the head in closed form.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from s2_data import unseen_mnist, unseen_plain_mnist
 from s2_heads import NO_NUMBERS, Game, game_parser, mnist_trainer, table
+from s2_posterior import FeatureReader
 from s2_table1 import FORTY, TEN_DIGITS
 from torch import Tensor, nn
 from torch.nn import functional
@@ -64,9 +66,12 @@ GAMES = {
     "plain_40": replace(FORTY, data=unseen_plain_mnist),
 }
 GAMES = {f"unseen_{name}": game for name, game in GAMES.items()}
+TENS = {name: game for name, game in GAMES.items() if game.size == TEN.size}
+GAMES |= {f"{name}_posterior": replace(game, fitted=FeatureReader.fitted) for name, game in TENS.items()}
 GAMES |= {
     f"{name}_oracle": replace(game, trainer=MeanFeatures(), judged=no_heads, paper=NO_NUMBERS)
     for name, game in GAMES.items()
+    if game.fitted is None
 }
 
 if __name__ == "__main__":

@@ -44,10 +44,10 @@ RUNS = {
     "s2_pretrain": ("--steps 2 --batch 16 --rows 10", 1),
     "s2_table1": (f"{WEAK_SIZES} --games 99 --rows mnist_10 --tuning 1", 2 * (9 + 2)),
     "s2_features": (
-        f"{WEAK_SIZES} --generator mlp --rows unseen_mnist_10 unseen_mnist_10_oracle",
-        9 + 8,
+        f"{WEAK_SIZES} --generator mlp --rows unseen_mnist_10_posterior unseen_mnist_10_oracle --tuning 1",
+        2 * (9 + 8),
     ),
-    "s2_public": ("--sets 1 --pool 200 --rows public_2", 4),
+    "s2_held": ("--sets 1 --pool 200 --games 20 --rows public_2 private_10", 4 + 2),
     "s2_celeba": (
         f"{WEAK_SIZES} --copies 1 --games 100 --people 20 --pictures 500 --rows celeba_10 celeba_40 --generator mlp",
         2 * (1 + 4 + 1 + 3 + 3) + 4,
@@ -116,6 +116,7 @@ SMALLER = {
         ("steps=100", "steps=2"),
         ("(WIDE, *ARCHITECTURES)", '("mobilenet_v2",)'),
     ],
+    "s2_posterior": [("HEADS = 8_192", "HEADS = 300")],
     "s2_heads": [
         ("HEADS, JUDGED = 5_000, 2_000", "HEADS, JUDGED = 20, 100"),
         ("steps=26 + 3 * size // 5", "steps=2"),
@@ -156,7 +157,17 @@ SLOW = (
     "text",
     "whole_sets",
 )
-SET_UPS = ("s1_mnist", "s1_printed", "s1_cifar", "s2_data", "s2_heads", "s2_pictures", "s3_pictures", "s4_cifar")
+SET_UPS = (
+    "s1_mnist",
+    "s1_printed",
+    "s1_cifar",
+    "s2_data",
+    "s2_heads",
+    "s2_pictures",
+    "s2_posterior",
+    "s3_pictures",
+    "s4_cifar",
+)
 
 
 def named(runs):

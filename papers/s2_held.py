@@ -1,10 +1,12 @@
-"""S2's heads on digits with a public start: the features of the training set, by Newton's method.
+"""The features of the records that S2's heads on digits were trained on: by Newton's method, or estimated.
 
-    python papers/s2_public.py --data FOLDER [--rows public_9 ...] [--sets 20] [--processes 8]
+    python papers/s2_held.py --data FOLDER [--rows public_9 ...] [--sets 20] [--processes 8]
 
 S2's recipe (Table 3) on the plain base model, in float64, from N(0, 0.002^2) drawn with a public seed; one record of
 each of n classes. The adversary has other digits. With fewer records than classes neither labels nor classes are given;
 with ten records, one per class, the labels are. Secrets are the training digits of `unseen` in `s2_data.py`.
+
+`private_10`: S2's private start, and the estimate of `s2_posterior.py`, with and without its third part.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from s1_mnist import parser, rate_row, write
+from s1_mnist import mean_row, parser, rate_row, write
 from s2_data import PLAIN, letters_backbone, pictures, unseen
 from s2_heads import mnist_trainer
+from s2_posterior import Estimate, left_over
 from torch import nn
 
 import lostwax as lw
@@ -33,11 +36,13 @@ from lostwax.seeds import generator
 CLASSES = 10
 EXACT = 1e-20  # mean squared error of features
 GAMES = {f"public_{size}": size for size in (2, 9, 10)}
+PRIVATE = "private_10"
 PUBLIC = lw.inits.Normal(0.002, seed=0)
 SIZES = {
     "sets": (20, "training sets"),
     "prior": (1_500, "digits that the adversary has"),
     "pool": (2_000, "digits that the sets are drawn from"),
+    "games": (1_000, "heads with a private start"),
     "processes": (1, "sets played at the same time"),
     "seed": (0, "of everything drawn"),
 }
@@ -53,11 +58,11 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-def features(options: argparse.Namespace) -> tuple[Records, Records]:
+def features(options: argparse.Namespace, sizes: tuple[int | None, int | None]) -> tuple[Records, Records]:
     """The prior and the pool, as the base model sees them."""
     backbone = letters_backbone(PLAIN, options)
-    prior, pool = unseen(lw.records.mnist("train", root=options.data))
-    parts = (pictures(prior[: options.prior]), pictures(pool[: options.pool]))
+    digits = unseen(lw.records.mnist("train", root=options.data))
+    parts = (pictures(part[:size]) for part, size in zip(digits, sizes, strict=True))
     seen = (part.through(backbone) for part in parts)
     prior, pool = (Records(part.inputs.double(), part.y) for part in seen)
     return prior, pool
@@ -104,12 +109,30 @@ def rows_of(name: str, outcomes: list[Outcome]) -> list[Row]:
     ]
 
 
+def private_rows(options: argparse.Namespace) -> list[Row]:
+    """What the estimate leaves of the features' error, relative to that of class means."""
+    prior, pool = (Records(part.x.float(), part.y) for part in features(options, (None, None)))
+    net, trainer, threat = nn.Linear(prior.x.shape[1], CLASSES), mnist_trainer(CLASSES), lw.Weak(CLASSES)
+    estimate = Estimate.of(Knowledge(net, trainer, threat, lw.access.Weights(), prior), seed=options.seed + 1)
+    cohort = threat.deal(pool, options.games, seed=options.seed)
+    release = trainer(net, cohort, seed=options.seed)
+    unshifted = estimate._replace(reach=torch.zeros_like(estimate.reach))
+    return [
+        mean_row(f"{PRIVATE}.{name}", f"{PRIVATE}: error of the features over that of class means{how}", left)
+        for name, how, used in (("left", "", estimate), ("unshifted", ", the common shift not estimated", unshifted))
+        for left in [left_over(used, release, cohort.own).double().numpy()]
+    ]
+
+
 def main() -> None:
-    made = parser(__doc__, GAMES, SIZES)
+    made = parser(__doc__, [*GAMES, PRIVATE], SIZES)
     made.add_argument("--models", type=Path, help="folder of what s2_pretrain.py --plain wrote; else that of the data")
     options = made.parse_args()
-    prior, pool = features(options)
+    prior, pool = features(options, (options.prior, options.pool))
     for name in options.rows:
+        if name == PRIVATE:
+            write(__file__, private_rows(options), options)
+            continue
         one = partial(play, size=GAMES[name], prior=prior, pool=pool, seed=options.seed)
         if options.processes > 1:
             with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool_of_workers:
