@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from s2_data import unseen_mnist, unseen_plain_mnist
 from s2_heads import NO_NUMBERS, Game, game_parser, mnist_trainer, table
-from s2_posterior import FeatureReader
+from s2_posterior import FeatureReader, class_means
 from s2_table1 import FORTY, TEN_DIGITS
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 from lostwax.games import Cohort, Records, Release, Step
 
@@ -47,12 +46,6 @@ class MeanFeatures:
         return TILE
 
 
-def class_means(features: Tensor, y: Tensor, classes: int) -> Tensor:
-    """(m, n, d) and (m, n) -> (m, c, d)."""
-    members = functional.one_hot(y, classes).to(features)  # (m, n, c)
-    return (members / members.sum(1, keepdim=True)).mT @ features
-
-
 def no_heads(game: Game, records: Records, seed: int) -> dict[str, NDArray[np.float64]]:
     """Features have no accuracy."""
     return {}
@@ -66,8 +59,7 @@ GAMES = {
     "plain_40": replace(FORTY, data=unseen_plain_mnist),
 }
 GAMES = {f"unseen_{name}": game for name, game in GAMES.items()}
-TENS = {name: game for name, game in GAMES.items() if game.size == TEN.size}
-GAMES |= {f"{name}_posterior": replace(game, fitted=FeatureReader.fitted) for name, game in TENS.items()}
+GAMES |= {f"{name}_posterior": replace(game, fitted=FeatureReader.fitted) for name, game in GAMES.items()}
 GAMES |= {
     f"{name}_oracle": replace(game, trainer=MeanFeatures(), judged=no_heads, paper=NO_NUMBERS)
     for name, game in GAMES.items()

@@ -1,12 +1,13 @@
-"""The features of S2's ten records, estimated from a head in closed form: what a reader of heads need not learn.
+"""The features that S2's heads hold, estimated in closed form: what a reader of heads need not learn.
 
-A linear head trained on one record per class is  W = s W_0 + A F  (docs/weak.md), F (n, d) the features and A (c, n).
-The estimate has three parts, all fitted on the adversary's records and on heads trained on them:
+A linear head trained on m records of each of c classes is  W = s W_0 + A F  (docs/weak.md). To first order in a
+record's difference from the mean of its class, F are the class means in the training set, (c, d), and A is (c, c). The
+estimate has three parts, all fitted on heads that were trained on the adversary's records:
 
 1. A. It follows from inner products of features, and these from those of the rows of W: a linear regression on W W^T,
    the logarithms of its diagonal, and the bias.
 2. F given A, with normal features of a common covariance within classes, and a start of known variance v:
-   in each of its eigenvectors, of variance l,  E[F | W] = M + l A^T (l A A^T + v)^-1 (W - A M),  M the class means.
+   in each of its eigenvectors, of variance l,  E[F | W] = M + l A^T (l A A^T + v)^-1 (W - A M),  M the prior's means.
 3. A has rank c - 1: a common shift t u^T of all features, A u = 0, is not seen. But features behind a ReLU are zero or
    positive: for every feature, the posterior mean of its shift under the distribution of that feature in each class, as
    if features were independent.
@@ -69,34 +70,35 @@ class Estimate(NamedTuple):
 
     @classmethod
     def of(cls, knowledge: Knowledge, *, seed: int) -> Estimate:
-        """One record per class is taken for granted (`FeatureReader.objection`)."""
-        prior, net, trainer = knowledge.prior, knowledge.net, knowledge.trainer
-        cohort = knowledge.threat.deal(prior, HEADS, seed=seed)
+        """All classes have as many records (`FeatureReader.objection`)."""
+        net, trainer = knowledge.net, knowledge.trainer
+        cohort = knowledge.threat.deal(knowledge.prior, HEADS, seed=seed)
         release = trainer(net, cohort, seed=seed)
-        weight, own = release.params["weight"], by_class(cohort.own.inputs, cohort.own.y)  # (m, c, d), (m, n, d)
-        rows, inner = (weight @ own.mT).double(), (own.double() @ own.double().mT)  # (m, c, n), (m, n, n)
+        weight = release.params["weight"]  # (m, c, d)
+        own = class_means(cohort.own.inputs, cohort.own.y, weight.shape[1])  # (m, c, d)
+        rows, inner = (weight @ own.mT).double(), own.double() @ own.double().mT  # (m, c, c) each
         coefficients = torch.linalg.solve(inner, rows.mT).mT.to(weight)  # A F = W, in the span of F
         start = trainer.init(net, list(range(64)), seed=seed)["weight"]  # type: ignore[attr-defined]
-        features, y = prior.inputs, prior.y
-        means = torch.stack([features[y == label].mean(0) for label in range(weight.shape[1])])
-        off = (features - means[y]).double()
+        means = own.mean(0)
+        off = (own - means).flatten(0, 1).double()
         variances, vectors = torch.linalg.eigh(off.mT @ off / len(off))
-        width = ((features.amax(0) - features.amin(0)) / (BINS - 2 * MARGIN)).clamp_min(1e-6)
-        lowest = features.amin(0) - MARGIN * width
+        lowest, highest = own.flatten(0, 1).amin(0), own.flatten(0, 1).amax(0)
+        width = ((highest - lowest) / (BINS - 2 * MARGIN)).clamp_min(1e-6)
+        lowest = lowest - MARGIN * width
         return cls(
             Regression.fit(summary(release), coefficients),
             means,
-            variances.clamp_min(0).to(features),
-            vectors.to(features),
-            start.to(features).var(),
+            variances.clamp_min(0).to(own),
+            vectors.to(own),
+            start.to(own).var(),
             lowest,
             width,
-            log_densities(features, y, lowest, width, len(means)),
-            FARTHEST * (off.square().mean(0) / len(means)).sqrt().to(features),
+            log_densities(own, lowest, width),
+            FARTHEST * (off.square().mean(0) / len(means)).sqrt().to(own),
         )
 
     def __call__(self, release: Release) -> Tensor:
-        """(m, c, d) features, one record of each class."""
+        """(m, c, d) mean features of each class in the training set."""
         weight = release.params["weight"]  # (m, c, d)
         classes = weight.shape[1]
         a = self.coefficients(summary(release)).view(-1, classes, classes)  # (m, c, n)
@@ -125,7 +127,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class FeatureReader(SetReader):
-    """A SetReader of estimated features in place of rows of weights."""
+    """A SetReader of estimated features, beside the rows of weights."""
 
     estimate: Estimate | None = field(default=None, repr=False, compare=False)
 
@@ -135,16 +137,17 @@ class FeatureReader(SetReader):
         return cls(estimate=Estimate.of(knowledge, seed=seed), **sizes)
 
     def objection(self, knowledge: Knowledge) -> str | None:
-        """It needs a linear head on one record of each class."""
+        """It needs a linear head on as many records of each class."""
         labels = knowledge.threat.deal(knowledge.prior, 1, seed=0).own.y[0]
         net = knowledge.net
-        if not isinstance(net, nn.Linear) or sorted(labels.tolist()) != list(range(net.out_features)):
-            return "FeatureReader reads linear heads that were trained on one record of each class"
+        if not isinstance(net, nn.Linear) or len(set(torch.bincount(labels, minlength=net.out_features).tolist())) > 1:
+            return "FeatureReader reads linear heads that were trained on as many records of each class"
         return super().objection(knowledge)
 
     def see(self, net: nn.Module, access: Access, release: Release) -> Tensor:
-        """(m, c, d)."""
-        return release.params["weight"] if self.estimate is None else self.estimate(release)
+        """(m, c, numbers)."""
+        rows = super().see(net, access, release)
+        return rows if self.estimate is None else torch.cat([self.estimate(release), rows], -1)
 
     def build(self, net: nn.Module, tokens: int, numbers: int, classes: tuple[int, ...]) -> nn.Module:
         """SetReader's."""
@@ -159,30 +162,28 @@ def summary(release: Release) -> Tensor:
     return torch.cat([products.flatten(1), lengths, release.params["bias"]], 1)
 
 
-def by_class(features: Tensor, y: Tensor) -> Tensor:
-    """(m, n, d), record c of class c."""
-    return features.gather(1, y.argsort(1).unsqueeze(-1).expand_as(features))
+def class_means(features: Tensor, y: Tensor, classes: int) -> Tensor:
+    """(m, n, d) and (m, n) -> (m, c, d)."""
+    members = functional.one_hot(y, classes).to(features)  # (m, n, c)
+    return (members / members.sum(1, keepdim=True)).mT @ features
 
 
-def log_densities(features: Tensor, y: Tensor, lowest: Tensor, width: Tensor, classes: int) -> Tensor:
-    """(c, d, bins) of every feature in every class, smoothed histograms."""
+def log_densities(features: Tensor, lowest: Tensor, width: Tensor) -> Tensor:
+    """(m, c, d) -> (c, d, bins) of every feature in every class, smoothed histograms."""
     offsets = torch.arange(-3 * SMOOTH, 3 * SMOOTH + 1).to(features)
     kernel = torch.exp(-0.5 * (offsets / SMOOTH).square())
     kernel = (kernel / kernel.sum()).view(1, 1, -1)
-    places = ((features - lowest) / width).long().clamp(0, BINS - 1).mT  # (d, records)
-    parts = []
-    for label in range(classes):
-        own = places[:, y == label]
-        counts = torch.zeros(len(own), BINS).to(features).scatter_add_(1, own, torch.ones_like(own).to(features))
-        padded = functional.pad(counts.unsqueeze(1), [3 * SMOOTH] * 2)
-        smooth = functional.conv1d(padded, kernel)[:, 0] + ALONE
-        parts.append((smooth / smooth.sum(1, keepdim=True)).log())
-    return torch.stack(parts)
+    places = ((features - lowest) / width).long().clamp(0, BINS - 1).permute(1, 2, 0)  # (c, d, m)
+    counts = torch.zeros(*places.shape[:2], BINS).to(features)
+    counts = counts.scatter_add_(2, places, torch.ones_like(places).to(features))
+    padded = functional.pad(counts.flatten(0, 1).unsqueeze(1), [3 * SMOOTH] * 2)
+    smooth = functional.conv1d(padded, kernel).view(counts.shape) + ALONE
+    return (smooth / smooth.sum(2, keepdim=True)).log()
 
 
 def left_over(estimate: Estimate, release: Release, own: Records) -> Tensor:
-    """(m,) squared error of estimated features, over that of class means."""
-    truth = by_class(own.inputs, own.y)
+    """(m,) squared error of estimated features, over that of the prior's class means."""
+    truth = class_means(own.inputs, own.y, len(estimate.means))
     wrong, blind = (seen - truth for seen in (estimate(release), estimate.means))
     return wrong.square().sum((1, 2)) / blind.square().sum((1, 2)).mean()
 
