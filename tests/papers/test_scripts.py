@@ -449,6 +449,47 @@ def test_the_oracle_releases_the_mean_features_of_each_class(papers):
         torch.testing.assert_close(given[model, label], mean)
 
 
+def test_estimated_features_are_the_conditional_mean(papers):
+    """Of all features jointly, given the weights, by the formula for normal vectors."""
+    script = runpy.run_path(str(papers / "s2_posterior.py"))
+    random, (classes, width), noise = torch.Generator().manual_seed(0), (3, 4), 0.3
+    a = torch.randn(classes, classes, generator=random).double()
+    a = a - a.mean(0)
+    means, weight = (torch.randn(classes, width, generator=random).double() for _ in range(2))
+    roots = torch.randn(width, width, generator=random).double()
+    variances, vectors = torch.linalg.eigh(roots @ roots.mT)
+    release = lw.games.Release({"weight": weight[None], "bias": torch.zeros(1, classes).double()})
+    inputs = script["summary"](release).shape[1]
+    slopes = torch.cat([torch.zeros(inputs, classes**2).double(), a.view(1, -1)])
+    known = script["Regression"](torch.zeros(inputs).double(), torch.ones(inputs).double(), slopes)
+    zero, one = torch.zeros(width).double(), torch.ones(width).double()
+    density = torch.zeros(classes, width, 256).double()
+    low, farthest = -1e3 * one, zero  # no shift
+    given = known, means, variances, vectors, torch.tensor(noise), low, one, density, farthest
+    found = script["Estimate"](*given)(release)[0]
+    spread = torch.kron(torch.eye(classes).double(), roots @ roots.mT)  # of the records, one after the other
+    seen = torch.kron(a, torch.eye(width).double())
+    gain = spread @ seen.mT @ torch.linalg.inv(seen @ spread @ seen.mT + noise * torch.eye(len(seen)).double())
+    wanted = means + (gain @ (weight - a @ means).flatten()).view(classes, width)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_features_behind_a_relu_tell_their_common_shift(papers):
+    """The part of ten records that a head does not hold."""
+    script = runpy.run_path(str(papers / "s2_posterior.py"))
+    torch.manual_seed(0)
+    relu = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 48), torch.nn.ReLU())
+    prior, secrets = lw.records.digits().through(relu).split(1_000, 700, seed=0)
+    trainer = lw.GD(lr=0.1, steps=32, init=lw.inits.Normal(1e-4, seed=None))
+    net, threat = torch.nn.Linear(48, 10), lw.Weak(10)
+    estimate = script["Estimate"].of(lw.games.Knowledge(net, trainer, threat, lw.access.Weights(), prior), seed=1)
+    cohort = threat.deal(secrets, 50, seed=0)
+    release = trainer(net, cohort, seed=0)
+    left = script["left_over"](estimate, release, cohort.own).mean()
+    unshifted = estimate._replace(reach=torch.zeros_like(estimate.reach))
+    assert left < script["left_over"](unshifted, release, cohort.own).mean() < 0.3
+
+
 def test_a_training_set_of_faces_is_of_one_person_and_others(papers):
     people = torch.arange(400) % 61 + 5  # six or seven pictures of each
     threat = runpy.run_path(str(papers / "s2_celeba.py"))["OnePerson"](40)
