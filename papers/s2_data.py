@@ -56,6 +56,22 @@ def plain_mnist(options: argparse.Namespace) -> Data:
     return _digits(PLAIN, options)
 
 
+def unseen_mnist(options: argparse.Namespace) -> Data:
+    """Secrets on which nothing was chosen: the training digits of `unseen`. The test digits are in the prior."""
+    return _through(letters_backbone(WEIGHTS, options), *_unseen_digits(options), 0.0696, options)
+
+
+def unseen_plain_mnist(options: argparse.Namespace) -> Data:
+    """The same, through the plain base model."""
+    return _through(letters_backbone(PLAIN, options), *_unseen_digits(options), 0.0696, options)
+
+
+def unseen(digits: Records) -> tuple[Records, Records]:
+    """MNIST's training part without its last sixth, and that sixth: base models are judged on the former only."""
+    last = len(digits) - len(digits) // 6
+    return digits[:last], digits[last:]
+
+
 def letters(options: argparse.Namespace) -> Data:
     """An adversary who has letters where the victims have digits, each called a digit at random (S2 3.2, point 8).
 
@@ -127,6 +143,13 @@ class ForImageNet(nn.Module):
 def _digits(weights: str, options: argparse.Namespace) -> Data:
     prior, secrets = (pictures(lw.records.mnist(part, root=options.data)) for part in ("train", "test"))
     return _through(letters_backbone(weights, options), prior, secrets, 0.0696, options)
+
+
+def _unseen_digits(options: argparse.Namespace) -> tuple[Records, Records]:
+    """The prior and the secrets."""
+    train, test = (pictures(lw.records.mnist(part, root=options.data)) for part in ("train", "test"))
+    kept, secrets = unseen(train)
+    return Records(torch.cat([kept.x, test.x]), torch.cat([kept.y, test.y])), secrets
 
 
 def _through(

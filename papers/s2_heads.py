@@ -76,6 +76,7 @@ class Game:
     trainer: Trainer = field(default_factory=lambda: mnist_trainer(10))
     head: Callable[[int], nn.Module] = linear_head
     reader: Reader = field(default_factory=lw.attacks.weak.SetReader)
+    fitted: Callable[..., Reader] | None = None  # the reader, from the adversary's knowledge, a seed, width and layers
     shadows: int | None = None  # a fixed number of them; None for fresh ones at every step
     threat: Callable[[int], Threat] = lw.Weak  # of the training set's size
     classes: tuple[int, ...] | None = None  # that are rebuilt, None for all
@@ -149,6 +150,8 @@ def attack(game: Game, data: Data, options: argparse.Namespace, name: str) -> lw
     reader: Reader = game.reader
     if isinstance(reader, lw.attacks.weak.SetReader):
         reader = replace(reader, width=options.reader, layers=options.layers)
+    if game.fitted is not None:
+        reader = game.fitted(knowledge(game, data), options.seed, width=options.reader, layers=options.layers)
     decoder: Decoder = lw.decoders.ResidualDecoder(width=options.width)
     if options.generator == "mlp":
         decoder = lw.decoders.MLPDecoder(width=4 * options.width, input_noise=0.0)

@@ -43,6 +43,11 @@ RUNS = {
     "s1_victims": ("--known 20 --test 30 --starts 2 --rows standardised_0.1", 2),
     "s2_pretrain": ("--steps 2 --batch 16 --rows 10", 1),
     "s2_table1": (f"{WEAK_SIZES} --games 99 --rows mnist_10 --tuning 1", 2 * (9 + 2)),
+    "s2_features": (
+        f"{WEAK_SIZES} --generator mlp --rows unseen_mnist_10_posterior unseen_mnist_10_oracle --tuning 1",
+        2 * (9 + 8),
+    ),
+    "s2_held": ("--sets 1 --pool 200 --games 20 --rows public_2 private_10", 4 + 2),
     "s2_celeba": (
         f"{WEAK_SIZES} --copies 1 --games 100 --people 20 --pictures 500 --rows celeba_10 celeba_40 --generator mlp",
         2 * (1 + 4 + 1 + 3 + 3) + 4,
@@ -116,6 +121,7 @@ SMALLER = {
         ("steps=100", "steps=2"),
         ("(WIDE, *ARCHITECTURES)", '("mobilenet_v2",)'),
     ],
+    "s2_posterior": [("HEADS = 8_192", "HEADS = 300")],
     "s2_heads": [
         ("HEADS, JUDGED = 5_000, 2_000", "HEADS, JUDGED = 20, 100"),
         ("steps=26 + 3 * size // 5", "steps=2"),
@@ -148,6 +154,7 @@ SLOW = (
     "s1_table3",
     "s2_celeba",
     "s2_dp",
+    "s2_features",
     "s2_table1",
     "s3_attacks",
     "s3_fixed_epsilon",
@@ -165,6 +172,7 @@ SET_UPS = (
     "s2_data",
     "s2_heads",
     "s2_pictures",
+    "s2_posterior",
     "s3_pictures",
     "s4_cifar",
 )
@@ -185,7 +193,8 @@ def data(tmp_path_factory):
         np.savez(folder / f"{name}.npz", images=images if size == 28 else np.stack([images] * 3, -1), **labels)
     with np.load(folder / "mnist.npz") as digits:  # EMNIST counts from 1
         np.savez(folder / "emnist_letters_part.npz", **{**digits, "labels": digits["labels"] + 1})
-    write_tensors(folder / "vgg11.safetensors", lw.nets.vgg11(size=16)[:-1].state_dict())
+    for name in ("vgg11", "vgg11_plain"):
+        write_tensors(folder / f"{name}.safetensors", lw.nets.vgg11(size=16)[:-1].state_dict())
     write_tensors(folder / "lpips_alex.safetensors", random_lpips())
     torch.save(models.mobilenet_v2(weights=None).state_dict(), folder / "mobilenet_v2-random.pth")
     faces(folder / "celeba")
@@ -444,6 +453,66 @@ def test_a_plain_base_model_has_rows_of_its_own(papers, data, tmp_path, monkeypa
     run(papers / "s2_table1.py", f"{WEAK_SIZES} --rows plain_10 mnist_10 {words}", monkeypatch)
     rows = read_rows(papers / "results" / "s2_table1.json")
     assert {row.id.split(".")[0] for row in rows} == {"plain_10"}  # there is no other model in the folder
+
+
+def test_unseen_digits_are_nobody_elses(papers, data):
+    """Neither those that base models are judged on nor those of the other games."""
+    script = runpy.run_path(str(papers / "s2_data.py"))
+    digits = lw.records.mnist("train", root=data)
+    judged, secrets = script["unseen"](digits)
+    assert len(secrets) == len(digits) // 6
+    assert torch.equal(torch.cat([judged.x, secrets.x]), digits.x)
+
+
+def test_the_oracle_releases_the_mean_features_of_each_class(papers):
+    release = runpy.run_path(str(papers / "s2_features.py"))["MeanFeatures"]()
+    prior = lw.records.digits().through(torch.nn.Flatten())
+    own = lw.Weak(20).deal(prior, 3, seed=0).own
+    given = release(torch.nn.Linear(64, 10), lw.Weak(20).deal(prior, 3, seed=0), seed=0).params["weight"]
+    for model, label in ((0, 0), (1, 7), (2, 9)):
+        mean = own.inputs[model][own.y[model] == label].mean(0)
+        torch.testing.assert_close(given[model, label], mean)
+
+
+def test_estimated_features_are_the_conditional_mean(papers):
+    """Of all features jointly, given the weights, by the formula for normal vectors."""
+    script = runpy.run_path(str(papers / "s2_posterior.py"))
+    random, (classes, width), noise = torch.Generator().manual_seed(0), (3, 4), 0.3
+    a = torch.randn(classes, classes, generator=random).double()
+    a = a - a.mean(0)
+    means, weight = (torch.randn(classes, width, generator=random).double() for _ in range(2))
+    roots = torch.randn(width, width, generator=random).double()
+    variances, vectors = torch.linalg.eigh(roots @ roots.mT)
+    release = lw.games.Release({"weight": weight[None], "bias": torch.zeros(1, classes).double()})
+    inputs = script["summary"](release).shape[1]
+    slopes = torch.cat([torch.zeros(inputs, classes**2).double(), a.view(1, -1)])
+    known = script["Regression"](torch.zeros(inputs).double(), torch.ones(inputs).double(), slopes)
+    zero, one = torch.zeros(width).double(), torch.ones(width).double()
+    density = torch.zeros(classes, width, 256).double()
+    low, farthest = -1e3 * one, zero  # no shift
+    given = known, means, variances, vectors, torch.tensor(noise), low, one, density, farthest
+    found = script["Estimate"](*given)(release)[0]
+    spread = torch.kron(torch.eye(classes).double(), roots @ roots.mT)  # of the records, one after the other
+    seen = torch.kron(a, torch.eye(width).double())
+    gain = spread @ seen.mT @ torch.linalg.inv(seen @ spread @ seen.mT + noise * torch.eye(len(seen)).double())
+    wanted = means + (gain @ (weight - a @ means).flatten()).view(classes, width)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_features_behind_a_relu_tell_their_common_shift(papers):
+    """The part of ten records that a head does not hold."""
+    script = runpy.run_path(str(papers / "s2_posterior.py"))
+    torch.manual_seed(0)
+    relu = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 48), torch.nn.ReLU())
+    prior, secrets = lw.records.digits().through(relu).split(1_000, 700, seed=0)
+    trainer = lw.GD(lr=0.1, steps=32, init=lw.inits.Normal(1e-4, seed=None))
+    net, threat = torch.nn.Linear(48, 10), lw.Weak(10)
+    estimate = script["Estimate"].of(lw.games.Knowledge(net, trainer, threat, lw.access.Weights(), prior), seed=1)
+    cohort = threat.deal(secrets, 50, seed=0)
+    release = trainer(net, cohort, seed=0)
+    left = script["left_over"](estimate, release, cohort.own).mean()
+    unshifted = estimate._replace(reach=torch.zeros_like(estimate.reach))
+    assert left < script["left_over"](unshifted, release, cohort.own).mean() < 0.3
 
 
 def test_a_training_set_of_faces_is_of_one_person_and_others(papers):
