@@ -36,6 +36,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -74,14 +75,21 @@ SIZES = {
 }
 
 
-def scores(found: Tensor, own: Pictures, *, halved: bool) -> tuple[list[float], list[float]]:
-    """SSIM and mean squared error of each picture's nearest candidate, by Haim et al.'s measure (appendix B.3).
+class Score(NamedTuple):
+    """Of the candidates of one attack."""
 
-    The nearest in normalised pixels is compared; the error is of the candidate as it is, the nearest in error.
+    alike: list[float]  # (n,) SSIM of each picture
+    errors: list[float]  # (n,) mean squared
+    right: int  # candidates within CLOSE of a picture
+
+
+def scores(found: Tensor, own: Pictures, *, halved: bool) -> Score:
+    """SSIM and error of each picture's nearest candidate, the SSIM by Haim et al.'s measure (appendix B.3).
+
+    The candidate that is nearest in normalised pixels is compared; the error is that of the nearest as it is.
     """
-    n, c = len(own.x), len(found)
-    if c == 0:
-        return [0.0] * n, own.x.sub(own.mean).square().flatten(1).mean(1).tolist()  # the mean is the answer then
+    if len(found) == 0:  # the mean is the answer then
+        return Score([0.0] * len(own.x), own.x.sub(own.mean).square().flatten(1).mean(1).tolist(), 0)
     shape = own.x.shape[1:]
     found = found.to(own.x).unflatten(1, shape)
     sought, among = _normalised(own.x - own.mean, halved=halved), _normalised(found, halved=halved)
@@ -90,9 +98,10 @@ def scores(found: Tensor, own: Pictures, *, halved: bool) -> tuple[list[float], 
     low, high = picked.flatten(1).amin(1), picked.flatten(1).amax(1)
     stretched = (picked - low.view(-1, 1, 1, 1)) / (high - low).clamp_min(1e-12).view(-1, 1, 1, 1)
     framed = [pad(images, (1, 1, 1, 1), mode="reflect") for images in (stretched, own.x)]  # windows at every pixel
-    alike = lw.metrics.SSIM(window=3)(*framed)
-    errors = torch.cdist(own.x.flatten(1), (found + own.mean).flatten(1)).square().amin(1) / shape.numel()
-    return alike.tolist(), errors.tolist()
+    far = torch.cdist(own.x.flatten(1), (found + own.mean).flatten(1), compute_mode="donot_use_mm_for_euclid_dist")
+    errors = far.square() / shape.numel()  # (n, c)
+    right = int((errors.amin(0) < CLOSE).sum())
+    return Score(lw.metrics.SSIM(window=3)(*framed).tolist(), errors.amin(1).tolist(), right)
 
 
 def _normalised(images: Tensor, *, halved: bool) -> Tensor:
@@ -111,6 +120,7 @@ ATTACKS = {
     "weights": "rows of the first layer",
     "null": "other pictures",
 }
+EXACT = {"corners", "neurons"}  # answers rather than candidates
 
 
 @dataclass(frozen=True)
@@ -121,6 +131,7 @@ class Outcome:
     attack: str
     alike: list[float]  # SSIM of each picture
     errors: list[float]
+    right: int
     seconds: float
     candidates: int
     steps: int
@@ -162,12 +173,12 @@ def play(name: str, options: argparse.Namespace) -> list[Outcome]:
         begun = time.perf_counter()
         found = attack(kind, game, own, nets, options)
         seconds = time.perf_counter() - begun
-        alike, errors = scores(found.x, own, halved=game.data == "cifar10")
-        one = Outcome(name, kind, alike, errors, seconds, len(found.x), found.steps, nets[2:], options.seed)
+        score = scores(found.x, own, halved=game.data == "cifar10")
+        one = Outcome(name, kind, *score, seconds, len(found.x), found.steps, nets[2:], options.seed)
         done.append(replace(one, command=command(options, name)))
         print(
-            f"  {kind}: {np.mean(np.array(alike) > GOOD):.0%} above {GOOD}, mean SSIM {np.mean(alike):.3f}, "
-            f"{np.mean(np.array(errors) < CLOSE):.0%} within {CLOSE:g}, {len(found.x)} candidates, "
+            f"  {kind}: {np.mean(np.array(one.alike) > GOOD):.0%} above {GOOD}, mean SSIM {np.mean(one.alike):.3f}, "
+            f"{np.mean(np.array(one.errors) < CLOSE):.0%} within {CLOSE:g}, {one.right} of {one.candidates} right, "
             f"{found.steps} steps, {seconds:.1f} s",
             flush=True,
         )
@@ -209,6 +220,9 @@ def rows_of(played: Sequence[Outcome]) -> list[Row]:
             Row(f"{name}.error", f"{words}: median MSE", float(np.median(errors))),
             Row(f"{name}.seconds", f"{words}: seconds", one.seconds),
         ]
+        if one.attack in EXACT and one.candidates:
+            right = np.arange(one.candidates) < one.right
+            rows.append(rate_row(f"{name}.right", f"{words}: share of answers within MSE {CLOSE:g}", right))
         if one.row in others and one.attack != "null":
             beats = f"{words}: share of pictures with a larger SSIM than that of other pictures"
             rows.append(rate_row(f"{name}.beats", beats, alike > others[one.row]))

@@ -187,7 +187,7 @@ class _SmoothReLU(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:
-        (slope,) = ctx.saved_tensors  # type: ignore[attr-defined]
+        (slope,) = ctx.saved_tensors
         return grad * slope, None
 
 

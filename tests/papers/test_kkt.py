@@ -66,7 +66,9 @@ def test_the_score_is_the_ssim_of_the_nearest_candidate_stretched(kkt):
     script, attacks = kkt
     own = attacks.Pictures(torch.rand(3, 1, 6, 6, dtype=torch.float64), torch.ones(3), torch.zeros(0))
     guesses = (own.x.flip(0) - own.mean) * 0.5 + 0.1 * torch.rand(3, 1, 6, 6, dtype=torch.float64)
-    alike, errors = script.scores(guesses.flatten(1), own, halved=False)
+    alike, errors, right = script.scores(guesses.flatten(1), own, halved=False)
+    assert right == 0
+    assert script.scores((own.x - own.mean).flatten(1), own, halved=True).right == 3
     kernel = np.exp(-(np.arange(-1, 2) ** 2) / (2 * 1.5**2))
     kernel = np.outer(kernel, kernel) / kernel.sum() ** 2
     for number in range(3):
