@@ -135,7 +135,8 @@ def test_knowledge_holds_neither_secret_nor_release():
 def shared_by_the_process():
     """Ids of modules, and of classes and functions of other libraries.
 
-    A cache in one of these leads to whatever else lives in the process.
+    A cache in one of these leads to whatever else lives in the process: from torch.Tensor, the annotations of its
+    methods and the cache of `typing` to the strategies of hypothesis, and from there to every test of the session.
     """
     modules = {name: (module, getattr(module, "__dict__", {})) for name, module in list(sys.modules.items())}
     own = {
