@@ -270,8 +270,8 @@ def test_without_any_effect_of_a_record_the_error_is_that_of_trained_models():
 
 
 def test_a_response_without_bound_is_reported_in_words_and_not_used():
-    wild = GD(lr=8.0, momentum=0.9, steps=200, init=LeCunNormal())
-    game = knowledge(wild, net=mlp(64, 8, 10, activation=nn.Tanh), known=KNOWN[:200])
+    wild = GD(lr=8.0, momentum=0.9, steps=100, init=LeCunNormal())
+    game = knowledge(wild, net=mlp(64, 8, 10, activation=nn.Tanh), known=KNOWN[:100])
     attack = lw.KernelRidge(shadows=40, engine=LinearResponse(directions=8, checked=8))
     note = shadow_tables(attack, game, 0)[2].notes[0]
     assert "R² on 8 trained models is below -10 in the median direction" in note

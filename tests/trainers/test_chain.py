@@ -59,6 +59,15 @@ def test_so_are_its_derivatives(activation):
     torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_layer_alone_is_a_chain(bias):
+    net, params = stacked(nn.Linear(D, C, bias=bias))
+    records = batch(7, 2)
+    assert _Chain.of(net, params, records) is not None
+    found, expected = (slope(net, CrossEntropy(), params, records) for slope in (gradient, gradient_by_vmap))
+    torch.testing.assert_close(found, expected)
+
+
 def test_pictures_are_flattened():
     net, params = stacked(nn.Sequential(nn.Flatten(), nn.Linear(D, C), nn.Identity()))
     records = batch(7, 2, shape=(1, 2, 3))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import subprocess
 import sys
 import tokenize
@@ -39,7 +40,8 @@ Code = tuple[SourceFolder, ...]
 def code_of(script: Path) -> Code:
     """The code that this process has loaded to run the script."""
     folder, package = script.resolve().parent, Path(lostwax.__file__).resolve().parent
-    loaded = {Path(file).resolve() for module in list(sys.modules.values()) if (file := _source_file(module))}
+    real = {_resolved(file) for module in list(sys.modules.values()) if (file := _source_file(module))}
+    loaded = {Path(file) for file in real if file.startswith((str(folder), str(package)))}
     found: dict[str, set[str]] = defaultdict(set)
     found[folder.name] = {
         str(path.relative_to(folder)) for path in loaded | {script.resolve()} if path.parent == folder
@@ -121,7 +123,17 @@ def _digest(folder: Path, files: Iterable[str]) -> str:
 
 @cache
 def _hash(path: Path, _changed_at: int) -> str:
-    return hashlib.sha256(essence(path.read_text(encoding="utf-8")).encode()).hexdigest()
+    return _hash_of(path.read_text(encoding="utf-8"))
+
+
+@cache
+def _hash_of(source: str) -> str:
+    return hashlib.sha256(essence(source).encode()).hexdigest()
+
+
+@cache
+def _resolved(file: str) -> str:
+    return os.path.realpath(file)
 
 
 def _source_file(module: object) -> str | None:

@@ -154,9 +154,11 @@ def flattens(layer: nn.Module) -> bool:
 
 def plain(net: nn.Module) -> bool:
     """Whether it is an nn.Sequential without hooks."""
-    return type(net) is nn.Sequential and not any(
-        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks for module in net.modules()
-    )
+    return type(net) is nn.Sequential and not _hooked(net)
+
+
+def _hooked(net: nn.Module) -> bool:
+    return any(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks for module in net.modules())
 
 
 _aten: Any = torch.ops.aten
@@ -178,18 +180,19 @@ _PULL: dict[
 class _Chain(NamedTuple):
     """Linear layers and activations one after the other: the operations that vmap runs, without its overhead."""
 
-    layers: tuple[str | type[nn.Module], ...]  # a linear layer by its name, an activation by its class
+    layers: tuple[str | type[nn.Module], ...]  # a linear layer by the prefix of its parameters, others by their class
 
     @classmethod
     def of(cls, net: Architecture, params: Params, batch: Batch) -> _Chain | None:
         """None for other nets, frozen or tied parameters, dropout, and own records in several parts."""
-        if not plain(net.net) or net.constants or batch.masks or len(batch.own) > 1:
+        if _hooked(net.net) or net.constants or batch.masks or len(batch.own) > 1:
             return None
         flat, layers, trained = False, list[str | type[nn.Module]](), list[str]()
-        for name, layer in net.net.named_children():
+        inside = net.net.named_children() if type(net.net) is nn.Sequential else ()
+        for prefix, layer in [(f"{name}.", each) for name, each in inside] or [("", net.net)]:
             if type(layer) is nn.Linear:
-                layers.append(name)
-                trained += [f"{name}.{part}" for part, _ in layer.named_parameters()]
+                layers.append(prefix)
+                trained += [prefix + part for part, _ in layer.named_parameters()]
             elif code(layer) is not None:
                 layers.append(type(layer))
             elif flattens(layer) and not layers:
@@ -214,16 +217,16 @@ class _Chain(NamedTuple):
                 if not isinstance(layer, str):
                     back = _PULL[layer](back, before, after)
                     continue
-                for name, slope in ((f"{layer}.weight", back @ before.mT), (f"{layer}.bias", back.sum(-1))):
+                for name, slope in ((layer + "weight", back @ before.mT), (layer + "bias", back.sum(-1))):
                     if name in params:
                         slopes[name] = slopes[name] + slope if name in slopes else slope
                 if place:
-                    back = params[f"{layer}.weight"].mT @ back
+                    back = params[layer + "weight"].mT @ back
         return {name: slopes[name] for name in params}
 
     @staticmethod
     def _forward(params: Params, layer: str | type[nn.Module], state: Tensor) -> Tensor:
         if not isinstance(layer, str):
             return _APPLY[layer](state)
-        out = params[f"{layer}.weight"] @ state  # (m, h, n)
-        return out + params[f"{layer}.bias"].unsqueeze(-1) if f"{layer}.bias" in params else out
+        out = params[layer + "weight"] @ state  # (m, h, n)
+        return out + params[layer + "bias"].unsqueeze(-1) if layer + "bias" in params else out
