@@ -75,11 +75,30 @@ def test_where_a_private_start_hides_the_secret_the_chances_count():
 
 def test_the_answer_does_not_depend_on_the_chunk(monkeypatch):
     _, whole, _ = played(lw.attacks.Refit(), GD, games=6)
-    monkeypatch.setattr(refit, "Local", lambda: Local(chunk=1))
+    monkeypatch.setattr(refit, "Local", lambda *_: Local(chunk=1))
     _, cut, _ = played(
         lw.attacks.Refit(), lw.GD(lr=0.2, momentum=0.9, steps=20, tile=4, init=lw.inits.LeCunNormal()), games=6
     )
     assert torch.equal(whole.alternatives.x, cut.alternatives.x)
+
+
+def test_a_function_is_called_once_for_each_candidate():
+    called = []
+
+    def train(net, x, y, seed):
+        called.append(float(x[-1].sum()))
+        with torch.no_grad():
+            net[1].weight[0] += x.sum(0).flatten()
+        return net
+
+    trainer = lw.OwnTraining(train, seed=0)
+    knowledge = Knowledge(NET, trainer, THREAT, Weights(), PRIOR)
+    cohort = THREAT.deal(SECRETS, 2, seed=3)
+    release, hints = trainer(NET, cohort, seed=3), THREAT.hints(cohort, SECRETS, seed=3)
+    called.clear()
+    guess = lw.attacks.Refit().prepare(knowledge, seed=4)(release, hints)
+    assert right(cohort, guess).all()
+    assert called == hints.candidates.x.flatten(0, 1).flatten(1).sum(1).tolist()
 
 
 def test_scores_are_the_pooled_gaussians():

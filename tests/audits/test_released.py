@@ -261,7 +261,8 @@ def test_time_and_memory_choose_the_attack(by_own_loop, monkeypatch):
     trainer = lw.OwnTraining(own_loop, seed=7, init=lw.inits.Given(start))
     with pytest.raises(ValueError, match=r"max_minutes is too short: one training takes about .* per record\. Allow"):
         lw.audit(net, table, trainer=trainer, max_minutes=1e-4)
-    monkeypatch.setattr(lw.attacks.Secant, "cost", lambda *_: Cost(1e6, 1e6))
+    for slow in (lw.attacks.Secant, lw.Ensemble):
+        monkeypatch.setattr(slow, "cost", lambda *_: Cost(1e6, 1e6))
     quick = lw.audit(net, table, trainer=trainer, games=2, max_minutes=0.5)
     assert quick.attack == "KernelRidge"
     assert any(one.startswith("Secant would take about 277.8 hours") for one in quick.unanswered)
