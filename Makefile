@@ -4,6 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Tests start many processes, each of which would compile lostwax again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test coverage chromium test-slow test-gpu papers-quick fuzz check lowest dist docs notebooks results clean
 
 demo: $(STAMP)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import sklearn
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import KMeans
@@ -36,6 +37,7 @@ from sklearn.preprocessing import (
     TargetEncoder,
 )
 from sklearn.svm import SVC
+from sklearn.utils.fixes import parse_version
 
 SEED = 0
 HELD_OUT = 0.3  # of the rows, for attacks that need non-members
@@ -127,6 +129,12 @@ def with_missing(encoder):
 
 
 FOLDS = StratifiedKFold(5, shuffle=True, random_state=SEED)
+# The same folds: scikit-learn before 1.9 takes no splitter, and later versions no seed.
+TARGET = (
+    TargetEncoder(cv=FOLDS)
+    if parse_version(sklearn.__version__) >= parse_version("1.9")
+    else TargetEncoder(cv=5, random_state=SEED)
+)
 ONE_HOT = OneHotEncoder(handle_unknown="ignore")
 ENCODED = logistic(by_kind(StandardScaler(), ONE_HOT))
 
@@ -166,7 +174,7 @@ CASES = (
         logistic(with_missing(OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)), StandardScaler()),
         True,
     ),
-    Case("imputers + target encoder, logistic", mixed, logistic(with_missing(TargetEncoder(cv=FOLDS))), False),
+    Case("imputers + target encoder, logistic", mixed, logistic(with_missing(TARGET)), False),
     Case("scaler + PCA, logistic", breast_cancer, logistic(StandardScaler(), PCA(10)), True),
     Case("robust scaler, logistic", breast_cancer, logistic(RobustScaler()), True),
     Case(

@@ -95,6 +95,11 @@ class Estimate(NamedTuple):
             FARTHEST * (off.square().mean(0) / len(means)).sqrt().to(own),
         )
 
+    def on(self, device: torch.device) -> Estimate:
+        """There."""
+        regression, *rest = self
+        return Estimate(Regression(*(part.to(device) for part in regression)), *(part.to(device) for part in rest))
+
     def __call__(self, release: Release) -> Tensor:
         """(m, c, d) mean features of each class in the training set."""
         weight = release.params["weight"]  # (m, c, d)
@@ -145,7 +150,7 @@ class FeatureReader(SetReader):
     def see(self, net: nn.Module, access: Access, release: Release) -> Tensor:
         """(m, c, numbers)."""
         rows = super().see(net, access, release)
-        return rows if self.estimate is None else torch.cat([self.estimate(release), rows], -1)
+        return rows if self.estimate is None else torch.cat([self.estimate.on(rows.device)(release), rows], -1)
 
     def build(self, net: nn.Module, tokens: int, numbers: int, classes: tuple[int, ...]) -> nn.Module:
         """SetReader's."""

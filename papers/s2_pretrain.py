@@ -109,7 +109,7 @@ def drawing(letter: str, path: Path) -> np.ndarray:
     from PIL import Image, ImageDraw, ImageFont
 
     sheet = Image.new("L", (96, 96))
-    ImageDraw.Draw(sheet).text((24, 24), letter, fill=255, font=ImageFont.truetype(path, 32))
+    ImageDraw.Draw(sheet).text((24, 24), letter, fill=255, font=ImageFont.truetype(str(path), 32))
     ink = sheet.crop(sheet.getbbox())
     factor = GLYPH / max(ink.size)
     ink = ink.resize((max(1, round(factor * ink.width)), max(1, round(factor * ink.height))))

@@ -10,7 +10,8 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # GPU kernels run on the CPU, sl
 from pathlib import Path
 
 import pytest
-import torch
+
+from lostwax.seeds import seed_torch
 
 ROOT = Path(__file__).parent.parent
 
@@ -20,13 +21,13 @@ SEED = int(os.environ.get("LOSTWAX_TEST_SEED", "0"))
 
 def pytest_collectstart(collector):
     """A net that a module of tests makes has the same weights, whatever was imported before."""
-    torch.manual_seed(SEED)
+    seed_torch(SEED)
 
 
 @pytest.fixture(autouse=True)
 def seeded():
     """Each test draws the same numbers alone, beside others and in any order."""
-    torch.manual_seed(SEED)
+    seed_torch(SEED)
 
 
 @pytest.fixture

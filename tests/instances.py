@@ -163,8 +163,8 @@ INSTANCES = {
         PriorAware(LargestProducts()),
     ),
     Ensemble: lambda: (
-        Ensemble(members=16, rounds=1, restarts=1),
-        Ensemble(members=16, rounds=2, margin=2.0, restarts=0),
+        Ensemble(members=12, rounds=1, restarts=1),
+        Ensemble(members=12, rounds=2, margin=2.0, restarts=0),
     ),
     KernelRidge: lambda: (
         KernelRidge(),

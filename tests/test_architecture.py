@@ -1,6 +1,7 @@
 """Data runs down the page: a room imports only from rooms above it."""
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -53,9 +54,15 @@ def room_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
+@functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    """The nodes of a file's syntax tree; each file is read once."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def local_imports(path: Path) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.split(".")[0] == "lostwax":
             parts = node.module.split(".")
             found |= {parts[1]} if len(parts) > 1 else {name.name for name in node.names}
@@ -84,7 +91,7 @@ def importers():
     modules = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path for path in FILES}
     found = {name: set() for name in modules}
     for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.ImportFrom) and node.module is not None:
                 for name in (node.module, *(f"{node.module}.{part.name}" for part in node.names)):
                     if name in found and modules[name] != path:
@@ -109,7 +116,7 @@ def test_a_file_is_one_idea(path):
 
 def classes():
     for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.parse(path.read_text()).body:
+        for node in nodes(path)[0].body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 yield path, node
 
@@ -128,7 +135,7 @@ def test_nobody_is_asked_for_their_class():
     homes = {node.name: path for path, node in classes() if not any("Protocol" in ast.unparse(b) for b in node.bases)}
     asked = []
     for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
                 names = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
                 asked += [(path.name, name) for name in names & homes.keys() - VALUES if homes[name] != path]
@@ -139,7 +146,7 @@ def test_no_attack_imports_from_inside_another():
     room = SOURCE / "attacks"
     for path in room.rglob("*.py"):
         own = path.relative_to(room).parts[0].removesuffix(".py")
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lostwax.attacks."):
                 parts = node.module.split(".")[2:]
                 assert len(parts) == 1 or parts[0] == own, f"{path.name} imports {node.module}"

@@ -1,4 +1,7 @@
-"""Every Python block in README and docs runs, and so does every example, and every command of the tutorial."""
+"""Every Python block in README and docs runs, and so does every example, and every command of the tutorial.
+
+What takes long runs with fewer records, models and steps here (`SMALLER`), and as it is printed in the slow suite.
+"""
 
 import re
 import runpy
@@ -18,12 +21,54 @@ def blocks(page):
     return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
-def test_snippets_run(page, tmp_path, monkeypatch):
+SMALLER = {  # of a page or an example: what is printed, and what is run instead
+    "tables.md": (("200)", "60)"), ("Outputs(), max_minutes=1", "Outputs(), games=5, max_minutes=1")),
+    "nets.md": (("epochs=10", "epochs=2"), ("split(30, 60, 20", "split(30, 40, 8"), ("games=8", "games=3")),
+    "mnemonist.md": (
+        ("split(300, 300, 30", "split(100, 100, 12"),
+        ("secrets, 30", "secrets, 12"),
+        ("steps=40", "steps=8"),
+    ),
+    "weak.md": (("split(1_000, 700", "split(300, 400"), ("steps=100", "steps=10"), ("steps=32", "steps=8")),
+    "recipes.md": (("epochs=5", "epochs=1"), ("epochs=20", "epochs=2"), ("range(3)", "range(2)")),
+    "trees.md": (("Regressor(random_state", "Regressor(20, random_state"), ("games=50", "games=10")),
+    "reconn.md": (("split(300, 200, 20", "split(200, 60, 20"), ("epochs=20", "epochs=2"), ("epochs=10", "epochs=2")),
+    "newton.md": (("digits[1000:1004]", "digits[1000:1001]"),),
+    "extending.md": (("split(100, 200, 20", "split(100, 60, 20"), ("steps=20", "steps=5"), ("games=2", "games=1")),
+    "kernel_ridge.md": (("split(300, 300, 20", "split(100, 100, 8"), ("steps=100", "steps=20")),
+    "02_linear_head.py": (("split(1_000,", "split(200,"), ("games=10", "games=3")),
+    "05_what_protects.py": (
+        ("split(300, 100, 60, 600, 300, 300", "split(60, 30, 20, 100, 60, 60"),
+        ("steps=30", "steps=5"),
+        ("(2.0, 5.0, 10.0, 20.0, 40.0)", "(2.0, 5.0)"),
+    ),
+}
+SLOW = ("03_fine_tuned_head.py",)  # half a minute
+
+
+def sized(paths):
+    """Each path, small if it is among `SMALLER`; and as printed, in the slow suite if it takes long."""
+    for path in paths:
+        if path.name in SMALLER:
+            yield pytest.param(path, True, id=f"{path.name}, smaller")
+        slow = path.name in SMALLER or path.name in SLOW
+        yield pytest.param(path, False, id=path.name, marks=pytest.mark.slow if slow else ())
+
+
+def smaller(name, text):
+    for printed, small in SMALLER[name]:
+        assert printed in text, f"{name} does not hold {printed}: mend SMALLER"
+        text = text.replace(printed, small)
+    return text
+
+
+@pytest.mark.parametrize(("page", "small"), list(sized(page for page in PAGES if blocks(page))))
+def test_snippets_run(page, small, tmp_path, monkeypatch):
     """The blocks of a page are one program, run from top to bottom."""
     monkeypatch.chdir(tmp_path)
+    program = "\0".join(blocks(page))
     names = {}
-    for number, block in enumerate(blocks(page)):
+    for number, block in enumerate((smaller(page.name, program) if small else program).split("\0")):
         exec(compile(block, f"{page.name}, block {number}", "exec"), names)
 
 
@@ -50,14 +95,12 @@ def test_the_tutorial_can_be_followed(tmp_path, monkeypatch, attack):
                 Path(words[-1]).write_text(recipe.replace("games = 10\n", f"games = 2\nattack = {attack}\n"))
 
 
-SLOW = ("03_fine_tuned_head.py",)  # half a minute
-EACH = [pytest.param(one, marks=pytest.mark.slow if one.name in SLOW else (), id=one.name) for one in EXAMPLES]
-
-
-@pytest.mark.parametrize("example", EACH)
-def test_examples_run(example, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("example", "small"), list(sized(EXAMPLES)))
+def test_examples_run(example, small, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    runpy.run_path(str(example), run_name="__main__")
+    program = tmp_path / example.name
+    program.write_text(smaller(example.name, example.read_text()) if small else example.read_text())
+    runpy.run_path(str(program), run_name="__main__")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -34,10 +34,8 @@ def test_examples_run(example, tmp_path):
     assert "rebuilt:" in done.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("head", [True, False], ids=["head", "all layers"])
-def test_resnet_18_on_a_hundred_small_pictures(head):
-    """With its data; batch norm in training mode if all layers are trained, and memory that is stated."""
+def resnet_18(head):
+    """On a hundred small pictures; batch norm in training mode if all layers are trained."""
     models = pytest.importorskip("torchvision.models")
 
     def train(net, x, y, seed):
@@ -57,7 +55,25 @@ def test_resnet_18_on_a_hundred_small_pictures(head):
     start = {name: value.clone() for name, value in net.state_dict().items()}
     torch.manual_seed(0)
     train(net, pictures.x, pictures.y, 0)
-    trainer = lw.OwnTraining(train, seed=0, init=lw.inits.Given(start))
+    return net, pictures, lw.OwnTraining(train, seed=0, init=lw.inits.Given(start))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", [True, False], ids=["head", "all layers"])
+def test_resnet_18_with_its_data(head):
+    """Memory is stated where it is much."""
+    net, pictures, trainer = resnet_18(head)
     audit = lw.audit(net, pictures, trainer=trainer, attack=lw.KernelRidge(shadows=20), games=1)
     assert audit.kind == "this model"
     assert any("of memory" in note for note in audit.notes) is not head
+
+
+@pytest.mark.slow
+def test_resnet_18_without_a_named_attack():
+    """There is no time to rebuild records through 11 million numbers; they are named, and the audit says so."""
+    net, pictures, trainer = resnet_18(head=False)
+    audit = lw.audit(net, pictures, trainer=trainer, max_minutes=2)
+    assert audit.chance == 0.5
+    assert audit.findings[0].rebuilt.all()
+    assert "no time to rebuild records" in audit.notes[0]
+    assert any("allow max_minutes=" in one for one in audit.unanswered)

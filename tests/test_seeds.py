@@ -1,8 +1,10 @@
 """Randomness by key."""
 
 import numpy as np
+import pytest
+import torch
 
-from lostwax.seeds import generator
+from lostwax.seeds import generator, seed_torch
 
 
 def draws(*key):
@@ -23,3 +25,11 @@ def test_every_part_of_the_key_counts():
         (0,),
     ]
     assert len({tuple(draws(*key)) for key in keys}) == len(keys)
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**63 - 1])
+def test_torch_draws_as_after_manual_seed(seed):
+    torch.manual_seed(seed)
+    expected = torch.rand(3)
+    seed_torch(seed)
+    assert torch.equal(torch.rand(3), expected)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit
     from lostwax.games import Attack
 
 
-def run(out: Path) -> None:
+def run(out: Path, *, shadows: int = 3_000, victims: int = 400, epochs: int = 20, inverted: int = 5) -> None:
     """Run four audits, print them, and write a report of each to its own folder in `out`."""
     import lostwax as lw
     from lostwax.reports import check_folder
@@ -22,8 +22,8 @@ def run(out: Path) -> None:
     for name in names:
         check_folder(out / name)
     out.mkdir(parents=True, exist_ok=True)
-    regressor = lw.KernelRidge(shadows=3_000, augment=lw.learning.Shifts(), validation=0.1, store=out / "shadows")
-    decoder = lw.RecoNN(shadows=3_000, augment=lw.learning.Shifts(), validation=0.1, store=out / "shadows", epochs=20)
+    learning: Any = {"shadows": shadows, "augment": lw.learning.Shifts(), "validation": 0.1, "store": out / "shadows"}
+    regressor, decoder = lw.KernelRidge(**learning), lw.RecoNN(**learning, epochs=epochs)
 
     print("1. A logistic regression on scikit-learn's 1,797 handwritten digits.")
     print("   For every digit: could somebody who knows the others rebuild it from the model?\n", flush=True)
@@ -32,15 +32,17 @@ def run(out: Path) -> None:
     first_of_each = [int((regression.truth.y == label).nonzero()[0, 0]) for label in range(10)]
     draw_rebuilt(regression, out / "rebuilt_digits.png", first_of_each)  # the picture in README
 
-    print("2. A neural net, trained on 100 known digits and a secret one, 400 times. The attack never saw the secrets.")
-    print("   It learns from 3,000 shadow models, by kernel ridge regression.\n", flush=True)
-    _show(neural_net(regressor), out / names[1])
+    print(f"2. A neural net, trained on 100 known digits and a secret one, {victims} times.")
+    print("   The attack never saw the secrets.")
+    print(f"   It learns from {shadows:,} shadow models, by kernel ridge regression.\n", flush=True)
+    _show(neural_net(regressor, games=victims), out / names[1])
 
     print("3. The same victims and shadow models, but a decoder network learns from them.\n", flush=True)
-    _show(neural_net(decoder), out / names[2])
+    _show(neural_net(decoder, games=victims), out / names[2])
 
-    print("4. Five of the victims, by Newton's method: training is a function of the secret. Invert it.\n", flush=True)
-    _show(neural_net(lw.Newton(bank=200), games=5), out / names[3])
+    print(f"4. {inverted} of the victims, by Newton's method: training is a function of the secret.")
+    print("   Invert it.\n", flush=True)
+    _show(neural_net(lw.Newton(bank=200), games=inverted), out / names[3])
 
     print("The reports open in any browser:", *(f"  {out / name / 'report.html'}" for name in names), sep="\n")
 
@@ -56,7 +58,7 @@ def logistic_regression() -> Audit:
     return lw.audit(model, digits)
 
 
-def neural_net(attack: Attack, *, games: int | None = None) -> Audit:
+def neural_net(attack: Attack, *, games: int) -> Audit:
     """This way of training: the attack runs against victims it never saw."""
     import lostwax as lw
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from lostwax import philox
 from lostwax.fields import at_least, check_fields
 from lostwax.provenance import fingerprint
-from lostwax.seeds import generator, key
+from lostwax.seeds import generator, key, seed_torch
 
 Params = dict[str, Tensor]
 Numbers = Tensor | Sequence[int]  # (m,) models' numbers; a tensor is on the device where the weights are wanted
@@ -220,7 +220,7 @@ class TorchDefault(_Seeded):
     def _public(self, net: nn.Module, random: np.random.Generator) -> Params:
         fresh = deepcopy(net).cpu().double()
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(random.integers(2**63)))
+            seed_torch(int(random.integers(2**63)))
             for module in fresh.modules():
                 reset = getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))
                 if reset is not None:

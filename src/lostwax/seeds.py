@@ -22,3 +22,13 @@ def generator(seed: int, *purpose: int | str) -> np.random.Generator:
     From numpy: torch's CPU generator keeps only 32 bits of its seed, so some of a million models would be equal.
     """
     return np.random.Generator(np.random.PCG64(key(seed, *purpose)))
+
+
+def seed_torch(seed: int) -> None:
+    """torch.manual_seed, which without an accelerator would take milliseconds to store a stack trace for one."""
+    import torch
+
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
+from lostwax.adapters.own_training import _finite, generators_kept, seed_all
 from lostwax.exits import ExitedError
 from lostwax.games import Cohort, Records
 
@@ -139,6 +140,27 @@ DRAWS = random.Random(0)
 def test_what_a_function_can_do_wrong(cohort, function, words):
     with pytest.raises((TypeError, ValueError), match=words):
         lw.OwnTraining(function)(NET, cohort, seed=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_no_value_that_is_not_finite_passes_and_large_sums_do(dtype):
+    most = torch.finfo(dtype).max
+    for finite in ([most] * 9, [most, -most], [], [1.0, -2.0]):
+        assert _finite(torch.tensor(finite, dtype=dtype))
+    for value in (torch.nan, torch.inf, -torch.inf):
+        for wrong in ([value], [1.0, value, -value], [most, -most, value]):
+            assert not _finite(torch.tensor(wrong, dtype=dtype))
+
+
+@pytest.mark.parametrize("device", [False, True])
+def test_seeds_are_torch_s_own(monkeypatch, device):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: device)
+    with generators_kept():
+        seed_all(5)
+        drawn = torch.rand(3), torch.initial_seed()
+        torch.manual_seed(5)
+        assert torch.equal(drawn[0], torch.rand(3))
+        assert drawn[1] == 5
 
 
 def noisy_start(net, x):

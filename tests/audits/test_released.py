@@ -1,3 +1,4 @@
+import time
 from copy import deepcopy
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.games import Cohort
+from lostwax.learning.costs import Cost
 from lostwax.trainers import GD, SGD
 
 STEPS, LR = 20, 0.3
@@ -259,17 +261,73 @@ def test_time_and_memory_choose_the_attack(by_own_loop, monkeypatch):
     trainer = lw.OwnTraining(own_loop, seed=7, init=lw.inits.Given(start))
     with pytest.raises(ValueError, match=r"max_minutes is too short: one training takes about .* per record\. Allow"):
         lw.audit(net, table, trainer=trainer, max_minutes=1e-4)
-    quick = lw.audit(net, table, trainer=trainer, games=2, max_minutes=0.02)
+    monkeypatch.setattr(lw.attacks.Secant, "cost", lambda *_: Cost(1e6, 1e6))
+    quick = lw.audit(net, table, trainer=trainer, games=2, max_minutes=0.5)
     assert quick.attack == "KernelRidge"
-    assert any(one.startswith("Secant would take about ") for one in quick.unanswered)
+    assert any(one.startswith("Secant would take about 277.8 hours") for one in quick.unanswered)
     monkeypatch.setattr("lostwax.audits.released.available_bytes", lambda device: 3e4)
     with pytest.raises(
         ValueError, match=r"43 numbers are released, and an attack would need about .* of memory; .* free"
     ):
         lw.audit(net, table, trainer=trainer, games=1)
-    monkeypatch.setattr("lostwax.audits.released.available_bytes", lambda device: 1e3)
+    monkeypatch.setattr("lostwax.audits.retrained.available_bytes", lambda device: 1e3)
     with pytest.raises(ValueError, match=r"retraining 1 times, with 43 released numbers each, would need about"):
         lw.audit(net, table, trainer=trainer, games=1)
+
+
+def test_records_are_named_where_there_is_no_time_to_rebuild_them(by_own_loop, monkeypatch):
+    net, start, table = by_own_loop
+    trainer = lw.OwnTraining(own_loop, seed=7, init=lw.inits.Given(start))
+    monkeypatch.setattr("lostwax.audits.released.ENOUGH", 10**9)
+    audit = lw.audit(net, table, trainer=trainer, max_minutes=1)
+    assert audit.attack == "Refit"
+    assert audit.chance == 0.5
+    assert audit.grade == "recognisable"
+    assert audit.findings[0].rebuilt.all()
+    assert "no time to rebuild records" in audit.notes[0]
+    assert any("a guess can be checked" in note for note in audit.notes)
+    assert any("allow max_minutes=" in one for one in audit.unanswered)
+    with pytest.raises(ValueError, match="max_minutes is too short"):
+        lw.audit(net, table, trainer=trainer, max_minutes=1e-4)
+
+
+def test_records_are_named_if_asked(by_own_loop, tmp_path):
+    net, start, table = by_own_loop
+    trainer = lw.OwnTraining(own_loop, seed=7, init=lw.inits.Given(start))
+    audit = lw.audit(net, table, trainer=trainer, games=9, attack=lw.attacks.Refit())
+    assert audit.grade == "better than chance"
+    assert "9 of 60 games" in str(audit)
+    assert lw.Audit.from_json(audit.to_json(tmp_path / "audit.json")).grade == audit.grade
+
+
+def test_naming_a_record_that_private_draws_hide_is_chance(by_own_loop):
+    """A null: what one record changes is a hundredth of what the draws do."""
+    *_, table = by_own_loop
+    net, trainer = trained_by(scrambles, table)
+    attack = lw.attacks.Refit(repeats=2)
+    audit = lw.audit(net, table, trainer=replace(trainer, seed=None), games=40, attack=attack)
+    assert 8 <= audit.findings[0].rebuilt.sum() <= 32
+    assert not audit.grade.leaks
+
+
+class Never:
+    """An attack that does not come to an end."""
+
+    def objection(self, knowledge):
+        return None
+
+    def prepare(self, knowledge, *, seed):
+        time.sleep(3_600)
+
+
+@pytest.mark.slow
+def test_records_are_named_if_the_first_is_not_rebuilt_in_time(by_own_loop, monkeypatch):
+    net, start, table = by_own_loop
+    trainer = lw.OwnTraining(own_loop, seed=7, init=lw.inits.Given(start))
+    monkeypatch.setattr("lostwax.audits.released._chosen", lambda *_: (Never(), ("Secant would take long.",)))
+    audit = lw.audit(net, table, trainer=trainer, max_minutes=0.1)
+    assert audit.attack == "Refit"
+    assert audit.unanswered[:2] == ("Secant would take long.", "Never was not done with the first record in time.")
 
 
 def scrambles(net, x, y, seed):

@@ -16,9 +16,11 @@ from lostwax.audits.text import as_table, cut_to_fit
 from lostwax.cli.lists import LISTS
 
 SHOW = """
-import sys
+import os, sys
 from lostwax.audits import Audit
-print(Audit.from_json(sys.argv[1]))
+audit = Audit.from_json(sys.argv[1])
+for os.environ["COLUMNS"] in sys.argv[2:]:
+    print(audit, end="\\f")
 """
 
 
@@ -66,12 +68,10 @@ def test_cells_are_folded_between_words():
     assert cut_to_fit(rows, 200)[1] == "nearest known row  10.0 % (0.3-44.5)  0.068"
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-def test_in_a_real_terminal(columns, tmp_path):
+def test_in_a_real_terminal(tmp_path):
     of_a_model().to_json(tmp_path / "audit.json")
     ours, theirs = pty.openpty()
-    own = {**os.environ, "COLUMNS": str(columns)}
-    ran = subprocess.Popen([sys.executable, "-c", SHOW, tmp_path / "audit.json"], stdout=theirs, env=own)
+    ran = subprocess.Popen([sys.executable, "-c", SHOW, tmp_path / "audit.json", "80", "120"], stdout=theirs)
     os.close(theirs)
     text = b""
     while True:
@@ -82,8 +82,10 @@ def test_in_a_real_terminal(columns, tmp_path):
         text += piece
     os.close(ours)
     assert ran.wait() == 0
-    lines = text.decode().splitlines()
-    assert 0.6 * columns < max(map(len, lines)) <= columns
+    narrow, wide, rest = text.decode().split("\f")
+    assert not rest
+    for columns, shown in ((80, narrow), (120, wide)):
+        assert 0.6 * columns < max(map(len, shown.splitlines())) <= columns
 
 
 @pytest.mark.parametrize("columns", [80, 120])

@@ -185,7 +185,7 @@ def test_parts_that_hand_on_facts_do_not_end_an_audit_without_a_named_attack(can
         threat=Hands(lw.Informed(known, candidates=candidates)),
         prior=prior,
         secrets=secrets,
-        games=4,
+        games=2,
         max_minutes=3,
     )
     assert audit.findings

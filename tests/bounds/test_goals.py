@@ -176,6 +176,12 @@ def test_copies_break_the_other_goals_too():
     assert bound(noise_multiplier=10.0, goal=Attribute([0.5, 0.5])).broken_by(right, RUNS)
 
 
+def test_full_batches_are_called_so():
+    full, at_rate_one = (answer(1.5, GOALS[0], sampling).assumptions for sampling in (FullBatch(), Poisson(1.0)))
+    assert full == at_rate_one
+    assert "FullBatch(): no record is in a step more than once." in full
+
+
 @pytest.mark.parametrize("goal", [*GOALS, MeanSquaredError([1.0])], ids=repr)
 def test_what_an_answer_assumes_is_in_its_words(goal):
     found = answer(1.5, goal, Poisson(0.05))

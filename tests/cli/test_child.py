@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from cli.warm import Command
+
 RECIPE = """
 import ctypes, os, sys, time
 import torch
@@ -26,19 +28,32 @@ LINE = 1 + RECIPE.splitlines().index("    BODY")
 ATTACK = "attack = lw.RecoNN(decoder=lw.decoders.MLPDecoder(width=8), epochs=1)\n"
 
 
-def begun(folder, body, more=ATTACK, words=()):
+class Cold(subprocess.Popen):
+    """The command in a Python of its own."""
+
+    def __init__(self, folder, words):
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "bufsize": 0}
+        super().__init__([sys.executable, "-m", "lostwax", *words], cwd=folder, preexec_fn=self._interruptible, **pipes)
+
+    @staticmethod
+    def _interruptible():
+        """Programs that a script starts in the background ignore Ctrl-C, and so would those that they start."""
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    def line(self):
+        return self.stdout.readline()
+
+
+def begun(folder, body, more=ATTACK, words=(), command=Cold):
     (folder / "recipe.py").write_text(RECIPE.replace("BODY", body) + more)
     (folder / "policy.toml").write_text("max_ceiling = 0.5\n")  # without DP there is none: broken
-    command = [sys.executable, "-m", "lostwax", "audit", "recipe.py", "--out", "audit", "--policy", "policy.toml"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "bufsize": 0}
-    return subprocess.Popen([*command, *words], cwd=folder, preexec_fn=_interruptible, **pipes)
+    return command(folder, ["audit", "recipe.py", "--out", "audit", "--policy", "policy.toml", *words])
 
 
-def _interruptible():
-    """Programs that a script starts in the background ignore Ctrl-C, and so would those that they start."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+EITHER = pytest.mark.parametrize("command", [Command, pytest.param(Cold, marks=pytest.mark.slow)], ids=["warm", "cold"])
 
 
+@EITHER
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -50,8 +65,8 @@ def _interruptible():
         ("os.kill(os.getpid(), 9)", "was killed by SIGKILL: no result."),
     ],
 )
-def test_training_that_ends_the_process_is_an_error_of_code_2(tmp_path, body, words):
-    process = begun(tmp_path, body)
+def test_training_that_ends_the_process_is_an_error_of_code_2(tmp_path, body, words, command):
+    process = begun(tmp_path, body, command=command)
     out, error = process.communicate(timeout=120)
     assert process.returncode == 2
     assert words in error
@@ -71,21 +86,23 @@ def test_a_child_that_ends_badly_after_its_verdict_changes_nothing(tmp_path):
     assert "policy policy.toml: broken" in out
 
 
-def test_the_limit_holds_in_compiled_code(tmp_path):
+@EITHER
+def test_the_limit_holds_in_compiled_code(tmp_path, command):
     """No signal is noticed there: the process that supervises the audit ends it."""
     sooner = "from lostwax.audits import clock\nclock.SLACK, clock.SLACK_SHARE = 0.5, 0.0\n"
     start = time.monotonic()
-    process = begun(tmp_path, "sum(range(10**12))", sooner, words=("--max-minutes", "0.03"))
+    process = begun(tmp_path, "sum(range(10**12))", sooner, words=("--max-minutes", "0.03"), command=command)
     _, error = process.communicate(timeout=120)
     assert process.returncode == 2
     assert f"max_minutes is over, and the code in recipe.py, line {LINE} could not be interrupted" in error
     assert time.monotonic() - start < 60
 
 
+@EITHER
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_to_the_parent_alone_end_both(tmp_path, number, code):
-    process = begun(tmp_path, "print(os.getpid(), flush=True); time.sleep(100)")
-    child = int(process.stdout.readline())
+def test_signals_to_the_parent_alone_end_both(tmp_path, number, code, command):
+    process = begun(tmp_path, "print(os.getpid(), flush=True); time.sleep(100)", command=command)
+    child = int(process.line())
     assert child != process.pid
     process.send_signal(number)
     process.communicate(timeout=60)
@@ -95,11 +112,12 @@ def test_signals_to_the_parent_alone_end_both(tmp_path, number, code):
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc to see processes in")
-def test_a_parent_that_is_killed_takes_the_child_along(tmp_path):
-    process = begun(tmp_path, "print(os.getpid(), flush=True); time.sleep(100)")
-    child = int(process.stdout.readline())
+@EITHER
+def test_a_parent_that_is_killed_takes_the_child_along(tmp_path, command):
+    process = begun(tmp_path, "print(os.getpid(), flush=True); time.sleep(100)", command=command)
+    child = int(process.line())
     process.kill()
-    process.communicate(timeout=60)  # it waits for all who hold stdout
+    process.communicate(timeout=60)
     end = time.monotonic() + 30
     while time.monotonic() < end and not gone(child):
         time.sleep(0.05)

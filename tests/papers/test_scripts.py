@@ -76,12 +76,17 @@ RUNS = {
         18,
     ),
     "whole_sets": ("--prior 300 --pool 100 --sets 0:1 --rows defence_none defence_start", 6 + 7),
+    "kkt": ("--rows mnist_10 --steps 300 --iterations 3 --search 1 --runs 2", 6 * 5 + 5 + 2),
     "ensemble_relu": (f"{SIZES} --targets 2 --models 10 --rounds 2 --rows private_0.2_512", 8 + 1),
 }
 NO_DATA_RUNS = {  # the same for scripts that need no data
     "text": (
         "--rows gd lora order --vocabulary 40 --length 4 --known 12 --prior 12 --games 2 --directions 8 --starts 2",
         2 * 10 + 1 + 2,
+    ),
+    "text_gpt2": (
+        "--rows gd --vocabulary 300 --length 5 --known 8 --width 32 --layers 1 --heads 2 --context 8 --games 1",
+        10,
     ),
     "s3_table2": ("--samples 200", 3 * 2 * 6),
     "s3_fixed_epsilon": ("", 6 * 2 * 2),
@@ -136,10 +141,12 @@ SMALLER = {
     "s4_table3": [("RowDecoder(sums=8)", "RowDecoder(sums=1, width=8)")],
     "newton_defences": [("lw.Newton(", "lw.Newton(coordinates=5, ")],
     "whole_sets": [("size: int = 10", "size: int = 3"), ('"none": Game()', '"none": Game(given=True)')],
+    "kkt_attacks": [("WIDTH, START = 1_000,", "WIDTH, START = 60,"), ("TEMPLATES = 40", "TEMPLATES = 1")],
     "newton_mnist": [("bank=2_000, start=lw.Ensemble(members=2_048)", "bank=10, coordinates=5")],
 }
-# more than some seconds; of s2_table1, s2_dp, s3_attacks and whole_sets other tests below run a part
+# more than some seconds; of kkt, s2_table1, s2_dp, s3_attacks and whole_sets other tests below run a part
 SLOW = (
+    "kkt",
     "newton_mnist",
     "s1_figure5",
     "s1_figure15",
@@ -158,6 +165,7 @@ SLOW = (
     "whole_sets",
 )
 SET_UPS = (
+    "kkt_attacks",
     "s1_mnist",
     "s1_printed",
     "s1_cifar",
@@ -301,6 +309,23 @@ def test_parts_of_the_text_games_make_the_rows_of_all(papers, tmp_path, monkeypa
     timeless = whole.keys() - {"gd.seconds", "gd.prepared"}
     assert {name: merged[name] for name in timeless} == {name: whole[name] for name in timeless}
     assert part["gd.exact"].value <= merged["gd.exact"].value
+
+
+def test_attacks_by_kkt_conditions_run_in_parts_and_are_merged(papers, data, tmp_path, monkeypatch):
+    words = f"--rows mnist_10 --steps 300 --iterations 3 --runs 2 --data {data} --keep {tmp_path / 'kept'}"
+    words += f" --nets {tmp_path / 'nets'}"
+    run(papers / "kkt.py", f"{words} --attacks kkt", monkeypatch)
+    (net,) = (tmp_path / "nets").iterdir()
+    made = net.stat().st_mtime_ns
+    run(papers / "kkt.py", f"{words} --attacks null weights", monkeypatch)
+    assert net.stat().st_mtime_ns == made  # the same net
+    assert not (papers / "results" / "kkt.json").exists()
+    run(papers / "kkt.py", f"{words} --merge", monkeypatch)
+    rows = read_rows(papers / "results" / "kkt.json")
+    check(rows, 3 * 5 + 2 + 2)
+    assert "mnist_10.kkt.beats" in {row.id for row in rows}
+    assert all("--iterations 3" in row.command for row in rows)
+    assert (papers / "results" / "kkt.png").exists()
 
 
 def test_a_wrong_guess_beside_a_duplicate_shows(papers):

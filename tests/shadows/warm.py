@@ -10,10 +10,12 @@ import pytest
 import zarr.codecs
 import zarr.storage
 
+import lostwax.audits
 from lostwax.shadows import Local
 from shadows.game import game
 
 assert zarr.codecs, zarr.storage
+assert lostwax.audits  # what `lostwax audit` imports
 list(Local().parts(game(), [range(64)]))
 
 

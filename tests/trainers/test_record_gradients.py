@@ -50,7 +50,7 @@ def test_equals_one_backward_pass_per_record(name):
 
 
 def test_blocks_of_records_change_nothing(monkeypatch):
-    monkeypatch.setattr(module, "WINDOW_NUMBERS", 1)
+    monkeypatch.setitem(module.WINDOW_NUMBERS, "cpu", 1)
     check(NETS["convolutions"]())
 
 

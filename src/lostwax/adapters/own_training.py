@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import pickle
 import random
 import sys
@@ -11,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from importlib.machinery import PathFinder
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -25,7 +26,7 @@ from lostwax.fields import at_least, check_fields, shown
 from lostwax.games import Cohort, Records, Release, Step, TrainerFacts
 from lostwax.inits import FromNet, Init, public, start_of
 from lostwax.progress import counted
-from lostwax.seeds import generator
+from lostwax.seeds import generator, seed_torch
 from lostwax.trainers.refusals import check_takes
 
 NEGLIGIBLE = 1e-4  # of one record's effect on the weights
@@ -167,8 +168,8 @@ class OwnTraining:
         start: Mapping[str, Tensor] | None,
     ) -> dict[str, Tensor]:
         """One model's weights and floating-point buffers, which are published with them."""
-        shared, own = cohort.shared, cohort.own[index : index + 1]
-        x, y = self._placed(shared.inputs, own.inputs[0]), self._placed(shared.y, own.y[0])
+        shared, own = cohort.shared, cohort.own
+        x, y = self._placed(shared.inputs, own.inputs[index]), self._placed(shared.y, own.y[index])
         number = int(cohort.index[index])
         own_seed = self.seed
         if own_seed is None:
@@ -182,11 +183,13 @@ class OwnTraining:
             x = x.to(half)
         if self.labels is not None:
             y = y.round().clamp(*self.labels).long()
+        if pattern.devices != {x.device}:
+            fresh = fresh.to(x.device)
         seed_all(own_seed)
         given = f"x {tuple(x.shape)} {x.dtype}, y {tuple(y.shape)} {y.dtype} and seed {own_seed}"
         try:
             with exits_refused(f"OwnTraining: the function, for model {number},"):
-                trained = self.function(fresh.to(x.device), x, y, own_seed)
+                trained = self.function(fresh, x, y, own_seed)
         except Exception as error:
             error.add_note(f"OwnTraining: this came from the training function, which was given {given}.")
             raise
@@ -266,6 +269,7 @@ class _Pattern(NamedTuple):
 
     wanted: Mapping[str, Tensor]
     frozen: Mapping[str, Tensor]
+    devices: frozenset[torch.device]  # of all parameters and buffers
 
     @classmethod
     def of(cls, net: nn.Module) -> _Pattern:
@@ -274,7 +278,8 @@ class _Pattern(NamedTuple):
         if not any(value.requires_grad for value in net.parameters()):  # frozen after training, for use
             still = set()
         wanted = {name: value for name, value in held.items() if name not in still}
-        return cls(wanted, {name: value for name, value in held.items() if name in still})
+        devices = frozenset(value.device for value in chain(net.parameters(), net.buffers()))
+        return cls(wanted, {name: value for name, value in held.items() if name in still}, devices)
 
     def read(self, trained: Any, number: int, start: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The weights that the function returned, checked against the net."""
@@ -293,7 +298,7 @@ class _Pattern(NamedTuple):
                     refusal + f"returned {name} of shape {tuple(state[name].shape)} where the net has "
                     f"{tuple(value.shape)}. Return the trained net."
                 )
-            if not state[name].isfinite().all():
+            if not _finite(state[name]):
                 raise ValueError(refusal + f"returned NaN or infinite values in {name}: its training diverges.")
         for name, value in self.frozen.items():
             before = start.get(name, value)
@@ -305,8 +310,15 @@ class _Pattern(NamedTuple):
         return {name: _published(state[name], value.dtype) for name, value in self.wanted.items()}
 
 
+def _finite(value: Tensor) -> bool:
+    """Whether all values are finite: if their sum is, they are; a sum that is not may be an overflow."""
+    return math.isfinite(abs(value.detach().sum().item())) or bool(value.isfinite().all())
+
+
 def _published(value: Tensor, dtype: torch.dtype) -> Tensor:
     """A copy, since the net may be reused, rounded to the dtype of the net if that is coarser."""
+    if value.dtype == dtype:
+        return value.detach().clone()
     finer = torch.finfo(value.dtype).eps < torch.finfo(dtype).eps
     return value.detach().to(dtype if finer else value.dtype, copy=True)
 
@@ -338,7 +350,7 @@ def _check_same(one: Mapping[str, Tensor], again: Mapping[str, Tensor]) -> None:
 def generators_kept() -> Iterator[None]:
     """Restore torch's, numpy's and Python's global generators afterwards."""
     before, numpy_before = random.getstate(), np.random.get_state()  # noqa: NPY002
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=None if torch.accelerator.is_available() else []):
         try:
             yield
         finally:
@@ -348,6 +360,6 @@ def generators_kept() -> Iterator[None]:
 
 def seed_all(seed: int) -> None:
     """Seed torch's, numpy's and Python's global generators."""
-    torch.manual_seed(seed)
+    seed_torch(seed)
     np.random.seed(seed)  # noqa: NPY002
     random.seed(seed)

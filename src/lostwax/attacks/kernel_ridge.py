@@ -20,6 +20,7 @@ from lostwax.learning.shadow_tables import (
     FEWEST,
     ShadowTable,
     accepted,
+    features_seen,
     notes_on,
     seen_and_given,
     shadow_cost,
@@ -80,6 +81,7 @@ class Regressed(NamedTuple):
 
 
 KERNEL_SOLVES = 100  # of s^3 operations each, s the shadow models of a class: eigenvectors for three kernels
+READING = 1.5e-7  # seconds per number of a shadow model, which is standardised and compared several times
 KERNELS = 6  # of s x s numbers: products, similarities, factors, eigenvectors
 
 
@@ -115,7 +117,8 @@ class KernelRidge:
         """Shadow models, and a regression per class."""
         shadows, groups = self.shadows or len(knowledge.prior), classes(knowledge)
         made = shadow_cost(self.engine, knowledge, shadows, rate)
-        seconds = made.seconds + groups * KERNEL_SOLVES * (shadows / groups) ** 3 / OPERATIONS
+        seconds = made.seconds + READING * shadows * features_seen(self.engine, rate)
+        seconds += groups * KERNEL_SOLVES * (shadows / groups) ** 3 / OPERATIONS
         tables = (TABLES + 1) / TABLES * made.bytes
         return Cost(seconds, float(tables + DOUBLE * KERNELS * largest_class(knowledge, shadows) ** 2))
 

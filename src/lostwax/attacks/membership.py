@@ -14,11 +14,13 @@ from lostwax.fields import at_least, check_fields
 from lostwax.games import Attack, Guess, Hints, Knowledge, Metric, Reconstructor, Records, Release
 from lostwax.games.informed import InOrder
 from lostwax.learning.candidates import candidates_in, choose, no_candidates, side_by_side, weighed
-from lostwax.learning.costs import Cost, Rate
+from lostwax.learning.costs import DOUBLE, Cost, Rate
 from lostwax.metrics import MSE
 from lostwax.progress import progress
 from lostwax.seeds import generator
 from lostwax.shadows import Local
+
+VARIANCES = 4  # tables of one game: scatter, variance, and what is compared with them
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,10 @@ class Refit:
         return None if sentence is None else f"Refit is not applicable: {sentence}"
 
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
-        """`repeats` models for each candidate."""
-        return Cost(self.repeats * (knowledge.facts.given.candidates or 0) * games * rate.training)
+        """`repeats` models for each candidate, whose means are kept, and the variances of each game."""
+        candidates = knowledge.facts.given.candidates or 0
+        numbers = (candidates + VARIANCES) * games * rate.features
+        return Cost(self.repeats * candidates * games * rate.training, float(DOUBLE * numbers))
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Reconstructor:
         """Nothing is trained before the candidates are known."""
@@ -148,6 +152,7 @@ class _Refitting(NamedTuple):
         """By chunks: rows of candidates, and what is seen of models trained on them, with new draws each turn."""
         net, trainer, access = self.knowledge.net, self.knowledge.trainer, self.knowledge.access
         own_seed = int(generator(self.seed, "adversary", "refit", turn).integers(2**63))
-        chunks = Local()(trainer, net, InOrder(self.known), candidates, models=len(candidates), seed=own_seed)
+        engine = Local(1 if self.knowledge.facts.trainer.one_by_one else None)  # a chunk's first model is trained twice
+        chunks = engine(trainer, net, InOrder(self.known), candidates, models=len(candidates), seed=own_seed)
         for cohort, release in chunks:
             yield cohort.index, access(net, release)  # (chunk,), (chunk, features)

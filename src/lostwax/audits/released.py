@@ -4,58 +4,58 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, is_dataclass, replace
-from functools import partial
-from typing import NamedTuple
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
 
 from lostwax.access import Weights
-from lostwax.attacks import Ensemble, KernelRidge, Newton, Secant
+from lostwax.attacks import Ensemble, KernelRidge, Newton, Refit, Secant
+from lostwax.audits import given
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import widened
 from lostwax.audits.choice import available_bytes, in_bytes, predicted
 from lostwax.audits.clock import Clock, TimeUp, in_words
-from lostwax.audits.judging import Answer, LeaveOneOut
+from lostwax.audits.judging import Answer, Dealt, LeaveOneOut
 from lostwax.audits.play import filled, play
 from lostwax.audits.procedure import MINUTES
+from lostwax.audits.retrained import Retrained, in_order, known_draws, retrained
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Attack, Cohort, Guess, Knowledge, Records, Release, Table, Trainer
+from lostwax.games import Attack, Cohort, Guess, Hints, Informed, Knowledge, Records, Table, Trainer
 from lostwax.games.facts import trainer_facts
-from lostwax.inits import FromNet, StartsFrom, start_of, trainable
-from lostwax.learning.costs import Rate
+from lostwax.games.judges import OneToOne
+from lostwax.inits import FromNet, StartsFrom, start_of
+from lostwax.learning.costs import Cost, Rate
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator
-from lostwax.trainers.dropout import drops
 
-MISS = 0.02  # how far from the release retraining may end, over how far one record moves the weights
-APART = 1.5  # the same with private draws, over how far retrainings end from each other
-REPLACED, FEWEST_REPLACED = 8, 3  # records that are replaced, one after the other, to see how far that is
-CHECKING = 0.2  # of the time, for that
+CHECKING = 0.2  # of the time, for retraining
 ENOUGH = 5  # games that an attack must have time for; otherwise a cheaper one runs
 FEWEST_SHADOWS = 20  # of the cheapest
+CANDIDATES, REPEATS = 2, 3  # where records are named; trainings on each with private draws
+KEPT, KEPT_GAMES = 0.25, 8  # share of the time, and games, for naming records if not one can be rebuilt
 WORTH_SAYING = 1e9  # bytes of memory
-
-
-class _Retrained(NamedTuple):
-    """The trainer run on the whole table again, beside the release."""
-
-    release: Release  # (1, ...) where it ends
-    released: Release  # (1, ...) the weights of the net, and its buffers if they are published
-    seconds: float  # per model
-    miss: float  # |where it ends - the released weights|, over the length of the way from the start
-    note: str  # how well the released weights come out
-    private: str | None = None  # which of them depend on private draws, if any are drawn
-
-    @property
-    def rate(self) -> Rate:
-        """How fast models are trained, and their size."""
-        size = self.release.flat().shape[1]
-        return Rate(self.seconds, size, size)
+NO_TIME = (
+    "There was no time to rebuild records, so an easier question was asked: is a given record in the training set?"
+)
+NAMED = (
+    "In each game two records are given, the missing one and another of the data. Training is run with either in its "
+    "place, and the one whose weights are nearer to the released ones is named. That the other is known to be in the "
+    "data is not used."
+)
+CHECKED = (
+    "All of training is known, so this succeeds as soon as a record changes the weights: a guess can be checked, which "
+    "does not mean that a record can be rebuilt."
+)
+EASIER = "An easier question, whether a given record is in the training set, needs less time: attack=lw.attacks.{}."
+TOO_SHORT = (
+    "audit: max_minutes is too short: the attack on the first record was not done in time. Allow twice as much, name a "
+    "quicker attack, train in several processes (OwnTraining(train, processes=...)), or freeze all layers but the last "
+    "ones."
+)
 
 
 def audit_released(
@@ -74,64 +74,90 @@ def audit_released(
     In each the adversary knows all other records and how the net was trained; the attack is prepared anew. Unless named
     it is Newton, Secant where training cannot be differentiated, or one that averages over private draws. Models that
     are trained one by one take long: an attack that fits into `max_minutes` is chosen, and as many games as fit are
-    played, unless `games` says how many.
+    played, unless `games` says how many. Where there is no time to rebuild records, they are named instead: the
+    adversary is given the missing record and another one, and `Refit` trains on both.
 
     That the trainer, on this very data, ends at these very weights is checked first; with private draws, that they are
     as near to retrained weights as those are to each other. A small miss can still hide records: each one that is not
     rebuilt is played for again, against the weights that the trainer does end at, and where it is rebuilt from those,
     the audit is undecided.
     """
-    clock = Clock.started(MINUTES if max_minutes is None else max_minutes)
-    trainer, randomness = _known(trainer, net, table)
+    minutes = MINUTES if max_minutes is None else max_minutes
+    clock = Clock.started(minutes)
+    trainer, randomness = known_draws(trainer, net, table)
     facts = trainer_facts(trainer, net, len(table))
     rows = Table(table).draw(games, seed)
-    limit = 60 * (MINUTES if max_minutes is None else max_minutes)
-    retrained = _retrained(net, table, trainer, rows, CHECKING * limit)
-    left = (1 - CHECKING) * limit
+    again = retrained(net, table, trainer, rows, CHECKING * 60 * minutes)
     at_start = deepcopy(net)  # what an attack prepares with holds no release
     at_start.load_state_dict(start_of(trainer.init if isinstance(trainer, StartsFrom) else FromNet(), net, 0, seed=0))
-    one = _without(at_start, table, trainer, rows[0])
+    fitted = games is None and (facts.one_by_one or not facts.deterministic)
+    limited = fitted or max_minutes is not None
+    naming = Refit(repeats=1 if facts.deterministic else REPEATS)
+    cost = predicted(naming, _without(at_start, table, trainer, rows[0], CANDIDATES), 1, again.rate)
     skipped: tuple[str, ...] = ()
+    automatic = attack is None
     if attack is None and facts.differentiable and facts.deterministic:
         attack = Newton(bank=100)
     elif attack is None:
-        strict = max_minutes is not None or games is None
-        attack, skipped = _chosen(one, retrained.rate, left, len(rows) if games is not None else ENOUGH, strict)
-    if (objection := attack.objection(one)) is not None:
-        raise ValueError(f"audit: {objection}")
-    fitted = games is None and (facts.one_by_one or not facts.deterministic)
-    if fitted:
-        rows = Table(table).draw(min(_affordable(attack, one, retrained.rate, left), len(table)), seed)
-    release = retrained.released
-    x = table.x.double().cpu()
-    blind = (x.sum(0) - x[rows]) / (len(x) - 1)  # (games, ...) mean of the known
-    scoring = Scoring.of(x, threshold, with_secrets=True)
-    judging = LeaveOneOut(Records(x, table.y.cpu()), rows, scoring, blind, noun="record")
-    limited, bytes_needed = fitted or max_minutes is not None, predicted(attack, one, 1, retrained.rate).bytes
-    memory = (f"The attack needs about {in_bytes(bytes_needed)} of memory.",) if bytes_needed >= WORTH_SAYING else ()
-    game = _Released(judging, at_start, table, trainer, release, retrained, seed, clock if limited else Clock(), memory)
-    line, planned = play(game, attack), len(rows)
-    judging, rows = game.judging, game.judging.rows
+        one, asked = _without(at_start, table, trainer, rows[0]), ENOUGH if games is None else len(rows)
+        attack, skipped = _chosen(one, again.rate, clock.left, asked, limited, (naming, cost))
+
+    def game_of(attack: Attack, kept: float) -> _Released:
+        """The games of an attack, as many as fit into the time; `kept` seconds are not for the first."""
+        among = CANDIDATES if getattr(attack, "names_candidates", False) else None
+        one, chosen = _without(at_start, table, trainer, rows[0], among), rows
+        if (objection := attack.objection(one)) is not None:
+            raise ValueError(f"audit: {objection}")
+        if fitted:
+            count = _affordable(attack, one, again.rate, clock.left)
+            chosen = Table(table).draw(min(count, len(table)), seed)
+        needed = predicted(attack, one, 1, again.rate).bytes
+        memory = (f"The attack needs about {in_bytes(needed)} of memory.",) if needed >= WORTH_SAYING else ()
+        hints = None if among is None else _line_up(table, chosen, among, seed)
+        scoring = Scoring.of(table.x.double().cpu(), threshold if among is None else 0.0, with_secrets=True)
+        time_left = clock if limited else Clock()
+        return _Released(at_start, table, trainer, again, seed, time_left, memory, scoring, chosen, hints, kept)
+
+    replaceable = automatic and limited and attack != naming
+    kept = min(KEPT * clock.left, KEPT_GAMES * cost.seconds) if replaceable else 0.0
+    game = game_of(attack, kept)
+    planned = len(game.rows)
+    try:
+        line = play(game, attack)
+    except TimeUp as stop:
+        if not replaceable or stop.still_running:
+            raise ValueError(TOO_SHORT) from None
+        skipped = (*skipped, f"{type(attack).__name__} was not done with the first record in time.")
+        attack, game = naming, game_of(naming, 0.0)
+        planned = len(game.rows)
+        try:
+            line = play(game, attack)
+        except TimeUp:
+            raise ValueError(TOO_SHORT) from None
+    line = line._replace(finding=replace(line.finding, name="as released"))
+    rows, named = game.rows, game.hints is not None
     certified = 0 if line.answer.guess.certified is None else int(line.answer.guess.certified.sum())
     kind = type(trainer).__name__
     hidden = (
-        f"{game.hidden} of {len(rows)} records are not rebuilt from the released weights, but are from the weights "
+        f"{game.hidden} of {len(rows)} records are not {'named' if named else 'rebuilt'} from the released weights, "
+        "but are from the weights "
     )
     hidden += (
-        f"that {kind} itself ends at: {retrained.note} Pass the very trainer (init, lr, steps, weight_decay, dtype, "
+        f"that {kind} itself ends at: {again.note} Pass the very trainer (init, lr, steps, weight_decay, dtype, "
         "...) that made them."
-        if retrained.private is None
+        if again.private is None
         else "of another retraining, with other private draws."
     )
     return filled(
-        judging,
+        game.judging,
         [line],
         subject=f"{type(net).__name__} with these weights, trained by {kind}",
         kind="this model",
-        threat="the adversary knows every record but one",
-        attack=type(attack).__name__,
+        threat="the adversary knows every record but one" + (f", and {CANDIDATES} candidates for it" if named else ""),
+        attack=line.answer.name,
         numbers=rows,
         population=len(table),
+        chance=given.chance(game.hints),
         seed=seed,
         provenance={
             "net": repr(net),
@@ -139,26 +165,35 @@ def audit_released(
             **({} if facts.steps is None else {"steps": facts.steps}),
             "attack": repr(attack),
             "data": fingerprint(table.x, table.y),
-            "weights": fingerprint(*release.params.values()),
+            "weights": fingerprint(*again.released.params.values()),
         },
         notes=(
+            *([NO_TIME] if named and automatic else []),
+            *([NAMED] if named else []),
+            *([CHECKED] if named and facts.deterministic else []),
+            *given.notes(game.hints),
             *randomness,
-            *(() if retrained.private is None else (retrained.private,)),
-            retrained.note,
-            *memory,
+            *(() if again.private is None else (again.private,)),
+            again.note,
+            *game.memory,
             *([f"the time was over after {len(rows)} of {planned} records."] if len(rows) < planned else []),
             *([f"the attack itself certifies {certified} of {len(rows)} guesses."] if certified else []),
+            *(
+                [EASIER.format(naming)]
+                if automatic and facts.one_by_one and not named and not line.finding.rebuilt.any()
+                else []
+            ),
         ),
         unanswered=(*((hidden,) if game.hidden else ()), *skipped, *sorted(game.unanswered)),
     )
 
 
 def _chosen(
-    knowledge: Knowledge, rate: Rate, seconds: float, games: int, strict: bool
+    knowledge: Knowledge, rate: Rate, seconds: float, games: int, strict: bool, naming: tuple[Refit, Cost]
 ) -> tuple[Attack, tuple[str, ...]]:
     """The strongest attack that plays these games in time and in memory, and what is said of stronger ones.
 
-    Where none does, it is the cheapest; if the time is `strict`, that must be done with one game in it.
+    Where none does, it is the cheapest; if the time is `strict`, it is `naming`, if one game with it does.
     """
     fewer = min(len(knowledge.prior), max(FEWEST_SHADOWS, int(seconds / max(rate.training, 1e-9) / games)))
     forms = (Secant(), Ensemble(members=100, rounds=4, restarts=0), KernelRidge(), KernelRidge(shadows=fewer))
@@ -169,6 +204,17 @@ def _chosen(
     costs = [predicted(form, knowledge, 1, rate) for form in able]
     free = available_bytes(knowledge.prior.x.device)
     fits = [cost.bytes <= free for cost in costs]
+    said: list[str] = []
+    for form, cost, fit in zip(able, costs, fits, strict=True):
+        if fit and games * cost.seconds <= seconds:
+            return form, tuple(said)
+        takes = in_words(cost.seconds) + (f" and {in_bytes(cost.bytes)} of memory" if not fit else "")
+        said.append(f"{type(form).__name__} would take {takes} per record. It might find more.")
+    if strict and naming[1].seconds <= seconds and naming[1].bytes <= free:
+        cheapest = min(cost.seconds for cost in costs)
+        enough = math.ceil(games * cheapest / (1 - CHECKING) / 60)
+        said[-1] += f" For {games} records allow max_minutes={enough} or more, on a machine that is as fast."
+        return naming[0], tuple(said)
     if not any(fits):
         least = min(cost.bytes for cost in costs)
         raise ValueError(
@@ -176,15 +222,9 @@ def _chosen(
             f"memory; {in_bytes(free)} are free. Audit fewer layers: set requires_grad=False for all parameters but "
             "those of the last layers, in the net and in its training."
         )
-    said: list[str] = []
-    for form, cost, fit in zip(able, costs, fits, strict=True):
-        if fit and games * cost.seconds <= seconds:
-            return form, tuple(said)
-        takes = in_words(cost.seconds) + (f" and {in_bytes(cost.bytes)} of memory" if not fit else "")
-        said.append(f"{type(form).__name__} would take {takes} per record. It might find more.")
     last = able[max(place for place, fit in enumerate(fits) if fit)]
     needed = predicted(last, knowledge, 1, rate).seconds
-    if strict and needed > seconds:
+    if strict:
         raise ValueError(
             f"audit: max_minutes is too short: one training takes {in_words(rate.training)}, and the cheapest attack "
             f"{in_words(needed)} per record. Allow more, such as max_minutes={math.ceil(2 * needed / 60)}, train in "
@@ -203,264 +243,86 @@ def _affordable(attack: Attack, knowledge: Knowledge, rate: Rate, seconds: float
 class _Released:
     """One release and its training set; each game has its own adversary, who knows all records but one."""
 
-    judging: LeaveOneOut
     net: nn.Module  # as training starts
     table: Records
     trainer: Trainer
-    release: Release
-    retrained: _Retrained
+    retrained: Retrained
     seed: int
     clock: Clock
     memory: tuple[str, ...]  # what it needs, in words, if that is much: said before it is taken
+    scoring: Scoring
+    rows: Tensor  # (m,) the missing record of each game
+    hints: Hints | None  # the candidates of each; None: records are rebuilt
+    kept: float  # seconds that the first game must leave
     hidden: int = 0  # records that only the retrained weights give away
     unanswered: set[str] = field(default_factory=set)  # what no adversary could have tried
 
+    @cached_property
+    def judging(self) -> LeaveOneOut | Dealt:
+        """Records that are rebuilt beside the mean of the others, or candidates that are named."""
+        table = Records(self.table.x.double().cpu(), self.table.y.cpu())
+        if self.hints is None:
+            blind = (table.x.sum(0) - table.x[self.rows]) / (len(table) - 1)  # (games, ...) mean of the known
+            return LeaveOneOut(table, self.rows, self.scoring, blind, noun="record")
+        secrets = Records(table.x[self.rows].unsqueeze(1), table.y[self.rows].unsqueeze(1))
+        return Dealt(secrets, table, table, self.hints, self.scoring, OneToOne())
+
     def answer(self, attack: Attack) -> Answer:
         """Prepare the attack for each game anew, and play it; the games that are done when the time is over."""
-        start, rows, found = time.perf_counter(), self.judging.rows, dict[int, Guess]()
-        self.hidden, self.unanswered = 0, set()
-        order = generator(self.seed, "games of a release").permutation(len(rows)).tolist()  # what is cut is no choice
-        with progress(" ".join((*self.memory, "games")), len(rows)) as advance:
+        start, found = time.perf_counter(), dict[int, Guess]()
+        order = (
+            generator(self.seed, "games of a release").permutation(len(self.rows)).tolist()
+        )  # what is cut is no choice
+        with progress(" ".join((*self.memory, "games")), len(self.rows)) as advance:
             for game in order:
                 try:
-                    found[game], hidden = self.clock.run(partial(self._played, attack, rows[game]))
+                    work = partial(self._played, attack, game)
+                    found[game], hidden = self.clock.run(work, early=0.0 if found else self.kept)
                 except TimeUp:
+                    if not found:
+                        raise
                     break
+                known = Table(self.table).without(int(self.rows[game])).known
                 self.hidden += hidden
-                self.unanswered |= set(widened(Table(self.table).without(int(rows[game])).known, self.table).unanswered)
+                self.unanswered |= set(widened(known, self.table).unanswered)
                 advance(1)
-        if not found:
-            raise ValueError(
-                "audit: max_minutes is too short: the attack on the first record was not done in time. Allow twice as "
-                "much, name a quicker attack, train in several processes (OwnTraining(train, processes=...)), or "
-                "freeze all layers but the last ones."
-            )
-        if len(found) < len(rows):
-            done = torch.tensor(sorted(found))
-            self.judging = replace(self.judging, rows=rows[done], blind=self.judging.blind[done])
+        done = torch.tensor(sorted(found))
+        self.rows, self.hints = self.rows[done], None if self.hints is None else self.hints[done]
         return Answer(attack, _join([found[game] for game in sorted(found)]), time.perf_counter() - start)
 
-    def _played(self, attack: Attack, row: Tensor) -> tuple[Guess, bool]:
+    def _played(self, attack: Attack, game: int) -> tuple[Guess, bool]:
         """One game; and whether only the retrained weights give the record away."""
-        reconstruct = attack.prepare(_without(self.net, self.table, self.trainer, row), seed=self.seed)
-        guess = reconstruct(self.release)
-        if self.retrained.miss == 0 or self._rebuilt(guess, row):
+        row, seed, hints, among = self.rows[game], self.seed, None, None
+        if self.hints is not None:  # each game draws its own
+            hints, among = self.hints[game : game + 1], CANDIDATES
+            seed = int(generator(seed, "candidates", int(row)).integers(2**62))
+        reconstruct = attack.prepare(_without(self.net, self.table, self.trainer, row, among), seed=seed)
+        guess = reconstruct(self.retrained.released, hints)
+        by_chance = hints is not None and self.retrained.private is not None  # another draw names half of them
+        if self.retrained.miss == 0 or by_chance or self._rebuilt(guess, row):
             return guess, False
-        return guess, self._rebuilt(reconstruct(self.retrained.release), row)
+        return guess, self._rebuilt(reconstruct(self.retrained.release, hints), row)
 
     def _rebuilt(self, guess: Guess, row: Tensor) -> bool:
         """Is the one guess within the threshold of the record?"""
-        scoring, truth = self.judging.scoring, self.judging.table.x[row]
+        truth = self.table.x[row].double().cpu()
         x = guess.records.x[:, 0].double().cpu().reshape(1, *truth.shape)
-        return bool(scoring.rebuilt(scoring.errors(x, truth.unsqueeze(0)))[0])
+        return bool(self.scoring.rebuilt(self.scoring.errors(x, truth.unsqueeze(0)))[0])
 
 
-def _without(net: nn.Module, table: Records, trainer: Trainer, row: Tensor) -> Knowledge:
+def _line_up(table: Records, rows: Tensor, among: int, seed: int) -> Hints | None:
+    """The candidates of each game: the missing record, and others of the table, at random places."""
+    there = rows.to(table.x.device)
+    secrets = table[there.unsqueeze(1)]  # (m, 1, ...)
+    return Informed(table[:0], candidates=among).hints(Cohort(table[:0], secrets, there), table, seed=seed)
+
+
+def _without(net: nn.Module, table: Records, trainer: Trainer, row: Tensor, candidates: int | None = None) -> Knowledge:
     """What the adversary of one game knows: in a known order of records, also where the missing one stands."""
-    threat, ours = Table(table).without(int(row)), trainer
-    if _in_order(trainer) and is_dataclass(trainer) and not isinstance(trainer, type):
+    threat, ours = replace(Table(table).without(int(row)), candidates=candidates), trainer
+    if in_order(trainer) and is_dataclass(trainer) and not isinstance(trainer, type):
         ours = replace(trainer, place=int(row))
     return Knowledge(net, ours, threat, Weights(), widened(threat.known, table).prior)
-
-
-def _in_order(trainer: Trainer) -> bool:
-    """Can the weights depend on the order of the records?"""
-    batches = getattr(trainer, "batches", None)
-    return batches is None or batches.size is not None
-
-
-def _known(trainer: Trainer, net: nn.Module, table: Records) -> tuple[Trainer, tuple[str, ...]]:
-    """The trainer, with a seed where it needs none, and what is private in it; a private start is refused."""
-    measure = getattr(trainer, "settled", None)
-    found: Trainer = trainer if measure is None else measure(net, _replaced_in_order(table, torch.arange(1)))
-    facts = trainer_facts(found, net, len(table))
-    if facts.private_start:
-        raise ValueError(
-            "audit: the initialisation is private, so training again does not give these weights. "
-            "Name the start, init=lw.inits.Given(state), or audit this way of training."
-        )
-    if not facts.deterministic:
-        in_order = hasattr(trainer, "order_seed") and not drops(net)
-        worse = f"{type(trainer).__name__}(..., order_seed=...)" if in_order else "OwnTraining(train, seed=...)"
-        return found, (
-            "Training draws private random numbers, and attacks average over them. If the adversary may know the seed, "
-            f"audit the worse case: {worse}.",
-        )
-    if measure is None:
-        return found, ()
-    if found is trainer:
-        return found, ("Training is deterministic given its seed, which counts as known to the adversary.",)
-    return found, ("Training is deterministic: another seed gives the same weights. Nothing in it is private.",)
-
-
-def _retrained(net: nn.Module, table: Records, trainer: Trainer, rows: Tensor, seconds: float) -> _Retrained:
-    """Train on the table, and refuse where that ends too far from the weights of the net.
-
-    A miss is compared with how far the weights move when one of `rows` is replaced by the mean record; with private
-    draws, with how far other draws move them. About as many models are trained as there are `seconds` for.
-    """
-    kind, facts = type(trainer).__name__, trainer_facts(trainer, net, len(table))
-    init = trainer.init if isinstance(trainer, StartsFrom) else FromNet()
-    before = start_of(init, net, 0, seed=0)
-    weights = trainable(net) or dict(net.named_parameters())  # all may be frozen for use
-    held = {name: before[name] for name in weights}
-    by_itself = init == FromNet() and facts.one_by_one  # a function may draw its start
-    cure = (
-        "init=lw.inits.Given(state), with the net's state_dict() before training, or the draw that made them, such "
-        "as init=lw.inits.LeCunNormal()."
-    )
-    if torch.equal(_flat(held), _flat(weights)) and not by_itself:
-        raise ValueError(
-            f"audit: {kind} starts from the released weights themselves. Name the weights that training started from: "
-            f"{cure}"
-        )
-    deal, start = _replaced_in_order if _in_order(trainer) else _replaced, time.perf_counter()
-    with progress("retraining"):
-        first = trainer(net, deal(table, rows[:1])[:1], seed=0)
-        taken = time.perf_counter() - start
-        several = min(len(rows), REPLACED, max(FEWEST_REPLACED, int(seconds / taken)))
-        _check_memory(first, several)
-        others = trainer(net, deal(table, rows[:several])[1:], seed=0)
-        seconds = min(taken, (time.perf_counter() - start - taken) / several)
-        draws = (
-            None
-            if facts.deterministic
-            else _drawn(trainer, net, deal(table, rows[:1])[:1], max(several, FEWEST_REPLACED))
-        )
-    again = first.flat()[0].double().cpu()
-    if not again.isfinite().all():
-        raise ValueError(
-            f"audit: {kind} on this data diverges: its weights are NaN or infinite. Pass the very trainer (init, lr, "
-            "steps, ...) that made the weights of the net."
-        )
-    state = net.state_dict()
-    weights = {name: state[name].detach().to(value).unsqueeze(0) for name, value in first[0].items()}
-    released = _flat({name: value[0] for name, value in weights.items()})
-    effects = (others.flat().double().cpu() - again).norm(dim=1)  # (r,)
-    if not effects.any():
-        raise ValueError(
-            f"audit: the weights do not depend on the records: {kind} ends at the same weights when each of {several} "
-            "records is replaced by the mean record, so that there is nothing to attack. Check that the net is trained "
-            "on x and y, and that no rounding hides single records."
-        )
-    effect, miss = float(effects.median()), float((again - released).norm())
-    way = _over(miss, float((again - _flat({name: before[name] for name in first.params})).norm()))
-    if draws is not None:
-        apart = _apart(draws, released)
-        if not apart <= APART:
-            raise ValueError(
-                f"audit: {kind} on this data does not end near the weights of the net: they are {apart:.2g} times as "
-                "far from the retrained weights as those are from each other. Pass the very trainer and data that made "
-                "them." + (f" Training may have to start from other weights: {cure}" if by_itself else "")
-            )
-        return _Retrained(
-            first,
-            Release(weights),
-            seconds,
-            way,
-            f"The released weights are {apart:.2g} times as far from the mean of {len(draws)} retrainings as those "
-            "are, at most, from each other's.",
-            _private(draws, first, others),
-        )
-    over = _over(miss, effect)
-    if not miss <= MISS * effect:
-        raise ValueError(
-            f"audit: {kind} on this data does not end at the weights of the net: it misses them by "
-            f"{over:.2g} of what one record changes in the weights, and {MISS:g} is allowed. Pass the "
-            "very trainer (init, lr, steps, weight_decay, dtype, ...) and data, in their order, that made them, and "
-            "load the weights into the net (lw.adapters.load_weights)."
-            + (f" Training may have to start from other weights than the released ones: {cure}" if by_itself else "")
-        )
-    note = (
-        f"retraining on this data reproduces the released weights to a relative error of {way:.1g}, or {over:.1g} of "
-        "what one record changes in the weights."
-    )
-    return _Retrained(first, Release(weights), seconds, way, note)
-
-
-def _check_memory(one: Release, several: int) -> None:
-    """Retrained models are in memory twice while they are put together, and once more in double precision."""
-    size = one.flat().shape[1]
-    needed, free = 4 * 8.0 * size * (several + 1), available_bytes(one.flat().device)
-    if needed > free:
-        raise ValueError(
-            f"audit: retraining {several} times, with {size:,} released numbers each, would need about "
-            f"{in_bytes(needed)} of memory, and {in_bytes(free)} are free. Freeze all layers but the last ones "
-            "(requires_grad=False), in the net and in its training."
-        )
-
-
-def _drawn(trainer: Trainer, net: nn.Module, one: Cohort, several: int) -> Release:
-    """The same training set with other private draws: models of other numbers."""
-    numbers = torch.arange(1, several + 1, device=one.index.device)
-    return trainer(net, Cohort(one.shared, one.own[torch.zeros_like(numbers)], numbers), seed=0)
-
-
-def _apart(draws: Release, released: Tensor) -> float:
-    """How far the release is from the mean of the draws, over how far they are, at most, from that of the others."""
-    flat = draws.flat().double().cpu()  # (r, p)
-    mean, r = flat.mean(0), len(flat)
-    distances = (flat - mean).norm(dim=1) * r / (r - 1)  # each from the mean of the others
-    return _over(float((released - mean).norm()), float(distances.max()))
-
-
-def _private(draws: Release, first: Release, others: Release) -> str:
-    """Which of the weights depend on private draws, and how much, beside what one record changes."""
-    noise, effect = {}, {}
-    for name, value in draws.params.items():
-        base = first.params[name].double()
-        noise[name] = float((value.double() - base).flatten(1).norm(dim=1).median())
-        effect[name] = float((others.params[name].double() - base).flatten(1).norm(dim=1).median())
-    same = [name for name in noise if noise[name] == 0 and effect[name] > 0]
-    ratios = {name: noise[name] / effect[name] for name in noise if effect[name] > 0 and noise[name] > 0}
-    if not ratios:
-        return f"No private draw changes {', '.join(same)}."
-    steadiest = min(ratios, key=lambda name: ratios[name])
-    whole = math.hypot(*noise.values()) / max(math.hypot(*effect.values()), 1e-300)
-    said = f"Private draws move the weights {whole:.2g} times as far as one record does; least in {steadiest}, "
-    said += f"{ratios[steadiest]:.2g} times."
-    return said + (f" Deterministic are {', '.join(same[:5])}{' and others' if len(same) > 5 else ''}." if same else "")
-
-
-def _replaced_in_order(table: Records, rows: Tensor) -> Cohort:
-    """The same as `_replaced`, where all records keep their places: none is shared."""
-    models = len(rows) + 1
-
-    def replaced(part: Tensor) -> Tensor:
-        own = part.repeat(models, *(1 for _ in part.shape))  # (1 + r, n, ...)
-        own[torch.arange(1, models), rows.to(part.device)] = part.mean(0)
-        return own
-
-    y = table.y.repeat(models, *(1 for _ in table.y.shape))
-    own = Records(replaced(table.x), y, None if table.features is None else replaced(table.features))
-    return Cohort(table[:0], own, torch.zeros(models, dtype=torch.long, device=table.x.device))
-
-
-def _replaced(table: Records, rows: Tensor) -> Cohort:
-    """The table itself, and for each of these r rows the table with the mean record in place of that row."""
-    device, places = table.x.device, torch.arange(len(rows))
-    others = torch.ones(len(table), dtype=torch.bool)
-    others[rows] = False
-
-    def replaced(part: Tensor) -> Tensor:
-        own = part[rows.to(device)].repeat(len(rows) + 1, *(1 for _ in part.shape))  # (1 + r, r, ...)
-        own[places + 1, places] = part.mean(0)
-        return own
-
-    y = table.y[rows.to(device)].repeat(len(rows) + 1, *(1 for _ in table.y.shape))
-    own = Records(replaced(table.x), y, None if table.features is None else replaced(table.features))
-    number = torch.zeros(len(rows) + 1, dtype=torch.long, device=device)  # all are model 0
-    return Cohort(table[others.to(device)], own, number)
-
-
-def _over(miss: float, whole: float) -> float:
-    """miss / whole; no miss is none, however small the whole."""
-    return miss / whole if whole > 0 else math.inf if miss > 0 else 0.0
-
-
-def _flat(params: Mapping[str, Tensor]) -> Tensor:
-    """All parameters of one model side by side."""
-    return torch.cat([value.double().flatten().cpu() for value in params.values()])
 
 
 def _join(guesses: list[Guess]) -> Guess:

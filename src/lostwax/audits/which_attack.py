@@ -117,16 +117,17 @@ def page() -> str:
         (
             "# Which attack for which training",
             "",
-            "This page is generated (`python -m lostwax.audits.which_attack`) from what trainers state about "
-            "themselves and what attacks say to it, for a small net. Without `attack=`, `lw.audit` runs all that "
-            "apply, the strongest first. Why another one does not apply is said in the audit, under what was left out.",
+            "This page is generated (`python -m lostwax.audits.which_attack`): trainers state facts about themselves, "
+            "and each attack is asked whether it applies, for a small net. Without `attack=`, `lw.audit` runs every "
+            "attack that applies, the strongest first, and says why the others do not apply.",
             "",
             "| training | as a value | what the trainer states | attacks that apply |",
             "|---|---|---|---|",
             *lines,
             "",
             "With `data`, this very net is attacked by Newton if its training can be differentiated, by Secant if it "
-            "is an own function with a known seed, and otherwise by Ensemble or KernelRidge ([this very "
+            "is an own function with a known seed, and otherwise by Ensemble or KernelRidge. If there is no time to "
+            "rebuild records, Refit tests which of two records was trained on ([this very "
             "net](nets.md#this-very-net)). Sentences of token numbers: [text](text.md). Tables and forests are read, "
             "not retrained: [tables](tables.md), [trees](trees.md); with `threat=lw.Weak(size=...)` a forest is solved "
             "for its whole table, no row known.",

@@ -69,7 +69,7 @@ class Noise(Leak):
         """Noise and sampling."""
         sums = "the sum" if self.steps == 1 else f"each of {self.steps:,} sums"
         noise = f"Gaussian noise of {self.multiplier:g} times the clipping norm is added to {sums}"
-        return f"{noise} of clipped gradients, one gradient per record.", f"{self.sampling}: {self.sampling.words}."
+        return f"{noise} of clipped gradients, one gradient per record.", self.sampling.assumption
 
     @property
     def adjacency(self) -> str:

@@ -35,6 +35,11 @@ class Sampling(ABC):
     in_groups = False  # a group of records has a ceiling of its own
     words = "the batches are drawn as stated, and the draws stay secret"
 
+    @property
+    def assumption(self) -> str:
+        """What must be true of the batches, in words."""
+        return f"{self}: {self.words}."
+
     @abstractmethod
     def share(self, steps: int) -> float:
         """The share of the steps that a record is in, on average."""
@@ -125,6 +130,11 @@ class Poisson(Sampling):
     def __post_init__(self) -> None:
         if self.rate is not None:
             checks.sample_rate(self.rate, "rate")
+
+    @property
+    def assumption(self) -> str:
+        """At a rate of 1 nothing is drawn."""
+        return FullBatch().assumption if self.rate == 1 else super().assumption
 
     def share(self, steps: int) -> float:
         """The rate."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -17,6 +18,10 @@ from lostwax.cli.options import File, Folder, Number, OwnFolder, RecipeFile, Rep
 from lostwax.exits import exits_refused
 from lostwax.progress import progress
 from lostwax.recipes import Recipe, start
+
+if TYPE_CHECKING:
+    from lostwax.audits import Audit
+    from lostwax.policies import Breach, Policy
 
 Starter = Literal["sklearn", "torch", "head"]
 GAME = ("trainer", "threat", "prior", "seed")  # what of a recipe shadow models are trained by
@@ -77,9 +82,7 @@ def audit(
     with progress(recipe.name):
         result = read.audit(max_minutes=max_minutes)
     result = replace(result, provenance={**result.provenance, "recipe": recipe.name})
-    breaches = [] if limits is None else limits.breaches(result)
-    for breach in breaches:
-        print(f"policy {policy}: {breach}", file=sys.stderr)
+    breaches = _breaches(result, limits, policy)
     verdict = "" if limits is None else f"\n\npolicy {policy}: {'broken' if breaches else 'kept'}"
     said = None if limits is None else [str(breach) for breach in breaches]
     failure = _print(
@@ -91,6 +94,14 @@ def audit(
         raise failure
     print(f"\nreport: {page}{' (replaces the earlier one)' if earlier else ''}", flush=True)
     return 1 if breaches else 0
+
+
+def _breaches(result: Audit, limits: Policy | None, file: Path | None) -> Sequence[Breach]:
+    """What of a policy is broken, and each said on stderr."""
+    breaches = [] if limits is None else limits.breaches(result)
+    for breach in breaches:
+        print(f"policy {file}: {breach}", file=sys.stderr)
+    return breaches
 
 
 def _earlier_report(out: Path, recipe: str, *, records: bool) -> bool:
@@ -118,17 +129,23 @@ def _earlier_report(out: Path, recipe: str, *, records: bool) -> bool:
     return True
 
 
-def report(folder: ReportFolder, records: bool = True) -> None:
+def report(folder: ReportFolder, policy: File = None, records: bool = True) -> int:
     """Write a report again from its own files.
 
     Args:
         folder: The folder of `lostwax audit --out`.
+        policy: Limits that the audit must keep (TOML), in place of those it was reported with; if one is broken, the
+            exit code is 1.
         records: Keep original and rebuilt records; --no-records deletes them, so that the folder can be shared.
     """
+    from lostwax.policies import Policy
     from lostwax.reports import read
     from lostwax.verbs import report as write
 
-    print(write(read(folder), folder, records=records))
+    limits, result = None if policy is None else Policy.read(policy), read(folder)
+    breaches = _breaches(result, limits, policy)
+    print(write(result, folder, records=records, policy=limits))
+    return 1 if breaches else 0
 
 
 @exits_refused("simulate: the recipe or code it calls")

@@ -87,7 +87,10 @@ def products(left: Tensor, right: Tensor) -> Tensor:
 
 def squares(rows: Tensor) -> Tensor:
     """<a, a> of rows (a, row), (a,) in float64."""
-    return rows.double().square().sum(1)
+    total = rows.new_zeros(len(rows), dtype=torch.float64)
+    for part in torch.split(rows, COLUMNS, 1):
+        total += part.double().square().sum(1)
+    return total
 
 
 def median_distance(products: Tensor) -> float:

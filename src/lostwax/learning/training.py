@@ -17,6 +17,7 @@ from lostwax.learning.kernel_regression import log_size
 from lostwax.learning.shadow_tables import adversary_seed
 from lostwax.metrics import LPIPS
 from lostwax.progress import progress
+from lostwax.seeds import seed_torch
 
 ROWS = 1024  # models read at a time
 RANGES = {  # of the settings that attacks share
@@ -206,7 +207,7 @@ def errors(decoder: nn.Module, examples: Examples) -> Tensor:
 def torch_seed(seed: int, device: torch.device) -> Iterator[None]:
     """Seed torch's generator within the context, and restore the user's afterwards."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+        seed_torch(seed)
         yield
 
 

@@ -17,7 +17,7 @@ from lostwax.fields import between, check_fields
 from lostwax.files import read_tensors, write_tensors
 from lostwax.games import Records
 from lostwax.provenance import fingerprint
-from lostwax.seeds import generator
+from lostwax.seeds import generator, seed_torch
 
 BATCH = 64
 SMALLEST = 8  # pixels
@@ -31,7 +31,7 @@ def lenet(channels: int, height: int, width: int, classes: int, *, seed: int) ->
     padding = 2 if min(height, width) < 16 else 0
     rows, columns = ((side // 2 + 2 * padding - 4) // 2 for side in (height, width))  # after both poolings
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(generator(seed, "judge", "start").integers(2**63)))
+        seed_torch(int(generator(seed, "judge", "start").integers(2**63)))
         return nn.Sequential(
             *(nn.Conv2d(channels, 20, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
             *(nn.Conv2d(20, 50, 5, padding=padding), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
@@ -46,7 +46,7 @@ def train_lenet(net: nn.Module, records: Records, *, epochs: int, seed: int) -> 
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=3e-3, total_steps=steps)
     net.train()
     with torch.random.fork_rng(devices=[records.x.device] if records.x.is_cuda else []):
-        torch.manual_seed(int(generator(seed, "judge", "dropout").integers(2**63)))
+        seed_torch(int(generator(seed, "judge", "dropout").integers(2**63)))
         for epoch in range(epochs):
             order = torch.from_numpy(generator(seed, "judge", "order", epoch).permutation(len(records)))
             for rows in torch.split(order.to(records.x.device), BATCH):

@@ -7,7 +7,8 @@ backward pass serves all records: with a_i the layer's input and d_i = d loss_i 
     sum_s d_is w_is^T         of a convolution's, w_is the window of a_i at position s,
 
 and d_i, summed over positions, of its bias. vmap computes the second as a grouped convolution, a group for each record,
-which is slow on a CPU. On a GPU `unfold` was slower than that when it was tried, so it is not used there.
+which is slow. The windows are a view with repeated strides, so that one copy and one batched product serve all records
+(`torch.nn.functional.unfold` copies record by record on a GPU).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from lostwax.games import Loss
 from lostwax.trainers.stacked import Architecture, Params, Part, code, flattens, plain
 
-WINDOW_NUMBERS = 1 << 23  # of unfolded inputs at a time: about a cache
+WINDOW_NUMBERS = {"cpu": 1 << 23, "cuda": 1 << 29}  # at a time: about a cache, and 2 GiB
 POOLING = (nn.MaxPool2d, nn.AvgPool2d)
 DIMENSIONS: dict[type[nn.Module], int] = {nn.Linear: 2, nn.Conv2d: 4}  # of the layer's inputs
 
@@ -42,9 +43,9 @@ def record_gradients(net: Architecture, loss: Loss, params: Params, records: Par
 
 
 def layered_gradients(net: Architecture, loss: Loss, params: Params, records: Part) -> Params | None:
-    """(b, ...) of one model, its params (1, ...), on records (b, ...) on a CPU; None unless it is layers in a row."""
+    """(b, ...) of one model, its params (1, ...), on records (b, ...); None unless it is layers in a row."""
     layers, (x, y) = _layers(net), records
-    if layers is None or x.device.type != "cpu":
+    if layers is None:
         return None
     values = {**net.constants, **{name: value[0] for name, value in params.items()}}
     passed: list[tuple[_Layer, Tensor, Callable[[Tensor], tuple[Tensor]]]] = []  # layer, its input, its transpose
@@ -89,17 +90,26 @@ class _Layer(NamedTuple):
 
 
 def _window_sums(module: nn.Conv2d, before: Tensor, slope: Tensor) -> Tensor:
-    """(b, outputs, channels, rows, columns) sum over positions of slope times window."""
-    taps = module.weight[0].numel()
-    some = max(1, WINDOW_NUMBERS // (taps * slope.shape[2]))  # records at a time
+    """(b, outputs, channels, rows, columns) sum over positions of slope (b, outputs, positions) times window."""
+    taps, numbers = module.weight[0].numel(), WINDOW_NUMBERS["cpu" if before.device.type == "cpu" else "cuda"]
+    some = max(1, numbers // (taps * slope.shape[2]))  # records at a time
     parts = []
-    padding = tuple(int(pad) for pad in module.padding)
     for a, d in zip(torch.split(before, some), torch.split(slope, some), strict=True):
-        windows = nn.functional.unfold(
-            a, module.kernel_size, dilation=module.dilation, padding=padding, stride=module.stride
-        )  # (b, taps, positions)
+        windows = _windows(module, a).reshape(len(a), taps, -1)  # copied
         parts.append(d @ windows.mT)
     return torch.cat(parts).view(len(slope), *module.weight.shape)
+
+
+def _windows(module: nn.Conv2d, x: Tensor) -> Tensor:
+    """(b, channels, rows, columns, positions down, positions across), a view of the padded inputs."""
+    down, across = (int(pad) for pad in module.padding)
+    x = nn.functional.pad(x, (across, across, down, down)).contiguous()
+    sizes, strides = list(x.shape[:2]), list(x.stride()[:2])
+    steps = zip(x.shape[2:], x.stride()[2:], module.kernel_size, module.dilation, module.stride, strict=True)
+    places = [((size - apart * (taps - 1) - 1) // step + 1, far * step) for size, far, taps, apart, step in steps]
+    sizes += [*module.kernel_size, *(count for count, _ in places)]
+    strides += [far * apart for far, apart in zip(x.stride()[2:], module.dilation, strict=True)]
+    return x.as_strided(sizes, [*strides, *(far for _, far in places)])
 
 
 def _layers(net: Architecture) -> list[_Layer] | None:
@@ -121,7 +131,7 @@ def _layers(net: Architecture) -> list[_Layer] | None:
 
 
 def _supported(part: nn.Module) -> TypeGuard[nn.Linear | nn.Conv2d]:
-    """Whether it is a linear layer, or a convolution that `unfold` describes."""
+    """Whether it is a linear layer, or a convolution over zeros and windows."""
     if type(part) is nn.Linear:
         return True
     return (

@@ -1,7 +1,8 @@
 """Gradients of m stacked models, on shared records and on each model's own.
 
-Models are an axis of the parameters, over which `torch.func.vmap` maps one model's code. Shared records are never
-copied: a linear layer on them is one matrix product for all models, forward and backward.
+Models are an axis of the parameters, over which `torch.func.vmap` maps one model's code; chains of linear layers and
+activations go without it, layer by layer. Shared records are never copied: a linear layer on them is one matrix product
+for all models, forward and backward.
 """
 
 from __future__ import annotations
@@ -87,6 +88,12 @@ def _cast(value: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
 
 def gradient(net: Architecture, loss: Loss, params: Params, batch: Batch) -> Params:
     """The gradient of each model's mean loss over its batch, (m, ...)."""
+    chain = _Chain.of(net, params, batch)
+    return gradient_by_vmap(net, loss, params, batch) if chain is None else chain.gradient(loss, params, batch)
+
+
+def gradient_by_vmap(net: Architecture, loss: Loss, params: Params, batch: Batch) -> Params:
+    """The same, of any net."""
 
     def of_one_model(
         params: Params, shared: tuple[Part, ...], own: tuple[Part, ...], masks: tuple[Params, ...]
@@ -150,3 +157,73 @@ def plain(net: nn.Module) -> bool:
     return type(net) is nn.Sequential and not any(
         module._forward_hooks or module._forward_pre_hooks or module._backward_hooks for module in net.modules()
     )
+
+
+_aten: Any = torch.ops.aten
+_APPLY: dict[type[nn.Module], Callable[[Tensor], Tensor]] = {
+    nn.Identity: lambda x: x,
+    **{nn.ELU: nn.functional.elu, nn.ReLU: torch.relu, nn.Tanh: torch.tanh, nn.Sigmoid: torch.sigmoid},
+}
+_PULL: dict[
+    type[nn.Module], Callable[[Tensor, Tensor, Tensor], Tensor]
+] = {  # of a slope, by an activation's in and out
+    nn.Identity: lambda back, x, out: back,
+    nn.ELU: lambda back, x, out: _aten.elu_backward(back, 1.0, 1.0, 1.0, False, x),
+    nn.ReLU: lambda back, x, out: _aten.threshold_backward(back, out, 0),
+    nn.Tanh: lambda back, x, out: _aten.tanh_backward(back, out),
+    nn.Sigmoid: lambda back, x, out: _aten.sigmoid_backward(back, out),
+}
+
+
+class _Chain(NamedTuple):
+    """Linear layers and activations one after the other: the operations that vmap runs, without its overhead."""
+
+    layers: tuple[str | type[nn.Module], ...]  # a linear layer by its name, an activation by its class
+
+    @classmethod
+    def of(cls, net: Architecture, params: Params, batch: Batch) -> _Chain | None:
+        """None for other nets, frozen or tied parameters, dropout, and own records in several parts."""
+        if not plain(net.net) or net.constants or batch.masks or len(batch.own) > 1:
+            return None
+        flat, layers, trained = False, list[str | type[nn.Module]](), list[str]()
+        for name, layer in net.net.named_children():
+            if type(layer) is nn.Linear:
+                layers.append(name)
+                trained += [f"{name}.{part}" for part, _ in layer.named_parameters()]
+            elif code(layer) is not None:
+                layers.append(type(layer))
+            elif flattens(layer) and not layers:
+                flat = True
+            else:
+                return None
+        seen = [x for x, _ in batch.shared] + [x[0] for x, _ in batch.own]  # (b, ...) by one model
+        usual = all(x.is_floating_point() and (flat or x.ndim == 2) for x in seen)
+        return cls(tuple(layers)) if usual and trained and trained == list(params) else None
+
+    def gradient(self, loss: Loss, params: Params, batch: Batch) -> Params:
+        """J^T residual / n, from the last layer to the first; records are last in memory throughout."""
+        slopes: Params = {}
+        for (x, y), own in [(part, None) for part in batch.shared] + [(part, 0) for part in batch.own]:
+            states = [x.flatten(1 if own is None else 2).mT]  # (d, n) shared, (m, d, n) own
+            for layer in self.layers:
+                states.append(self._forward(params, layer, states[-1]))  # (m, h, n)
+            residual = torch.func.vmap(loss.residual, in_dims=(0, own))(states[-1].mT, y)  # (m, n, c)
+            back = (residual / batch.size).mT
+            for place, layer in reversed(list(enumerate(self.layers))):
+                before, after = states[place : place + 2]
+                if not isinstance(layer, str):
+                    back = _PULL[layer](back, before, after)
+                    continue
+                for name, slope in ((f"{layer}.weight", back @ before.mT), (f"{layer}.bias", back.sum(-1))):
+                    if name in params:
+                        slopes[name] = slopes[name] + slope if name in slopes else slope
+                if place:
+                    back = params[f"{layer}.weight"].mT @ back
+        return {name: slopes[name] for name in params}
+
+    @staticmethod
+    def _forward(params: Params, layer: str | type[nn.Module], state: Tensor) -> Tensor:
+        if not isinstance(layer, str):
+            return _APPLY[layer](state)
+        out = params[f"{layer}.weight"] @ state  # (m, h, n)
+        return out + params[f"{layer}.bias"].unsqueeze(-1) if f"{layer}.bias" in params else out

@@ -161,6 +161,20 @@ def test_trees_without_labels(model):
     assert all(tree.labels is None for tree in forest.trees)
 
 
+def test_isolation_forests_that_sent_missing_values_right_are_read():
+    """As scikit-learn before 1.9 grew them; here a value above all others stands for a missing one."""
+    missing, ones = np.random.default_rng(0).random(WINE.shape) < 0.1, np.ones(len(WINE))
+    above = np.where(missing, WINE.max() + 1, WINE)
+    model = IsolationForest(n_estimators=20, random_state=0).fit(above)
+    rows = np.where(missing, np.nan, WINE)
+    forest = forest_of(model, rows, KINDS, ones)
+    assert not any(tree.missing_left.any() for tree in forest.trees)
+    paths = [tree.decision_path(above) for tree in model.estimators_]
+    assert all(((tree.share @ path) == tree.size).all() for tree, path in zip(forest.trees, paths, strict=True))
+    with pytest.raises(ValueError, match="was not fitted on this data"):
+        forest_of(model, rows[:, ::-1].copy(), KINDS, ones)
+
+
 def test_bounds_on_means_and_several_targets_leave_no_sums_of_labels():
     forest = read(DecisionTreeRegressor(monotonic_cst=[1] + [0] * 9, max_depth=4), DIABETES, PROGRESSION)
     assert forest.trees[0].labels is None

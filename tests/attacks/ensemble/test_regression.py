@@ -3,17 +3,21 @@
 import pytest
 import torch
 
-from lostwax.attacks.ensemble.simulation import RIDGES, LocalRegression
+from lostwax.attacks.ensemble.simulation import RIDGES, LocalRegression, _Fit, _left_out_error
 
-S, FEATURES, Q = 30, 50, 4
+S, Q = 30, 4
 
 
-@pytest.fixture(scope="module")
-def game():
+@pytest.fixture(scope="module", params=[50, 12], ids=["more features than members", "fewer"])
+def game(request):
+    return drawn(request.param)
+
+
+def drawn(features):
     random = torch.Generator().manual_seed(0)
     z = torch.randn(S, Q, generator=random, dtype=torch.float64)
-    mixing = torch.randn(Q, FEATURES, generator=random, dtype=torch.float64)
-    seen = 3 + z @ mixing + torch.randn(S, FEATURES, generator=random, dtype=torch.float64)
+    mixing = torch.randn(Q, features, generator=random, dtype=torch.float64)
+    seen = 3 + z @ mixing + torch.randn(S, features, generator=random, dtype=torch.float64)
     return seen, z
 
 
@@ -49,6 +53,16 @@ def test_members_left_out_are_predicted_as_by_fitting_without_them(game):
     assert min(errors, key=errors.get) == pytest.approx(regression.ridge)
 
 
+def test_by_features_the_error_is_the_same(game):
+    seen, z = game
+    features = seen - seen.mean(0)
+    gram = features @ features.T
+    scale = float(gram.diagonal().mean())
+    for share in RIDGES:
+        expected = _Fit.of(gram, z, share * scale, scale).error
+        assert _left_out_error(features, z, share * scale) == pytest.approx(expected, rel=1e-6)
+
+
 def test_a_new_model_is_read_as_by_plain_ridge(game):
     seen, z = game
     regression = LocalRegression.fit(seen[1:], z[1:])
@@ -58,8 +72,8 @@ def test_a_new_model_is_read_as_by_plain_ridge(game):
     assert estimate.novelty == pytest.approx(float(variance * regression.inverse.diagonal().reciprocal().mean() ** -1))
 
 
-def test_novelty_grows_with_the_distance_from_the_members(game):
-    seen, z = game
+def test_novelty_grows_with_the_distance_from_the_members():
+    seen, z = drawn(50)
     regression = LocalRegression.fit(seen, z)
     novelty = [
         regression(seen.mean(0, keepdim=True) + far * (seen[:1] - seen.mean(0))).novelty for far in (0, 1, 3, 10)

@@ -15,9 +15,9 @@ from lostwax.games import Hints, Knowledge, Release
 from lostwax.inits import LeCunNormal
 
 GAMES = 4
-DIGITS = lw.records.digits().split(30, 300, GAMES, seed=3)
-TWO = lw.records.digits()
-ZEROS_AND_ONES = TWO[TWO.y < 2].split(30, 200, 8, seed=4)
+EVERY = lw.records.digits()
+DIGITS = replace(EVERY, x=nn.functional.avg_pool2d(EVERY.x, 2)).split(30, 300, GAMES, seed=3)  # 4 x 4 pixels
+ZEROS_AND_ONES = EVERY[EVERY.y < 2].split(30, 200, 8, seed=4)
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ def play(net, times, defence, parts=DIGITS, known=None, **fields):
     return found, wrong / torch.tensor([one.blind for one in found])
 
 
-SMALL = lw.nets.mlp(64, 12, 10, activation=nn.Tanh)
+SMALL = lw.nets.mlp(16, 12, 10, activation=nn.Tanh)
 CASES = {
     "layers alike": (SMALL, 1.0, (WeightNoise(1e-3), WeightNoise(3e-2), Quantised(8)), DIGITS),
-    "large outputs": (lw.nets.mlp(64, 12, 10), 10.0, (WeightNoise(1e-3), WeightNoise(3e-2), Quantised(8)), DIGITS),
+    "large outputs": (lw.nets.mlp(16, 12, 10), 10.0, (WeightNoise(1e-3), WeightNoise(3e-2), Quantised(8)), DIGITS),
 }
 FEW_OUTPUTS = (lw.nets.mlp(64, 40, 2), 100.0, (WeightNoise(1e-4), WeightNoise(1e-2)), ZEROS_AND_ONES)
 
@@ -97,7 +97,7 @@ class FirstLayerOnly:
 
 def test_units_are_the_sizes_of_the_noise_on_each_tensor():
     known, prior, _ = DIGITS
-    net, gd = lw.nets.mlp(64, 12, 10), lw.GD(lr=0.2, steps=5, dtype=torch.float64)
+    net, gd = lw.nets.mlp(16, 12, 10), lw.GD(lr=0.2, steps=5, dtype=torch.float64)
     exact = TrainingMap(net, gd, known.to(torch.float64))
     z, label = prior.x[:16].double().flatten(1), prior.y[:16, None]
     models = gd(net, exact.cohort(z, label), seed=0).params
@@ -105,7 +105,7 @@ def test_units_are_the_sizes_of_the_noise_on_each_tensor():
     sizes = torch.cat([value.square().mean().sqrt().expand(value[0].numel()) for value in models.values()])
     torch.testing.assert_close(units, 0.1 * sizes, rtol=0.25, atol=0.0)
     partly = Published(Defended(gd, by=FirstLayerOnly()), 0).units(exact, z, label)
-    first = 64 * 12 + 12
+    first = 16 * 12 + 12
     assert partly[:first].min() > 1e-3
     assert (partly[first:] > 0).all()
     assert partly[first:].max() < 1e-14

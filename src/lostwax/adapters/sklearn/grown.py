@@ -58,6 +58,7 @@ class TreeSample(NamedTuple):
     targets: Targets | None = None  # None: not the labels of the table
     columns: Ints | None = None  # the columns that it saw; None: all
     repeats: bool = False  # nodes count a row as often as it was drawn
+    missing_right: bool = False  # rows without a value went right while it was grown, whatever its nodes say
 
     @property
     def inside(self) -> Bools | None:
@@ -68,6 +69,8 @@ class TreeSample(NamedTuple):
     def paths(self, x: Floats) -> csr_matrix:
         """(k, m) the nodes that each row of x is in."""
         own = x if self.columns is None else x[:, self.columns]
+        if self.missing_right:
+            own = np.where(np.isnan(own), np.inf, own)
         return self.tree.tree_.decision_path(np.ascontiguousarray(own, dtype=np.float32))
 
 
@@ -85,7 +88,7 @@ def _checked(name: str, number: int, sample: TreeSample, x: Floats, *, ordered: 
     own = x if inside is None else x[inside]
     paths = sample.paths(own)
     counts = np.bincount(paths.indices, minlength=len(tree.size))
-    wrong = np.flatnonzero(_too_few(sample, counts) if inside is None else counts != tree.size)
+    wrong = np.flatnonzero(_wrong(sample, counts))
     if len(wrong):
         everywhere = np.bincount(sample.paths(x).indices, minlength=len(tree.size))
         if ordered and not _too_few(sample, everywhere).any():
@@ -106,6 +109,24 @@ def _checked(name: str, number: int, sample: TreeSample, x: Floats, *, ordered: 
         node = int(np.argmax(off > NEAR * largest))
         raise other_data(name, f"in tree {number} the threshold of node {node} is not half-way between two rows")
     return replace(tree, between_neighbours=not off.any())
+
+
+def fit_the_trees(samples: Iterable[TreeSample], x: Floats) -> bool:
+    """Whether every node has as many of the rows of x (n, d) as it says."""
+    return not any(_wrong(sample, _rows_of_nodes(sample, x)).any() for sample in samples)
+
+
+def _rows_of_nodes(sample: TreeSample, x: Floats) -> Ints:
+    """(m,) how many rows of the tree's sample are in each node."""
+    own = x if sample.inside is None else x[sample.inside]
+    return np.bincount(sample.paths(own).indices, minlength=sample.tree.tree_.node_count)
+
+
+def _wrong(sample: TreeSample, counts: Ints) -> Bools:
+    """(m,) nodes that do not have the rows they say."""
+    if sample.inside is None:
+        return _too_few(sample, counts)
+    return np.asarray(counts != sample.tree.tree_.n_node_samples)
 
 
 def _too_few(sample: TreeSample, counts: Ints) -> Bools:
@@ -129,7 +150,7 @@ def tree_of(sample: TreeSample) -> Tree:
         threshold=held.threshold.copy(),
         left=held.children_left.copy(),
         right=held.children_right.copy(),
-        missing_left=held.missing_go_to_left.astype(np.bool_),
+        missing_left=held.missing_go_to_left.astype(np.bool_) & (not sample.missing_right),
         size=held.n_node_samples.astype(np.float64),
         share=None if inside is None else inside.astype(np.float64),
         rounding=np.full(held.node_count, nothing),

@@ -36,6 +36,7 @@ from lostwax.adapters.sklearn.grown import (
     Targets,
     TreeSample,
     class_weights,
+    fit_the_trees,
     forest_of_samples,
     other_data,
     times_drawn,
@@ -126,10 +127,13 @@ def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
     factor = class_weights(first, named)
     targets = None if isinstance(estimator, IsolationForest) else Targets.of(estimator, labels)
     by_weight, drawn = _drawn_by_weight(estimator), _drawn(estimator, len(x))
-    samples = (
+    samples = [
         TreeSample(tree, counts if by_weight or counts is None else counts * weight, factor, targets, columns)
         for tree, columns, counts in zip(estimator.estimators_, estimator.estimators_features_, drawn, strict=True)
-    )
+    ]
+    if isinstance(estimator, IsolationForest) and np.isnan(x).any() and not fit_the_trees(samples, x):
+        right = [sample._replace(missing_right=True) for sample in samples]  # as scikit-learn before 1.9 grew them
+        samples = right if fit_the_trees(right, x) else samples
     return forest_of_samples(estimator, x, samples, ordered=True)
 
 

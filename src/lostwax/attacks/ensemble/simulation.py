@@ -141,8 +141,10 @@ class LocalRegression(NamedTuple):
             features = rows - centre
             gram = features @ features.T  # (s, s)
             scale = float(gram.diagonal().mean()) or 1.0
-            fits = (_Fit.of(gram, coordinates, share * scale, scale) for share in RIDGES)
-            best = min(fits, key=lambda fit: fit.error)
+            ridges = [share * scale for share in RIDGES]
+            if features.shape[1] < len(features):  # then their errors cost less than one fit
+                ridges = [min(ridges, key=lambda ridge: _left_out_error(features, coordinates, ridge))]
+            best = min((_Fit.of(gram, coordinates, ridge, scale) for ridge in ridges), key=lambda fit: fit.error)
             fitted.append(cls(view, kernel, centre, features, coordinates.mean(0), *best[:-1]))
         return min(fitted, key=lambda one: one.error)
 
@@ -184,6 +186,18 @@ class _Fit(NamedTuple):
         dual = inverse @ coordinates
         left_out = dual / inverse.diagonal().unsqueeze(1)  # z_i - prediction without i = (C Z)_i / C_ii
         return cls(dual, inverse, ridge, left_out, float(left_out.square().mean()))
+
+
+def _left_out_error(features: Tensor, coordinates: Tensor, ridge: float) -> float:
+    """`_Fit.error` by features (s, row) of mean zero:  r C = I - 1 1^T / s - H,  with H = F (F^T F + r I)^-1 F^T."""
+    s, row = features.shape
+    moments = features.T @ features + ridge * torch.eye(row, dtype=features.dtype, device=features.device)
+    root = torch.linalg.cholesky(moments)  # (row, row)
+    away = coordinates - coordinates.mean(0)  # (s, q)
+    unexplained = away - features @ torch.cholesky_solve(features.T @ away, root)  # r C Z
+    leverage = torch.linalg.solve_triangular(root, features.T, upper=False).square().sum(0)  # (s,) H_ii
+    kept = (1 - 1 / s - leverage).clamp_min(torch.finfo(features.dtype).eps)  # r C_ii
+    return float((unexplained / kept.unsqueeze(1)).square().mean())
 
 
 class First(NamedTuple):

@@ -201,7 +201,7 @@ class Newton:
         return (form,) if form.objection(knowledge) is None else ()
 
     def prepare(self, knowledge: Knowledge, *, seed: int) -> Inverter | MatrixFree | WholeSets:
-        """Train on the bank, which the seed draws, and, for one secret, linearise training at every class mean."""
+        """Train on the bank, which the seed draws; training is linearised at a class mean when a game needs it."""
         if knowledge.facts.known is None:
             return self._for_sets(knowledge, seed)
         if self.products is not None:
@@ -209,11 +209,7 @@ class Newton:
             problem = Problem(parts.released_by, parts.quick, parts.coordinates)
             prior = Coordinates.principal(parts.available, self.coordinates).times(parts.quick.secrets)
             return MatrixFree(problem, prior, parts.bank, parts.published, self.products, knowledge.prior[:1])
-        inverter = self.inverter(knowledge, seed=seed)
-        if inverter.problem.exact.secrets == 1:
-            for classes in inverter.bank.classes:
-                inverter.at_mean(classes)
-        return inverter
+        return self.inverter(knowledge, seed=seed)
 
     def _for_sets(self, knowledge: Knowledge, seed: int) -> WholeSets:
         if (objection := self.objection(knowledge)) is not None:
@@ -233,7 +229,7 @@ class Newton:
         return WholeSets(exact, quick, prior, published, SETS * self.jacobians, seed)
 
     def inverter(self, knowledge: Knowledge, *, seed: int, responses: Responses | None = None) -> Inverter:
-        """The same, without any Jacobian yet, and with these responses if they were prepared before."""
+        """For known records, without products; with these responses if they were prepared before."""
         parts = self._parts(knowledge, seed, responses)
         z = flat(parts.available).repeat(1, parts.quick.secrets)  # (n, u)
         unknowns = parts.coordinates.of_records(z)  # (n, r)

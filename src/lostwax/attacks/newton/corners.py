@@ -25,6 +25,7 @@ APART_FROM = 1e-4  # of its distance: how far a point is from all mixtures of ot
 FREE = 1e-6  # a constraint with a leverage closer to 1 is needed
 SOLVED = 1e-6  # how far the solver leaves a number from its bound
 EXACT = 1e-9  # how far from it a number is where all constraints meet
+DENSE = {"presolve": False}  # every constraint has every unknown: nothing to simplify, a third of the time saved
 
 Array = NDArray[np.float64]
 
@@ -146,7 +147,7 @@ class _Program(NamedTuple):
         inside = LinearConstraint(
             self.directions.T, self.low - self.origin - self.noise, self.high - self.origin + self.noise
         )
-        solved = milp(self.directions @ price, constraints=inside, bounds=Bounds(-np.inf, np.inf))
+        solved = milp(self.directions @ price, constraints=inside, bounds=Bounds(-np.inf, np.inf), options=DENSE)
         return None if solved.x is None else solved.x
 
     def _apart(self, price: Array, towards: Array, found: Array) -> Array | None:
@@ -166,7 +167,8 @@ class _Program(NamedTuple):
         least, most = np.zeros(len(rows)), np.full(len(rows), np.inf)
         least[-1] = most[-1] = 1.0
         anywhere = Bounds(np.append(np.full(len(common) - 1, -np.inf), 0.0), np.inf)
-        solved = milp(above_low @ price, constraints=LinearConstraint(rows, least, most), bounds=anywhere)
+        cut = LinearConstraint(rows, least, most)
+        solved = milp(above_low @ price, constraints=cut, bounds=anywhere, options=DENSE)
         if solved.x is None or solved.x[-1] <= 0:
             return None
         corner: Array = solved.x[:-1] / solved.x[-1]

@@ -1,0 +1,240 @@
+"""Does training on the same data end at the released weights? The miss is compared with what one record changes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lostwax.audits.choice import available_bytes, in_bytes
+from lostwax.games import Cohort, Records, Release, Trainer
+from lostwax.games.facts import trainer_facts
+from lostwax.inits import FromNet, StartsFrom, start_of, trainable
+from lostwax.learning.costs import Rate
+from lostwax.progress import progress
+from lostwax.trainers.dropout import drops
+
+MISS = 0.02  # how far from the release retraining may end, over how far one record moves the weights
+APART = 1.5  # the same with private draws, over how far retrainings end from each other
+REPLACED, FEWEST_REPLACED = 8, 3  # records that are replaced, one after the other, to see how far that is
+
+
+class Retrained(NamedTuple):
+    """The trainer run on the whole table again, beside the release."""
+
+    release: Release  # (1, ...) where it ends
+    released: Release  # (1, ...) the weights of the net, and its buffers if they are published
+    seconds: float  # per model
+    miss: float  # |where it ends - the released weights|, over the length of the way from the start
+    note: str  # how well the released weights come out
+    private: str | None = None  # which of them depend on private draws, if any are drawn
+
+    @property
+    def rate(self) -> Rate:
+        """How fast models are trained, and their size."""
+        size = self.release.flat().shape[1]
+        return Rate(self.seconds, size, size)
+
+
+def known_draws(trainer: Trainer, net: nn.Module, table: Records) -> tuple[Trainer, tuple[str, ...]]:
+    """The trainer, with a seed where it needs none, and what is private in it; a private start is refused."""
+    measure = getattr(trainer, "settled", None)
+    found: Trainer = trainer if measure is None else measure(net, _replaced_in_order(table, torch.arange(1)))
+    facts = trainer_facts(found, net, len(table))
+    if facts.private_start:
+        raise ValueError(
+            "audit: the initialisation is private, so training again does not give these weights. "
+            "Name the start, init=lw.inits.Given(state), or audit this way of training."
+        )
+    if not facts.deterministic:
+        in_order = hasattr(trainer, "order_seed") and not drops(net)
+        worse = f"{type(trainer).__name__}(..., order_seed=...)" if in_order else "OwnTraining(train, seed=...)"
+        return found, (
+            "Training draws private random numbers, and attacks average over them. If the adversary may know the seed, "
+            f"audit the worse case: {worse}.",
+        )
+    if measure is None:
+        return found, ()
+    if found is trainer:
+        return found, ("Training is deterministic given its seed, which counts as known to the adversary.",)
+    return found, ("Training is deterministic: another seed gives the same weights. Nothing in it is private.",)
+
+
+def retrained(net: nn.Module, table: Records, trainer: Trainer, rows: Tensor, seconds: float) -> Retrained:
+    """Train on the table, and refuse where that ends too far from the weights of the net.
+
+    A miss is compared with how far the weights move when one of `rows` is replaced by the mean record; with private
+    draws, with how far other draws move them. About as many models are trained as there are `seconds` for.
+    """
+    kind, facts = type(trainer).__name__, trainer_facts(trainer, net, len(table))
+    init = trainer.init if isinstance(trainer, StartsFrom) else FromNet()
+    before = start_of(init, net, 0, seed=0)
+    weights = trainable(net) or dict(net.named_parameters())  # all may be frozen for use
+    held = {name: before[name] for name in weights}
+    by_itself = init == FromNet() and facts.one_by_one  # a function may draw its start
+    cure = (
+        "init=lw.inits.Given(state), with the net's state_dict() before training, or the draw that made them, such "
+        "as init=lw.inits.LeCunNormal()."
+    )
+    if torch.equal(_flat(held), _flat(weights)) and not by_itself:
+        raise ValueError(
+            f"audit: {kind} starts from the released weights themselves. Name the weights that training started from: "
+            f"{cure}"
+        )
+    deal, start = _replaced_in_order if in_order(trainer) else _replaced, time.perf_counter()
+    with progress("retraining"):
+        first = trainer(net, deal(table, rows[:1])[:1], seed=0)
+        taken = time.perf_counter() - start
+        several = min(len(rows), REPLACED, max(FEWEST_REPLACED, int(seconds / taken)))
+        _check_memory(first, several)
+        others = trainer(net, deal(table, rows[:several])[1:], seed=0)
+        seconds = min(taken, (time.perf_counter() - start - taken) / several)
+        draws = (
+            None
+            if facts.deterministic
+            else _drawn(trainer, net, deal(table, rows[:1])[:1], max(several, FEWEST_REPLACED))
+        )
+    again = first.flat()[0].double().cpu()
+    if not again.isfinite().all():
+        raise ValueError(
+            f"audit: {kind} on this data diverges: its weights are NaN or infinite. Pass the very trainer (init, lr, "
+            "steps, ...) that made the weights of the net."
+        )
+    state = net.state_dict()
+    weights = {name: state[name].detach().to(value).unsqueeze(0) for name, value in first[0].items()}
+    released = _flat({name: value[0] for name, value in weights.items()})
+    effects = (others.flat().double().cpu() - again).norm(dim=1)  # (r,)
+    if not effects.any():
+        raise ValueError(
+            f"audit: the weights do not depend on the records: {kind} ends at the same weights when each of {several} "
+            "records is replaced by the mean record, so that there is nothing to attack. Check that the net is trained "
+            "on x and y, and that no rounding hides single records."
+        )
+    effect, miss = float(effects.median()), float((again - released).norm())
+    way = _over(miss, float((again - _flat({name: before[name] for name in first.params})).norm()))
+    if draws is not None:
+        apart = _apart(draws, released)
+        if not apart <= APART:
+            raise ValueError(
+                f"audit: {kind} on this data does not end near the weights of the net: they are {apart:.2g} times as "
+                "far from the retrained weights as those are from each other. Pass the very trainer and data that made "
+                "them." + (f" Training may have to start from other weights: {cure}" if by_itself else "")
+            )
+        return Retrained(
+            first,
+            Release(weights),
+            seconds,
+            way,
+            f"The released weights are {apart:.2g} times as far from the mean of {len(draws)} retrainings as those "
+            "are, at most, from each other's.",
+            _private(draws, first, others),
+        )
+    over = _over(miss, effect)
+    if not miss <= MISS * effect:
+        raise ValueError(
+            f"audit: {kind} on this data does not end at the weights of the net: it misses them by "
+            f"{over:.2g} of what one record changes in the weights, and {MISS:g} is allowed. Pass the "
+            "very trainer (init, lr, steps, weight_decay, dtype, ...) and data, in their order, that made them, and "
+            "load the weights into the net (lw.adapters.load_weights)."
+            + (f" Training may have to start from other weights than the released ones: {cure}" if by_itself else "")
+        )
+    note = (
+        f"retraining on this data reproduces the released weights to a relative error of {way:.1g}, or {over:.1g} of "
+        "what one record changes in the weights."
+    )
+    return Retrained(first, Release(weights), seconds, way, note)
+
+
+def _check_memory(one: Release, several: int) -> None:
+    """Retrained models are in memory twice while they are put together, and once more in double precision."""
+    size = one.flat().shape[1]
+    needed, free = 4 * 8.0 * size * (several + 1), available_bytes(one.flat().device)
+    if needed > free:
+        raise ValueError(
+            f"audit: retraining {several} times, with {size:,} released numbers each, would need about "
+            f"{in_bytes(needed)} of memory, and {in_bytes(free)} are free. Freeze all layers but the last ones "
+            "(requires_grad=False), in the net and in its training."
+        )
+
+
+def _drawn(trainer: Trainer, net: nn.Module, one: Cohort, several: int) -> Release:
+    """The same training set with other private draws: models of other numbers."""
+    numbers = torch.arange(1, several + 1, device=one.index.device)
+    return trainer(net, Cohort(one.shared, one.own[torch.zeros_like(numbers)], numbers), seed=0)
+
+
+def _apart(draws: Release, released: Tensor) -> float:
+    """How far the release is from the mean of the draws, over how far they are, at most, from that of the others."""
+    flat = draws.flat().double().cpu()  # (r, p)
+    mean, r = flat.mean(0), len(flat)
+    distances = (flat - mean).norm(dim=1) * r / (r - 1)  # each from the mean of the others
+    return _over(float((released - mean).norm()), float(distances.max()))
+
+
+def _private(draws: Release, first: Release, others: Release) -> str:
+    """Which of the weights depend on private draws, and how much, beside what one record changes."""
+    noise, effect = {}, {}
+    for name, value in draws.params.items():
+        base = first.params[name].double()
+        noise[name] = float((value.double() - base).flatten(1).norm(dim=1).median())
+        effect[name] = float((others.params[name].double() - base).flatten(1).norm(dim=1).median())
+    same = [name for name in noise if noise[name] == 0 and effect[name] > 0]
+    ratios = {name: noise[name] / effect[name] for name in noise if effect[name] > 0 and noise[name] > 0}
+    if not ratios:
+        return f"No private draw changes {', '.join(same)}."
+    steadiest = min(ratios, key=lambda name: ratios[name])
+    whole = math.hypot(*noise.values()) / max(math.hypot(*effect.values()), 1e-300)
+    said = f"Private draws move the weights {whole:.2g} times as far as one record does; least in {steadiest}, "
+    said += f"{ratios[steadiest]:.2g} times."
+    return said + (f" Deterministic are {', '.join(same[:5])}{' and others' if len(same) > 5 else ''}." if same else "")
+
+
+def _replaced_in_order(table: Records, rows: Tensor) -> Cohort:
+    """The same as `_replaced`, where all records keep their places: none is shared."""
+    models = len(rows) + 1
+
+    def replaced(part: Tensor) -> Tensor:
+        own = part.repeat(models, *(1 for _ in part.shape))  # (1 + r, n, ...)
+        own[torch.arange(1, models), rows.to(part.device)] = part.mean(0)
+        return own
+
+    y = table.y.repeat(models, *(1 for _ in table.y.shape))
+    own = Records(replaced(table.x), y, None if table.features is None else replaced(table.features))
+    return Cohort(table[:0], own, torch.zeros(models, dtype=torch.long, device=table.x.device))
+
+
+def _replaced(table: Records, rows: Tensor) -> Cohort:
+    """The table itself, and for each of these r rows the table with the mean record in place of that row."""
+    device, places = table.x.device, torch.arange(len(rows))
+    others = torch.ones(len(table), dtype=torch.bool)
+    others[rows] = False
+
+    def replaced(part: Tensor) -> Tensor:
+        own = part[rows.to(device)].repeat(len(rows) + 1, *(1 for _ in part.shape))  # (1 + r, r, ...)
+        own[places + 1, places] = part.mean(0)
+        return own
+
+    y = table.y[rows.to(device)].repeat(len(rows) + 1, *(1 for _ in table.y.shape))
+    own = Records(replaced(table.x), y, None if table.features is None else replaced(table.features))
+    number = torch.zeros(len(rows) + 1, dtype=torch.long, device=device)  # all are model 0
+    return Cohort(table[others.to(device)], own, number)
+
+
+def _over(miss: float, whole: float) -> float:
+    """miss / whole; no miss is none, however small the whole."""
+    return miss / whole if whole > 0 else math.inf if miss > 0 else 0.0
+
+
+def _flat(params: Mapping[str, Tensor]) -> Tensor:
+    """All parameters of one model side by side."""
+    return torch.cat([value.double().flatten().cpu() for value in params.values()])
+
+
+def in_order(trainer: Trainer) -> bool:
+    """Can the weights depend on the order of the records?"""
+    batches = getattr(trainer, "batches", None)
+    return batches is None or batches.size is not None
