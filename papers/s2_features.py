@@ -1,12 +1,12 @@
 """What limits S2's games: what the head holds of the features, or the way from features to pictures.
 
-    python papers/s2_features.py --device cuda --generator mlp --batch 512 --minutes 4 --tuning 2 [--rows plain_10 ...]
+    python papers/s2_features.py --device cuda --generator mlp --batch 512 --minutes 4 --tuning 2 --rows unseen_plain_10
 
 The games of `s2_table1.py`, with secrets on which nothing was chosen (`unseen` in `s2_data.py`). Rows named "oracle"
 give the same reconstructor, with the same budget, the exact features in place of the head: with one record per class
-its features, with four their mean, which is what a head holds of them to first order (docs/weak.md). Whatever an attack
-reads off a head, with this way from features to pictures it does no better on average: a ceiling for ten digits. For
-forty it is none, as a head also holds a little more than the means. Rows named "posterior" read the features that
+its features, with four their mean, which is what a head holds of them to first order (docs/weak.md). So they show what
+a better reading of the head could add, with this decoder and budget. They are not ceilings: a longer training may do
+better, and a head on forty records holds a little more than the means. Rows named "posterior" read the features that
 `s2_posterior.py` estimates from the head in closed form.
 """
 

@@ -25,7 +25,7 @@ import torch
 from s1_mnist import mean_row, parser, rate_row, write
 from s2_data import PLAIN, letters_backbone, pictures, unseen
 from s2_heads import mnist_trainer
-from s2_posterior import Estimate, left_over
+from s2_posterior import Estimate, class_means, coefficients_of, left_over
 from torch import nn
 
 import lostwax as lw
@@ -117,10 +117,21 @@ def private_rows(options: argparse.Namespace) -> list[Row]:
     cohort = threat.deal(pool, options.games, seed=options.seed)
     release = trainer(net, cohort, seed=options.seed)
     unshifted = estimate._replace(reach=torch.zeros_like(estimate.reach))
-    return [
+    rows = [
         mean_row(f"{PRIVATE}.{name}", f"{PRIVATE}: error of the features over that of class means{how}", left)
         for name, how, used in (("left", "", estimate), ("unshifted", ", the common shift not estimated", unshifted))
         for left in [left_over(used, release, cohort.own).double().numpy()]
+    ]
+    own = class_means(cohort.own.inputs, cohort.own.y, CLASSES)
+    gains = coefficients_of(release, own).diagonal(dim1=1, dim2=2).mean(1).double() / (1 - 1 / CLASSES)  # (games,)
+    first = trainer.lr * trainer.steps / CLASSES
+    noise, variances = estimate.noise / gains.mean().square(), estimate.variances  # tau^2, w^2 by eigenvector
+    seen, lost = noise * variances / (noise + variances), variances / CLASSES
+    formula = float(((1 - 1 / CLASSES) * seen + lost).sum() / variances.sum())
+    return [
+        *rows,
+        mean_row(f"{PRIVATE}.gain", f"{PRIVATE}: g over its value to first order", (gains / first).numpy()),
+        Row(f"{PRIVATE}.formula", f"{PRIVATE}: the same as unshifted, by the formula of docs/weak.md", formula),
     ]
 
 

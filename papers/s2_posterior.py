@@ -76,8 +76,6 @@ class Estimate(NamedTuple):
         release = trainer(net, cohort, seed=seed)
         weight = release.params["weight"]  # (m, c, d)
         own = class_means(cohort.own.inputs, cohort.own.y, weight.shape[1])  # (m, c, d)
-        rows, inner = (weight @ own.mT).double(), own.double() @ own.double().mT  # (m, c, c) each
-        coefficients = torch.linalg.solve(inner, rows.mT).mT.to(weight)  # A F = W, in the span of F
         start = trainer.init(net, list(range(64)), seed=seed)["weight"]  # type: ignore[attr-defined]
         means = own.mean(0)
         off = (own - means).flatten(0, 1).double()
@@ -86,7 +84,7 @@ class Estimate(NamedTuple):
         width = ((highest - lowest) / (BINS - 2 * MARGIN)).clamp_min(1e-6)
         lowest = lowest - MARGIN * width
         return cls(
-            Regression.fit(summary(release), coefficients),
+            Regression.fit(summary(release), coefficients_of(release, own)),
             means,
             variances.clamp_min(0).to(own),
             vectors.to(own),
@@ -157,6 +155,12 @@ class FeatureReader(SetReader):
     def build(self, net: nn.Module, tokens: int, numbers: int, classes: tuple[int, ...]) -> nn.Module:
         """SetReader's."""
         return SetReader(self.width, self.layers, self.heads).build(net, tokens, numbers, classes)
+
+
+def coefficients_of(release: Release, own: Tensor) -> Tensor:
+    """(m, c, c) A with  A F = W  in the span of the class means F = own (m, c, d)."""
+    rows, means = release.params["weight"].double(), own.double()
+    return torch.linalg.solve(means @ means.mT, means @ rows.mT).mT.to(own)
 
 
 def summary(release: Release) -> Tensor:

@@ -47,7 +47,7 @@ RUNS = {
         f"{WEAK_SIZES} --generator mlp --rows unseen_mnist_10_posterior unseen_mnist_10_oracle --tuning 1",
         2 * (9 + 8),
     ),
-    "s2_held": ("--sets 1 --pool 200 --games 20 --rows public_2 private_10", 4 + 2),
+    "s2_held": ("--sets 1 --pool 200 --games 20 --rows public_2 private_10", 4 + 4),
     "s2_celeba": (
         f"{WEAK_SIZES} --copies 1 --games 100 --people 20 --pictures 500 --rows celeba_10 celeba_40 --generator mlp",
         2 * (1 + 4 + 1 + 3 + 3) + 4,
