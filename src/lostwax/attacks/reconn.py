@@ -113,7 +113,7 @@ def _minimise_in_span(head: LabelHead, basis: Tensor, features: Tensor, y: Tenso
     """The same in coordinates of the span of the features, where the minimum is."""
     inside = deepcopy(head)
     sizes = basis.shape[1], head.linear.out_features
-    inside.linear = nn.utils.skip_init(nn.Linear, *sizes, device=basis.device, dtype=basis.dtype)  # draws nothing
+    inside.linear = nn.Linear(*sizes, device="meta", dtype=basis.dtype).to_empty(device=basis.device)  # draws nothing
     _minimise(inside, features @ basis, y, ridge)
     with torch.no_grad():
         head.linear.weight.copy_(inside.linear.weight @ basis.T)
