@@ -175,6 +175,13 @@ def test_isolation_forests_that_sent_missing_values_right_are_read():
         forest_of(model, rows[:, ::-1].copy(), KINDS, ones)
 
 
+def test_isolation_forests_grown_in_two_calls_are_refused_on_missing_values():
+    model = IsolationForest(n_estimators=2, warm_start=True, random_state=0).fit(GAPS)
+    model.set_params(n_estimators=4).fit(GAPS)
+    with pytest.raises(ValueError, match="IsolationForest with warm_start cannot be audited on missing values"):
+        forest_of(model, GAPS, NAMES, np.ones(len(GAPS)))
+
+
 def test_bounds_on_means_and_several_targets_leave_no_sums_of_labels():
     forest = read(DecisionTreeRegressor(monotonic_cst=[1] + [0] * 9, max_depth=4), DIABETES, PROGRESSION)
     assert forest.trees[0].labels is None

@@ -131,6 +131,11 @@ def _(estimator: Any, x: Floats, labels: Array, weight: Floats) -> Forest:
         TreeSample(tree, counts if by_weight or counts is None else counts * weight, factor, targets, columns)
         for tree, columns, counts in zip(estimator.estimators_, estimator.estimators_features_, drawn, strict=True)
     ]
+    if isinstance(estimator, IsolationForest) and np.isnan(x).any() and any(counts is None for counts in drawn):
+        raise ValueError(
+            "IsolationForest with warm_start cannot be audited on missing values: the rows of each tree cannot be "
+            "drawn again, and so not which way rows without a value went. Fit it in one call, without warm_start."
+        )
     if isinstance(estimator, IsolationForest) and np.isnan(x).any() and not fit_the_trees(samples, x):
         right = [sample._replace(missing_right=True) for sample in samples]  # as scikit-learn before 1.9 grew them
         samples = right if fit_the_trees(right, x) else samples
