@@ -1,4 +1,3 @@
-import time
 from copy import deepcopy
 from dataclasses import replace
 
@@ -8,8 +7,8 @@ from sklearn.datasets import load_iris
 from torch import nn
 
 import lostwax as lw
+from lostwax.audits.released import _line_up
 from lostwax.games import Cohort
-from lostwax.learning.costs import Cost
 from lostwax.trainers import GD, SGD
 
 STEPS, LR = 20, 0.3
@@ -261,11 +260,9 @@ def test_time_and_memory_choose_the_attack(by_own_loop, monkeypatch):
     trainer = lw.OwnTraining(own_loop, seed=7, init=lw.inits.Given(start))
     with pytest.raises(ValueError, match=r"max_minutes is too short: one training takes about .* per record\. Allow"):
         lw.audit(net, table, trainer=trainer, max_minutes=1e-4)
-    for slow in (lw.attacks.Secant, lw.Ensemble):
-        monkeypatch.setattr(slow, "cost", lambda *_: Cost(1e6, 1e6))
-    quick = lw.audit(net, table, trainer=trainer, games=2, max_minutes=0.5)
+    quick = lw.audit(net, table, trainer=trainer, games=2, max_minutes=0.02)
     assert quick.attack == "KernelRidge"
-    assert any(one.startswith("Secant would take about 277.8 hours") for one in quick.unanswered)
+    assert any(one.startswith("Secant would take about ") for one in quick.unanswered)
     monkeypatch.setattr("lostwax.audits.released.available_bytes", lambda device: 3e4)
     with pytest.raises(
         ValueError, match=r"43 numbers are released, and an attack would need about .* of memory; .* free"
@@ -274,22 +271,6 @@ def test_time_and_memory_choose_the_attack(by_own_loop, monkeypatch):
     monkeypatch.setattr("lostwax.audits.retrained.available_bytes", lambda device: 1e3)
     with pytest.raises(ValueError, match=r"retraining 1 times, with 43 released numbers each, would need about"):
         lw.audit(net, table, trainer=trainer, games=1)
-
-
-def test_records_are_named_where_there_is_no_time_to_rebuild_them(by_own_loop, monkeypatch):
-    net, start, table = by_own_loop
-    trainer = lw.OwnTraining(own_loop, seed=7, init=lw.inits.Given(start))
-    monkeypatch.setattr("lostwax.audits.released.ENOUGH", 10**9)
-    audit = lw.audit(net, table, trainer=trainer, max_minutes=1)
-    assert audit.attack == "Refit"
-    assert audit.chance == 0.5
-    assert audit.grade == "recognisable"
-    assert audit.findings[0].rebuilt.all()
-    assert "no time to rebuild records" in audit.notes[0]
-    assert any("a guess can be checked" in note for note in audit.notes)
-    assert any("allow max_minutes=" in one for one in audit.unanswered)
-    with pytest.raises(ValueError, match="max_minutes is too short"):
-        lw.audit(net, table, trainer=trainer, max_minutes=1e-4)
 
 
 def test_records_are_named_if_asked(by_own_loop, tmp_path):
@@ -311,24 +292,31 @@ def test_naming_a_record_that_private_draws_hide_is_chance(by_own_loop):
     assert not audit.grade.leaks
 
 
-class Never:
-    """An attack that does not come to an end."""
+def test_naming_all_of_few_records_shows_nothing(by_own_loop):
+    """Candidates and draws are random: ten games are no more, if there are no other records."""
+    *_, table = by_own_loop
+    net, trainer = trained_by(scrambles, table[:10])
+    audit = lw.audit(net, table[:10], trainer=replace(trainer, seed=None), attack=lw.attacks.Refit(), games=10)
+    assert len(audit.games) == audit.population
+    assert audit.grade != "not found"
+    assert lw.Policy(max_grade="not found").breaches(audit)
 
-    def objection(self, knowledge):
-        return None
 
-    def prepare(self, knowledge, *, seed):
-        time.sleep(3_600)
+def test_copies_of_a_record_do_not_hide_that_the_others_are_named(by_own_loop):
+    """Guessing is right wherever a candidate is drawn among copies; these games count as one."""
+    *_, table = by_own_loop
+    copies = table[torch.cat([torch.arange(35), torch.zeros(60, dtype=torch.long)])]
+    net, trainer = trained_by(one_number, copies)
+    audit = lw.audit(net, copies, trainer=trainer, attack=lw.attacks.Refit(), games=len(copies))
+    assert audit.findings[0].rebuilt.all()
+    assert audit.chance < 0.6
+    assert audit.grade.leaks
 
 
-@pytest.mark.slow
-def test_records_are_named_if_the_first_is_not_rebuilt_in_time(by_own_loop, monkeypatch):
-    net, start, table = by_own_loop
-    trainer = lw.OwnTraining(own_loop, seed=7, init=lw.inits.Given(start))
-    monkeypatch.setattr("lostwax.audits.released._chosen", lambda *_: (Never(), ("Secant would take long.",)))
-    audit = lw.audit(net, table, trainer=trainer, max_minutes=0.1)
-    assert audit.attack == "Refit"
-    assert audit.unanswered[:2] == ("Secant would take long.", "Never was not done with the first record in time.")
+def test_there_must_be_another_record_to_name():
+    alike = lw.Records(torch.ones(5, 4), torch.arange(5))
+    with pytest.raises(ValueError, match="the records are all alike"):
+        _line_up(alike, torch.arange(2), 2, seed=0)
 
 
 def scrambles(net, x, y, seed):

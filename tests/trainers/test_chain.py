@@ -76,6 +76,20 @@ def test_pictures_are_flattened():
     torch.testing.assert_close(found, expected)
 
 
+def test_an_activation_that_occurs_twice_is_applied_twice():
+    activation = nn.Tanh()
+    net, params = stacked(nn.Sequential(nn.Linear(D, 5), activation, nn.Linear(5, 5), activation, nn.Linear(5, C)))
+    records = batch(7, 1)
+    assert _Chain.of(net, params, records) is not None
+    found, expected = (slope(net, CrossEntropy(), params, records) for slope in (gradient, gradient_by_vmap))
+    torch.testing.assert_close(found, expected)
+
+
+def twice():
+    layer = nn.Linear(D, D)
+    return nn.Sequential(layer, nn.ELU(), layer, nn.ELU(), nn.Linear(D, C))
+
+
 def frozen():
     net = deep(nn.ELU)
     net[0].bias.requires_grad_(False)
@@ -99,6 +113,7 @@ def hooked():
     [
         frozen(),
         tied(),
+        twice(),
         hooked(),
         nn.Sequential(nn.Linear(D, 5), nn.ELU(alpha=0.5), nn.Linear(5, C)),
         nn.Sequential(nn.Linear(D, 5), nn.GELU(), nn.Linear(5, C)),
@@ -107,7 +122,18 @@ def hooked():
         nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(D, C))),
         nn.Sequential(nn.Sequential(nn.Linear(D, C))),
     ],
-    ids=["frozen", "tied", "hooked", "alpha", "GELU", "norm", "not sequential", "parametrised", "nested"],
+    ids=[
+        "frozen",
+        "tied",
+        "a layer twice",
+        "hooked",
+        "alpha",
+        "GELU",
+        "norm",
+        "not sequential",
+        "parametrised",
+        "nested",
+    ],
 )
 def test_other_nets_are_left_to_vmap(net):
     ours, params = stacked(net)

@@ -129,8 +129,8 @@ class Audit:
 
     @property
     def complete(self) -> bool:
-        """Was every record of this very model tried? Then nothing is estimated."""
-        return self.kind == "this model" and len(self.games) == self.population
+        """Was every record of this very model tried? Then nothing is estimated, unless candidates were drawn for it."""
+        return self.kind == "this model" and len(self.games) == self.population and self.chance is None
 
     def interval(self, won: int) -> tuple[float, float]:
         """The 95 % Clopper-Pearson interval of the share of games that was won, counted by victims."""

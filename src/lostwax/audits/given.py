@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.games import Hints, Records
@@ -23,26 +25,33 @@ def in_words(hints: Hints | None) -> str:
     return "".join(f", and {what}" for what in given)
 
 
-def notes(hints: Hints | None) -> tuple[str, ...]:
+def notes(hints: Hints | None, groups: NDArray[np.int64] | None = None) -> tuple[str, ...]:
     """How the numbers are to be read."""
     given = []
     if hints is not None and hints.parts is not None:
         given.append(f"{_share(hints.parts)} are given to the adversary: errors are over the others.")
-    right = chance(hints)
+    right = chance(hints, groups)
     if hints is not None and hints.candidates is not None and right is not None:
         count = hints.candidates.x.shape[1]
         given.append(f"guessing among the {count} candidates is right in {100 * right:.3g} % of games.")
     return tuple(given)
 
 
-def chance(hints: Hints | None) -> float | None:
-    """How often the best guess among the candidates is right; None where there are none."""
+def chance(hints: Hints | None, groups: NDArray[np.int64] | None = None) -> float | None:
+    """How often the best guess among the candidates is right; None where there are none.
+
+    Games of one group (m,), such as those for equal secrets, count as one, as they do among the games won.
+    """
     if hints is None or hints.candidates is None:
         return None
     if hints.chances is None and hints.labels is None:
         return 1 / hints.candidates.x.shape[1]
     chances = _chances(hints, hints.candidates)
-    return float((chances.amax(1) / chances.sum(1)).mean())  # of naming the likeliest
+    right = (chances.amax(1) / chances.sum(1)).numpy()  # (m,) of naming the likeliest
+    if groups is None:
+        return float(right.mean())
+    _, group, size = np.unique(groups, return_inverse=True, return_counts=True)
+    return float((right / size[group]).sum() / len(size))
 
 
 def likeliest_candidate(hints: Hints | None) -> Tensor | None:

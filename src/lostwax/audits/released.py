@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.access import Weights
-from lostwax.attacks import Ensemble, KernelRidge, Newton, Refit, Secant
+from lostwax.attacks import Ensemble, KernelRidge, Newton, Secant
 from lostwax.audits import given
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import widened
@@ -27,7 +27,7 @@ from lostwax.games import Attack, Cohort, Guess, Hints, Informed, Knowledge, Rec
 from lostwax.games.facts import trainer_facts
 from lostwax.games.judges import OneToOne
 from lostwax.inits import FromNet, StartsFrom, start_of
-from lostwax.learning.costs import Cost, Rate
+from lostwax.learning.costs import Rate
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator
@@ -35,26 +35,21 @@ from lostwax.seeds import generator
 CHECKING = 0.2  # of the time, for retraining
 ENOUGH = 5  # games that an attack must have time for; otherwise a cheaper one runs
 FEWEST_SHADOWS = 20  # of the cheapest
-CANDIDATES, REPEATS = 2, 3  # where records are named; trainings on each with private draws
-KEPT, KEPT_GAMES = 0.25, 8  # share of the time, and games, for naming records if not one can be rebuilt
+CANDIDATES = 2  # where records are named
 WORTH_SAYING = 1e9  # bytes of memory
-NO_TIME = (
-    "There was no time to rebuild records, so an easier question was asked: is a given record in the training set?"
-)
 NAMED = (
-    "In each game two records are given, the missing one and another of the data. Training is run with either in its "
-    "place, and the one whose weights are nearer to the released ones is named. That the other is known to be in the "
-    "data is not used."
+    "In each game two records are given, the missing one and another of the data, of any class: to name the right one "
+    "it may be enough to know its label. That the other is known to be in the data is not used."
 )
 CHECKED = (
-    "All of training is known, so this succeeds as soon as a record changes the weights: a guess can be checked, which "
-    "does not mean that a record can be rebuilt."
+    "All of training is known, so that training on either of them succeeds as soon as a record changes the weights: "
+    "a guess can be checked, which does not mean that a record can be rebuilt."
 )
-EASIER = "An easier question, whether a given record is in the training set, needs less time: attack=lw.attacks.{}."
+EASIER = "An easier question, which of two records was trained on, takes less: attack=lw.attacks.Refit()."
 TOO_SHORT = (
     "audit: max_minutes is too short: the attack on the first record was not done in time. Allow twice as much, name a "
     "quicker attack, train in several processes (OwnTraining(train, processes=...)), or freeze all layers but the last "
-    "ones."
+    f"ones. {EASIER}"
 )
 
 
@@ -74,8 +69,7 @@ def audit_released(
     In each the adversary knows all other records and how the net was trained; the attack is prepared anew. Unless named
     it is Newton, Secant where training cannot be differentiated, or one that averages over private draws. Models that
     are trained one by one take long: an attack that fits into `max_minutes` is chosen, and as many games as fit are
-    played, unless `games` says how many. Where there is no time to rebuild records, they are named instead: the
-    adversary is given the missing record and another one, and `Refit` trains on both.
+    played, unless `games` says how many. An attack that names candidates is given the missing record and another one.
 
     That the trainer, on this very data, ends at these very weights is checked first; with private draws, that they are
     as near to retrained weights as those are to each other. A small miss can still hide records: each one that is not
@@ -92,48 +86,28 @@ def audit_released(
     at_start.load_state_dict(start_of(trainer.init if isinstance(trainer, StartsFrom) else FromNet(), net, 0, seed=0))
     fitted = games is None and (facts.one_by_one or not facts.deterministic)
     limited = fitted or max_minutes is not None
-    naming = Refit(repeats=1 if facts.deterministic else REPEATS)
-    cost = predicted(naming, _without(at_start, table, trainer, rows[0], CANDIDATES), 1, again.rate)
-    skipped: tuple[str, ...] = ()
-    automatic = attack is None
+    automatic, skipped = attack is None, tuple[str, ...]()
     if attack is None and facts.differentiable and facts.deterministic:
         attack = Newton(bank=100)
     elif attack is None:
-        one, asked = _without(at_start, table, trainer, rows[0]), ENOUGH if games is None else len(rows)
-        attack, skipped = _chosen(one, again.rate, clock.left, asked, limited, (naming, cost))
-
-    def game_of(attack: Attack, kept: float) -> _Released:
-        """The games of an attack, as many as fit into the time; `kept` seconds are not for the first."""
-        among = CANDIDATES if getattr(attack, "names_candidates", False) else None
-        one, chosen = _without(at_start, table, trainer, rows[0], among), rows
-        if (objection := attack.objection(one)) is not None:
-            raise ValueError(f"audit: {objection}")
-        if fitted:
-            count = _affordable(attack, one, again.rate, clock.left)
-            chosen = Table(table).draw(min(count, len(table)), seed)
-        needed = predicted(attack, one, 1, again.rate).bytes
-        memory = (f"The attack needs about {in_bytes(needed)} of memory.",) if needed >= WORTH_SAYING else ()
-        hints = None if among is None else _line_up(table, chosen, among, seed)
-        scoring = Scoring.of(table.x.double().cpu(), threshold if among is None else 0.0, with_secrets=True)
-        time_left = clock if limited else Clock()
-        return _Released(at_start, table, trainer, again, seed, time_left, memory, scoring, chosen, hints, kept)
-
-    replaceable = automatic and limited and attack != naming
-    kept = min(KEPT * clock.left, KEPT_GAMES * cost.seconds) if replaceable else 0.0
-    game = game_of(attack, kept)
-    planned = len(game.rows)
+        one = _without(at_start, table, trainer, rows[0])
+        attack, skipped = _chosen(one, again.rate, clock.left, ENOUGH if games is None else len(rows), limited)
+    among = CANDIDATES if getattr(attack, "names_candidates", False) else None
+    one = _without(at_start, table, trainer, rows[0], among)
+    if (objection := attack.objection(one)) is not None:
+        raise ValueError(f"audit: {objection}")
+    if fitted:
+        rows = Table(table).draw(min(_affordable(attack, one, again.rate, clock.left), len(table)), seed)
+    needed = predicted(attack, one, 1, again.rate).bytes
+    memory = (f"The attack needs about {in_bytes(needed)} of memory.",) if needed >= WORTH_SAYING else ()
+    hints = None if among is None else _line_up(table, rows, among, seed)
+    scoring = Scoring.of(table.x.double().cpu(), threshold if among is None else 0.0, with_secrets=True)
+    time_left, planned = clock if limited else Clock(), len(rows)
+    game = _Released(at_start, table, trainer, again, seed, time_left, memory, scoring, rows, hints)
     try:
         line = play(game, attack)
-    except TimeUp as stop:
-        if not replaceable or stop.still_running:
-            raise ValueError(TOO_SHORT) from None
-        skipped = (*skipped, f"{type(attack).__name__} was not done with the first record in time.")
-        attack, game = naming, game_of(naming, 0.0)
-        planned = len(game.rows)
-        try:
-            line = play(game, attack)
-        except TimeUp:
-            raise ValueError(TOO_SHORT) from None
+    except TimeUp:
+        raise ValueError(TOO_SHORT) from None
     line = line._replace(finding=replace(line.finding, name="as released"))
     rows, named = game.rows, game.hints is not None
     certified = 0 if line.answer.guess.certified is None else int(line.answer.guess.certified.sum())
@@ -157,7 +131,7 @@ def audit_released(
         attack=line.answer.name,
         numbers=rows,
         population=len(table),
-        chance=given.chance(game.hints),
+        chance=given.chance(game.hints, game.judging.groups(1)),
         seed=seed,
         provenance={
             "net": repr(net),
@@ -168,32 +142,27 @@ def audit_released(
             "weights": fingerprint(*again.released.params.values()),
         },
         notes=(
-            *([NO_TIME] if named and automatic else []),
             *([NAMED] if named else []),
             *([CHECKED] if named and facts.deterministic else []),
-            *given.notes(game.hints),
+            *given.notes(game.hints, game.judging.groups(1)),
             *randomness,
             *(() if again.private is None else (again.private,)),
             again.note,
             *game.memory,
             *([f"the time was over after {len(rows)} of {planned} records."] if len(rows) < planned else []),
             *([f"the attack itself certifies {certified} of {len(rows)} guesses."] if certified else []),
-            *(
-                [EASIER.format(naming)]
-                if automatic and facts.one_by_one and not named and not line.finding.rebuilt.any()
-                else []
-            ),
+            *([EASIER] if automatic and facts.one_by_one and not line.finding.rebuilt.any() else []),
         ),
         unanswered=(*((hidden,) if game.hidden else ()), *skipped, *sorted(game.unanswered)),
     )
 
 
 def _chosen(
-    knowledge: Knowledge, rate: Rate, seconds: float, games: int, strict: bool, naming: tuple[Refit, Cost]
+    knowledge: Knowledge, rate: Rate, seconds: float, games: int, strict: bool
 ) -> tuple[Attack, tuple[str, ...]]:
     """The strongest attack that plays these games in time and in memory, and what is said of stronger ones.
 
-    Where none does, it is the cheapest; if the time is `strict`, it is `naming`, if one game with it does.
+    Where none does, it is the cheapest; if the time is `strict`, that must be done with one game in it.
     """
     fewer = min(len(knowledge.prior), max(FEWEST_SHADOWS, int(seconds / max(rate.training, 1e-9) / games)))
     forms = (Secant(), Ensemble(members=100, rounds=4, restarts=0), KernelRidge(), KernelRidge(shadows=fewer))
@@ -204,17 +173,6 @@ def _chosen(
     costs = [predicted(form, knowledge, 1, rate) for form in able]
     free = available_bytes(knowledge.prior.x.device)
     fits = [cost.bytes <= free for cost in costs]
-    said: list[str] = []
-    for form, cost, fit in zip(able, costs, fits, strict=True):
-        if fit and games * cost.seconds <= seconds:
-            return form, tuple(said)
-        takes = in_words(cost.seconds) + (f" and {in_bytes(cost.bytes)} of memory" if not fit else "")
-        said.append(f"{type(form).__name__} would take {takes} per record. It might find more.")
-    if strict and naming[1].seconds <= seconds and naming[1].bytes <= free:
-        cheapest = min(cost.seconds for cost in costs)
-        enough = math.ceil(games * cheapest / (1 - CHECKING) / 60)
-        said[-1] += f" For {games} records allow max_minutes={enough} or more, on a machine that is as fast."
-        return naming[0], tuple(said)
     if not any(fits):
         least = min(cost.bytes for cost in costs)
         raise ValueError(
@@ -222,13 +180,19 @@ def _chosen(
             f"memory; {in_bytes(free)} are free. Audit fewer layers: set requires_grad=False for all parameters but "
             "those of the last layers, in the net and in its training."
         )
+    said: list[str] = []
+    for form, cost, fit in zip(able, costs, fits, strict=True):
+        if fit and games * cost.seconds <= seconds:
+            return form, tuple(said)
+        takes = in_words(cost.seconds) + (f" and {in_bytes(cost.bytes)} of memory" if not fit else "")
+        said.append(f"{type(form).__name__} would take {takes} per record. It might find more.")
     last = able[max(place for place, fit in enumerate(fits) if fit)]
     needed = predicted(last, knowledge, 1, rate).seconds
-    if strict:
+    if strict and needed > seconds:
         raise ValueError(
             f"audit: max_minutes is too short: one training takes {in_words(rate.training)}, and the cheapest attack "
             f"{in_words(needed)} per record. Allow more, such as max_minutes={math.ceil(2 * needed / 60)}, train in "
-            "several processes (OwnTraining(train, processes=...)), or freeze all layers but the last ones."
+            f"several processes (OwnTraining(train, processes=...)), or freeze all layers but the last ones. {EASIER}"
         )
     return last, tuple(said[:-1])
 
@@ -253,7 +217,6 @@ class _Released:
     scoring: Scoring
     rows: Tensor  # (m,) the missing record of each game
     hints: Hints | None  # the candidates of each; None: records are rebuilt
-    kept: float  # seconds that the first game must leave
     hidden: int = 0  # records that only the retrained weights give away
     unanswered: set[str] = field(default_factory=set)  # what no adversary could have tried
 
@@ -270,14 +233,11 @@ class _Released:
     def answer(self, attack: Attack) -> Answer:
         """Prepare the attack for each game anew, and play it; the games that are done when the time is over."""
         start, found = time.perf_counter(), dict[int, Guess]()
-        order = (
-            generator(self.seed, "games of a release").permutation(len(self.rows)).tolist()
-        )  # what is cut is no choice
+        order = generator(self.seed, "games of a release").permutation(len(self.rows)).tolist()  # what is cut is random
         with progress(" ".join((*self.memory, "games")), len(self.rows)) as advance:
             for game in order:
                 try:
-                    work = partial(self._played, attack, game)
-                    found[game], hidden = self.clock.run(work, early=0.0 if found else self.kept)
+                    found[game], hidden = self.clock.run(partial(self._played, attack, game))
                 except TimeUp:
                     if not found:
                         raise
@@ -313,6 +273,8 @@ class _Released:
 def _line_up(table: Records, rows: Tensor, among: int, seed: int) -> Hints | None:
     """The candidates of each game: the missing record, and others of the table, at random places."""
     there = rows.to(table.x.device)
+    if len(torch.unique(table.x.flatten(1), dim=0)) < among:
+        raise ValueError("audit: the records are all alike, so that there is no other one to tell a record from.")
     secrets = table[there.unsqueeze(1)]  # (m, 1, ...)
     return Informed(table[:0], candidates=among).hints(Cohort(table[:0], secrets, there), table, seed=seed)
 

@@ -51,8 +51,8 @@ def known_draws(trainer: Trainer, net: nn.Module, table: Records) -> tuple[Train
             "Name the start, init=lw.inits.Given(state), or audit this way of training."
         )
     if not facts.deterministic:
-        in_order = hasattr(trainer, "order_seed") and not drops(net)
-        worse = f"{type(trainer).__name__}(..., order_seed=...)" if in_order else "OwnTraining(train, seed=...)"
+        seeded = hasattr(trainer, "order_seed") and not drops(net)
+        worse = f"{type(trainer).__name__}(..., order_seed=...)" if seeded else "OwnTraining(train, seed=...)"
         return found, (
             "Training draws private random numbers, and attacks average over them. If the adversary may know the seed, "
             f"audit the worse case: {worse}.",

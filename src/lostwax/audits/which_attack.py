@@ -126,9 +126,9 @@ def page() -> str:
             *lines,
             "",
             "With `data`, this very net is attacked by Newton if its training can be differentiated, by Secant if it "
-            "is an own function with a known seed, and otherwise by Ensemble or KernelRidge. If there is no time to "
-            "rebuild records, Refit tests which of two records was trained on ([this very "
-            "net](nets.md#this-very-net)). Sentences of token numbers: [text](text.md). Tables and forests are read, "
+            "is an own function with a known seed, and otherwise by Ensemble or KernelRidge ([this very "
+            "net](nets.md#this-very-net)); `attack=lw.attacks.Refit()` tests which of two records was trained on. "
+            "Sentences of token numbers: [text](text.md). Tables and forests are read, "
             "not retrained: [tables](tables.md), [trees](trees.md); with `threat=lw.Weak(size=...)` a forest is solved "
             "for its whole table, no row known.",
             "",

@@ -188,7 +188,7 @@ class _Chain(NamedTuple):
         if _hooked(net.net) or net.constants or batch.masks or len(batch.own) > 1:
             return None
         flat, layers, trained = False, list[str | type[nn.Module]](), list[str]()
-        inside = net.net.named_children() if type(net.net) is nn.Sequential else ()
+        inside = net.net._modules.items() if type(net.net) is nn.Sequential else ()  # with those that occur twice
         for prefix, layer in [(f"{name}.", each) for name, each in inside] or [("", net.net)]:
             if type(layer) is nn.Linear:
                 layers.append(prefix)

@@ -98,6 +98,7 @@ def frozen():
     return net
 
 
+TWICE = nn.ReLU()
 OTHERS = {
     "two hidden layers": mlp(4, 3, 3, 2),
     "no hidden layer": mlp(4, 2),
@@ -109,6 +110,7 @@ OTHERS = {
     "no Sequential": nn.Linear(4, 2),
     "a forward of its own": Doubled(*mlp(4, 3, 2)),
     "a hook": hooked(),
+    "an activation twice": nn.Sequential(nn.Linear(4, 3), TWICE, nn.Linear(3, 2), TWICE),
     "flattened in the middle": nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(6, 2)),
     "flattened from another axis": nn.Sequential(nn.Flatten(2), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)),
 }
