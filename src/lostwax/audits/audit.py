@@ -97,6 +97,7 @@ class Audit:
     # (Balle et al. 2022, Fig. 3)
     oracle_percentiles: Mapping[float, float] = field(default_factory=dict)
     chance: float | None = None  # of naming the secret among candidates; None where it has to be rebuilt
+    chance_by_victims: float | None = None  # the same where games of one group count as one; None: as `chance`
     # (games,) games with one number are not independent: guesses from one release, or equal secrets; None: `games`
     groups: NDArray[np.int64] | None = None
     labels_given: bool = False  # the adversary knows the labels, and no guess of them counts

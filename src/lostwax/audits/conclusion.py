@@ -94,9 +94,10 @@ def _tests(audit: Audit, finding: Finding) -> dict[Grade, float]:
     """What would be a leak, and the probability of seeing as much by chance."""
     if audit.chance is not None:
         won = _by_victims(audit, finding.rebuilt)
+        chance = audit.chance if audit.chance_by_victims is None else audit.chance_by_victims
         low = clopper_pearson(won, audit.victims)[0]
-        grade = Grade.RECOGNISABLE if low - audit.chance > LARGE * (1 - audit.chance) else Grade.BETTER_THAN_CHANCE
-        return {grade: _at_least(won, audit.victims, audit.chance)}
+        grade = Grade.RECOGNISABLE if low - chance > LARGE * (1 - chance) else Grade.BETTER_THAN_CHANCE
+        return {grade: _at_least(won, audit.victims, chance)}
     luck, certain = finding.luck, finding.cells is not None and finding.cells.certified > 0
     if luck is None:  # nothing to compare with: a record rebuilt is taken at face value
         rebuilt = 0.0 if (finding.rebuilt & ~audit.had_anyway()).any() else 1.0

@@ -25,12 +25,12 @@ def in_words(hints: Hints | None) -> str:
     return "".join(f", and {what}" for what in given)
 
 
-def notes(hints: Hints | None, groups: NDArray[np.int64] | None = None) -> tuple[str, ...]:
+def notes(hints: Hints | None) -> tuple[str, ...]:
     """How the numbers are to be read."""
     given = []
     if hints is not None and hints.parts is not None:
         given.append(f"{_share(hints.parts)} are given to the adversary: errors are over the others.")
-    right = chance(hints, groups)
+    right = chance(hints)
     if hints is not None and hints.candidates is not None and right is not None:
         count = hints.candidates.x.shape[1]
         given.append(f"guessing among the {count} candidates is right in {100 * right:.3g} % of games.")

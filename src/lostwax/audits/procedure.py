@@ -140,7 +140,8 @@ def audit_procedure(
         attack=f"{name} through {type(knowledge.access).__name__}",
         numbers=cohort.index,
         population=None if judging.judge.gaussian_null else len(secrets),
-        chance=given.chance(hints, judging.groups(1)),
+        chance=chance,
+        chance_by_victims=given.chance(hints, judging.groups(1)),
         ceiling=ceiling,
         labels_given=hints is not None and hints.labels is not None,
         seed=seed,
@@ -148,7 +149,7 @@ def audit_procedure(
         notes=(
             *randomness,
             *support.notes,
-            *given.notes(hints, judging.groups(1)),
+            *given.notes(hints),
             *said,
             *_several(len(cohort), each),
             *overlaps,

@@ -131,7 +131,8 @@ def audit_released(
         attack=line.answer.name,
         numbers=rows,
         population=len(table),
-        chance=given.chance(game.hints, game.judging.groups(1)),
+        chance=given.chance(game.hints),
+        chance_by_victims=given.chance(game.hints, game.judging.groups(1)),
         seed=seed,
         provenance={
             "net": repr(net),
@@ -144,7 +145,7 @@ def audit_released(
         notes=(
             *([NAMED] if named else []),
             *([CHECKED] if named and facts.deterministic else []),
-            *given.notes(game.hints, game.judging.groups(1)),
+            *given.notes(game.hints),
             *randomness,
             *(() if again.private is None else (again.private,)),
             again.note,

@@ -196,6 +196,7 @@ def to_plain(audit: Audit) -> dict[str, Any]:
         "provenance": dict(audit.provenance),
         "conclusion": _plain_conclusion(audit),
         "groups": None if audit.groups is None else audit.groups.tolist(),
+        "chance_by_victims": audit.chance_by_victims,
     }
     check(plain, "Audit.to_json")
     return plain
@@ -238,6 +239,7 @@ def _audit(plain: Mapping[str, Any]) -> Audit:
         oracle_percentiles={float(percent): float(error) for percent, error in plain["oracle_percentiles"].items()},
         ceiling=None if plain["ceiling"] is None else _ceiling(plain["ceiling"]),
         groups=None if plain["groups"] is None else np.array(plain["groups"], dtype=np.int64),
+        chance_by_victims=plain.get("chance_by_victims"),
     )
 
 

@@ -30,7 +30,9 @@ class FusedMLP:
         """None unless the net and loss are supported, in float32."""
         if type(loss) is not CrossEntropy or dtype != torch.float32 or not plain(net.net):
             return None
-        layers = list(net.net._modules.items())  # with those that occur twice
+        layers = list(net.net.named_children())
+        if len(layers) < len(net.net._modules):  # one occurs twice
+            return None
         layers = layers[1:] if layers and flattens(layers[0][1]) else layers
         if len(layers) != 3 or net.constants:
             return None
