@@ -41,13 +41,16 @@ def test_from_a_recipe_to_a_report_and_back(recipe, capsys):
     assert json.loads((folder / "audit.json").read_text())["attack"] == "RecoNN through Weights"
     (folder / "report.html").unlink()
     assert main(["report", "audit", "--no-records"]) == 0
-    assert capsys.readouterr().out == "audit/report.html\n"
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("audit/report.html\n", "")
     assert (folder / "report.html").exists()
     assert not (folder / "records.safetensors").exists()
     (recipe.parent / "strict.toml").write_text("max_rebuilt_share = 0.0\n")
     assert main(["report", "audit", "--no-records", "--policy", "strict.toml"]) == 1
     assert "policy strict.toml: max_rebuilt_share = 0: " in capsys.readouterr().err
     assert "max_rebuilt_share" in (folder / "report.html").read_text()
+    assert main(["report", "audit", "--no-records"]) == 1  # by the policy that the report carries, as its page says
+    assert "policy of audit: max_rebuilt_share = 0: " in capsys.readouterr().err
 
 
 def test_a_broken_policy_is_the_exit_code(recipe, capsys):

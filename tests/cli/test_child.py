@@ -112,12 +112,11 @@ def test_signals_to_the_parent_alone_end_both(tmp_path, number, code, command):
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc to see processes in")
-@EITHER
-def test_a_parent_that_is_killed_takes_the_child_along(tmp_path, command):
-    process = begun(tmp_path, "print(os.getpid(), flush=True); time.sleep(100)", command=command)
+def test_a_parent_that_is_killed_takes_the_child_along(tmp_path):
+    process = begun(tmp_path, "print(os.getpid(), flush=True); time.sleep(100)", command=Cold)
     child = int(process.line())
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=60)  # it waits for all who hold stdout, a pipe
     end = time.monotonic() + 30
     while time.monotonic() < end and not gone(child):
         time.sleep(0.05)

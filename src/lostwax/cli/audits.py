@@ -96,11 +96,11 @@ def audit(
     return 1 if breaches else 0
 
 
-def _breaches(result: Audit, limits: Policy | None, file: Path | None) -> Sequence[Breach]:
+def _breaches(result: Audit, limits: Policy | None, name: Path | str | None) -> Sequence[Breach]:
     """What of a policy is broken, and each said on stderr."""
     breaches = [] if limits is None else limits.breaches(result)
     for breach in breaches:
-        print(f"policy {file}: {breach}", file=sys.stderr)
+        print(f"policy {name}: {breach}", file=sys.stderr)
     return breaches
 
 
@@ -134,16 +134,17 @@ def report(folder: ReportFolder, policy: File = None, records: bool = True) -> i
 
     Args:
         folder: The folder of `lostwax audit --out`.
-        policy: Limits that the audit must keep (TOML), in place of those it was reported with; if one is broken, the
-            exit code is 1.
+        policy: Limits that the audit must keep (TOML); by default, those of the report. If one is broken, the exit code
+            is 1.
         records: Keep original and rebuilt records; --no-records deletes them, so that the folder can be shared.
     """
     from lostwax.policies import Policy
     from lostwax.reports import read
+    from lostwax.reports.fields import policy_of
     from lostwax.verbs import report as write
 
     limits, result = None if policy is None else Policy.read(policy), read(folder)
-    breaches = _breaches(result, limits, policy)
+    breaches = _breaches(result, limits or policy_of(result), policy or f"of {folder}")
     print(write(result, folder, records=records, policy=limits))
     return 1 if breaches else 0
 

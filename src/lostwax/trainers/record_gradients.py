@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from lostwax.games import Loss
 from lostwax.trainers.stacked import Architecture, Params, Part, code, flattens, plain
 
-WINDOW_NUMBERS = {"cpu": 1 << 23, "cuda": 1 << 29}  # at a time: about a cache, and 2 GiB
+WINDOW_NUMBERS = {"cpu": 1 << 23, "cuda": 1 << 27}  # at a time: about a cache, and 1 GiB in double precision
 POOLING = (nn.MaxPool2d, nn.AvgPool2d)
 DIMENSIONS: dict[type[nn.Module], int] = {nn.Linear: 2, nn.Conv2d: 4}  # of the layer's inputs
 

@@ -49,8 +49,8 @@ def play(net, times, defence, parts=DIGITS, known=None, **fields):
 
 SMALL = lw.nets.mlp(16, 12, 10, activation=nn.Tanh)
 CASES = {
-    "layers alike": (SMALL, 1.0, (WeightNoise(1e-3), WeightNoise(3e-2), Quantised(8)), DIGITS),
-    "large outputs": (lw.nets.mlp(16, 12, 10), 10.0, (WeightNoise(1e-3), WeightNoise(3e-2), Quantised(8)), DIGITS),
+    "layers alike": (SMALL, 1.0, (WeightNoise(1e-3), WeightNoise(1e-2), Quantised(8)), DIGITS),
+    "large outputs": (lw.nets.mlp(16, 12, 10), 10.0, (WeightNoise(1e-3), WeightNoise(1e-2), Quantised(8)), DIGITS),
 }
 FEW_OUTPUTS = (lw.nets.mlp(64, 40, 2), 100.0, (WeightNoise(1e-4), WeightNoise(1e-2)), ZEROS_AND_ONES)
 
@@ -67,22 +67,24 @@ def test_errors_of_certified_records_are_as_predicted(net, times, noises, parts)
         found, wrong = play(net, times, noise, parts)
         predicted = torch.tensor([one.predicted / one.blind for one in found])
         sure = torch.tensor([one.certified for one in found])
+        assert sure.sum() >= len(sure) / 2
         assert (predicted[sure] <= 0.01).all()
         assert (wrong[sure] <= 0.02).all()
         assert (wrong[sure] <= 4 * predicted[sure]).all()
         ratios += (wrong / predicted)[sure].tolist()
-    assert len(ratios) >= 2 * GAMES
     assert 1 / 2 < sum(ratios) / len(ratios) < 2
 
 
 def test_a_wrong_known_set_is_never_certified_under_noise():
     """The residual is a few times the noise: more than noise explains."""
     known = DIGITS[0]
-    label = known.y.clone()
-    label[0] = (label[0] + 1) % 10
-    found, _ = play(SMALL, 1.0, WeightNoise(0.03), known=replace(known, y=label), jacobians=2)
-    assert not any(one.certified for one in found)
-    assert min(one.residual / one.rounding for one in found) < 10
+    darker = known.x.clone()
+    darker[0] /= 2
+    right, _ = play(SMALL, 1.0, WeightNoise(0.01), jacobians=2)
+    wrong, _ = play(SMALL, 1.0, WeightNoise(0.01), known=replace(known, x=darker), jacobians=2)
+    assert sum(one.certified for one in right) >= GAMES / 2
+    assert not any(one.certified for one in wrong)
+    assert min(one.residual / one.rounding for one in wrong) < 10
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,5 @@ def test_units_are_the_sizes_of_the_noise_on_each_tensor():
 
 def test_a_layer_that_is_left_as_it_was_tells_of_the_record():
     """Noise as large as the weights on one layer hides little where the other is exact."""
-    found, wrong = play(SMALL, 1.0, FirstLayerOnly(), jacobians=3)
-    assert wrong.max() < 0.2
-    assert all(right <= 0.02 or not one.certified for one, right in zip(found, wrong.tolist(), strict=True))
+    _, wrong = play(SMALL, 1.0, FirstLayerOnly(), jacobians=3)
+    assert wrong.max() < 1e-6
