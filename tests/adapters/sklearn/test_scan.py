@@ -156,7 +156,7 @@ ROWS = [
     LabelSpreading(),
     Isomap(n_neighbors=3),
     cluster.HDBSCAN(min_cluster_size=3),
-    ensemble.BaggingClassifier(neighbors.KNeighborsClassifier(), n_estimators=2),
+    ensemble.BaggingClassifier(neighbors.KNeighborsClassifier(), n_estimators=2, random_state=0),
     ensemble.VotingClassifier([("a", svm.SVC()), ("b", linear_model.LogisticRegression())]),
 ]
 WITH_LABELS = ["SVC()", "KNeighborsC", "KNeighborsR", "RadiusNei", "GaussianProcessR", "LabelP", "LabelS", "Voting"]
