@@ -161,40 +161,41 @@ def _hooked(net: nn.Module) -> bool:
     return any(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks for module in net.modules())
 
 
+class _Activation(NamedTuple):
+    """An activation and its derivative, as torch computes them."""
+
+    apply: Callable[[Tensor], Tensor]
+    pull: Callable[[Tensor, Tensor, Tensor], Tensor]  # of d loss / d output, by the input and the output
+
+
 _aten: Any = torch.ops.aten
-_APPLY: dict[type[nn.Module], Callable[[Tensor], Tensor]] = {
-    nn.Identity: lambda x: x,
-    **{nn.ELU: nn.functional.elu, nn.ReLU: torch.relu, nn.Tanh: torch.tanh, nn.Sigmoid: torch.sigmoid},
-}
-_PULL: dict[
-    type[nn.Module], Callable[[Tensor, Tensor, Tensor], Tensor]
-] = {  # of a slope, by an activation's in and out
-    nn.Identity: lambda back, x, out: back,
-    nn.ELU: lambda back, x, out: _aten.elu_backward(back, 1.0, 1.0, 1.0, False, x),
-    nn.ReLU: lambda back, x, out: _aten.threshold_backward(back, out, 0),
-    nn.Tanh: lambda back, x, out: _aten.tanh_backward(back, out),
-    nn.Sigmoid: lambda back, x, out: _aten.sigmoid_backward(back, out),
+_BY_CODE = {  # those of ACTIVATIONS
+    IDENTITY: _Activation(lambda x: x, lambda back, x, out: back),
+    ELU: _Activation(nn.functional.elu, lambda back, x, out: _aten.elu_backward(back, 1.0, 1.0, 1.0, False, x)),
+    RELU: _Activation(torch.relu, lambda back, x, out: _aten.threshold_backward(back, out, 0)),
+    TANH: _Activation(torch.tanh, lambda back, x, out: _aten.tanh_backward(back, out)),
+    SIGMOID: _Activation(torch.sigmoid, lambda back, x, out: _aten.sigmoid_backward(back, out)),
 }
 
 
 class _Chain(NamedTuple):
     """Linear layers and activations one after the other: the operations that vmap runs, without its overhead."""
 
-    layers: tuple[str | type[nn.Module], ...]  # a linear layer by the prefix of its parameters, others by their class
+    layers: tuple[str | _Activation, ...]  # a linear layer by the prefix of its parameters
 
     @classmethod
     def of(cls, net: Architecture, params: Params, batch: Batch) -> _Chain | None:
         """None for other nets, frozen or tied parameters, dropout, and own records in several parts."""
         if _hooked(net.net) or net.constants or batch.masks or len(batch.own) > 1:
             return None
-        flat, layers, trained = False, list[str | type[nn.Module]](), list[str]()
+        flat, layers, trained = False, list[str | _Activation](), list[str]()
         inside = net.net._modules.items() if type(net.net) is nn.Sequential else ()  # with those that occur twice
         for prefix, layer in [(f"{name}.", each) for name, each in inside] or [("", net.net)]:
             if type(layer) is nn.Linear:
                 layers.append(prefix)
                 trained += [prefix + part for part, _ in layer.named_parameters()]
-            elif code(layer) is not None:
-                layers.append(type(layer))
+            elif (number := code(layer)) is not None:
+                layers.append(_BY_CODE[number])
             elif flattens(layer) and not layers:
                 flat = True
             else:
@@ -215,7 +216,7 @@ class _Chain(NamedTuple):
             for place, layer in reversed(list(enumerate(self.layers))):
                 before, after = states[place : place + 2]
                 if not isinstance(layer, str):
-                    back = _PULL[layer](back, before, after)
+                    back = layer.pull(back, before, after)
                     continue
                 for name, slope in ((layer + "weight", back @ before.mT), (layer + "bias", back.sum(-1))):
                     if name in params:
@@ -225,8 +226,8 @@ class _Chain(NamedTuple):
         return {name: slopes[name] for name in params}
 
     @staticmethod
-    def _forward(params: Params, layer: str | type[nn.Module], state: Tensor) -> Tensor:
+    def _forward(params: Params, layer: str | _Activation, state: Tensor) -> Tensor:
         if not isinstance(layer, str):
-            return _APPLY[layer](state)
+            return layer.apply(state)
         out = params[layer + "weight"] @ state  # (m, h, n)
         return out + params[layer + "bias"].unsqueeze(-1) if layer + "bias" in params else out
