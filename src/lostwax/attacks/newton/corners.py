@@ -72,7 +72,7 @@ def corners(space: Coordinates, low: Tensor, high: Tensor, templates: Tensor, co
 def _turns(templates: Tensor) -> Iterator[Tensor]:
     """Templates, then means of two, a few at a time."""
     for turn in range(TURNS):
-        yield from ((templates + templates.roll(turn, 0)) / 2).split(TOGETHER)
+        yield from torch.split((templates + templates.roll(turn, 0)) / 2, TOGETHER)
 
 
 class _Corner(NamedTuple):
