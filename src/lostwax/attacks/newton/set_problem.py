@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -104,6 +105,11 @@ class SetProblem:
         one = self.inside.one
         return one.of_records(record.view(self.inside.records, len(one.origin))).flatten()
 
+    def explained(self, a: Tensor, label: Tensor) -> bool:
+        """True if unknowns (r,) of classes (k,) need no more than polishing."""
+        (point,) = self.problem.points(a[None], label[None], self.released)
+        return point.distance <= FINISHED * float(self.released.norm())
+
     def descend(self, a: Tensor, label: Tensor, jacobians: int) -> Ended:
         """From unknowns (r,) of classes (k,)."""
         (point,) = self.problem.points(a[None], label[None], self.released)
@@ -180,10 +186,18 @@ class SetPolisher(Polisher):
         return sum(value.numel() for value in trainable(self.whole.net).values())
 
 
-def descend(problem: Problem, inside: NumberRange | None, point: Point, released: Tensor, jacobians: int) -> Ended:
+def descend(
+    problem: Problem,
+    inside: NumberRange | None,
+    point: Point,
+    released: Tensor,
+    jacobians: int,
+    solved: Callable[[Point], bool] | None = None,
+) -> Ended:
     """Levenberg's method on  |A(z) - theta|^2 + w |excess of z|^2,  with several dampings tried at once.
 
     The second term is 0 at the records. It keeps the path away from records that no data set has, where it gets stuck.
+    It ends at a point that is `solved`.
     """
     damping, count = FIRST_DAMPING, 0
     linear = problem.linear(point.a, point.label)
@@ -215,7 +229,7 @@ def descend(problem: Problem, inside: NumberRange | None, point: Point, released
             damping = damping * DAMPINGS[-1] if fresh else max(dampings[best], LEAST_DAMPING)
             if not fresh:
                 point = Point(tried[best], point.label, residuals[best])
-                if float(values[best]) > STALLED * value:
+                if float(values[best]) > STALLED * value or (solved is not None and solved(point)):
                     break
     return Ended(point, linear, count)
 
