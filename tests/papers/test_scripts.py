@@ -44,8 +44,8 @@ RUNS = {
     "s2_pretrain": ("--steps 2 --batch 16 --rows 10", 1),
     "s2_table1": (f"{WEAK_SIZES} --games 99 --rows mnist_10 --tuning 1", 2 * (9 + 2)),
     "s2_features": (
-        f"{WEAK_SIZES} --generator mlp --rows unseen_mnist_10_posterior unseen_mnist_10_oracle --tuning 1",
-        2 * (9 + 8),
+        f"{WEAK_SIZES} --generator mlp --rows unseen_mnist_10_posterior unseen_mnist_10_oracle --tuning 1 --marked",
+        3 * (9 + 8),
     ),
     "s2_held": ("--sets 1 --pool 200 --games 20 --rows public_2 private_10", 4 + 4),
     "s2_celeba": (
@@ -178,6 +178,7 @@ SET_UPS = (
     "s1_cifar",
     "s2_data",
     "s2_heads",
+    "s2_marks",
     "s2_pictures",
     "s2_posterior",
     "s3_pictures",
@@ -480,6 +481,29 @@ def test_the_oracle_releases_the_mean_features_of_each_class(papers):
     for model, label in ((0, 0), (1, 7), (2, 9)):
         mean = own.inputs[model][own.y[model] == label].mean(0)
         torch.testing.assert_close(given[model, label], mean)
+
+
+def test_a_mark_adds_to_every_error_what_chance_lacks(papers):
+    """By loops: the radius in which one of two random records of the class lies with probability 0.01."""
+    script = runpy.run_path(str(papers / "s2_marks.py"))
+    random = torch.Generator().manual_seed(0)
+    prior = lw.Records(torch.rand(2_000, 1, 4, 4, generator=random), torch.arange(2_000) % 2)
+    prior.x[..., 0, :] = 0.0  # always black
+    guesses = lw.Records(torch.rand(3, 2, 1, 4, 4, generator=random), torch.tensor([0, 1]).expand(3, -1))
+    guesses.x[..., 0, :] = 0.0
+
+    def plain(release):
+        return lw.games.Guess(guesses, torch.zeros(3, 2))
+
+    marked = script["Marked"](plain, prior, torch.tensor([2, 2]), 0.2)(None).records
+    for game in range(3):
+        for label in range(2):
+            far = (prior.x[prior.y == label] - guesses.x[game, label]).square().flatten(1).mean(1).sort().values
+            radius = float(far[round((1 - 0.99**0.5) * len(far)) - 1])
+            before, after = (part.x[game, label] - prior.x[label] for part in (guesses, marked))
+            added = after.square().mean() - before.square().mean()
+            assert float(added) == pytest.approx(0.2 - radius, abs=1e-5)
+            assert torch.equal(after[:, 1:], before[:, 1:])
 
 
 def test_estimated_features_are_the_conditional_mean(papers):
