@@ -47,7 +47,7 @@ RUNS = {
         f"{WEAK_SIZES} --generator mlp --rows unseen_mnist_10_posterior unseen_mnist_10_oracle --tuning 1 --marked",
         3 * (9 + 8),
     ),
-    "s2_held": ("--sets 1 --pool 200 --games 20 --rows public_2 private_10", 4 + 4),
+    "s2_held": ("--sets 2 --pool 200 --games 20 --rows public_2 public_10 private_10", 4 + 4 + 4),
     "s2_celeba": (
         f"{WEAK_SIZES} --copies 1 --games 100 --people 20 --pictures 500 --rows celeba_10 celeba_40 --generator mlp",
         2 * (1 + 4 + 1 + 3 + 3) + 4,
@@ -121,6 +121,7 @@ SMALLER = {
         ("steps=100", "steps=2"),
         ("(WIDE, *ARCHITECTURES)", '("mobilenet_v2",)'),
     ],
+    "s2_held": [("SPREAD, ITERATIONS = 1e-4, 20", "SPREAD, ITERATIONS = 1e-4, 1")],
     "s2_posterior": [("HEADS = 8_192", "HEADS = 300")],
     "s2_heads": [
         ("HEADS, JUDGED = 5_000, 2_000", "HEADS, JUDGED = 20, 100"),
@@ -529,6 +530,30 @@ def test_estimated_features_are_the_conditional_mean(papers):
     gain = spread @ seen.mT @ torch.linalg.inv(seen @ spread @ seen.mT + noise * torch.eye(len(seen)).double())
     wanted = means + (gain @ (weight - a @ means).flatten()).view(classes, width)
     torch.testing.assert_close(found, wanted)
+
+
+def test_a_set_that_explains_a_head_is_found_near_a_guess(papers):
+    """As many records as classes do not follow from the weights: the answer is another set with the same head."""
+    script = runpy.run_path(str(papers / "s2_held.py"))
+    random = torch.Generator().manual_seed(0)
+    trainer = lw.GD(lr=0.5, weight_decay=0.01, steps=20, dtype=torch.float64, init=lw.inits.Normal(0.1, seed=0))
+    net, y = torch.nn.Linear(8, 3), torch.arange(3)
+    start = trainer.init(net, [0], seed=0)["weight"][0].double()
+
+    def train(sets):
+        own, nothing = lw.Records(sets, y.expand(len(sets), -1)), lw.Records(sets[0, :0], y[:0])
+        cohort = lw.games.Cohort(nothing, own, torch.arange(len(sets)))
+        params = trainer(net, cohort, seed=0).params
+        return torch.cat([params["weight"], params["bias"].unsqueeze(2)], 2)
+
+    truth, error = torch.randn(2, 3, 8, generator=random, dtype=torch.float64)
+    (released,) = train(truth[None])
+    guess = truth + 0.1 * error
+    found = script["nearest_explaining"](guess, released, start, train, iterations=20)
+    assert found.residual < 1e-12
+    torch.testing.assert_close(train(found.features[None])[0], released, rtol=0, atol=1e-10)
+    assert 1e-3 < (found.features - truth).norm() < (guess - truth).norm()
+    assert (found.features - guess).norm() <= (truth - guess).norm()
 
 
 def test_features_behind_a_relu_tell_their_common_shift(papers):
