@@ -41,23 +41,25 @@ class Marked(NamedTuple):
         guess = self.plain(release)
         records = guess.records
         added = self.reach - self.chance_errors(records).clamp_max(self.reach)  # (m, g)
-        black = (self.prior.x == self.prior.x.min()).all(0).to(records.x.device)  # of a picture's shape
+        low, high = float(self.prior.x.min()), float(self.prior.x.max())
+        black = (self.prior.x == low).all(0).to(records.x.device)  # of a picture's shape
         if not bool(black.any()):
             raise ValueError("s2_marks: no pixel is black in all pictures of the prior. Run the row without --marked.")
         # of p pixels, the b black ones at a distance v from black add  b v^2 / p  to the mean squared error
-        away = (added * black.numel() / black.sum()).sqrt().clamp_max(float(self.prior.x.max() - self.prior.x.min()))
-        lit = self.prior.x.min() + away.view(*away.shape, *[1] * black.ndim)  # (m, g, 1, ...)
+        away = (added * black.numel() / black.sum()).sqrt().clamp_max(high - low)
+        lit = low + away.view(*away.shape, *[1] * black.ndim)  # (m, g, 1, ...)
         return replace(guess, records=replace(records, x=torch.where(black, lit.to(records.x), records.x)))
 
     def chance_errors(self, guesses: Records) -> Tensor:
         """(m, g) t: the mean squared error within which one of r random records lies with probability CHANCE."""
-        found, labels = guesses.x.flatten(2).flatten(0, 1), guesses.y.flatten()
-        radius = torch.empty(len(found), device=found.device)
-        for label in labels.unique():
-            among = self.prior.x[self.prior.y.to(self.prior.x.device) == label].flatten(1).to(found)
+        home = self.prior.x.device
+        found, labels = guesses.x.flatten(2).flatten(0, 1).to(home), guesses.y.flatten().to(home)
+        radius = torch.empty(len(found), device=home)
+        for label in labels.unique().tolist():
+            among = self.prior.x[self.prior.y == label].flatten(1)
             share = 1 - (1 - CHANCE) ** (1 / int(self.counts[label]))  # of single records
             place = max(1, round(share * len(among)))
-            rows = (labels == label).nonzero().flatten()
-            for some in torch.split(rows, AT_ONCE):
-                radius[some] = torch.cdist(found[some], among).kthvalue(place, dim=1).values.to(radius)
-        return (radius.square() / found.shape[1]).view(guesses.y.shape)
+            for some in torch.split((labels == label).nonzero().flatten(), AT_ONCE):
+                far = torch.cdist(found[some], among, compute_mode="donot_use_mm_for_euclid_dist")  # exact
+                radius[some] = far.kthvalue(place, dim=1).values
+        return (radius.square() / found.shape[1]).view(guesses.y.shape).to(guesses.x)
