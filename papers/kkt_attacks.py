@@ -24,8 +24,9 @@ from lostwax.learning.coordinates import Coordinates
 from lostwax.seeds import generator
 
 WIDTH, START = 1_000, 1e-4
-LOSS = 1e-12  # where training ends
-RATES = {"mnist": 0.03, "cifar10": 0.005}  # of training, for a loss of 1
+LOSS = 1e-40  # where training ends
+RATE = 0.1  # of training, for a loss of 1 and inputs of unit length
+SMALL_LOSS = 1e-3  # below it steps shrink
 TEMPLATES = 40  # per record
 SURPLUS = 4  # zeros of a column beyond those that a ray needs
 ZERO = 1e-8  # of a column's largest number
@@ -144,18 +145,23 @@ def outputs(net: Net, inputs: Tensor) -> Tensor:
 
 
 def train(game: Game, own: Pictures, options: argparse.Namespace) -> Trained:
-    """Full-batch gradient descent, its rate divided by the loss."""
+    """Full-batch gradient descent, its rate divided by the loss (Lyu and Li 2020).
+
+    The margin is about -log loss, and the curvature grows with it: steps shrink as it grows.
+    """
     begun, start = time.perf_counter(), started(game, own.x[0].numel(), options)
     net = Net.of([tensor.clone().requires_grad_() for tensor in start.tensors])
-    inputs, rate = own.inputs, RATES[game.data]
+    inputs = own.inputs
+    rate = RATE / float(inputs.square().sum(1).mean())
     for _ in range(options.steps):
         loss = softplus(-own.y * outputs(net, inputs)).mean()
         slopes = torch.autograd.grad(loss, net.tensors)
         if (reached := loss.item()) < LOSS:
             break
+        shrunk = math.log(SMALL_LOSS) / math.log(reached) if reached < SMALL_LOSS else 1.0
         with torch.no_grad():
             for tensor, slope in zip(net.tensors, slopes, strict=True):
-                tensor -= rate / reached * slope
+                tensor -= rate * shrunk / reached * slope
     theta, slope = (torch.cat([part.flatten() for part in parts]) for parts in (net.tensors, slopes))
     alignment = -float(theta.detach() / theta.detach().norm() @ slope / slope.norm())  # of very small slopes too
     end = Net.of([tensor.detach() for tensor in net.tensors])
@@ -225,6 +231,7 @@ def settings(game: Game, options: argparse.Namespace) -> list[Setting]:
 class Candidates(NamedTuple):
     x: Tensor  # (c, d) less the mean
     steps: int = 0
+    doubtful: Tensor | None = None  # (e, d) less the mean: no answers
 
 
 def by_kkt(net: Net, game: Game, options: argparse.Namespace, basis: Tensor | None = None) -> Candidates:
@@ -284,7 +291,7 @@ def by_span(net: Net, game: Game, options: argparse.Namespace) -> Candidates:
 
 
 def by_corners(moved: Tensor, game: Game, mean: Tensor, seed: int) -> Candidates:
-    """Pictures in [0, 1] that are corners of the span of the layer's move (h, d + 1)."""
+    """Pictures in [0, 1] that are corners of the span of the layer's move (h, d + 1); doubtful ones apart."""
     moved, mean = moved.cpu(), mean.cpu().flatten()
     _, sizes, rows = torch.linalg.svd(moved, full_matrices=False)
     if not _determined(sizes, game.size):
@@ -297,7 +304,7 @@ def by_corners(moved: Tensor, game: Game, mean: Tensor, seed: int) -> Candidates
     draws, count = generator(seed, "templates", game.data, game.size), TEMPLATES * game.size
     templates = torch.from_numpy(np.maximum(draws.uniform(-2, 1, (count, len(mean))), 0))  # two thirds black
     found = corners(space, torch.zeros_like(mean), torch.ones_like(mean), templates, game.size, 0.0)
-    return Candidates(space(torch.cat([found.sure, found.doubtful])) - mean)
+    return Candidates(space(found.sure) - mean, doubtful=space(found.doubtful) - mean)
 
 
 def by_neurons(start: Net, end: Net, game: Game, options: argparse.Namespace) -> Candidates:

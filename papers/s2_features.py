@@ -7,7 +7,8 @@ give the same reconstructor, with the same budget, the exact features in place o
 its features, with four their mean, which is what a head holds of them to first order (docs/weak.md). So they show what
 a better reading of the head could add, with this decoder and budget. They are not ceilings: a longer training may do
 better, and a head on forty records holds a little more than the means. Rows named "posterior" read the features that
-`s2_posterior.py` estimates from the head in closed form.
+`s2_posterior.py` estimates from the head in closed form. With --marked, rows named "marked" put guesses on one scale
+(`s2_marks.py`).
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from s1_mnist import parser, squared_errors, write
 from s2_data import Data
+from s2_marks import Marked
 from s2_pictures import draw_pairs, draw_roc
 from torch import Tensor, nn
 
@@ -39,7 +40,6 @@ LARGEST = 4.0  # mean squared error of pixels in [-1, 1]
 START = lw.inits.Normal(0.002, seed=None)
 SHORT = {Null.GAUSSIAN_WEIGHTS: "Gaussian weights", Null.OTHER_SECRETS: "other secrets"}
 HEADS, JUDGED = 5_000, 2_000  # for accuracies: heads, as in S2's Table 4, and records that they are asked about
-BAR = 0.75  # of tau, where BeatChance sets its bar
 HEAD_WORDS = {"accuracy": "accuracy", "head_tpr": "true positive rate", "head_tnr": "true negative rate"}
 FEWEST = 99  # guesses of a class, to tell its false positive rate of 1 %
 
@@ -116,6 +116,8 @@ def game_parser(doc: str, rows: Iterable[str]) -> argparse.ArgumentParser:
         "reader": (512, "width of the reader"),
         "layers": (3, "of the reader"),
         "copies": (8, "of every record of the prior, all but one of them changed a little; 1 for none"),
+        "bar": (0.75, "where BeatChance sets its threshold, relative to tau"),
+        "price": (4.0, "of a guess that is as near to another set, for BeatChance"),
         "seed": (0, "of everything drawn"),
     }
     made = parser(doc, rows, sizes)
@@ -132,6 +134,7 @@ def game_parser(doc: str, rows: Iterable[str]) -> argparse.ArgumentParser:
         default="residual",
         help="S2's, or linear layers: far cheaper",
     )
+    made.add_argument("--marked", action="store_true", help="with --tuning, also guesses on one scale: s2_marks.py")
     made.add_argument("--models", type=Path, help="MNIST: folder of what s2_pretrain.py wrote; else that of the data")
     made.add_argument(
         "--imagenet", type=Path, help="CIFAR-10 and CelebA: torchvision's weights; else searched for in --data"
@@ -183,7 +186,7 @@ def prepared(name: str, game: Game, data: Data, options: argparse.Namespace) -> 
     return trained
 
 
-def score(reconstruct: TrainedOnHeads, game: Game, data: Data, options: argparse.Namespace) -> Played:
+def score(reconstruct: TrainedOnHeads | Marked, game: Game, data: Data, options: argparse.Namespace) -> Played:
     """The prepared attack against the victims, and against heads that were never trained."""
     facts, seed = knowledge(game, data), options.seed
     cohort = facts.threat.deal(data.secrets, options.games, seed=seed)
@@ -266,12 +269,14 @@ def beating_chance(
     trained: TrainedOnHeads, name: str, game: Game, data: Data, options: argparse.Namespace
 ) -> TrainedOnHeads:
     """The same reconstructor, taught for some minutes more to be near its own set and not near any other."""
-    aim = lw.attacks.weak.BeatChance(within=BAR * data.tau)
+    aim = lw.attacks.weak.BeatChance(within=options.bar * data.tau, price=options.price)
     tuning = replace(attack(game, data, options, name), aim=aim, minutes=options.tuning)
     return tuning.tune(trained, knowledge(game, data), seed=options.seed)  # by the seed the same records are held out
 
 
-def tell(script: str, name: str, trained: TrainedOnHeads, game: Game, data: Data, options: argparse.Namespace) -> None:
+def tell(
+    script: str, name: str, trained: TrainedOnHeads | Marked, game: Game, data: Data, options: argparse.Namespace
+) -> None:
     """Play the game, write its rows and draw its pictures."""
     played = score(trained, game, data, options)
     write(script, rows_of(name, game, played, data, options), options)
@@ -284,7 +289,7 @@ def tell(script: str, name: str, trained: TrainedOnHeads, game: Game, data: Data
 
 
 def table(script: str, games: Mapping[str, Game], options: argparse.Namespace) -> None:
-    """The requested games, printed as they run; with --tuning, again with the tuned reconstructor."""
+    """The requested games, printed as they run; with --tuning, again with the tuned reconstructor, and marked."""
     loaded: dict[Callable[[argparse.Namespace], Data], Data] = {}  # one at a time
     if options.conditional:
         reader = lw.attacks.weak.ConditionalReader()
@@ -303,5 +308,10 @@ def table(script: str, games: Mapping[str, Game], options: argparse.Namespace) -
         tell(script, name, trained, game, data, options)
         if options.tuning:
             further = f"{name}_chance"
-            tell(script, further, beating_chance(trained, further, game, data, options), game, data, options)
+            trained = beating_chance(trained, further, game, data, options)
+            tell(script, further, trained, game, data, options)
+            if options.marked:
+                counts = game.threat(game.size).deal(data.prior, 1, seed=0).own.y[0].bincount()
+                marked = Marked(trained, data.prior, counts, 2 * data.tau)
+                tell(script, f"{further}_marked", marked, game, data, options)
         print(f"  {time.perf_counter() - start:.0f} s", flush=True)

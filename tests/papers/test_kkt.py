@@ -97,14 +97,16 @@ def options():
     return argparse.Namespace(device="cpu", steps=2_000, iterations=20, seconds=60.0, search=5.0, runs=2, seed=0)
 
 
-def small(attacks, monkeypatch, options, size=6, width=60):
+def small(attacks, monkeypatch, options, size=6, width=60, loss=1e-12, small_loss=0.0):
     """A net with one hidden layer that is trained to the margin on small digits."""
-    monkeypatch.setattr(attacks, "WIDTH", width)
     digits = lw.records.digits()
     own = digits[torch.cat([(digits.y % 2 == kind).nonzero()[: size // 2, 0] for kind in (0, 1)])]
     labels = torch.where(own.y % 2 == 0, 1.0, -1.0).double()
     game = attacks.Game("mnist", size)
     pictures = attacks.Pictures(own.x.double(), labels, own.x[:0])
+    rate = 0.03 * float(pictures.inputs.square().sum(1).mean())  # larger steps that do not shrink, and fewer: quick
+    for name, value in {"WIDTH": width, "RATE": rate, "LOSS": loss, "SMALL_LOSS": small_loss}.items():
+        monkeypatch.setattr(attacks, name, value)
     return game, pictures, attacks.train(game, pictures, options)
 
 
@@ -115,6 +117,14 @@ def test_training_ends_near_a_kkt_point(kkt, monkeypatch, options):
     assert nets.alignment > 0.95
     margins = own.y * attacks.outputs(nets.end, own.inputs)
     assert float(margins.min()) > 20
+
+
+def test_steps_shrink_as_the_margin_grows(kkt, monkeypatch, options):
+    """So that it is approached steadily: the weights stay close to the direction of descent at a tiny loss."""
+    _, attacks = kkt
+    _, _, nets = small(attacks, monkeypatch, options, loss=1e-40, small_loss=1e-3)
+    assert nets.loss < 1e-40
+    assert nets.alignment > 0.95
 
 
 def planted(draws, records=6, neurons=120):

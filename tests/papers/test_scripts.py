@@ -44,10 +44,10 @@ RUNS = {
     "s2_pretrain": ("--steps 2 --batch 16 --rows 10", 1),
     "s2_table1": (f"{WEAK_SIZES} --games 99 --rows mnist_10 --tuning 1", 2 * (9 + 2)),
     "s2_features": (
-        f"{WEAK_SIZES} --generator mlp --rows unseen_mnist_10_posterior unseen_mnist_10_oracle --tuning 1",
-        2 * (9 + 8),
+        f"{WEAK_SIZES} --generator mlp --rows unseen_mnist_10_posterior unseen_mnist_10_oracle --tuning 1 --marked",
+        3 * (9 + 8),
     ),
-    "s2_held": ("--sets 1 --pool 200 --games 20 --rows public_2 private_10", 4 + 4),
+    "s2_held": ("--sets 2 --pool 200 --games 20 --rows public_2 public_10 private_10", 4 + 4 + 4),
     "s2_celeba": (
         f"{WEAK_SIZES} --copies 1 --games 100 --people 20 --pictures 500 --rows celeba_10 celeba_40 --generator mlp",
         2 * (1 + 4 + 1 + 3 + 3) + 4,
@@ -121,6 +121,7 @@ SMALLER = {
         ("steps=100", "steps=2"),
         ("(WIDE, *ARCHITECTURES)", '("mobilenet_v2",)'),
     ],
+    "s2_held": [("SPREAD, ITERATIONS = 1e-4, 20", "SPREAD, ITERATIONS = 1e-4, 1")],
     "s2_posterior": [("HEADS = 8_192", "HEADS = 300")],
     "s2_heads": [
         ("HEADS, JUDGED = 5_000, 2_000", "HEADS, JUDGED = 20, 100"),
@@ -178,6 +179,7 @@ SET_UPS = (
     "s1_cifar",
     "s2_data",
     "s2_heads",
+    "s2_marks",
     "s2_pictures",
     "s2_posterior",
     "s3_pictures",
@@ -482,6 +484,29 @@ def test_the_oracle_releases_the_mean_features_of_each_class(papers):
         torch.testing.assert_close(given[model, label], mean)
 
 
+def test_a_mark_adds_to_every_error_what_chance_lacks(papers):
+    """By loops: the radius in which one of two random records of the class lies with probability 0.01."""
+    script = runpy.run_path(str(papers / "s2_marks.py"))
+    random = torch.Generator().manual_seed(0)
+    prior = lw.Records(torch.rand(2_000, 1, 4, 4, generator=random), torch.arange(2_000) % 2)
+    prior.x[..., 0, :] = 0.0  # always black
+    guesses = lw.Records(torch.rand(3, 2, 1, 4, 4, generator=random), torch.tensor([0, 1]).expand(3, -1))
+    guesses.x[..., 0, :] = 0.0
+
+    def plain(release):
+        return lw.games.Guess(guesses, torch.zeros(3, 2))
+
+    marked = script["Marked"](plain, prior, torch.tensor([2, 2]), 0.2)(None).records
+    for game in range(3):
+        for label in range(2):
+            far = (prior.x[prior.y == label] - guesses.x[game, label]).square().flatten(1).mean(1).sort().values
+            radius = float(far[round((1 - 0.99**0.5) * len(far)) - 1])
+            before, after = (part.x[game, label] - prior.x[label] for part in (guesses, marked))
+            added = after.square().mean() - before.square().mean()
+            assert float(added) == pytest.approx(0.2 - radius, abs=1e-5)
+            assert torch.equal(after[:, 1:], before[:, 1:])
+
+
 def test_estimated_features_are_the_conditional_mean(papers):
     """Of all features jointly, given the weights, by the formula for normal vectors."""
     script = runpy.run_path(str(papers / "s2_posterior.py"))
@@ -505,6 +530,30 @@ def test_estimated_features_are_the_conditional_mean(papers):
     gain = spread @ seen.mT @ torch.linalg.inv(seen @ spread @ seen.mT + noise * torch.eye(len(seen)).double())
     wanted = means + (gain @ (weight - a @ means).flatten()).view(classes, width)
     torch.testing.assert_close(found, wanted)
+
+
+def test_a_set_that_explains_a_head_is_found_near_a_guess(papers):
+    """As many records as classes do not follow from the weights: the answer is another set with the same head."""
+    script = runpy.run_path(str(papers / "s2_held.py"))
+    random = torch.Generator().manual_seed(0)
+    trainer = lw.GD(lr=0.5, weight_decay=0.01, steps=20, dtype=torch.float64, init=lw.inits.Normal(0.1, seed=0))
+    net, y = torch.nn.Linear(8, 3), torch.arange(3)
+    start = trainer.init(net, [0], seed=0)["weight"][0].double()
+
+    def train(sets):
+        own, nothing = lw.Records(sets, y.expand(len(sets), -1)), lw.Records(sets[0, :0], y[:0])
+        cohort = lw.games.Cohort(nothing, own, torch.arange(len(sets)))
+        params = trainer(net, cohort, seed=0).params
+        return torch.cat([params["weight"], params["bias"].unsqueeze(2)], 2)
+
+    truth, error = torch.randn(2, 3, 8, generator=random, dtype=torch.float64)
+    (released,) = train(truth[None])
+    guess = truth + 0.1 * error
+    found = script["nearest_explaining"](guess, released, start, train, iterations=20)
+    assert found.residual < 1e-12
+    torch.testing.assert_close(train(found.features[None])[0], released, rtol=0, atol=1e-10)
+    assert 1e-3 < (found.features - truth).norm() < (guess - truth).norm()
+    assert (found.features - guess).norm() <= (truth - guess).norm()
 
 
 def test_features_behind_a_relu_tell_their_common_shift(papers):
