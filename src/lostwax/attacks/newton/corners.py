@@ -29,6 +29,7 @@ APART_FROM = 1e-4  # of its distance: how far a point is from all mixtures of ot
 FREE = 1e-6  # a constraint with a leverage closer to 1 is needed
 SOLVED = 1e-6  # how far the steps leave a number from its bound
 EXACT = 1e-9  # how far from it a number is where all constraints meet
+BLUR = 3  # times the noise: how far noise moves a number from its bound
 
 Array = NDArray[np.float64]
 
@@ -52,7 +53,7 @@ def corners(space: Coordinates, low: Tensor, high: Tensor, templates: Tensor, co
     surplus that leaves some direction to a few numbers are doubtful. Neither the net nor its training matters beyond
     the space. Templates (t, d) are other records; `noise` is the error of the numbers of the space.
     """
-    cone, search = _Cone.of(space, low, high, templates, noise), _Search(count, SAME + 100 * noise)
+    cone, search = _Cone.of(space, low, high, templates, noise), _Search(count, SAME + 10 * noise)
     fruitless = 0
     with progress("Newton's method: templates for corners", TURNS * len(templates)) as advance:
         for some in _turns(templates.to(space.directions)):
@@ -184,7 +185,7 @@ class _Cone(NamedTuple):
     def corner(self, point: Array) -> _Corner | None:
         """The point where all numbers near a bound are at it; None if they are not more than a corner needs."""
         directions, begin = self._affine()
-        numbers, near = begin + point @ directions, SOLVED + 100 * self.noise
+        numbers, near = begin + point @ directions, SOLVED + BLUR * self.noise
         at_low, at_high = numbers < near, numbers > 1 - near
         active = at_low | at_high
         rows = directions.T[active]  # (q, r)

@@ -26,7 +26,7 @@ LABELLINGS = 4  # of them that are followed to the end
 STARTS, FEW_STARTS = 5, 2  # for each of them, at most; the same for large sets that corners show most of
 MOST_NUMBERS = 20_000  # unknown: a square table of them takes 3 GB
 DRAWN, AVERAGED = 256, 3  # starts that are compared, and prior records that one averages for each secret
-BLURRED = 1e-3  # of the range: the most noise in which corners are looked for
+BLURRED = 3e-2  # of the range: the most noise in which corners are looked for
 EXPLAINED = 1e-3  # of the residual: doubtful corners that labels leave with more are no records
 FOUND = 0.5  # of the records: the fewest corners that a search begins with
 
