@@ -315,8 +315,7 @@ def widened(prior: Records, secrets: Records) -> Support:
         return Support(prior)
     added = sum(map(len, parts)) - len(prior)
     notes.append(f"The adversary may try them: {added} synthetic records that show them were added to its prior.")
-    every = Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
-    return Support(every, (" ".join(notes),))
+    return Support(Records.together(parts), (" ".join(notes),))
 
 
 def _out_of_range(x: Tensor, lowest: Tensor, highest: Tensor) -> Tensor:

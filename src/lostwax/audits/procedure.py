@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import torch
 from torch import nn
 
 from lostwax.access import Weights
@@ -100,7 +99,7 @@ def audit_procedure(
     overlaps = overlap_notes(known, prior, secrets)
     support = widened(prior, secrets)
     more = all_metrics(prior.x, metrics, whole=unknown is None)
-    pool = Records(torch.cat([prior.x, known.x]), torch.cat([prior.y, known.y]))  # all that the adversary has
+    pool = Records.together([prior, known])  # all that the adversary has
     population, hidden = (part.double().cpu() for part in (pool.x, secrets.x))
     threshold = threshold if chance is None else 0.0  # a candidate is named or not
     scoring = Scoring.of(population, threshold, more, unknown=unknown, secrets=hidden)

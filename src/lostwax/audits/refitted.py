@@ -343,10 +343,7 @@ class SameClass:
             order.append(games)
             parts.append(candidates)
         back = torch.cat(order).argsort()
-        features = [part.features for part in parts if part.features is not None]
-        x, y = torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])
-        dealt = Records(x, y, torch.cat(features) if features else None)[back]
-        return Hints(labels, candidates=dealt, chances=chances)
+        return Hints(labels, candidates=Records.together(parts)[back], chances=chances)
 
 
 @dataclass(frozen=True, eq=False)

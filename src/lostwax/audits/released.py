@@ -292,7 +292,7 @@ def _join(guesses: list[Guess]) -> Guess:
     """One game each, together."""
     certified = [one.certified for one in guesses if one.certified is not None]
     return Guess(
-        Records(torch.cat([one.records.x for one in guesses]), torch.cat([one.records.y for one in guesses])),
+        Records.together([one.records for one in guesses]),
         torch.cat([one.confidence for one in guesses]),
         certified=torch.cat(certified) if len(certified) == len(guesses) else None,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
@@ -47,8 +47,18 @@ class Records:
         shapes = (f"{name}: {tuple(part.shape)} {part.dtype}" for name, part in self._named())
         return f"Records({', '.join(shapes)})"
 
-    def __getitem__(self, rows: Tensor | slice) -> Records:
-        """The records at `rows` (a slice, or an index or boolean tensor)."""
+    @classmethod
+    def together(cls, parts: Sequence[Records], axis: int = 0) -> Records:
+        """Concatenate records; with features if every part has them."""
+        features = [part.features for part in parts if part.features is not None]
+        return cls(
+            torch.cat([part.x for part in parts], axis),
+            torch.cat([part.y for part in parts], axis),
+            torch.cat(features, axis) if len(features) == len(parts) else None,
+        )
+
+    def __getitem__(self, rows: Tensor | slice | tuple[slice, int]) -> Records:
+        """The records at `rows` (a slice, an index or boolean tensor, or `[:, 0]` for the first of each model)."""
         return self._each(lambda part: part[rows])
 
     @property

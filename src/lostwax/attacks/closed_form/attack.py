@@ -15,7 +15,6 @@ from lostwax.attacks.closed_form.evidence import (
     Found,
     missing_label,
     solve,
-    stack,
     with_intercept,
     with_outside,
     without_intercept,
@@ -225,10 +224,9 @@ class _Prepared:
             found = without_intercept(model, left, labels, ones[:1], mean, spread, noise)
         else:
             found = with_intercept(model, left, ones[:1], mean, noise, spread)
-        if found.lost().any():
-            table = Records(torch.cat([known.x, mean]), torch.cat([known.y, known.y[:1]]))  # the last row is not used
-            last = torch.tensor([len(known)])
-            found = with_outside(found, model, table, last, mean, labels) if len(known) else found
+        if len(known) and found.lost().any():
+            table = Records.together([known, Records(mean, known.y[:1])])  # the last row is not used
+            found = with_outside(found, model, table, torch.tensor([len(known)]), mean, labels)
         return found.guess()
 
 
@@ -339,9 +337,9 @@ def _join(parts: Sequence[Guess]) -> Guess:
     most = max(rows.x.shape[1] for rows in others)
     kept = [part.kept for part in parts if part.kept is not None]
     return Guess(
-        stack([part.records for part in parts]),
+        Records.together([part.records for part in parts]),
         torch.cat([part.confidence for part in parts]),
-        stack([_padded(rows, most) for rows in others]) if most > 1 else None,
+        Records.together([_padded(rows, most) for rows in others]) if most > 1 else None,
         kept=torch.cat(kept) if kept else None,
     )
 
