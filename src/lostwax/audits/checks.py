@@ -342,6 +342,15 @@ def _listed(numbers: Tensor) -> str:
     return shown if len(numbers) <= NAMED else f"{shown} and {len(numbers) - NAMED} more"
 
 
+def check_rows_differ(x: Tensor) -> None:
+    """Refuse a table (n, d) in which there is nothing to rebuild."""
+    if bool(((x == x[0]) | (x.isnan() & x[0].isnan())).all()):
+        raise ValueError(
+            f"audit: all {len(x):,} rows of X are the same, so that there is nothing to rebuild. Pass the data the "
+            "model was fitted on."
+        )
+
+
 def check_games(games: int | None, most: int, why: str) -> None:
     """A number of games that can be played, or None for all."""
     if games is None:

@@ -34,6 +34,7 @@ from lostwax.audits.attributes import Inferred, Rows, infer
 from lostwax.audits.audit import Audit
 from lostwax.audits.clock import Clock, TimeUp, in_words
 from lostwax.audits.conclusion import LEVEL
+from lostwax.audits.play import Settings
 from lostwax.audits.procedure import audit_procedure
 from lostwax.games import (
     Access,
@@ -68,15 +69,12 @@ def audit_refitted(
     model: Any,
     X: Any,
     y: Any,
+    settings: Settings,
     *,
     table: Records,
     columns: Columns,
     sample_weight: Any,
-    games: int | None,
-    seed: int,
-    threshold: float,
     access: Access | None,
-    max_minutes: float | None,
     reasons: tuple[str, ...],
 ) -> Audit:
     """Fit the model many times on rows of its table, and try to tell which rows; the worse of two audits.
@@ -84,7 +82,8 @@ def audit_refitted(
     One names the secret among candidates of its class, the other rebuilds it. `table` is (X, y) in numbers, in which
     guesses are scored, and `reasons` say why no equation applies.
     """
-    clock = Clock.started(MINUTES if max_minutes is None else max_minutes)
+    games, seed = settings.games, settings.seed
+    clock = Clock.started(MINUTES if settings.max_minutes is None else settings.max_minutes)
     access = access or Weights()
     split = Split.of(table.y, games, seed)
     encoding = Encoding.of(table.x, columns)
@@ -112,24 +111,23 @@ def audit_refitted(
         ),
         ("Reconstruction", Informed(known, label_known=classes), KernelRidge(), game.trainer(fits)),
     )
+    some = None if games is None else min(games, len(secrets))
     audits: dict[str, Audit] = {}
     failed: list[str] = []
     for name, threat, attack, trainer in questions[:1] if game.constant else questions:
         log.info("%s by refitting %s ...", name, game.name)
+        left = settings._replace(games=some, max_minutes=max(clock.left, 1e-3) / 60)
         try:
             audits[name] = audit_procedure(
                 nn.Identity(),
+                left,
                 trainer=trainer,
                 threat=threat,
-                attack=None,
+                attacks=(),
                 entrants=(attack,),
                 prior=prior,
                 secrets=secrets,
-                games=None if games is None else min(games, len(secrets)),
-                seed=seed,
-                threshold=threshold,
                 access=access,
-                max_minutes=max(clock.left, 1e-3) / 60,
             )
         except ValueError as error:
             if not audits:

@@ -19,7 +19,7 @@ from lostwax.audits.checks import widened
 from lostwax.audits.choice import available_bytes, in_bytes, predicted
 from lostwax.audits.clock import Clock, TimeUp, in_words
 from lostwax.audits.judging import Answer, Dealt, LeaveOneOut
-from lostwax.audits.play import filled, play
+from lostwax.audits.play import Settings, filled, play
 from lostwax.audits.procedure import MINUTES
 from lostwax.audits.retrained import Retrained, in_order, known_draws, retrained
 from lostwax.audits.scoring import Scoring
@@ -55,15 +55,12 @@ TOO_SHORT = (
 def audit_released(
     net: nn.Module,
     table: Records,
+    settings: Settings,
     *,
     trainer: Trainer,
     attack: Attack | None,
-    games: int | None,
-    seed: int,
-    threshold: float,
-    max_minutes: float | None = None,
 ) -> Audit:
-    """Play `games` records (all when None), drawn by `seed`, against the weights that the net holds.
+    """Play records that are drawn by the seed against the weights that the net holds.
 
     In each the adversary knows all other records and how the net was trained; the attack is prepared anew. Unless named
     it is Newton, Secant where training cannot be differentiated, or one that averages over private draws. Models that
@@ -75,6 +72,7 @@ def audit_released(
     rebuilt is played for again, against the weights that the trainer does end at, and where it is rebuilt from those,
     the audit is undecided.
     """
+    games, seed, threshold, max_minutes = settings
     minutes = MINUTES if max_minutes is None else max_minutes
     clock = Clock.started(minutes)
     trainer, randomness = known_draws(trainer, net, table)

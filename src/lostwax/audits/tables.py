@@ -17,40 +17,33 @@ from lostwax.attacks.closed_form import ClosedForm, known_label, revealed
 from lostwax.attacks.trees import TreeConstraints, exact_cells, revealed_by_trees
 from lostwax.audits.audit import Audit, Verdict
 from lostwax.audits.cells import CellsKept
-from lostwax.audits.fitted import audit_fitted, converged, drawn, likeliest, no_optimum, stationarity
+from lostwax.audits.checks import check_rows_differ
+from lostwax.audits.fitted import audit_fitted, converged, drawn, likeliest, no_optimum, stationarity, weightless
 from lostwax.audits.judging import Answer, LeaveOneOut
-from lostwax.audits.play import Played, filled, judged
+from lostwax.audits.play import Played, Settings, filled, judged, of_table
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Fitted, Guess, Kept, Part, Records, ReleasedTable, RowSample, Table, TableCells
 from lostwax.games.cells import Revealed
 from lostwax.progress import progress
-from lostwax.provenance import fingerprint
 
 MOST_REPEATED = 500  # games in which the attack is repeated to see what matters
 GAMES_NUMBERS = 16_000_000  # numbers held for the games computed at a time: 128 MB in float64
 
 
-def audit_table(
-    released: ReleasedTable,
-    *,
-    games: int | None,
-    seed: int,
-    threshold: float,
-    shape: tuple[int, ...] | None = None,
-) -> Audit:
-    """Play `games` rows (all when None), drawn by `seed`, against the release as it is and as converged.
+def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, ...] | None = None) -> Audit:
+    """Play rows that are drawn by the seed against the release as it is and as converged.
 
     `shape` is that of a record where it is more than a row of features: an image.
     """
     if released.plain is not None:
-        return audit_fitted(released.plain, games=games, seed=seed, threshold=threshold, shape=shape)
+        return audit_fitted(released.plain, settings, shape)
     table, sample = released.table, released.sample
     rows = _fitted_on(released)
     if sample is None:
-        chosen, sampled = drawn(Table(table, rows), games, seed)
+        chosen, sampled = drawn(Table(table, rows), settings)
     else:
         chosen, sampled = sample.played, (_sampled(sample),)
-    scoring = Scoring.of_cells(table.x, released.columns, threshold)
+    scoring = Scoring.of_cells(table.x, released.columns, settings.threshold)
     if any(part.fitted.forest is not None for part in released.parts):
         scoring = scoring.by_cell()
     blind = released.columns.blind(table.x, chosen)
@@ -76,8 +69,6 @@ def audit_table(
         lines.append(other.played(_verdicts(other, other, bool(released.unread))))
     if open_ones and not released.unread:
         missing = (*missing, f"{open_ones:,} records were not rebuilt although what was read should give every cell.")
-    without = len(table) - len(rows)
-    weightless = [f"{without:,} rows have no weight: the model was not trained on them, and they are not tried."]
     return filled(
         line.judging,
         lines,
@@ -89,16 +80,12 @@ def audit_table(
         population=len(rows) if sample is None else sample.population,
         truth=Records(table.x[chosen], table.y[chosen]),
         labels_given=line.label_given,
-        seed=seed,
-        provenance={
-            "data": fingerprint(table.x, table.y.double()),
-            "rows": len(table),
-            "features": table.x.shape[1],
-        },
+        seed=settings.seed,
+        provenance=of_table(table),
         notes=(
             *released.notes,
             *sampled,
-            *(weightless if without else ()),
+            *weightless(len(table) - len(rows)),
             *(best or line).notes(),
             *_settings(released, chosen),
         ),
@@ -120,15 +107,10 @@ def _sampled(sample: RowSample) -> str:
 
 def _fitted_on(released: ReleasedTable) -> Tensor:
     """The rows that something in the release depends on."""
-    table, weighted = released.table, released.weight > 0
-    if bool(((table.x == table.x[0]) | (table.x.isnan() & table.x[0].isnan())).all()):
-        raise ValueError(
-            f"audit: all {len(table):,} rows of X are the same, so that there is nothing to rebuild. Pass the data the "
-            "model was fitted on."
-        )
+    check_rows_differ(released.table.x)
     facts = [part.fitted for part in released.parts]
     by_all = any(one.extremes or one.stored or one.present or not all(s.weighted for s in one.sums) for one in facts)
-    return torch.arange(len(table)) if by_all else weighted.nonzero().flatten()
+    return torch.arange(len(released.table)) if by_all else (released.weight > 0).nonzero().flatten()
 
 
 def _without_order(parts: Sequence[Part]) -> list[Part] | None:
