@@ -137,7 +137,9 @@ def _from_xgboost(source: Path) -> SavedBooster:
 
 def _from_lightgbm(source: Path) -> SavedBooster:
     """What `save_model` of LightGBM wrote."""
-    return SavedBooster.of_lightgbm(lightgbm.LightGBMModel.of(source.read_text(errors="replace"), source.name))
+    return SavedBooster.of_lightgbm(
+        lightgbm.LightGBMModel.of(source.read_text(encoding="utf-8", errors="replace"), source.name)
+    )
 
 
 def _from_catboost(source: Path) -> SavedBooster:

@@ -187,7 +187,7 @@ class ClosedForm:
         labels = None if hints is None else hints.labels
         n, d = fitted.table.x.shape
         shared = 4 if n <= d else 1  # then games share much work, and a table is as large as its guesses
-        size = max(1, shared * GAMES_NUMBERS // _numbers(fitted))
+        size = max(1, shared * GAMES_NUMBERS // fitted.numbers_per_game)
         parts = [slice(start, start + size) for start in range(0, len(games), size)]
         guesses = [
             _rebuild(fitted, games[part], None if labels is None else labels[part], at_optimum)
@@ -256,12 +256,6 @@ def _admit(knowledge: Knowledge) -> _Prepared | str:
     if knowledge.prior.features is not None or facts.known.features is not None:
         return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
     return _Prepared(facts.trainer.objective, facts.known)
-
-
-def _numbers(fitted: Fitted) -> int:
-    """Numbers held per game."""
-    widths = [fitted.table.x.shape[1], *(sums.total().numel() for sums in fitted.sums)]
-    return max(widths if fitted.model is None else [*widths, fitted.model.total().numel()])
 
 
 def _rebuild(fitted: Fitted, games: Tensor, labels: Tensor | None, at_optimum: bool) -> Guess:
