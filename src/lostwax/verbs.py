@@ -55,7 +55,7 @@ def _one_argument_of_data(verb: Callable[P, R]) -> Callable[P, R]:
 def _alike(name: str, known: Iterable[str]) -> str:
     """The question whether a similar name was meant; all of them if none is similar."""
     found = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean {found[0]}?" if found else f" Those that there are: {', '.join(known)}."
+    return f" Did you mean {found[0]}?" if found else f" Its arguments are: {', '.join(known)}."
 
 
 @overload
@@ -149,7 +149,7 @@ def audit(
         threshold: A record counts as rebuilt if its error is at most this many feature standard deviations.
         metrics: Further metrics, beside the mean errors, and for images PSNR, SSIM and LPIPS (if its weights are
             available).
-        max_minutes: Time limit for the whole audit, where no `attack` is named; None for no limit, but for 10 minutes
+        max_minutes: Time limit for the whole audit, where no `attack` is named; None for no limit, except 10 minutes
             with `OwnTraining`. With a fitted model: for refitting it, 5 minutes if None; with `Weak`, for the search
             for its table, 40 seconds if None.
     """

@@ -34,7 +34,7 @@ from lostwax.games.trees import LEAF, Bools, Cuts, Floats, Forest, Ints, LabelSu
 
 VERSIONS = ("v4",)
 ENDLESS = 1e299  # infinity in a model file: all values are below
-ZERO = 1.01e-35  # values up to this are zero, and have a bin of their own
+ZERO = 1.01e-35  # values up to this are zero, and have a separate bin
 FEWEST_EXTREMES = 0.5  # share of columns whose extremes are those of the table the model was fitted on
 SAMPLED = 200_000  # rows above which bins are made of a sample (bin_construct_sample_cnt)
 CATEGORICAL, DEFAULT_LEFT = 1, 2  # bits of a decision_type; those of 4 and 8 say what counts as missing

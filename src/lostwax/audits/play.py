@@ -15,7 +15,7 @@ from lostwax.provenance import fingerprint, machine, versions
 
 
 class Settings(NamedTuple):
-    """What every audit is told: arguments of `lw.audit`."""
+    """The arguments of `lw.audit` that every kind of audit takes."""
 
     games: int | None = None  # None: all
     seed: int = 0

@@ -333,8 +333,8 @@ def _several(victims: int, each: int) -> tuple[str, ...]:
         return ()
     return (
         f"{victims} victims were trained, and each counts as {each} games, one per guess: guesses from one release are "
-        "not independent. Intervals of shares count victims; those of true positives at a false-positive rate take "
-        "guesses for independent, and are too narrow.",
+        "not independent. Intervals of shares count victims; those of true positives at a false-positive rate assume "
+        "independent guesses, and are too narrow.",
     )
 
 

@@ -154,8 +154,8 @@ def _fewest_distinct(secrets: Records, *, by_class: bool) -> int:
     fewest = min(len(torch.unique(group.flatten(1), dim=0)) for group in groups)
     if fewest < 2:
         raise ValueError(
-            "audit: the model has to be refitted, and of some class all rows that were drawn are the same, so that "
-            "candidates cannot be told apart. Pass another seed, or a table with columns that differ."
+            "audit: the model has to be refitted, but in one class all rows that were drawn are the same, so "
+            "candidates cannot be distinguished. Pass another seed, or a table with columns that differ."
         )
     return fewest
 
@@ -254,7 +254,7 @@ class _Game(NamedTuple):
         return next((each for each in REPEATS if each * secrets <= fits), REPEATS[-1])
 
     def trainer(self, fits: int, sealed: SealedEstimator | None = None, *, candidates_seen: bool = False) -> Refits:
-        """The trainer whose release shows parameters, and outputs at rows that the adversary has; for so many fits."""
+        """The trainer whose release shows parameters, and outputs at rows that the adversary has; for `fits` models."""
         places = ("known", "examples", "candidates") if candidates_seen else ("known", "examples")
         parameters = (PARAMETERS,) if self.sees_parameters and self.parameters else ()
         return Refits(
@@ -296,7 +296,7 @@ class _Game(NamedTuple):
             "The audit is about this way of fitting: the released model was fitted on all rows, and was not attacked.",
         ]
         if self.constant:
-            found.append("Fits on different rows gave the same model, so that reconstruction was not tried.")
+            found.append("Fits on different rows gave the same model, so reconstruction was not tried.")
         if self.public_draws and not self.deterministic:
             found.append("The fitted model stores the seeds of its parts (random_state), so its randomness is public.")
         elif not self.deterministic:
@@ -423,7 +423,7 @@ def _sees_parameters(access: Access) -> bool:
     facts = access_facts(access)
     if not (facts.all_weights or facts.outputs):
         raise TypeError(
-            "audit: a model that has no equation is seen through access=lw.access.Weights() or lw.access.Outputs(), "
-            f"got {access!r}."
+            "audit: expected access=lw.access.Weights() or lw.access.Outputs() for a model that has no equation, got "
+            f"{access!r}."
         )
     return facts.all_weights

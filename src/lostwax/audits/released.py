@@ -41,10 +41,10 @@ NAMED = (
     "it may be enough to know its label. That the other is known to be in the data is not used."
 )
 CHECKED = (
-    "All of training is known, so that training on either of them succeeds as soon as a record changes the weights: "
+    "All of training is known, so training on either of them succeeds as soon as a record changes the weights: "
     "a guess can be checked, which does not mean that a record can be rebuilt."
 )
-EASIER = "An easier question, which of two records was trained on, takes less: attack=lw.attacks.Refit()."
+EASIER = "An easier question, which of two records was trained on, takes less time: attack=lw.attacks.Refit()."
 TOO_SHORT = (
     "audit: max_minutes is too short: the attack on the first record was not done in time. Allow twice as much, name a "
     "quicker attack, train in several processes (OwnTraining(train, processes=...)), or freeze all layers but the last "
@@ -180,7 +180,7 @@ def _chosen(
 
 
 def _affordable(each: float, seconds: float) -> int:
-    """How many games of `each` so many seconds fit into the time, at least one."""
+    """How many games of `each` seconds fit into the time, at least one."""
     return max(1, int(seconds / max(each, 1e-9))) if each < math.inf else 1
 
 
@@ -281,7 +281,7 @@ def _line_up(table: Records, rows: Tensor, among: int, seed: int) -> Hints | Non
     """The candidates of each game: the missing record, and others of the table, at random places."""
     there = rows.to(table.x.device)
     if len(torch.unique(table.x.flatten(1), dim=0)) < among:
-        raise ValueError("audit: the records are all alike, so that there is no other one to tell a record from.")
+        raise ValueError("audit: the records are all alike, so there is no other candidate.")
     secrets = table[there.unsqueeze(1)]  # (m, 1, ...)
     return Informed(table[:0], candidates=among).hints(Cohort(table[:0], secrets, there), table, seed=seed)
 

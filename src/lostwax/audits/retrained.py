@@ -96,8 +96,8 @@ def retrained(net: nn.Module, table: Records, trainer: Trainer, rows: Tensor, se
     if not effects.any():
         raise ValueError(
             f"audit: the weights do not depend on the records: {kind} ends at the same weights when each of "
-            f"{len(effects)} records is replaced by the mean record, so that there is nothing to attack. Check that "
-            "the net is trained on x and y, and that no rounding hides single records."
+            f"{len(effects)} records is replaced by the mean record, so there is nothing to attack. Check that the "
+            "net is trained on x and y, and that no rounding hides single records."
         )
     state = net.state_dict()
     released = Release({name: state[name].detach().to(value).unsqueeze(0) for name, value in runs.first[0].items()})
@@ -115,8 +115,8 @@ def retrained(net: nn.Module, table: Records, trainer: Trainer, rows: Tensor, se
                 f"them.{elsewhere}"
             )
         note = (
-            f"The released weights are {apart:.2g} times as far from the mean of {len(runs.draws)} retrainings as "
-            "those are, at most, from each other's."
+            f"The released weights are {apart:.2g} times as far from the mean of {len(runs.draws)} retrainings as the "
+            "farthest of these is from the mean of the others."
         )
         return Retrained(runs.first, released, start, runs.seconds, way, note, _private(runs.draws, *runs[:2]))
     effect = float(effects.median())

@@ -40,7 +40,7 @@ Bools = NDArray[np.bool_]
 
 
 def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *, sample_weight: Any) -> Audit:
-    """Rebuild all rows at once, and hold each against the true row that it is matched with."""
+    """Rebuild all rows at once, and compare each with the true row that it is matched with."""
     games, seed, threshold, max_minutes = settings
     check_minutes(max_minutes, None)
     _check_threat(threat)
@@ -131,7 +131,7 @@ def _check_threat(threat: Any) -> None:
         raise TypeError(
             f"audit: {type(threat).__name__} knows records, and does not apply to a scikit-learn model with "
             "data=(X, y). Leave threat out: the adversary then knows every row but one. Or pass lw.Weak(size=len(y)), "
-            "who knows none."
+            "which knows none."
         )
 
 
