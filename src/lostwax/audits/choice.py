@@ -106,7 +106,8 @@ def try_all(
     """
     asked = [(one, one.objection(knowledge)) for one in (entrants or all_attacks(knowledge))]
     refused = [objection for _, objection in asked if objection is not None]
-    waiting = sorted((attack for attack, objection in asked if objection is None), key=_strength, reverse=True)
+    waiting = [attack for attack, objection in asked if objection is None]
+    waiting.sort(key=lambda attack: int(getattr(attack, "strength", 0)), reverse=True)
     if not waiting:
         raise ValueError(f"audit: no attack is applicable. {' '.join(refused)}")
     costed = [_affordable(attack, knowledge, games, clock, rate) for attack in waiting]
@@ -235,11 +236,6 @@ def _cut_short(asked: Attack, played: Attack, seconds: float) -> list[str]:
         return []
     said = f"it learned for {given:.2g} minutes only, and might do better with more."
     return [f"{attack_name(played)} was cut short: {said}"]
-
-
-def _strength(attack: Attack) -> int:
-    """As the attack states it: those that can be exact first, then those that learn from simulated models."""
-    return int(getattr(attack, "strength", 0))
 
 
 def _too_short(limit: float, knowledge: Knowledge, games: int, rate: Rate | None) -> str:

@@ -139,7 +139,9 @@ class Records:
 def _check_tensor(name: str, part: Any) -> None:
     """Raise an error unless it is a dense tensor of real numbers."""
     wanted = f"Records: expected {name} to"
-    if isinstance(part, dict | tuple | list) and any(isinstance(one, Tensor) for one in _values(part)):
+    if isinstance(part, dict | tuple | list) and any(
+        isinstance(one, Tensor) for one in (part.values() if isinstance(part, dict) else part)
+    ):
         raise TypeError(
             f"{wanted} be a tensor, got several in a {type(part).__name__}. Pack them into one: "
             "x, parts = lw.records.pack(...); parts(x) gives them back in the training function."
@@ -154,10 +156,6 @@ def _check_tensor(name: str, part: Any) -> None:
         raise TypeError(f"{wanted} hold real numbers, got {part.dtype}. Pass {name}.dequantize() or its real part.")
     if part.ndim == 0:
         raise ValueError(f"Records: expected {name} with one row per record, got a single number. Pass {name}[None].")
-
-
-def _values(part: Any) -> list[Any]:
-    return list(part.values()) if isinstance(part, dict) else list(part)
 
 
 def _check_device(device: torch.device | str) -> None:
