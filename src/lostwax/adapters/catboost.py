@@ -74,7 +74,7 @@ class Model:
             raise
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise ValueError(
-                f"audit: {name} is no model of CatBoost {OLDEST[0]}, or a part of it is missing. Save it with "
+                f"audit: {name} is not a model of CatBoost {OLDEST[0]}, or a part of it is missing. Save it with "
                 'save_model(path, format="json") and default settings.'
             ) from error
 

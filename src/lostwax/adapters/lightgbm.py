@@ -56,7 +56,7 @@ class LightGBMModel:
     def of(cls, text: str, name: str) -> LightGBMModel:
         """Read what `Booster.model_to_string()` gives."""
         if not text.startswith("tree\n"):
-            raise ValueError(f"audit: {name} is no model of LightGBM. Save it with Booster.save_model.")
+            raise ValueError(f"audit: {name} is not a model of LightGBM. Save it with Booster.save_model.")
         head, *rest = text.split("\nTree=")
         about = _entries(head)
         if (version := about.get("version", "of unknown form")) not in VERSIONS:

@@ -146,7 +146,7 @@ class XGBoostModel:
             kind = booster["name"]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"audit: {name} is no model of XGBoost, or was saved by a version before 1.0. Load it with xgboost "
+                f"audit: {name} is not a model of XGBoost, or was saved by a version before 1.0. Load it with xgboost "
                 "and save it again with save_model."
             ) from error
         if version[:2] < OLDEST:

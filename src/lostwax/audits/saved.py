@@ -281,7 +281,7 @@ def read_plain(path: Path) -> dict[str, Any]:
         cause = f"({error}). It was cut short or is another file."
         raise ValueError(f"Audit.from_json: {path} is no JSON {cause}") from None
     if not isinstance(plain, dict) or plain.get("format", FORMAT) != FORMAT or "schema" not in plain:
-        raise ValueError(f"Audit.from_json: {path} is JSON, but no audit: expected what Audit.to_json writes.")
+        raise ValueError(f"Audit.from_json: {path} is JSON, but not an audit: expected what Audit.to_json writes.")
     plain = _upgraded(plain)
     if plain["schema"] != SCHEMA:
         raise ValueError(
@@ -412,7 +412,7 @@ def _no_records(*games: int) -> Records:
 
 def _no_number(name: str) -> float:
     """Refuse what Python's JSON knows beyond the standard: they are written as text here."""
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def _number(value: float) -> Number:
