@@ -32,17 +32,17 @@ class LargeOutputs:
         return {**start, last: self.times * start[last]}
 
 
-def play(net, times, defence, parts=DIGITS, known=None, **fields):
-    """The inversions, and their mean squared errors in shares of a blind guess's."""
+def play(net, times, defence, parts=DIGITS, known=None, games=slice(None), **fields):
+    """The inversions of these games, and their mean squared errors in shares of a blind guess's."""
     ours, prior, secrets = parts
     gd = lw.GD(lr=0.2 / times, momentum=0.9, steps=10)
     trainer, threat = Defended(replace(gd, init=LargeOutputs(times)), by=defence), lw.Informed(ours)
     cohort = threat.deal(secrets, len(secrets), seed=5)
-    release = trainer(net, cohort, seed=5)
+    release = Release({name: value[games] for name, value in trainer(net, cohort, seed=5).params.items()})
     believed = threat if known is None else lw.Informed(known)
     inverter = Newton(bank=60, **fields).prepare(Knowledge(net, trainer, believed, lw.access.Weights(), prior), seed=0)
-    found = inverter.invert(release, Hints(labels=cohort.own.y))
-    truth = cohort.own.x.flatten(1).double()
+    found = inverter.invert(release, Hints(labels=cohort.own.y[games]))
+    truth = cohort.own.x[games].flatten(1).double()
     wrong = (torch.stack([one.record for one in found]) - truth).square().mean(1)
     return found, wrong / torch.tensor([one.blind for one in found])
 
@@ -53,15 +53,11 @@ CASES = {
     "large outputs": (lw.nets.mlp(16, 12, 10), 10.0, (WeightNoise(1e-3), WeightNoise(1e-2), Quantised(8)), DIGITS),
 }
 FEW_OUTPUTS = (lw.nets.mlp(64, 40, 2), 100.0, (WeightNoise(1e-4), WeightNoise(1e-2)), ZEROS_AND_ONES)
-STUCK = "a fault: at noise 1e-2 every start of one game ends at a wrong record, and noise explains what is left over"
 
 
 @pytest.mark.parametrize(
     ("net", "times", "noises", "parts"),
-    [
-        *CASES.values(),
-        pytest.param(*FEW_OUTPUTS, marks=[pytest.mark.slow, pytest.mark.xfail(strict=True, reason=STUCK)]),
-    ],
+    [*CASES.values(), pytest.param(*FEW_OUTPUTS, marks=pytest.mark.slow)],
     ids=[*CASES, "few and large outputs"],
 )
 def test_errors_of_certified_records_are_as_predicted(net, times, noises, parts):
