@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from lostwax.attacks.newton import Newton
+from lostwax.attacks.newton import Newton, inverter
 from lostwax.attacks.newton.inverter import Published
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.defences import Defended, Quantised, WeightNoise
@@ -73,6 +73,18 @@ def test_errors_of_certified_records_are_as_predicted(net, times, noises, parts)
         assert (wrong[sure] <= 4 * predicted[sure]).all()
         ratios += (wrong / predicted)[sure].tolist()
     assert 1 / 2 < sum(ratios) / len(ratios) < 2
+
+
+def test_a_wrong_record_that_noise_could_explain_is_not_certified(monkeypatch):
+    """All starts end at a record with 9 % of a blind guess's error, whose residual is 1.02 times the noise."""
+    net, times, _, parts = FEW_OUTPUTS
+    (found,), (error,) = play(net, times, WeightNoise(1e-2), parts, games=slice(7, 8), jacobians=2)
+    assert error > 0.02
+    assert found.residual < 1.03 * found.rounding
+    assert not found.certified
+    monkeypatch.setattr(inverter, "is_noise", lambda *_: True)
+    (found,), _ = play(net, times, WeightNoise(1e-2), parts, games=slice(7, 8), jacobians=2)
+    assert found.certified
 
 
 def test_a_wrong_known_set_is_never_certified_under_noise():
