@@ -2,7 +2,7 @@
 
 import torch
 
-from lostwax.attacks.newton.misfit import LEVEL, MODELS, Others, is_noise, telling, usual
+from lostwax.attacks.newton.misfit import LEVEL, MODELS, OtherRecords, is_noise, telling, usual
 from lostwax.games import Records
 
 P, R = 2_000, 20  # weights, unknowns
@@ -59,11 +59,11 @@ def test_nothing_passes_where_models_nearby_diverge_or_all_is_fitted():
 
 def test_other_records_are_of_the_answers_classes():
     x = torch.arange(6.0, dtype=torch.float64)[:, None].expand(6, 2)
-    others = Others.of(Records(x, torch.tensor([0, 0, 0, 1, 1, 1])), seed=0)
+    others = OtherRecords.of(Records(x, torch.tensor([0, 0, 0, 1, 1, 1])), seed=0)
     near = others.near(torch.full((4,), -10.0, dtype=torch.float64), torch.tensor([0, 0]))
     first, second = near.view(MODELS, 2, 2).unbind(1)
     assert (near > -10).all()
     assert (near < 2).all()  # part of the way to 0, 1 or 2
     assert not torch.isclose(first, second).any()
-    as_numbers = Others.of(Records(x, x[:, :1]), seed=0)
+    as_numbers = OtherRecords.of(Records(x, x[:, :1]), seed=0)
     assert as_numbers.near(torch.zeros(3, dtype=torch.float64), torch.tensor([0])).shape == (MODELS, 3)

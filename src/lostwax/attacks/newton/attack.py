@@ -11,7 +11,7 @@ from torch import Tensor
 from lostwax.attacks.newton.bank import MOST_WAYS, Bank, draws, ways
 from lostwax.attacks.newton.inverter import Inverter, Published
 from lostwax.attacks.newton.matrix_free import MatrixFree
-from lostwax.attacks.newton.misfit import MODELS, Others
+from lostwax.attacks.newton.misfit import MODELS, OtherRecords
 from lostwax.attacks.newton.record_span import first_layer
 from lostwax.attacks.newton.solver import Problem
 from lostwax.attacks.newton.training_map import TrainingMap
@@ -244,7 +244,7 @@ class Newton:
             prior_mean=unknowns.mean(0),
             prior_variance=unknowns.var(0, correction=0).clamp_min(1e-30),
             left_out=(z - parts.coordinates(unknowns)).square().mean(0),
-            others=Others.of(parts.available, seed),
+            others=OtherRecords.of(parts.available, seed),
             jacobians=self.jacobians,
             by_training=self.polish,
             guess=None if self.start is None else self.start.prepare(knowledge, seed=seed),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lostwax.attacks.newton.bank import Bank, Classes, Entry, Likely
-from lostwax.attacks.newton.misfit import Others, is_noise
+from lostwax.attacks.newton.misfit import OtherRecords, is_noise
 from lostwax.attacks.newton.solver import STALLED, Ended, Linearised, Point, Problem
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.defences import undefended
@@ -206,7 +206,7 @@ class Polisher:
     prior_mean: Tensor  # (r,) of the unknowns over known and prior records
     prior_variance: Tensor  # (r,)
     left_out: Tensor  # (u,) variance of known and prior records that the unknowns do not span
-    others: Others
+    others: OtherRecords
     jacobians: int
 
     def polish(self, released: Tensor, z: Tensor, label: Tensor) -> Inversion | None:

@@ -16,21 +16,20 @@ CLOSEST, FARTHEST = 0.15, 0.45  # of the way from the answer to other records: w
 LEVEL = 0.01  # share of right answers that fail the test, about
 
 
-class Others(NamedTuple):
+class OtherRecords(NamedTuple):
     """Records that an answer could be mistaken for: some of the known and prior ones of each class."""
 
     z: Tensor  # (n, u) numbers of each, float64
     label: Tensor  # (n,) 0 where labels are numbers, which are in z
 
     @classmethod
-    def of(cls, available: Records, seed: int) -> Others:
+    def of(cls, available: Records, seed: int) -> OtherRecords:
         """At most MODELS of each class."""
-        order = generator(seed, "adversary", "others").permutation(len(available))
-        shuffled = available[torch.from_numpy(order).to(available.y.device)]
-        z, y = flat(shuffled), shuffled.y
+        y = available.y
         label = torch.zeros(len(y), dtype=torch.long, device=y.device) if y.is_floating_point() else y
-        rows = torch.cat([(label == one).nonzero()[:MODELS, 0] for one in torch.unique(label)])
-        return cls(z[rows], label[rows])
+        order = torch.from_numpy(generator(seed, "adversary", "others").permutation(len(y))).to(y.device)
+        rows = torch.cat([order[label[order] == one][:MODELS] for one in torch.unique(label)])
+        return cls(flat(available[rows]), label[rows])
 
     def near(self, z: Tensor, label: Tensor) -> Tensor:
         """(MODELS, k u) records part of the way from an answer's (k u,) to others of its classes (k,)."""
@@ -67,7 +66,8 @@ def telling(gaps: Tensor, noise: float) -> Tensor:
     _, sizes, directions = torch.linalg.svd(gaps, full_matrices=False)  # (s,), (s, p)
     variance = sizes.square() / len(gaps)
     weight = torch.where(variance > 0, variance / (variance + noise), 0.0)
-    return weight.sqrt().unsqueeze(1) * directions
+    weighted: Tensor = weight.sqrt().unsqueeze(1) * directions
+    return weighted
 
 
 def usual(value: float, draws: Tensor, level: float) -> bool:

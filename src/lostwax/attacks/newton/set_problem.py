@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lostwax.attacks.newton.inverter import Inversion, Polisher, Published
-from lostwax.attacks.newton.misfit import Others
+from lostwax.attacks.newton.misfit import OtherRecords
 from lostwax.attacks.newton.record_span import RecordSpan
 from lostwax.attacks.newton.solver import Ended, Point, Problem
 from lostwax.attacks.newton.training_map import TrainingMap
@@ -134,7 +134,7 @@ class SetPolisher(Polisher):
         unknowns = sets.problem.coordinates.of_records(z)  # (n, r)
         left_out = (z - sets.problem.coordinates(unknowns)).square().mean(0)
         variance = unknowns.var(0, correction=0).clamp_min(1e-30)
-        others = Others.of(sets.prior, published.seed)
+        others = OtherRecords.of(sets.prior, published.seed)
         return cls(sets.problem, published, unknowns.mean(0), variance, left_out, others, jacobians, sets, whole)
 
     def answer(self, ended: Ended, released: Tensor) -> Inversion:
