@@ -109,21 +109,23 @@ def measured(case, options):
 
 
 def totals(rows):
-    """Over all cases."""
+    """Over all cases of a net, and over all."""
     value, found = {row.id: row for row in rows}, []
-    cases = [case for case in CASES if f"{case} with wrong" in value]
-    for way in ("without", "with"):
-        count = {"certified": 0, "wrong": 0, "rebuilt": 0, "games": 0}
-        for case in cases:
-            for name in COUNTS:
-                row = value[f"{case} {way} {name}"]
-                of = int(row.quantity.split(" of ")[-1])
-                count[name] += round(row.value * of)
-                count["games"] += of if name == "rebuilt" else 0
-        low, high = clopper_pearson(count["wrong"], count["certified"])
-        what = f"share of certificates that are wrong, {way} the test, of {count['certified']}"
-        found.append(Row(f"all {way} wrong", what, count["wrong"] / count["certified"], low, high, seed=0))
-        print(f"all {len(cases)} cases, {way} the test: {count}")
+    for group in (*NETS, "all"):
+        cases = [case for case in CASES if f"{case} with wrong" in value and group in ("all", case.rpartition(", ")[0])]
+        for way in ("without", "with") if cases else ():
+            count = {"certified": 0, "wrong": 0, "rebuilt": 0, "games": 0}
+            for case in cases:
+                for name in COUNTS:
+                    row = value[f"{case} {way} {name}"]
+                    of = int(row.quantity.split(" of ")[-1])
+                    count[name] += round(row.value * of)
+                    count["games"] += of if name == "rebuilt" else 0
+            worst = max(value[f"{case} {way} worst"].value for case in cases)
+            ends = clopper_pearson(count["wrong"], count["certified"])
+            what = f"share of certificates that are wrong, {way} the test, of {count['certified']}"
+            found.append(Row(f"{group} {way} wrong", what, count["wrong"] / count["certified"], *ends, seed=0))
+            print(f"{group}, {len(cases)} cases, {way} the test: {count}, largest {worst:.3f}, {ends}")
     return found
 
 
