@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lostwax.attacks.newton.inverter import Inversion, Polisher, Published
+from lostwax.attacks.newton.misfit import OtherRecords
 from lostwax.attacks.newton.record_span import RecordSpan
 from lostwax.attacks.newton.solver import Ended, Point, Problem
 from lostwax.attacks.newton.training_map import TrainingMap
@@ -139,7 +140,8 @@ class SetPolisher(Polisher):
         unknowns = sets.problem.coordinates.of_records(z)  # (n, r)
         left_out = (z - sets.problem.coordinates(unknowns)).square().mean(0)
         variance = unknowns.var(0, correction=0).clamp_min(1e-30)
-        return cls(sets.problem, published, unknowns.mean(0), variance, left_out, jacobians, sets, whole)
+        others = OtherRecords.of(sets.prior, published.seed)
+        return cls(sets.problem, published, unknowns.mean(0), variance, left_out, others, jacobians, sets, whole)
 
     def answer(self, ended: Ended, released: Tensor) -> Inversion:
         """The records, from where a search ended; residual and rounding are those of the whole net, (1, p)."""
@@ -179,6 +181,10 @@ class SetPolisher(Polisher):
         if self.published.defended and self.sets.span is not None:  # noise is the same in all weights, in their units
             rounding = rounding * (self.sets.released.numel() / self.whole_weights) ** 0.5
         return rounding
+
+    def _is_noise(self, game: Ended) -> bool:
+        """Within the space of a defended release nothing is certified, so that nothing is tested."""
+        return self.sets.span is not None or super()._is_noise(game)
 
     @property
     def whole_weights(self) -> int:
