@@ -130,7 +130,7 @@ def _audit_estimator(
         read = audit_table(release, games=games, seed=seed, threshold=threshold, shape=_shape(data))
         # parts that were fitted on other rows would be fitted on these
         if read.grade.leaks or not release.unread or release.public or not hasattr(model, "fit"):
-            return read
+            return _with_labels(read, release)
     if not hasattr(model, "fit"):
         raise TypeError(
             f"audit: {release.name} cannot be fitted again, and nothing in its numbers was recognised as rows of the "
@@ -161,8 +161,19 @@ def _audit_estimator(
             raise
         ours, why = str(error).startswith("audit: "), str(error).removeprefix("audit: ")  # others may quote cells
         reason = why if ours else f"{type(error).__name__} on a part of the rows."
-        return replace(read, unanswered=(*read.unanswered, f"The model was not refitted: {reason}"))
-    return refitted if read is None else replace(refitted, notes=(f"What was read: {read.conclusion}", *refitted.notes))
+        return _with_labels(
+            replace(read, unanswered=(*read.unanswered, f"The model was not refitted: {reason}")), release
+        )
+    if read is not None:
+        refitted = replace(refitted, notes=(f"What was read: {read.conclusion}", *refitted.notes))
+    return refitted if access is not None else _with_labels(refitted, release)
+
+
+def _with_labels(audit: Audit, release: ReleasedTable) -> Audit:
+    """The same; where the release holds the labels of its rows, no all-clear."""
+    if release.held_labels is None:
+        return audit
+    return replace(audit, unanswered=(*audit.unanswered, f"{release.held_labels} The grade is about the rows alone."))
 
 
 def _announce(data: Any, games: int | None) -> None:

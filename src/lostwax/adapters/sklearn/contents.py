@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lostwax.adapters.sklearn.walk import FRAMES, OBJECTS
+from lostwax.adapters.sklearn.walk import FRAMES, OBJECTS, content
 
 Numbers = NDArray[np.float64]
 EMPTY = (type(None), type, ModuleType, BuiltinFunctionType, np.random.Generator, np.random.RandomState)
@@ -123,7 +123,7 @@ def _held(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, Set):
         return [(str(place), member) for place, member in enumerate(sorted(value, key=repr))]
     if isinstance(value, FunctionType):
-        cells = [_content(cell) for cell in value.__closure__ or ()]
+        cells = [content(cell) for cell in value.__closure__ or ()]
         return [("closure", cells), ("defaults", value.__defaults__), ("keywords", value.__kwdefaults__)]
     if isinstance(value, MethodType):
         return [("self", value.__self__)]
@@ -140,14 +140,6 @@ def _held(value: Any) -> list[tuple[str, Any]]:
 def _settings(value: Any) -> set[str]:
     """Names of the arguments of an estimator."""
     return set(value.get_params(deep=False)) if callable(getattr(value, "get_params", None)) else set()
-
-
-def _content(cell: Any) -> Any:
-    """What a function encloses in one of its variables; None where it is not set yet."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
 
 
 def _pickled(value: Any) -> list[tuple[str, Any]]:

@@ -25,6 +25,7 @@ from lostwax.adapters.sklearn.estimators import (
     read_estimator,
     refusal,
 )
+from lostwax.adapters.sklearn.held_tables import held_labels, held_tables
 from lostwax.adapters.sklearn.models import read_models
 from lostwax.adapters.sklearn.pipelines import PipelineReader, used_columns
 from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data
@@ -96,9 +97,9 @@ def released(
     if not hasattr(X, "toarray") and (_takes_only_numbers(estimator) or _all_numbers(X)):
         try:
             fitted = read(estimator, (X, y), sample_weight)
-            in_part = fitted.model is not None and fitted.model.sparse and not fitted.sums
+            in_part = (fitted.model is None or fitted.model.sparse) and not fitted.sums  # cells tell more than rows
             if not fitted.unread and not in_part:
-                return ReleasedTable.of(fitted)
+                return replace(ReleasedTable.of(fitted), held_labels=_held_labels(estimator, fitted.table.y))
         except NotReadError:
             pass
     vectoriser, model = texts.first_step(estimator) if texts.are_texts(X) else (None, estimator)
@@ -145,6 +146,10 @@ def released(
         width = max([len(used), *(fitted.table.rows.shape[1] for fitted, _, _ in reader.sparse)])
         sample = _sample(weight, width, games, seed)
     rows = slice(None) if sample is None else sample.rows
+    if isinstance(x, Tensor) and vectoriser is None and sample is None:
+        name, table = type(estimator).__name__, Records(x[:, used], numbers)
+        for held in held_tables(estimator, table.x, reader.columns, used, x.shape[1]):
+            reader.publish_held(name, held, table)
     return ReleasedTable(
         name=" + ".join(type(step).__name__ for step in _steps(estimator)),
         table=Records(x[rows][:, used], numbers[rows]),
@@ -156,7 +161,15 @@ def released(
         unread=tuple(dict.fromkeys(reader.unread)),
         public=tuple(reader.public),
         sample=sample,
+        held_labels=_held_labels(estimator, numbers),
     )
+
+
+def _held_labels(estimator: Any, y: Tensor) -> str | None:
+    """That the release holds the labels of all rows, as a sentence."""
+    path = held_labels(estimator, y)
+    name = type(estimator).__name__
+    return None if path is None else f"{name}'s {path} holds the labels of all rows in their order."
 
 
 def _has_labels(estimator: Any) -> bool:
