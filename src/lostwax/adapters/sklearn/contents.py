@@ -21,7 +21,9 @@ from lostwax.adapters.sklearn.walk import FRAMES, OBJECTS, content
 
 Numbers = NDArray[np.float64]
 EMPTY = (type(None), type, ModuleType, BuiltinFunctionType, np.random.Generator, np.random.RandomState)
-CELLS = (str, bytes, int, float, complex, np.generic, type(None))  # a sequence of these has one fingerprint
+REAL = (int, float, np.integer, np.floating, np.bool_)
+TEXT = (str, bytes, bytearray, memoryview)
+CELLS = (*TEXT, *REAL, complex, np.generic, type(None))  # a list of these with a text among them has one fingerprint
 FINGERPRINT = 4  # numbers
 
 
@@ -51,10 +53,10 @@ def contents(model: Any) -> Contents:
     """Look into a fitted model. Its settings are left out: they are the same in every fit, or private seeds."""
     found = Contents({}, {})
     for path, value in walked(model):
-        if (numbers := _numbers(value)) is not None:
-            found.numbers[path] = numbers
-        elif (text := _bytes(value)) is not None:
-            found.others[path] = fingerprint(text)
+        if _is_numbers(value):
+            found.numbers[path] = _numbers(value)
+        elif _is_text(value):
+            found.others[path] = fingerprint(_bytes(value))
     return found
 
 
@@ -67,45 +69,48 @@ def walked(model: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(value, EMPTY) or id(value) in seen:
             continue
         yield path, value
-        if _numbers(value) is None and _bytes(value) is None:
+        if not _is_numbers(value) and not _is_text(value):
             seen[id(value)] = value
             todo += [(f"{path}.{name}".removeprefix("."), member) for name, member in _held(value)]
 
 
-def _numbers(value: Any) -> Numbers | None:
-    """Numbers as one row; None for everything else."""
+def _is_numbers(value: Any) -> bool:
+    """A number, or numbers in an array, a tensor or a list."""
+    if isinstance(value, list | tuple):
+        return len(value) > 0 and all(isinstance(member, REAL) for member in value)
+    return isinstance(value, (*REAL, torch.Tensor)) or (isinstance(value, np.ndarray) and value.dtype.kind in "fiubMm")
+
+
+def _numbers(value: Any) -> Numbers:
+    """Numbers as one row."""
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu().to_dense()
-        value = np.asarray(value.double() if not value.is_complex() else torch.view_as_real(value).double())
-    if isinstance(value, int | float | np.number | np.bool_) and not isinstance(value, complex | np.complexfloating):
-        return np.atleast_1d(np.asarray(value, dtype=np.float64))
-    if isinstance(value, np.ndarray) and value.dtype.kind in "Mm":
-        value = value.view(np.int64)
-    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
-        return value.astype(np.float64).ravel()
-    return None
+        value = (torch.view_as_real(value) if value.is_complex() else value).double().numpy()
+    value = np.asarray(value)
+    numbers: Numbers = (value.view(np.int64) if value.dtype.kind in "Mm" else value).astype(np.float64).ravel()
+    return numbers
 
 
-def _bytes(value: Any) -> bytes | None:
-    """A value that is no number and has no parts, or a sequence of such values; None for everything else."""
+def _is_text(value: Any) -> bool:
+    """Text or bytes, or a list or an array of them, with numbers between them or not."""
+    if isinstance(value, TEXT) or (isinstance(value, np.ndarray) and value.dtype.kind in "USc"):
+        return True
+    if not isinstance(value, list | tuple | Set) and not (isinstance(value, np.ndarray) and value.dtype.kind == "O"):
+        return False
+    kinds = set(map(type, value.flat if isinstance(value, np.ndarray) else value))
+    return any(issubclass(kind, TEXT) for kind in kinds) and all(issubclass(kind, CELLS) for kind in kinds)
+
+
+def _bytes(value: Any) -> bytes:
+    """Of a text, or of all cells of a list."""
     if isinstance(value, str):
         return value.encode(errors="surrogatepass")
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    if isinstance(value, np.ndarray) and value.dtype.kind in "USc":
+    if isinstance(value, np.ndarray) and value.dtype.kind != "O":
         return value.tobytes()
-    some = isinstance(value, list | tuple | Set) or (isinstance(value, np.ndarray) and value.dtype.kind == "O")
-    if not some or not _all_cells(value):
-        return None
-    texts = [repr(cell) for cell in (np.ravel(value) if isinstance(value, np.ndarray) else value)]
+    texts = [repr(cell) for cell in (value.flat if isinstance(value, np.ndarray) else value)]
     return "\n".join(sorted(texts) if isinstance(value, Set) else texts).encode(errors="surrogatepass")
-
-
-def _all_cells(values: Any) -> bool:
-    """Whether these are texts, or texts and numbers: numbers alone are looked at one by one."""
-    cells = np.ravel(values).tolist() if isinstance(values, np.ndarray) else list(values)
-    texts = any(isinstance(cell, str | bytes) for cell in cells)
-    return texts and all(isinstance(cell, CELLS) for cell in cells)
 
 
 def _held(value: Any) -> list[tuple[str, Any]]:
