@@ -47,7 +47,7 @@ def audit_model(
     """Audit a model and the data it was trained on; `options` are the further arguments of `lw.audit` by name."""
     if isinstance(model, str | PathLike) and not is_computation(model):
         model = load_model(model)
-    check_data(model, data)
+    data = check_data(model, data)
     if not isinstance(model, nn.Module):
         threat = options["threat"]
         allowed = ("access", "max_minutes") if threat is None else ("threat", "max_minutes")
