@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
@@ -19,7 +20,7 @@ from lostwax.adapters.slips import check_data
 from lostwax.adapters.wrappers import unwrapped
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import as_targets, check_games, check_kind, check_minutes, check_tokens
-from lostwax.audits.clock import in_words
+from lostwax.audits.clock import Clock, in_words
 from lostwax.audits.fitted import LARGE, SAMPLED_GAMES
 from lostwax.audits.refitted import audit_refitted
 from lostwax.audits.released import audit_released
@@ -30,6 +31,7 @@ from lostwax.games.facts import trainer_facts
 from lostwax.progress import progress
 from lostwax.trainers.descent import as_descent
 
+SOME_ROWS, MORE_ROWS = 1_000, 4  # attacked first, and how many times as many next
 PER_CELL, PER_GAME = 1e-6, 6e-5  # seconds on two cores, as benchmarks/table_sizes.py measures them
 
 
@@ -113,6 +115,7 @@ def _audit_estimator(
     """By what can be read of it; and by refitting it, where that shows no leak and is not all."""
     access, minutes = options["access"], options["max_minutes"]
     check_minutes(minutes, None)
+    clock = None if minutes is None else Clock.started(minutes)
     _announce(data, games)
     with progress("reading the model"):
         if isinstance(model, str | PathLike):
@@ -127,7 +130,7 @@ def _audit_estimator(
     check_games(games, population, "the rows of the table")
     read = None
     if (release.was_read or release.public) and access is None:
-        read = audit_table(release, games=games, seed=seed, threshold=threshold, shape=_shape(data))
+        read = _audit_rows(release, games, seed, threshold, _shape(data), clock)
         # parts that were fitted on other rows would be fitted on these
         if read.grade.leaks or not release.unread or release.public or not hasattr(model, "fit"):
             return _with_labels(read, release)
@@ -153,7 +156,7 @@ def _audit_estimator(
             seed=seed,
             threshold=threshold,
             access=access,
-            max_minutes=minutes,
+            max_minutes=None if clock is None else max(clock.left, 1e-3) / 60,
             reasons=reasons,
         )
     except (ValueError, TypeError, RuntimeError, ArithmeticError) as error:  # of a user's class too
@@ -167,6 +170,26 @@ def _audit_estimator(
     if read is not None:
         refitted = replace(refitted, notes=(f"What was read: {read.conclusion}", *refitted.notes))
     return refitted if access is not None else _with_labels(refitted, release)
+
+
+def _audit_rows(
+    release: ReleasedTable,
+    games: int | None,
+    seed: int,
+    threshold: float,
+    shape: tuple[int, ...] | None,
+    clock: Clock | None,
+) -> Audit:
+    """All rows, or as many as there is time for: first some, then more as long as these are predicted to fit."""
+    rows, tried = len(release.table), SOME_ROWS
+    while clock is not None and games is None and release.sample is None and tried < rows:
+        start = time.perf_counter()
+        found = audit_table(release, games=tried, seed=seed, threshold=threshold, shape=shape)
+        if (time.perf_counter() - start) * min(MORE_ROWS, rows / tried) > clock.left:
+            note = f"max_minutes is time for {tried:,} of {rows:,} rows, drawn by the seed. games={rows} attacks all."
+            return replace(found, notes=(*found.notes, note))
+        tried *= MORE_ROWS
+    return audit_table(release, games=games, seed=seed, threshold=threshold, shape=shape)
 
 
 def _with_labels(audit: Audit, release: ReleasedTable) -> Audit:
