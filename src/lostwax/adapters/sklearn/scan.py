@@ -386,9 +386,9 @@ class _Found:
 
 
 def _places(stored: Sequence[Stored]) -> Iterator[tuple[str, int]]:
-    """Where rows are held, and how many; many places are one."""
+    """Where rows are held, and how many; many places are one, without their names, which may be those of people."""
     if len(stored) > MOST_PLACES:
-        yield f"{stored[0].source}, with {len(stored) - 1:,} others,", sum(len(one.x) for one in stored)
+        yield stored[0].source.rpartition(".")[0] or stored[0].source, sum(len(one.x) for one in stored)
     else:
         yield from ((one.source, len(one.x)) for one in stored)
 
