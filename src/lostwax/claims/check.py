@@ -168,6 +168,7 @@ def check_dp(
             run = player(strategy.pair, int(world), "game", number)
             right = bool(strategy.cut([run])[0] == world)
             fortune.settle(bet, right)
+            strategy.settle(right)
             won, played = won + right, played + 1
             strategy.add(strategy.number, int(world), run)
             if fortune.p_value < ALARM:
