@@ -3,16 +3,17 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.cluster import KMeans
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_wine
 from sklearn.decomposition import PCA
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, IsolationForest, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import StandardScaler, TargetEncoder
 from sklearn.svm import SVC
 
 import lostwax as lw
@@ -125,3 +126,20 @@ def test_an_optimiser_of_torch_is_no_trainer():
 
 def _train(net, x, y, seed):
     return net
+
+
+@pytest.mark.parametrize(
+    "model",
+    [KMeans(2, n_init=1), PCA(1), make_pipeline(StandardScaler(), IsolationForest(n_estimators=5, random_state=0))],
+    ids=str,
+)
+def test_a_table_alone_is_enough_for_a_model_without_labels(model):
+    alone, pair = (lw.audit(model.fit(X), data, games=5) for data in (X, (X, None)))
+    assert alone.grade is pair.grade
+    np.testing.assert_array_equal(alone.findings[0].rebuilt, pair.findings[0].rebuilt)
+
+
+def test_a_table_alone_is_not_enough_for_an_encoder_by_labels():
+    model = TargetEncoder().fit(X, Y)
+    with pytest.raises(TypeError, match="y is missing"):
+        lw.audit(model, X)

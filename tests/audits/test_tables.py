@@ -7,6 +7,7 @@ import pytest
 import torch
 from sklearn.ensemble import VotingRegressor
 from sklearn.linear_model import Ridge, SGDRegressor
+from sklearn.tree import DecisionTreeClassifier
 
 import lostwax as lw
 from lostwax.audits.audit import Verdict
@@ -147,3 +148,17 @@ def test_records_that_no_reason_explains_are_counted_as_not_answered():
     audit = audited(part([0, 1], sums=(wrong,)), town)
     assert set(audit.verdicts) == {Verdict.UNDECIDED}
     assert audit.unanswered == (f"{N} records were not rebuilt although what was read should give every cell.",)
+
+
+def test_a_time_limit_holds_for_tables_that_are_read(monkeypatch):
+    """All of 50,000 rows were attacked, for minutes, whatever max_minutes said."""
+    monkeypatch.setattr("lostwax.audits.models.SOME_ROWS", 20)
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 3)), rng.integers(0, 2, 300)
+    model = DecisionTreeClassifier(max_depth=3, random_state=0).fit(X, y)
+    short = lw.audit(model, (X, y), max_minutes=1e-4)
+    assert len(short.games) == 20
+    assert not short.complete
+    assert "max_minutes is time for 20 of 300 rows, drawn by the seed. games=300 attacks all." in short.notes
+    assert len(lw.audit(model, (X, y), max_minutes=10).games) == 300
+    assert len(lw.audit(model, (X, y), max_minutes=1e-4, games=40).games) == 40

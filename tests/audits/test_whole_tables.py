@@ -123,7 +123,7 @@ def test_rows_that_are_told_in_part_are_a_leak():
     cells = audit.findings[0].cells
     assert audit.grade.leaks
     assert 0 < cells.certified <= cells.exact < cells.total
-    assert "no other value agrees with the trees" in " ".join(audit.conclusion.sentences)
+    assert "no other value agrees with the model" in " ".join(audit.conclusion.sentences)
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1e6])

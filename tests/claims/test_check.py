@@ -54,6 +54,14 @@ def test_a_claim_of_epsilon():
     assert found.refuted
 
 
+def test_games_that_are_all_won_refute_even_after_few_trials():
+    """60 of 60 games were won, 0.82 of them permitted, and the claim stood: bets did not learn from games."""
+    claim = {"noise_multiplier": None, "sampling": None, "steps": 1, "epsilon": 1.0}
+    found = check(partial(full_batches, scale=0.0), **claim, games=60, trials=8)
+    assert found.won == found.games
+    assert found.refuted
+
+
 def test_more_noise_than_claimed_is_no_fault():
     assert not check(partial(full_batches, scale=2.0)).refuted
 

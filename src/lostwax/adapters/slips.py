@@ -7,26 +7,32 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier, is_regressor
+from sklearn.utils import get_tags
 from torch import nn
 
 from lostwax.games import Records
 
 
-def check_data(model: Any, data: Any) -> None:
-    """Raise an error that names the slip; what is wrong in other ways is left to the readers."""
+def check_data(model: Any, data: Any) -> Any:
+    """The data, or raise an error that names the slip; what is wrong in other ways is left to the readers.
+
+    A table alone is (X, None) for a model that takes no labels: clusters, transformers, outlier detection.
+    """
     if _is_model(data):
         raise TypeError(
             f"audit: the arguments are swapped: data is the model, {type(data).__name__}. The model comes first: "
             "lw.audit(model, (X, y))."
         )
     if isinstance(data, Records):
-        return
+        return data
     if isinstance(data, tuple | list) and len(data) == 2:
         _check_pair(model, *data)
-        return
+        return data
     table = data[0] if isinstance(data, tuple | list) and len(data) == 1 else data
     if not _has_shape(table):
-        return
+        return data
+    if _takes_no_labels(model) and not _extra_columns(model, table, None):
+        return table, None
     missing = "audit: y is missing. Pass the table and its labels, lw.audit(model, (X, y))"
     extra = _extra_columns(model, table, None)
     if len(extra) == 1:
@@ -132,6 +138,11 @@ def _is_model(value: Any) -> bool:
 def _has_labels(model: Any) -> bool:
     """Whether a scikit-learn model predicts labels; of others it is not known."""
     return hasattr(model, "__sklearn_tags__") and bool(is_classifier(model) or is_regressor(model))
+
+
+def _takes_no_labels(model: Any) -> bool:
+    """Whether a scikit-learn model is fitted on X alone."""
+    return hasattr(model, "__sklearn_tags__") and not (_has_labels(model) or get_tags(model).target_tags.required)
 
 
 def _has_shape(value: Any) -> bool:

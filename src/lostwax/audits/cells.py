@@ -20,7 +20,7 @@ class CellsKept(NamedTuple):
     """How many cells of all games are known, and how well, in columns that vary."""
 
     exact: int
-    certified: int  # ... of which no other value agrees with the trees
+    certified: int  # ... of which no other value agrees with the model
     several: int  # one of a few values
     within: int  # in an interval
     estimated: int

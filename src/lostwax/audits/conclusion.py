@@ -255,14 +255,14 @@ class _Words(NamedTuple):
         )
 
     def _cells(self) -> tuple[str, ...]:
-        """How many cells follow from the trees alone."""
+        """How many cells follow from what was read, without any guess."""
         cells, played = self._finding().cells, len(self.audit.games)
         if cells is None or not cells.certified or self.worst.rebuilt == played:
             return ()
         share = percent(cells.certified / max(1, cells.total))
         return (
             f"{count(cells.certified)} of {count(cells.total)} cells ({share}) are certain: no other value agrees "
-            "with the trees.",
+            "with the model.",
         )
 
     def _nearer(self) -> tuple[str, ...]:

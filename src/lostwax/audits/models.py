@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
@@ -19,7 +20,7 @@ from lostwax.adapters.slips import check_data
 from lostwax.adapters.wrappers import unwrapped
 from lostwax.audits.audit import Audit
 from lostwax.audits.checks import as_targets, check_games, check_kind, check_minutes, check_tokens
-from lostwax.audits.clock import in_words
+from lostwax.audits.clock import Clock, in_words
 from lostwax.audits.fitted import LARGE, SAMPLED_GAMES
 from lostwax.audits.play import Settings
 from lostwax.audits.refitted import audit_refitted
@@ -31,6 +32,7 @@ from lostwax.games.facts import trainer_facts
 from lostwax.progress import progress
 from lostwax.trainers.descent import as_descent
 
+SOME_ROWS, MORE_ROWS = 1_000, 4  # attacked first, and how many times as many next
 PER_CELL, PER_GAME = 1e-6, 6e-5  # seconds on two cores, as benchmarks/table_sizes.py measures them
 
 
@@ -46,7 +48,7 @@ def audit_model(
     """Audit a model and the data it was trained on; `options` are the further arguments of `lw.audit` by name."""
     if isinstance(model, str | PathLike) and not is_computation(model):
         model = load_model(model)
-    check_data(model, data)
+    data = check_data(model, data)
     if not isinstance(model, nn.Module):
         threat = options["threat"]
         allowed = ("access", "max_minutes") if threat is None else ("threat", "max_minutes")
@@ -84,6 +86,7 @@ def audit_model(
 def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: Any, access: Access | None) -> Audit:
     """By what can be read of it; and by refitting it, where that shows no leak and is not all."""
     check_minutes(settings.max_minutes, None)
+    clock = None if settings.max_minutes is None else Clock.started(settings.max_minutes)
     _announce(data, settings.games)
     with progress("reading the model"):
         if isinstance(model, str | PathLike):
@@ -98,10 +101,10 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
     check_games(settings.games, population, "the rows of the table")
     read = None
     if (release.was_read or release.public) and access is None:
-        read = audit_table(release, settings, _shape(data))
+        read = _audit_rows(release, settings, _shape(data), clock)
         # parts that were fitted on other rows would be fitted on these
         if read.grade.leaks or not release.unread or release.public or not hasattr(model, "fit"):
-            return read
+            return _with_labels(read, release)
     if not hasattr(model, "fit"):
         raise TypeError(
             f"audit: {release.name} cannot be fitted again, and nothing in its numbers was recognised as rows of the "
@@ -117,7 +120,7 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
             model,
             X,
             y,
-            settings,
+            settings if clock is None else settings._replace(max_minutes=max(clock.left, 1e-3) / 60),
             table=release.table,
             columns=release.columns,
             sample_weight=sample_weight,
@@ -129,8 +132,39 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
             raise
         ours, why = str(error).startswith("audit: "), str(error).removeprefix("audit: ")  # others may quote cells
         reason = why if ours else f"{type(error).__name__} on a part of the rows."
-        return replace(read, unanswered=(*read.unanswered, f"The model was not refitted: {reason}"))
-    return refitted if read is None else replace(refitted, notes=(f"What was read: {read.conclusion}", *refitted.notes))
+        return _with_labels(
+            replace(read, unanswered=(*read.unanswered, f"The model was not refitted: {reason}")), release
+        )
+    if read is not None:
+        refitted = replace(refitted, notes=(f"What was read: {read.conclusion}", *refitted.notes))
+    return refitted if access is not None else _with_labels(refitted, release)
+
+
+def _audit_rows(
+    release: ReleasedTable, settings: Settings, shape: tuple[int, ...] | None, clock: Clock | None
+) -> Audit:
+    """All rows, or as many as there is time for: first some, then more as long as these are predicted to fit."""
+    rows, tried = len(release.table), SOME_ROWS
+    while clock is not None and settings.games is None and release.sample is None and tried < rows:
+        start = time.perf_counter()
+        found = audit_table(release, settings._replace(games=tried), shape)
+        if (time.perf_counter() - start) * min(MORE_ROWS, rows / tried) > clock.left:
+            note = f"max_minutes is time for {tried:,} of {rows:,} rows, drawn by the seed. games={rows} attacks all."
+            return replace(found, notes=(*found.notes, note))
+        tried *= MORE_ROWS
+    return audit_table(release, settings, shape)
+
+
+def _with_labels(audit: Audit, release: ReleasedTable) -> Audit:
+    """The same; where the release holds the labels of its rows, no all-clear."""
+    everything = any(
+        stored.y is not None and len(stored.x) == len(release.table)
+        for part in release.parts
+        for stored in part.fitted.stored
+    )
+    if release.held_labels is None or everything:  # rows that are held with their labels were attacked with them
+        return audit
+    return replace(audit, unanswered=(*audit.unanswered, f"{release.held_labels} The grade is about the rows alone."))
 
 
 def _announce(data: Any, games: int | None) -> None:

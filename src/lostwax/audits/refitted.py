@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from lostwax.access import Weights
 from lostwax.adapters.sklearn.refitting import (
+    FINGERPRINTS,
     OUTPUTS,
     PARAMETERS,
     Estimator,
@@ -114,7 +115,7 @@ def audit_refitted(
     some = None if games is None else min(games, len(secrets))
     audits: dict[str, Audit] = {}
     failed: list[str] = []
-    for name, threat, attack, trainer in questions[:1] if game.constant else questions:
+    for name, threat, attack, trainer in questions[:1] if game.constant_numbers else questions:
         log.info("%s by refitting %s ...", name, game.name)
         left = settings._replace(games=some, max_minutes=max(clock.left, 1e-3) / 60)
         try:
@@ -218,6 +219,7 @@ class _Game(NamedTuple):
     seconds: float  # per fit
     deterministic: bool
     constant: bool  # a fit on other rows gives the same model
+    constant_numbers: bool  # ... the same numbers
     public_draws: bool
     sees_parameters: bool
 
@@ -232,7 +234,7 @@ class _Game(NamedTuple):
         weight = None if weight is None else np.asarray(weight, dtype=np.float64)
         estimator = Estimator(model, X, y, weight, probes, {})
         trial = tried(estimator, np.append(known, examples[0]), np.append(known, examples[-1]))
-        estimator = replace(estimator, sizes=trial.sizes)
+        estimator = replace(estimator, sizes=trial.sizes, opaque=trial.opaque)
         return cls(
             type(model).__name__,
             estimator,
@@ -241,6 +243,7 @@ class _Game(NamedTuple):
             trial.seconds,
             trial.deterministic,
             trial.constant,
+            trial.constant_numbers,
             sees_parameters and trial.stores_seeds,
             sees_parameters,
         )
@@ -257,10 +260,12 @@ class _Game(NamedTuple):
         """The trainer whose release shows parameters, and outputs at rows that the adversary has; for `fits` models."""
         places = ("known", "examples", "candidates") if candidates_seen else ("known", "examples")
         parameters = (PARAMETERS,) if self.sees_parameters and self.parameters else ()
+        # a fingerprint tells candidates apart, and nothing of what a record is like
+        fingerprints = (FINGERPRINTS,) if self.sees_parameters and candidates_seen else ()
         return Refits(
             sealed or self.sealed,
             self.name,
-            (*parameters, *(f"{OUTPUTS}.{place}" for place in places)),
+            (*parameters, *fingerprints, *(f"{OUTPUTS}.{place}" for place in places)),
             self.deterministic,
             self.public_draws,
             processes_for(self.seconds * fits),
@@ -295,8 +300,9 @@ class _Game(NamedTuple):
             f"rows are the adversary's examples. A fit takes {in_words(self.seconds)}.",
             "The audit is about this way of fitting: the released model was fitted on all rows, and was not attacked.",
         ]
-        if self.constant:
-            found.append("Fits on different rows gave the same model, so reconstruction was not tried.")
+        if self.constant_numbers:
+            what = "gave the same model" if self.constant else "differ only in texts or bytes"
+            found.append(f"Fits on different rows {what}, so reconstruction was not tried.")
         if self.public_draws and not self.deterministic:
             found.append("The fitted model stores the seeds of its parts (random_state), so its randomness is public.")
         elif not self.deterministic:

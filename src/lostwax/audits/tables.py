@@ -149,7 +149,7 @@ class _Merged(NamedTuple):
     candidates: tuple[TableCells, ...]
     labels: Tensor  # (g, ...)
     size: Tensor  # (g,)
-    by_trees: TableCells | None = None  # what trees alone tell
+    certain: TableCells  # what trees, rows that are held, sums and extremes tell, without any equation to solve
 
 
 def _tell_label(parts: Sequence[Part]) -> bool:
@@ -182,7 +182,7 @@ class _Line:
         self.guess, self.less_likely = likeliest(offered, truth, scoring)
         self.kept = merged.candidates[0].kept.numpy()  # (g, d)
         rebuilt = merged.candidates[0]._replace(values=self.guess.records.x[:, 0])
-        self.cells = CellsKept.of(rebuilt, merged.by_trees, truth.x, released.table.x)
+        self.cells = CellsKept.of(rebuilt, merged.certain, truth.x, released.table.x)
         self.rebuilt = scoring.rebuilt(scoring.errors(self.guess.records.x[:, 0], truth.x))
         self.judging = LeaveOneOut(
             released.table,
@@ -244,8 +244,7 @@ def _merged(released: ReleasedTable, parts: Sequence[Part], rows: Tensor, label_
     padded = [(*one.candidates, *[one.candidates[0]] * (count - len(one.candidates))) for one in found]
     joined = (TableCells.joined(cells) for cells in zip(*padded, strict=True))
     labels, size = torch.cat([one.labels for one in found]), torch.cat([one.size for one in found])
-    certain = reduce(TableCells.or_else, (one.candidates[0] for one in by_trees)).decided() if by_trees else None
-    return _Merged(tuple(joined), labels, size, certain)
+    return _Merged(tuple(joined), labels, size, TableCells.joined([one.certain for one in found]))
 
 
 def _merged_games(
@@ -259,11 +258,12 @@ def _merged_games(
         for part in parts
         if part.fitted.model is not None
     ]
-    answers = [one for part in facts for one in revealed(part, games, label_given=label_given)]
-    answers += by_trees
+    by_facts = [one for part in facts for one in revealed(part, games, label_given=label_given)]
+    answers = [*by_facts, *by_trees]
     answers += [one for part in models for one in revealed(part, games, label_given=label_given)]
     nothing = torch.full((len(games), table.x.shape[1]), torch.nan, dtype=table.x.dtype)
     lost = TableCells(nothing, torch.zeros(nothing.shape, dtype=torch.uint8))
+    certain = [one.candidates[0] for one in (*(fact for fact in by_facts if len(fact.candidates) == 1), *by_trees)]
     best, others = lost, list[TableCells]()
     labels, size = known_label(table, games), torch.zeros(len(games), dtype=table.x.dtype)
     labelled = torch.zeros(len(games), dtype=torch.bool)
@@ -278,7 +278,9 @@ def _merged_games(
             labelled |= new
         size = torch.where(size == 0, answer.size * some, size)
     several = tuple(released.columns.likeliest(cells, table.x, games) for cells in (best, *others))
-    return _Merged(several, given if given is not None else labels, size)
+    return _Merged(
+        several, given if given is not None else labels, size, reduce(TableCells.or_else, certain, lost).decided()
+    )
 
 
 def _unsolved(part: Part) -> float:

@@ -185,7 +185,9 @@ def _bet(strategy: Strategy, player: Player, permitted: float, games: int, seed:
                 break
         bet = fortune.bet(strategy.hope)
         run = player(strategy.pair, int(world), "game", number)
-        fortune.settle(bet, bool(strategy.cut([run])[0] == world))
+        right = bool(strategy.cut([run])[0] == world)
+        fortune.settle(bet, right)
+        strategy.settle(right)
         strategy.add(strategy.number, int(world), run)
         if fortune.p_value < ALARM:
             break

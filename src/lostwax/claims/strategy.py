@@ -49,6 +49,7 @@ class Strategy:
         self._worlds: list[list[int]] = [[] for _ in pairs]
         self._choices: dict[int, Choice] = {}
         self._next_choice = 0
+        self._won, self._played = 0, 0  # games by the rule that was chosen last
 
     def add(self, number: int, world: int, run: Run) -> None:
         """A run of this pair, on its first or second training set."""
@@ -78,11 +79,21 @@ class Strategy:
         self.choice = self._choices[self.number]
         self.pair, self.cut = self.pairs[self.number], Cut.fit(self.choice.rule, *self._latest(self.number))
         self._next_choice += max(BLOCK, self.choice.runs // 8)
+        self._won, self._played = 0, 0
+
+    def settle(self, won: bool) -> None:
+        """After a game by the rule that was chosen last."""
+        self._won, self._played = self._won + won, self._played + 1
 
     @property
     def hope(self) -> float:
-        """How often the next games will be won, cautiously: the choice is the luckiest of many."""
-        return self.choice.right - self.choice.doubt
+        """How often the next game will be won, by the runs that the rule was chosen on and the games since.
+
+        Cautiously: the choice is the luckiest of many.
+        """
+        runs = self.choice.runs + self._played
+        now = self.choice._replace(right=(self.choice.right * self.choice.runs + self._won) / runs, runs=runs)
+        return now.right - now.doubt
 
     def is_hopeless(self, permitted: float) -> bool:
         """True if the best choice is clearly below what the claim permits."""
@@ -135,11 +146,9 @@ def fewest_games(permitted: float, alarm: float, trials: int) -> float:
 
     A rule that was always right on r runs is hoped to be right in 1 - 1 / r of the games (`Choice.doubt`).
     """
-    fortune, runs, due = Fortune(permitted), trials, 0
+    fortune, runs = Fortune(permitted), trials
     for game in range(MOST_GAMES if permitted < 1 else 0):
-        if game >= due:
-            hope, due = 1 - 1 / runs, due + max(BLOCK, runs // 8)
-        fortune.settle(fortune.bet(hope), True)
+        fortune.settle(fortune.bet(1 - 1 / runs), True)
         runs = min(LATEST, runs + 1)
         if fortune.p_value < alarm:
             return game + 1

@@ -252,6 +252,7 @@ class ReleasedTable:
     public: tuple[str, ...] = ()  # parts that were fitted on other rows
     plain: Fitted | None = None  # all there is, where scalers and one model were fitted on the table itself
     sample: RowSample | None = None  # which rows of a larger table these are
+    held_labels: str | None = None  # where the release holds the labels of all rows, as a sentence
 
     @classmethod
     def of(cls, fitted: Fitted) -> ReleasedTable:

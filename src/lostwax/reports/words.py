@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from lostwax.audits import Audit
 
 NOISE = "Train with differential privacy, which hides any one record. “What protects” below says how much noise."
-STORED = re.compile(r"^(?P<what>.+?) holds (?P<rows>[\d,]+ of [\d,]+ rows of this table as they are|the training data)")
+STORED = re.compile(
+    r"^(?P<what>.+?) holds (?P<rows>[\d,]+ of [\d,]+ rows of this table as they reach it|the training data)"
+)
 CURED = re.compile(r"Fit it on public data\.$|reveal fewer of them\.$")  # notes that end with what to do
 RANGES = re.compile(r"^(?P<what>.+?) (reveals every value of a row that no other row reaches|holds the minimum and )")
 

@@ -16,6 +16,7 @@ from sklearn.impute import KNNImputer, SimpleImputer
 from sklearn.linear_model import Perceptron, Ridge
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -160,7 +161,9 @@ def test_columns_that_a_selection_leaves_out_are_lost_by_it():
 
 
 @pytest.mark.parametrize(
-    "step", [SplineTransformer(), FunctionTransformer(np.square), FunctionTransformer(np.log1p)], ids=str
+    "step",
+    [SplineTransformer(), FunctionTransformer(np.sin), FunctionTransformer(lambda x: np.hstack([x, x]))],
+    ids=str,
 )
 def test_a_step_without_a_way_back_leaves_the_question_open(step):
     """Splines of a number determine it: "not found" would be a false pass."""
@@ -168,6 +171,26 @@ def test_a_step_without_a_way_back_leaves_the_question_open(step):
     audit = audit_table(release, Settings())
     assert audit.conclusion.grade is Grade.UNDECIDED
     assert f"what comes after {type(step).__name__} was not fully audited" in audit.unanswered[0]
+
+
+@pytest.mark.parametrize(
+    "function", [np.log1p, np.sqrt, np.square, lambda x: np.exp(-x / 50), lambda x: np.log(x / 10)], ids=str
+)
+@pytest.mark.parametrize("frame", [True, False])
+def test_a_function_that_keeps_or_reverses_the_order_goes_back(function, frame):
+    """scikit-learn's own example, FunctionTransformer(np.log1p), states no inverse, and hides nothing."""
+    table = FRAME[["age"]] if frame else FRAME[["age"]].to_numpy(dtype=np.float64)
+    audit = audited(make_pipeline(FunctionTransformer(function), KNeighborsClassifier()), table)
+    assert audit.findings[0].rebuilt.all()
+    assert audit.findings[0].cells.exact_share == 1
+    assert not audit.unanswered
+
+
+def test_a_function_that_mixes_columns_or_rounds_does_not_go_back():
+    rows = np.random.default_rng(0).normal(size=(N, 2))
+    for function in (lambda x: x[:, ::-1], np.round, lambda x: x + x.mean(1, keepdims=True)):
+        audit = audited(make_pipeline(FunctionTransformer(function), KNeighborsClassifier()), rows)
+        assert audit.findings[0].cells is None or audit.findings[0].cells.exact_share == 0
 
 
 def test_what_has_no_way_back_is_refitted():

@@ -21,7 +21,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 
-from lostwax.adapters.sklearn.refitting import Estimator, Fit, Refits, SealedEstimator, numeric_parts, tried
+from lostwax.adapters.sklearn.contents import contents
+from lostwax.adapters.sklearn.refitting import Estimator, Fit, Refits, SealedEstimator, tried
 from lostwax.games import Informed, Records
 
 X, y = load_iris(return_X_y=True)
@@ -176,7 +177,7 @@ def test_a_fit_that_fails_is_an_error_that_says_where():
 
 def test_settings_are_not_numbers_of_a_fitted_model():
     model = MLPClassifier((3,), max_iter=2, random_state=5).fit(X, y)
-    held = numeric_parts(model)
+    held = contents(model).numbers
     assert {"coefs_.0", "intercepts_.1", "n_iter_"} <= held.keys()
     assert not {"random_state", "max_iter", "alpha"} & held.keys()
     assert held["coefs_.0"].size == 12

@@ -16,6 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, RobustScaler, T
 from torch import Tensor
 
 from lostwax.adapters.sklearn.cell_bounds import Source, bounds_to_cells
+from lostwax.adapters.sklearn.held_tables import HeldTable, as_part
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.steps import Back, Values, all_lost, goes_back, objects, placed, step_of
 from lostwax.adapters.slips import fewer_rows
@@ -137,6 +138,15 @@ class PipelineReader:
     def publish_sparse(self, fitted: SparseFitted, place: Place, *, labelled: bool = True) -> None:
         """Note a part that was fitted on a large sparse matrix."""
         self.sparse.append((fitted, place.back, labelled and self._labelled(fitted.table.y)))
+
+    def publish_held(self, name: str, held: HeldTable, table: Records) -> None:
+        """Note rows that the release holds as they were written, where no part is known to hold as many."""
+        if any(len(stored.x) >= len(held.rows) for part in self.parts for stored in part.fitted.stored):
+            return
+        self.parts.append(as_part(held, name, table, self.weight))
+        some = f" ({self.columns.listed(held.columns)})" if len(held.columns) < table.x.shape[1] else ""
+        count = f"{len(held.rows):,} of {len(table):,}"
+        self.notes.append(f"{name}'s {held.path} holds {count} rows of this table as they reach it{some}.")
 
     def publish_indicators(
         self, name: str, present: Any, place: Place, sums: tuple[Sums, ...] = (), extremes: tuple[Extremes, ...] = ()

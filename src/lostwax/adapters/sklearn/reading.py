@@ -25,6 +25,7 @@ from lostwax.adapters.sklearn.estimators import (
     read_estimator,
     refusal,
 )
+from lostwax.adapters.sklearn.held_tables import held_labels, held_tables
 from lostwax.adapters.sklearn.models import read_models
 from lostwax.adapters.sklearn.pipelines import PipelineReader, used_columns
 from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data
@@ -94,7 +95,7 @@ def released(
     if y is None and not _has_labels(estimator):
         y = np.zeros(X.shape[0] if hasattr(X, "shape") else len(X), dtype=np.int64)
     if (plain := _by_equations(estimator, X, y, sample_weight)) is not None:
-        return ReleasedTable.of(plain)
+        return replace(ReleasedTable.of(plain), held_labels=_held_labels(estimator, plain.table.y))
     vectoriser, model = texts.first_step(estimator) if texts.are_texts(X) else (None, estimator)
     X, x, columns = _cells(estimator, vectoriser, X)
     _check_fitted(model, x.shape[1])
@@ -130,6 +131,10 @@ def released(
         width = max([len(used), *(fitted.table.rows.shape[1] for fitted, _, _ in reader.sparse)])
         sample = _sample(weight, width, games, seed)
     rows = slice(None) if sample is None else sample.rows
+    if isinstance(x, Tensor) and vectoriser is None and sample is None:
+        name, table = type(estimator).__name__, Records(x[:, used], numbers)
+        for held in held_tables(estimator, table.x, reader.columns, used, x.shape[1]):
+            reader.publish_held(name, held, table)
     return ReleasedTable(
         name=" + ".join(type(step).__name__ for step in _steps(estimator)),
         table=Records(x[rows][:, used], numbers[rows]),
@@ -141,6 +146,7 @@ def released(
         unread=tuple(dict.fromkeys(reader.unread)),
         public=tuple(reader.public),
         sample=sample,
+        held_labels=_held_labels(estimator, numbers),
     )
 
 
@@ -152,7 +158,7 @@ def _by_equations(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Fitted 
         fitted = read(estimator, (X, y), sample_weight)
     except NotReadError:
         return None
-    in_part = fitted.model is not None and fitted.model.sparse and not fitted.sums
+    in_part = (fitted.model is None or fitted.model.sparse) and not fitted.sums  # cells tell more than rows
     return None if fitted.unread or in_part else fitted
 
 
@@ -166,6 +172,13 @@ def _cells(estimator: Any, vectoriser: Any, X: Any) -> tuple[Any, Tensor | _Spar
         x, columns = coded(X)
         return X, x, replace(columns, names=inputs.column_names(X, [estimator, *_steps(estimator)]))
     return X, _SparseCells(X), Columns(names, ((),) * X.shape[1], are_words=vectoriser is not None)
+
+
+def _held_labels(estimator: Any, y: Tensor) -> str | None:
+    """That the release holds the labels of all rows, as a sentence."""
+    path = held_labels(estimator, y)
+    name = type(estimator).__name__
+    return None if path is None else f"{name}'s {path} holds the labels of all rows in their order."
 
 
 def _has_labels(estimator: Any) -> bool:

@@ -23,20 +23,20 @@ from sklearn.utils.validation import has_fit_parameter
 from torch import nn
 
 from lostwax.adapters.own_training import generators_kept, seed_all
+from lostwax.adapters.sklearn.contents import FINGERPRINT, Contents, Numbers, contents, walked
 from lostwax.games import Cohort, Release, Step, TrainerFacts
 from lostwax.progress import counted
 from lostwax.seeds import generator
 
-PARAMETERS, OUTPUTS = "parameters", "outputs"
+PARAMETERS, FINGERPRINTS, OUTPUTS = "parameters", "fingerprints", "outputs"
 METHODS = ("predict_proba", "decision_function", "score_samples", "predict", "transform")  # the first one is seen
 MOST_NUMBERS = 20_000  # of a model's parameters, the smallest arrays first
+MOST_FINGERPRINTS = 500  # of what is not among them
 PARTS = 10  # of the fits, at most, so that progress shows
 BATCHES = 4  # per process, so that no process waits long for another
 SLOW = 20.0  # seconds of fitting in all, from which processes are worth starting: each has to import torch
 DRAWS = 2**31 - 1  # seeds that numpy takes
 SURE = 1e-3  # probabilities nearer to 0 or 1 than this are hardly told apart
-
-Numbers = NDArray[np.float64]
 
 
 class Fit(NamedTuple):
@@ -60,6 +60,7 @@ class Estimator:
     sample_weight: NDArray[np.float64] | None
     probes: Mapping[str, NDArray[np.int64]]  # by name, the rows at which outputs are seen
     sizes: Mapping[str, int]  # by path, how many numbers of each part of the fitted model are seen
+    opaque: tuple[str, ...] = ()  # paths of parts of which a fingerprint is seen
 
     def seen(self, fits: Sequence[Fit]) -> list[dict[str, Numbers]]:
         """Fit one model after the other, and keep its parameters and its outputs at the probes."""
@@ -103,24 +104,32 @@ class Estimator:
             answers = self.outputs(model, np.concatenate([*self.probes.values()]))  # (q, c)
         cuts = np.cumsum([len(rows) for rows in self.probes.values()])[:-1]
         parts = zip(self.probes, np.split(answers, cuts), strict=True)
-        return Look(model, numeric_parts(model), {f"{OUTPUTS}.{name}": part.ravel() for name, part in parts})
+        return Look(model, contents(model), {f"{OUTPUTS}.{name}": part.ravel() for name, part in parts})
 
     def _seen(self, rows: NDArray[np.int64], draw: int) -> dict[str, Numbers]:
-        _, held, outputs = self.look(rows, draw)
-        parts = [_padded(held.get(path), size) for path, size in self.sizes.items()]
-        return {PARAMETERS: np.concatenate([np.empty(0), *parts]), **outputs}
+        _, found, outputs = self.look(rows, draw)
+        parts = [_padded(found.numbers.get(path), size) for path, size in self.sizes.items()]
+        return {
+            PARAMETERS: np.concatenate([np.empty(0), *parts]),
+            FINGERPRINTS: found.fingerprints(self.opaque),
+            **outputs,
+        }
 
 
 class Look(NamedTuple):
     """A fitted model, and what can be seen of it."""
 
     model: Any
-    parts: Mapping[str, Numbers]
+    contents: Contents
     outputs: Mapping[str, Numbers]
 
-    def agrees(self, other: Look, tolerance: float) -> bool:
-        """The same numbers and outputs, within a relative tolerance."""
-        ours, theirs = ({**one.parts, **one.outputs} for one in (self, other))
+    def agrees(self, other: Look, tolerance: float, *, numbers_alone: bool = False) -> bool:
+        """The same numbers and outputs, within a relative tolerance, and the same of everything else."""
+        looks = (self, other)
+        rest = [{} if numbers_alone else one.contents.others for one in looks]
+        ours, theirs = (
+            {**one.contents.numbers, **other, **one.outputs} for one, other in zip(looks, rest, strict=True)
+        )
         return ours.keys() == theirs.keys() and all(
             value.shape == theirs[name].shape
             and np.allclose(value, theirs[name], tolerance, tolerance / 1e3, equal_nan=True)
@@ -132,9 +141,11 @@ class Trial(NamedTuple):
     """What a few fits show about an estimator."""
 
     sizes: Mapping[str, int]  # of the parts that it has in every fit
+    opaque: tuple[str, ...]  # of the others, those that differ between fits
     seconds: float  # per fit, outputs included
     deterministic: bool  # other random numbers give the same model
     constant: bool  # other rows do, too
+    constant_numbers: bool  # they give the same numbers, but texts or bytes may differ
     stores_seeds: bool  # a fitted model holds the seeds of its parts: its randomness can be replayed
 
 
@@ -162,17 +173,36 @@ def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]
                 f"audit: {type(model).__name__}.fit continues from an earlier fit, or draws random numbers that cannot "
                 "be seeded. Give it get_params and set_params (sklearn.base.BaseEstimator), so that it can be cloned."
             )
-    first = looks[0].parts
-    common = {path: value.size for path, value in first.items() if all(path in look.parts for look in looks)}
+    first = looks[0].contents
+    common = {
+        path: value.size
+        for path, value in first.numbers.items()
+        if all(path in look.contents.numbers for look in looks)
+    }
     sizes: dict[str, int] = {}
     for path, size in sorted(common.items(), key=lambda item: item[1]):
         if sum(sizes.values()) + size <= MOST_NUMBERS:
             sizes[path] = size
+    opaque = [path for path in (*first.others, *first.numbers) if path not in sizes and _differs(path, looks)]
     fitted = looks[0].model
     deterministic, constant = (
         looks[0].agrees(look, tolerance) for look, tolerance in ((looks[1], 1e-9), (looks[2], 0))
     )
-    return Trial(sizes, min(seconds), deterministic, constant, _stores_seeds(fitted, _seeds(fitted)))
+    return Trial(
+        sizes,
+        tuple(opaque[:MOST_FINGERPRINTS]),
+        min(seconds),
+        deterministic,
+        constant,
+        looks[0].agrees(looks[2], 0, numbers_alone=True),
+        _stores_seeds(fitted, _seeds(fitted)),
+    )
+
+
+def _differs(path: str, looks: Sequence[Look]) -> bool:
+    """Whether a part that models hold is another one in another fit."""
+    one, *others = (look.contents.fingerprints([path])[FINGERPRINT:] for look in looks)
+    return any((one != other).any() for other in others)
 
 
 @final
@@ -186,7 +216,7 @@ class Refits:
 
     sealed: SealedEstimator
     shown: str  # the estimator, in words
-    shows: tuple[str, ...]  # parts of the release: PARAMETERS, and OUTPUTS at which probes
+    shows: tuple[str, ...]  # parts of the release: PARAMETERS, FINGERPRINTS, and OUTPUTS at which probes
     deterministic: bool
     public_draws: bool = False
     processes: int = 1
@@ -290,43 +320,10 @@ class SealedEstimator:
         _estimators.pop(self._number, None)
 
 
-def numeric_parts(model: Any, path: str = "") -> dict[str, Numbers]:
-    """All numbers and arrays of numbers that a fitted model holds, in lists, mappings and models inside it too.
-
-    Its settings are left out: they are the same in every fit, or private seeds.
-    """
-    if isinstance(model, bool | np.bool_ | str | bytes) or model is None:
-        return {}
-    if isinstance(model, int | float | np.number):
-        return {path: np.atleast_1d(np.asarray(model, dtype=np.float64))}
-    if isinstance(model, np.ndarray) and model.dtype.kind in "fiu":
-        return {path: model.astype(np.float64).ravel()}
-    parts: dict[str, Numbers] = {}
-    for name, value in _held(model):
-        parts |= numeric_parts(value, f"{path}.{name}".removeprefix("."))
-    return parts
-
-
-def _held(model: Any) -> list[tuple[str, Any]]:
-    """What an object holds, by name: attributes that are no settings, or items."""
-    if isinstance(model, Mapping):
-        return [(str(key), value) for key, value in model.items()]
-    if isinstance(model, list | tuple) or (isinstance(model, np.ndarray) and model.dtype.kind == "O" and model.ndim):
-        items = model.ravel() if isinstance(model, np.ndarray) else model
-        return [(str(place), value) for place, value in enumerate(items)]
-    if not callable(getattr(model, "fit", None)) or isinstance(model, type):
-        return []
-    settings = set(model.get_params(deep=False)) - {"steps"} if hasattr(model, "get_params") else set()
-    return [(name, value) for name, value in vars(model).items() if name not in settings]
-
-
 def _stores_seeds(model: Any, settings: set[object]) -> bool:
     """Do models inside a fitted one hold other seeds than the `settings`, as the trees of a forest do?"""
-    return any(
-        (isinstance(seed := getattr(value, "random_state", None), Integral) and seed not in settings)
-        or _stores_seeds(value, settings)
-        for _, value in _held(model)
-    )
+    seeds = (getattr(value, "random_state", None) for path, value in walked(model) if path)
+    return any(isinstance(seed, Integral) and seed not in settings for seed in seeds)
 
 
 def _seeds(model: Any) -> set[object]:

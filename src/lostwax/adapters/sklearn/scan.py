@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lostwax.adapters.sklearn.training_rows import TrainingRows, equal, plain
+from lostwax.adapters.sklearn.training_rows import TrainingRows, equal, hidden_rows, plain
 from lostwax.adapters.sklearn.walk import Array, Holder, Walk
 from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.games import Extremes, Stored, Sums
@@ -25,6 +25,8 @@ from lostwax.games import Extremes, Stored, Sums
 SURE = 25.0  # bits: an agreement by accident has a probability of 2^-25
 CHOSEN = 10.0  # ... for rows beside an array of their numbers
 LABELLED = 10.0  # ... for labels beside rows that are stored
+ENOUGH = 5  # rows: fewer are on a line by accident
+MOST_PLACES = 3  # that are named one by one
 NEARLY = 0.05  # relative to the difference of another sample of the same size: fitted on almost this table
 
 # Names count only where the numbers of a small or discrete table agree with many arrays.
@@ -64,6 +66,8 @@ def scan(part: Any, x: Tensor, y: Tensor | None, weight: Tensor) -> Scanned:
     walk = Walk(part, x.shape[1])
     for holder in walk:
         found.read(holder)
+    for path, value in walk.texts.items():
+        found.read_text(path, value)
     found.read_thresholds(part)
     found.check_own_statistics(part)
     return found.scanned()._replace(complete=walk.complete)
@@ -89,8 +93,10 @@ class _Found:
         extremes: tuple[Extremes, ...] = ()
         notes = list(self.notes)
         stored = tuple(_without_copies(self.stored))
-        for one in stored:
-            notes.append(f"{one.source} holds {len(one.x):,} of {self.table.n:,} rows of this table as they are.")
+        notes += [
+            f"{where} holds {rows:,} of {self.table.n:,} rows of this table as they reach it."
+            for where, rows in _places(stored)
+        ]
         for sums in (*self.sums.values(), *(sums for sums, _ in self.grouped.values())):
             notes.append(
                 f"{sums.source} includes the secret row and reveals it by itself (the total minus the known rows), "
@@ -99,7 +105,9 @@ class _Found:
         if self.ranges:
             source = self._source(" and ".join(self.ranges))
             extremes = (Extremes(source, torch.from_numpy(self.low), torch.from_numpy(self.high)),)
-            notes.append(f"{source} reveals every value of a row that no other row reaches.")
+            notes.append(
+                f"{source} reveal{'' if len(self.ranges) > 1 else 's'} every value of a row that no other row reaches."
+            )
         return Scanned(
             tuple(self.sums.values()),
             extremes,
@@ -124,9 +132,14 @@ class _Found:
                 self._read_stored(path, _floating(array).reshape(-1, d), {}, named=False)
             for rows in _as_rows(array, d):
                 named = ROWS.search(name) is not None and LABELS.search(name) is None
-                stored = self._read_stored(path, rows, arrays, named=named)
+                stored = self._read_stored(path, rows, arrays, named=named) or self._read_rescaled(path, rows)
                 self._read_means(path, rows, arrays, stored=stored)
                 self._read_range(path, rows)
+
+    def read_text(self, path: str, value: str | bytes) -> None:
+        """Rows in bytes or in a text."""
+        for rows in hidden_rows(value, self.table):
+            self._read_stored(path, rows, {}, named=False)
 
     def _source(self, path: str) -> str:
         return f"{self.name}'s {path}"
@@ -155,6 +168,21 @@ class _Found:
             own, y = own[first], None if y is None else y[torch.from_numpy(first)]
         self.stored.append(Stored(self._source(path), torch.from_numpy(np.ascontiguousarray(own)), y))
         return bool(hit.all())
+
+    def _read_rescaled(self, path: str, rows: Array) -> bool:
+        """Keep the table if an array holds it with each column on another scale: known rows tell slope and offset."""
+        table = self.table
+        if table.holes or len(rows) != table.n or table.n < ENOUGH or not (table.high > table.low).all():
+            return False
+        ours, theirs = (part - part.mean(0) for part in (table.x, rows.astype(np.float64)))
+        slope = (ours * theirs).sum(0) / (ours**2).sum(0)
+        rounding = np.finfo(rows.dtype).eps * 64 * np.abs(rows).max(0)
+        if not (slope != 0).all() or (np.abs(theirs - slope * ours) > rounding).any():
+            return False
+        if not self._surely_rows(table.x, None, whole=True, named=False):
+            return False
+        self.stored.append(Stored(self._source(path), torch.from_numpy(table.x.copy())))
+        return True
 
     def _numbers(self, rows: Array, arrays: Mapping[str, Array]) -> tuple[str, Array | None]:
         """The row numbers that an array beside the rows holds, if these are the rows, and its name."""
@@ -355,6 +383,14 @@ class _Found:
                 )
         self.fitted_elsewhere = True
         self.notes.append(f"{self.name} was not fitted on this table and is assumed public.")
+
+
+def _places(stored: Sequence[Stored]) -> Iterator[tuple[str, int]]:
+    """Where rows are held, and how many; many places are one, without their names, which may be those of people."""
+    if len(stored) > MOST_PLACES:
+        yield stored[0].source.rpartition(".")[0] or stored[0].source, sum(len(one.x) for one in stored)
+    else:
+        yield from ((one.source, len(one.x)) for one in stored)
 
 
 def _without_copies(found: list[Stored]) -> Iterator[Stored]:

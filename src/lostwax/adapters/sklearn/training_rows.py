@@ -7,6 +7,8 @@ the table's own grid agree.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +21,9 @@ from lostwax.attacks.closed_form.stored import row_keys
 AGREES = 1e-9  # relative to a column's spread, times the square root of the number of rows
 DIGITS = {2: 8, 4: 20, 8: 40}  # bits that a value of a continuous column is worth, by the bytes of a number
 GRID = 10.0 ** -np.arange(5)  # columns whose values are multiples of one of these are not continuous
+NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|\bnan\b|\bNaN\b")
+MOST = 100_000_000  # bytes or characters that are searched
+KINDS = (np.dtype(np.float64), np.dtype(np.float32))
 FEW = 8  # rows that are looked for one by one
 SAMPLE = 10_000  # rows by which that is judged
 
@@ -191,3 +196,47 @@ def plain(rows: Array) -> Array:
 def equal(left: Array, right: Array) -> bool:
     """Whether two arrays are the same; a NaN equals a NaN."""
     return left.shape == right.shape and bool(((left == right) | (np.isnan(left) & np.isnan(right))).all())
+
+
+def hidden_rows(value: str | bytes, table: TrainingRows) -> Iterator[Array]:
+    """Rows of a table (k, d) inside bytes and texts: pickled arrays, raw buffers, lines of CSV or JSON.
+
+    Bytes are read as floating-point numbers at every offset, texts as the numbers that are written in them. In this
+    list, rows of the table are looked for one after the other, and columns, which is how pandas pickles a table.
+    """
+    if not 8 * table.d < len(value) <= MOST:
+        return
+    for numbers in _numbers(value):
+        with np.errstate(invalid="ignore", over="ignore"):
+            found = _rows(numbers, table)
+            found = found if len(found) else _columns(numbers, table)
+        if len(found):
+            yield found
+
+
+def _numbers(value: str | bytes) -> Iterator[Array]:
+    """All numbers in a text, or bytes as numbers of two sizes at each offset."""
+    if isinstance(value, str):
+        yield np.array(NUMBER.findall(value), dtype=np.float64)
+        return
+    for kind in KINDS:
+        for offset in range(min(kind.itemsize, len(value))):
+            yield np.frombuffer(value, kind, (len(value) - offset) // kind.itemsize, offset)
+
+
+def _rows(numbers: Array, table: TrainingRows) -> Array:
+    """Rows of the table whose cells are next to each other: those that start with a value of the first column."""
+    starts = np.flatnonzero(np.isin(numbers[: max(0, len(numbers) - table.d + 1)], table.x[:, 0].astype(numbers.dtype)))
+    rows = numbers[starts[:, None] + np.arange(table.d)]  # (k, d)
+    return rows[table.find(rows) >= 0] if len(rows) else rows
+
+
+def _columns(numbers: Array, table: TrainingRows) -> Array:
+    """The whole table, if the values of every column are next to each other."""
+    own = table.x.astype(numbers.dtype)
+    last = len(numbers) - table.n
+    for column in own.T:
+        starts = np.flatnonzero(numbers[: max(0, last + 1)] == column[0])
+        if not any(np.array_equal(numbers[start : start + table.n], column, equal_nan=True) for start in starts):
+            return own[:0]
+    return own

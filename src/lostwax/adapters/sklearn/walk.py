@@ -1,6 +1,7 @@
 """Every array that can be reached from a fitted object, whatever its class: attributes, containers and nested objects.
 
-Only stored values are read (`vars`, items of containers): no property or method of the object is called.
+What a function encloses, and its defaults, are reached too. Bytes and texts are kept aside (`texts`). Only stored
+values are read (`vars`, items of containers): no property or method of the object is called.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from numbers import Number
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,8 @@ from scipy.spatial import cKDTree
 from sklearn.neighbors import BallTree, KDTree
 
 Array = np.ndarray[Any, np.dtype[Any]]
-OPAQUE = (str, bytes, type, ModuleType, FunctionType, BuiltinFunctionType, MethodType, partial, np.random.Generator)
+TEXTS = (str, bytes)
+OPAQUE = (*TEXTS, type, ModuleType, BuiltinFunctionType, np.random.Generator)
 TREES = (KDTree, BallTree, cKDTree)  # they keep their points in `data`, which is no attribute of `vars`
 FRAMES = ("pandas", "polars")
 DEPTH = 16  # levels of nested objects
@@ -41,6 +43,7 @@ class Walk:
     def __init__(self, part: Any, columns: int) -> None:
         self.part, self.columns = part, columns
         self.complete = True
+        self.texts: dict[str, str | bytes] = {}
 
     def __iter__(self) -> Iterator[Holder]:
         seen: set[int] = set()
@@ -62,6 +65,8 @@ class Walk:
                     arrays[name] = array
                 elif _too_large(member):
                     self.complete = False
+                elif isinstance(member, TEXTS):
+                    self.texts[f"{prefix}{name}"] = member
                 else:
                     todo.append((f"{prefix}{name}", member, depth + 1))
             yield Holder(prefix, arrays, unnamed)
@@ -71,6 +76,15 @@ def _members(value: Any) -> dict[str, Any] | None:
     """The values that are held by one object or container, by name; None if it holds none."""
     if isinstance(value, OPAQUE):
         return None
+    if isinstance(value, FunctionType):
+        cells = {
+            name: content(cell) for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+        }
+        return {**cells, "__defaults__": value.__defaults__, "__kwdefaults__": value.__kwdefaults__}
+    if isinstance(value, MethodType):
+        return {"__self__": value.__self__}
+    if isinstance(value, partial):
+        return {"func": value.func, "args": value.args, "keywords": value.keywords}
     if isinstance(value, TREES):
         return {"data": np.asarray(value.data)}
     if isinstance(value, Mapping):
@@ -78,6 +92,14 @@ def _members(value: Any) -> dict[str, Any] | None:
     if isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 1):
         return {f"[{index}]": member for index, member in enumerate(value)} if len(value) <= OBJECTS else None
     return dict(vars(value)) if hasattr(value, "__dict__") else None
+
+
+def content(cell: CellType) -> Any:
+    """What a function encloses in one of its variables; None where it is not set yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
 
 
 def as_array(value: Any) -> Array | None:
@@ -94,6 +116,11 @@ def as_array(value: Any) -> Array | None:
             value = np.asarray(value)
         except ValueError:  # rows of several lengths
             return None
+    if isinstance(value, np.ndarray) and value.dtype.kind in "USO" and value.ndim in (1, 2) and _written(value):
+        try:
+            value = value.astype(np.float64)
+        except (ValueError, TypeError):  # other texts
+            return None
     numbers = isinstance(value, np.ndarray) and value.dtype.kind in "fiub" and value.ndim in (1, 2) and value.size > 0
     return np.asarray(value) if numbers else None
 
@@ -102,6 +129,12 @@ def _numeric(values: Sequence[Any]) -> bool:
     """Whether a list starts as numbers, or lists of numbers, do."""
     first = values[0] if len(values) else None
     return isinstance(first, Number) or (isinstance(first, list | tuple) and len(first) > 0 and _numeric(first))
+
+
+def _written(values: Array) -> bool:
+    """Whether an array of texts or objects starts with a number, as such or as a text."""
+    first = values.flat[0] if values.size else None
+    return isinstance(first, str | bytes | Number)
 
 
 def _too_large(value: Any) -> bool:

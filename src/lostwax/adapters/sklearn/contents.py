@@ -1,0 +1,157 @@
+"""Everything that a fitted model holds: numbers by path, and fingerprints of what is not numbers.
+
+A released file holds what pickle stores: attributes and items, the state of compiled objects, the values that a
+function encloses. All of it is looked into here, so that no part of a model is taken for constant because it was not
+seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from functools import partial
+from hashlib import blake2b
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lostwax.adapters.sklearn.walk import FRAMES, OBJECTS, content
+
+Numbers = NDArray[np.float64]
+EMPTY = (type(None), type, ModuleType, BuiltinFunctionType, np.random.Generator, np.random.RandomState)
+REAL = (int, float, np.integer, np.floating, np.bool_)
+TEXT = (str, bytes, bytearray, memoryview)
+CELLS = (*TEXT, *REAL, complex, np.generic, type(None))  # a list of these with a text among them has one fingerprint
+FINGERPRINT = 4  # numbers
+
+
+class Contents(NamedTuple):
+    """The values that a model holds, by path."""
+
+    numbers: dict[str, Numbers]
+    others: dict[str, Numbers]  # fingerprints of texts, bytes and dates
+
+    def fingerprints(self, paths: Iterable[str]) -> Numbers:
+        """One for all paths, and one for each of some: equal for equal values, else unrelated."""
+        every = "\n".join(sorted((*self.numbers, *self.others)))
+        return np.concatenate([fingerprint(every.encode()), *(self._fingerprint(path) for path in paths)])
+
+    def _fingerprint(self, path: str) -> Numbers:
+        number = self.numbers.get(path)
+        return self.others.get(path, np.zeros(FINGERPRINT)) if number is None else fingerprint(number.tobytes())
+
+
+def fingerprint(value: bytes) -> Numbers:
+    """(4,) numbers that are equal for equal bytes."""
+    digest = blake2b(value, digest_size=2 * FINGERPRINT).digest()
+    return np.frombuffer(digest, dtype=np.uint16).astype(np.float64)
+
+
+def contents(model: Any) -> Contents:
+    """Look into a fitted model. Its settings are left out: they are the same in every fit, or private seeds."""
+    found = Contents({}, {})
+    for path, value in walked(model):
+        if _is_numbers(value):
+            found.numbers[path] = _numbers(value)
+        elif _is_text(value):
+            found.others[path] = fingerprint(_bytes(value))
+    return found
+
+
+def walked(model: Any) -> Iterator[tuple[str, Any]]:
+    """Every value and object that is held by a model, by path, and the model itself."""
+    seen = dict[int, Any]()  # an object's number is its own only as long as the object is kept
+    todo: list[tuple[str, Any]] = [("", model)]
+    while todo and len(seen) <= OBJECTS:
+        path, value = todo.pop()
+        if isinstance(value, EMPTY) or id(value) in seen:
+            continue
+        yield path, value
+        if not _is_numbers(value) and not _is_text(value):
+            seen[id(value)] = value
+            todo += [(f"{path}.{name}".removeprefix("."), member) for name, member in _held(value)]
+
+
+def _is_numbers(value: Any) -> bool:
+    """A number, or numbers in an array, a tensor or a list."""
+    if isinstance(value, list | tuple):
+        return len(value) > 0 and all(isinstance(member, REAL) for member in value)
+    return isinstance(value, (*REAL, torch.Tensor)) or (isinstance(value, np.ndarray) and value.dtype.kind in "fiubMm")
+
+
+def _numbers(value: Any) -> Numbers:
+    """Numbers as one row."""
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu().to_dense()
+        value = (torch.view_as_real(value) if value.is_complex() else value).double().numpy()
+    value = np.asarray(value)
+    numbers: Numbers = (value.view(np.int64) if value.dtype.kind in "Mm" else value).astype(np.float64).ravel()
+    return numbers
+
+
+def _is_text(value: Any) -> bool:
+    """Text or bytes, or a list or an array of them, with numbers between them or not."""
+    if isinstance(value, TEXT) or (isinstance(value, np.ndarray) and value.dtype.kind in "USc"):
+        return True
+    if not isinstance(value, list | tuple | Set) and not (isinstance(value, np.ndarray) and value.dtype.kind == "O"):
+        return False
+    kinds = set(map(type, value.flat if isinstance(value, np.ndarray) else value))
+    return any(issubclass(kind, TEXT) for kind in kinds) and all(issubclass(kind, CELLS) for kind in kinds)
+
+
+def _bytes(value: Any) -> bytes:
+    """Of a text, or of all cells of a list."""
+    if isinstance(value, str):
+        return value.encode(errors="surrogatepass")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, np.ndarray) and value.dtype.kind != "O":
+        return value.tobytes()
+    texts = [repr(cell) for cell in (value.flat if isinstance(value, np.ndarray) else value)]
+    return "\n".join(sorted(texts) if isinstance(value, Set) else texts).encode(errors="surrogatepass")
+
+
+def _held(value: Any) -> list[tuple[str, Any]]:
+    """What an object holds, by name: attributes that are no settings, items, or what pickle stores of it."""
+    if isinstance(value, type):
+        return []
+    if isinstance(value, Mapping):
+        return [("keys", list(map(str, value))), *((str(key), member) for key, member in value.items())]
+    if type(value).__module__.startswith(FRAMES) and hasattr(value, "to_numpy"):
+        return [("values", value.to_numpy())]
+    if isinstance(value, np.ndarray) and value.dtype.names:
+        return [(name, value[name]) for name in value.dtype.names]
+    if isinstance(value, np.ndarray):
+        return [(str(place), member) for place, member in enumerate(np.ravel(value) if value.ndim else ())]
+    if isinstance(value, Set):
+        return [(str(place), member) for place, member in enumerate(sorted(value, key=repr))]
+    if isinstance(value, FunctionType):
+        cells = [content(cell) for cell in value.__closure__ or ()]
+        return [("closure", cells), ("defaults", value.__defaults__), ("keywords", value.__kwdefaults__)]
+    if isinstance(value, MethodType):
+        return [("self", value.__self__)]
+    if isinstance(value, partial):
+        return [("function", value.func), ("arguments", value.args), ("keywords", value.keywords)]
+    if isinstance(value, Sequence):
+        return [(str(place), member) for place, member in enumerate(value)]
+    if not getattr(value, "__dict__", None):
+        return _pickled(value)
+    settings = _settings(value) - {"steps"}
+    return [(name, member) for name, member in vars(value).items() if name not in settings]
+
+
+def _settings(value: Any) -> set[str]:
+    """Names of the arguments of an estimator."""
+    return set(value.get_params(deep=False)) if callable(getattr(value, "get_params", None)) else set()
+
+
+def _pickled(value: Any) -> list[tuple[str, Any]]:
+    """The state of a compiled object, or of one with slots, as pickle would store it; nothing where it cannot."""
+    try:
+        _, arguments, *state = value.__reduce_ex__(4)
+    except Exception:  # of any class
+        return []
+    state = [list(part) if hasattr(part, "__next__") else part for part in state]
+    return [("arguments", arguments), *((f"state{place}", part) for place, part in enumerate(state))]

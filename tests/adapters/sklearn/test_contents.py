@@ -1,0 +1,123 @@
+"""Nothing that a fitted model holds is overlooked: what differs between fits is seen to differ."""
+
+import pickle
+from collections import deque
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.neighbors import KDTree
+from sklearn.tree import DecisionTreeClassifier
+from torch import nn
+
+import lostwax as lw
+from lostwax.adapters.sklearn.contents import FINGERPRINT, contents, walked
+from lostwax.grades import Grade
+from lostwax.policies import Policy
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(120, 3))
+y = (X[:, 0] > 0).astype(int)
+
+
+class Slots:
+    __slots__ = ("rows",)
+
+    def __init__(self, rows):
+        self.rows = rows
+
+
+def net(rows):
+    layer = nn.Linear(3, len(rows), bias=False)
+    layer.weight.data = torch.from_numpy(rows)
+    return layer
+
+
+KEEPS = {
+    "bytes": lambda X: X.tobytes(),
+    "pickled": pickle.dumps,
+    "text": lambda X: "\n".join(map(str, X.tolist())),
+    "function": lambda X: lambda row: X @ row,
+    "default": lambda X: lambda row, rows=X: rows @ row,
+    "partial": lambda X: partial(np.dot, X),
+    "bound": lambda X: Slots(X).__init__,
+    "net": net,
+    "slots": Slots,
+    "tree": lambda X: KDTree(X),
+    "frame": lambda X: pd.DataFrame(X).astype(str),
+    "objects": lambda X: X.astype(object),
+    "strings": lambda X: X.astype(str),
+    "dates": lambda X: (X * 1e9).astype("datetime64[s]"),
+    "set": lambda X: set(map(tuple, X.tolist())),
+    "deque": lambda X: deque(X.tolist()),
+    "keys": lambda X: dict.fromkeys(map(str, X[:, 0])),
+    "structured": lambda X: np.array([(1, *row) for row in X], dtype="i4,f8,f8,f8"),
+    "complex": lambda X: X.astype(complex),
+}
+
+
+def seen(value):
+    held = contents({"kept": value})
+    return held, held.fingerprints([*held.numbers, *held.others])
+
+
+@pytest.mark.parametrize("keep", KEEPS.values(), ids=KEEPS)
+def test_equal_rows_look_the_same_and_others_do_not(keep):
+    (one, first), (again, second), (_, other) = (seen(keep(rows.copy())) for rows in (X, X, X[::-1] + 1e-9))
+    assert one.numbers.keys() == again.numbers.keys()
+    np.testing.assert_array_equal(first, second)
+    assert first.shape != other.shape or (first != other).any()
+
+
+def test_objects_that_hold_each_other_end():
+    one, other = {}, {}
+    one["other"], other["one"] = other, one
+    assert {path for path, _ in walked(one)} == {"", "keys", "other", "other.keys"}
+
+
+def test_a_tree_is_looked_into_by_its_numbers():
+    held = contents(DecisionTreeClassifier(max_depth=1).fit(X, y))
+    assert any(path.endswith("threshold") for path in held.numbers)  # not by bytes, which padding would make random
+
+
+def test_paths_are_part_of_the_fingerprints():
+    one, other = contents({"a": 1}), contents({"b": 1})
+    assert (one.fingerprints([])[:FINGERPRINT] != other.fingerprints([])[:FINGERPRINT]).any()
+
+
+class Keeps(ClassifierMixin, BaseEstimator):
+    """Answers one class, and keeps its rows."""
+
+    def __init__(self, how="bytes"):
+        self.how = how
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        self.kept_ = KEEPS[self.how](np.asarray(X)) if self.how else None
+        return self
+
+    def predict(self, X):
+        return np.full(len(X), self.classes_[0])
+
+
+@pytest.mark.parametrize("how", ["bytes", "text", "function", "net"])
+def test_rows_that_are_kept_out_of_sight_are_found(how):
+    """Such a model once passed: "Fits on different rows gave the same model"."""
+    audit = lw.audit(Keeps(how).fit(X, y), (X, y))
+    assert audit.grade.leaks
+    assert Policy(max_grade="not found").breaches(audit)
+
+
+def test_a_large_array_that_holds_the_table_in_another_form_is_found(monkeypatch):
+    monkeypatch.setattr("lostwax.adapters.sklearn.refitting.MOST_NUMBERS", 10)
+    monkeypatch.setitem(KEEPS, "scaled", lambda X: 3 * X.T)
+    assert lw.audit(Keeps("scaled").fit(X, y), (X, y)).grade is Grade.RECOGNISABLE
+
+
+def test_a_model_that_keeps_nothing_passes():
+    audit = lw.audit(Keeps("").fit(X, y), (X, y), games=30)
+    assert not audit.grade.leaks
+    assert any("gave the same model" in note for note in audit.notes)
