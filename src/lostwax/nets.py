@@ -135,7 +135,7 @@ def lora(net: nn.Module, rank: int, *, seed: int = 0) -> nn.Module:
     """A copy with adapters of low rank on every linear layer but the last; all else is frozen (Hu et al. 2022).
 
     As PEFT's `target_modules="all-linear"` with lora_alpha = r: A starts at a public draw, B at zero, and only they are
-    trained. Layers of a kind of their own, as inside nn.MultiheadAttention, are left as they are.
+    trained. Layers of a special kind, as inside nn.MultiheadAttention, are left as they are.
     """
     ours = deepcopy(net).requires_grad_(False)
     found = [name for name, module in ours.named_modules() if type(module) is nn.Linear][:-1]

@@ -55,7 +55,7 @@ def _one_argument_of_data(verb: Callable[P, R]) -> Callable[P, R]:
 def _alike(name: str, known: Iterable[str]) -> str:
     """The question whether a similar name was meant; all of them if none is similar."""
     found = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean {found[0]}?" if found else f" Those that there are: {', '.join(known)}."
+    return f" Did you mean {found[0]}?" if found else f" Its arguments are: {', '.join(known)}."
 
 
 @overload
@@ -149,7 +149,7 @@ def audit(
         threshold: A record counts as rebuilt if its error is at most this many feature standard deviations.
         metrics: Further metrics, beside the mean errors, and for images PSNR, SSIM and LPIPS (if its weights are
             available).
-        max_minutes: Time limit for the whole audit, where no `attack` is named; None for no limit, but for 10 minutes
+        max_minutes: Time limit for the whole audit, where no `attack` is named; None for no limit, except 10 minutes
             with `OwnTraining`. With a fitted model: for refitting it, 5 minutes if None; with `Weak`, for the search
             for its table, 40 seconds if None.
     """
@@ -165,22 +165,15 @@ def audit(
         raise TypeError(f"audit: expected seed to be a whole number, or a list of them, got {shown(seed)}.")
     if seed.bit_length() > SEED_BITS:
         raise ValueError(f"audit: expected seed to have at most {SEED_BITS} bits, got {shown(seed)}.")
+    from lostwax import audits
+    from lostwax.adapters.wrappers import unwrapped
+
+    settings = audits.Settings(games, seed, threshold, max_minutes)
     if data is not None:
         game = {"threat": threat, "attack": attack, "access": access, "prior": prior, "secrets": secrets}
         no_metrics = isinstance(metrics, tuple | list) and not metrics
         options = {**game, "metrics": None if no_metrics else metrics, "max_minutes": max_minutes}
-        from lostwax.audits import audit_model
-
-        return audit_model(
-            model,
-            data,
-            trainer=trainer,
-            sample_weight=sample_weight,
-            options=options,
-            games=games,
-            seed=seed,
-            threshold=threshold,
-        )
+        return audits.audit_model(model, data, settings, trainer=trainer, sample_weight=sample_weight, options=options)
     if sample_weight is not None:
         raise TypeError("audit: sample_weight applies only with data=(X, y). Leave it out.")
     if trainer is None or threat is None or prior is None or secrets is None:
@@ -192,31 +185,25 @@ def audit(
             "audit: pass data=(X, y), the table the model was fitted on, to audit this model; or "
             f"{', '.join(absent)} to audit this way of training."
         )
-    from lostwax.adapters.wrappers import unwrapped
-    from lostwax.audits import audit_procedure, check_arguments, check_attacks, check_games, check_minutes
-
     several = tuple(attack) if isinstance(attack, list | tuple) and not hasattr(attack, "prepare") else ()
     parts = {"trainer": trainer, "threat": threat, "attack": None if several else attack, "access": access}
-    check_arguments("audit", model, {"prior": prior, "secrets": secrets}, metrics, **parts)
+    audits.check_arguments("audit", model, {"prior": prior, "secrets": secrets}, metrics, **parts)
     model = unwrapped(model)
-    check_attacks(several)
+    audits.check_attacks(several)
     prior, secrets = prior.detached(), secrets.detached()
     if len(secrets):  # an empty set is refused later
-        check_games(games, len(secrets), "one secret per game")
-    check_minutes(max_minutes, attack)
-    return audit_procedure(
+        audits.check_games(games, len(secrets), "one secret per game")
+    audits.check_minutes(max_minutes, attack)
+    return audits.audit_procedure(
         model,
+        settings,
         trainer=trainer,
         threat=threat,
-        attack=several or attack,
+        attacks=several or (() if attack is None else (attack,)),
         prior=prior,
         secrets=secrets,
-        games=games,
-        seed=seed,
-        threshold=threshold,
         access=access,
         metrics=tuple(metrics),
-        max_minutes=max_minutes,
     )
 
 

@@ -158,7 +158,7 @@ def test_files(tmp_path):
     with pytest.raises(ValueError, match=r"flipped\.json is damaged"):
         load_model(tmp_path / "flipped.json")
     (tmp_path / "other.json").write_text(json.dumps({"learner": {}}))
-    with pytest.raises(ValueError, match=r"other\.json is no model of CatBoost"):
+    with pytest.raises(ValueError, match=r"other\.json is not a model of CatBoost"):
         model_in(tmp_path / "other.json")
 
 
@@ -177,7 +177,7 @@ def test_damaged_trees(tmp_path, damage):
     model = json.loads(path.read_text())
     damage(model["oblivious_trees"][3])
     path.write_text(json.dumps(model))
-    with pytest.raises(ValueError, match=r"model\.json is no model of CatBoost 1, or a part of it is missing"):
+    with pytest.raises(ValueError, match=r"model\.json is not a model of CatBoost 1, or a part of it is missing"):
         model_in(path)
 
 

@@ -100,7 +100,7 @@ def test_banded_noise(selection):
 
 
 def test_what_has_no_ceiling_is_refused(selection):
-    with pytest.raises(ValueError, match=r"BMinSepSampling. Not above it is that of sampling=lw.bounds.Cyclic\(5\)"):
+    with pytest.raises(ValueError, match=r"BMinSepSampling. It is at most that of sampling=lw.bounds.Cyclic\(5\)"):
         of(selection.BMinSepSampling(0.1, 10, 2))
     with pytest.raises(ValueError, match="with replacement"):
         of(selection.FixedBatchSampling(10, 40, replace=True), records=200)

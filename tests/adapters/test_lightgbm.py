@@ -156,7 +156,7 @@ def test_damaged_files(tmp_path):
     X, y = table("diabetes")
     text = grown("diabetes", X, y, n_estimators=3).booster_.model_to_string()
     for name, content, match in (
-        ("other.txt", "hello", "no model of LightGBM"),
+        ("other.txt", "hello", "not a model of LightGBM"),
         ("cut.txt", text[: len(text) // 3], "its end is missing"),
         ("old.txt", text.replace("version=v4", "version=v2"), "v2"),
         ("partial.txt", text.replace("leaf_count=", "count_of_leaf="), "damaged"),

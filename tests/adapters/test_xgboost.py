@@ -222,9 +222,9 @@ def test_damaged_files(tmp_path):
     del short["learner"]["gradient_booster"]["model"]["trees"][1]["left_children"][3:]
     no_trees["learner"]["gradient_booster"]["model"]["trees"] = []
     for name, content, match in (
-        ("cut.json", good[: len(good) // 2], "no model of XGBoost"),
-        ("other.json", b'{"a": 1}', "no model of XGBoost"),
-        ("list.json", b"[1, 2]", "no model of XGBoost"),
+        ("cut.json", good[: len(good) // 2], "not a model of XGBoost"),
+        ("other.json", b'{"a": 1}', "not a model of XGBoost"),
+        ("list.json", b"[1, 2]", "not a model of XGBoost"),
         ("old.json", json.dumps(old).encode(), r"1\.7\.0"),
         ("partial.json", json.dumps(partial).encode(), "damaged"),
         ("circle.json", json.dumps(circle).encode(), "damaged"),

@@ -82,7 +82,7 @@ def test_the_answer_does_not_depend_on_the_chunk(monkeypatch):
     assert torch.equal(whole.alternatives.x, cut.alternatives.x)
 
 
-def test_a_function_is_called_once_for_each_candidate():
+def test_a_function_is_called_once_for_each_candidate_and_once_more_to_check_it():
     called = []
 
     def train(net, x, y, seed):
@@ -96,9 +96,27 @@ def test_a_function_is_called_once_for_each_candidate():
     cohort = THREAT.deal(SECRETS, 2, seed=3)
     release, hints = trainer(NET, cohort, seed=3), THREAT.hints(cohort, SECRETS, seed=3)
     called.clear()
-    guess = lw.attacks.Refit().prepare(knowledge, seed=4)(release, hints)
+    guess = lw.attacks.Refit(repeats=2).prepare(knowledge, seed=4)(release, hints)
     assert right(cohort, guess).all()
-    assert called == hints.candidates.x.flatten(0, 1).flatten(1).sum(1).tolist()
+    each = hints.candidates.x.flatten(0, 1).flatten(1).sum(1).tolist()
+    assert called == [*each[:2], each[0], *each[2:], *each]
+
+
+def test_a_function_that_keeps_its_net_is_an_error():
+    """Each of its models would contain the candidates before: no answer could be trusted."""
+    kept = lw.nets.mlp(64, 6, 10)
+
+    def train(net, x, y, seed):
+        with torch.no_grad():
+            kept[1].weight[0] += x.sum(0).flatten()
+        return kept
+
+    cohort = THREAT.deal(SECRETS, 2, seed=3)
+    release = lw.GD(lr=0.1, steps=1)(NET, cohort, seed=3)
+    knowledge = Knowledge(NET, lw.OwnTraining(train, seed=0), THREAT, Weights(), PRIOR)
+    attack = lw.attacks.Refit().prepare(knowledge, seed=4)
+    with pytest.raises(ValueError, match="keeps a net from an earlier call"):
+        attack(release, THREAT.hints(cohort, SECRETS, seed=3))
 
 
 def test_scores_are_the_pooled_gaussians():

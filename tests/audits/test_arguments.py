@@ -27,7 +27,7 @@ from lostwax.trainers import GD
         ({"games": 1.5}, "expected games to be a whole number"),
         ({"secrets": lw.Records(torch.rand(0, 4), torch.arange(0)), "games": 3}, "expected at least one record in sec"),
         ({"gams": 3}, "there is no argument gams. Did you mean games?"),
-        ({"xyz": 3}, "there is no argument xyz. Those that there are: model, data, games, "),
+        ({"xyz": 3}, "there is no argument xyz. Its arguments are: model, data, games, "),
         ({"device": "cuda"}, r"there is no argument device.*records.to\('cuda'\)"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

@@ -12,6 +12,7 @@ from sklearn.dummy import DummyClassifier
 from lostwax.access import Weights
 from lostwax.adapters.sklearn.refitting import Estimator, Refits
 from lostwax.audits.attributes import Inferred, Rows, infer
+from lostwax.audits.play import Settings
 from lostwax.audits.refitted import Encoding, audit_refitted
 from lostwax.games import Columns, Records
 from lostwax.grades import Grade
@@ -104,14 +105,11 @@ def test_an_audit_tells_of_every_column_of_categories():
         Towns().fit(X, Y),
         X,
         Y,
+        Settings(),
         table=Records(torch.from_numpy(CELLS), labels),
         columns=COLUMNS,
         sample_weight=None,
-        games=None,
-        seed=0,
-        threshold=0.05,
         access=None,
-        max_minutes=None,
         reasons=(),
     )
     assert audit.grade is Grade.RECOGNISABLE

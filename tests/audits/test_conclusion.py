@@ -116,6 +116,16 @@ def test_the_worst_line_leads():
     assert "As released, none of 100 do" in str(audit).replace("\n", " ")
 
 
+def test_only_the_line_as_converged_is_about_the_optimum():
+    """Of a forest, the line without the order of rows can be a little better by luck."""
+    audit = audit_of((np.full(100, 0.5), CHANCE), (np.full(100, 1e-9), CHANCE), baseline=FAR, kind="this model")
+    lines = (audit.findings[0], replace(audit.findings[1], name="order of rows unknown"))
+    audit = replace(audit, findings=lines)
+    assert audit.conclusion.line.name == "order of rows unknown"
+    assert audit.conclusion.headline == "Every record tried can be rebuilt from this model."
+    assert "solver" not in str(audit)
+
+
 def test_records_are_compared_one_by_one_not_by_their_number():
     """80 duplicates are found without the model; 37 of 40 others only with it."""
     had = np.arange(120) < 80

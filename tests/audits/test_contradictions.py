@@ -119,7 +119,7 @@ def test_an_edit_that_contradicts_the_rest(name, model):
 
 def test_numbers_that_json_does_not_know(model):
     text = json.dumps({**plain(model), "threshold": float("nan")})
-    assert "NaN is no number of JSON" in refused(text, model)
+    assert "NaN is not a number in JSON" in refused(text, model)
     assert "no JSON" in refused('{"format": "lostwax audit", "schema": ' + "9" * 5_000 + "}", model)
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
+from lostwax.audits.play import Settings
 from lostwax.audits.released import audit_released
 from lostwax.games import Cohort
 from lostwax.learning.costs import Cost
@@ -315,7 +316,6 @@ def test_the_time_is_kept_where_an_attack_is_slower_than_predicted():
     cohort = Cohort(data[:-1], data[-1:][None], torch.zeros(1, dtype=torch.long))
     trainer = lw.GD(lr=0.5, steps=10, init=lw.inits.Given(deepcopy(net.state_dict())))
     net.load_state_dict({name: value[0] for name, value in trainer(net, cohort, seed=0).params.items()})
-    settings = {"games": 10, "seed": 0, "threshold": 0.05, "max_minutes": 0.4}
-    audit = audit_released(net, data, trainer=trainer, attack=Waits(), **settings)
+    audit = audit_released(net, data, Settings(games=10, max_minutes=0.4), trainer=trainer, attack=Waits())
     assert len(audit.games) == 2
     assert any("the time was over after 2 of 10 records" in note for note in audit.notes)

@@ -18,6 +18,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 import lostwax as lw
 from lostwax.access import Outputs
 from lostwax.audits import refitted
+from lostwax.audits.play import Settings
 from lostwax.audits.refitted import Encoding, SameClass, Split, audit_refitted
 from lostwax.games import Columns, Records
 from lostwax.grades import Grade
@@ -35,14 +36,11 @@ def audited(model, X, y, *, access=None, seed=0, games=None, max_minutes=None, c
         model.fit(X, y),
         X,
         y,
+        Settings(games=games, seed=seed, max_minutes=max_minutes),
         table=Records(torch.from_numpy(X_numbers), labels),
         columns=columns or Columns(names, ((),) * len(names)),
         sample_weight=None,
-        games=games,
-        seed=seed,
-        threshold=0.05,
         access=access,
-        max_minutes=max_minutes,
         reasons=("there is no equation.",),
     )
 

@@ -98,7 +98,7 @@ def test_what_is_estimated_is_the_same(procedure, tmp_path):
     [
         ({"schema": 1}, "has schema 1, this lostwax reads schema 4"),
         ({"schema": 99}, "Read it with the lostwax that wrote it"),
-        ({"format": "else"}, "JSON, but no audit"),
+        ({"format": "else"}, "JSON, but not an audit"),
         ({"threshold": -1}, r"\$.threshold does not fit"),
         ({"games": [0, 1]}, "holds 20 numbers for 2 games"),
         ({"kind": "a model"}, r"\$.kind does not fit"),

@@ -10,6 +10,7 @@ from sklearn.linear_model import Ridge, SGDRegressor
 
 import lostwax as lw
 from lostwax.audits.audit import Verdict
+from lostwax.audits.play import Settings
 from lostwax.audits.tables import audit_table
 from lostwax.games import Columns, Fitted, Kept, Part, Records, ReleasedTable, Stored, Sums, TableCells
 from lostwax.grades import Grade
@@ -42,7 +43,7 @@ def mean(columns):
 
 def audited(*parts, unread=(), columns=COLUMNS, x=X, **options):
     release = ReleasedTable("a release", Records(x, Y), ONES, columns, parts, unread=unread)
-    return audit_table(release, **{"games": None, "seed": 0, "threshold": 0.05, **options})
+    return audit_table(release, Settings(**options))
 
 
 def test_parts_that_know_different_columns_together_know_the_row():
@@ -126,7 +127,7 @@ def test_a_blind_guess_that_is_a_record_of_categories_is_no_leak():
     facts = Part(Fitted("an encoder", Records(x[:, :1], y), ones, None, stored=(categories,)), back, labelled=False)
     columns = Columns(tuple("abcde"), (tuple("vwxyz"),) * 5)
     release = ReleasedTable("a release", Records(x, y), ones, columns, (facts,))
-    audit = audit_table(release, games=None, seed=0, threshold=0.05)
+    audit = audit_table(release, Settings())
     assert audit.findings[0].rebuilt.sum() == 1
     assert audit.findings[0].luck.closest == 1.0
     assert not audit.conclusion.grade.leaks

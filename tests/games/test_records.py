@@ -128,3 +128,13 @@ def test_two_records_with_one_code_are_told_apart(monkeypatch):
     assert asked.matches(table).tolist() == expected[::-1]
     monkeypatch.setattr("lostwax.games.records._codes", lambda x: np.zeros(len(x), dtype=np.uint64))
     assert table.matches(table).tolist() == expected
+
+
+def test_together_keeps_features_if_every_part_has_them():
+    one, other = (Records(torch.rand(n, 2), torch.arange(n), torch.rand(n, 3)) for n in (2, 3))
+    both = Records.together([one, other])
+    assert torch.equal(both[:2].x, one.x)
+    assert torch.equal(both[2:].features, other.features)
+    assert Records.together([one, Records(other.x, other.y)]).features is None
+    stacked = Records(both.x.unsqueeze(0), both.y.unsqueeze(0))
+    assert torch.equal(Records.together([stacked, stacked], 1)[:, 5].x, one.x[:1])

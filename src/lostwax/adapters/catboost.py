@@ -74,7 +74,7 @@ class Model:
             raise
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise ValueError(
-                f"audit: {name} is no model of CatBoost {OLDEST[0]}, or a part of it is missing. Save it with "
+                f"audit: {name} is not a model of CatBoost {OLDEST[0]}, or a part of it is missing. Save it with "
                 'save_model(path, format="json") and default settings.'
             ) from error
 
@@ -106,14 +106,14 @@ def model_of(fitted: Any, name: str | None = None) -> Model:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.json"
         fitted.save_model(str(path), format="json")
-        return Model.of(json.loads(path.read_text()), name or type(fitted).__name__)
+        return Model.of(json.loads(path.read_bytes()), name or type(fitted).__name__)
 
 
 def model_in(path: str | PathLike[str]) -> Model:
     """The numbers in a file: .json, or .cbm, which CatBoost itself must open."""
     source = Path(path)
     if source.suffix.lower() == ".json":
-        return Model.of(json.loads(source.read_text()), source.name)
+        return Model.of(json.loads(source.read_bytes()), source.name)
     return model_of(import_module("catboost").CatBoost().load_model(str(source)), source.name)
 
 

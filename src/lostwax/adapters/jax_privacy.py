@@ -90,7 +90,7 @@ def _drawn(strategy: Any, records: int | None) -> tuple[int, Sampling]:
         return steps, FixedSize(_known(records, kind), int(strategy.batch_size))
     limit = ""
     if (apart := getattr(strategy, "min_sep", None)) is not None:
-        limit = f" Not above it is that of sampling=lw.bounds.Cyclic({math.ceil(steps / apart)}), which may be quoted."
+        limit = f" It is at most that of sampling=lw.bounds.Cyclic({math.ceil(steps / apart)}), which may be quoted."
     raise ValueError(f"jax_privacy.mechanism: no ceiling is known for batches drawn by {kind}{_why(strategy)}.{limit}")
 
 

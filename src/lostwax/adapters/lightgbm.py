@@ -34,7 +34,7 @@ from lostwax.games.trees import LEAF, Bools, Cuts, Floats, Forest, Ints, LabelSu
 
 VERSIONS = ("v4",)
 ENDLESS = 1e299  # infinity in a model file: all values are below
-ZERO = 1.01e-35  # values up to this are zero, and have a bin of their own
+ZERO = 1.01e-35  # values up to this are zero, and have a separate bin
 FEWEST_EXTREMES = 0.5  # share of columns whose extremes are those of the table the model was fitted on
 SAMPLED = 200_000  # rows above which bins are made of a sample (bin_construct_sample_cnt)
 CATEGORICAL, DEFAULT_LEFT = 1, 2  # bits of a decision_type; those of 4 and 8 say what counts as missing
@@ -56,7 +56,7 @@ class LightGBMModel:
     def of(cls, text: str, name: str) -> LightGBMModel:
         """Read what `Booster.model_to_string()` gives."""
         if not text.startswith("tree\n"):
-            raise ValueError(f"audit: {name} is no model of LightGBM. Save it with Booster.save_model.")
+            raise ValueError(f"audit: {name} is not a model of LightGBM. Save it with Booster.save_model.")
         head, *rest = text.split("\nTree=")
         about = _entries(head)
         if (version := about.get("version", "of unknown form")) not in VERSIONS:

@@ -130,14 +130,16 @@ def _from_xgboost(source: Path) -> SavedBooster:
         text = bytes(booster.save_raw("json"))
     except Exception as error:  # XGBoostError, which is known only where the package is
         raise ValueError(
-            f"audit: {source} is damaged, or no model of XGBoost. Save it again with save_model."
+            f"audit: {source} is damaged, or not a model of XGBoost. Save it again with save_model."
         ) from error
     return SavedBooster.of_xgboost(xgboost.XGBoostModel.of(text, source.name))
 
 
 def _from_lightgbm(source: Path) -> SavedBooster:
     """What `save_model` of LightGBM wrote."""
-    return SavedBooster.of_lightgbm(lightgbm.LightGBMModel.of(source.read_text(errors="replace"), source.name))
+    return SavedBooster.of_lightgbm(
+        lightgbm.LightGBMModel.of(source.read_text(encoding="utf-8", errors="replace"), source.name)
+    )
 
 
 def _from_catboost(source: Path) -> SavedBooster:
@@ -151,7 +153,7 @@ def _from_catboost(source: Path) -> SavedBooster:
         return SavedBooster.of_catboost(catboost.model_in(source))
     except (json.JSONDecodeError, UnicodeDecodeError, *error_of) as error:
         raise ValueError(
-            f"audit: {source} is damaged, or no model of CatBoost. Save it again with save_model."
+            f"audit: {source} is damaged, or not a model of CatBoost. Save it again with save_model."
         ) from error
 
 

@@ -23,11 +23,7 @@ def unwrapped(net: nn.Module) -> nn.Module:
 
 def without_prefix(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A state_dict with the names of the net inside, where all names begin with that of a wrapper."""
-    names = dict(state)
-    while prefix := next((f"{one}." for one in WRAPPERS.values() if names and _all_begin(names, f"{one}.")), ""):
-        names = {name.removeprefix(prefix): value for name, value in names.items()}
+    names, prefixes = dict(state), [f"{one}." for one in WRAPPERS.values()]
+    while names and (shared := [one for one in prefixes if all(str(name).startswith(one) for name in names)]):
+        names = {name.removeprefix(shared[0]): value for name, value in names.items()}
     return names
-
-
-def _all_begin(names: Mapping[str, Tensor], prefix: str) -> bool:
-    return all(str(name).startswith(prefix) for name in names)

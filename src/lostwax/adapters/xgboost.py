@@ -146,7 +146,7 @@ class XGBoostModel:
             kind = booster["name"]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"audit: {name} is no model of XGBoost, or was saved by a version before 1.0. Load it with xgboost "
+                f"audit: {name} is not a model of XGBoost, or was saved by a version before 1.0. Load it with xgboost "
                 "and save it again with save_model."
             ) from error
         if version[:2] < OLDEST:
@@ -179,7 +179,7 @@ class XGBoostModel:
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise ValueError(f"audit: {name} is damaged: a part of the model is missing. Save it again.") from error
         if not trees:
-            raise ValueError(f"audit: {name} has no trees, so that it tells nothing. Pass it as it was fitted.")
+            raise ValueError(f"audit: {name} has no trees, so it reveals nothing. Pass it as it was fitted.")
         if vectors:
             raise SettingNotReadError("multi_strategy='multi_output_tree' was not read: its leaves hold vectors", ".")
         return found

@@ -152,7 +152,10 @@ class _Refitting(NamedTuple):
         """By chunks: rows of candidates, and what is seen of models trained on them, with new draws each turn."""
         net, trainer, access = self.knowledge.net, self.knowledge.trainer, self.knowledge.access
         own_seed = int(generator(self.seed, "adversary", "refit", turn).integers(2**63))
-        engine = Local(1 if self.knowledge.facts.trainer.one_by_one else None)  # a chunk's first model is trained twice
+        chunk = None
+        if self.knowledge.facts.trainer.one_by_one:  # the first of two or more models is trained twice: once is enough
+            chunk = 2 if turn == 0 else 1
+        engine = Local(chunk)
         chunks = engine(trainer, net, InOrder(self.known), candidates, models=len(candidates), seed=own_seed)
         for cohort, release in chunks:
             yield cohort.index, access(net, release)  # (chunk,), (chunk, features)

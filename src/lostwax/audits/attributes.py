@@ -1,7 +1,7 @@
 """Which value has a secret record in one column, if all its other cells and its label are known?
 
 Candidates differ in that column alone. Columns are correlated, so naming the value often is no leak yet: the attack is
-held against itself, given the model of another game, and against a prediction from the other columns.
+compared with itself, given the model of another game, and with a prediction from the other columns.
 """
 
 from __future__ import annotations

@@ -273,7 +273,7 @@ class Audit:
     def to_frame(self) -> Frame:
         """A pandas DataFrame with one row per line and game: errors, and what came of it as booleans.
 
-        `error` is by the metric `audit.metric`; baselines and further metrics have columns of their own. No records.
+        `error` is by the metric `audit.metric`; baselines and further metrics have separate columns. No records.
         """
         return games_frame({"": self}).drop(columns="audit")
 

@@ -93,8 +93,8 @@ def check_under(ceiling: Ceiling | None, findings: tuple[Finding, ...], *, secre
         if ceiling.broken_by(won // secrets, games // secrets):
             raise RuntimeError(
                 f"audit: {finding.name}: {won} of {games} games won, but no attack wins more than "
-                f"{ceiling.upper:.4g} of them in the long run: {ceiling.sentence}. A ceiling is a theorem, so that one "
-                "of its premises is broken: the secrets are easier to guess than the prior says, the attack saw them, "
+                f"{ceiling.upper:.4g} of them in the long run: {ceiling.sentence}. A ceiling is a theorem, so one of "
+                "its premises is broken: the secrets are easier to guess than the prior says, the attack saw them, "
                 "or the trainer adds less noise than it says."
             )
 

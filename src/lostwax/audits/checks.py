@@ -130,8 +130,8 @@ def check_alike(secrets: Records, prior: Records) -> None:
 
 
 _TOKENS = (
-    "Sentences of token numbers cannot be graded by distances. Play for candidates: which of some sentences was it "
-    "trained on? lw.audit(net, trainer=..., threat=lw.Informed(known, candidates=10), prior=prior, secrets=secrets). "
+    "Sentences of token numbers cannot be graded by distances. Ask which of some candidates it was trained on: "
+    "lw.audit(net, trainer=..., threat=lw.Informed(known, candidates=10), prior=prior, secrets=secrets). "
     "To rebuild a sentence, prepare lw.attacks.Tokens and score its guesses with lw.metrics.TokensRight (docs/text.md)."
 )
 
@@ -286,7 +286,7 @@ def widened(prior: Records, secrets: Records) -> Support:
     classes = _missing(prior, secrets)
     if prior.features is not None:  # records that go through a backbone cannot be made up
         named = _listed(torch.tensor(classes))
-        cannot = f"Secrets of class {named} have no like in the prior, and cannot be guessed."
+        cannot = f"The prior has no record of class {named}: such secrets cannot be guessed."
         return Support(prior, unanswered=(cannot,) if classes else ())
     x, theirs = prior.x.flatten(1), secrets.x.flatten(1).to(prior.x)
     low, high = x.amin(0), x.amax(0)  # (d,)
@@ -315,8 +315,7 @@ def widened(prior: Records, secrets: Records) -> Support:
         return Support(prior)
     added = sum(map(len, parts)) - len(prior)
     notes.append(f"The adversary may try them: {added} synthetic records that show them were added to its prior.")
-    every = Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
-    return Support(every, (" ".join(notes),))
+    return Support(Records.together(parts), (" ".join(notes),))
 
 
 def _out_of_range(x: Tensor, lowest: Tensor, highest: Tensor) -> Tensor:
@@ -341,6 +340,15 @@ def _some(prior: Records) -> Records:
 def _listed(numbers: Tensor) -> str:
     shown = ", ".join(str(number) for number in numbers[:NAMED].tolist())
     return shown if len(numbers) <= NAMED else f"{shown} and {len(numbers) - NAMED} more"
+
+
+def check_rows_differ(x: Tensor) -> None:
+    """Refuse a table (n, d) in which there is nothing to rebuild."""
+    if bool(((x == x[0]) | (x.isnan() & x[0].isnan())).all()):
+        raise ValueError(
+            f"audit: all {len(x):,} rows of X are the same, so there is nothing to rebuild. Pass the data the model "
+            "was fitted on."
+        )
 
 
 def check_games(games: int | None, most: int, why: str) -> None:

@@ -106,7 +106,8 @@ def try_all(
     """
     asked = [(one, one.objection(knowledge)) for one in (entrants or all_attacks(knowledge))]
     refused = [objection for _, objection in asked if objection is not None]
-    waiting = sorted((attack for attack, objection in asked if objection is None), key=_strength, reverse=True)
+    waiting = [attack for attack, objection in asked if objection is None]
+    waiting.sort(key=lambda attack: int(getattr(attack, "strength", 0)), reverse=True)
     if not waiting:
         raise ValueError(f"audit: no attack is applicable. {' '.join(refused)}")
     costed = [_affordable(attack, knowledge, games, clock, rate) for attack in waiting]
@@ -118,18 +119,12 @@ def try_all(
         left = clock.left
         attack = next((one for one in waiting if _fits(one, costs[id(one)].seconds, left)), waiting[0])
         waiting.remove(attack)
-        seconds, needed = costs[id(attack)]
-        if left == 0 or (not _fits(attack, seconds / DOUBT, left) and seconds < math.inf):
-            takes = in_words(seconds) + (f" even with {changes[id(attack)]}" if changes[id(attack)] else "")
-            unanswered.append(f"{attack_name(attack)} would take {takes}, and {in_words(left)} were left.")
-            continue
-        free = available_bytes(torch.device(getattr(attack, "device", None) or knowledge.prior.x.device))
-        if needed > free:
-            memory = f"about {in_bytes(needed)} of memory, and {in_bytes(free)} were free"
-            unanswered.append(f"{attack_name(attack)} would need {memory}.")
+        cost, changed = costs[id(attack)], changes[id(attack)]
+        if (excess := _excess(attack, cost, left, knowledge.prior.x.device, changed)) is not None:
+            unanswered.append(f"{attack_name(attack)} {excess}.")
             continue
         log.info("%s runs ...", attack_name(attack))
-        kept = _kept(seconds, [costs[id(one)].seconds for one in waiting], left)
+        kept = _kept(cost.seconds, [costs[id(one)].seconds for one in waiting], left)
         start, whole, attack = time.monotonic(), attack, _shortened(attack, left - kept)
         try:
             line = clock.run(partial(play, attack), early=kept)
@@ -150,7 +145,7 @@ def try_all(
             lines.append(line)
             log.info("%s is done, after %s.", attack_name(attack), in_words(time.monotonic() - start))
             unanswered += _cut_short(whole, attack, time.monotonic() - start)
-            if changed := changes[id(whole)]:
+            if changed:
                 said = f"ran with {changed}, because there was no time for its full form, which might find more"
                 unanswered.append(f"{attack_name(attack)} {said}.")
     if not lines and clock.end is None:
@@ -159,6 +154,17 @@ def try_all(
         cure = "Allow more minutes (max_minutes), or name a quicker attack."
         raise ValueError(f"audit: no attack has an answer in time. {' '.join(unanswered)} {cure}")
     return Tried(tuple(lines), tuple(unanswered), tuple(refused))
+
+
+def _excess(attack: Attack, cost: Cost, left: float, device: torch.device, changes: str) -> str | None:
+    """Why it is not even begun, if it would need more time or memory than there is."""
+    if left == 0 or (not _fits(attack, cost.seconds / DOUBT, left) and cost.seconds < math.inf):
+        takes = in_words(cost.seconds) + (f" even with {changes}" if changes else "")
+        return f"would take {takes}, and {in_words(left)} were left"
+    free = available_bytes(torch.device(getattr(attack, "device", None) or device))
+    if cost.bytes > free:
+        return f"would need about {in_bytes(cost.bytes)} of memory, and {in_bytes(free)} were free"
+    return None
 
 
 def models_before_attacks(knowledge: Knowledge, games: int, rate: Rate) -> int:
@@ -230,11 +236,6 @@ def _cut_short(asked: Attack, played: Attack, seconds: float) -> list[str]:
         return []
     said = f"it learned for {given:.2g} minutes only, and might do better with more."
     return [f"{attack_name(played)} was cut short: {said}"]
-
-
-def _strength(attack: Attack) -> int:
-    """As the attack states it: those that can be exact first, then those that learn from simulated models."""
-    return int(getattr(attack, "strength", 0))
 
 
 def _too_short(limit: float, knowledge: Knowledge, games: int, rate: Rate | None) -> str:

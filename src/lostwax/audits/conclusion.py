@@ -304,8 +304,8 @@ class _Words(NamedTuple):
         return "this model" if self.audit.kind == "this model" else "models trained this way"
 
     def _where(self) -> str:
-        """Which line is meant, where it is not the model as released."""
-        return " at its optimum" if self.audit.kind == "this model" and self.worst.name != self.lines[0].name else ""
+        """Whether the model at its optimum is meant, not as released."""
+        return " at its optimum" if self.worst.name == "as converged" else ""
 
     def _nothing(self) -> str:
         return "no more than guesses and luck do" if self.worst.rebuilt else "no record"

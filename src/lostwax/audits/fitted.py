@@ -14,14 +14,14 @@ from lostwax.attacks.closed_form import ClosedForm
 from lostwax.attacks.closed_form.attack import known_moments
 from lostwax.attacks.closed_form.evidence import ErrorScale, leading_equation
 from lostwax.audits.audit import Audit, Verdict
+from lostwax.audits.checks import check_rows_differ
 from lostwax.audits.judging import Answer, LeaveOneOut
-from lostwax.audits.play import Played, filled, judged
+from lostwax.audits.play import Played, Settings, filled, judged, of_table
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Fitted, Guess, Hints, Records, Table
 from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import blocks, gap
 from lostwax.progress import progress
-from lostwax.provenance import fingerprint
 from lostwax.trainers.optimum import polish
 
 RECOVERABLE, SOLVER, INFORMATION = Verdict.RECOVERABLE, Verdict.SOLVER_LIMITED, Verdict.INFORMATION_LIMITED
@@ -30,17 +30,15 @@ LARGE = 5_000_000  # cells of a table, above which a sample of its rows is attac
 SAMPLED_GAMES = 1_000
 
 
-def audit_fitted(
-    fitted: Fitted, *, games: int | None, seed: int, threshold: float, shape: tuple[int, ...] | None = None
-) -> Audit:
-    """Play `games` rows (all when None), drawn by `seed`, against the model as released and as converged.
+def audit_fitted(fitted: Fitted, settings: Settings, shape: tuple[int, ...] | None = None) -> Audit:
+    """Play rows that are drawn by the seed against the model as released and as converged.
 
     `shape` is that of a record where it is more than a row of features: an image.
     """
     rows = _trained_on(fitted)
-    chosen, sampled = drawn(Table(fitted.table, rows), games, seed)
+    chosen, sampled = drawn(Table(fitted.table, rows), settings)
     x = fitted.table.x if shape is None else fitted.table.x.reshape(-1, *shape)
-    scoring = Scoring.of(x, threshold, with_secrets=True)
+    scoring = Scoring.of(x, settings.threshold, with_secrets=True)
     best = None if fitted.model is None else converged(fitted)
     missing = (no_optimum(fitted),) if fitted.model is not None and best is None else ()
     released = _Line(fitted, chosen, scoring, "as released")
@@ -52,8 +50,6 @@ def audit_fitted(
         open_ones = lines[1].finding.verdicts.count(UNDECIDED)
         why = f"{open_ones} records were not rebuilt at the optimum although rounding alone does not hide them there."
         unanswered = (why,) if open_ones else ()
-    without = len(fitted.table) - len(rows)
-    weightless = [f"{without:,} rows have no weight: the model was not trained on them, and they are not tried."]
     return filled(
         released.judging,
         lines,
@@ -65,17 +61,13 @@ def audit_fitted(
         population=len(rows),
         truth=Records(x[chosen], fitted.table.y[chosen]),
         labels_given=_needs_label(fitted),
-        seed=seed,
-        provenance={
-            "data": fingerprint(fitted.table.x, fitted.table.y.double()),
-            "rows": len(fitted.table),
-            "features": fitted.table.x.shape[1],
-        },
+        seed=settings.seed,
+        provenance=of_table(fitted.table),
         # sums are what is attacked where there are any, at the optimum as here
         notes=(
             *fitted.notes,
             *sampled,
-            *(weightless if without else ()),
+            *weightless(len(fitted.table) - len(rows)),
             *(missing if fitted.sums else ()),
             *released.notes(),
         ),
@@ -85,9 +77,17 @@ def audit_fitted(
     )
 
 
-def drawn(table: Table, games: int | None, seed: int) -> tuple[Tensor, tuple[str, ...]]:
+def weightless(rows: int) -> tuple[str, ...]:
+    """A note about rows that do not count, if there are any."""
+    return (
+        (f"{rows:,} rows have no weight: the model was not trained on them, and they are not tried.",) if rows else ()
+    )
+
+
+def drawn(table: Table, settings: Settings) -> tuple[Tensor, tuple[str, ...]]:
     """The rows that are attacked, and a note if not all are: large tables are sampled unless `games` is given."""
     rows, cells = len(table.playable), table.records.x.numel()
+    games, seed = settings.games, settings.seed
     if games is not None or cells <= LARGE or rows <= SAMPLED_GAMES:
         return table.draw(games, seed), ()
     note = (
@@ -99,17 +99,12 @@ def drawn(table: Table, games: int | None, seed: int) -> tuple[Tensor, tuple[str
 
 def _trained_on(fitted: Fitted) -> Tensor:
     """The rows that something in the release depends on; an error where all are the same, or none has any weight."""
-    x = fitted.table.x
-    if bool((x == x[0]).all()):
-        raise ValueError(
-            f"audit: all {len(x):,} rows of X are the same, so that there is nothing to rebuild. Pass the data the "
-            "model was fitted on."
-        )
+    check_rows_differ(fitted.table.x)
     weighted = fitted.weight > 0
     if not weighted.any():
         raise ValueError("audit: no row of X has any weight (sample_weight times class_weight): nothing was trained.")
     by_all = bool(fitted.extremes) or any(not sums.weighted for sums in fitted.sums)
-    return torch.arange(len(x)) if by_all else weighted.nonzero().flatten()
+    return torch.arange(len(weighted)) if by_all else weighted.nonzero().flatten()
 
 
 class _Line:

@@ -83,11 +83,11 @@ class Dealt:
                 )
 
     def pairs(self, guess: Guess) -> Pairs:
-        """Which guess is held against which secret."""
+        """Which guess is compared with which secret."""
         return self.judge.pairs(guess.records, self.secrets)
 
     def truth(self, answer: Answer) -> Records:
-        """(n, ...) the secret that each scored guess is held against."""
+        """(n, ...) the secret that each scored guess is compared with."""
         return chosen(self.secrets, self.pairs(answer.guess).secret)
 
     def finding(self, answer: Answer) -> Finding:
@@ -249,7 +249,7 @@ class LeaveOneOut:
         return NearestAlternative(lambda guess, truth: self.scoring.scores(guess, truth).criterion)
 
     def _luck(self, guess: Guess) -> Luck | None:
-        """What guesses reach that are held against other rows."""
+        """What guesses reach that are compared with other rows."""
 
         def without(games: Tensor) -> list[Scores]:
             rows = games.numpy()
@@ -279,7 +279,7 @@ class Judging(Protocol):
         """Refuse an answer of the wrong shape."""
 
     def truth(self, answer: Answer) -> Records:
-        """(n, ...) the secret that each scored guess is held against."""
+        """(n, ...) the secret that each scored guess is compared with."""
 
     def finding(self, answer: Answer) -> Finding:
         """One attack's guesses, scored."""

@@ -1,4 +1,4 @@
-"""What luck alone gives: guesses held against secrets that they owe nothing to."""
+"""What luck alone gives: guesses compared with secrets that they owe nothing to."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Luck(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Guesses held against secrets, pair by pair."""
+    """Guesses compared with secrets, pair by pair."""
 
     headline: NDArray[np.float64]
     criterion: NDArray[np.float64]  # decides what counts as rebuilt

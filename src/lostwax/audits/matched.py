@@ -1,6 +1,6 @@
 """A table that was rebuilt as a whole, beside the true one: rows are matched, and so are the tables of blind chance.
 
-Where the order of rows is not known, each true row is held against the rebuilt row that a best matching gives it. This
+Where the order of rows is not known, each true row is compared with the rebuilt row that a best matching gives it. This
 favours every guess, so chance is favoured alike: what the attack tells of each column is dealt anew among its rows, and
 the table matched again. Such a table has the frequencies of the rebuilt one, in each class, and knows no row.
 """
@@ -77,7 +77,7 @@ class WholeTableGames:
     seed: int
 
     def order(self, x: Floats, labels: Ints | None = None, rows: Ints | None = None) -> Ints:
-        """(r,) the row of a table (n, d) that is held against each of the true rows, or of all."""
+        """(r,) the row of a table (n, d) that is compared with each of the true rows, or of all."""
         rows = np.arange(len(self.table)) if rows is None else rows
         if self.ordered:
             return rows
@@ -163,7 +163,7 @@ class WholeTableGames:
         return [np.flatnonzero(groups == group) for group in np.unique(groups)]
 
     def _won(self, x: Floats, rows: Ints) -> _Won:
-        """A table held against some true rows."""
+        """A table compared with some true rows."""
         guess = torch.from_numpy(x[self.order(x, rows=rows)])
         scores, best = self.scoring.scores(guess, self.table.x[torch.from_numpy(rows)]), self._best[rows]
         return _Won(scores.criterion <= self.scoring.threshold, scores.headline < best, scores.headline)

@@ -21,11 +21,12 @@ from lostwax.audits.audit import Audit
 from lostwax.audits.checks import as_targets, check_games, check_kind, check_minutes, check_tokens
 from lostwax.audits.clock import in_words
 from lostwax.audits.fitted import LARGE, SAMPLED_GAMES
+from lostwax.audits.play import Settings
 from lostwax.audits.refitted import audit_refitted
 from lostwax.audits.released import audit_released
 from lostwax.audits.tables import audit_table
 from lostwax.audits.whole_tables import audit_whole_table
-from lostwax.games import ReleasedTable
+from lostwax.games import Access, ReleasedTable
 from lostwax.games.facts import trainer_facts
 from lostwax.progress import progress
 from lostwax.trainers.descent import as_descent
@@ -36,13 +37,11 @@ PER_CELL, PER_GAME = 1e-6, 6e-5  # seconds on two cores, as benchmarks/table_siz
 def audit_model(
     model: Any,
     data: Any,
+    settings: Settings,
     *,
     trainer: Any,
     sample_weight: Any,
     options: Mapping[str, Any],
-    games: int | None,
-    seed: int,
-    threshold: float,
 ) -> Audit:
     """Audit a model and the data it was trained on; `options` are the further arguments of `lw.audit` by name."""
     if isinstance(model, str | PathLike) and not is_computation(model):
@@ -53,17 +52,8 @@ def audit_model(
         allowed = ("access", "max_minutes") if threat is None else ("threat", "max_minutes")
         _check_unused({**options, "trainer": trainer}, "a scikit-learn model", allowed)
         if threat is not None:
-            return audit_whole_table(
-                model,
-                data,
-                threat,
-                sample_weight=sample_weight,
-                games=games,
-                seed=seed,
-                threshold=threshold,
-                max_minutes=options["max_minutes"],
-            )
-        return _audit_estimator(model, data, sample_weight, options, games, seed, threshold)
+            return audit_whole_table(model, data, threat, settings, sample_weight=sample_weight)
+        return _audit_estimator(model, data, settings, sample_weight, options["access"])
     model = unwrapped(model)
     torch_linear.check_finite_net(model)
     if trainer is not None:
@@ -77,43 +67,24 @@ def audit_model(
     _check_unused({**options, "sample_weight": sample_weight}, "a torch net", allowed=applies)
     if not in_steps and not own:
         release = ReleasedTable.of(torch_linear.read(model, data, trainer))
-        check_games(games, len(release.table), "the rows of the table")
-        return audit_table(release, games=games, seed=seed, threshold=threshold, shape=_shape(data))
+        check_games(settings.games, len(release.table), "the rows of the table")
+        return audit_table(release, settings, _shape(data))
     trainer = trainer if own else as_descent(trainer)
     check_tokens(model, data)
     table = torch_linear.read_table(data, torch_linear.taken_by(model) if own else trainer.computes_in(model))
     trainer, (table,) = as_targets(trainer, table)
-    check_games(games, len(table), "the records of the training set")
+    check_games(settings.games, len(table), "the records of the training set")
     attack = options["attack"]
     if isinstance(attack, list | tuple) and not hasattr(attack, "prepare"):
         raise TypeError("audit: expected one attack with data: several are compared on a way of training. Name one.")
-    minutes = options["max_minutes"]
-    check_minutes(minutes, attack)
-    return audit_released(
-        model,
-        table,
-        trainer=trainer,
-        attack=attack,
-        games=games,
-        seed=seed,
-        threshold=threshold,
-        max_minutes=minutes,
-    )
+    check_minutes(settings.max_minutes, attack)
+    return audit_released(model, table, settings, trainer=trainer, attack=attack)
 
 
-def _audit_estimator(
-    model: Any,
-    data: Any,
-    sample_weight: Any,
-    options: Mapping[str, Any],
-    games: int | None,
-    seed: int,
-    threshold: float,
-) -> Audit:
+def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: Any, access: Access | None) -> Audit:
     """By what can be read of it; and by refitting it, where that shows no leak and is not all."""
-    access, minutes = options["access"], options["max_minutes"]
-    check_minutes(minutes, None)
-    _announce(data, games)
+    check_minutes(settings.max_minutes, None)
+    _announce(data, settings.games)
     with progress("reading the model"):
         if isinstance(model, str | PathLike):
             release = released_computation(model, data, sample_weight)
@@ -122,12 +93,12 @@ def _audit_estimator(
         elif statsmodels.is_statsmodels(model):
             release = statsmodels.released(model, data, sample_weight)
         else:
-            release = sklearn.released(model, data, sample_weight, games=games, seed=seed)
+            release = sklearn.released(model, data, sample_weight, games=settings.games, seed=settings.seed)
     population = len(release.table) if release.sample is None else release.sample.population
-    check_games(games, population, "the rows of the table")
+    check_games(settings.games, population, "the rows of the table")
     read = None
     if (release.was_read or release.public) and access is None:
-        read = audit_table(release, games=games, seed=seed, threshold=threshold, shape=_shape(data))
+        read = audit_table(release, settings, _shape(data))
         # parts that were fitted on other rows would be fitted on these
         if read.grade.leaks or not release.unread or release.public or not hasattr(model, "fit"):
             return read
@@ -146,14 +117,11 @@ def _audit_estimator(
             model,
             X,
             y,
+            settings,
             table=release.table,
             columns=release.columns,
             sample_weight=sample_weight,
-            games=games,
-            seed=seed,
-            threshold=threshold,
             access=access,
-            max_minutes=minutes,
             reasons=reasons,
         )
     except (ValueError, TypeError, RuntimeError, ArithmeticError) as error:  # of a user's class too

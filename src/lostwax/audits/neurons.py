@@ -98,7 +98,7 @@ def _timed(reconstruct: Reconstructor, models: int, seconds: float) -> Reconstru
             spent = time.monotonic() - start
             if spent > seconds or (spent > WARM and spent / done * models > seconds):
                 raise _TooSlowError
-        records = Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+        records = Records.together(parts)
         return Guess(records, records.x.new_zeros(len(records), 1))
 
     return answer

@@ -11,7 +11,16 @@ from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.judging import Answer, Judging, attack_name
 from lostwax.games import Attack, Records
 from lostwax.progress import progress
-from lostwax.provenance import machine, versions
+from lostwax.provenance import fingerprint, machine, versions
+
+
+class Settings(NamedTuple):
+    """The arguments of `lw.audit` that every kind of audit takes."""
+
+    games: int | None = None  # None: all
+    seed: int = 0
+    threshold: float = 0.05
+    max_minutes: float | None = None
 
 
 class Played(NamedTuple):
@@ -44,6 +53,15 @@ def judged(judging: Judging, answer: Answer) -> Played:
     judging.check(answer)
     with progress("scores"):
         return Played(answer, judging.finding(answer))
+
+
+def of_table(table: Records) -> dict[str, Any]:
+    """The provenance of an audit of a fitted table."""
+    return {
+        "data": fingerprint(table.x, table.y.double()),
+        "rows": len(table),
+        "features": table.x.shape[1],
+    }
 
 
 def filled(

@@ -6,10 +6,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import nn
 
 from lostwax.access import Weights
@@ -17,6 +16,7 @@ from lostwax.audits import given
 from lostwax.audits.audit import Audit, Finding
 from lostwax.audits.ceiling import ceiling_of, check_under
 from lostwax.audits.checks import (
+    Support,
     as_targets,
     check_alike,
     check_numbers,
@@ -31,7 +31,7 @@ from lostwax.audits.choice import Tried, answering, before_attacks, try_all
 from lostwax.audits.clock import Clock, TimeUp
 from lostwax.audits.judging import Answer, Dealt, attack_name, needs_swapped, swapped_games
 from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
-from lostwax.audits.play import Played, filled, play
+from lostwax.audits.play import Played, Settings, filled, play
 from lostwax.audits.scoring import Scoring, all_metrics
 from lostwax.defences import in_words
 from lostwax.games import Access, Attack, Cohort, Guess, Knowledge, Metric, Records, Release, Threat, Trainer
@@ -49,18 +49,15 @@ MINUTES = 10.0  # where no attack is named, no limit given, and models are train
 
 def audit_procedure(
     net: nn.Module,
+    settings: Settings,
     *,
     trainer: Trainer,
     threat: Threat,
-    attack: Attack | Sequence[Attack] | None,
+    attacks: Sequence[Attack],
     prior: Records,
     secrets: Records,
-    games: int | None,
-    seed: int,
-    threshold: float,
     access: Access | None = None,
     metrics: Sequence[Metric] = (),
-    max_minutes: float | None = None,
     entrants: Sequence[Attack] | None = None,
 ) -> Audit:
     """Train one victim per game on secrets that the attack never sees, and score its guesses.
@@ -70,66 +67,44 @@ def audit_procedure(
     All that can be refused is refused before an attack is prepared, which may take hours.
     """
     trainer, threat, prior, secrets = _with_targets(trainer, threat, prior, secrets)
-    automatic = attack is None and entrants is None
-    if automatic and max_minutes is None and trainer_facts(trainer, net, 1).one_by_one:
-        max_minutes = MINUTES
-    clock = Clock.started(max_minutes)
+    automatic, minutes = not attacks and entrants is None, settings.max_minutes
+    if automatic and minutes is None and trainer_facts(trainer, net, 1).one_by_one:
+        minutes = MINUTES
+    clock = Clock.started(minutes)
     trainer, randomness = settled(trainer, net, threat, prior, clock) if automatic else (trainer, ())
     knowledge = Knowledge(net, trainer, threat, access or Weights(), prior)
-    named: tuple[Attack, ...] = ()
-    if isinstance(attack, Sequence) and not hasattr(attack, "prepare"):  # an attack may be a NamedTuple
-        named = tuple(attack)
-    elif attack is not None:
-        named = (cast(Attack, attack),)
-    named = tuple(answering(one, knowledge) for one in named)
-    for one in named:
+    attacks = tuple(answering(one, knowledge) for one in attacks)
+    for one in attacks:
         if (objection := one.objection(knowledge)) is not None:
             raise ValueError(f"audit: {objection}")
-    check_alike(secrets, prior)
-    check_numbers(trainer, secrets, knowledge.facts)
-    own_seed = victims_seed(seed)
-    k = threat.deal(secrets, 1, seed=own_seed).secrets
-    cohort = threat.deal(secrets, len(secrets) // k if games is None else games, seed=own_seed)
-    hints = threat.hints(cohort, secrets, seed=own_seed)
-    if hasattr(threat, "facts"):
-        check_stated(knowledge.facts, cohort, hints, type(threat).__name__)
-    known, chance, unknown = cohort.shared, given.chance(hints), given.unknown(hints)
-    check_trainable(net, trainer, threat, prior, secrets, seed=own_seed)
-    check_ranges(known, prior, secrets)
-    copies = check_varied(known, prior, secrets)
-    overlaps = overlap_notes(known, prior, secrets)
-    support = widened(prior, secrets)
-    more = all_metrics(prior.x, metrics, whole=unknown is None)
-    pool = Records(torch.cat([prior.x, known.x]), torch.cat([prior.y, known.y]))  # all that the adversary has
-    population, hidden = (part.double().cpu() for part in (pool.x, secrets.x))
-    threshold = threshold if chance is None else 0.0  # a candidate is named or not
-    scoring = Scoring.of(population, threshold, more, unknown=unknown, secrets=hidden)
-    judging = Dealt(cohort.own, pool, prior, hints, scoring, judge_of(threat))
-    knowledge = replace(knowledge, prior=support.prior)
+    dealt = _DealtGames.of(knowledge, secrets, settings, metrics)
+    cohort, judging = dealt.cohort, dealt.judging
+    knowledge, hints = replace(knowledge, prior=dealt.support.prior), judging.hints
     game, rate = before_attacks(
-        lambda: _Trained(knowledge, cohort, judging, _victims(knowledge, cohort, seed=own_seed), seed, clock),
+        lambda: _Trained(knowledge, cohort, judging, _victims(knowledge, cohort, settings.seed), settings.seed, clock),
         knowledge,
         games=len(cohort),
         clock=clock,
     )
-    if len(named) == 1:
-        tried = Tried((play(game, named[0]),))
+    if len(attacks) == 1:
+        tried = Tried((play(game, attacks[0]),))
     else:
         rate = rate or Rate.unknown(knowledge, game.release)
-        every = named or entrants
+        every = attacks or entrants
         tried = try_all(knowledge, partial(play, game), games=len(cohort), clock=clock, rate=rate, entrants=every)
-        tried = tried._replace(lines=_told_apart(tried.lines, named))
-    metric = scoring.headline.name
+        tried = tried._replace(lines=_told_apart(tried.lines, attacks))
+    metric = judging.scoring.headline.name
     lines = sorted(tried.lines, key=lambda line: (-line.finding.rebuilt.mean(), np.median(line.finding.errors[metric])))
     findings = tuple(line.finding for line in lines)
     each = len(findings[0].rebuilt) // len(cohort)
     with progress("ceiling"):
-        ceiling = ceiling_of(knowledge.facts.trainer.mechanism, hints, prior, scoring, secrets=k, judge=judging.judge)
+        mechanism, scoring, judge = knowledge.facts.trainer.mechanism, judging.scoring, judging.judge
+        ceiling = ceiling_of(mechanism, hints, prior, scoring, secrets=cohort.secrets, judge=judge)
     check_under(ceiling, findings, secrets=each)
     said = [f"{line.answer.name}: {note}" for line in lines for note in (*_certified(line.finding), *line.answer.notes)]
-    if len(named) == 1:
+    if len(attacks) == 1:
         lines = [lines[0]._replace(finding=replace(findings[0], name="as released"))]
-    known_of = f"{len(known)} of {cohort.records}"
+    known_of = f"{len(cohort.shared)} of {cohort.records}"
     name = lines[0].answer.name + ("" if len(lines) == 1 else f", the best of {len(lines)},")
     return filled(
         judging,
@@ -140,23 +115,63 @@ def audit_procedure(
         attack=f"{name} through {type(knowledge.access).__name__}",
         numbers=cohort.index,
         population=None if judging.judge.gaussian_null else len(secrets),
-        chance=chance,
+        chance=given.chance(hints),
         chance_by_victims=given.chance(hints, judging.groups(1)),
         ceiling=ceiling,
         labels_given=hints is not None and hints.labels is not None,
-        seed=seed,
+        seed=settings.seed,
         provenance=_provenance(knowledge, cohort, secrets, lines),
         notes=(
             *randomness,
-            *support.notes,
+            *dealt.support.notes,
             *given.notes(hints),
             *said,
             *_several(len(cohort), each),
-            *overlaps,
+            *dealt.overlaps,
         ),
-        unanswered=(*_diverged(game.release), *copies, *support.unanswered, *tried.unanswered),
+        unanswered=(*_diverged(game.release), *dealt.copies, *dealt.support.unanswered, *tried.unanswered),
         left_out=tried.left_out,
     )
+
+
+class _DealtGames(NamedTuple):
+    """The games, dealt and checked, before any victim is trained."""
+
+    cohort: Cohort
+    judging: Dealt
+    support: Support
+    copies: tuple[str, ...]
+    overlaps: tuple[str, ...]
+
+    @classmethod
+    def of(cls, knowledge: Knowledge, secrets: Records, settings: Settings, metrics: Sequence[Metric]) -> _DealtGames:
+        """By the seed; what cannot be audited is refused."""
+        trainer, threat, prior, seed = knowledge.trainer, knowledge.threat, knowledge.prior, victims_seed(settings.seed)
+        check_alike(secrets, prior)
+        check_numbers(trainer, secrets, knowledge.facts)
+        games = settings.games
+        if games is None:
+            games = len(secrets) // threat.deal(secrets, 1, seed=seed).secrets
+        cohort = threat.deal(secrets, games, seed=seed)
+        hints = threat.hints(cohort, secrets, seed=seed)
+        if hasattr(threat, "facts"):
+            check_stated(knowledge.facts, cohort, hints, type(threat).__name__)
+        known, unknown = cohort.shared, given.unknown(hints)
+        check_trainable(knowledge.net, trainer, threat, prior, secrets, seed=seed)
+        check_ranges(known, prior, secrets)
+        copies = check_varied(known, prior, secrets)
+        pool = Records.together([prior, known])  # all that the adversary has
+        population, hidden = (part.double().cpu() for part in (pool.x, secrets.x))
+        threshold = settings.threshold if given.chance(hints) is None else 0.0  # a candidate is named or not
+        more = all_metrics(prior.x, metrics, whole=unknown is None)
+        scoring = Scoring.of(population, threshold, more, unknown=unknown, secrets=hidden)
+        return cls(
+            cohort,
+            Dealt(cohort.own, pool, prior, hints, scoring, judge_of(threat)),
+            widened(prior, secrets),
+            copies,
+            overlap_notes(known, prior, secrets),
+        )
 
 
 def _with_targets(
@@ -271,10 +286,10 @@ class _AsDealt(NamedTuple):
         """Nothing has to be given."""
 
 
-def _victims(knowledge: Knowledge, cohort: Cohort, *, seed: int) -> Release:
+def _victims(knowledge: Knowledge, cohort: Cohort, seed: int) -> Release:
     """One victim per game, in as many chunks as memory asks for: it is trained as shadow models are."""
-    dealt = _AsDealt(cohort)
-    chunks = Local()(knowledge.trainer, knowledge.net, dealt, cohort.shared, models=len(cohort), seed=seed)
+    dealt, own_seed = _AsDealt(cohort), victims_seed(seed)
+    chunks = Local()(knowledge.trainer, knowledge.net, dealt, cohort.shared, models=len(cohort), seed=own_seed)
     releases = []
     with progress("victims", len(cohort)) as advance:
         for some, release in chunks:
@@ -318,8 +333,8 @@ def _several(victims: int, each: int) -> tuple[str, ...]:
         return ()
     return (
         f"{victims} victims were trained, and each counts as {each} games, one per guess: guesses from one release are "
-        "not independent. Intervals of shares count victims; those of true positives at a false-positive rate take "
-        "guesses for independent, and are too narrow.",
+        "not independent. Intervals of shares count victims; those of true positives at a false-positive rate assume "
+        "independent guesses, and are too narrow.",
     )
 
 

@@ -34,6 +34,7 @@ from lostwax.audits.attributes import Inferred, Rows, infer
 from lostwax.audits.audit import Audit
 from lostwax.audits.clock import Clock, TimeUp, in_words
 from lostwax.audits.conclusion import LEVEL
+from lostwax.audits.play import Settings
 from lostwax.audits.procedure import audit_procedure
 from lostwax.games import (
     Access,
@@ -68,15 +69,12 @@ def audit_refitted(
     model: Any,
     X: Any,
     y: Any,
+    settings: Settings,
     *,
     table: Records,
     columns: Columns,
     sample_weight: Any,
-    games: int | None,
-    seed: int,
-    threshold: float,
     access: Access | None,
-    max_minutes: float | None,
     reasons: tuple[str, ...],
 ) -> Audit:
     """Fit the model many times on rows of its table, and try to tell which rows; the worse of two audits.
@@ -84,7 +82,8 @@ def audit_refitted(
     One names the secret among candidates of its class, the other rebuilds it. `table` is (X, y) in numbers, in which
     guesses are scored, and `reasons` say why no equation applies.
     """
-    clock = Clock.started(MINUTES if max_minutes is None else max_minutes)
+    games, seed = settings.games, settings.seed
+    clock = Clock.started(MINUTES if settings.max_minutes is None else settings.max_minutes)
     access = access or Weights()
     split = Split.of(table.y, games, seed)
     encoding = Encoding.of(table.x, columns)
@@ -112,24 +111,23 @@ def audit_refitted(
         ),
         ("Reconstruction", Informed(known, label_known=classes), KernelRidge(), game.trainer(fits)),
     )
+    some = None if games is None else min(games, len(secrets))
     audits: dict[str, Audit] = {}
     failed: list[str] = []
     for name, threat, attack, trainer in questions[:1] if game.constant else questions:
         log.info("%s by refitting %s ...", name, game.name)
+        left = settings._replace(games=some, max_minutes=max(clock.left, 1e-3) / 60)
         try:
             audits[name] = audit_procedure(
                 nn.Identity(),
+                left,
                 trainer=trainer,
                 threat=threat,
-                attack=None,
+                attacks=(),
                 entrants=(attack,),
                 prior=prior,
                 secrets=secrets,
-                games=None if games is None else min(games, len(secrets)),
-                seed=seed,
-                threshold=threshold,
                 access=access,
-                max_minutes=max(clock.left, 1e-3) / 60,
             )
         except ValueError as error:
             if not audits:
@@ -156,8 +154,8 @@ def _fewest_distinct(secrets: Records, *, by_class: bool) -> int:
     fewest = min(len(torch.unique(group.flatten(1), dim=0)) for group in groups)
     if fewest < 2:
         raise ValueError(
-            "audit: the model has to be refitted, and of some class all rows that were drawn are the same, so that "
-            "candidates cannot be told apart. Pass another seed, or a table with columns that differ."
+            "audit: the model has to be refitted, but in one class all rows that were drawn are the same, so "
+            "candidates cannot be distinguished. Pass another seed, or a table with columns that differ."
         )
     return fewest
 
@@ -256,7 +254,7 @@ class _Game(NamedTuple):
         return next((each for each in REPEATS if each * secrets <= fits), REPEATS[-1])
 
     def trainer(self, fits: int, sealed: SealedEstimator | None = None, *, candidates_seen: bool = False) -> Refits:
-        """The trainer whose release shows parameters, and outputs at rows that the adversary has; for so many fits."""
+        """The trainer whose release shows parameters, and outputs at rows that the adversary has; for `fits` models."""
         places = ("known", "examples", "candidates") if candidates_seen else ("known", "examples")
         parameters = (PARAMETERS,) if self.sees_parameters and self.parameters else ()
         return Refits(
@@ -298,7 +296,7 @@ class _Game(NamedTuple):
             "The audit is about this way of fitting: the released model was fitted on all rows, and was not attacked.",
         ]
         if self.constant:
-            found.append("Fits on different rows gave the same model, so that reconstruction was not tried.")
+            found.append("Fits on different rows gave the same model, so reconstruction was not tried.")
         if self.public_draws and not self.deterministic:
             found.append("The fitted model stores the seeds of its parts (random_state), so its randomness is public.")
         elif not self.deterministic:
@@ -343,10 +341,7 @@ class SameClass:
             order.append(games)
             parts.append(candidates)
         back = torch.cat(order).argsort()
-        features = [part.features for part in parts if part.features is not None]
-        x, y = torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])
-        dealt = Records(x, y, torch.cat(features) if features else None)[back]
-        return Hints(labels, candidates=dealt, chances=chances)
+        return Hints(labels, candidates=Records.together(parts)[back], chances=chances)
 
 
 @dataclass(frozen=True, eq=False)
@@ -428,7 +423,7 @@ def _sees_parameters(access: Access) -> bool:
     facts = access_facts(access)
     if not (facts.all_weights or facts.outputs):
         raise TypeError(
-            "audit: a model that has no equation is seen through access=lw.access.Weights() or lw.access.Outputs(), "
-            f"got {access!r}."
+            "audit: expected access=lw.access.Weights() or lw.access.Outputs() for a model that has no equation, got "
+            f"{access!r}."
         )
     return facts.all_weights

@@ -19,14 +19,13 @@ from lostwax.audits.checks import widened
 from lostwax.audits.choice import available_bytes, in_bytes, predicted
 from lostwax.audits.clock import Clock, TimeUp, in_words
 from lostwax.audits.judging import Answer, Dealt, LeaveOneOut
-from lostwax.audits.play import filled, play
+from lostwax.audits.play import Settings, filled, play
 from lostwax.audits.procedure import MINUTES
 from lostwax.audits.retrained import Retrained, in_order, known_draws, retrained
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Attack, Cohort, Guess, Hints, Informed, Knowledge, Records, Table, Trainer
 from lostwax.games.facts import trainer_facts
 from lostwax.games.judges import OneToOne
-from lostwax.inits import FromNet, StartsFrom, start_of
 from lostwax.learning.costs import Rate
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
@@ -42,10 +41,10 @@ NAMED = (
     "it may be enough to know its label. That the other is known to be in the data is not used."
 )
 CHECKED = (
-    "All of training is known, so that training on either of them succeeds as soon as a record changes the weights: "
+    "All of training is known, so training on either of them succeeds as soon as a record changes the weights: "
     "a guess can be checked, which does not mean that a record can be rebuilt."
 )
-EASIER = "An easier question, which of two records was trained on, takes less: attack=lw.attacks.Refit()."
+EASIER = "An easier question, which of two records was trained on, takes less time: attack=lw.attacks.Refit()."
 TOO_SHORT = (
     "audit: max_minutes is too short: the attack on the first record was not done in time. Allow twice as much, name a "
     "quicker attack, train in several processes (OwnTraining(train, processes=...)), or freeze all layers but the last "
@@ -56,15 +55,12 @@ TOO_SHORT = (
 def audit_released(
     net: nn.Module,
     table: Records,
+    settings: Settings,
     *,
     trainer: Trainer,
     attack: Attack | None,
-    games: int | None,
-    seed: int,
-    threshold: float,
-    max_minutes: float | None = None,
 ) -> Audit:
-    """Play `games` records (all when None), drawn by `seed`, against the weights that the net holds.
+    """Play records that are drawn by the seed against the weights that the net holds.
 
     In each the adversary knows all other records and how the net was trained; the attack is prepared anew. Unless named
     it is Newton, Secant where training cannot be differentiated, or one that averages over private draws. Models that
@@ -76,6 +72,7 @@ def audit_released(
     rebuilt is played for again, against the weights that the trainer does end at, and where it is rebuilt from those,
     the audit is undecided.
     """
+    games, seed, threshold, max_minutes = settings
     minutes = MINUTES if max_minutes is None else max_minutes
     clock = Clock.started(minutes)
     trainer, randomness = known_draws(trainer, net, table)
@@ -83,9 +80,9 @@ def audit_released(
     rows = Table(table).draw(games, seed)
     again = retrained(net, table, trainer, rows, CHECKING * 60 * minutes)
     at_start = deepcopy(net)  # what an attack prepares with holds no release
-    at_start.load_state_dict(start_of(trainer.init if isinstance(trainer, StartsFrom) else FromNet(), net, 0, seed=0))
-    fitted = games is None and (facts.one_by_one or not facts.deterministic)
-    limited = fitted or max_minutes is not None
+    at_start.load_state_dict(again.start)
+    as_time_allows = games is None and (facts.one_by_one or not facts.deterministic)
+    limited = as_time_allows or max_minutes is not None
     automatic, skipped = attack is None, tuple[str, ...]()
     if attack is None and facts.differentiable and facts.deterministic:
         attack = Newton(bank=100)
@@ -96,10 +93,10 @@ def audit_released(
     one = _without(at_start, table, trainer, rows[0], among)
     if (objection := attack.objection(one)) is not None:
         raise ValueError(f"audit: {objection}")
-    if fitted:
-        rows = Table(table).draw(min(_affordable(attack, one, again.rate, clock.left), len(table)), seed)
-    needed = predicted(attack, one, 1, again.rate).bytes
-    memory = (f"The attack needs about {in_bytes(needed)} of memory.",) if needed >= WORTH_SAYING else ()
+    cost = predicted(attack, one, 1, again.rate)
+    if as_time_allows:
+        rows = Table(table).draw(min(_affordable(cost.seconds, clock.left), len(table)), seed)
+    memory = (f"The attack needs about {in_bytes(cost.bytes)} of memory.",) if cost.bytes >= WORTH_SAYING else ()
     hints = None if among is None else _line_up(table, rows, among, seed)
     scoring = Scoring.of(table.x.double().cpu(), threshold if among is None else 0.0, with_secrets=True)
     time_left, planned = clock if limited else Clock(), len(rows)
@@ -109,27 +106,15 @@ def audit_released(
     except TimeUp:
         raise ValueError(TOO_SHORT) from None
     line = line._replace(finding=replace(line.finding, name="as released"))
-    rows, named = game.rows, game.hints is not None
-    certified = 0 if line.answer.guess.certified is None else int(line.answer.guess.certified.sum())
-    kind = type(trainer).__name__
-    hidden = (
-        f"{game.hidden} of {len(rows)} records are not {'named' if named else 'rebuilt'} from the released weights, "
-        "but are from the weights "
-    )
-    hidden += (
-        f"that {kind} itself ends at: {again.note} Pass the very trainer (init, lr, steps, weight_decay, dtype, "
-        "...) that made them."
-        if again.private is None
-        else "of another retraining, with other private draws."
-    )
+    easier = automatic and facts.one_by_one and not line.finding.rebuilt.any()
     return filled(
         game.judging,
         [line],
-        subject=f"{type(net).__name__} with these weights, trained by {kind}",
+        subject=f"{type(net).__name__} with these weights, trained by {type(trainer).__name__}",
         kind="this model",
-        threat="the adversary knows every record but one" + (f", and {CANDIDATES} candidates for it" if named else ""),
+        threat="the adversary knows every record but one" + (f", and {among} candidates for it" if among else ""),
         attack=line.answer.name,
-        numbers=rows,
+        numbers=game.rows,
         population=len(table),
         chance=given.chance(game.hints),
         chance_by_victims=given.chance(game.hints, game.judging.groups(1)),
@@ -143,18 +128,14 @@ def audit_released(
             "weights": fingerprint(*again.released.params.values()),
         },
         notes=(
-            *([NAMED] if named else []),
-            *([CHECKED] if named and facts.deterministic else []),
+            *([NAMED] if among else []),
+            *([CHECKED] if among and facts.deterministic else []),
             *given.notes(game.hints),
             *randomness,
-            *(() if again.private is None else (again.private,)),
-            again.note,
-            *game.memory,
-            *([f"the time was over after {len(rows)} of {planned} records."] if len(rows) < planned else []),
-            *([f"the attack itself certifies {certified} of {len(rows)} guesses."] if certified else []),
-            *([EASIER] if automatic and facts.one_by_one and not line.finding.rebuilt.any() else []),
+            *game.notes(line.answer.guess, planned),
+            *([EASIER] if easier else []),
         ),
-        unanswered=(*((hidden,) if game.hidden else ()), *skipped, *sorted(game.unanswered)),
+        unanswered=(*game.hidden_from_the_release(), *skipped, *sorted(game.unanswered)),
     )
 
 
@@ -198,10 +179,9 @@ def _chosen(
     return last, tuple(said[:-1])
 
 
-def _affordable(attack: Attack, knowledge: Knowledge, rate: Rate, seconds: float) -> int:
-    """How many games fit into the time, at least one."""
-    cost = predicted(attack, knowledge, 1, rate).seconds
-    return max(1, int(seconds / max(cost, 1e-9))) if cost < math.inf else 1
+def _affordable(each: float, seconds: float) -> int:
+    """How many games of `each` seconds fit into the time, at least one."""
+    return max(1, int(seconds / max(each, 1e-9))) if each < math.inf else 1
 
 
 @dataclass(eq=False)
@@ -251,6 +231,32 @@ class _Released:
         self.rows, self.hints = self.rows[done], None if self.hints is None else self.hints[done]
         return Answer(attack, _join([found[game] for game in sorted(found)]), time.perf_counter() - start)
 
+    def notes(self, guess: Guess, planned: int) -> tuple[str, ...]:
+        """How well retraining agrees with the release, what the attack needed, and how far it came."""
+        played = len(self.rows)
+        certified = 0 if guess.certified is None else int(guess.certified.sum())
+        return (
+            *([] if self.retrained.private is None else [self.retrained.private]),
+            self.retrained.note,
+            *self.memory,
+            *([f"the time was over after {played} of {planned} records."] if played < planned else []),
+            *([f"the attack itself certifies {certified} of {played} guesses."] if certified else []),
+        )
+
+    def hidden_from_the_release(self) -> tuple[str, ...]:
+        """That some records are found only in the weights of a retraining, if there are any."""
+        if not self.hidden:
+            return ()
+        source = "of another retraining, with other private draws."
+        if self.retrained.private is None:
+            source = (
+                f"that {type(self.trainer).__name__} itself ends at: {self.retrained.note} Pass the very trainer "
+                "(init, lr, steps, weight_decay, dtype, ...) that made them."
+            )
+        found = "rebuilt" if self.hints is None else "named"
+        count = f"{self.hidden} of {len(self.rows)} records"
+        return (f"{count} are not {found} from the released weights, but are from the weights {source}",)
+
     def _played(self, attack: Attack, game: int) -> tuple[Guess, bool]:
         """One game; and whether only the retrained weights give the record away."""
         row, seed, hints, among = self.rows[game], self.seed, None, None
@@ -275,7 +281,7 @@ def _line_up(table: Records, rows: Tensor, among: int, seed: int) -> Hints | Non
     """The candidates of each game: the missing record, and others of the table, at random places."""
     there = rows.to(table.x.device)
     if len(torch.unique(table.x.flatten(1), dim=0)) < among:
-        raise ValueError("audit: the records are all alike, so that there is no other one to tell a record from.")
+        raise ValueError("audit: the records are all alike, so there is no other candidate.")
     secrets = table[there.unsqueeze(1)]  # (m, 1, ...)
     return Informed(table[:0], candidates=among).hints(Cohort(table[:0], secrets, there), table, seed=seed)
 
@@ -292,7 +298,7 @@ def _join(guesses: list[Guess]) -> Guess:
     """One game each, together."""
     certified = [one.certified for one in guesses if one.certified is not None]
     return Guess(
-        Records(torch.cat([one.records.x for one in guesses]), torch.cat([one.records.y for one in guesses])),
+        Records.together([one.records for one in guesses]),
         torch.cat([one.confidence for one in guesses]),
         certified=torch.cat(certified) if len(certified) == len(guesses) else None,
     )

@@ -13,13 +13,17 @@ from torch import Tensor, nn
 from lostwax.audits.choice import available_bytes, in_bytes
 from lostwax.games import Cohort, Records, Release, Trainer
 from lostwax.games.facts import trainer_facts
-from lostwax.inits import FromNet, StartsFrom, start_of, trainable
+from lostwax.inits import FromNet, Params, StartsFrom, start_of, trainable
 from lostwax.learning.costs import Rate
 from lostwax.progress import progress
 from lostwax.trainers.dropout import drops
 
 MISS = 0.02  # how far from the release retraining may end, over how far one record moves the weights
 APART = 1.5  # the same with private draws, over how far retrainings end from each other
+NAME_THE_START = (
+    "init=lw.inits.Given(state), with the net's state_dict() before training, or the draw that made them, such as "
+    "init=lw.inits.LeCunNormal()."
+)
 REPLACED, FEWEST_REPLACED = 8, 3  # records that are replaced, one after the other, to see how far that is
 
 
@@ -28,6 +32,7 @@ class Retrained(NamedTuple):
 
     release: Release  # (1, ...) where it ends
     released: Release  # (1, ...) the weights of the net, and its buffers if they are published
+    start: Params  # the state_dict before training
     seconds: float  # per model
     miss: float  # |where it ends - the released weights|, over the length of the way from the start
     note: str  # how well the released weights come out
@@ -43,7 +48,7 @@ class Retrained(NamedTuple):
 def known_draws(trainer: Trainer, net: nn.Module, table: Records) -> tuple[Trainer, tuple[str, ...]]:
     """The trainer, with a seed where it needs none, and what is private in it; a private start is refused."""
     measure = getattr(trainer, "settled", None)
-    found: Trainer = trainer if measure is None else measure(net, _replaced_in_order(table, torch.arange(1)))
+    found: Trainer = trainer if measure is None else measure(net, _replaced(table, torch.arange(1), ordered=True))
     facts = trainer_facts(found, net, len(table))
     if facts.private_start:
         raise ValueError(
@@ -72,81 +77,88 @@ def retrained(net: nn.Module, table: Records, trainer: Trainer, rows: Tensor, se
     """
     kind, facts = type(trainer).__name__, trainer_facts(trainer, net, len(table))
     init = trainer.init if isinstance(trainer, StartsFrom) else FromNet()
-    before = start_of(init, net, 0, seed=0)
+    start = start_of(init, net, 0, seed=0)
     weights = trainable(net) or dict(net.named_parameters())  # all may be frozen for use
-    held = {name: before[name] for name in weights}
     by_itself = init == FromNet() and facts.one_by_one  # a function may draw its start
-    cure = (
-        "init=lw.inits.Given(state), with the net's state_dict() before training, or the draw that made them, such "
-        "as init=lw.inits.LeCunNormal()."
-    )
-    if torch.equal(_flat(held), _flat(weights)) and not by_itself:
+    if not by_itself and torch.equal(_flat({name: start[name] for name in weights}), _flat(weights)):
         raise ValueError(
             f"audit: {kind} starts from the released weights themselves. Name the weights that training started from: "
-            f"{cure}"
+            f"{NAME_THE_START}"
         )
-    deal, start = _replaced_in_order if in_order(trainer) else _replaced, time.perf_counter()
-    with progress("retraining"):
-        first = trainer(net, deal(table, rows[:1])[:1], seed=0)
-        taken = time.perf_counter() - start
-        several = min(len(rows), REPLACED, max(FEWEST_REPLACED, int(seconds / taken)))
-        _check_memory(first, several)
-        others = trainer(net, deal(table, rows[:several])[1:], seed=0)
-        seconds = min(taken, (time.perf_counter() - start - taken) / several)
-        draws = (
-            None
-            if facts.deterministic
-            else _drawn(trainer, net, deal(table, rows[:1])[:1], max(several, FEWEST_REPLACED))
-        )
-    again = first.flat()[0].double().cpu()
+    runs = _Runs.of(net, table, trainer, rows, seconds, deterministic=facts.deterministic)
+    again = _ends(runs.first)[0]
+    effects = (_ends(runs.others) - again).norm(dim=1)  # (r,)
     if not again.isfinite().all():
         raise ValueError(
             f"audit: {kind} on this data diverges: its weights are NaN or infinite. Pass the very trainer (init, lr, "
             "steps, ...) that made the weights of the net."
         )
-    state = net.state_dict()
-    weights = {name: state[name].detach().to(value).unsqueeze(0) for name, value in first[0].items()}
-    released = _flat({name: value[0] for name, value in weights.items()})
-    effects = (others.flat().double().cpu() - again).norm(dim=1)  # (r,)
     if not effects.any():
         raise ValueError(
-            f"audit: the weights do not depend on the records: {kind} ends at the same weights when each of {several} "
-            "records is replaced by the mean record, so that there is nothing to attack. Check that the net is trained "
-            "on x and y, and that no rounding hides single records."
+            f"audit: the weights do not depend on the records: {kind} ends at the same weights when each of "
+            f"{len(effects)} records is replaced by the mean record, so there is nothing to attack. Check that the "
+            "net is trained on x and y, and that no rounding hides single records."
         )
-    effect, miss = float(effects.median()), float((again - released).norm())
-    way = _over(miss, float((again - _flat({name: before[name] for name in first.params})).norm()))
-    if draws is not None:
-        apart = _apart(draws, released)
+    state = net.state_dict()
+    released = Release({name: state[name].detach().to(value).unsqueeze(0) for name, value in runs.first[0].items()})
+    miss = float((again - _ends(released)[0]).norm())
+    way = _over(miss, float((again - _flat({name: start[name] for name in released.params})).norm()))
+    elsewhere = (
+        f" Training may have to start from other weights than the released ones: {NAME_THE_START}" if by_itself else ""
+    )
+    if runs.draws is not None:
+        apart = _apart(_ends(runs.draws), _ends(released)[0])
         if not apart <= APART:
             raise ValueError(
                 f"audit: {kind} on this data does not end near the weights of the net: they are {apart:.2g} times as "
                 "far from the retrained weights as those are from each other. Pass the very trainer and data that made "
-                "them." + (f" Training may have to start from other weights: {cure}" if by_itself else "")
+                f"them.{elsewhere}"
             )
-        return Retrained(
-            first,
-            Release(weights),
-            seconds,
-            way,
-            f"The released weights are {apart:.2g} times as far from the mean of {len(draws)} retrainings as those "
-            "are, at most, from each other's.",
-            _private(draws, first, others),
+        note = (
+            f"The released weights are {apart:.2g} times as far from the mean of {len(runs.draws)} retrainings as the "
+            "farthest of these is from the mean of the others."
         )
+        return Retrained(runs.first, released, start, runs.seconds, way, note, _private(runs.draws, *runs[:2]))
+    effect = float(effects.median())
     over = _over(miss, effect)
     if not miss <= MISS * effect:
         raise ValueError(
-            f"audit: {kind} on this data does not end at the weights of the net: it misses them by "
-            f"{over:.2g} of what one record changes in the weights, and {MISS:g} is allowed. Pass the "
-            "very trainer (init, lr, steps, weight_decay, dtype, ...) and data, in their order, that made them, and "
-            "load the weights into the net (lw.adapters.load_weights)."
-            + (f" Training may have to start from other weights than the released ones: {cure}" if by_itself else "")
+            f"audit: {kind} on this data does not end at the weights of the net: it misses them by {over:.2g} of what "
+            f"one record changes in the weights, and {MISS:g} is allowed. Pass the very trainer (init, lr, steps, "
+            "weight_decay, dtype, ...) and data, in their order, that made them, and load the weights into the net "
+            f"(lw.adapters.load_weights).{elsewhere}"
         )
     note = (
         f"retraining on this data reproduces the released weights to a relative error of {way:.1g}, or {over:.1g} of "
         "what one record changes in the weights."
     )
-    return Retrained(first, Release(weights), seconds, way, note)
+    return Retrained(runs.first, released, start, runs.seconds, way, note)
+
+
+class _Runs(NamedTuple):
+    """Models that the trainer made of the table."""
+
+    first: Release  # (1, ...)
+    others: Release  # (r, ...) each with one record replaced by the mean record
+    draws: Release | None  # of the table itself, with other private draws
+    seconds: float  # per model
+
+    @classmethod
+    def of(
+        cls, net: nn.Module, table: Records, trainer: Trainer, rows: Tensor, seconds: float, *, deterministic: bool
+    ) -> _Runs:
+        """As many as there is time for, within limits."""
+        ordered, begin = in_order(trainer), time.perf_counter()
+        one = _replaced(table, rows[:1], ordered)[:1]
+        with progress("retraining"):
+            first = trainer(net, one, seed=0)
+            taken = time.perf_counter() - begin
+            several = min(len(rows), REPLACED, max(FEWEST_REPLACED, int(seconds / taken)))
+            _check_memory(first, several)
+            others = trainer(net, _replaced(table, rows[:several], ordered)[1:], seed=0)
+            each = min(taken, (time.perf_counter() - begin - taken) / several)
+            draws = None if deterministic else _drawn(trainer, net, one, max(several, FEWEST_REPLACED))
+        return cls(first, others, draws, each)
 
 
 def _check_memory(one: Release, several: int) -> None:
@@ -167,11 +179,10 @@ def _drawn(trainer: Trainer, net: nn.Module, one: Cohort, several: int) -> Relea
     return trainer(net, Cohort(one.shared, one.own[torch.zeros_like(numbers)], numbers), seed=0)
 
 
-def _apart(draws: Release, released: Tensor) -> float:
-    """How far the release is from the mean of the draws, over how far they are, at most, from that of the others."""
-    flat = draws.flat().double().cpu()  # (r, p)
-    mean, r = flat.mean(0), len(flat)
-    distances = (flat - mean).norm(dim=1) * r / (r - 1)  # each from the mean of the others
+def _apart(draws: Tensor, released: Tensor) -> float:
+    """How far the release (p,) is from the mean of the draws (r, p), over the farthest draw from that of the others."""
+    mean, r = draws.mean(0), len(draws)
+    distances = (draws - mean).norm(dim=1) * r / (r - 1)  # each from the mean of the others
     return _over(float((released - mean).norm()), float(distances.max()))
 
 
@@ -193,40 +204,37 @@ def _private(draws: Release, first: Release, others: Release) -> str:
     return said + (f" Deterministic are {', '.join(same[:5])}{' and others' if len(same) > 5 else ''}." if same else "")
 
 
-def _replaced_in_order(table: Records, rows: Tensor) -> Cohort:
-    """The same as `_replaced`, where all records keep their places: none is shared."""
-    models = len(rows) + 1
+def _replaced(table: Records, rows: Tensor, ordered: bool) -> Cohort:
+    """The table itself, and for each of these r rows the table with the mean record in place of that row.
+
+    If the order matters, all records keep their places, and none is shared.
+    """
+    models, device = len(rows) + 1, table.x.device
+    own, places = (torch.arange(len(table)), rows) if ordered else (rows, torch.arange(len(rows)))
+    shared = torch.ones(len(table), dtype=torch.bool)
+    shared[own] = False
+
+    def repeated(part: Tensor) -> Tensor:
+        return part[own.to(device)].repeat(models, *(1 for _ in part.shape))  # (1 + r, own, ...)
 
     def replaced(part: Tensor) -> Tensor:
-        own = part.repeat(models, *(1 for _ in part.shape))  # (1 + r, n, ...)
-        own[torch.arange(1, models), rows.to(part.device)] = part.mean(0)
-        return own
+        copies = repeated(part)
+        copies[torch.arange(1, models), places.to(device)] = part.mean(0)
+        return copies
 
-    y = table.y.repeat(models, *(1 for _ in table.y.shape))
-    own = Records(replaced(table.x), y, None if table.features is None else replaced(table.features))
-    return Cohort(table[:0], own, torch.zeros(models, dtype=torch.long, device=table.x.device))
-
-
-def _replaced(table: Records, rows: Tensor) -> Cohort:
-    """The table itself, and for each of these r rows the table with the mean record in place of that row."""
-    device, places = table.x.device, torch.arange(len(rows))
-    others = torch.ones(len(table), dtype=torch.bool)
-    others[rows] = False
-
-    def replaced(part: Tensor) -> Tensor:
-        own = part[rows.to(device)].repeat(len(rows) + 1, *(1 for _ in part.shape))  # (1 + r, r, ...)
-        own[places + 1, places] = part.mean(0)
-        return own
-
-    y = table.y[rows.to(device)].repeat(len(rows) + 1, *(1 for _ in table.y.shape))
-    own = Records(replaced(table.x), y, None if table.features is None else replaced(table.features))
-    number = torch.zeros(len(rows) + 1, dtype=torch.long, device=device)  # all are model 0
-    return Cohort(table[others.to(device)], own, number)
+    features = None if table.features is None else replaced(table.features)
+    number = torch.zeros(models, dtype=torch.long, device=device)  # all are model 0
+    return Cohort(table[shared.to(device)], Records(replaced(table.x), repeated(table.y), features), number)
 
 
 def _over(miss: float, whole: float) -> float:
     """miss / whole; no miss is none, however small the whole."""
     return miss / whole if whole > 0 else math.inf if miss > 0 else 0.0
+
+
+def _ends(models: Release) -> Tensor:
+    """(m, p) where training ended."""
+    return models.flat().double().cpu()
 
 
 def _flat(params: Mapping[str, Tensor]) -> Tensor:

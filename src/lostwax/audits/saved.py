@@ -53,21 +53,7 @@ def contradictions(plain: Mapping[str, Any]) -> Iterator[str]:
         elif np.isnan([as_array(errors[metric]) for metric in (plain["metric"], plain["criterion"])]).any():
             yield f"{name} has errors that are NaN"
     for finding in plain["findings"]:
-        if finding["rebuilt"] != (as_array(finding["errors"][plain["criterion"]]) <= plain["threshold"]).tolist():
-            yield f"{finding['name']} / rebuilt contradicts its errors and the threshold"
-        if finding.get("neurons") is not None and not _fits(finding["neurons"], len(games)):
-            yield f"{finding['name']} / neurons does not hold a number for each neuron, in three of the games"
-        if finding.get("cells") is not None and finding["cells"]["certified"] > finding["cells"]["exact"]:
-            yield f"{finding['name']} / cells has more that are certified than exact"
-        luck = finding.get("luck")
-        if luck is not None and max(luck["rebuilt"], luck["nearer"], luck["games"]) > min(luck["games"], len(games)):
-            yield f"{finding['name']} / luck has more games than there are"
-        if luck is not None and any(
-            pairs[0] > luck[name] + 1 or sum(pairs) > luck["games"]
-            for name in ("rebuilt", "nearer")
-            if (pairs := luck.get(f"{name}_pairs")) is not None
-        ):
-            yield f"{finding['name']} / luck has more pairs than games"
+        yield from (f"{finding['name']} / {what}" for what in _in_finding(finding, plain))
     for percent in plain["oracle_percentiles"]:
         if percent.count(".") > 1 or not 0 <= float(percent) <= 100:
             yield "oracle_percentiles has a percentile that is none"
@@ -75,6 +61,24 @@ def contradictions(plain: Mapping[str, Any]) -> Iterator[str]:
         low, high, blind = (float(plain["ceiling"][name]) for name in LOGS)
         if not blind - ROUNDING <= low <= high + ROUNDING <= 2 * ROUNDING:
             yield "the ends of the ceiling are in no order"
+
+
+def _in_finding(finding: Mapping[str, Any], plain: Mapping[str, Any]) -> Iterator[str]:
+    """What in one line of the file cannot be true."""
+    games, cells, luck = len(plain["games"]), finding.get("cells"), finding.get("luck")
+    if finding["rebuilt"] != (as_array(finding["errors"][plain["criterion"]]) <= plain["threshold"]).tolist():
+        yield "rebuilt contradicts its errors and the threshold"
+    if finding.get("neurons") is not None and not _fits(finding["neurons"], games):
+        yield "neurons does not hold a number for each neuron, in three of the games"
+    if cells is not None and cells["certified"] > cells["exact"]:
+        yield "cells has more that are certified than exact"
+    if luck is None:
+        return
+    if max(luck["rebuilt"], luck["nearer"], luck["games"]) > min(luck["games"], games):
+        yield "luck has more games than there are"
+    pairs = {name: luck[f"{name}_pairs"] for name in ("rebuilt", "nearer") if luck.get(f"{name}_pairs") is not None}
+    if any(own[0] > luck[name] + 1 or sum(own) > luck["games"] for name, own in pairs.items()):
+        yield "luck has more pairs than games"
 
 
 def other_summary(audit: Audit, stored: Mapping[str, Mapping[str, Number]]) -> Iterator[str]:
@@ -277,7 +281,7 @@ def read_plain(path: Path) -> dict[str, Any]:
         cause = f"({error}). It was cut short or is another file."
         raise ValueError(f"Audit.from_json: {path} is no JSON {cause}") from None
     if not isinstance(plain, dict) or plain.get("format", FORMAT) != FORMAT or "schema" not in plain:
-        raise ValueError(f"Audit.from_json: {path} is JSON, but no audit: expected what Audit.to_json writes.")
+        raise ValueError(f"Audit.from_json: {path} is JSON, but not an audit: expected what Audit.to_json writes.")
     plain = _upgraded(plain)
     if plain["schema"] != SCHEMA:
         raise ValueError(
@@ -408,7 +412,7 @@ def _no_records(*games: int) -> Records:
 
 def _no_number(name: str) -> float:
     """Refuse what Python's JSON knows beyond the standard: they are written as text here."""
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def _number(value: float) -> Number:

@@ -288,8 +288,8 @@ def all_metrics(prior: Tensor, asked: Sequence[Metric], *, whole: bool = True) -
     for name in names:
         if names.count(name) > 1 or name in (MSE().name, SpreadRMSE.name):
             raise ValueError(
-                f'audit: metrics holds one called "{name}", and there is another of that name. Give yours a name of '
-                'its own: dataclasses.replace(metric, name="...").'
+                f'audit: metrics holds one called "{name}", and there is another of that name. Rename yours: '
+                'dataclasses.replace(metric, name="...").'
             )
     ours = (MAE(), *(pixel_metrics(prior) if whole else ()))
     return (*(metric for metric in ours if metric.name not in names), *asked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -14,70 +14,51 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.attacks.closed_form import ClosedForm, known_label, revealed
+from lostwax.attacks.closed_form.attack import GAMES_NUMBERS
 from lostwax.attacks.trees import TreeConstraints, exact_cells, revealed_by_trees
 from lostwax.audits.audit import Audit, Verdict
 from lostwax.audits.cells import CellsKept
-from lostwax.audits.fitted import audit_fitted, converged, drawn, likeliest, no_optimum, stationarity
+from lostwax.audits.checks import check_rows_differ
+from lostwax.audits.fitted import audit_fitted, converged, drawn, likeliest, no_optimum, stationarity, weightless
 from lostwax.audits.judging import Answer, LeaveOneOut
-from lostwax.audits.play import Played, filled, judged
+from lostwax.audits.play import Played, Settings, filled, judged, of_table
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Fitted, Guess, Kept, Part, Records, ReleasedTable, RowSample, Table, TableCells
 from lostwax.games.cells import Revealed
 from lostwax.progress import progress
-from lostwax.provenance import fingerprint
 
 MOST_REPEATED = 500  # games in which the attack is repeated to see what matters
-GAMES_NUMBERS = 16_000_000  # numbers held for the games computed at a time: 128 MB in float64
 
 
-def audit_table(
-    released: ReleasedTable,
-    *,
-    games: int | None,
-    seed: int,
-    threshold: float,
-    shape: tuple[int, ...] | None = None,
-) -> Audit:
-    """Play `games` rows (all when None), drawn by `seed`, against the release as it is and as converged.
+def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, ...] | None = None) -> Audit:
+    """Play rows that are drawn by the seed against the release as it is and as converged.
 
     `shape` is that of a record where it is more than a row of features: an image.
     """
     if released.plain is not None:
-        return audit_fitted(released.plain, games=games, seed=seed, threshold=threshold, shape=shape)
+        return audit_fitted(released.plain, settings, shape)
     table, sample = released.table, released.sample
     rows = _fitted_on(released)
     if sample is None:
-        chosen, sampled = drawn(Table(table, rows), games, seed)
+        chosen, sampled = drawn(Table(table, rows), settings)
     else:
         chosen, sampled = sample.played, (_sampled(sample),)
-    scoring = Scoring.of_cells(table.x, released.columns, threshold)
+    scoring = Scoring.of_cells(table.x, released.columns, settings.threshold)
     if any(part.fitted.forest is not None for part in released.parts):
         scoring = scoring.by_cell()
     blind = released.columns.blind(table.x, chosen)
-    optima = [
-        part.optimum if part.cut and part.fitted.model is not None else converged(part.fitted)
-        for part in released.parts
-    ]
-    missing = tuple(
-        dict.fromkeys(
-            no_optimum(part.fitted) for part, best in zip(released.parts, optima, strict=True) if best is None
-        )
-    )
-    at_optimum = [
-        replace(part, fitted=best) for part, best in zip(released.parts, optima, strict=True) if best is not None
-    ]
-    line = _Line(released, released.parts, chosen, scoring, blind, "as released")
+    at_optimum, missing = _at_optimum(released.parts)
+    attacked = partial(_Line, released, chosen, scoring, blind)
+    line = attacked(released.parts, "as released")
     has_models = any(part.fitted.model is not None for part in released.parts)
-    best = _Line(released, at_optimum, chosen, scoring, blind, "as converged") if has_models and at_optimum else None
+    best = attacked(at_optimum, "as converged") if has_models and at_optimum else None
     lines = [one.played(_verdicts(one, best or one, bool(released.unread))) for one in (line, best) if one is not None]
     open_ones = lines[-1].finding.verdicts.count(Verdict.UNDECIDED)
     if (unordered := _without_order(released.parts)) is not None:
-        other = _Line(released, unordered, chosen, scoring, blind, "order of rows unknown")
+        other = attacked(unordered, "order of rows unknown")
         lines.append(other.played(_verdicts(other, other, bool(released.unread))))
     if open_ones and not released.unread:
         missing = (*missing, f"{open_ones:,} records were not rebuilt although what was read should give every cell.")
-    without = len(table) - len(rows)
-    weightless = [f"{without:,} rows have no weight: the model was not trained on them, and they are not tried."]
     return filled(
         line.judging,
         lines,
@@ -89,16 +70,12 @@ def audit_table(
         population=len(rows) if sample is None else sample.population,
         truth=Records(table.x[chosen], table.y[chosen]),
         labels_given=line.label_given,
-        seed=seed,
-        provenance={
-            "data": fingerprint(table.x, table.y.double()),
-            "rows": len(table),
-            "features": table.x.shape[1],
-        },
+        seed=settings.seed,
+        provenance=of_table(table),
         notes=(
             *released.notes,
             *sampled,
-            *(weightless if without else ()),
+            *weightless(len(table) - len(rows)),
             *(best or line).notes(),
             *_settings(released, chosen),
         ),
@@ -120,15 +97,22 @@ def _sampled(sample: RowSample) -> str:
 
 def _fitted_on(released: ReleasedTable) -> Tensor:
     """The rows that something in the release depends on."""
-    table, weighted = released.table, released.weight > 0
-    if bool(((table.x == table.x[0]) | (table.x.isnan() & table.x[0].isnan())).all()):
-        raise ValueError(
-            f"audit: all {len(table):,} rows of X are the same, so that there is nothing to rebuild. Pass the data the "
-            "model was fitted on."
-        )
+    check_rows_differ(released.table.x)
     facts = [part.fitted for part in released.parts]
     by_all = any(one.extremes or one.stored or one.present or not all(s.weighted for s in one.sums) for one in facts)
-    return torch.arange(len(table)) if by_all else weighted.nonzero().flatten()
+    return torch.arange(len(released.table)) if by_all else (released.weight > 0).nonzero().flatten()
+
+
+def _at_optimum(parts: Sequence[Part]) -> tuple[list[Part], tuple[str, ...]]:
+    """The parts with their models at the optimum, and why some have none."""
+    found, missing = list[Part](), list[str]()
+    for part in parts:
+        best = part.optimum if part.cut and part.fitted.model is not None else converged(part.fitted)
+        if best is None:
+            missing.append(no_optimum(part.fitted))
+        else:
+            found.append(replace(part, fitted=best))
+    return found, tuple(dict.fromkeys(missing))
 
 
 def _without_order(parts: Sequence[Part]) -> list[Part] | None:
@@ -179,10 +163,10 @@ class _Line:
     def __init__(
         self,
         released: ReleasedTable,
-        parts: Sequence[Part],
         rows: Tensor,
         scoring: Scoring,
         blind: Tensor,
+        parts: Sequence[Part],
         name: str,
     ) -> None:
         self.released, self.parts, self.scoring = released, parts, scoring
@@ -249,7 +233,7 @@ HOW_KEPT = {
 
 def _merged(released: ReleasedTable, parts: Sequence[Part], rows: Tensor, label_given: bool) -> _Merged:
     """Cell by cell from the part that tells most of it: facts that hold to rounding come before models."""
-    width, found = max((_numbers(part.fitted) for part in parts), default=1), []
+    width, found = max((part.fitted.numbers_per_game for part in parts), default=1), []
     by_trees = [revealed_by_trees(part, rows) for part in parts if part.fitted.forest is not None]
     with progress("rows", len(rows)) as advance:
         for some in torch.split(torch.arange(len(rows)), max(1, GAMES_NUMBERS // width)):
@@ -295,15 +279,6 @@ def _merged_games(
         size = torch.where(size == 0, answer.size * some, size)
     several = tuple(released.columns.likeliest(cells, table.x, games) for cells in (best, *others))
     return _Merged(several, given if given is not None else labels, size)
-
-
-def _numbers(fitted: Fitted) -> int:
-    """Numbers held per game."""
-    width = fitted.table.x.shape[1]
-    return max(
-        [width, *(sums.total().numel() for sums in fitted.sums)]
-        + ([fitted.model.total().numel()] if fitted.model is not None else [])
-    )
 
 
 def _unsolved(part: Part) -> float:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 FEWEST_NULLS = 99  # to tell a false-positive rate of 1 %
 WIDTH, NARROWEST = 120, 60  # columns
+HEADER: tuple[str, ...] = "", "rebuilt", "nearer", "median error", "labels", "ms per record", "why the rest is not"
 
 
 def as_json(audit: Audit) -> str:
@@ -50,20 +51,9 @@ def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] |
         *map(plain_spaces, wrap(str(found), width)),  # 5 % stays on one line
         "",
     ]
-    header = ("", "rebuilt", "nearer", "median error", "labels", "ms per record", "why the rest is not")
-    rows: list[tuple[str, ...]] = [header]
-    summary = audit.summary()
-    for finding in audit.findings:
-        numbers = summary[finding.name]
-        rebuilt, error = _rate(numbers["rebuilt"], audit), _error(numbers["median_error"])
-        nearer = "" if audit.chance is not None else _rate(numbers["beats_baselines"], audit)
-        time = f"{numbers['milliseconds_per_record']:.3f}"
-        rows.append((finding.name, rebuilt, nearer, error, _labels(numbers, audit), time, _reasons(numbers)))
-    for name in audit.baselines:
-        rebuilt, error = _rate(summary[name]["rebuilt"], audit), _error(summary[name]["median_error"])
-        rows.append((name, rebuilt, "", error, "", "", ""))
+    rows = _rows(audit)
     reasons = [f"{row[0]}: {row[-1]}" for row in rows[1:] if row[-1]]
-    if not reasons or sum(least_widths(rows)) + 2 * len(header) - 2 > widest:
+    if not reasons or sum(least_widths(rows)) + 2 * len(HEADER) - 2 > widest:
         rows = [row[:-1] for row in rows]  # no reasons to give, or no place: they come below
     else:
         reasons = []
@@ -88,6 +78,21 @@ def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] |
         lines += [f"not answered: {why}" for why in audit.unanswered]
     lines += [f"not applicable: {why.replace(' is not applicable: ', ': ', 1)}" for why in audit.left_out]
     return "\n".join(part for line in lines for part in _folded(line, widest))
+
+
+def _rows(audit: Audit) -> list[tuple[str, ...]]:
+    """The header, and a row for each line and baseline."""
+    rows, summary = [HEADER], audit.summary()
+    for finding in audit.findings:
+        numbers = summary[finding.name]
+        rebuilt, error = _rate(numbers["rebuilt"], audit), _error(numbers["median_error"])
+        nearer = "" if audit.chance is not None else _rate(numbers["beats_baselines"], audit)
+        time = f"{numbers['milliseconds_per_record']:.3f}"
+        rows.append((finding.name, rebuilt, nearer, error, _labels(numbers, audit), time, _reasons(numbers)))
+    for name in audit.baselines:
+        rebuilt, error = _rate(summary[name]["rebuilt"], audit), _error(summary[name]["median_error"])
+        rows.append((name, rebuilt, "", error, "", "", ""))
+    return rows
 
 
 def terminal_columns() -> int:

@@ -19,17 +19,16 @@ from lostwax.adapters.sklearn.inputs import features
 from lostwax.attacks.whole_table import RebuiltTable, Search, TooManyCellsError, WholeTable
 from lostwax.audits.audit import Audit, Verdict
 from lostwax.audits.cells import CellsKept
-from lostwax.audits.checks import check_minutes
+from lostwax.audits.checks import check_minutes, check_rows_differ
 from lostwax.audits.judging import Answer
 from lostwax.audits.matched import Claims, MatchedRows, WholeTableGames
-from lostwax.audits.play import filled, judged
+from lostwax.audits.play import Settings, filled, judged, of_table
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Columns, Guess, Kept, Records, TableCells
 from lostwax.games.cells import Limits
 from lostwax.games.facts import threat_facts
 from lostwax.games.trees import Forest
 from lostwax.progress import clock_time, progress
-from lostwax.provenance import fingerprint
 
 SECONDS = 20.0  # of the search for a table, and as long again to prove which cells are certain
 USUAL = 0.2  # share of blind tables with a row that has what is claimed of one: more are no news
@@ -40,18 +39,9 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
-def audit_whole_table(
-    model: Any,
-    data: Any,
-    threat: Any,
-    *,
-    sample_weight: Any,
-    games: int | None,
-    seed: int,
-    threshold: float,
-    max_minutes: float | None,
-) -> Audit:
-    """Rebuild all rows at once, and hold each against the true row that it is matched with."""
+def audit_whole_table(model: Any, data: Any, threat: Any, settings: Settings, *, sample_weight: Any) -> Audit:
+    """Rebuild all rows at once, and compare each with the true row that it is matched with."""
+    games, seed, threshold, max_minutes = settings
     check_minutes(max_minutes, None)
     _check_threat(threat)
     forest = _forest(model)
@@ -60,8 +50,7 @@ def audit_whole_table(
         raise ValueError("audit: the table is too large to be rebuilt as a whole. Leave threat out.")
     x = torch.from_numpy(features(sklearn.unpack(data)[0]))  # as the forest sees it: booleans are numbers
     table = Records(x, released.table.y)
-    if bool((x == x[0]).all()):
-        raise ValueError(f"audit: all {len(x):,} rows of X are the same, so that there is nothing to rebuild.")
+    check_rows_differ(x)
     _check_size(threat, games, len(table))
     columns = Columns(released.columns.names, ((),) * x.shape[1])
     public, seconds = Public.of(x.numpy()), SECONDS if max_minutes is None else 30 * max_minutes
@@ -107,7 +96,7 @@ def audit_whole_table(
         numbers=torch.arange(len(table)),
         population=len(table),
         seed=seed,
-        provenance={"data": fingerprint(x, table.y.double()), "rows": len(table), "features": x.shape[1]},
+        provenance=of_table(table),
         notes=(*public.notes(columns), _order(found), _limit(seconds)),
         unanswered=unanswered,
         classes=released.classes,
@@ -142,7 +131,7 @@ def _check_threat(threat: Any) -> None:
         raise TypeError(
             f"audit: {type(threat).__name__} knows records, and does not apply to a scikit-learn model with "
             "data=(X, y). Leave threat out: the adversary then knows every row but one. Or pass lw.Weak(size=len(y)), "
-            "who knows none."
+            "which knows none."
         )
 
 

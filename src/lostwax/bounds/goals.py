@@ -90,7 +90,7 @@ class Records(Success):
     `Records(k)`: k records are rebuilt together; they may depend on each other, as copies do. The baseline is that of
     the whole group.
 
-    `Records(k, of=n)`: at least k of n independent records are rebuilt, each with a guess of its own. The baseline is
+    `Records(k, of=n)`: at least k of n independent records are rebuilt, each with a separate guess. The baseline is
     that of each record (`counting.at_least`).
     """
 

@@ -42,7 +42,7 @@ class Leak(ABC):
 
     @property
     def in_groups(self) -> bool:
-        """True if groups of records have a ceiling of their own, as fast as that of one."""
+        """True if groups of records have a separate ceiling, as fast as that of one."""
         return False
 
 

@@ -32,7 +32,7 @@ class Sampling(ABC):
     sensitivity = 1.0  # by how much a record in a step moves what is released, in units of the clipping norm
     tight = True  # both ends for one record enclose one number, and no theorem is missing between them
     independent = True  # records are drawn independently of each other
-    in_groups = False  # a group of records has a ceiling of its own
+    in_groups = False  # groups of records have a separate ceiling
     words = "the batches are drawn as stated, and the draws stay secret"
 
     @property
@@ -287,7 +287,7 @@ class BallsInBins(_Epochs):
 
     With `redrawn=False` a record is in the same batch of every epoch, as in JAX Privacy's BallsInBinsSampling. dmu/dnu
     is then the mean over batches of the product over their steps of exp(<g, z> / s - |g|^2 / (2 s^2)): z is the noise
-    of a step, and the gradient g may depend on earlier steps. If |g| = 1, each <g, z> is a normal variable of its own,
+    of a step, and the gradient g may depend on earlier steps. If |g| = 1, each <g, z> is a separate normal variable,
     so that the ratio is that of one epoch with noise s / sqrt(epochs). With shorter gradients it is a conditional mean
     of that, which has a lower ceiling.
     """

@@ -143,35 +143,9 @@ def check_dp(
     every = pairs(records, slopes, bounded=bounded)
     strategy = Strategy(every, list(trainable(net)), Claimed(noise, rate, steps))
     with progress("check_dp"):
-        turns = [(k, number) for k in range(len(every)) for number in range(trials)]
-        for k, number in counted(turns, "trial games", len(turns)):
-            strategy.add(k, number % 2, player(every[k], number % 2, "trial", k, number))
-        if strategy.nothing_moved:
-            raise ValueError(
-                "check_dp: the function returned the weights that it was given, in every run: nothing is trained."
-            )
-        lost = strategy.not_finite
-        if len(lost) == len(every):
-            raise ValueError(
-                "check_dp: the function returned weights that are not finite, in every run. Try a smaller learning "
-                "rate, or bounded=True."
-            )
-        first = list(strategy.runs[0])
-        fortune, won, played = Fortune(ceiling.upper), 0, 0
-        worlds = generator(seed, "check_dp", "worlds").integers(2, size=games)
-        for number, world in counted(enumerate(worlds), "games", games):
-            if strategy.is_due(number):
-                strategy.choose()
-                if played and strategy.is_hopeless(ceiling.upper):
-                    break
-            bet = fortune.bet(strategy.hope)
-            run = player(strategy.pair, int(world), "game", number)
-            right = bool(strategy.cut([run])[0] == world)
-            fortune.settle(bet, right)
-            won, played = won + right, played + 1
-            strategy.add(strategy.number, int(world), run)
-            if fortune.p_value < ALARM:
-                break
+        _learn(strategy, player, trials)
+        lost, first = strategy.not_finite, list(strategy.runs[0])
+        fortune = _bet(strategy, player, ceiling.upper, games, seed)
     p_value, pair, cut = fortune.p_value, strategy.pair, strategy.cut
     found = symptoms(first, cut.score, net, steps if epsilon is None else None)
     look_for = next((one.look_for for one in found if one.look_for), pair.look_for)
@@ -181,7 +155,41 @@ def check_dp(
     contradicted = noise_multiplier is not None and any(one.certain for one in found)
     seconds = time.perf_counter() - start
     words = (pair.name, str(cut.score), look_for, notes, contradicted)
-    return ClaimCheck(won, played, ceiling, p_value, *words, seconds)
+    return ClaimCheck(fortune.won, fortune.games, ceiling, p_value, *words, seconds)
+
+
+def _learn(strategy: Strategy, player: Player, trials: int) -> None:
+    """Play games without a bet, as many of each pair."""
+    turns = [(k, number) for k in range(len(strategy.pairs)) for number in range(trials)]
+    for k, number in counted(turns, "trial games", len(turns)):
+        strategy.add(k, number % 2, player(strategy.pairs[k], number % 2, "trial", k, number))
+    if strategy.nothing_moved:
+        raise ValueError(
+            "check_dp: the function returned the weights that it was given, in every run: nothing is trained."
+        )
+    if len(strategy.not_finite) == len(strategy.pairs):
+        raise ValueError(
+            "check_dp: the function returned weights that are not finite, in every run. Try a smaller learning rate, "
+            "or bounded=True."
+        )
+
+
+def _bet(strategy: Strategy, player: Player, permitted: float, games: int, seed: int) -> Fortune:
+    """Play games with a bet on each, until the claim is refuted, or that is hopeless."""
+    fortune = Fortune(permitted)
+    worlds = generator(seed, "check_dp", "worlds").integers(2, size=games)
+    for number, world in counted(enumerate(worlds), "games", games):
+        if strategy.is_due(number):
+            strategy.choose()
+            if fortune.games and strategy.is_hopeless(permitted):
+                break
+        bet = fortune.bet(strategy.hope)
+        run = player(strategy.pair, int(world), "game", number)
+        fortune.settle(bet, bool(strategy.cut([run])[0] == world))
+        strategy.add(strategy.number, int(world), run)
+        if fortune.p_value < ALARM:
+            break
+    return fortune
 
 
 def _records(net: nn.Module, data: Any) -> Records:
@@ -203,6 +211,6 @@ def _check_refutable(ceiling: Ceiling, games: int, trials: int) -> None:
     if games < needed:
         more = f"games={needed}, or more" if needed <= 10_000 else "more"
         raise ValueError(
-            f"check_dp: the claim permits an adversary to win {ceiling.upper:.6g} of all games, so that {games} won "
-            f"games would not contradict it. Train with {more} noise or fewer steps: the code is the same."
+            f"check_dp: the claim permits an adversary to win {ceiling.upper:.6g} of all games, so {games} won games "
+            f"would not contradict it. Train with {more} noise or fewer steps: the code is the same."
         )

@@ -52,13 +52,12 @@ class Player:
 
     def __call__(self, pair: CanaryPair, which: int, *purpose: int | str) -> Run:
         """Train with the first or the second canary, with a seed that derives from the purpose."""
-        canary = pair.canaries[which : which + 1]
-        x, y = torch.cat([pair.others.x, canary.x]), torch.cat([pair.others.y, canary.y])
+        data = Records.together([pair.others, pair.canaries[which : which + 1]])
         own_seed = int(generator(self.seed, "check_dp", *purpose).integers(2**31))
         net = deepcopy(self.net)
         with generators_kept(), exits_refused("check_dp: the function"), _recorded(net) as seen:
             seed_all(own_seed)
-            returned = self.train(net, x, y, own_seed)
+            returned = self.train(net, data.x, data.y, own_seed)
         last, path = self._weights(returned)
         flat = torch.cat([last[name].flatten() for name in trainable(self.net)])
         seen = seen if self.reads_steps and not path and seen and _same(seen[-1], flat) else []
@@ -98,7 +97,7 @@ class Player:
     def _along(self, path: list[Tensor], pair: CanaryPair) -> tuple[Tensor, Tensor]:
         """The first two fields of a run."""
         weights = torch.stack([self.slopes.start, *path])  # (t + 1, p)
-        seen = Records(torch.cat([pair.canaries.x, pair.others.x[:1]]), torch.cat([pair.canaries.y, pair.others.y[:1]]))
+        seen = Records.together([pair.canaries, pair.others[:1]])
         slopes = self.slopes(weights[:-1], seen, pair.others)[1].double()  # (t, 3, p)
         lengths = slopes.norm(dim=2)
         units = torch.nan_to_num(slopes / lengths.unsqueeze(2).clamp_min(1e-30), 0, 0, 0)

@@ -109,6 +109,8 @@ class Fortune:
     permitted: float
     log_now: float = 0.0
     log_largest: float = 0.0
+    won: int = 0
+    games: int = 0
 
     def bet(self, hope: float) -> float:
         """The bet whose fortune grows fastest if games are won with this probability (Kelly 1956)."""
@@ -118,6 +120,7 @@ class Fortune:
 
     def settle(self, bet: float, won: bool) -> None:
         """After a game."""
+        self.won, self.games = self.won + won, self.games + 1
         self.log_now += math.log1p(bet * (won - self.permitted))
         self.log_largest = max(self.log_largest, self.log_now)
 

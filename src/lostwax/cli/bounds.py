@@ -73,16 +73,8 @@ def bound(
     from lostwax.bounds import bound as compute
 
     aim = _goal("bound", goal, records, of, prior, values, fpr)
-    if plot is not None and aim is not None:
-        raise ValueError("bound: --plot shows the ceiling of one record. Leave out --records, --goal or --plot.")
-    if plot is not None and sampling != "poisson":
-        raise ValueError("bound: --plot shows the ceiling of Poisson sampling. Leave out --sampling or --plot.")
-    if plot is not None and epsilon is not None:
-        raise ValueError("bound: --plot shows the ceiling against the noise. Leave out --epsilon or --plot.")
-    if plot is not None and plot.suffix not in PICTURES:
-        raise ValueError(f"bound: expected the file of --plot to end in {', '.join(PICTURES)}, got {plot}.")
-    if plot is not None and not plot.parent.is_dir():
-        raise FileNotFoundError(f"bound: the folder of --plot {plot} does not exist. Create it first.")
+    if plot is not None:
+        _check_plot(plot, aim, sampling, epsilon)
     ceiling = compute(
         noise_multiplier=noise_multiplier,
         sample_rate=sample_rate,
@@ -105,6 +97,20 @@ def bound(
         baselines = sorted({0.5, 0.1, 0.01, float(f"{ceiling.baseline:.6g}")} - {0.0})
         draw_ceilings(plot, baselines=baselines, sample_rate=sample_rate, steps=steps, against="noise")
         print(f"wrote {plot}", file=sys.stderr)  # stdout may be JSON
+
+
+def _check_plot(plot: Path, aim: bounds.Goal | None, sampling: Sampling, epsilon: float | None) -> None:
+    """Raise unless the options are about what the plot shows, and it can be written."""
+    if aim is not None:
+        raise ValueError("bound: --plot shows the ceiling of one record. Leave out --records, --goal or --plot.")
+    if sampling != "poisson":
+        raise ValueError("bound: --plot shows the ceiling of Poisson sampling. Leave out --sampling or --plot.")
+    if epsilon is not None:
+        raise ValueError("bound: --plot shows the ceiling against the noise. Leave out --epsilon or --plot.")
+    if plot.suffix not in PICTURES:
+        raise ValueError(f"bound: expected the file of --plot to end in {', '.join(PICTURES)}, got {plot}.")
+    if not plot.parent.is_dir():
+        raise FileNotFoundError(f"bound: the folder of --plot {plot} does not exist. Create it first.")
 
 
 @progress("calibrate")

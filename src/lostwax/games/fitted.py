@@ -208,6 +208,12 @@ class Fitted:
         by_trees = self.forest is not None and any(tree.labels is not None for tree in self.forest.trees)
         return self.model is not None or by_trees or any(by_label)
 
+    @property
+    def numbers_per_game(self) -> int:
+        """Numbers that a solver holds for one missing row: those of a row, or of the largest equation."""
+        widths = [self.table.x.shape[1], *(sums.total().numel() for sums in self.sums)]
+        return max(widths if self.model is None else [*widths, self.model.total().numel()])
+
 
 @dataclass(frozen=True)
 class Part:

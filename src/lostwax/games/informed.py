@@ -33,7 +33,7 @@ def line_up(cohort: Cohort, pool: Records, count: int, *, seed: int) -> tuple[Re
     which is proportional to n_j.
     """
     m = len(cohort)
-    both = _secrets_and_pool(cohort.own, pool)  # (m + n, ...)
+    both = Records.together([cohort.own[:, 0], pool])  # (m + n, ...): k = 1
     copies = _Copies.of(pool)
     in_pool = copies.of_row[both[:m].matches(pool).numpy()]  # (m,) the value of each secret
     dealt, values = np.empty((2, m, count), dtype=np.int64)
@@ -71,14 +71,6 @@ class _Copies(NamedTuple):
         """A random row of each of the values."""
         starts = self.counts.cumsum() - self.counts  # (v,) in `rows`
         return np.asarray(self.rows[starts[values] + random.integers(self.counts[values])])
-
-
-def _secrets_and_pool(own: Records, pool: Records) -> Records:
-    """The secret of each model (k = 1), followed by the pool."""
-    features = None
-    if own.features is not None and pool.features is not None:
-        features = torch.cat([own.features[:, 0], pool.features])
-    return Records(torch.cat([own.x[:, 0], pool.x]), torch.cat([own.y[:, 0], pool.y]), features)
 
 
 @final

@@ -1,4 +1,4 @@
-"""Which secret each guess is held against, in a game with one secret or several."""
+"""Which secret each guess is compared with, in a game with one secret or several."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Pairs(NamedTuple):
 
 @runtime_checkable
 class Judge(Protocol):
-    """A rule of the game: which guess (m, g, ...) is held against which secret (m, k, ...)."""
+    """A rule of the game: which guess (m, g, ...) is compared with which secret (m, k, ...)."""
 
     @property
     def matched(self) -> bool:

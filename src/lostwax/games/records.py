@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
@@ -47,8 +47,18 @@ class Records:
         shapes = (f"{name}: {tuple(part.shape)} {part.dtype}" for name, part in self._named())
         return f"Records({', '.join(shapes)})"
 
-    def __getitem__(self, rows: Tensor | slice) -> Records:
-        """The records at `rows` (a slice, or an index or boolean tensor)."""
+    @classmethod
+    def together(cls, parts: Sequence[Records], axis: int = 0) -> Records:
+        """Concatenate records; with features if every part has them."""
+        features = [part.features for part in parts if part.features is not None]
+        return cls(
+            torch.cat([part.x for part in parts], axis),
+            torch.cat([part.y for part in parts], axis),
+            torch.cat(features, axis) if len(features) == len(parts) else None,
+        )
+
+    def __getitem__(self, rows: Tensor | slice | tuple[slice, int]) -> Records:
+        """The records at `rows` (a slice, an index or boolean tensor, or `[:, 0]` for the first of each model)."""
         return self._each(lambda part: part[rows])
 
     @property
@@ -129,7 +139,9 @@ class Records:
 def _check_tensor(name: str, part: Any) -> None:
     """Raise an error unless it is a dense tensor of real numbers."""
     wanted = f"Records: expected {name} to"
-    if isinstance(part, dict | tuple | list) and any(isinstance(one, Tensor) for one in _values(part)):
+    if isinstance(part, dict | tuple | list) and any(
+        isinstance(one, Tensor) for one in (part.values() if isinstance(part, dict) else part)
+    ):
         raise TypeError(
             f"{wanted} be a tensor, got several in a {type(part).__name__}. Pack them into one: "
             "x, parts = lw.records.pack(...); parts(x) gives them back in the training function."
@@ -144,10 +156,6 @@ def _check_tensor(name: str, part: Any) -> None:
         raise TypeError(f"{wanted} hold real numbers, got {part.dtype}. Pass {name}.dequantize() or its real part.")
     if part.ndim == 0:
         raise ValueError(f"Records: expected {name} with one row per record, got a single number. Pass {name}[None].")
-
-
-def _values(part: Any) -> list[Any]:
-    return list(part.values()) if isinstance(part, dict) else list(part)
 
 
 def _check_device(device: torch.device | str) -> None:

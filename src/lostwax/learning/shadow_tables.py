@@ -112,8 +112,7 @@ def shadow_table(
             advance(len(cohort))
     if not parts:
         raise ValueError(f"{attack}: expected at least one shadow target, got none.")
-    records = Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
-    return ShadowTable(seen, records, given).checked(attack)
+    return ShadowTable(seen, Records.together(parts), given).checked(attack)
 
 
 def _secrets(cohort: Cohort) -> Records:
@@ -247,7 +246,7 @@ def shadow_tables(attack: _Shadowed, knowledge: Knowledge, seed: int) -> tuple[K
     if (missing := engine.checked - len(checked)) > 0:  # R^2 needs trained models, but not held-out ones
         more = table(learn_from[-missing:], "check")
         checked = torch.cat([checked, more.seen[:, : trained.shape[1]]])
-        records = Records(torch.cat([records.x, more.records.x]), torch.cat([records.y, more.records.y]))
+        records = Records.together([records, more.records])
     principal = None  # every feature
     if trained.shape[1] > engine.directions:
         principal = table(learn_from[: engine.directions + 1], "directions").seen[:, : trained.shape[1]]

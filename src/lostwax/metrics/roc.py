@@ -96,7 +96,7 @@ def other_secrets(metric: Metric, guess: Tensor, truth: Tensor, shift: int = 1) 
     if same.any():
         raise ValueError(
             f"other_secrets: in {int(same.sum())} of {len(truth)} games (first: {int(same.int().argmax())}) the game "
-            f"{shift} further has the same secret, so it is no null. Choose another shift, or games with different "
+            f"{shift} further has the same secret, so it is not a null. Choose another shift, or games with different "
             "secrets."
         )
     return metric(guess, others)

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from lostwax.games import Columns
 
-Objects = NDArray[np.object_]
-
 
 def coded(X: Any) -> tuple[Tensor, Columns]:
     """(n, d) float64: numbers, codes of categories, NaN where a value is missing; and the columns.

@@ -51,9 +51,7 @@ def together(parts: Sequence[tuple[Cohort, Release]]) -> tuple[Cohort, Release]:
     if len(parts) == 1:
         return parts[0]
     cohorts, releases = zip(*parts, strict=True)
-    features = [cohort.own.features for cohort in cohorts if cohort.own.features is not None]
-    x, y = torch.cat([cohort.own.x for cohort in cohorts]), torch.cat([cohort.own.y for cohort in cohorts])
-    own = Records(x, y, torch.cat(features) if features else None)
+    own = Records.together([cohort.own for cohort in cohorts])
     cohort = Cohort(cohorts[0].shared, own, torch.cat([cohort.index for cohort in cohorts]))
     return cohort, Release.together([Release(release.params) for release in releases])
 

@@ -94,9 +94,12 @@ def _smaller(plan: _Plan, count: int, error: torch.cuda.OutOfMemoryError) -> _Pl
 
 
 def _affordable(net: nn.Module, one: Cohort) -> int:
-    """How many models fit a quarter of the free memory: the release, a working copy, the secrets."""
+    """How many models fit a quarter of the free memory: the release, a working copy, the secrets.
+
+    At least two: a training function is checked by training the first of several models again.
+    """
     numbers = 2 * sum(value.numel() for value in net.parameters()) + one.own.x.numel() + one.own.inputs.numel()
-    return max(_free_bytes(one.own.x.device) // 4 // (8 * numbers), 1)
+    return max(_free_bytes(one.own.x.device) // 4 // (8 * numbers), 2)
 
 
 def _free_bytes(device: torch.device) -> int:

@@ -32,6 +32,7 @@ from sklearn.preprocessing import (
 import lostwax as lw
 from adapters.sklearn.mixed import CATEGORIES, NUMBERS, encoded, encoder, gaps, logistic, people
 from lostwax.adapters.sklearn import released
+from lostwax.audits.play import Settings
 from lostwax.audits.tables import audit_table
 from lostwax.grades import Grade
 
@@ -164,7 +165,7 @@ def test_columns_that_a_selection_leaves_out_are_lost_by_it():
 def test_a_step_without_a_way_back_leaves_the_question_open(step):
     """Splines of a number determine it: "not found" would be a false pass."""
     release = released(make_pipeline(step, logistic()).fit(FRAME[["age"]], Y), (FRAME[["age"]], Y))
-    audit = audit_table(release, games=None, seed=0, threshold=0.05)
+    audit = audit_table(release, Settings())
     assert audit.conclusion.grade is Grade.UNDECIDED
     assert f"what comes after {type(step).__name__} was not fully audited" in audit.unanswered[0]
 

@@ -20,6 +20,7 @@ import lostwax as lw
 from lostwax.adapters.sklearn import released
 from lostwax.adapters.sklearn.steps import Values, step_of
 from lostwax.adapters.sklearn.texts import are_texts, counts_of, first_step, occurs
+from lostwax.audits.play import Settings
 from lostwax.audits.tables import audit_table
 from lostwax.games import Kept
 from lostwax.grades import Grade
@@ -117,7 +118,7 @@ def test_idf_weights_give_the_words_away_whatever_follows():
 def test_a_word_of_one_text_is_in_the_vocabulary():
     texts = [*TEXTS, "xylophone red"]
     model = make_pipeline(CountVectorizer(), RandomForestClassifier(3)).fit(texts, [*Y, 1])
-    audit = audit_table(released(model, (texts, [*Y, 1])), games=None, seed=0, threshold=0.05)
+    audit = audit_table(released(model, (texts, [*Y, 1])), Settings())
     row = list(audit.games).index(60)
     assert audit.findings[0].guess.records.x[row, 0, audit.columns.index("xylophone")] == 1
     given = make_pipeline(

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from lostwax.attacks.newton import Newton
+from lostwax.attacks.newton import Newton, inverter
 from lostwax.attacks.newton.inverter import Published
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.defences import Defended, Quantised, WeightNoise
@@ -32,17 +32,17 @@ class LargeOutputs:
         return {**start, last: self.times * start[last]}
 
 
-def play(net, times, defence, parts=DIGITS, known=None, **fields):
-    """The inversions, and their mean squared errors in shares of a blind guess's."""
+def play(net, times, defence, parts=DIGITS, known=None, games=slice(None), **fields):
+    """The inversions of these games, and their mean squared errors in shares of a blind guess's."""
     ours, prior, secrets = parts
     gd = lw.GD(lr=0.2 / times, momentum=0.9, steps=10)
     trainer, threat = Defended(replace(gd, init=LargeOutputs(times)), by=defence), lw.Informed(ours)
     cohort = threat.deal(secrets, len(secrets), seed=5)
-    release = trainer(net, cohort, seed=5)
+    release = Release({name: value[games] for name, value in trainer(net, cohort, seed=5).params.items()})
     believed = threat if known is None else lw.Informed(known)
     inverter = Newton(bank=60, **fields).prepare(Knowledge(net, trainer, believed, lw.access.Weights(), prior), seed=0)
-    found = inverter.invert(release, Hints(labels=cohort.own.y))
-    truth = cohort.own.x.flatten(1).double()
+    found = inverter.invert(release, Hints(labels=cohort.own.y[games]))
+    truth = cohort.own.x[games].flatten(1).double()
     wrong = (torch.stack([one.record for one in found]) - truth).square().mean(1)
     return found, wrong / torch.tensor([one.blind for one in found])
 
@@ -53,15 +53,11 @@ CASES = {
     "large outputs": (lw.nets.mlp(16, 12, 10), 10.0, (WeightNoise(1e-3), WeightNoise(1e-2), Quantised(8)), DIGITS),
 }
 FEW_OUTPUTS = (lw.nets.mlp(64, 40, 2), 100.0, (WeightNoise(1e-4), WeightNoise(1e-2)), ZEROS_AND_ONES)
-STUCK = "a fault: at noise 1e-2 every start of one game ends at a wrong record, and noise explains what is left over"
 
 
 @pytest.mark.parametrize(
     ("net", "times", "noises", "parts"),
-    [
-        *CASES.values(),
-        pytest.param(*FEW_OUTPUTS, marks=[pytest.mark.slow, pytest.mark.xfail(strict=True, reason=STUCK)]),
-    ],
+    [*CASES.values(), pytest.param(*FEW_OUTPUTS, marks=pytest.mark.slow)],
     ids=[*CASES, "few and large outputs"],
 )
 def test_errors_of_certified_records_are_as_predicted(net, times, noises, parts):
@@ -77,6 +73,18 @@ def test_errors_of_certified_records_are_as_predicted(net, times, noises, parts)
         assert (wrong[sure] <= 4 * predicted[sure]).all()
         ratios += (wrong / predicted)[sure].tolist()
     assert 1 / 2 < sum(ratios) / len(ratios) < 2
+
+
+def test_a_wrong_record_that_noise_could_explain_is_not_certified(monkeypatch):
+    """All starts end at a record with 9 % of a blind guess's error, whose residual is 1.02 times the noise."""
+    net, times, _, parts = FEW_OUTPUTS
+    (found,), (error,) = play(net, times, WeightNoise(1e-2), parts, games=slice(7, 8), jacobians=2)
+    assert 0.08 < error < 0.1
+    assert 1.01 < found.residual / found.rounding < 1.03
+    assert not found.certified
+    monkeypatch.setattr(inverter, "is_noise", lambda *_: True)
+    (found,), _ = play(net, times, WeightNoise(1e-2), parts, games=slice(7, 8), jacobians=2)
+    assert found.certified
 
 
 def test_a_wrong_known_set_is_never_certified_under_noise():

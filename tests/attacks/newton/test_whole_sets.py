@@ -82,13 +82,6 @@ def test_ten_and_twenty_digits(size):
     assert errors(found, cohort.own[0]).max() < 1e-10
 
 
-def test_released_in_single_precision():
-    knowledge, cohort, own = game([0, 1, 2, 3], replace(TRAINER, dtype=torch.float32))
-    found = inverted(knowledge, cohort, cohort.own.y)
-    assert found.certified
-    assert errors(found, own).max() < 1e-8
-
-
 @pytest.mark.parametrize("unknown", ["a step", "the order"])
 def test_records_are_found_but_not_certified_where_training_was_another(unknown):
     """The span does not depend on the steps, and corners depend on the span alone."""
@@ -220,6 +213,23 @@ def test_training_within_the_span_is_the_same_training(trainer):
 def spanned(knowledge, release):
     weights = TrainingMap(knowledge.net, knowledge.trainer, knowledge.prior[:0], knowledge.threat.size)
     return record_span(weights, release)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, DTYPE])
+def test_the_noise_of_a_span_is_what_a_record_misses_it_by(dtype):
+    knowledge, cohort, own = game([0, 1, 2, 3, 4, 5], replace(TRAINER, dtype=dtype))
+    span = spanned(knowledge, knowledge.trainer(knowledge.net, cohort, seed=0))
+    x = own.x.flatten(1).double()
+    missed = (span.points(span.points.of_records(x)) - x).abs().amax(1) / x.norm(dim=1)
+    assert 1e-3 * span.noise < missed.max() < 3 * span.noise
+
+
+def test_six_digits_in_single_precision_with_labels_that_nobody_told():
+    knowledge, cohort, own = game([0, 1, 2, 3, 4, 5], replace(TRAINER, dtype=torch.float32))
+    found = inverted(knowledge, cohort)
+    assert found.certified
+    assert found.label.tolist() == own.y.tolist()
+    assert errors(found, own).max() < 1e-8
 
 
 def test_equal_records_span_less():

@@ -37,7 +37,7 @@ from lostwax.losses import (
 STORED = "it stores its training records, so no attack is needed: anyone with the model has them"
 VECTORS = "it stores its support vectors (support_vectors_), so no attack is needed: anyone with the model has them"
 OPTIMUM = "its objective has no unique optimum"
-CORNERS = "its loss has corners, so that its optimum leaves no equation for the rows on them"
+CORNERS = "its loss has corners, so its optimum leaves no equation for the rows on them"
 MISTAKES = "it minimises no objective: its weights depend on the order of the rows"
 
 # module, an attribute of the fitted model, why the closed form does not apply

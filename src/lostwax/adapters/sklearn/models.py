@@ -138,7 +138,7 @@ def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
 
 @singledispatch
 def inner_models(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner] | None:
-    """The models that a model is made of, with what each was fitted on; None for a model of its own."""
+    """The models that a model is made of, with what each was fitted on; None for a model without others inside."""
     return None
 
 

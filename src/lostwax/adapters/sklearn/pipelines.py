@@ -298,7 +298,7 @@ def _sides(table: Any, threshold: float) -> Back:
 
 @singledispatch
 def own_facts(transformer: Any, reader: PipelineReader, place: Place) -> None:
-    """Note what a transformer publishes in a form of its own: means over the rows that have a value."""
+    """Note what a transformer publishes in its special form: means over the rows that have a value."""
     if (order := _order_statistics(transformer)) is not None:
         reader.unread.append(
             f"{order} of {type(transformer).__name__} were not attacked: each may be a value of one row."

@@ -93,25 +93,10 @@ def released(
     fewer = check_rows(_steps(estimator), X.shape[0]) if stated else None
     if y is None and not _has_labels(estimator):
         y = np.zeros(X.shape[0] if hasattr(X, "shape") else len(X), dtype=np.int64)
-    if not hasattr(X, "toarray") and (_takes_only_numbers(estimator) or _all_numbers(X)):
-        try:
-            fitted = read(estimator, (X, y), sample_weight)
-            in_part = fitted.model is not None and fitted.model.sparse and not fitted.sums
-            if not fitted.unread and not in_part:
-                return ReleasedTable.of(fitted)
-        except NotReadError:
-            pass
+    if (plain := _by_equations(estimator, X, y, sample_weight)) is not None:
+        return ReleasedTable.of(plain)
     vectoriser, model = texts.first_step(estimator) if texts.are_texts(X) else (None, estimator)
-    if vectoriser is not None:
-        X, names = texts.counts_of(vectoriser, X), texts.words_of(vectoriser)
-    elif hasattr(X, "toarray"):
-        X, names = X.tocsr(), inputs.column_names(X, [estimator, *_steps(estimator)])
-    if hasattr(X, "toarray"):
-        x: Tensor | _SparseCells = _SparseCells(X)
-        columns = Columns(names, ((),) * X.shape[1], are_words=vectoriser is not None)
-    else:
-        x, columns = coded(X)
-        columns = replace(columns, names=inputs.column_names(X, [estimator, *_steps(estimator)]))
+    X, x, columns = _cells(estimator, vectoriser, X)
     _check_fitted(model, x.shape[1])
     used = used_columns(model, x.shape[1])
     in_columns, words = texts.text_columns(model, X)
@@ -157,6 +142,30 @@ def released(
         public=tuple(reader.public),
         sample=sample,
     )
+
+
+def _by_equations(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Fitted | None:
+    """The whole release, if it is scalers and a linear model on numbers; else None."""
+    if hasattr(X, "toarray") or not (_takes_only_numbers(estimator) or _all_numbers(X)):
+        return None
+    try:
+        fitted = read(estimator, (X, y), sample_weight)
+    except NotReadError:
+        return None
+    in_part = fitted.model is not None and fitted.model.sparse and not fitted.sums
+    return None if fitted.unread or in_part else fitted
+
+
+def _cells(estimator: Any, vectoriser: Any, X: Any) -> tuple[Any, Tensor | _SparseCells, Columns]:
+    """X as the model takes it, texts as counts of words; its cells; and their columns."""
+    if vectoriser is not None:
+        X, names = texts.counts_of(vectoriser, X), texts.words_of(vectoriser)
+    elif hasattr(X, "toarray"):
+        X, names = X.tocsr(), inputs.column_names(X, [estimator, *_steps(estimator)])
+    else:
+        x, columns = coded(X)
+        return X, x, replace(columns, names=inputs.column_names(X, [estimator, *_steps(estimator)]))
+    return X, _SparseCells(X), Columns(names, ((),) * X.shape[1], are_words=vectoriser is not None)
 
 
 def _has_labels(estimator: Any) -> bool:

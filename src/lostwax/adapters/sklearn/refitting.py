@@ -145,7 +145,8 @@ def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]
     all rows that the object was fitted on before.
     """
     model = estimator.model
-    if isinstance(model, type) or not callable(getattr(model, "fit", None)) or not _can_answer(model):
+    answers = any(callable(getattr(model, name, None)) for name in METHODS)
+    if isinstance(model, type) or not callable(getattr(model, "fit", None)) or not answers:
         raise TypeError(
             f"audit: expected a fitted object with fit and one of {', '.join(METHODS)}, got {type(model).__name__}."
         )
@@ -311,15 +312,12 @@ def _held(model: Any) -> list[tuple[str, Any]]:
     if isinstance(model, Mapping):
         return [(str(key), value) for key, value in model.items()]
     if isinstance(model, list | tuple) or (isinstance(model, np.ndarray) and model.dtype.kind == "O" and model.ndim):
-        return [(str(place), value) for place, value in enumerate(np.ravel(model) if _is_array(model) else model)]
+        items = model.ravel() if isinstance(model, np.ndarray) else model
+        return [(str(place), value) for place, value in enumerate(items)]
     if not callable(getattr(model, "fit", None)) or isinstance(model, type):
         return []
     settings = set(model.get_params(deep=False)) - {"steps"} if hasattr(model, "get_params") else set()
     return [(name, value) for name, value in vars(model).items() if name not in settings]
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray)
 
 
 def _stores_seeds(model: Any, settings: set[object]) -> bool:
@@ -352,10 +350,6 @@ def _padded(value: Numbers | None, size: int) -> Numbers:
     if value is not None:
         whole[: value.size] = value[:size]
     return whole
-
-
-def _can_answer(model: Any) -> bool:
-    return any(callable(getattr(model, name, None)) for name in METHODS)
 
 
 def _can_be_cloned(model: Any) -> bool:

@@ -118,16 +118,13 @@ def _tables(kind: type) -> Iterator[_Table]:
 
 def listed() -> list[Supported]:
     """Every estimator of scikit-learn that is for tables, except models of models."""
-    kinds = [kind for _, kind in all_estimators() if kind not in inner_models.registry and not _for_texts(kind)]
+    kinds = [kind for _, kind in all_estimators() if kind not in inner_models.registry]
+    kinds = [kind for kind in kinds if not kind.__module__.startswith("sklearn.feature_extraction")]  # for texts
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         looks = [look(kind) for kind in kinds]
         looks += [look(kind, VARIANTS[kind.__name__]) for kind in kinds if kind.__name__ in VARIANTS]
     return sorted(found for found in looks if found is not None)
-
-
-def _for_texts(kind: type) -> bool:
-    return kind.__module__.startswith("sklearn.feature_extraction")
 
 
 def look(kind: type, settings: Mapping[str, Any] | None = None) -> Supported | None:
@@ -193,8 +190,9 @@ def models_of_models() -> list[str]:
 
 def full_list(found: Sequence[Supported]) -> str:
     """The lists of docs/tables.md."""
+    version = ".".join(sklearn.__version__.split(".")[:2])
     lines = [
-        f"With scikit-learn {_version()}, each fitted on a small table, with default settings unless others are named:",
+        f"With scikit-learn {version}, each fitted on a small table, with default settings unless others are named:",
         "",
         "| what an audit gives for a row | models |",
         "|---|---|",
@@ -250,10 +248,6 @@ def _some(names: Sequence[str]) -> str:
     """The familiar names, and how many more there are."""
     first = sorted(names, key=lambda name: FAMILIAR.index(name) if name in FAMILIAR else len(FAMILIAR))[:SHOWN]
     return f"{', '.join(first)} and {len(names) - len(first)} more" if len(names) > len(first) else ", ".join(first)
-
-
-def _version() -> str:
-    return ".".join(sklearn.__version__.split(".")[:2])
 
 
 def with_list(text: str, mark: str, lines: str) -> str:

@@ -15,7 +15,6 @@ from lostwax.attacks.closed_form.evidence import (
     Found,
     missing_label,
     solve,
-    stack,
     with_intercept,
     with_outside,
     without_intercept,
@@ -188,7 +187,7 @@ class ClosedForm:
         labels = None if hints is None else hints.labels
         n, d = fitted.table.x.shape
         shared = 4 if n <= d else 1  # then games share much work, and a table is as large as its guesses
-        size = max(1, shared * GAMES_NUMBERS // _numbers(fitted))
+        size = max(1, shared * GAMES_NUMBERS // fitted.numbers_per_game)
         parts = [slice(start, start + size) for start in range(0, len(games), size)]
         guesses = [
             _rebuild(fitted, games[part], None if labels is None else labels[part], at_optimum)
@@ -225,10 +224,9 @@ class _Prepared:
             found = without_intercept(model, left, labels, ones[:1], mean, spread, noise)
         else:
             found = with_intercept(model, left, ones[:1], mean, noise, spread)
-        if found.lost().any():
-            table = Records(torch.cat([known.x, mean]), torch.cat([known.y, known.y[:1]]))  # the last row is not used
-            last = torch.tensor([len(known)])
-            found = with_outside(found, model, table, last, mean, labels) if len(known) else found
+        if len(known) and found.lost().any():
+            table = Records.together([known, Records(mean, known.y[:1])])  # the last row is not used
+            found = with_outside(found, model, table, torch.tensor([len(known)]), mean, labels)
         return found.guess()
 
 
@@ -258,12 +256,6 @@ def _admit(knowledge: Knowledge) -> _Prepared | str:
     if knowledge.prior.features is not None or facts.known.features is not None:
         return refusal + "the net trains on features of the records, through a backbone it cannot see. Use RecoNN."
     return _Prepared(facts.trainer.objective, facts.known)
-
-
-def _numbers(fitted: Fitted) -> int:
-    """Numbers held per game."""
-    widths = [fitted.table.x.shape[1], *(sums.total().numel() for sums in fitted.sums)]
-    return max(widths if fitted.model is None else [*widths, fitted.model.total().numel()])
 
 
 def _rebuild(fitted: Fitted, games: Tensor, labels: Tensor | None, at_optimum: bool) -> Guess:
@@ -339,9 +331,9 @@ def _join(parts: Sequence[Guess]) -> Guess:
     most = max(rows.x.shape[1] for rows in others)
     kept = [part.kept for part in parts if part.kept is not None]
     return Guess(
-        stack([part.records for part in parts]),
+        Records.together([part.records for part in parts]),
         torch.cat([part.confidence for part in parts]),
-        stack([_padded(rows, most) for rows in others]) if most > 1 else None,
+        Records.together([_padded(rows, most) for rows in others]) if most > 1 else None,
         kept=torch.cat(kept) if kept else None,
     )
 

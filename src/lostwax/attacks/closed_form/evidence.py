@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -82,7 +81,7 @@ def with_outside(
         y = labels.reshape(len(games), 1, *table.y.shape[1:]).expand_as(y)
         losses = model.loss(outputs.flatten(0, 1), y.flatten(0, 1)).reshape(len(games), 2)
         x = x.gather(1, losses.nan_to_num(nan=torch.inf).argsort(1)[..., None].expand_as(x))
-    candidates = stack([found.candidates, Records(x, y)], 1)
+    candidates = Records.together([found.candidates, Records(x, y)], 1)
     width = candidates.x.shape[1]
     # last, or first where the likeliest of the others is lost in rounding
     order = torch.arange(width, device=x.device).roll(2).expand(len(games), -1)
@@ -196,11 +195,6 @@ def without_intercept(
     several = found.isfinite().all(-1).sum(1, keepdim=True) > 1
     kept = torch.where(holds, torch.where(several, Kept.SET, Kept.EXACT), Kept.LOST) if model.sparse else None
     return Found(rows, Records(mean[:, None], y[:, None]), size[:, 0].nan_to_num(nan=0.0), kept)
-
-
-def stack(parts: Sequence[Records], axis: int = 0) -> Records:
-    """Records side by side along an axis."""
-    return Records(torch.cat([part.x for part in parts], axis), torch.cat([part.y for part in parts], axis))
 
 
 @dataclass(frozen=True)

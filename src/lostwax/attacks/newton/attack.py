@@ -11,6 +11,7 @@ from torch import Tensor
 from lostwax.attacks.newton.bank import MOST_WAYS, Bank, draws, ways
 from lostwax.attacks.newton.inverter import Inverter, Published
 from lostwax.attacks.newton.matrix_free import MatrixFree
+from lostwax.attacks.newton.misfit import MODELS, OtherRecords
 from lostwax.attacks.newton.record_span import first_layer
 from lostwax.attacks.newton.solver import Problem
 from lostwax.attacks.newton.training_map import TrainingMap
@@ -184,8 +185,9 @@ class Newton:
         tangents = self.coordinates or numbers
         unknowns = numbers * knowledge.facts.secrets
         jacobian = rate.features * min(self.coordinates or unknowns, unknowns)
+        tested = 2 * MODELS if undefended(knowledge.trainer) is not knowledge.trainer else 0  # for a certificate
         return Cost(
-            (self.bank + tangents * (groups + JACOBIANS * games)) * rate.training,
+            (self.bank + tangents * (groups + JACOBIANS * games) + tested * games) * rate.training,
             float(SINGLE * (bank + (groups + games) * jacobian) + 2 * DOUBLE * jacobian),
         )
 
@@ -242,6 +244,7 @@ class Newton:
             prior_mean=unknowns.mean(0),
             prior_variance=unknowns.var(0, correction=0).clamp_min(1e-30),
             left_out=(z - parts.coordinates(unknowns)).square().mean(0),
+            others=OtherRecords.of(parts.available, seed),
             jacobians=self.jacobians,
             by_training=self.polish,
             guess=None if self.start is None else self.start.prepare(knowledge, seed=seed),

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, milp
 from torch import Tensor
 
 from lostwax.learning.coordinates import Coordinates
 from lostwax.progress import progress
 
-PROGRAMS = 40  # linear programs per record, at most
-HOPELESS = 30  # programs without any record, after which it ends
-FRUITLESS, FEWEST = 4, 100  # the same in a row, for each record, without a new one; and at least
-APART, SPARSER = 3, 6  # programs from one template, at most: apart from the records found, and towards more bounds
-NEAR = 0.05  # of the range: a number this close to its bound is priced as one half-way
+TOGETHER = 20  # templates; the next ones stay apart from what they find
+TURNS = 8  # with all templates, then with means of two of them
+HOPELESS = 40  # templates without any record, after which it ends
+FRUITLESS = 20  # templates in a row without a new record, for each record of the set, after which it ends
+FEWEST = 100  # the same for the whole set, at least; or where doubtful corners make up for the records not found
+TEMPLATE = 0.03  # of the range: how far a number of a template may be from its bound and count as one at it
+NEAR = (*np.geomspace(0.2, 0.01, 35).tolist(), *np.geomspace(3e-3, 1e-7, 6).tolist())  # the same, of each step
+OUTSIDE = 3_000.0  # times the weight of a number at its bound: that of one outside
 SURPLUS = 4  # constraints that can be left out without freeing the corner: a coincidence has none to spare
+LIKELY = 0.6  # of the numbers at a bound of any record: a corner with fewer is no record
 SAME = 1e-5  # largest difference of two finds of one corner
 APART_FROM = 1e-4  # of its distance: how far a point is from all mixtures of others
 FREE = 1e-6  # a constraint with a leverage closer to 1 is needed
-SOLVED = 1e-6  # how far the solver leaves a number from its bound
+SOLVED = 1e-6  # how far the steps leave a number from its bound
 EXACT = 1e-9  # how far from it a number is where all constraints meet
-DENSE = {"presolve": False}  # every constraint has every unknown: nothing to simplify, a third of the time saved
+BLUR = 3  # times the noise: how far noise moves a number from its bound
 
 Array = NDArray[np.float64]
 
@@ -47,146 +51,162 @@ def corners(space: Coordinates, low: Tensor, high: Tensor, templates: Tensor, co
 
     with many more numbers at a bound than a corner needs. Corners without that surplus are not returned; those with a
     surplus that leaves some direction to a few numbers are doubtful. Neither the net nor its training matters beyond
-    the space.
-
-    Linear programs look for the point x with the most numbers at a bound. Each minimises  sum log(x - low + near)  and
-    the same for `high`, linearised at the point before (reweighted l1: Candes, Wakin, Boyd 2008), from a template: one
-    of the other records (t, d). The first of them stay apart from the records that are found already. `noise` is the
-    error of the numbers of the space.
+    the space. Templates (t, d) are other records; `noise` is the error of the numbers of the space.
     """
-    program = _Program.of(space, low, high, templates, noise)
-    found: list[Array] = []
-    doubtful: list[_Corner] = []
-    fruitless, used, most = 0, 0, PROGRAMS * count
-
-    def seen(point: Array, before: Iterable[Array]) -> bool:
-        return any(np.abs(point - one).max() < SAME + 100 * noise for one in before)
-
-    with progress("Newton's method: corners", most) as advance:
-        for template in templates.double().cpu().numpy():
-            for corner in program.search(template, found):
-                used, fruitless = used + 1, fruitless + 1
-                advance(1)
-                if corner is None:
-                    continue
-                if not corner.sure:
-                    if not seen(corner.point, (one.point for one in doubtful)):
-                        doubtful.append(corner)
-                elif not seen(corner.point, found):
-                    found.append(corner.point)
-                    fruitless = 0
-            enough = max(FEWEST, FRUITLESS * count) if found else HOPELESS
-            if len(found) == count or used >= most or fruitless > enough:
+    cone, search = _Cone.of(space, low, high, templates, noise), _Search(count, SAME + 10 * noise)
+    fruitless = 0
+    with progress("Newton's method: templates for corners", TURNS * len(templates)) as advance:
+        for some in _turns(templates.to(space.directions)):
+            before = len(search.found)
+            for point in cone.sparse(some, [one.point for one in search.found]):
+                if (corner := cone.corner(point)) is not None and search.new(corner):
+                    (search.found if cone.held(corner) else search.doubtful).append(corner)
+            advance(len(some))
+            fruitless = 0 if len(search.found) > before else fruitless + len(some)
+            if len(search.found) >= count or fruitless >= search.patience:
                 break
-    likely: list[Array] = []
-    for one in sorted(doubtful, key=lambda each: -each.active):
-        if len(found) + len(likely) < count and not _mixed(one.point, found + likely):
-            likely.append(one.point)
     nothing = np.zeros((0, len(space.directions)))
-    parts = (np.stack(part) if part else nothing for part in (found, likely))
-    return Corners(*(torch.from_numpy(part).to(space.directions) for part in parts))
+    parts = ([one.point for one in part] for part in (search.found[:count], search.likely))
+    return Corners(*(torch.from_numpy(np.stack(part) if part else nothing).to(space.directions) for part in parts))
+
+
+def _turns(templates: Tensor) -> Iterator[Tensor]:
+    """Templates, then means of two, a few at a time."""
+    for turn in range(TURNS):
+        yield from torch.split((templates + templates.roll(turn, 0)) / 2, TOGETHER)
 
 
 class _Corner(NamedTuple):
     point: Array  # (r,)
-    active: int  # numbers at a bound
-    sure: bool
+    active: NDArray[np.bool_]  # (v,) the numbers at a bound
+
+    @property
+    def size(self) -> int:
+        """How many these are."""
+        return int(self.active.sum())
 
 
-class _Program(NamedTuple):
-    """The polytope, of the numbers that are not the same in the whole space."""
+@dataclass
+class _Search:
+    """What was found so far."""
 
-    varies: NDArray[np.bool_]  # (d,) which
-    origin: Array  # (v,)
-    directions: Array  # (r, v)
-    low: Array
-    high: Array
-    at_bounds: tuple[float, float]  # the share of the templates' numbers at either bound
+    count: int
+    same: float
+    found: list[_Corner] = field(default_factory=list)
+    doubtful: list[_Corner] = field(default_factory=list)
+
+    def new(self, corner: _Corner) -> bool:
+        """True for one that was not found before."""
+        return all(np.abs(corner.point - one.point).max() >= self.same for one in self.found + self.doubtful)
+
+    @property
+    def likely(self) -> list[_Corner]:
+        """Doubtful corners that may be the records not found, those with most numbers at a bound first."""
+        enough = LIKELY * min((one.size for one in self.found), default=0)
+        likely: list[_Corner] = []
+        for one in sorted(self.doubtful, key=lambda each: -each.size):
+            before = [each.point for each in self.found + likely]
+            if len(before) < self.count and one.size >= enough and not _mixed(one.point, before):
+                likely.append(one)
+        return likely
+
+    @property
+    def patience(self) -> int:
+        """Templates in a row without a new record, after which the search ends."""
+        if not self.found:
+            return HOPELESS
+        return FEWEST if len(self.found) + len(self.likely) >= self.count else max(FEWEST, FRUITLESS * self.count)
+
+
+class _Cone(NamedTuple):
+    """The multiples  t [a, 1]  of the polytope's points, of the numbers that are not the same in the whole space."""
+
+    varies: Tensor  # (d,) which
+    rows: Tensor  # (r + 1, v): [t a, t unit] rows = t y, with numbers y from 0 to 1 in their range
+    unit: float
+    at_bounds: tuple[float, float]  # how often the templates' numbers are at either; the larger is 1
+    low: Tensor  # (v,)
+    extent: Tensor  # (v,)
     noise: float
 
     @classmethod
-    def of(cls, space: Coordinates, low: Tensor, high: Tensor, templates: Tensor, noise: float) -> _Program:
+    def of(cls, space: Coordinates, low: Tensor, high: Tensor, templates: Tensor, noise: float) -> _Cone:
         """In the space."""
         varies = space.directions.abs().amax(0) > SOLVED + 10 * noise
-        parts = (space.origin[varies], space.directions[:, varies], low[varies], high[varies])
-        origin, directions, low_, high_ = (part.double().cpu().numpy() for part in parts)
-        shares = float((templates <= low).double().mean()), float((templates >= high).double().mean())
-        return cls(varies.cpu().numpy(), origin, directions, low_, high_, shares, noise)
+        shares = [float((templates <= low).double().mean()), float((templates >= high).double().mean())]
+        often = max(*shares, SOLVED)
+        low, high = low.to(space.directions)[varies], high.to(space.directions)[varies]
+        begin = (space.origin[varies] - low) / (high - low)
+        unit = float(begin.norm()) + 1e-300
+        rows = torch.cat([space.directions[:, varies] / (high - low), begin[None] / unit])
+        at_bounds = max(shares[0], SOLVED) / often, shares[1] / often
+        return cls(varies, rows, unit, at_bounds, low, high - low, noise)
 
-    def search(self, template: Array, found: list[Array]) -> Iterator[_Corner | None]:
-        """After each program the corner that it led to, if it has a surplus; a record is the last."""
-        numbers = template[self.varies]
-        for _ in range(APART if found else 0):
-            apart = self._apart(self._price(numbers), template[self.varies] - self.low, np.stack(found))
-            if apart is None:
-                break
-            numbers = self.origin + apart @ self.directions
-            yield (reached := self._corner(apart))
-            if reached is not None and reached.sure:
-                return
-        before: Array | None = None
-        for _ in range(SPARSER):
-            corner = self._cheapest(self._price(numbers))
-            yield (reached := None if corner is None else self._corner(corner))
-            if corner is None or (before is not None and np.abs(corner - before).max() < SAME):
-                return
-            if reached is not None and reached.sure:
-                return
-            before, numbers = corner, self.origin + corner @ self.directions
+    def sparse(self, templates: Tensor, found: list[Array]) -> Array:
+        """(s, r) points with many numbers at a bound, from templates (t, d); s <= t, not all are corners.
 
-    def _price(self, numbers: Array) -> Array:
-        """(v,) the slope of  share_low log(x - low + near) + share_high log(high - x + near)  at numbers (v,)."""
-        near = NEAR * (self.high - self.low)
-        below, above = np.maximum(numbers - self.low, 0), np.maximum(self.high - numbers, 0)
-        at_low, at_high = self.at_bounds
-        price: Array = (at_low + SOLVED) / (below + near) - at_high / (above + near)
-        return price
-
-    def _cheapest(self, price: Array) -> Array | None:
-        """(r,) the corner at which  price x  is least."""
-        inside = LinearConstraint(
-            self.directions.T, self.low - self.origin - self.noise, self.high - self.origin + self.noise
-        )
-        solved = milp(self.directions @ price, constraints=inside, bounds=Bounds(-np.inf, np.inf), options=DENSE)
-        return None if solved.x is None else solved.x
-
-    def _apart(self, price: Array, towards: Array, found: Array) -> Array | None:
-        """(r,) the corner that is cheapest for what it has in common with `towards` (v,) beyond the records found.
-
-        Multiples  t [a, 1]  of the polytope's points form a cone. Of its rays, those of the records found (f, r) have
-        no point where a linear function is 1 that is 0 on them. That function is  towards x,  less its projection.
+        Each minimises  sum log(y^2 + near^2)  over its numbers y, and the same for 1 - y, in the cone, where a linear
+        function is 1: what a point has in common with the template, less its projection, so that it is 0 on all
+        records found. Each step is least squares, weighted by  1 / (y^2 + near^2)  of the step before, with a smaller
+        `near` (iteratively reweighted: Chartrand, Yin 2008); numbers outside their range weigh OUTSIDE times as much.
         """
-        unit = float(np.linalg.norm(self.origin)) + 1e-300
-        rays = np.concatenate([found, np.full((len(found), 1), unit)], 1)  # (f, r + 1)
-        common = np.append(self.directions @ towards, (self.origin - self.low) @ towards / unit)  # of [a, unit]
-        common = common - np.linalg.lstsq(rays.T, common, rcond=None)[0] @ rays
-        common[-1] *= unit  # of [a, 1]
-        above_low = np.concatenate([self.directions, [self.origin - self.low + self.noise]])  # (r + 1, v)
-        below_high = np.concatenate([-self.directions, [self.high - self.origin + self.noise]])
-        rows = np.concatenate([above_low.T, below_high.T, common[None]])
-        least, most = np.zeros(len(rows)), np.full(len(rows), np.inf)
-        least[-1] = most[-1] = 1.0
-        anywhere = Bounds(np.append(np.full(len(common) - 1, -np.inf), 0.0), np.inf)
-        cut = LinearConstraint(rows, least, most)
-        solved = milp(above_low @ price, constraints=cut, bounds=anywhere, options=DENSE)
-        if solved.x is None or solved.x[-1] <= 0:
-            return None
-        corner: Array = solved.x[:-1] / solved.x[-1]
-        return corner
+        y = (templates[:, self.varies] - self.low) / self.extent  # (t, v)
+        common = y @ self.rows.mT  # (t, r + 1)
+        if found:
+            rays = torch.from_numpy(np.stack(found)).to(common)
+            rays = torch.cat([rays, torch.full_like(rays[:, :1], self.unit)], 1)
+            basis = torch.linalg.qr(rays.mT).Q  # (r + 1, f)
+            common = common - common @ basis @ basis.mT
+        share, above, near = self.at_bounds, 1 - y, TEMPLATE
+        for after in NEAR:
+            at_low, at_high = (
+                torch.where(each >= 0, often / (each.square() + near**2), OUTSIDE / near**2)
+                for each, often in zip((y, above), share, strict=True)
+            )
+            solved = torch.linalg.solve_ex(self._normal(at_low, at_high), common).result
+            solved = solved / (solved * common).sum(1, keepdim=True)
+            numbers, multiple = solved @ self.rows, solved[:, -1:] / self.unit  # t y, t
+            size = torch.maximum(multiple, numbers.abs().mean(1, keepdim=True))
+            y, above, near = numbers / size, (multiple - numbers) / size, max(after, self.noise)
+        points = solved[:, :-1] / multiple
+        usable = (multiple[:, 0] > 0) & points.isfinite().all(1)
+        result: Array = points[usable].cpu().numpy()
+        return result
 
-    def _corner(self, corner: Array) -> _Corner | None:
-        """The point where all active constraints meet; None if they are not more than a corner needs."""
-        numbers, near = self.origin + corner @ self.directions, SOLVED + 100 * self.noise
-        at_low = numbers < self.low + near
-        active = at_low | (numbers > self.high - near)
-        rows = self.directions.T[active]  # (q, r)
-        if len(rows) < len(corner) + SURPLUS:
+    def _normal(self, at_low: Tensor, at_high: Tensor) -> Tensor:
+        """(t, r + 1, r + 1) of  sum at_low (t y)^2 + at_high (t - t y)^2,  with weights (t, v)."""
+        normal = (self.rows * (at_low + at_high).unsqueeze(1)) @ self.rows.mT
+        crossed = at_high @ self.rows.mT / self.unit  # (t, r + 1)
+        normal[:, -1] -= crossed
+        normal[:, :, -1] -= crossed
+        normal[:, -1, -1] += at_high.sum(1) / self.unit**2
+        return normal
+
+    def corner(self, point: Array) -> _Corner | None:
+        """The point where all numbers near a bound are at it; None if they are not more than a corner needs."""
+        directions, begin = self._affine()
+        numbers, near = begin + point @ directions, SOLVED + BLUR * self.noise
+        at_low, at_high = numbers < near, numbers > 1 - near
+        active = at_low | at_high
+        rows = directions.T[active]  # (q, r)
+        if len(rows) < len(point) + SURPLUS:
             return None
-        bound = np.where(at_low, self.low, self.high)[active] - self.origin[active]
-        point = np.linalg.lstsq(rows, bound, rcond=None)[0].astype(np.float64)
-        if np.abs(rows @ point - bound).max() > EXACT + 10 * self.noise:
+        bound = np.where(at_low, 0.0, 1.0)[active] - begin[active]
+        exact = np.linalg.lstsq(rows, bound, rcond=None)[0].astype(np.float64)
+        if np.abs(rows @ exact - bound).max() > EXACT + 10 * self.noise:
             return None
-        return _Corner(point, len(rows), _redundant(rows / np.linalg.norm(rows, axis=1, keepdims=True)))
+        numbers = begin + exact @ directions
+        return _Corner(exact, active) if numbers.min() > -near and numbers.max() < 1 + near else None
+
+    def held(self, corner: _Corner) -> bool:
+        """True if the numbers at a bound hold the corner in place without the few that matter most."""
+        rows = self._affine()[0].T[corner.active]  # (q, r)
+        return _redundant(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+
+    def _affine(self) -> tuple[Array, Array]:
+        """(r, v) and (v,):  y = begin + a directions."""
+        rows = self.rows.cpu().numpy()
+        return rows[:-1], rows[-1] * self.unit
 
 
 def _mixed(point: Array, others: list[Array]) -> bool:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lostwax.attacks.newton.bank import Bank, Classes, Entry, Likely
+from lostwax.attacks.newton.misfit import OtherRecords, is_noise
 from lostwax.attacks.newton.solver import STALLED, Ended, Linearised, Point, Problem
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.defences import undefended
@@ -34,15 +35,23 @@ class Published(NamedTuple):
 
         Measured on models trained on z (m, u), each with its own noise.
         """
-        cohort = replace(exact.cohort(z, label), index=torch.arange(len(z), device=z.device))
-        ideal = exact.trainer(exact.net, cohort, seed=self.seed).params
-        released = self.trainer(exact.net, cohort, seed=self.seed).params
+        ideal, released = (models.params for models in self._both(exact, z, label))
         least = torch.finfo(torch.float64).eps * torch.cat([value.double().flatten() for value in ideal.values()])
         units = [
             (released[name].double() - value.double()).square().mean().sqrt().nan_to_num(0.0).expand(value[0].numel())
             for name, value in ideal.items()
         ]
         return torch.cat(units).clamp_min(float(least.square().mean().sqrt().nan_to_num(1.0)))
+
+    def simulated(self, exact: TrainingMap, z: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+        """(m, p) models trained on z (m, u), and the defence's noise on each."""
+        ideal, released = (exact.in_units(models.flat().double()) for models in self._both(exact, z, label))
+        return ideal, released - ideal
+
+    def _both(self, exact: TrainingMap, z: Tensor, label: Tensor) -> tuple[Release, Release]:
+        """Models trained on z (m, u) in float64, and as they would be released, each with its own noise."""
+        cohort = replace(exact.cohort(z, label), index=torch.arange(len(z), device=z.device))
+        return exact.trainer(exact.net, cohort, seed=self.seed), self.trainer(exact.net, cohort, seed=self.seed)
 
     def rounding(self, exact: TrainingMap, z: Tensor, label: Tensor) -> Tensor:
         """(g,) distance of models trained on z (g, u), as released, from training in float64; at least its rounding."""
@@ -70,6 +79,7 @@ class Inversion(NamedTuple):
     determined: bool  # rounding leaves less than a hundredth of a blind guess's error
     jacobians: int  # computed for this game; matrix-free: how often training was linearised
     explained_up_to: float = CERTAIN  # times the rounding: the largest residual that it explains
+    is_noise: bool = True  # False: the residual is small, but points to other records (tested if defended)
 
     @property
     def predicted(self) -> float:
@@ -84,7 +94,7 @@ class Inversion(NamedTuple):
     @property
     def explained(self) -> bool:
         """True if the records reproduce the release to rounding."""
-        return self.residual <= self.explained_up_to * self.rounding
+        return self.residual <= self.explained_up_to * self.rounding and self.is_noise
 
     @property
     def certified(self) -> bool:
@@ -130,6 +140,11 @@ def explained_up_to(weights: int) -> float:
     The squared norms of two draws of the noise differ by a share of about 2 / sqrt(p).
     """
     return math.sqrt(1 + 6 / math.sqrt(weights))
+
+
+def better(before: Inversion, one: Inversion) -> Inversion:
+    """That which explains the release, or else comes closer to it."""
+    return min(before, one, key=lambda each: (not each.explained, each.residual))
 
 
 def determined(variance: Tensor, prior_variance: Tensor) -> bool:
@@ -191,6 +206,7 @@ class Polisher:
     prior_mean: Tensor  # (r,) of the unknowns over known and prior records
     prior_variance: Tensor  # (r,)
     left_out: Tensor  # (u,) variance of known and prior records that the unknowns do not span
+    others: OtherRecords
     jacobians: int
 
     def polish(self, released: Tensor, z: Tensor, label: Tensor) -> Inversion | None:
@@ -290,10 +306,20 @@ class Polisher:
         """The likeliest record and its predicted error; not certified if the last step still moved it far."""
         likeliest = self._likeliest_record(game, rounding)
         found = self._inversion(game, likeliest, rounding)
+        if found.certified and self.published.defended:
+            found = found._replace(is_noise=self._is_noise(game))
         if not found.certified or not self.problem.quick.trained or self._accurate(likeliest.directions):
             return found
         exact = game._replace(linear=self.problem.exact_linear(game.point.a, game.point.label))
         return self._inversion(exact, self._likeliest_record(exact, rounding), rounding)
+
+    def _is_noise(self, game: Ended) -> bool:
+        """True if what the answer leaves unexplained does not point to other records."""
+        coordinates, label = self.problem.coordinates, game.point.label
+        here, exact = coordinates(game.point.a), self.problem.exact.computed_in(torch.float64)
+        z = torch.cat([here[None], coordinates(coordinates.of_records(self.others.near(here, label)))])
+        models, noise = self.published.simulated(exact, z, label.expand(len(z), -1))
+        return is_noise(game.point.residual, game.linear.jacobian, models[1:] - models[0], noise)
 
     def _accurate(self, directions: Tensor) -> bool:
         """True if no singular value (r,) of the Jacobian is as small as its own rounding makes them.
@@ -357,7 +383,7 @@ class Inverter(Polisher):
             starts = self._guessed(self.guess(rest, given).records.to(self.like.x.device))
             rescued = self._from(released[[lost[turn] for turn in starts]], [[start] for start in starts.values()])
             for turn, one in zip(starts, rescued, strict=True):
-                found[lost[turn]] = min(found[lost[turn]], one, key=lambda each: each.residual)
+                found[lost[turn]] = better(found[lost[turn]], one)
         return [
             one.or_start(mine[0], self.problem.coordinates, weights)
             for one, mine, weights in zip(found, likeliest, released, strict=True)
@@ -384,7 +410,7 @@ class Inverter(Polisher):
             found = self._finish([raced[g][turn] for g in again], released[again])
             for g, one in zip(again, found, strict=True):
                 before = best[g]
-                best[g] = one if before is None or one.residual < before.residual else before
+                best[g] = one if before is None else better(before, one)
         return [one for one in best if one is not None]
 
     def _likeliest(self, released: Tensor, hints: Hints | None) -> list[list[Likely]]:

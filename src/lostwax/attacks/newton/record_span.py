@@ -25,7 +25,7 @@ class RecordSpan(NamedTuple):
     layer: str  # prefix of the parameters
     rows: Tensor  # (r, d + 1) orthonormal; all but the last end with 0
     complete: bool  # r = k: no record may have been lost in rounding
-    noise: float  # relative error of the space
+    noise: float  # error of a number of a record in the space, for each unit of the record's length
 
     @property
     def constant(self) -> float:
@@ -109,10 +109,11 @@ def record_span(weights: TrainingMap, release: Release) -> RecordSpan | None:
     _, sizes, rows = torch.linalg.svd(moved, full_matrices=False)
     steps = weights.trainer.batches.steps(k)
     rounding = torch.finfo(next(iter(release.params.values())).dtype).eps * steps**0.5 * float(released.norm())
-    rank = int((sizes > NOISE * rounding).sum())
+    rank, unit = int((sizes > NOISE * rounding).sum()), rounding / released.numel() ** 0.5  # of one weight
     if weights.units is not None:
-        rounding = _unit(weights, name) * sum(side**0.5 for side in moved.shape)  # largest singular value of noise
-        rank = k if len(sizes) >= k and float(sizes[k - 1]) > 2 * rounding else 0
+        unit = _unit(weights, name)
+        noise = unit * sum(side**0.5 for side in moved.shape)  # its largest singular value
+        rank = k if len(sizes) >= k and float(sizes[k - 1]) > 2 * noise else 0
     if not 1 < rank <= k or (rank < k and len(moved) <= k):  # not a sum of k records, or neurons hide some of them
         return None
     basis = rows[:rank]  # (rank, d + 1), orthonormal: [x, 1] = m basis
@@ -122,7 +123,7 @@ def record_span(weights: TrainingMap, release: Release) -> RecordSpan | None:
     turn = torch.linalg.svd(last.mT, full_matrices=True).Vh  # (rank, rank) the first row along the last column
     turned = torch.cat([turn[1:], turn[:1] * (turn[0] @ last).sign()]) @ basis
     turned[:-1, -1] = 0.0
-    return RecordSpan(name, turned, rank == k and weights.units is None, rounding / float(sizes[rank - 1]))
+    return RecordSpan(name, turned, rank == k and weights.units is None, unit / float(sizes[rank - 1]))
 
 
 def first_layer(net: nn.Module, numbers: int) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lostwax.attacks.newton.inverter import Inversion, Polisher, Published
+from lostwax.attacks.newton.misfit import OtherRecords
 from lostwax.attacks.newton.record_span import RecordSpan
 from lostwax.attacks.newton.solver import Ended, Point, Problem
 from lostwax.attacks.newton.training_map import TrainingMap
@@ -104,6 +106,11 @@ class SetProblem:
         one = self.inside.one
         return one.of_records(record.view(self.inside.records, len(one.origin))).flatten()
 
+    def explained(self, a: Tensor, label: Tensor) -> bool:
+        """True if unknowns (r,) of classes (k,) need no more than polishing."""
+        (point,) = self.problem.points(a[None], label[None], self.released)
+        return point.distance <= FINISHED * float(self.released.norm())
+
     def descend(self, a: Tensor, label: Tensor, jacobians: int) -> Ended:
         """From unknowns (r,) of classes (k,)."""
         (point,) = self.problem.points(a[None], label[None], self.released)
@@ -133,7 +140,8 @@ class SetPolisher(Polisher):
         unknowns = sets.problem.coordinates.of_records(z)  # (n, r)
         left_out = (z - sets.problem.coordinates(unknowns)).square().mean(0)
         variance = unknowns.var(0, correction=0).clamp_min(1e-30)
-        return cls(sets.problem, published, unknowns.mean(0), variance, left_out, jacobians, sets, whole)
+        others = OtherRecords.of(sets.prior, published.seed)
+        return cls(sets.problem, published, unknowns.mean(0), variance, left_out, others, jacobians, sets, whole)
 
     def answer(self, ended: Ended, released: Tensor) -> Inversion:
         """The records, from where a search ended; residual and rounding are those of the whole net, (1, p)."""
@@ -174,16 +182,28 @@ class SetPolisher(Polisher):
             rounding = rounding * (self.sets.released.numel() / self.whole_weights) ** 0.5
         return rounding
 
+    def _is_noise(self, game: Ended) -> bool:
+        """Within the space of a defended release nothing is certified, so that nothing is tested."""
+        return self.sets.span is not None or super()._is_noise(game)
+
     @property
     def whole_weights(self) -> int:
         """p."""
         return sum(value.numel() for value in trainable(self.whole.net).values())
 
 
-def descend(problem: Problem, inside: NumberRange | None, point: Point, released: Tensor, jacobians: int) -> Ended:
+def descend(
+    problem: Problem,
+    inside: NumberRange | None,
+    point: Point,
+    released: Tensor,
+    jacobians: int,
+    solved: Callable[[Point], bool] | None = None,
+) -> Ended:
     """Levenberg's method on  |A(z) - theta|^2 + w |excess of z|^2,  with several dampings tried at once.
 
     The second term is 0 at the records. It keeps the path away from records that no data set has, where it gets stuck.
+    It ends at a point that is `solved`.
     """
     damping, count = FIRST_DAMPING, 0
     linear = problem.linear(point.a, point.label)
@@ -215,7 +235,7 @@ def descend(problem: Problem, inside: NumberRange | None, point: Point, released
             damping = damping * DAMPINGS[-1] if fresh else max(dampings[best], LEAST_DAMPING)
             if not fresh:
                 point = Point(tried[best], point.label, residuals[best])
-                if float(values[best]) > STALLED * value:
+                if float(values[best]) > STALLED * value or (solved is not None and solved(point)):
                     break
     return Ended(point, linear, count)
 

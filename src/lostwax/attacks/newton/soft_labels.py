@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from lostwax.attacks.newton.set_problem import SetProblem, descend
-from lostwax.attacks.newton.solver import Problem
+from lostwax.attacks.newton.solver import Point, Problem
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.games import Loss, LossFacts, Records
 from lostwax.learning.coordinates import Coordinates
@@ -97,9 +97,18 @@ def soft_labels(sets: SetProblem, a: Tensor, classes: Sequence[int], free: int, 
     label = torch.zeros(k, dtype=torch.long, device=a.device)
     (point,) = problem.points(start[None], label[None], sets.released)
     inside = sets.inside._replace(records=free) if free else None
-    ended = descend(problem, inside, point, sets.released, jacobians).point
+
+    def solved(here: Point) -> bool:
+        """True if records of the likeliest classes explain the release."""
+        shares = problem.coordinates(here.a).view(k, inputs + c)[:, inputs:]
+        label = torch.tensor(classes, device=a.device)[shares.argmax(1)]
+        return sets.explained(a.flatten(), label)
+
+    stop = None if free else solved  # what is not a record yet explains nothing
+    ended = descend(problem, inside, point, sets.released, jacobians, stop).point
+    left = 0.0 if stop is not None and stop(ended) else ended.distance / max(point.distance, 1e-300)
     found = problem.coordinates(ended.a).view(k, inputs + c)
-    return Soft(found[:, :r], found[:, inputs:], tuple(classes), ended.distance / max(point.distance, 1e-300))
+    return Soft(found[:, :r], found[:, inputs:], tuple(classes), left)
 
 
 def _soft(weights: TrainingMap, classes: tuple[int, ...]) -> TrainingMap:

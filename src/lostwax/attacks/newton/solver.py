@@ -31,7 +31,9 @@ def bounded_step(curvature: Tensor, slope: Tensor, low: Tensor, high: Tensor) ->
         # rows and columns of held coordinates become those of the identity
         masked = curvature * free.unsqueeze(-1) * free.unsqueeze(-2) + torch.diag_embed(1 - free)
         factor, failed = torch.linalg.cholesky_ex(masked)
-        move = -torch.cholesky_solve((gradient * free).unsqueeze(-1), factor).squeeze(-1)
+        half = torch.linalg.solve_triangular(factor, (gradient * free).unsqueeze(-1), upper=False)
+        # torch.cholesky_solve fails on a GPU for batches of tables with some thousand rows (invalid argument)
+        move = -torch.linalg.solve_triangular(factor.mT, half, upper=True).squeeze(-1)
         move = torch.where(failed.unsqueeze(-1) > 0, 0.0, move)  # training diverged
         step, better, value = _search(curvature, slope, step, move, low, high, value)
         if not better.any():

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lostwax.attacks.newton.bank import Classes, means_of
 from lostwax.attacks.newton.corners import Corners, corners
-from lostwax.attacks.newton.inverter import Inversion, Published, as_guess
+from lostwax.attacks.newton.inverter import MANY, Inversion, Published, as_guess
 from lostwax.attacks.newton.record_span import record_span
 from lostwax.attacks.newton.set_problem import SetPolisher, SetProblem
 from lostwax.attacks.newton.soft_labels import Soft, soft_labels
@@ -23,10 +23,10 @@ from lostwax.seeds import generator
 
 RACED, RACING = 16, 3  # combinations of labels that take this many steps, where labels are unknown
 LABELLINGS = 4  # of them that are followed to the end
-STARTS = 5  # for each of them, at most
+STARTS, FEW_STARTS = 5, 2  # for each of them, at most; the same for large sets that corners show most of
 MOST_NUMBERS = 20_000  # unknown: a square table of them takes 3 GB
 DRAWN, AVERAGED = 256, 3  # starts that are compared, and prior records that one averages for each secret
-BLURRED = 1e-3  # of the range: the most noise in which corners are looked for
+BLURRED = 3e-2  # of the range: the most noise in which corners are looked for
 EXPLAINED = 1e-3  # of the residual: doubtful corners that labels leave with more are no records
 FOUND = 0.5  # of the records: the fewest corners that a search begins with
 
@@ -77,12 +77,13 @@ class WholeSets:
         polisher = SetPolisher.of(sets, self.exact, self.published, self.jacobians)
         shown_by_space = self._corners(sets)
         found = shown_by_space.sure  # (f, r)
+        nearly = self._nearly_shown(shown_by_space)
         best: Inversion | None = None
         shown: Inversion | None = None  # corners, where there is one for every record
         for a, classes in self._tries(sets, shown_by_space, labels):
             label = torch.tensor(classes, device=device)
             first = best is None and len(found) == self.exact.secrets  # all corners: few steps lead to the records
-            one = polisher.answer(sets.descend(a, label, RACING if first else self.jacobians), released)
+            one = polisher.answer(sets.descend(a, label, RACING if first or nearly else self.jacobians), released)
             if one.explained:
                 return one
             best = one if best is None or one.residual < best.residual else best
@@ -91,7 +92,7 @@ class WholeSets:
                 if labels is None and (mended := self._mended(sets, polisher, shown, released, RACING)):
                     return mended
         assert best is not None  # there is a first start
-        if labels is None and (mended := self._mended(sets, polisher, best, released, self.jacobians)):
+        if labels is None and not nearly and (mended := self._mended(sets, polisher, best, released, self.jacobians)):
             return mended
         if shown is not None:  # training may have been another; of tables, a corner may be no record
             return shown
@@ -145,6 +146,11 @@ class WholeSets:
             return Corners(none, none)
         return corners(sets.inside.one, low, high, self._shuffled(), self.exact.secrets, noise)
 
+    def _nearly_shown(self, found: Corners) -> bool:
+        """True for a large set that corners show most of: labels and the rest are solved for first, or never."""
+        k = self.exact.secrets
+        return len(found.sure) >= FOUND * k and k * (k - 1) > MANY
+
     def _shuffled(self) -> Tensor:
         """(n, d) the prior's records."""
         order = generator(self.seed, "adversary", "corners").permutation(len(self.prior))
@@ -154,6 +160,8 @@ class WholeSets:
         """Starts (r,) and their classes: from corners, if there are many, then from means."""
         if len(found.sure) >= FOUND * self.exact.secrets:
             yield from self._completed(sets, found, labels)
+        if self._nearly_shown(found):
+            return
         for classes in self._labellings(sets, labels):
             for start in self._starts(sets, classes):
                 yield sets.problem.coordinates.of_records(start), classes
@@ -170,7 +178,8 @@ class WholeSets:
             soft = soft_labels(sets, torch.cat([found.sure, found.doubtful[:free]]), present, 0, self.jacobians)
             if soft.left < EXPLAINED:
                 yield self._labelled(soft, labels)
-        for turn in range(STARTS if free else 1):
+        starts = FEW_STARTS if self._nearly_shown(found) else STARTS
+        for turn in range(starts if free else 1):
             rows = torch.arange(AVERAGED * free, device=found.sure.device) + turn * AVERAGED * free
             others = templates[rows % len(templates)].view(free, AVERAGED, templates.shape[1]).sum(1) / AVERAGED
             a = torch.cat([found.sure, sets.inside.one.of_records(others)])  # (k, r)
