@@ -23,7 +23,7 @@ TEMPLATE = 0.03  # of the range: how far a number of a template may be from its 
 NEAR = (*np.geomspace(0.2, 0.01, 35).tolist(), *np.geomspace(3e-3, 1e-7, 6).tolist())  # the same, of each step
 OUTSIDE = 3_000.0  # times the weight of a number at its bound: that of one outside
 SURPLUS = 4  # constraints that can be left out without freeing the corner: a coincidence has none to spare
-LIKELY = 0.6  # of the numbers at a bound of any record: a corner with fewer is no record
+LIKELY = 0.8  # of the numbers at a bound of any record found: a doubtful corner with fewer is hardly one
 SAME = 1e-5  # largest difference of two finds of one corner
 APART_FROM = 1e-4  # of its distance: how far a point is from all mixtures of others
 FREE = 1e-6  # a constraint with a leverage closer to 1 is needed
@@ -40,7 +40,16 @@ class Corners(NamedTuple):
     doubtful: Tensor  # (e, r) those that a few numbers alone hold in place, and no mixtures of others or of records
 
 
-def corners(space: Coordinates, low: Tensor, high: Tensor, templates: Tensor, count: int, noise: float) -> Corners:
+def corners(
+    space: Coordinates,
+    low: Tensor,
+    high: Tensor,
+    templates: Tensor,
+    count: int,
+    noise: float,
+    found: Tensor | None = None,
+    near: Tensor | None = None,
+) -> Corners:
     """At most `count` records, each beyond coincidence, of those that span the space; d numbers each.
 
     A digit is black almost everywhere. Where it is, the other records of its training set are not all black, so that
@@ -50,12 +59,17 @@ def corners(space: Coordinates, low: Tensor, high: Tensor, templates: Tensor, co
 
     with many more numbers at a bound than a corner needs. Corners without that surplus are not returned; those with a
     surplus that leaves some direction to a few numbers are doubtful. Neither the net nor its training matters beyond
-    the space. Templates (t, d) are other records; `noise` is the error of the numbers of the space.
+    the space. Templates (t, d) are other records; `noise` is the error of the numbers of the space. With records that
+    are `found` already (f, r), others are looked for; with guesses `near` them (g, d), from these alone.
     """
     cone, search = _Cone.of(space, low, high, templates, noise), _Search(count, SAME + 100 * noise)
+    for one in () if found is None else found.cpu().numpy():
+        if (corner := cone.corner(one)) is not None:
+            search.found.append(corner)
+    starts, turns = (templates, TURNS) if near is None else (near, 1)
     fruitless = 0
-    with progress("Newton's method: templates for corners", TURNS * len(templates)) as advance:
-        for some in _turns(templates.to(space.directions)):
+    with progress("Newton's method: templates for corners", turns * len(starts)) as advance:
+        for some in _turns(starts.to(space.directions), turns):
             before = len(search.found)
             for point in cone.sparse(some, [one.point for one in search.found]):
                 if (corner := cone.corner(point)) is not None and search.new(corner):
@@ -69,9 +83,9 @@ def corners(space: Coordinates, low: Tensor, high: Tensor, templates: Tensor, co
     return Corners(*(torch.from_numpy(np.stack(part) if part else nothing).to(space.directions) for part in parts))
 
 
-def _turns(templates: Tensor) -> Iterator[Tensor]:
+def _turns(templates: Tensor, turns: int) -> Iterator[Tensor]:
     """Templates, then means of two, a few at a time."""
-    for turn in range(TURNS):
+    for turn in range(turns):
         yield from torch.split((templates + templates.roll(turn, 0)) / 2, TOGETHER)
 
 
