@@ -72,8 +72,8 @@ def corners(
         for some in _turns(starts.to(space.directions), turns):
             before = len(search.found)
             for point in cone.sparse(some, [one.point for one in search.found]):
-                if (corner := cone.corner(point)) is not None and search.new(corner):
-                    (search.found if cone.held(corner) else search.doubtful).append(corner)
+                if (corner := cone.corner(point)) is not None:
+                    search.add(corner, cone)
             advance(len(some))
             fruitless = 0 if len(search.found) > before else fruitless + len(some)
             if len(search.found) >= count or fruitless >= search.patience:
@@ -108,9 +108,17 @@ class _Search:
     found: list[_Corner] = field(default_factory=list)
     doubtful: list[_Corner] = field(default_factory=list)
 
-    def new(self, corner: _Corner) -> bool:
-        """True for one that was not found before."""
-        return all(np.abs(corner.point - one.point).max() >= self.same for one in self.found + self.doubtful)
+    def add(self, corner: _Corner, cone: _Cone) -> None:
+        """One more, if it is new; what was doubtful may be held by numbers that were not seen at their bound."""
+
+        def new(among: list[_Corner]) -> bool:
+            return all(np.abs(corner.point - one.point).max() >= self.same for one in among)
+
+        if new(self.found):
+            if cone.held(corner):
+                self.found.append(corner)
+            elif new(self.doubtful):
+                self.doubtful.append(corner)
 
     @property
     def likely(self) -> list[_Corner]:
