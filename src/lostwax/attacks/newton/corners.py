@@ -19,9 +19,6 @@ TURNS = 8  # with all templates, then with means of two of them
 HOPELESS = 40  # templates without any record, after which it ends
 FRUITLESS = 20  # templates in a row without a new record, for each record of the set, after which it ends
 FEWEST = 100  # the same for the whole set, at least; or where doubtful corners make up for the records not found
-TEMPLATE = 0.003  # of the range: how far a number of a template may be from its bound and count as one at it
-NEAR = (*np.geomspace(0.003, 0.001, 30).tolist(), *np.geomspace(3e-4, 1e-7, 4).tolist())  # the same, of each step
-OUTSIDE = 100.0  # times the weight of a number at its bound: that of one outside
 SURPLUS = 4  # constraints that can be left out without freeing the corner: a coincidence has none to spare
 LIKELY = 0.8  # of the numbers at a bound of any record found: a doubtful corner with fewer is hardly one
 SAME = 1e-5  # largest difference of two finds of one corner
@@ -31,6 +28,22 @@ SOLVED = 1e-6  # how far the steps leave a number from its bound
 EXACT = 1e-9  # how far from it a number is where all constraints meet
 
 Array = NDArray[np.float64]
+
+
+class _Weights(NamedTuple):
+    """How numbers y, from 0 to 1 in their range, are weighted."""
+
+    near: tuple[float, ...]  # in  1 / (y^2 + near^2):  of the template, and of each step
+    outside: float  # times the weight of a number at its bound: that of one outside
+
+    @classmethod
+    def of(cls, template: float, first: float, last: float, steps: int, outside: float) -> _Weights:
+        """The last few steps are for the digits."""
+        return cls((template, *np.geomspace(first, last, steps), *np.geomspace(3e-4, 1e-7, 4)), outside)
+
+
+LOCAL = _Weights.of(0.003, 0.003, 0.001, 30, outside=100.0)  # finds what is like the template
+GLOBAL = _Weights.of(0.03, 0.2, 0.01, 35, outside=3_000.0)  # finds what has most numbers at a bound
 
 
 class Corners(NamedTuple):
@@ -69,9 +82,10 @@ def corners(
     starts, turns = (templates, TURNS) if near is None else (near, 1)
     fruitless = 0
     with progress("Newton's method: templates for corners", turns * len(starts)) as advance:
-        for some in _turns(starts.to(space.directions), turns):
+        for number, some in enumerate(_turns(starts.to(space.directions), turns)):
             before = len(search.found)
-            for point in cone.sparse(some, [one.point for one in search.found]):
+            weights = GLOBAL if number % 2 else LOCAL
+            for point in cone.sparse(some, [one.point for one in search.found], weights):
                 if (corner := cone.corner(point)) is not None:
                     search.add(corner, cone)
             advance(len(some))
@@ -163,13 +177,13 @@ class _Cone(NamedTuple):
         at_bounds = max(shares[0], SOLVED) / often, shares[1] / often
         return cls(varies, rows, unit, at_bounds, low, high - low, noise)
 
-    def sparse(self, templates: Tensor, found: list[Array]) -> Array:
+    def sparse(self, templates: Tensor, found: list[Array], weights: _Weights) -> Array:
         """(s, r) points with many numbers at a bound, from templates (t, d); s <= t, not all are corners.
 
         Each minimises  sum log(y^2 + near^2)  over its numbers y, and the same for 1 - y, in the cone, where a linear
         function is 1: what a point has in common with the template, less its projection, so that it is 0 on all
         records found. Each step is least squares, weighted by  1 / (y^2 + near^2)  of the step before, with a smaller
-        `near` (iteratively reweighted: Chartrand, Yin 2008); numbers outside their range weigh OUTSIDE times as much.
+        `near` (iteratively reweighted: Chartrand, Yin 2008); numbers outside their range weigh more.
         """
         y = (templates[:, self.varies] - self.low) / self.extent  # (t, v)
         common = y @ self.rows.mT  # (t, r + 1)
@@ -178,17 +192,18 @@ class _Cone(NamedTuple):
             rays = torch.cat([rays, torch.full_like(rays[:, :1], self.unit)], 1)
             basis = torch.linalg.qr(rays.mT).Q  # (r + 1, f)
             common = common - common @ basis @ basis.mT
-        share, above, near = self.at_bounds, 1 - y, TEMPLATE
-        for after in NEAR:
+        above = 1 - y
+        for near in weights.near:
+            near = max(near, self.noise)
             at_low, at_high = (
-                torch.where(each >= 0, often / (each.square() + near**2), OUTSIDE / near**2)
-                for each, often in zip((y, above), share, strict=True)
+                torch.where(each >= 0, often / (each.square() + near**2), weights.outside / near**2)
+                for each, often in zip((y, above), self.at_bounds, strict=True)
             )
             solved = torch.linalg.solve_ex(self._normal(at_low, at_high), common).result
             solved = solved / (solved * common).sum(1, keepdim=True)
             numbers, multiple = solved @ self.rows, solved[:, -1:] / self.unit  # t y, t
             size = torch.maximum(multiple, numbers.abs().mean(1, keepdim=True))
-            y, above, near = numbers / size, (multiple - numbers) / size, max(after, self.noise)
+            y, above = numbers / size, (multiple - numbers) / size
         points = solved[:, :-1] / multiple
         usable = (multiple[:, 0] > 0) & points.isfinite().all(1)
         result: Array = points[usable].cpu().numpy()
