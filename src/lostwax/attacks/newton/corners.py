@@ -200,7 +200,7 @@ class _Cone(NamedTuple):
                 for each, often in zip((y, above), self.at_bounds, strict=True)
             )
             solved = torch.linalg.solve_ex(self._normal(at_low, at_high), common).result
-            solved = solved / (solved * common).sum(1, keepdim=True)
+            solved = torch.where(solved[:, -1:] < 0, -solved, solved)  # where the function is 1 or -1; any multiple
             numbers, multiple = solved @ self.rows, solved[:, -1:] / self.unit  # t y, t
             size = torch.maximum(multiple, numbers.abs().mean(1, keepdim=True))
             y, above = numbers / size, (multiple - numbers) / size
