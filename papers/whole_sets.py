@@ -112,8 +112,8 @@ GAMES = {
     "mnist_20_width_20": Game(size=20, width=20, sets=5),
     "mnist_50": Game(size=50, width=200, sets=10),
     **{f"mnist_50_width_{width}": Game(size=50, width=width, sets=5) for width in (40, 50, 100)},
-    "mnist_100": Game(size=100, width=400, sets=3),
-    **{f"mnist_100_width_{width}": Game(size=100, width=width, sets=3) for width in (80, 100, 200)},
+    "mnist_100": Game(size=100, width=400, sets=3, jacobians=6),
+    **{f"mnist_100_width_{width}": Game(size=100, width=width, sets=3, jacobians=6) for width in (80, 100, 200)},
     **{
         f"cifar_{size}": Game(size=size, width=width, sets=sets, data="cifar10", given=True, trainer=SLOWER)
         for size, width, sets in ((10, 128, 5), (20, 128, 3), (50, 200, 2), (100, 400, 1))

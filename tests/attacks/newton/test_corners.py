@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import Bounds, LinearConstraint, milp
 
 import lostwax as lw
 from lostwax.attacks.newton.corners import corners
@@ -80,3 +81,44 @@ def test_doubtful_corners_are_no_mixtures_of_others():
     every = torch.cat([sure, doubtful])
     assert len(every) <= len(x)
     assert torch.linalg.matrix_rank(torch.cat([every, torch.ones(len(every), 1)], 1)) == len(every)
+
+
+def by_linear_programs(x, templates):
+    """Which of records (n, d) are found by one program after another, each towards fewer numbers off a bound."""
+    space = space_of(x)
+    origin, directions = space.origin.numpy(), space.directions.numpy()
+    inside, anywhere = LinearConstraint(directions.T, -origin, 1 - origin), Bounds(-np.inf, np.inf)
+    found = set()
+    for numbers in templates.numpy():
+        for _ in range(3):
+            price = 1 / (np.maximum(numbers, 0) + 0.05)
+            numbers = origin + milp(directions @ price, constraints=inside, bounds=anywhere).x @ directions
+        found |= set(np.flatnonzero(np.abs(x.numpy() - numbers).max(1) < 1e-5).tolist())
+    return found
+
+
+@pytest.mark.parametrize("first", [0, 80, 160])
+def test_as_many_are_found_as_by_linear_programs(first):
+    templates, pool = digits()
+    x = pool[first : first + 12]
+    space = space_of(x)
+    every = space(torch.cat(corners(space, torch.zeros(64), torch.ones(64), templates, len(x), 1e-12)))
+    near, which = (every[:, None] - x).abs().amax(2).min(1)
+    found = set(which[near < 1e-6].tolist())
+    plain = by_linear_programs(x, templates[:40])
+    assert len(found) >= len(plain) >= 2
+    assert len(plain - found) <= 1
+
+
+def test_guesses_near_the_records_lead_to_those_not_found_yet():
+    templates, pool = digits()
+    x = pool[:10]
+    space, low, high = space_of(x), torch.zeros(64), torch.ones(64)
+    sure = corners(space, low, high, templates, len(x), 1e-12).sure
+    guesses = (
+        space(sure[3:]) + 0.1 * torch.randn(len(sure) - 3, 64, generator=torch.Generator().manual_seed(0))
+    ).clamp(0)
+    again = corners(space, low, high, templates, len(x), 1e-12, sure[:3], guesses).sure
+    assert (again[:3] - sure[:3]).abs().max() < 1e-9
+    assert len(again) >= 3 + (len(sure) - 3) / 2
+    assert ((space(again)[:, None] - x).abs().amax(2).amin(1) < 1e-9).all()

@@ -19,11 +19,8 @@ TURNS = 8  # with all templates, then with means of two of them
 HOPELESS = 40  # templates without any record, after which it ends
 FRUITLESS = 20  # templates in a row without a new record, for each record of the set, after which it ends
 FEWEST = 100  # the same for the whole set, at least; or where doubtful corners make up for the records not found
-TEMPLATE = 0.03  # of the range: how far a number of a template may be from its bound and count as one at it
-NEAR = (*np.geomspace(0.2, 0.01, 35).tolist(), *np.geomspace(3e-3, 1e-7, 6).tolist())  # the same, of each step
-OUTSIDE = 3_000.0  # times the weight of a number at its bound: that of one outside
 SURPLUS = 4  # constraints that can be left out without freeing the corner: a coincidence has none to spare
-LIKELY = 0.6  # of the numbers at a bound of any record: a corner with fewer is no record
+LIKELY = 0.8  # of the numbers at a bound of any record found: a doubtful corner with fewer is hardly one
 SAME = 1e-5  # largest difference of two finds of one corner
 APART_FROM = 1e-4  # of its distance: how far a point is from all mixtures of others
 FREE = 1e-6  # a constraint with a leverage closer to 1 is needed
@@ -34,6 +31,22 @@ BLUR = 3  # times the noise: how far noise moves a number from its bound
 Array = NDArray[np.float64]
 
 
+class _Weights(NamedTuple):
+    """How numbers y, from 0 to 1 in their range, are weighted."""
+
+    near: tuple[float, ...]  # in  1 / (y^2 + near^2):  of the template, and of each step
+    outside: float  # times the weight of a number at its bound: that of one outside
+
+    @classmethod
+    def of(cls, template: float, first: float, last: float, steps: int, outside: float) -> _Weights:
+        """The last few steps are for the digits."""
+        return cls((template, *np.geomspace(first, last, steps), *np.geomspace(3e-4, 1e-7, 4)), outside)
+
+
+LOCAL = _Weights.of(0.003, 0.003, 0.001, 30, outside=100.0)  # finds what is like the template
+GLOBAL = _Weights.of(0.03, 0.2, 0.01, 35, outside=3_000.0)  # finds what has most numbers at a bound
+
+
 class Corners(NamedTuple):
     """Points of the space with many numbers at a bound."""
 
@@ -41,7 +54,16 @@ class Corners(NamedTuple):
     doubtful: Tensor  # (e, r) those that a few numbers alone hold in place, and no mixtures of others or of records
 
 
-def corners(space: Coordinates, low: Tensor, high: Tensor, templates: Tensor, count: int, noise: float) -> Corners:
+def corners(
+    space: Coordinates,
+    low: Tensor,
+    high: Tensor,
+    templates: Tensor,
+    count: int,
+    noise: float,
+    found: Tensor | None = None,
+    near: Tensor | None = None,
+) -> Corners:
     """At most `count` records, each beyond coincidence, of those that span the space; d numbers each.
 
     A digit is black almost everywhere. Where it is, the other records of its training set are not all black, so that
@@ -51,16 +73,22 @@ def corners(space: Coordinates, low: Tensor, high: Tensor, templates: Tensor, co
 
     with many more numbers at a bound than a corner needs. Corners without that surplus are not returned; those with a
     surplus that leaves some direction to a few numbers are doubtful. Neither the net nor its training matters beyond
-    the space. Templates (t, d) are other records; `noise` is the error of the numbers of the space.
+    the space. Templates (t, d) are other records; `noise` is the error of the numbers of the space. With records that
+    are `found` already (f, r), others are looked for; with guesses `near` them (g, d), from these alone.
     """
     cone, search = _Cone.of(space, low, high, templates, noise), _Search(count, SAME + 10 * noise)
+    for one in () if found is None else found.cpu().numpy():
+        if (corner := cone.corner(one)) is not None:
+            search.found.append(corner)
+    starts, turns = (templates, TURNS) if near is None else (near, 1)
     fruitless = 0
-    with progress("Newton's method: templates for corners", TURNS * len(templates)) as advance:
-        for some in _turns(templates.to(space.directions)):
+    with progress("Newton's method: templates for corners", turns * len(starts)) as advance:
+        for number, some in enumerate(_turns(starts.to(space.directions), turns)):
             before = len(search.found)
-            for point in cone.sparse(some, [one.point for one in search.found]):
-                if (corner := cone.corner(point)) is not None and search.new(corner):
-                    (search.found if cone.held(corner) else search.doubtful).append(corner)
+            weights = GLOBAL if number % 2 else LOCAL
+            for point in cone.sparse(some, [one.point for one in search.found], weights):
+                if (corner := cone.corner(point)) is not None:
+                    search.add(corner, cone)
             advance(len(some))
             fruitless = 0 if len(search.found) > before else fruitless + len(some)
             if len(search.found) >= count or fruitless >= search.patience:
@@ -70,9 +98,9 @@ def corners(space: Coordinates, low: Tensor, high: Tensor, templates: Tensor, co
     return Corners(*(torch.from_numpy(np.stack(part) if part else nothing).to(space.directions) for part in parts))
 
 
-def _turns(templates: Tensor) -> Iterator[Tensor]:
+def _turns(templates: Tensor, turns: int) -> Iterator[Tensor]:
     """Templates, then means of two, a few at a time."""
-    for turn in range(TURNS):
+    for turn in range(turns):
         yield from torch.split((templates + templates.roll(turn, 0)) / 2, TOGETHER)
 
 
@@ -95,9 +123,17 @@ class _Search:
     found: list[_Corner] = field(default_factory=list)
     doubtful: list[_Corner] = field(default_factory=list)
 
-    def new(self, corner: _Corner) -> bool:
-        """True for one that was not found before."""
-        return all(np.abs(corner.point - one.point).max() >= self.same for one in self.found + self.doubtful)
+    def add(self, corner: _Corner, cone: _Cone) -> None:
+        """One more, if it is new; what was doubtful may be held by numbers that were not seen at their bound."""
+
+        def new(among: list[_Corner]) -> bool:
+            return all(np.abs(corner.point - one.point).max() >= self.same for one in among)
+
+        if new(self.found):
+            if cone.held(corner):
+                self.found.append(corner)
+            elif new(self.doubtful):
+                self.doubtful.append(corner)
 
     @property
     def likely(self) -> list[_Corner]:
@@ -142,13 +178,13 @@ class _Cone(NamedTuple):
         at_bounds = max(shares[0], SOLVED) / often, shares[1] / often
         return cls(varies, rows, unit, at_bounds, low, high - low, noise)
 
-    def sparse(self, templates: Tensor, found: list[Array]) -> Array:
+    def sparse(self, templates: Tensor, found: list[Array], weights: _Weights) -> Array:
         """(s, r) points with many numbers at a bound, from templates (t, d); s <= t, not all are corners.
 
         Each minimises  sum log(y^2 + near^2)  over its numbers y, and the same for 1 - y, in the cone, where a linear
         function is 1: what a point has in common with the template, less its projection, so that it is 0 on all
         records found. Each step is least squares, weighted by  1 / (y^2 + near^2)  of the step before, with a smaller
-        `near` (iteratively reweighted: Chartrand, Yin 2008); numbers outside their range weigh OUTSIDE times as much.
+        `near` (iteratively reweighted: Chartrand, Yin 2008); numbers outside their range weigh more.
         """
         y = (templates[:, self.varies] - self.low) / self.extent  # (t, v)
         common = y @ self.rows.mT  # (t, r + 1)
@@ -157,17 +193,18 @@ class _Cone(NamedTuple):
             rays = torch.cat([rays, torch.full_like(rays[:, :1], self.unit)], 1)
             basis = torch.linalg.qr(rays.mT).Q  # (r + 1, f)
             common = common - common @ basis @ basis.mT
-        share, above, near = self.at_bounds, 1 - y, TEMPLATE
-        for after in NEAR:
+        above = 1 - y
+        for near in weights.near:
+            near = max(near, self.noise)
             at_low, at_high = (
-                torch.where(each >= 0, often / (each.square() + near**2), OUTSIDE / near**2)
-                for each, often in zip((y, above), share, strict=True)
+                torch.where(each >= 0, often / (each.square() + near**2), weights.outside / near**2)
+                for each, often in zip((y, above), self.at_bounds, strict=True)
             )
             solved = torch.linalg.solve_ex(self._normal(at_low, at_high), common).result
-            solved = solved / (solved * common).sum(1, keepdim=True)
+            solved = torch.where(solved[:, -1:] < 0, -solved, solved)  # where the function is 1 or -1; any multiple
             numbers, multiple = solved @ self.rows, solved[:, -1:] / self.unit  # t y, t
             size = torch.maximum(multiple, numbers.abs().mean(1, keepdim=True))
-            y, above, near = numbers / size, (multiple - numbers) / size, max(after, self.noise)
+            y, above = numbers / size, (multiple - numbers) / size
         points = solved[:, :-1] / multiple
         usable = (multiple[:, 0] > 0) & points.isfinite().all(1)
         result: Array = points[usable].cpu().numpy()

@@ -12,7 +12,7 @@ from torch import Tensor
 from lostwax.attacks.newton.inverter import Inversion, Polisher, Published
 from lostwax.attacks.newton.misfit import OtherRecords
 from lostwax.attacks.newton.record_span import RecordSpan
-from lostwax.attacks.newton.solver import Ended, Point, Problem
+from lostwax.attacks.newton.solver import Ended, Point, Problem, free_step
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.games import Records, Release
 from lostwax.inits import trainable
@@ -221,7 +221,7 @@ def descend(
                 inside.add(normal, slope, weight, excess)
                 value += float(weight * excess.square().sum())
             dampings = [damping * factor for factor in DAMPINGS]
-            tried = torch.stack([point.a - _solve(normal, slope, one * scale) for one in dampings])  # (f, r)
+            tried = torch.stack([point.a + free_step(normal, slope, one * scale) for one in dampings])  # (f, r)
             tried = torch.where(tried.isfinite(), tried, point.a)  # a step that could not be solved for
             labels = point.label.expand(len(tried), -1)
             residuals = problem.exact(problem.coordinates(tried), labels).double() - released
@@ -238,11 +238,3 @@ def descend(
                 if float(values[best]) > STALLED * value or (solved is not None and solved(point)):
                     break
     return Ended(point, linear, count)
-
-
-def _solve(normal: Tensor, slope: Tensor, damping: float) -> Tensor:
-    damped = normal.clone()
-    damped.diagonal().add_(damping)
-    factor, failed = torch.linalg.cholesky_ex(damped)
-    step = torch.cholesky_solve(slope.unsqueeze(1), factor)[:, 0]
-    return torch.full_like(step, torch.nan) if failed else step

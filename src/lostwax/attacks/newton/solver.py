@@ -41,6 +41,15 @@ def bounded_step(curvature: Tensor, slope: Tensor, low: Tensor, high: Tensor) ->
     return step
 
 
+def free_step(normal: Tensor, slope: Tensor, damping: float) -> Tensor:
+    """The minimum of  s^T (N + damping) s / 2 + g^T s,  (u,); NaN where the matrix is not positive definite."""
+    damped = normal.clone()
+    damped.diagonal().add_(damping)
+    factor, failed = torch.linalg.cholesky_ex(damped)
+    step = -torch.cholesky_solve(slope.unsqueeze(1), factor)[:, 0]
+    return torch.full_like(step, torch.nan) if failed else step
+
+
 def _search(
     curvature: Tensor, slope: Tensor, step: Tensor, move: Tensor, low: Tensor, high: Tensor, value: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -208,6 +217,12 @@ class Problem:
         normal = torch.stack([each.normal for each in linears]).unsqueeze(1)  # (g, 1, r, r)
         largest = normal.diagonal(dim1=2, dim2=3).amax(2)  # (g, 1)
         damping = torch.tensor(dampings).to(a) * largest  # (g, f)
+        if not (self.coordinates.low.isfinite().any() or self.coordinates.high.isfinite().any()):
+            steps = [
+                torch.stack([free_step(each.normal, slope, one) for one in mine.tolist()])
+                for each, slope, mine in zip(linears, slopes, damping, strict=True)
+            ]
+            return a + torch.stack(steps)
         curvature = normal + torch.diag_embed(damping.unsqueeze(-1).expand(-1, -1, a.shape[2]))  # (g, f, r, r)
         slope = torch.stack(slopes).unsqueeze(1)
         low, high = self.coordinates.low - a, self.coordinates.high - a

@@ -135,8 +135,8 @@ class WholeSets:
             jacobians=0,
         )
 
-    def _corners(self, sets: SetProblem) -> Corners:
-        """Records that their space and the range of their numbers give away."""
+    def _corners(self, sets: SetProblem, found: Tensor | None = None, near: Tensor | None = None) -> Corners:
+        """Records that their space and the range of their numbers give away; or, near guesses (g, d), more of them."""
         none = sets.released.new_zeros(0, len(sets.inside.one.directions))
         if sets.span is None or not sets.inside.bounded:
             return Corners(none, none)
@@ -144,7 +144,7 @@ class WholeSets:
         low, high = sets.inside.low, sets.inside.high
         if noise > BLURRED:
             return Corners(none, none)
-        return corners(sets.inside.one, low, high, self._shuffled(), self.exact.secrets, noise)
+        return corners(sets.inside.one, low, high, self._shuffled(), self.exact.secrets, noise, found, near)
 
     def _nearly_shown(self, found: Corners) -> bool:
         """True for a large set that corners show most of: labels and the rest are solved for first, or never."""
@@ -169,7 +169,8 @@ class WholeSets:
     def _completed(self, sets: SetProblem, found: Corners, labels: Tensor | None) -> Iterator[tuple[Tensor, Classes]]:
         """Corners, with means of a few prior records in place of those that are missing, and their classes.
 
-        Doubtful corners come before means. If there are enough of them, they are first taken for records.
+        Doubtful corners come before means. If there are enough of them, they are first taken for records. Where the
+        records that training is solved for lead to corners, it starts again with these.
         """
         free, templates = self.exact.secrets - len(found.sure), self._shuffled()
         present = torch.unique(self.prior.y).tolist()
@@ -189,8 +190,14 @@ class WholeSets:
             if ordered:
                 assert labels is not None
                 yield self._in_order(sets, a, labels), tuple(labels.tolist())
-            else:
-                yield self._labelled(soft_labels(sets, a, present, free, self.jacobians), labels)
+                continue
+            soft = soft_labels(sets, a, present, free, self.jacobians)
+            if free:  # what training gives of the others may lead to their corners
+                more = self._corners(sets, found.sure, sets.inside.one(soft.a[:free]))
+                if len(more.sure) > len(found.sure):
+                    yield from self._completed(sets, Corners(more.sure, found.doubtful), labels)
+                    return
+            yield self._labelled(soft, labels)
 
     @staticmethod
     def _labelled(soft: Soft, labels: Tensor | None) -> tuple[Tensor, Classes]:
