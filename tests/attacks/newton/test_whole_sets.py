@@ -10,6 +10,8 @@ from torch import nn
 import lostwax as lw
 from lostwax.attacks.newton.corners import Corners
 from lostwax.attacks.newton.record_span import first_layer, record_span
+from lostwax.attacks.newton.set_problem import SetPolisher, SetProblem
+from lostwax.attacks.newton.solver import Linearised, Problem
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.attacks.newton.whole_sets import WholeSets
 from lostwax.defences import Defended, Rounded
@@ -323,3 +325,29 @@ def test_options_for_known_records_are_refused_by_name(option):
 def test_an_order_of_batches_needs_the_labels():
     knowledge, *_ = game([0, 1, 2], SGD(lr=0.3, epochs=5, batch_size=2, order_seed=1, dtype=DTYPE, init=LeCunNormal()))
     assert lw.Newton().objection(knowledge) is None  # Weak gives them
+
+
+class Rough(Problem):
+    """With quick Jacobians of three digits, as those of a GPU."""
+
+    def linear(self, a, label):
+        exact = self.exact_linear(a, label)
+        error = torch.randn(exact.jacobian.shape, generator=torch.Generator().manual_seed(0), dtype=DTYPE)
+        rough = exact.jacobian + 1e-2 * exact.jacobian.abs().max() * error
+        return exact if self.quick is self.exact else Linearised.of(rough)
+
+
+def test_where_quick_jacobians_do_not_reach_rounding_exact_ones_do():
+    knowledge, cohort, own = game([0, 1, 2, 3, 4, 5])
+    release = knowledge.trainer(knowledge.net, cohort, seed=0)
+    whole = lw.Newton().prepare(knowledge, seed=0)
+    sets = SetProblem.of(whole.exact, whole.quick, whole.prior, release, record_span(whole.exact, release))
+    problem = Rough(sets.problem.exact, sets.problem.quick, sets.problem.coordinates)
+    sets = replace(sets, problem=problem)
+    polisher = SetPolisher.of(sets, whole.exact, whole.published, jacobians=2)
+    a = sets.inside.one.of_records(own.x.flatten(1)).flatten()
+    ended = sets.descend(a + 1e-7, own.y, 0)
+    assert not polisher.polished(ended, sets.released).explained
+    found = polisher.answer(ended, release.flat().double())
+    assert found.certified
+    assert errors(found, own).max() < 1e-20
