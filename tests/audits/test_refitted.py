@@ -274,3 +274,14 @@ def test_of_a_large_table_the_rows_that_were_drawn_are_refitted(monkeypatch):
     audit = lw.audit(Recorded().fit(X, y), (X, y), max_minutes=1)
     assert any("refitted on 120 of its rows" in note for note in audit.notes)
     assert np.isclose(audit.truth.x[:, :1].numpy(), np.unique(np.concatenate(seen[1:]))).any(1).all()
+
+
+def test_a_class_that_is_too_rare_for_a_game_leaves_the_question_open():
+    """It once was a note beside "not found", though the rarest rows may leak most."""
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    y = np.r_[np.ones(3, int), np.zeros(197, int)]
+    audit = audited(DummyClassifier(strategy="most_frequent"), X, y)
+    assert audit.grade is Grade.UNDECIDED
+    assert "3 rows of 1 class, which has too few for a game, were not attacked." in str(audit.conclusion)
+    common = audited(DummyClassifier(strategy="most_frequent"), X, np.arange(200) % 2)
+    assert common.grade is Grade.NOT_FOUND

@@ -114,7 +114,7 @@ def audit_refitted(
     )
     some = None if games is None else min(games, len(secrets))
     audits: dict[str, Audit] = {}
-    failed: list[str] = []
+    failed = [split.not_attacked(table.y)] if split.left_out else []
     for name, threat, attack, trainer in questions[:1] if game.constant_numbers else questions:
         log.info("%s by refitting %s ...", name, game.name)
         left = settings._replace(games=some, max_minutes=max(clock.left, 1e-3) / 60)
@@ -174,6 +174,13 @@ class Split(NamedTuple):
     def parts(self) -> tuple[Tensor, Tensor, Tensor]:
         """Known rows, examples, secrets."""
         return self.known, self.examples, self.secrets
+
+    def not_attacked(self, y: Tensor) -> str:
+        """That classes are left out, whose few rows may be the easiest to recognise."""
+        rows = int(torch.isin(y, torch.tensor(self.left_out)).sum())
+        one = len(self.left_out) == 1
+        which = "1 class, which has" if one else f"{len(self.left_out)} classes, which have"
+        return f"{rows:,} rows of {which} too few for a game, were not attacked. They may leak more than others."
 
     @classmethod
     def of(cls, y: Tensor, games: int | None, seed: int) -> Split:
@@ -307,10 +314,6 @@ class _Game(NamedTuple):
             found.append("The fitted model stores the seeds of its parts (random_state), so its randomness is public.")
         elif not self.deterministic:
             found.append(f"Fitting is random, and private: every candidate was refitted {repeats} times.")
-        if split.left_out:
-            several = len(split.left_out) > 1
-            which = f"{len(split.left_out)} classes have" if several else "1 class has"
-            found.append(f"{which} too few rows for a game, and {'are' if several else 'is'} known.")
         return tuple(found)
 
 
