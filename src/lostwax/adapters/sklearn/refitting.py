@@ -363,7 +363,7 @@ def _cloned(model: Any) -> Any | None:
 
 
 def _rebuilt(value: Any) -> Any:
-    """A model by its constructor, and models among its settings: a fitted copy of CatBoost may hang when fitted again."""
+    """A model by its constructor, and models among its settings: a fitted copy of CatBoost can hang in a later fit."""
     if type(value) in (list, tuple):
         return type(value)(_rebuilt(each) for each in value)
     if not hasattr(value, "get_params") or isinstance(value, type):
