@@ -6,6 +6,7 @@ values are read (`vars`, items of containers): no property or method of the obje
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -20,7 +21,7 @@ from scipy.spatial import cKDTree
 from sklearn.neighbors import BallTree, KDTree
 
 Array = np.ndarray[Any, np.dtype[Any]]
-TEXTS = (str, bytes)
+TEXTS = (str, bytes, bytearray, memoryview)
 OPAQUE = (*TEXTS, type, ModuleType, BuiltinFunctionType, np.random.Generator)
 TREES = (KDTree, BallTree, cKDTree)  # they keep their points in `data`, which is no attribute of `vars`
 FRAMES = ("pandas", "polars")
@@ -66,7 +67,7 @@ class Walk:
                 elif _too_large(member):
                     self.complete = False
                 elif isinstance(member, TEXTS):
-                    self.texts[f"{prefix}{name}"] = member
+                    self.texts[f"{prefix}{name}"] = member if isinstance(member, str) else bytes(member)
                 else:
                     todo.append((f"{prefix}{name}", member, depth + 1))
             yield Holder(prefix, arrays, unnamed)
@@ -111,6 +112,8 @@ def as_array(value: Any) -> Array | None:
         value = None if _too_large(value) else value.toarray()
     elif type(value).__module__.startswith(FRAMES) and hasattr(value, "to_numpy"):
         value = value.to_numpy()
+    elif isinstance(value, array) and value.typecode not in "uw":  # characters
+        value = np.asarray(value)
     elif isinstance(value, list | tuple) and _numeric(value):
         try:
             value = np.asarray(value)
