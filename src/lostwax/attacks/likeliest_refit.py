@@ -112,10 +112,14 @@ def _distinct(records: Records) -> tuple[Tensor, Tensor]:
 
 
 def nearest(seen: Tensor, refits: Tensor) -> Tensor:
-    """(m, r) minus the squared distances of (m, features) and (r, features), in deviations of each feature."""
+    """(m, r) minus the squared distances of (m, features) and (r, features), in deviations of each feature.
+
+    A difference counts as one deviation at most: the right candidate agrees in every feature, except in those that
+    change by themselves (the time of a fit), which are far from all candidates and would hide the others.
+    """
     moves, deviation = _moving(refits), refits.std(0, correction=0)
     ours, theirs = (part[:, moves] / deviation[moves] for part in (seen, refits))
-    return torch.stack([-(one - theirs).square().sum(1) for one in ours])
+    return torch.stack([-(one - theirs).square().clamp(max=1).sum(1) for one in ours])
 
 
 def likelihood(seen: Tensor, refits: Tensor, own: Tensor) -> Tensor:

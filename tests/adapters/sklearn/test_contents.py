@@ -1,6 +1,7 @@
 """Nothing that a fitted model holds is overlooked: what differs between fits is seen to differ."""
 
 import pickle
+from array import array
 from collections import deque
 from functools import partial
 
@@ -36,6 +37,15 @@ def net(rows):
     return layer
 
 
+class Dictionary(dict):
+    """Its attributes are not items."""
+
+
+def with_attribute(value, rows):
+    value.rows = rows
+    return value
+
+
 KEEPS = {
     "bytes": lambda X: X.tobytes(),
     "pickled": pickle.dumps,
@@ -56,6 +66,12 @@ KEEPS = {
     "keys": lambda X: dict.fromkeys(map(str, X[:, 0])),
     "structured": lambda X: np.array([(1, *row) for row in X], dtype="i4,f8,f8,f8"),
     "complex": lambda X: X.astype(complex),
+    "array": lambda X: array("d", X.ravel()),
+    "function attribute": lambda X: with_attribute(lambda row: row, X),
+    "dictionary attribute": lambda X: with_attribute(Dictionary(a=1), X),
+    "setting": lambda X: Keeps(X),
+    "settings of settings": lambda X: Keeps({"inner": Keeps([X])}),
+    "fitted setting": lambda X: Keeps(DecisionTreeClassifier().fit(X, X[:, 0] > 0)),
 }
 
 
@@ -76,6 +92,15 @@ def test_objects_that_hold_each_other_end():
     one, other = {}, {}
     one["other"], other["one"] = other, one
     assert {path for path, _ in walked(one)} == {"", "keys", "other", "other.keys"}
+
+
+def test_many_objects_do_not_hide_what_lies_beside_them(monkeypatch):
+    monkeypatch.setattr("lostwax.adapters.sklearn.contents.OBJECTS", 100)
+    assert "kept" in contents({"kept": X, "many": [[[i]] for i in range(1_000)]}).numbers
+
+
+def test_a_range_is_its_ends():
+    assert len(contents({"kept": range(10**12)}).numbers) == 1
 
 
 def test_a_tree_is_looked_into_by_its_numbers():

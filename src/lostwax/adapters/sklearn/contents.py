@@ -7,6 +7,8 @@ seen.
 
 from __future__ import annotations
 
+from array import array
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from hashlib import blake2b
@@ -23,6 +25,7 @@ Numbers = NDArray[np.float64]
 EMPTY = (type(None), type, ModuleType, BuiltinFunctionType, np.random.Generator, np.random.RandomState)
 REAL = (int, float, np.integer, np.floating, np.bool_)
 TEXT = (str, bytes, bytearray, memoryview)
+PLAIN = (*REAL, str, type(None))  # settings that a fit leaves as they are
 CELLS = (*TEXT, *REAL, complex, np.generic, type(None))  # a list of these with a text among them has one fingerprint
 FINGERPRINT = 4  # numbers
 
@@ -50,7 +53,7 @@ def fingerprint(value: bytes) -> Numbers:
 
 
 def contents(model: Any) -> Contents:
-    """Look into a fitted model. Its settings are left out: they are the same in every fit, or private seeds."""
+    """Look into a fitted model. Its plain settings are left out: they are the same in every fit, or private seeds."""
     found = Contents({}, {})
     for path, value in walked(model):
         if _is_numbers(value):
@@ -61,11 +64,11 @@ def contents(model: Any) -> Contents:
 
 
 def walked(model: Any) -> Iterator[tuple[str, Any]]:
-    """Every value and object that is held by a model, by path, and the model itself."""
+    """Every value and object that is held by a model, by path, and the model itself; those of its attributes first."""
     seen = dict[int, Any]()  # an object's number is its own only as long as the object is kept
-    todo: list[tuple[str, Any]] = [("", model)]
+    todo: deque[tuple[str, Any]] = deque([("", model)])
     while todo and len(seen) <= OBJECTS:
-        path, value = todo.pop()
+        path, value = todo.popleft()
         if isinstance(value, EMPTY) or id(value) in seen:
             continue
         yield path, value
@@ -78,6 +81,8 @@ def _is_numbers(value: Any) -> bool:
     """A number, or numbers in an array, a tensor or a list."""
     if isinstance(value, list | tuple):
         return len(value) > 0 and all(isinstance(member, REAL) for member in value)
+    if isinstance(value, array):
+        return value.typecode not in "uw"  # characters
     return isinstance(value, (*REAL, torch.Tensor)) or (isinstance(value, np.ndarray) and value.dtype.kind in "fiubMm")
 
 
@@ -114,13 +119,22 @@ def _bytes(value: Any) -> bytes:
 
 
 def _held(value: Any) -> list[tuple[str, Any]]:
-    """What an object holds, by name: attributes that are no settings, items, or what pickle stores of it."""
-    if isinstance(value, type):
-        return []
-    if isinstance(value, Mapping):
-        return [("keys", list(map(str, value))), *((str(key), member) for key, member in value.items())]
+    """What an object holds, by name: attributes that are no plain settings, items, or what pickle stores of it."""
     if type(value).__module__.startswith(FRAMES) and hasattr(value, "to_numpy"):
         return [("values", value.to_numpy())]
+    settings = _settings(value)
+    own = getattr(value, "__dict__", {})
+    attributes = [
+        (name, member) for name, member in own.items() if name not in settings or not isinstance(member, PLAIN)
+    ]
+    items = _items(value)
+    return attributes + (([] if own else _pickled(value)) if items is None else items)
+
+
+def _items(value: Any) -> list[tuple[str, Any]] | None:
+    """The members of a container, of an array or of a function, by name; None for other objects."""
+    if isinstance(value, Mapping):
+        return [("keys", list(map(str, value))), *((str(key), member) for key, member in value.items())]
     if isinstance(value, np.ndarray) and value.dtype.names:
         return [(name, value[name]) for name in value.dtype.names]
     if isinstance(value, np.ndarray):
@@ -134,17 +148,14 @@ def _held(value: Any) -> list[tuple[str, Any]]:
         return [("self", value.__self__)]
     if isinstance(value, partial):
         return [("function", value.func), ("arguments", value.args), ("keywords", value.keywords)]
-    if isinstance(value, Sequence):
+    if isinstance(value, Sequence) and not isinstance(value, range):
         return [(str(place), member) for place, member in enumerate(value)]
-    if not getattr(value, "__dict__", None):
-        return _pickled(value)
-    settings = _settings(value) - {"steps"}
-    return [(name, member) for name, member in vars(value).items() if name not in settings]
+    return None
 
 
 def _settings(value: Any) -> set[str]:
     """Names of the arguments of an estimator."""
-    return set(value.get_params(deep=False)) if callable(getattr(value, "get_params", None)) else set()
+    return set(value.get_params(deep=False)) if callable(getattr(type(value), "get_params", None)) else set()
 
 
 def _pickled(value: Any) -> list[tuple[str, Any]]:

@@ -44,10 +44,15 @@ class Fit(NamedTuple):
 
     rows: NDArray[np.int64]  # (n,)
     draw: int
+    asked_by: int = 0  # the seed of whoever asks for it: victims are never taken for the refits of an attack
 
     def key(self) -> str:
-        """Equal for equal fits, and short however many rows there are."""
-        return f"{self.draw} {blake2b(self.rows.tobytes(), digest_size=16).hexdigest()}"
+        """Equal for equal fits, and short however many rows there are.
+
+        A victim and a refit on the same rows are two fits even where fitting is deterministic: a model that stores the
+        time or an address would be recognised by it if they were one.
+        """
+        return f"{self.draw} {self.asked_by} {blake2b(self.rows.tobytes(), digest_size=16).hexdigest()}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +69,7 @@ class Estimator:
 
     def seen(self, fits: Sequence[Fit]) -> list[dict[str, Numbers]]:
         """Fit one model after the other, and keep its parameters and its outputs at the probes."""
-        return [self._seen(*fit) for fit in fits]
+        return [self._seen(fit.rows, fit.draw) for fit in fits]
 
     def fitted(self, rows: NDArray[np.int64], draw: int) -> Any:
         """The estimator fitted on these rows, with its own settings; where it has no random_state, `draw` is used."""
@@ -226,7 +231,7 @@ class Refits:
         known = cohort.shared.inputs[:, 0].long().numpy()
         own = cohort.own.inputs[:, :, 0].long().numpy()  # (m, k)
         fits = [
-            Fit(np.concatenate([known, rows]), self._draw(seed, int(number)))
+            Fit(np.concatenate([known, rows]), self._draw(seed, int(number)), seed)
             for rows, number in zip(own, cohort.index, strict=True)
         ]
         size = max(BATCHES * self.processes, -(-len(fits) // PARTS))
@@ -322,7 +327,7 @@ class SealedEstimator:
 
 def _stores_seeds(model: Any, settings: set[object]) -> bool:
     """Do models inside a fitted one hold other seeds than the `settings`, as the trees of a forest do?"""
-    seeds = (getattr(value, "random_state", None) for path, value in walked(model) if path)
+    seeds = (getattr(value, "__dict__", {}).get("random_state") for path, value in walked(model) if path)
     return any(isinstance(seed, Integral) and seed not in settings for seed in seeds)
 
 
