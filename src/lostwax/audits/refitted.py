@@ -115,6 +115,7 @@ def audit_refitted(
     some = None if games is None else min(games, len(secrets))
     audits: dict[str, Audit] = {}
     failed = [split.not_attacked(table.y)] if split.left_out else []
+    failed += [] if game.complete else [f"{game.name} holds more objects than were looked into."]
     for name, threat, attack, trainer in questions[:1] if game.constant_numbers else questions:
         log.info("%s by refitting %s ...", name, game.name)
         left = settings._replace(games=some, max_minutes=max(clock.left, 1e-3) / 60)
@@ -229,6 +230,7 @@ class _Game(NamedTuple):
     constant_numbers: bool  # ... the same numbers
     public_draws: bool
     sees_parameters: bool
+    complete: bool  # every object of a fitted model is seen
 
     @classmethod
     def of(cls, model: Any, X: Any, y: Any, weight: Any, split: Split, *, sees_parameters: bool) -> _Game:
@@ -253,6 +255,7 @@ class _Game(NamedTuple):
             trial.constant_numbers,
             sees_parameters and trial.stores_seeds,
             sees_parameters,
+            trial.complete or not sees_parameters,
         )
 
     def repeats(self, secrets: int, examples: int, seconds: float) -> int:

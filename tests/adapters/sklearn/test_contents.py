@@ -1,6 +1,7 @@
 """Nothing that a fitted model holds is overlooked: what differs between fits is seen to differ."""
 
 import pickle
+import time
 from array import array
 from collections import deque
 from functools import partial
@@ -15,7 +16,8 @@ from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 
 import lostwax as lw
-from lostwax.adapters.sklearn.contents import FINGERPRINT, contents, walked
+from lostwax.adapters.sklearn.contents import FINGERPRINT, Walked, contents
+from lostwax.adapters.sklearn.refitting import Estimator, tried
 from lostwax.grades import Grade
 from lostwax.policies import Policy
 
@@ -91,12 +93,14 @@ def test_equal_rows_look_the_same_and_others_do_not(keep):
 def test_objects_that_hold_each_other_end():
     one, other = {}, {}
     one["other"], other["one"] = other, one
-    assert {path for path, _ in walked(one)} == {"", "keys", "other", "other.keys"}
+    assert {path for path, _ in Walked(one)} == {"", "keys", "other", "other.keys"}
 
 
 def test_many_objects_do_not_hide_what_lies_beside_them(monkeypatch):
     monkeypatch.setattr("lostwax.adapters.sklearn.contents.OBJECTS", 100)
-    assert "kept" in contents({"kept": X, "many": [[[i]] for i in range(1_000)]}).numbers
+    held = contents({"kept": X, "many": [[[i]] for i in range(1_000)]})
+    assert "kept" in held.numbers
+    assert not held.complete
 
 
 def test_a_range_is_its_ends():
@@ -146,3 +150,19 @@ def test_a_model_that_keeps_nothing_passes():
     audit = lw.audit(Keeps("").fit(X, y), (X, y), games=30)
     assert not audit.grade.leaks
     assert any("gave the same model" in note for note in audit.notes)
+
+
+def test_a_model_that_was_not_looked_into_wholly_never_passes(monkeypatch):
+    monkeypatch.setattr("lostwax.adapters.sklearn.contents.OBJECTS", 100)
+    monkeypatch.setitem(KEEPS, "many", lambda X: [[[i, None]] for i in range(200)])
+    audit = lw.audit(Keeps("many").fit(X, y), (X, y), games=30)
+    assert Policy(max_grade="not found").breaches(audit)
+    assert any("more objects than were looked into" in sentence for sentence in audit.unanswered)
+
+
+def test_many_texts_take_no_long_time(monkeypatch):
+    """The names of all of them were once sorted to compare each of them."""
+    monkeypatch.setitem(KEEPS, "texts", lambda X: [[str(i), i] for i in range(5_000)])
+    rows, start = np.arange(len(X)), time.perf_counter()
+    tried(Estimator(Keeps("texts"), X, y, None, {"known": rows}, {}), rows[1:], rows[:-1])
+    assert time.perf_counter() - start < 5

@@ -35,13 +35,15 @@ class Contents(NamedTuple):
 
     numbers: dict[str, Numbers]
     others: dict[str, Numbers]  # fingerprints of texts, bytes and dates
+    complete: bool = True  # every object was looked into
 
     def fingerprints(self, paths: Iterable[str]) -> Numbers:
         """One for all paths, and one for each of some: equal for equal values, else unrelated."""
         every = "\n".join(sorted((*self.numbers, *self.others)))
-        return np.concatenate([fingerprint(every.encode()), *(self._fingerprint(path) for path in paths)])
+        return np.concatenate([fingerprint(every.encode()), *(self.of(path) for path in paths)])
 
-    def _fingerprint(self, path: str) -> Numbers:
+    def of(self, path: str) -> Numbers:
+        """The fingerprint of one value."""
         number = self.numbers.get(path)
         return self.others.get(path, np.zeros(FINGERPRINT)) if number is None else fingerprint(number.tobytes())
 
@@ -54,27 +56,36 @@ def fingerprint(value: bytes) -> Numbers:
 
 def contents(model: Any) -> Contents:
     """Look into a fitted model. Its plain settings are left out: they are the same in every fit, or private seeds."""
-    found = Contents({}, {})
-    for path, value in walked(model):
+    found, walk = Contents({}, {}), Walked(model)
+    for path, value in walk:
         if _is_numbers(value):
             found.numbers[path] = _numbers(value)
         elif _is_text(value):
             found.others[path] = fingerprint(_bytes(value))
-    return found
+    return found._replace(complete=walk.complete)
 
 
-def walked(model: Any) -> Iterator[tuple[str, Any]]:
-    """Every value and object that is held by a model, by path, and the model itself; those of its attributes first."""
-    seen = dict[int, Any]()  # an object's number is its own only as long as the object is kept
-    todo: deque[tuple[str, Any]] = deque([("", model)])
-    while todo and len(seen) <= OBJECTS:
-        path, value = todo.popleft()
-        if isinstance(value, EMPTY) or id(value) in seen:
-            continue
-        yield path, value
-        if not _is_numbers(value) and not _is_text(value):
-            seen[id(value)] = value
-            todo += [(f"{path}.{name}".removeprefix("."), member) for name, member in _held(value)]
+class Walked:
+    """Every value and object that is held by a model, by path, and the model itself; those of its attributes first.
+
+    Afterwards `complete` says whether every object was visited.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.complete = model, True
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        seen = dict[int, Any]()  # an object's number is its own only as long as the object is kept
+        todo: deque[tuple[str, Any]] = deque([("", self.model)])
+        while todo and len(seen) <= OBJECTS:
+            path, value = todo.popleft()
+            if isinstance(value, EMPTY) or id(value) in seen:
+                continue
+            yield path, value
+            if not _is_numbers(value) and not _is_text(value):
+                seen[id(value)] = value
+                todo += [(f"{path}.{name}".removeprefix("."), member) for name, member in _held(value)]
+        self.complete = not todo
 
 
 def _is_numbers(value: Any) -> bool:

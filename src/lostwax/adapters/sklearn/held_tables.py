@@ -18,7 +18,7 @@ import torch
 from scipy.special import gammaln
 from torch import Tensor
 
-from lostwax.adapters.sklearn.contents import walked
+from lostwax.adapters.sklearn.contents import Walked
 from lostwax.adapters.sklearn.training_rows import TrainingRows, on_other_scales
 from lostwax.adapters.sklearn.walk import Array
 from lostwax.attacks.closed_form.stored import row_keys
@@ -46,7 +46,7 @@ def held_tables(model: Any, x: Tensor, columns: Columns, used: Sequence[int], wi
     of towns with their median ages is not a list of people.
     """
     found = set[str]()
-    for path, value in walked(model):
+    for path, value in Walked(model):
         for names, cells in _as_table(value):
             places = _places(names, columns, used, width)
             held = _in_codes(cells, places, columns) if len(places) >= min(2, x.shape[1]) else None
@@ -93,7 +93,7 @@ def held_labels(model: Any, y: Tensor) -> str | None:
     if y.ndim > 1:
         return None
     own = _Labelling.of(y.numpy())
-    for path, value in walked(model):
+    for path, value in Walked(model):
         value = value.to_numpy() if hasattr(type(value), "to_numpy") else value
         value = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
         if isinstance(value, list | tuple) and len(value) == len(y) and _plain(value):

@@ -23,7 +23,7 @@ from sklearn.utils.validation import has_fit_parameter
 from torch import nn
 
 from lostwax.adapters.own_training import generators_kept, seed_all
-from lostwax.adapters.sklearn.contents import FINGERPRINT, Contents, Numbers, contents, walked
+from lostwax.adapters.sklearn.contents import Contents, Numbers, Walked, contents
 from lostwax.games import Cohort, Release, Step, TrainerFacts
 from lostwax.progress import counted
 from lostwax.seeds import generator
@@ -152,6 +152,7 @@ class Trial(NamedTuple):
     constant: bool  # other rows do, too
     constant_numbers: bool  # they give the same numbers, but texts or bytes may differ
     stores_seeds: bool  # a fitted model holds the seeds of its parts: its randomness can be replayed
+    complete: bool  # every object that the models hold was looked into
 
 
 def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]) -> Trial:
@@ -201,12 +202,13 @@ def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]
         constant,
         looks[0].agrees(looks[2], 0, numbers_alone=True),
         _stores_seeds(fitted, _seeds(fitted)),
+        all(look.contents.complete for look in looks),
     )
 
 
 def _differs(path: str, looks: Sequence[Look]) -> bool:
     """Whether a part that models hold is another one in another fit."""
-    one, *others = (look.contents.fingerprints([path])[FINGERPRINT:] for look in looks)
+    one, *others = (look.contents.of(path) for look in looks)
     return any((one != other).any() for other in others)
 
 
@@ -327,7 +329,7 @@ class SealedEstimator:
 
 def _stores_seeds(model: Any, settings: set[object]) -> bool:
     """Do models inside a fitted one hold other seeds than the `settings`, as the trees of a forest do?"""
-    seeds = (getattr(value, "__dict__", {}).get("random_state") for path, value in walked(model) if path)
+    seeds = (getattr(value, "__dict__", {}).get("random_state") for path, value in Walked(model) if path)
     return any(isinstance(seed, Integral) and seed not in settings for seed in seeds)
 
 
