@@ -18,6 +18,7 @@ from torch import nn
 import lostwax as lw
 from lostwax.adapters.sklearn.contents import FINGERPRINT, Walked, contents
 from lostwax.adapters.sklearn.refitting import Estimator, tried
+from lostwax.adapters.sklearn.scan import scan
 from lostwax.grades import Grade
 from lostwax.policies import Policy
 
@@ -71,6 +72,8 @@ KEEPS = {
     "array": lambda X: array("d", X.ravel()),
     "function attribute": lambda X: with_attribute(lambda row: row, X),
     "dictionary attribute": lambda X: with_attribute(Dictionary(a=1), X),
+    "index": lambda X: pd.DataFrame({"a": 0}, index=X[:, 0].astype(str)),
+    "columns": lambda X: pd.DataFrame(columns=X[:, 0].astype(str)),
     "setting": lambda X: Keeps(X),
     "settings of settings": lambda X: Keeps({"inner": Keeps([X])}),
     "fitted setting": lambda X: Keeps(DecisionTreeClassifier().fit(X, X[:, 0] > 0)),
@@ -101,6 +104,29 @@ def test_many_objects_do_not_hide_what_lies_beside_them(monkeypatch):
     held = contents({"kept": X, "many": [[[i]] for i in range(1_000)]})
     assert "kept" in held.numbers
     assert not held.complete
+
+
+class Refuses:
+    """Raises no AttributeError for an unknown name."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name):
+        raise KeyError(name)
+
+
+def nested(value, levels):
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_odd_objects_are_passed_over():
+    itself = []
+    itself.append(itself)
+    for odd in (Refuses(), itself, nested(1.0, 5_000)):
+        contents({"odd": odd, "kept": X})
+        assert len(scan({"odd": odd, "kept": X}, torch.from_numpy(X), None, torch.ones(len(X))).stored) == 1
 
 
 def test_a_range_is_its_ends():

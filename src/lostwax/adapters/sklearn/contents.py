@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lostwax.adapters.sklearn.walk import FRAMES, OBJECTS, content
+from lostwax.adapters.sklearn.walk import FRAMES, OBJECTS, attributes, content
 
 Numbers = NDArray[np.float64]
 EMPTY = (type(None), type, ModuleType, BuiltinFunctionType, np.random.Generator, np.random.RandomState)
@@ -132,14 +132,13 @@ def _bytes(value: Any) -> bytes:
 def _held(value: Any) -> list[tuple[str, Any]]:
     """What an object holds, by name: attributes that are no plain settings, items, or what pickle stores of it."""
     if type(value).__module__.startswith(FRAMES) and hasattr(value, "to_numpy"):
-        return [("values", value.to_numpy())]
+        names = [name for name in ("index", "columns") if hasattr(type(value), name)]
+        return [("values", value.to_numpy()), *((name, getattr(value, name)) for name in names)]
     settings = _settings(value)
-    own = getattr(value, "__dict__", {})
-    attributes = [
-        (name, member) for name, member in own.items() if name not in settings or not isinstance(member, PLAIN)
-    ]
+    own = attributes(value) or {}
+    named = [(name, member) for name, member in own.items() if name not in settings or not isinstance(member, PLAIN)]
     items = _items(value)
-    return attributes + (([] if own else _pickled(value)) if items is None else items)
+    return named + (([] if own else _pickled(value)) if items is None else items)
 
 
 def _items(value: Any) -> list[tuple[str, Any]] | None:

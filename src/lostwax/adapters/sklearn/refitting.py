@@ -24,6 +24,7 @@ from torch import nn
 
 from lostwax.adapters.own_training import generators_kept, seed_all
 from lostwax.adapters.sklearn.contents import Contents, Numbers, Walked, contents
+from lostwax.adapters.sklearn.walk import attributes
 from lostwax.games import Cohort, Release, Step, TrainerFacts
 from lostwax.progress import counted
 from lostwax.seeds import generator
@@ -329,7 +330,7 @@ class SealedEstimator:
 
 def _stores_seeds(model: Any, settings: set[object]) -> bool:
     """Do models inside a fitted one hold other seeds than the `settings`, as the trees of a forest do?"""
-    seeds = (getattr(value, "__dict__", {}).get("random_state") for path, value in Walked(model) if path)
+    seeds = ((attributes(value) or {}).get("random_state") for path, value in Walked(model) if path)
     return any(isinstance(seed, Integral) and seed not in settings for seed in seeds)
 
 

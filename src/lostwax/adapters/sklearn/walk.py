@@ -92,7 +92,15 @@ def _members(value: Any) -> dict[str, Any] | None:
         return {str(name): member for name, member in value.items()}
     if isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 1):
         return {f"[{index}]": member for index, member in enumerate(value)} if len(value) <= OBJECTS else None
-    return dict(vars(value)) if hasattr(value, "__dict__") else None
+    return dict(own) if (own := attributes(value)) is not None else None
+
+
+def attributes(value: Any) -> dict[str, Any] | None:
+    """What an object holds by name; None if it has no place for that."""
+    try:
+        return vars(value)
+    except Exception:  # of any class, which may raise what it likes for an unknown name
+        return None
 
 
 def content(cell: CellType) -> Any:
@@ -131,7 +139,7 @@ def as_array(value: Any) -> Array | None:
 def _numeric(values: Sequence[Any]) -> bool:
     """Whether a list starts as numbers, or lists of numbers, do."""
     first = values[0] if len(values) else None
-    return isinstance(first, Number) or (isinstance(first, list | tuple) and len(first) > 0 and _numeric(first))
+    return isinstance(first[0] if isinstance(first, list | tuple) and len(first) else first, Number)
 
 
 def _written(values: Array) -> bool:
@@ -146,4 +154,4 @@ def _too_large(value: Any) -> bool:
 
 def _other_inputs(value: Any, columns: int) -> bool:
     """Whether this is an estimator that was fitted on inputs of another width."""
-    return bool(getattr(value, "__dict__", {}).get("n_features_in_", columns) != columns)
+    return bool((attributes(value) or {}).get("n_features_in_", columns) != columns)
