@@ -9,6 +9,7 @@ import pytest
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OrdinalEncoder
@@ -221,3 +222,13 @@ class Answers(dict):
 def test_an_object_that_raises_for_unknown_names_is_no_table():
     assert held_labels(Answers(a=1.0), torch.arange(N) % 2) is None
     assert not found(Answers(a=1.0))
+
+
+@pytest.mark.parametrize("form", [np.copy, np.ndarray.tolist, np.ndarray.tobytes])
+def test_rows_beside_a_linear_model_are_an_exact_leak(form):
+    """Rows that a linear model fits exactly do not follow from its equations, and its attributes were not read."""
+    wide, targets = rng.normal(size=(20, 40)), rng.normal(size=20)
+    model = LinearRegression().fit(wide, targets)
+    assert lw.audit(model, (wide, targets)).grade is not Grade.EXACT
+    model.cache_ = form(wide)
+    assert lw.audit(model, (wide, targets)).grade is Grade.EXACT

@@ -185,7 +185,7 @@ class _Found:
         """Whether an array is the table on other scales and in another order, which a column without ties tells."""
         table = self.table.x
         place = next((column for column in range(self.table.d) if len(np.unique(table[:, column])) == len(table)), None)
-        if place is None:
+        if place is None or self.table.d == 1:  # the values of one column are read as such (`_holds_columns`)
             return False
         ours, theirs = table[table[:, place].argsort()], rows[rows[:, place].argsort()]
         return on_other_scales(ours, theirs) or on_other_scales(ours, theirs[::-1])
