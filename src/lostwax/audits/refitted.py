@@ -61,6 +61,7 @@ GAMES = 60  # at most, where no number is given
 PART = 0.25  # of the rows of every class are secrets at most, and as many are examples
 EXAMPLES = 100  # at most
 CANDIDATES = (10, 5, 3, 2)  # per game, as many as classes allow
+TRIED = 10  # examples, the model with the first of which is compared with those with the last
 PROBES = 100  # known rows at which outputs are seen, at most
 REPEATS = (6, 4, 3, 2)  # refits per candidate, where fitting is random, as many as there is time for
 MOST_VALUES = 30  # of a column of categories, for one number per value
@@ -242,7 +243,8 @@ class _Game(NamedTuple):
         X, y = (part.detach().cpu().numpy() if isinstance(part, Tensor) else part for part in (X, y))
         weight = None if weight is None else np.asarray(weight, dtype=np.float64)
         estimator = Estimator(model, X, y, weight, probes, {})
-        trial = tried(estimator, np.append(known, examples[0]), np.append(known, examples[-1]))
+        one, *others = (np.append(known, example) for example in (examples[0], *examples[:-TRIED:-1]))
+        trial = tried(estimator, one, *others)
         estimator = replace(estimator, sizes=trial.sizes, opaque=trial.opaque)
         return cls(
             type(model).__name__,

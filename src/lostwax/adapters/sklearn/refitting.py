@@ -156,8 +156,10 @@ class Trial(NamedTuple):
     complete: bool  # every object that the models hold was looked into
 
 
-def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]) -> Trial:
+def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64], *more: NDArray[np.int64]) -> Trial:
     """Fit on two sets of rows of the same size, and on the first again with other random numbers.
+
+    Where both give the same model, `more` sets of rows are tried: one row of many often changes nothing in a tree.
 
     Refuses an object that is no estimator, or whose `fit` continues from an earlier one: every model would then hold
     all rows that the object was fitted on before.
@@ -173,6 +175,10 @@ def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]
         start = time.perf_counter()
         looks.append(estimator.look(rows, draw))
         seconds.append(time.perf_counter() - start)
+    for rows in more:
+        if not looks[0].agrees(looks[-1], 0, numbers_alone=True):
+            break
+        looks.append(estimator.look(rows, 1))
     if not _can_be_cloned(model):
         again = replace(estimator, model=looks[2].model).look(one, 1)
         if not looks[0].agrees(again, 1e-6):
@@ -192,16 +198,13 @@ def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]
             sizes[path] = size
     opaque = [path for path in (*first.others, *first.numbers) if path not in sizes and _differs(path, looks)]
     fitted = looks[0].model
-    deterministic, constant = (
-        looks[0].agrees(look, tolerance) for look, tolerance in ((looks[1], 1e-9), (looks[2], 0))
-    )
     return Trial(
         sizes,
         tuple(opaque[:MOST_FINGERPRINTS]),
         min(seconds),
-        deterministic,
-        constant,
-        looks[0].agrees(looks[2], 0, numbers_alone=True),
+        looks[0].agrees(looks[1], 1e-9),
+        all(looks[0].agrees(look, 0) for look in looks[2:]),
+        looks[0].agrees(looks[-1], 0, numbers_alone=True),
         _stores_seeds(fitted, _seeds(fitted)),
         all(look.contents.complete for look in looks),
     )

@@ -98,9 +98,10 @@ def _members(value: Any) -> dict[str, Any] | None:
 def attributes(value: Any) -> dict[str, Any] | None:
     """What an object holds by name; None if it has no place for that."""
     try:
-        return vars(value)
+        own: dict[str, Any] = vars(value)
     except Exception:  # of any class, which may raise what it likes for an unknown name
         return None
+    return own
 
 
 def content(cell: CellType) -> Any:
