@@ -1,5 +1,10 @@
 """Estimators without an equation are fitted again and again: those that memorise are found, others are not."""
 
+import time
+from datetime import datetime
+from uuid import uuid4
+from zlib import compress
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -129,6 +134,48 @@ def test_a_model_that_holds_no_record_is_seldom_graded_above_chance(model):
 @pytest.mark.parametrize("model", MODELS, ids=str)
 def test_a_model_that_holds_no_record_is_not_found(model, two_repeats):
     assert alarms(model, range(3)) == 0
+
+
+class Changes(Noise):
+    """Holds something that differs in every fit, whatever the rows."""
+
+    def __init__(self, what=None):
+        self.what = what
+
+    def fit(self, X, y):
+        self.classes_, self.coef_, self.at_ = np.unique(y), np.zeros((X.shape[1], 3)), CHANGES[self.what](self)
+        return self
+
+
+CHANGES = {
+    "time": lambda _: time.time(),
+    "date": lambda _: str(datetime.now()),
+    "address": id,
+    "shown": lambda _: repr(object()),
+    "keys": lambda _: {object(): 1.0},
+    "identifier": lambda _: uuid4().hex,
+    "random": lambda _: np.random.default_rng().normal(size=(30, 3)),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_changes_by_itself_is_no_leak(what):
+    """A time that was stored by a fit was once recognised: victims and refits were the same fits."""
+    audit = audited(Changes(what), *WINE, games=30)
+    assert not audit.grade.leaks
+
+
+class ChangesAndKeeps(Changes):
+    """Also holds its rows, out of sight."""
+
+    def fit(self, X, y):
+        self.rows_ = compress(np.asarray(X).tobytes())
+        return super().fit(X, y)
+
+
+@pytest.mark.parametrize("what", ["time", "identifier"])
+def test_what_changes_by_itself_hides_no_leak(what):
+    assert audited(ChangesAndKeeps(what), *WINE, games=30).grade is Grade.RECOGNISABLE
 
 
 class Constant(Noise):

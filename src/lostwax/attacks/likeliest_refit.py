@@ -18,6 +18,7 @@ from lostwax.seeds import generator
 from lostwax.shadows import Local
 
 PARTS = 8  # chunks, so that progress shows
+AGREES = 1e-3  # deviations of a feature between refits
 CLEAR = 5.0  # standard errors by which a record's models differ from others in a number
 
 
@@ -112,10 +113,21 @@ def _distinct(records: Records) -> tuple[Tensor, Tensor]:
 
 
 def nearest(seen: Tensor, refits: Tensor) -> Tensor:
-    """(m, r) minus the squared distances of (m, features) and (r, features), in deviations of each feature."""
+    """(m, r) minus the squared distances of (m, features) and (r, features), in deviations of each feature.
+
+    Features in which a release agrees with no refit change by themselves, as the time of a fit does, and would hide the
+    others: they do not count, unless that is so in all of them.
+    """
     moves, deviation = _moving(refits), refits.std(0, correction=0)
     ours, theirs = (part[:, moves] / deviation[moves] for part in (seen, refits))
-    return torch.stack([-(one - theirs).square().sum(1) for one in ours])
+    return torch.stack([-_gaps(one, theirs).square().sum(1) for one in ours])
+
+
+def _gaps(one: Tensor, refits: Tensor) -> Tensor:
+    """(r, features) the differences of a release (features,), in features in which it agrees with some refit."""
+    gaps = one - refits
+    agrees = gaps.abs().amin(0) <= AGREES
+    return gaps * agrees if agrees.any() else gaps
 
 
 def likelihood(seen: Tensor, refits: Tensor, own: Tensor) -> Tensor:

@@ -61,6 +61,7 @@ GAMES = 60  # at most, where no number is given
 PART = 0.25  # of the rows of every class are secrets at most, and as many are examples
 EXAMPLES = 100  # at most
 CANDIDATES = (10, 5, 3, 2)  # per game, as many as classes allow
+TRIED = 10  # examples, the model with the first of which is compared with those with the last
 PROBES = 100  # known rows at which outputs are seen, at most
 REPEATS = (6, 4, 3, 2)  # refits per candidate, where fitting is random, as many as there is time for
 MOST_VALUES = 30  # of a column of categories, for one number per value
@@ -115,6 +116,7 @@ def audit_refitted(
     some = None if games is None else min(games, len(secrets))
     audits: dict[str, Audit] = {}
     failed = [split.not_attacked(table.y)] if split.left_out else []
+    failed += [] if game.complete else [f"{game.name} holds more objects than were looked into."]
     for name, threat, attack, trainer in questions[:1] if game.constant_numbers else questions:
         log.info("%s by refitting %s ...", name, game.name)
         left = settings._replace(games=some, max_minutes=max(clock.left, 1e-3) / 60)
@@ -229,6 +231,7 @@ class _Game(NamedTuple):
     constant_numbers: bool  # ... the same numbers
     public_draws: bool
     sees_parameters: bool
+    complete: bool  # every object of a fitted model is seen
 
     @classmethod
     def of(cls, model: Any, X: Any, y: Any, weight: Any, split: Split, *, sees_parameters: bool) -> _Game:
@@ -240,7 +243,8 @@ class _Game(NamedTuple):
         X, y = (part.detach().cpu().numpy() if isinstance(part, Tensor) else part for part in (X, y))
         weight = None if weight is None else np.asarray(weight, dtype=np.float64)
         estimator = Estimator(model, X, y, weight, probes, {})
-        trial = tried(estimator, np.append(known, examples[0]), np.append(known, examples[-1]))
+        one, *others = (np.append(known, example) for example in (examples[0], *examples[:-TRIED:-1]))
+        trial = tried(estimator, one, *others)
         estimator = replace(estimator, sizes=trial.sizes, opaque=trial.opaque)
         return cls(
             type(model).__name__,
@@ -253,6 +257,7 @@ class _Game(NamedTuple):
             trial.constant_numbers,
             sees_parameters and trial.stores_seeds,
             sees_parameters,
+            trial.complete or not sees_parameters,
         )
 
     def repeats(self, secrets: int, examples: int, seconds: float) -> int:

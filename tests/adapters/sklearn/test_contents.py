@@ -1,6 +1,8 @@
 """Nothing that a fitted model holds is overlooked: what differs between fits is seen to differ."""
 
 import pickle
+import time
+from array import array
 from collections import deque
 from functools import partial
 
@@ -14,7 +16,9 @@ from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 
 import lostwax as lw
-from lostwax.adapters.sklearn.contents import FINGERPRINT, contents, walked
+from lostwax.adapters.sklearn.contents import FINGERPRINT, Walked, contents
+from lostwax.adapters.sklearn.refitting import Estimator, tried
+from lostwax.adapters.sklearn.scan import scan
 from lostwax.grades import Grade
 from lostwax.policies import Policy
 
@@ -34,6 +38,15 @@ def net(rows):
     layer = nn.Linear(3, len(rows), bias=False)
     layer.weight.data = torch.from_numpy(rows)
     return layer
+
+
+class Dictionary(dict):
+    """Its attributes are not items."""
+
+
+def with_attribute(value, rows):
+    value.rows = rows
+    return value
 
 
 KEEPS = {
@@ -56,6 +69,14 @@ KEEPS = {
     "keys": lambda X: dict.fromkeys(map(str, X[:, 0])),
     "structured": lambda X: np.array([(1, *row) for row in X], dtype="i4,f8,f8,f8"),
     "complex": lambda X: X.astype(complex),
+    "array": lambda X: array("d", X.ravel()),
+    "function attribute": lambda X: with_attribute(lambda row: row, X),
+    "dictionary attribute": lambda X: with_attribute(Dictionary(a=1), X),
+    "index": lambda X: pd.DataFrame({"a": 0}, index=X[:, 0].astype(str)),
+    "columns": lambda X: pd.DataFrame(columns=X[:, 0].astype(str)),
+    "setting": lambda X: Keeps(X),
+    "settings of settings": lambda X: Keeps({"inner": Keeps([X])}),
+    "fitted setting": lambda X: Keeps(DecisionTreeClassifier().fit(X, X[:, 0] > 0)),
 }
 
 
@@ -75,7 +96,41 @@ def test_equal_rows_look_the_same_and_others_do_not(keep):
 def test_objects_that_hold_each_other_end():
     one, other = {}, {}
     one["other"], other["one"] = other, one
-    assert {path for path, _ in walked(one)} == {"", "keys", "other", "other.keys"}
+    assert {path for path, _ in Walked(one)} == {"", "keys", "other", "other.keys"}
+
+
+def test_many_objects_do_not_hide_what_lies_beside_them(monkeypatch):
+    monkeypatch.setattr("lostwax.adapters.sklearn.contents.OBJECTS", 100)
+    held = contents({"kept": X, "many": [[[i]] for i in range(1_000)]})
+    assert "kept" in held.numbers
+    assert not held.complete
+
+
+class Refuses:
+    """Raises no AttributeError for an unknown name."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name):
+        raise KeyError(name)
+
+
+def nested(value, levels):
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_odd_objects_are_passed_over():
+    itself = []
+    itself.append(itself)
+    for odd in (Refuses(), itself, nested(1.0, 5_000)):
+        contents({"odd": odd, "kept": X})
+        assert len(scan({"odd": odd, "kept": X}, torch.from_numpy(X), None, torch.ones(len(X))).stored) == 1
+
+
+def test_a_range_is_its_ends():
+    assert len(contents({"kept": range(10**12)}).numbers) == 1
 
 
 def test_a_tree_is_looked_into_by_its_numbers():
@@ -121,3 +176,19 @@ def test_a_model_that_keeps_nothing_passes():
     audit = lw.audit(Keeps("").fit(X, y), (X, y), games=30)
     assert not audit.grade.leaks
     assert any("gave the same model" in note for note in audit.notes)
+
+
+def test_a_model_that_was_not_looked_into_wholly_never_passes(monkeypatch):
+    monkeypatch.setattr("lostwax.adapters.sklearn.contents.OBJECTS", 100)
+    monkeypatch.setitem(KEEPS, "many", lambda X: [[[i, None]] for i in range(200)])
+    audit = lw.audit(Keeps("many").fit(X, y), (X, y), games=30)
+    assert Policy(max_grade="not found").breaches(audit)
+    assert any("more objects than were looked into" in sentence for sentence in audit.unanswered)
+
+
+def test_many_texts_take_no_long_time(monkeypatch):
+    """The names of all of them were once sorted to compare each of them."""
+    monkeypatch.setitem(KEEPS, "texts", lambda X: [[str(i), i] for i in range(5_000)])
+    rows, start = np.arange(len(X)), time.perf_counter()
+    tried(Estimator(Keeps("texts"), X, y, None, {"known": rows}, {}), rows[1:], rows[:-1])
+    assert time.perf_counter() - start < 5

@@ -1,6 +1,7 @@
 """Rows that hang on a release in any form are found: frames with strings, records, CSV, bytes, closures, labels."""
 
 import pickle
+from array import array
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,7 @@ import pytest
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OrdinalEncoder
@@ -15,6 +17,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import lostwax as lw
 from lostwax.adapters.sklearn.held_tables import held_labels, held_tables
+from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.training_rows import TrainingRows, hidden_rows
 from lostwax.grades import Grade
 from lostwax.policies import Policy
@@ -176,3 +179,56 @@ def test_the_ends_of_columns_are_certain_cells():
     assert audit.findings[0].cells.certified == 6
     assert audit.grade.leaks
     assert "6 of 360 cells" in str(audit.conclusion)
+
+
+def test_targets_that_all_differ_are_not_held_in_any_list_of_as_many_numbers():
+    """The singular values of a LinearRegression with fewer rows than columns were once taken for its labels."""
+    targets = torch.from_numpy(np.random.default_rng(5).normal(size=N))
+    own = targets.numpy()
+    others = (np.arange(N), np.linspace(9, 1, N), np.random.default_rng(6).normal(size=N), list(map(str, range(N))))
+    for other in others:
+        assert held_labels({"a": other}, targets) is None
+    for same in (own, 3 - 2 * own, np.exp(own), own.tolist(), own.astype(np.float32)):
+        assert held_labels({"a": same}, targets) == "a"
+
+
+def test_the_order_of_a_sorted_table_is_no_label():
+    targets = torch.from_numpy(np.random.default_rng(5).normal(size=N)).sort().values
+    assert held_labels({"a": np.arange(N), "b": np.linspace(9, 1, N) ** 2}, targets) is None
+    assert held_labels({"a": targets.numpy() / 7 + 1}, targets) == "a"
+
+
+@pytest.mark.parametrize("slope", [1, -2])
+def test_a_shuffled_copy_on_another_scale_is_an_exact_leak(slope):
+    order = np.random.default_rng(3).permutation(N)
+    assert len(scan({"a": slope * NUMBERS[order] + 5}, torch.from_numpy(NUMBERS), None, torch.ones(N)).stored) == 1
+    alone = np.take_along_axis(NUMBERS, np.random.default_rng(4).random(NUMBERS.shape).argsort(0), 0)  # no rows
+    assert not scan({"a": slope * alone + 5}, torch.from_numpy(NUMBERS), None, torch.ones(N)).stored
+
+
+@pytest.mark.parametrize("form", [lambda x: bytearray(x.tobytes()), lambda x: memoryview(x.tobytes()), "array"])
+def test_rows_in_buffers_are_found(form):
+    held = array("d", NUMBERS.ravel()) if form == "array" else form(NUMBERS)
+    (stored,) = scan({"a": held}, torch.from_numpy(NUMBERS), None, torch.ones(N)).stored
+    assert len(stored.x) == N
+
+
+class Answers(dict):
+    """Attributes are items: a common class of settings."""
+
+    __getattr__ = dict.__getitem__
+
+
+def test_an_object_that_raises_for_unknown_names_is_no_table():
+    assert held_labels(Answers(a=1.0), torch.arange(N) % 2) is None
+    assert not found(Answers(a=1.0))
+
+
+@pytest.mark.parametrize("form", [np.copy, np.ndarray.tolist, np.ndarray.tobytes])
+def test_rows_beside_a_linear_model_are_an_exact_leak(form):
+    """Rows that a linear model fits exactly do not follow from its equations, and its attributes were not read."""
+    wide, targets = rng.normal(size=(20, 40)), rng.normal(size=20)
+    model = LinearRegression().fit(wide, targets)
+    assert lw.audit(model, (wide, targets)).grade is not Grade.EXACT
+    model.cache_ = form(wide)
+    assert lw.audit(model, (wide, targets)).grade is Grade.EXACT

@@ -153,6 +153,24 @@ def test_an_object_of_any_class_will_do():
     assert (seen.sum(1) == 1).all()
 
 
+class Largest(Plain):
+    """Most rows change nothing in it."""
+
+    def fit(self, X, y):
+        self.largest = X[:, 0].max()
+
+    def predict(self, X):
+        return np.zeros(len(X))
+
+
+def test_a_model_that_most_rows_do_not_change_is_not_constant():
+    order = X[:, 0].argsort()
+    model, known, (one, other, *more) = Largest(), order[10:-3], np.array_split(order[[0, 1, 2, -1]], 4)
+    sets = [np.append(known, row) for row in (one, other, *more)]
+    assert tried(estimator(model), *sets[:2]).constant_numbers
+    assert not tried(estimator(model), *sets).constant_numbers
+
+
 def test_an_object_that_is_not_fitted_anew_is_refused():
     model = Continues()
     model.fit(X, y)

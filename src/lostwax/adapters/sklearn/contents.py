@@ -7,6 +7,8 @@ seen.
 
 from __future__ import annotations
 
+from array import array
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from hashlib import blake2b
@@ -17,12 +19,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lostwax.adapters.sklearn.walk import FRAMES, OBJECTS, content
+from lostwax.adapters.sklearn.walk import FRAMES, OBJECTS, attributes, content
 
 Numbers = NDArray[np.float64]
 EMPTY = (type(None), type, ModuleType, BuiltinFunctionType, np.random.Generator, np.random.RandomState)
 REAL = (int, float, np.integer, np.floating, np.bool_)
 TEXT = (str, bytes, bytearray, memoryview)
+PLAIN = (*REAL, str, type(None))  # settings that a fit leaves as they are
 CELLS = (*TEXT, *REAL, complex, np.generic, type(None))  # a list of these with a text among them has one fingerprint
 FINGERPRINT = 4  # numbers
 
@@ -32,13 +35,15 @@ class Contents(NamedTuple):
 
     numbers: dict[str, Numbers]
     others: dict[str, Numbers]  # fingerprints of texts, bytes and dates
+    complete: bool = True  # every object was looked into
 
     def fingerprints(self, paths: Iterable[str]) -> Numbers:
         """One for all paths, and one for each of some: equal for equal values, else unrelated."""
         every = "\n".join(sorted((*self.numbers, *self.others)))
-        return np.concatenate([fingerprint(every.encode()), *(self._fingerprint(path) for path in paths)])
+        return np.concatenate([fingerprint(every.encode()), *(self.of(path) for path in paths)])
 
-    def _fingerprint(self, path: str) -> Numbers:
+    def of(self, path: str) -> Numbers:
+        """The fingerprint of one value."""
         number = self.numbers.get(path)
         return self.others.get(path, np.zeros(FINGERPRINT)) if number is None else fingerprint(number.tobytes())
 
@@ -50,34 +55,45 @@ def fingerprint(value: bytes) -> Numbers:
 
 
 def contents(model: Any) -> Contents:
-    """Look into a fitted model. Its settings are left out: they are the same in every fit, or private seeds."""
-    found = Contents({}, {})
-    for path, value in walked(model):
+    """Look into a fitted model. Its plain settings are left out: they are the same in every fit, or private seeds."""
+    found, walk = Contents({}, {}), Walked(model)
+    for path, value in walk:
         if _is_numbers(value):
             found.numbers[path] = _numbers(value)
         elif _is_text(value):
             found.others[path] = fingerprint(_bytes(value))
-    return found
+    return found._replace(complete=walk.complete)
 
 
-def walked(model: Any) -> Iterator[tuple[str, Any]]:
-    """Every value and object that is held by a model, by path, and the model itself."""
-    seen = dict[int, Any]()  # an object's number is its own only as long as the object is kept
-    todo: list[tuple[str, Any]] = [("", model)]
-    while todo and len(seen) <= OBJECTS:
-        path, value = todo.pop()
-        if isinstance(value, EMPTY) or id(value) in seen:
-            continue
-        yield path, value
-        if not _is_numbers(value) and not _is_text(value):
-            seen[id(value)] = value
-            todo += [(f"{path}.{name}".removeprefix("."), member) for name, member in _held(value)]
+class Walked:
+    """Every value and object that is held by a model, by path, and the model itself; those of its attributes first.
+
+    Afterwards `complete` says whether every object was visited.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.complete = model, True
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        seen = dict[int, Any]()  # an object's number is its own only as long as the object is kept
+        todo: deque[tuple[str, Any]] = deque([("", self.model)])
+        while todo and len(seen) <= OBJECTS:
+            path, value = todo.popleft()
+            if isinstance(value, EMPTY) or id(value) in seen:
+                continue
+            yield path, value
+            if not _is_numbers(value) and not _is_text(value):
+                seen[id(value)] = value
+                todo += [(f"{path}.{name}".removeprefix("."), member) for name, member in _held(value)]
+        self.complete = not todo
 
 
 def _is_numbers(value: Any) -> bool:
     """A number, or numbers in an array, a tensor or a list."""
     if isinstance(value, list | tuple):
         return len(value) > 0 and all(isinstance(member, REAL) for member in value)
+    if isinstance(value, array):
+        return value.typecode not in "uw"  # characters
     return isinstance(value, (*REAL, torch.Tensor)) or (isinstance(value, np.ndarray) and value.dtype.kind in "fiubMm")
 
 
@@ -114,13 +130,21 @@ def _bytes(value: Any) -> bytes:
 
 
 def _held(value: Any) -> list[tuple[str, Any]]:
-    """What an object holds, by name: attributes that are no settings, items, or what pickle stores of it."""
-    if isinstance(value, type):
-        return []
+    """What an object holds, by name: attributes that are no plain settings, items, or what pickle stores of it."""
+    if type(value).__module__.startswith(FRAMES) and hasattr(value, "to_numpy"):
+        names = [name for name in ("index", "columns") if hasattr(type(value), name)]
+        return [("values", value.to_numpy()), *((name, getattr(value, name)) for name in names)]
+    settings = _settings(value)
+    own = attributes(value) or {}
+    named = [(name, member) for name, member in own.items() if name not in settings or not isinstance(member, PLAIN)]
+    items = _items(value)
+    return named + (([] if own else _pickled(value)) if items is None else items)
+
+
+def _items(value: Any) -> list[tuple[str, Any]] | None:
+    """The members of a container, of an array or of a function, by name; None for other objects."""
     if isinstance(value, Mapping):
         return [("keys", list(map(str, value))), *((str(key), member) for key, member in value.items())]
-    if type(value).__module__.startswith(FRAMES) and hasattr(value, "to_numpy"):
-        return [("values", value.to_numpy())]
     if isinstance(value, np.ndarray) and value.dtype.names:
         return [(name, value[name]) for name in value.dtype.names]
     if isinstance(value, np.ndarray):
@@ -134,17 +158,14 @@ def _held(value: Any) -> list[tuple[str, Any]]:
         return [("self", value.__self__)]
     if isinstance(value, partial):
         return [("function", value.func), ("arguments", value.args), ("keywords", value.keywords)]
-    if isinstance(value, Sequence):
+    if isinstance(value, Sequence) and not isinstance(value, range):
         return [(str(place), member) for place, member in enumerate(value)]
-    if not getattr(value, "__dict__", None):
-        return _pickled(value)
-    settings = _settings(value) - {"steps"}
-    return [(name, member) for name, member in vars(value).items() if name not in settings]
+    return None
 
 
 def _settings(value: Any) -> set[str]:
     """Names of the arguments of an estimator."""
-    return set(value.get_params(deep=False)) if callable(getattr(value, "get_params", None)) else set()
+    return set(value.get_params(deep=False)) if callable(getattr(type(value), "get_params", None)) else set()
 
 
 def _pickled(value: Any) -> list[tuple[str, Any]]:

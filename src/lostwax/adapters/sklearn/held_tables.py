@@ -9,15 +9,17 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from scipy.special import gammaln
 from torch import Tensor
 
-from lostwax.adapters.sklearn.contents import walked
-from lostwax.adapters.sklearn.training_rows import TrainingRows
+from lostwax.adapters.sklearn.contents import Walked
+from lostwax.adapters.sklearn.training_rows import TrainingRows, on_other_scales
 from lostwax.adapters.sklearn.walk import Array
 from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.games import Columns, Fitted, Kept, Part, Records, Stored, TableCells
@@ -43,16 +45,16 @@ def held_tables(model: Any, x: Tensor, columns: Columns, used: Sequence[int], wi
     The columns of x are those of the owner's table that are `used`. Rows count if they hardly agree by accident: a list
     of towns with their median ages is not a list of people.
     """
-    last = None
-    for path, value in walked(model):
+    found = set[str]()
+    for path, value in Walked(model):
         for names, cells in _as_table(value):
             places = _places(names, columns, used, width)
             held = _in_codes(cells, places, columns) if len(places) >= min(2, x.shape[1]) else None
-            if held is None or (last is not None and path.startswith(f"{last}.")):
+            if held is None or not found.isdisjoint(accumulate(path.split("."), "{}.{}".format)):
                 continue
             order = sorted(places)
             if len(rows := _rows_of(held[:, order], x[:, order])):
-                last = path
+                found.add(path)
                 yield HeldTable(path, order, rows)
 
 
@@ -88,26 +90,49 @@ def as_part(held: HeldTable, name: str, table: Records, weight: Tensor) -> Part:
 
 def held_labels(model: Any, y: Tensor) -> str | None:
     """The first place, by path, in which a release holds the labels of all rows in their order."""
-    own = _ranks(y.numpy())
-    _, count = np.unique(own, return_counts=True)
-    if y.ndim > 1 or -(count * np.log2(count / len(y))).sum() < SURE:
+    if y.ndim > 1:
         return None
-    for path, value in walked(model):
-        value = value.to_numpy() if hasattr(value, "to_numpy") else value
+    own = _Labelling.of(y.numpy())
+    for path, value in Walked(model):
+        value = value.to_numpy() if hasattr(type(value), "to_numpy") else value
         value = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
-        if isinstance(value, list | tuple) and len(value) == len(own) and _plain(value):
+        if isinstance(value, list | tuple) and len(value) == len(y) and _plain(value):
             value = np.asarray(value)
-        if isinstance(value, np.ndarray) and value.shape == own.shape:
+        if isinstance(value, np.ndarray) and value.shape == y.shape:
             plain = value.dtype.kind in "fiubUS" or (value.dtype.kind == "O" and _plain(value))
-            if plain and np.array_equal(_ranks(value), own):
+            if plain and own.held_in(value):
                 return path
     return None
 
 
-def _ranks(values: Array) -> Array:
-    """Each value as the number of the first row that has it: equal for labels that differ only in their names."""
-    _, first, place = np.unique(values, return_index=True, return_inverse=True)
-    return np.asarray(first[place])
+class _Labelling(NamedTuple):
+    """Which rows have the same label, and which have larger ones."""
+
+    values: Array  # (n,)
+    groups: Array  # (n,) each label as the number of the first row that has it
+    order: Array  # (n,) each label as its place among all labels
+    counts: Array  # rows of each label
+
+    @classmethod
+    def of(cls, values: Array) -> _Labelling:
+        _, first, place, counts = np.unique(values, return_index=True, return_inverse=True, return_counts=True)
+        return cls(values, np.asarray(first[place]), place, counts)
+
+    def held_in(self, values: Array) -> bool:
+        """Whether other values are these labels under other names, on another scale, or as they are.
+
+        Names agree by accident if all labels differ, and an order does if rows are sorted by their labels.
+        """
+        other, ordered = _Labelling.of(values), (gammaln(len(values) + 1) - gammaln(self.counts + 1).sum()) / np.log(2)
+        if not np.array_equal(self.groups, other.groups) or ordered < SURE:
+            return False
+        # n! / (prod c! prod m!) ways to divide rows into groups of these sizes, m of which are as large
+        alike = np.unique(self.counts, return_counts=True)[1]
+        if ordered - gammaln(alike + 1).sum() / np.log(2) >= SURE:
+            return True
+        if (np.diff(self.order) >= 0).all() or (np.diff(self.order) <= 0).all():
+            return values.dtype.kind in "fiub" and on_other_scales(self.values[:, None], values[:, None])
+        return np.array_equal(self.order, other.order) or np.array_equal(self.order, self.order.max() - other.order)
 
 
 def _plain(values: Iterable[Any]) -> bool:
@@ -123,7 +148,8 @@ def _as_table(value: Any) -> Iterator[tuple[list[Any], Cells]]:
     """A value as columns by name, where it is a table."""
     if isinstance(value, str):
         value = _read(value)
-    if hasattr(value, "columns") and hasattr(value, "to_numpy") and getattr(value, "ndim", 2) == 2:
+    kind = type(value)  # its instances may answer to any name
+    if hasattr(kind, "columns") and hasattr(kind, "to_numpy") and getattr(value, "ndim", 2) == 2:
         yield list(value.columns), {name: value[name] for name in dict.fromkeys(value.columns)}
     elif isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "fiubUSO" and value.size:
         yield list(range(value.shape[1])), dict(enumerate(value.T))

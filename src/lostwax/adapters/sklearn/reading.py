@@ -30,6 +30,7 @@ from lostwax.adapters.sklearn.models import read_models
 from lostwax.adapters.sklearn.pipelines import PipelineReader, used_columns
 from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_data
 from lostwax.adapters.sklearn.scalers import CENTRED, read_scalers
+from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.slips import check_rows
 from lostwax.games import Columns, Fitted, Records, ReleasedTable, RowSample
 from lostwax.records.frames import coded
@@ -151,7 +152,7 @@ def released(
 
 
 def _by_equations(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Fitted | None:
-    """The whole release, if it is scalers and a linear model on numbers; else None."""
+    """The whole release, if it is scalers and a linear model on numbers, and holds no rows beside them; else None."""
     if hasattr(X, "toarray") or not (_takes_only_numbers(estimator) or _all_numbers(X)):
         return None
     try:
@@ -159,7 +160,9 @@ def _by_equations(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Fitted 
     except NotReadError:
         return None
     in_part = (fitted.model is None or fitted.model.sparse) and not fitted.sums  # cells tell more than rows
-    return None if fitted.unread or in_part else fitted
+    if fitted.unread or in_part:
+        return None
+    return None if scan(estimator, fitted.table.x, fitted.table.y, fitted.weight).stored else fitted
 
 
 def _cells(estimator: Any, vectoriser: Any, X: Any) -> tuple[Any, Tensor | _SparseCells, Columns]:

@@ -23,7 +23,8 @@ from sklearn.utils.validation import has_fit_parameter
 from torch import nn
 
 from lostwax.adapters.own_training import generators_kept, seed_all
-from lostwax.adapters.sklearn.contents import FINGERPRINT, Contents, Numbers, contents, walked
+from lostwax.adapters.sklearn.contents import Contents, Numbers, Walked, contents
+from lostwax.adapters.sklearn.walk import attributes
 from lostwax.games import Cohort, Release, Step, TrainerFacts
 from lostwax.progress import counted
 from lostwax.seeds import generator
@@ -44,10 +45,15 @@ class Fit(NamedTuple):
 
     rows: NDArray[np.int64]  # (n,)
     draw: int
+    asked_by: int = 0  # the seed of whoever asks for it: victims are never taken for the refits of an attack
 
     def key(self) -> str:
-        """Equal for equal fits, and short however many rows there are."""
-        return f"{self.draw} {blake2b(self.rows.tobytes(), digest_size=16).hexdigest()}"
+        """Equal for equal fits, and short however many rows there are.
+
+        A victim and a refit on the same rows are two fits even where fitting is deterministic: a model that stores the
+        time or an address would be recognised by it if they were one.
+        """
+        return f"{self.draw} {self.asked_by} {blake2b(self.rows.tobytes(), digest_size=16).hexdigest()}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +70,7 @@ class Estimator:
 
     def seen(self, fits: Sequence[Fit]) -> list[dict[str, Numbers]]:
         """Fit one model after the other, and keep its parameters and its outputs at the probes."""
-        return [self._seen(*fit) for fit in fits]
+        return [self._seen(fit.rows, fit.draw) for fit in fits]
 
     def fitted(self, rows: NDArray[np.int64], draw: int) -> Any:
         """The estimator fitted on these rows, with its own settings; where it has no random_state, `draw` is used."""
@@ -147,10 +153,13 @@ class Trial(NamedTuple):
     constant: bool  # other rows do, too
     constant_numbers: bool  # they give the same numbers, but texts or bytes may differ
     stores_seeds: bool  # a fitted model holds the seeds of its parts: its randomness can be replayed
+    complete: bool  # every object that the models hold was looked into
 
 
-def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]) -> Trial:
+def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64], *more: NDArray[np.int64]) -> Trial:
     """Fit on two sets of rows of the same size, and on the first again with other random numbers.
+
+    Where both give the same model, `more` sets of rows are tried: one row of many often changes nothing in a tree.
 
     Refuses an object that is no estimator, or whose `fit` continues from an earlier one: every model would then hold
     all rows that the object was fitted on before.
@@ -166,6 +175,10 @@ def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]
         start = time.perf_counter()
         looks.append(estimator.look(rows, draw))
         seconds.append(time.perf_counter() - start)
+    for rows in more:
+        if not looks[0].agrees(looks[-1], 0, numbers_alone=True):
+            break
+        looks.append(estimator.look(rows, 1))
     if _cloned(model) is None:
         again = replace(estimator, model=looks[2].model).look(one, 1)
         if not looks[0].agrees(again, 1e-6):
@@ -185,23 +198,21 @@ def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]
             sizes[path] = size
     opaque = [path for path in (*first.others, *first.numbers) if path not in sizes and _differs(path, looks)]
     fitted = looks[0].model
-    deterministic, constant = (
-        looks[0].agrees(look, tolerance) for look, tolerance in ((looks[1], 1e-9), (looks[2], 0))
-    )
     return Trial(
         sizes,
         tuple(opaque[:MOST_FINGERPRINTS]),
         min(seconds),
-        deterministic,
-        constant,
-        looks[0].agrees(looks[2], 0, numbers_alone=True),
+        looks[0].agrees(looks[1], 1e-9),
+        all(looks[0].agrees(look, 0) for look in looks[2:]),
+        looks[0].agrees(looks[-1], 0, numbers_alone=True),
         _stores_seeds(fitted, _seeds(fitted)),
+        all(look.contents.complete for look in looks),
     )
 
 
 def _differs(path: str, looks: Sequence[Look]) -> bool:
     """Whether a part that models hold is another one in another fit."""
-    one, *others = (look.contents.fingerprints([path])[FINGERPRINT:] for look in looks)
+    one, *others = (look.contents.of(path) for look in looks)
     return any((one != other).any() for other in others)
 
 
@@ -226,7 +237,7 @@ class Refits:
         known = cohort.shared.inputs[:, 0].long().numpy()
         own = cohort.own.inputs[:, :, 0].long().numpy()  # (m, k)
         fits = [
-            Fit(np.concatenate([known, rows]), self._draw(seed, int(number)))
+            Fit(np.concatenate([known, rows]), self._draw(seed, int(number)), seed)
             for rows, number in zip(own, cohort.index, strict=True)
         ]
         size = max(BATCHES * self.processes, -(-len(fits) // PARTS))
@@ -322,7 +333,7 @@ class SealedEstimator:
 
 def _stores_seeds(model: Any, settings: set[object]) -> bool:
     """Do models inside a fitted one hold other seeds than the `settings`, as the trees of a forest do?"""
-    seeds = (getattr(value, "random_state", None) for path, value in walked(model) if path)
+    seeds = ((attributes(value) or {}).get("random_state") for path, value in Walked(model) if path)
     return any(isinstance(seed, Integral) and seed not in settings for seed in seeds)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lostwax.adapters.sklearn.training_rows import TrainingRows, equal, hidden_rows, plain
+from lostwax.adapters.sklearn.training_rows import TrainingRows, equal, hidden_rows, on_other_scales, plain
 from lostwax.adapters.sklearn.walk import Array, Holder, Walk
 from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.games import Extremes, Stored, Sums
@@ -174,15 +174,21 @@ class _Found:
         table = self.table
         if table.holes or len(rows) != table.n or table.n < ENOUGH or not (table.high > table.low).all():
             return False
-        ours, theirs = (part - part.mean(0) for part in (table.x, rows.astype(np.float64)))
-        slope = (ours * theirs).sum(0) / (ours**2).sum(0)
-        rounding = np.finfo(rows.dtype).eps * 64 * np.abs(rows).max(0)
-        if not (slope != 0).all() or (np.abs(theirs - slope * ours) > rounding).any():
+        if not on_other_scales(table.x, rows) and not self._shuffled(rows):
             return False
         if not self._surely_rows(table.x, None, whole=True, named=False):
             return False
         self.stored.append(Stored(self._source(path), torch.from_numpy(table.x.copy())))
         return True
+
+    def _shuffled(self, rows: Array) -> bool:
+        """Whether an array is the table on other scales and in another order, which a column without ties tells."""
+        table = self.table.x
+        place = next((column for column in range(self.table.d) if len(np.unique(table[:, column])) == len(table)), None)
+        if place is None or self.table.d == 1:  # the values of one column are read as such (`_holds_columns`)
+            return False
+        ours, theirs = table[table[:, place].argsort()], rows[rows[:, place].argsort()]
+        return on_other_scales(ours, theirs) or on_other_scales(ours, theirs[::-1])
 
     def _numbers(self, rows: Array, arrays: Mapping[str, Array]) -> tuple[str, Array | None]:
         """The row numbers that an array beside the rows holds, if these are the rows, and its name."""

@@ -198,6 +198,16 @@ def equal(left: Array, right: Array) -> bool:
     return left.shape == right.shape and bool(((left == right) | (np.isnan(left) & np.isnan(right))).all())
 
 
+def on_other_scales(ours: Array, theirs: Array) -> bool:
+    """Whether each column of one table (n, d) is that of the other one, times a slope plus an offset, to rounding."""
+    centred, other = (part - part.mean(0) for part in (ours.astype(np.float64), theirs.astype(np.float64)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope = (centred * other).sum(0) / (centred**2).sum(0)
+    single = theirs.dtype.kind == "f" and theirs.dtype.itemsize < 8
+    rounding = np.finfo(theirs.dtype if single else np.float64).eps * 64 * np.abs(theirs).max(0)
+    return bool((slope != 0).all() and (np.abs(other - slope * centred) <= rounding).all())
+
+
 def hidden_rows(value: str | bytes, table: TrainingRows) -> Iterator[Array]:
     """Rows of a table (k, d) inside bytes and texts: pickled arrays, raw buffers, lines of CSV or JSON.
 

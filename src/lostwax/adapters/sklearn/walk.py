@@ -6,6 +6,7 @@ values are read (`vars`, items of containers): no property or method of the obje
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -20,7 +21,7 @@ from scipy.spatial import cKDTree
 from sklearn.neighbors import BallTree, KDTree
 
 Array = np.ndarray[Any, np.dtype[Any]]
-TEXTS = (str, bytes)
+TEXTS = (str, bytes, bytearray, memoryview)
 OPAQUE = (*TEXTS, type, ModuleType, BuiltinFunctionType, np.random.Generator)
 TREES = (KDTree, BallTree, cKDTree)  # they keep their points in `data`, which is no attribute of `vars`
 FRAMES = ("pandas", "polars")
@@ -66,7 +67,7 @@ class Walk:
                 elif _too_large(member):
                     self.complete = False
                 elif isinstance(member, TEXTS):
-                    self.texts[f"{prefix}{name}"] = member
+                    self.texts[f"{prefix}{name}"] = member if isinstance(member, str) else bytes(member)
                 else:
                     todo.append((f"{prefix}{name}", member, depth + 1))
             yield Holder(prefix, arrays, unnamed)
@@ -91,7 +92,16 @@ def _members(value: Any) -> dict[str, Any] | None:
         return {str(name): member for name, member in value.items()}
     if isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 1):
         return {f"[{index}]": member for index, member in enumerate(value)} if len(value) <= OBJECTS else None
-    return dict(vars(value)) if hasattr(value, "__dict__") else None
+    return dict(own) if (own := attributes(value)) is not None else None
+
+
+def attributes(value: Any) -> dict[str, Any] | None:
+    """What an object holds by name; None if it has no place for that."""
+    try:
+        own: dict[str, Any] = vars(value)
+    except Exception:  # of any class, which may raise what it likes for an unknown name
+        return None
+    return own
 
 
 def content(cell: CellType) -> Any:
@@ -111,6 +121,8 @@ def as_array(value: Any) -> Array | None:
         value = None if _too_large(value) else value.toarray()
     elif type(value).__module__.startswith(FRAMES) and hasattr(value, "to_numpy"):
         value = value.to_numpy()
+    elif isinstance(value, array) and value.typecode not in "uw":  # characters
+        value = np.asarray(value)
     elif isinstance(value, list | tuple) and _numeric(value):
         try:
             value = np.asarray(value)
@@ -128,7 +140,7 @@ def as_array(value: Any) -> Array | None:
 def _numeric(values: Sequence[Any]) -> bool:
     """Whether a list starts as numbers, or lists of numbers, do."""
     first = values[0] if len(values) else None
-    return isinstance(first, Number) or (isinstance(first, list | tuple) and len(first) > 0 and _numeric(first))
+    return isinstance(first[0] if isinstance(first, list | tuple) and len(first) else first, Number)
 
 
 def _written(values: Array) -> bool:
@@ -143,4 +155,4 @@ def _too_large(value: Any) -> bool:
 
 def _other_inputs(value: Any, columns: int) -> bool:
     """Whether this is an estimator that was fitted on inputs of another width."""
-    return bool(getattr(value, "__dict__", {}).get("n_features_in_", columns) != columns)
+    return bool((attributes(value) or {}).get("n_features_in_", columns) != columns)
