@@ -72,6 +72,20 @@ def test_ten_digits_of_all_classes_with_labels_that_nobody_told():
     assert errors(found, own).max() < 1e-10
 
 
+@pytest.mark.parametrize(("classes", "steps"), [([0, 2], 20), ([1], 20), ([1], 21)])
+def test_records_of_fewer_classes_than_the_net_has_outputs(classes, steps):
+    prior, pool = (part[torch.isin(part.y, torch.tensor(classes))] for part in digits())
+    own = pool[pool.y[:3].argsort()]
+    threat = lw.Weak(size=3)
+    knowledge = Knowledge(mlp(64, 24, 3, activation=nn.Tanh), TRAINER, threat, lw.access.Weights(), prior)
+    release = replace(TRAINER, steps=steps)(
+        knowledge.net, Cohort(pool[:0], own[torch.arange(3)[None]], torch.arange(1)), seed=0
+    )
+    (found,) = lw.Newton(jacobians=1).prepare(knowledge, seed=0).invert(release)
+    assert errors(found, own).max() < 1e-20
+    assert found.certified == (steps == TRAINER.steps)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [10, 20])
 def test_ten_and_twenty_digits(size):

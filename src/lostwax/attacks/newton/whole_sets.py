@@ -220,6 +220,8 @@ class WholeSets:
             for other in present
             if other != here[place]
         ]
+        if not changed:  # of one class
+            return []
         z = sets.problem.coordinates(a).expand(len(changed), -1)
         models = sets.problem.quick(z, torch.tensor(changed, device=a.device))
         far = (models.double() - sets.released).norm(dim=1).nan_to_num(torch.inf)
