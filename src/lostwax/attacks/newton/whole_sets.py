@@ -135,7 +135,7 @@ class WholeSets:
             jacobians=0,
         )
 
-    def _corners(self, sets: SetProblem, found: Tensor | None = None, near: Tensor | None = None) -> Corners:
+    def _corners(self, sets: SetProblem, found: Corners | None = None, near: Tensor | None = None) -> Corners:
         """Records that their space and the range of their numbers give away; or, near guesses (g, d), more of them."""
         none = sets.released.new_zeros(0, len(sets.inside.one.directions))
         if sets.span is None or not sets.inside.bounded:
@@ -193,9 +193,9 @@ class WholeSets:
                 continue
             soft = soft_labels(sets, a, present, free, self.jacobians)
             if free:  # what training gives of the others may lead to their corners
-                more = self._corners(sets, found.sure, sets.inside.one(soft.a[:free]))
+                more = self._corners(sets, found, sets.inside.one(soft.a[:free]))
                 if len(more.sure) > len(found.sure):
-                    yield from self._completed(sets, Corners(more.sure, found.doubtful), labels)
+                    yield from self._completed(sets, more, labels)
                     return
             yield self._labelled(soft, labels)
 
