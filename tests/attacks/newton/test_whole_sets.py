@@ -255,6 +255,23 @@ def test_equal_records_span_less():
     assert not span.complete
 
 
+def test_more_records_than_numbers_are_certified_by_the_weights_alone():
+    """They span the whole space, outside of which no record can be."""
+    random = torch.Generator().manual_seed(0)
+    x = torch.rand(106, 4, dtype=DTYPE, generator=random)
+    records = Records(x, (x[:, 0] > 0.5).long())
+    own = records[records.y[:6].argsort()]
+    net = nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 2))
+    knowledge = Knowledge(net, TRAINER, lw.Weak(size=6), lw.access.Weights(), records[6:])
+    cohort = Cohort(records[:0], own[torch.arange(6)[None]], torch.arange(1))
+    span = spanned(knowledge, TRAINER(net, cohort, seed=0))
+    assert len(span.points.directions) == 4
+    assert span.complete
+    found = inverted(knowledge, cohort, cohort.own.y)
+    assert found.certified
+    assert errors(found, own).max() < 1e-20
+
+
 def test_where_no_span_is_seen():
     adam = Adam(lr=0.01, epochs=5, dtype=DTYPE, init=LeCunNormal())
     for knowledge, cohort, _ in (game([0, 1, 2], adam), game([0, 1, 2, 3, 4], width=4)):

@@ -140,7 +140,8 @@ class WholeSets:
         none = sets.released.new_zeros(0, len(sets.inside.one.directions))
         if sets.span is None or not sets.inside.bounded:
             return Corners(none, none)
-        noise = sets.span.noise * float(self.prior.x.double().flatten(1).norm(dim=1).mean())
+        length = (1 + self.prior.x.double().flatten(1).square().sum(1)).sqrt()  # of [x, 1]
+        noise = sets.span.noise * float(length.mean())
         low, high = sets.inside.low, sets.inside.high
         if noise > BLURRED:
             return Corners(none, none)
