@@ -16,13 +16,13 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 
 from lostwax.adapters.sklearn.contents import contents
-from lostwax.adapters.sklearn.refitting import Estimator, Fit, Refits, SealedEstimator, tried
+from lostwax.adapters.sklearn.refitting import Estimator, Fit, Refits, SealedEstimator, _unfitted, tried
 from lostwax.games import Informed, Records
 
 X, y = load_iris(return_X_y=True)
@@ -192,3 +192,16 @@ def test_rows_cannot_be_reached_from_the_trainer():
     with pytest.raises(ValueError, match="steps"):
         trainer.transcript(nn.Identity(), None, seed=0)
     assert repr(trainer) == "Refits(GaussianNB)"
+
+
+def test_a_model_whose_constructor_changes_settings_is_built_again_not_copied():
+    """A fitted copy of CatBoost's with categories can hang when it is fitted again and asked."""
+    catboost = pytest.importorskip("catboost")
+    few = {"iterations": 2, "verbose": 0, "allow_writing_files": False, "thread_count": 1}
+    table = pd.DataFrame({"town": ["a", "b", "c", "a"] * 10, "age": np.arange(40.0)})
+    model = Pipeline([("model", catboost.CatBoostClassifier(cat_features=["town"], **few))])
+    model.fit(table, np.arange(40) % 2)
+    fresh = _unfitted(model, draw=0)
+    assert model["model"].is_fitted()
+    assert not fresh["model"].is_fitted()
+    assert fresh["model"].get_params() == model["model"].get_params()

@@ -166,7 +166,7 @@ def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]
         start = time.perf_counter()
         looks.append(estimator.look(rows, draw))
         seconds.append(time.perf_counter() - start)
-    if not _can_be_cloned(model):
+    if _cloned(model) is None:
         again = replace(estimator, model=looks[2].model).look(one, 1)
         if not looks[0].agrees(again, 1e-6):
             raise ValueError(
@@ -349,19 +349,32 @@ def _padded(value: Numbers | None, size: int) -> Numbers:
     return whole
 
 
-def _can_be_cloned(model: Any) -> bool:
+def _cloned(model: Any) -> Any | None:
+    """The same settings, not fitted; None if a model does not say how it is constructed."""
     try:
-        clone(model)
-    except (TypeError, RuntimeError):
-        return False
-    return True
+        return clone(model)
+    except TypeError:
+        return None
+    except RuntimeError:  # the constructor changes a setting, as CatBoost's does
+        try:
+            return _rebuilt(model)
+        except Exception:  # of a user's class
+            return None
+
+
+def _rebuilt(value: Any) -> Any:
+    """A model by its constructor, and models among its settings: a fitted copy of CatBoost may hang when fitted again."""
+    if type(value) in (list, tuple):
+        return type(value)(_rebuilt(each) for each in value)
+    if not hasattr(value, "get_params") or isinstance(value, type):
+        return deepcopy(value)
+    return type(value)(**{name: _rebuilt(each) for name, each in value.get_params(deep=False).items()})
 
 
 def _unfitted(model: Any, draw: int) -> Any:
     """A clone with its own settings, and `draw` for every random_state that is no number; a copy of other objects."""
-    if not _can_be_cloned(model):
+    if (fresh := _cloned(model)) is None:
         return deepcopy(model)
-    fresh = clone(model)
     settings = fresh.get_params(deep=True)
     private = [name for name in _seed_names(settings) if not isinstance(settings[name], Integral)]
     return fresh.set_params(**dict.fromkeys(private, draw))
