@@ -6,7 +6,7 @@ import torch
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 import lostwax as lw
-from lostwax.attacks.newton.corners import corners
+from lostwax.attacks.newton.corners import Corners, corners
 from lostwax.learning.coordinates import Coordinates
 
 
@@ -118,7 +118,19 @@ def test_guesses_near_the_records_lead_to_those_not_found_yet():
     guesses = (
         space(sure[3:]) + 0.1 * torch.randn(len(sure) - 3, 64, generator=torch.Generator().manual_seed(0))
     ).clamp(0)
-    again = corners(space, low, high, templates, len(x), 1e-12, sure[:3], guesses).sure
+    again = corners(space, low, high, templates, len(x), 1e-12, Corners(sure[:3], sure[:0]), guesses).sure
     assert (again[:3] - sure[:3]).abs().max() < 1e-9
     assert len(again) >= 3 + (len(sure) - 3) / 2
     assert ((space(again)[:, None] - x).abs().amax(2).amin(1) < 1e-9).all()
+
+
+def test_a_doubtful_corner_that_turns_out_to_be_a_record_is_not_counted_twice():
+    templates, pool = digits()
+    x = pool[:10]
+    space, low, high = space_of(x), torch.zeros(64), torch.ones(64)
+    sure = corners(space, low, high, templates, len(x), 1e-12).sure
+    for taken_for_doubtful in (sure[:1], sure[-1:]):
+        found = Corners(sure[:0], taken_for_doubtful)
+        again = corners(space, low, high, templates, len(x) + 5, 1e-12, found, space(taken_for_doubtful))
+        assert ((again.sure - taken_for_doubtful).abs().amax(1) < 1e-9).any()
+        assert not ((again.doubtful - taken_for_doubtful).abs().amax(1) < 1e-5).any()

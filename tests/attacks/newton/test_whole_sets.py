@@ -72,6 +72,20 @@ def test_ten_digits_of_all_classes_with_labels_that_nobody_told():
     assert errors(found, own).max() < 1e-10
 
 
+@pytest.mark.parametrize(("classes", "steps"), [([0, 2], 20), ([1], 20), ([1], 21)])
+def test_records_of_fewer_classes_than_the_net_has_outputs(classes, steps):
+    prior, pool = (part[torch.isin(part.y, torch.tensor(classes))] for part in digits())
+    own = pool[pool.y[:3].argsort()]
+    threat = lw.Weak(size=3)
+    knowledge = Knowledge(mlp(64, 24, 3, activation=nn.Tanh), TRAINER, threat, lw.access.Weights(), prior)
+    release = replace(TRAINER, steps=steps)(
+        knowledge.net, Cohort(pool[:0], own[torch.arange(3)[None]], torch.arange(1)), seed=0
+    )
+    (found,) = lw.Newton(jacobians=1).prepare(knowledge, seed=0).invert(release)
+    assert errors(found, own).max() < 1e-20
+    assert found.certified == (steps == TRAINER.steps)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [10, 20])
 def test_ten_and_twenty_digits(size):
@@ -239,6 +253,23 @@ def test_equal_records_span_less():
     span = spanned(knowledge, knowledge.trainer(knowledge.net, cohort, seed=0))
     assert len(span.points.directions) == 2
     assert not span.complete
+
+
+def test_more_records_than_numbers_are_certified_by_the_weights_alone():
+    """They span the whole space, outside of which no record can be."""
+    random = torch.Generator().manual_seed(0)
+    x = torch.rand(106, 4, dtype=DTYPE, generator=random)
+    records = Records(x, (x[:, 0] > 0.5).long())
+    own = records[records.y[:6].argsort()]
+    net = nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 2))
+    knowledge = Knowledge(net, TRAINER, lw.Weak(size=6), lw.access.Weights(), records[6:])
+    cohort = Cohort(records[:0], own[torch.arange(6)[None]], torch.arange(1))
+    span = spanned(knowledge, TRAINER(net, cohort, seed=0))
+    assert len(span.points.directions) == 4
+    assert span.complete
+    found = inverted(knowledge, cohort, cohort.own.y)
+    assert found.certified
+    assert errors(found, own).max() < 1e-20
 
 
 def test_where_no_span_is_seen():

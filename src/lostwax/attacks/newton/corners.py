@@ -61,7 +61,7 @@ def corners(
     templates: Tensor,
     count: int,
     noise: float,
-    found: Tensor | None = None,
+    found: Corners | None = None,
     near: Tensor | None = None,
 ) -> Corners:
     """At most `count` records, each beyond coincidence, of those that span the space; d numbers each.
@@ -73,13 +73,12 @@ def corners(
 
     with many more numbers at a bound than a corner needs. Corners without that surplus are not returned; those with a
     surplus that leaves some direction to a few numbers are doubtful. Neither the net nor its training matters beyond
-    the space. Templates (t, d) are other records; `noise` is the error of the numbers of the space. With records that
-    are `found` already (f, r), others are looked for; with guesses `near` them (g, d), from these alone.
+    the space. Templates (t, d) are other records; `noise` is the error of the numbers of the space. With corners that
+    are `found` already, others are looked for; with guesses `near` them (g, d), from these alone.
     """
     cone, search = _Cone.of(space, low, high, templates, noise), _Search(count, SAME + 10 * noise)
-    for one in () if found is None else found.cpu().numpy():
-        if (corner := cone.corner(one)) is not None:
-            search.found.append(corner)
+    for known, part in () if found is None else ((search.found, found.sure), (search.doubtful, found.doubtful)):
+        known += [corner for one in part.cpu().numpy() if (corner := cone.corner(one)) is not None]
     starts, turns = (templates, TURNS) if near is None else (near, 1)
     fruitless = 0
     with progress("Newton's method: templates for corners", turns * len(starts)) as advance:
@@ -125,15 +124,14 @@ class _Search:
 
     def add(self, corner: _Corner, cone: _Cone) -> None:
         """One more, if it is new; what was doubtful may be held by numbers that were not seen at their bound."""
-
-        def new(among: list[_Corner]) -> bool:
-            return all(np.abs(corner.point - one.point).max() >= self.same for one in among)
-
-        if new(self.found):
+        if self._new(corner, self.found):
             if cone.held(corner):
                 self.found.append(corner)
-            elif new(self.doubtful):
+            elif self._new(corner, self.doubtful):
                 self.doubtful.append(corner)
+
+    def _new(self, corner: _Corner, among: list[_Corner]) -> bool:
+        return all(np.abs(corner.point - one.point).max() >= self.same for one in among)
 
     @property
     def likely(self) -> list[_Corner]:
@@ -141,8 +139,9 @@ class _Search:
         enough = LIKELY * min((one.size for one in self.found), default=0)
         likely: list[_Corner] = []
         for one in sorted(self.doubtful, key=lambda each: -each.size):
-            before = [each.point for each in self.found + likely]
-            if len(before) < self.count and one.size >= enough and not _mixed(one.point, before):
+            before = self.found + likely
+            wanted = len(before) < self.count and one.size >= enough
+            if wanted and self._new(one, before) and not _mixed(one.point, [each.point for each in before]):
                 likely.append(one)
         return likely
 

@@ -24,8 +24,8 @@ class RecordSpan(NamedTuple):
 
     layer: str  # prefix of the parameters
     rows: Tensor  # (r, d + 1) orthonormal; all but the last end with 0
-    complete: bool  # r = k: no record may have been lost in rounding
-    noise: float  # error of a number of a record in the space, for each unit of the record's length
+    complete: bool  # r = k, or r = d + 1, which is all of it: no record may have been lost in rounding
+    noise: float  # error of a number of a record in the space, for each unit of the length of [x, 1]
 
     @property
     def constant(self) -> float:
@@ -123,7 +123,8 @@ def record_span(weights: TrainingMap, release: Release) -> RecordSpan | None:
     turn = torch.linalg.svd(last.mT, full_matrices=True).Vh  # (rank, rank) the first row along the last column
     turned = torch.cat([turn[1:], turn[:1] * (turn[0] @ last).sign()]) @ basis
     turned[:-1, -1] = 0.0
-    return RecordSpan(name, turned, rank == k and weights.units is None, unit / float(sizes[rank - 1]))
+    complete = rank in (k, moved.shape[1]) and weights.units is None
+    return RecordSpan(name, turned, complete, unit / float(sizes[rank - 1]))
 
 
 def first_layer(net: nn.Module, numbers: int) -> str | None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from lostwax.attacks.newton.set_problem import SetProblem, descend
 from lostwax.attacks.newton.solver import Point, Problem
 from lostwax.attacks.newton.training_map import TrainingMap
-from lostwax.games import Loss, LossFacts, Records
+from lostwax.games import Loss, Records
 from lostwax.learning.coordinates import Coordinates
 
 
@@ -34,10 +34,6 @@ class Mixed:
         n, c, o = outputs.shape[-2], len(self.classes), outputs.shape[-1]
         each = self.loss.residual(*self._repeated(outputs)).reshape(*outputs.shape[:-2], n, c, o)
         return (each * y.unsqueeze(-1)).sum(-2)
-
-    def facts(self, outputs: int) -> LossFacts:
-        """Labels are numbers."""
-        return LossFacts(attained=False)
 
     def label(self, outputs: Tensor, residual: Tensor) -> Tensor:
         """As that of the classes."""
@@ -79,6 +75,9 @@ def soft_labels(sets: SetProblem, a: Tensor, classes: Sequence[int], free: int, 
     span = sets.span
     assert span is not None  # it is what corners are found in
     c, inputs = len(classes), len(span.rows)
+    if c == 1 and not free:  # nothing is unknown
+        explained = sets.explained(a.flatten(), torch.tensor(classes, device=a.device).expand(k))
+        return Soft(a, a.new_ones(k, 1), tuple(classes), 0.0 if explained else 1.0)
     exact, quick = (_soft(part, tuple(classes)) for part in (sets.problem.exact, sets.problem.quick))
     a = torch.cat([a[k - free :], a[: k - free]])  # those that are free come first
     origin = torch.cat([a, torch.full_like(a[:, :1], span.constant), a.new_full((k, c), 1 / c)], 1)

@@ -135,12 +135,13 @@ class WholeSets:
             jacobians=0,
         )
 
-    def _corners(self, sets: SetProblem, found: Tensor | None = None, near: Tensor | None = None) -> Corners:
+    def _corners(self, sets: SetProblem, found: Corners | None = None, near: Tensor | None = None) -> Corners:
         """Records that their space and the range of their numbers give away; or, near guesses (g, d), more of them."""
         none = sets.released.new_zeros(0, len(sets.inside.one.directions))
         if sets.span is None or not sets.inside.bounded:
             return Corners(none, none)
-        noise = sets.span.noise * float(self.prior.x.double().flatten(1).norm(dim=1).mean())
+        length = (1 + self.prior.x.double().flatten(1).square().sum(1)).sqrt()  # of [x, 1]
+        noise = sets.span.noise * float(length.mean())
         low, high = sets.inside.low, sets.inside.high
         if noise > BLURRED:
             return Corners(none, none)
@@ -193,9 +194,9 @@ class WholeSets:
                 continue
             soft = soft_labels(sets, a, present, free, self.jacobians)
             if free:  # what training gives of the others may lead to their corners
-                more = self._corners(sets, found.sure, sets.inside.one(soft.a[:free]))
+                more = self._corners(sets, found, sets.inside.one(soft.a[:free]))
                 if len(more.sure) > len(found.sure):
-                    yield from self._completed(sets, Corners(more.sure, found.doubtful), labels)
+                    yield from self._completed(sets, more, labels)
                     return
             yield self._labelled(soft, labels)
 
@@ -220,6 +221,8 @@ class WholeSets:
             for other in present
             if other != here[place]
         ]
+        if not changed:  # of one class
+            return []
         z = sets.problem.coordinates(a).expand(len(changed), -1)
         models = sets.problem.quick(z, torch.tensor(changed, device=a.device))
         far = (models.double() - sets.released).norm(dim=1).nan_to_num(torch.inf)
