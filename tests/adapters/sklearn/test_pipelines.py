@@ -163,7 +163,7 @@ def test_columns_that_a_selection_leaves_out_are_lost_by_it():
 @pytest.mark.parametrize(
     "step",
     [SplineTransformer(), FunctionTransformer(np.sin), FunctionTransformer(lambda x: np.hstack([x, x]))],
-    ids=str,
+    ids=["splines", "sine", "twice"],
 )
 def test_a_step_without_a_way_back_leaves_the_question_open(step):
     """Splines of a number determine it: "not found" would be a false pass."""
@@ -174,7 +174,9 @@ def test_a_step_without_a_way_back_leaves_the_question_open(step):
 
 
 @pytest.mark.parametrize(
-    "function", [np.log1p, np.sqrt, np.square, lambda x: np.exp(-x / 50), lambda x: np.log(x / 10)], ids=str
+    "function",
+    [np.log1p, np.sqrt, np.square, lambda x: np.exp(-x / 50), lambda x: np.log(x / 10)],
+    ids=["log1p", "sqrt", "square", "decay", "log"],
 )
 @pytest.mark.parametrize("frame", [True, False])
 def test_a_function_that_keeps_or_reverses_the_order_goes_back(function, frame):
