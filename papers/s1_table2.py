@@ -52,7 +52,7 @@ CIFAR10 = {
     "cifar_random_start": replace(OTHER, paper=0.0931, trainer=replace(s1_cifar.GD, init=PRIVATE_START), smooth=False),
     "cifar_logits": replace(OTHER, paper=0.0198, access=s1_cifar.logits),
 }
-SMOOTH = ("cifar_default", "cifar_larger_cnn", "cifar_epochs_200", "cifar_lr_0.001")
+SMOOTH = ("cifar_default", "cifar_known_50k", "cifar_larger_cnn", "cifar_epochs_200", "cifar_lr_0.001")
 CIFAR10 |= {f"{name}_newton": replace(CIFAR10[name], kernel=False, newton=True) for name in SMOOTH}
 
 if __name__ == "__main__":
