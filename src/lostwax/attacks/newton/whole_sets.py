@@ -27,7 +27,7 @@ STARTS, FEW_STARTS = 5, 2  # for each of them, at most; the same for large sets 
 MOST_NUMBERS = 20_000  # unknown: a square table of them takes 3 GB
 DRAWN, AVERAGED = 256, 3  # starts that are compared, and prior records that one averages for each secret
 BLURRED = 3e-2  # of the range: the most noise in which corners are looked for
-EXPLAINED = 1e-3  # of the residual: doubtful corners that labels leave with more are no records
+EXPLAINED = 0.1  # of the residual: if labels leave more of it, a corner is no record, and far from any
 FOUND = 0.5  # of the records: the fewest corners that a search begins with
 
 
@@ -170,8 +170,9 @@ class WholeSets:
     def _completed(self, sets: SetProblem, found: Corners, labels: Tensor | None) -> Iterator[tuple[Tensor, Classes]]:
         """Corners, with means of a few prior records in place of those that are missing, and their classes.
 
-        Doubtful corners come before means. If there are enough of them, they are first taken for records. Where the
-        records that training is solved for lead to corners, it starts again with these.
+        Doubtful corners come before means. If there are enough of them, they are first taken for records: a corner that
+        is none is often close to one, and a few steps lead there. Where the records that training is solved for lead to
+        corners, it starts again with these.
         """
         free, templates = self.exact.secrets - len(found.sure), self._shuffled()
         present = torch.unique(self.prior.y).tolist()
