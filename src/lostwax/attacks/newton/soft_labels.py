@@ -51,7 +51,7 @@ class Soft(NamedTuple):
     a: Tensor  # (k, r)
     shares: Tensor  # (k, c) of `classes`; each row sums to 1
     classes: tuple[int, ...]
-    left: float  # of the residual: 0 where the release is explained
+    left: float  # of the residual: 0 where the release is nearly explained
 
     def labelled(self) -> tuple[Tensor, Tensor]:
         """Unknowns (k r,), sorted by class, and the classes (k,)."""
@@ -76,8 +76,8 @@ def soft_labels(sets: SetProblem, a: Tensor, classes: Sequence[int], free: int, 
     assert span is not None  # it is what corners are found in
     c, inputs = len(classes), len(span.rows)
     if c == 1 and not free:  # nothing is unknown
-        explained = sets.explained(a.flatten(), torch.tensor(classes, device=a.device).expand(k))
-        return Soft(a, a.new_ones(k, 1), tuple(classes), 0.0 if explained else 1.0)
+        near = sets.near(a.flatten(), torch.tensor(classes, device=a.device).expand(k))
+        return Soft(a, a.new_ones(k, 1), tuple(classes), 0.0 if near else 1.0)
     exact, quick = (_soft(part, tuple(classes)) for part in (sets.problem.exact, sets.problem.quick))
     a = torch.cat([a[k - free :], a[: k - free]])  # those that are free come first
     origin = torch.cat([a, torch.full_like(a[:, :1], span.constant), a.new_full((k, c), 1 / c)], 1)
@@ -98,10 +98,10 @@ def soft_labels(sets: SetProblem, a: Tensor, classes: Sequence[int], free: int, 
     inside = sets.inside._replace(records=free) if free else None
 
     def solved(here: Point) -> bool:
-        """True if records of the likeliest classes explain the release."""
+        """True if records of the likeliest classes nearly explain the release."""
         shares = problem.coordinates(here.a).view(k, inputs + c)[:, inputs:]
         label = torch.tensor(classes, device=a.device)[shares.argmax(1)]
-        return sets.explained(a.flatten(), label)
+        return sets.near(a.flatten(), label)
 
     stop = None if free else solved  # what is not a record yet explains nothing
     ended = descend(problem, inside, point, sets.released, jacobians, stop).point
