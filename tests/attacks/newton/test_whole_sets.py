@@ -377,8 +377,7 @@ def test_where_quick_jacobians_do_not_reach_rounding_exact_ones_do():
     sets = replace(sets, problem=problem)
     polisher = SetPolisher.of(sets, whole.exact, whole.published, jacobians=2)
     a = sets.inside.one.of_records(own.x.flatten(1)).flatten()
-    ended = sets.descend(a + 1e-7, own.y, 0)
-    assert not polisher.polished(ended, sets.released).explained
-    found = polisher.answer(ended, release.flat().double())
+    assert not polisher.polished(sets.descend(a + 1e-7, own.y, 0), sets.released).explained
+    found = polisher.solve(a + 1e-7, own.y, 0, release.flat().double())
     assert found.certified
     assert errors(found, own).max() < 1e-20

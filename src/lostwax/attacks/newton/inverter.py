@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lostwax.attacks.newton.bank import Bank, Classes, Entry, Likely
+from lostwax.attacks.newton.factored import ROUNDED
 from lostwax.attacks.newton.misfit import OtherRecords, is_noise
 from lostwax.attacks.newton.solver import STALLED, Ended, Linearised, Point, Problem
 from lostwax.attacks.newton.training_map import TrainingMap
@@ -176,7 +177,6 @@ NEARBY = 0.01  # deviations of the prior: training that is smooth this far aroun
 
 MANY = 2_000  # unknowns: from here on their directions come from J^T J
 TF32 = 2.0**-11  # relative rounding of its products
-ROUNDED = 100  # times the rounding of a number: that of a Jacobian, after many steps
 SETTLING = 6  # steps towards the likeliest record of a defended release, at most
 SETTLED = 0.1  # of the predicted squared error: the most that the last of them may move the record
 
@@ -275,8 +275,7 @@ class Polisher:
         directions move to the prior mean; determined ones by no more than the noise.
         """
         point, deviation = game.point, self.prior_variance.sqrt()
-        free = max(1, len(point.residual) - len(point.a))  # a fit of r unknowns makes residuals smaller than the noise
-        noise = max(point.distance**2 / free, rounding**2 / len(point.residual))
+        noise = noise_of(point, rounding)
         directions, turned, slope = self._turned(game.linear, deviation, point.residual)
         precision = 1 + directions.square() / noise  # (r,) along the rows of turned
         spread = (turned.square() / precision.unsqueeze(1)).sum(0) * self.prior_variance  # (r,)
@@ -305,13 +304,13 @@ class Polisher:
     def _evidence(self, game: Ended, rounding: float) -> Inversion:
         """The likeliest record and its predicted error; not certified if the last step still moved it far."""
         likeliest = self._likeliest_record(game, rounding)
-        found = self._inversion(game, likeliest, rounding)
+        found = self._inversion(game.point, likeliest, rounding, game.jacobians)
         if found.certified and self.published.defended:
             found = found._replace(is_noise=self._is_noise(game))
         if not found.certified or not self.problem.quick.trained or self._accurate(likeliest.directions):
             return found
         exact = game._replace(linear=self.problem.exact_linear(game.point.a, game.point.label))
-        return self._inversion(exact, self._likeliest_record(exact, rounding), rounding)
+        return self._inversion(exact.point, self._likeliest_record(exact, rounding), rounding, exact.jacobians)
 
     def _is_noise(self, game: Ended) -> bool:
         """True if what the answer leaves unexplained does not point to other records."""
@@ -330,8 +329,8 @@ class Polisher:
         eps = TF32 if trainer.tf32 and directions.is_cuda else torch.finfo(trainer.dtype or directions.dtype).eps
         return bool(directions[-1] > ROUNDED * eps * directions.norm())
 
-    def _inversion(self, game: Ended, likeliest: Posterior, rounding: float) -> Inversion:
-        point, coordinates = game.point, self.problem.coordinates
+    def _inversion(self, point: Point, likeliest: Posterior, rounding: float, jacobians: int) -> Inversion:
+        coordinates = self.problem.coordinates
         k, d = self.problem.exact.secrets, self.problem.exact.numbers
         squares, left_out = coordinates.directions.square(), self.left_out
         variance, prior, moved = (
@@ -351,9 +350,15 @@ class Polisher:
             prior_variance=prior,
             directions=likeliest.directions,
             determined=determined(variance + moved, prior) and (likeliest.settled or not self.published.defended),
-            jacobians=game.jacobians,
+            jacobians=jacobians,
             explained_up_to=explained_up_to(len(point.residual)) if self.published.defended else CERTAIN,
         )
+
+
+def noise_of(point: Point, rounding: float) -> float:
+    """Variance of the noise on a weight, from what the answer leaves of the residual, or at least rounding."""
+    free = max(1, len(point.residual) - len(point.a))  # a fit of r unknowns makes residuals smaller than the noise
+    return max(point.distance**2 / free, rounding**2 / len(point.residual))
 
 
 @dataclass(frozen=True, eq=False)

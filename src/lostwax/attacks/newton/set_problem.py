@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from lostwax.attacks.newton.inverter import Inversion, Polisher, Published
+from lostwax.attacks.newton.factored import Factored
+from lostwax.attacks.newton.inverter import MANY, Inversion, Polisher, Posterior, Published, noise_of
 from lostwax.attacks.newton.misfit import OtherRecords
 from lostwax.attacks.newton.record_span import RecordSpan
-from lostwax.attacks.newton.solver import Ended, Point, Problem, free_step
+from lostwax.attacks.newton.solver import GOOD, NEARLY, Ended, Point, Problem, free_step
 from lostwax.attacks.newton.training_map import TrainingMap
 from lostwax.games import Records, Release
 from lostwax.inits import trainable
@@ -25,6 +26,7 @@ FIRST_DAMPING, MOST_DAMPING, LEAST_DAMPING = 1e-2, 1e4, 1e-15  # of the mean cur
 STALLED = 0.999  # of the objective
 FINISHED = 1e-5  # of the weights: from here on it is polished
 NEAR = 1e-3  # of the weights: from here on a few steps of all records are enough; one wrong label among 100 leaves 0.06
+EXACT = 3  # Jacobians in float64, at most
 OUTSIDE = 0.02  # of the mean curvature: the price of a number outside its range
 
 
@@ -144,12 +146,16 @@ class SetPolisher(Polisher):
         others = OtherRecords.of(sets.prior, published.seed)
         return cls(sets.problem, published, unknowns.mean(0), variance, left_out, others, jacobians, sets, whole)
 
-    def answer(self, ended: Ended, released: Tensor) -> Inversion:
-        """The records, from where a search ended; residual and rounding are those of the whole net, (1, p)."""
-        found, sets = self.polished(ended, self.sets.released), self.sets
-        nearly = found.residual <= FINISHED * float(sets.released.norm())
-        if nearly and not found.explained and not self.published.defended:
-            found = self._by_exact_jacobians(found)
+    def solve(self, a: Tensor, label: Tensor, jacobians: int, released: Tensor) -> Inversion:
+        """The records, from unknowns (r,) of classes (k,), with at most so many Jacobians until they are near."""
+        found = self._from_nearby(a, label)
+        if found is None:
+            found = self._polished_set(self.sets.descend(a, label, jacobians))
+        return self._of_whole_net(found, released)
+
+    def _of_whole_net(self, found: Inversion, released: Tensor) -> Inversion:
+        """All numbers of the records, with residual and rounding of all weights (1, p)."""
+        sets = self.sets
         if sets.span is None:
             return found
         a = self.problem.coordinates.of_records(found.record)
@@ -170,13 +176,51 @@ class SetPolisher(Polisher):
             determined=found.determined and sets.span.complete,
         )
 
-    def _by_exact_jacobians(self, found: Inversion) -> Inversion:
-        """From records nearby, with Jacobians in float64: quicker ones do not see the weakest directions of many."""
+    def _from_nearby(self, a: Tensor, label: Tensor) -> Inversion | None:
+        """By factors alone, if that explains many unknowns: their quick Jacobians do not see enough."""
+        if len(a) <= MANY or self.published.defended or not self.sets.near(a, label):
+            return None
+        (point,) = self.problem.points(a[None], label[None], self.sets.released)
+        found = self._by_factors(point, 0)
+        return found if found is not None and found.explained else None
+
+    def _polished_set(self, ended: Ended) -> Inversion:
+        """By quick Jacobians, and by factors where these do not explain what is nearly explained."""
+        found = self.polished(ended, self.sets.released)
+        if self.published.defended or found.explained or found.residual > FINISHED * float(self.sets.released.norm()):
+            return found
         a = self.problem.coordinates.of_records(found.record)
-        exact = replace(self, problem=replace(self.problem, quick=self.problem.exact))
         (point,) = self.problem.points(a[None], found.label[None], self.sets.released)
-        again = exact.polished(Ended(point, self.problem.exact_linear(a, found.label), 1), self.sets.released)
-        return again._replace(jacobians=found.jacobians + again.jacobians) if again.residual < found.residual else found
+        again = self._by_factors(point, found.jacobians)
+        return found if again is None or again.residual >= found.residual else again
+
+    def _by_factors(self, point: Point, jacobians: int) -> Inversion | None:
+        """From records nearby, with Jacobians in float64; None if these do not see all directions either."""
+        coordinates = self.problem.coordinates
+        deviation, rounding = self.prior_variance.sqrt(), float(self._rounding([point]))
+        for _ in range(EXACT):
+            tangents = self.problem.exact.tangents(coordinates(point.a), point.label, coordinates.directions)
+            factored, jacobians = Factored.of(tangents.double().nan_to_num(0.0, 0.0, 0.0) * deviation), jacobians + 1
+            if not factored.seen:
+                return None
+            before, point = point, self._stepped(point, factored, deviation, rounding)
+            if point.distance <= NEARLY * rounding or point.distance > STALLED * before.distance:
+                break
+        moved = deviation * factored.step(point.residual)
+        variance = factored.variance(noise_of(point, rounding)) * self.prior_variance
+        likeliest = Posterior(point.a, variance, factored.directions, moved)
+        return self._inversion(point, likeliest, rounding, jacobians)
+
+    def _stepped(self, point: Point, factored: Factored, deviation: Tensor, enough: float) -> Point:
+        """Steps with one Jacobian, while each leaves little of the residual."""
+        left = 0.0
+        while left < GOOD and point.distance > enough:
+            a = self.problem.coordinates.clamped(point.a + deviation * factored.step(point.residual))
+            (tried,) = self.problem.points(a[None], point.label[None], self.sets.released)
+            if not tried.distance < point.distance:
+                break
+            left, point = tried.distance / point.distance, tried
+        return point
 
     def unexplained(self, found: Inversion, a: Tensor, label: Tensor, released: Tensor) -> Inversion:
         """Other unknowns (r,), although training on them gives other weights; their errors if `found` had its own."""

@@ -83,7 +83,7 @@ class WholeSets:
         for a, classes in self._tries(sets, shown_by_space, labels):
             label = torch.tensor(classes, device=device)
             first = best is None and len(found) == self.exact.secrets  # all corners: few steps lead to the records
-            one = polisher.answer(sets.descend(a, label, RACING if first or nearly else self.jacobians), released)
+            one = polisher.solve(a, label, RACING if first or nearly else self.jacobians, released)
             if one.explained:
                 return one
             best = one if best is None or one.residual < best.residual else best
@@ -111,7 +111,7 @@ class WholeSets:
             return None
         a = sets.unknowns(near.record)
         for classes in self._relabelled(sets, a, near.label):
-            one = polisher.answer(sets.descend(a, torch.tensor(classes, device=a.device), jacobians), released)
+            one = polisher.solve(a, torch.tensor(classes, device=a.device), jacobians, released)
             if one.explained:
                 return one
         return None
