@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
+from lostwax.attacks.newton import set_problem
 from lostwax.attacks.newton.corners import Corners
 from lostwax.attacks.newton.record_span import first_layer, record_span
 from lostwax.attacks.newton.set_problem import SetPolisher, SetProblem
@@ -139,6 +140,34 @@ def test_a_corner_of_a_table_that_is_no_record():
     found = inverted(knowledge, cohort, cohort.own.y)
     assert found.certified
     assert errors(found, own).max() < 1e-20
+
+
+@pytest.mark.parametrize("many", [2_000, 5])
+def test_a_picture_that_covers_another_and_is_nowhere_white_is_found(monkeypatch, many):
+    """Beyond it, away from the other, all its brightest pixels reach white at once: a corner that is no record."""
+    monkeypatch.setattr(set_problem, "MANY", many)
+    knowledge, _, own = game([0, 1, 2, 3])
+    x = own.x.clone()
+    x[0] = 0.95 * (torch.maximum(x[0], x[2]) > 0.3)
+    x[2] *= x[0] > 0
+    own = Records(x, own.y)
+    cohort = Cohort(own[:0], own[torch.arange(4)[None]], torch.arange(1))
+    whole, release = lw.Newton().prepare(knowledge, seed=0), knowledge.trainer(knowledge.net, cohort, seed=0)
+    sets = SetProblem.of(whole.exact, whole.quick, whole.prior, release, spanned(knowledge, release))
+    shown = sets.inside.one(whole._corners(sets).sure)
+    assert sorted((shown[:, None] - x.flatten(1)).square().mean(2).amin(1) > 1e-4) == [False, False, False, True]
+    (found,) = whole.invert(release)
+    assert found.certified
+    assert errors(found, own).max() < 1e-20
+
+
+def test_many_unknowns_take_one_exact_jacobian(monkeypatch):
+    monkeypatch.setattr(set_problem, "MANY", 5)
+    knowledge, cohort, own = game([0, 1, 2, 3])
+    found = inverted(knowledge, cohort)
+    assert (found.certified, found.jacobians) == (True, 1)
+    assert errors(found, own).max() < 1e-20
+    assert len(found.directions) == 12
 
 
 @pytest.mark.slow
@@ -282,7 +311,7 @@ def test_where_no_span_is_seen():
     assert spanned(knowledge, Release(noise)) is None
 
 
-def test_a_record_that_is_lost_in_rounding_is_not_certified():
+def test_a_record_that_is_lost_in_rounding_is_not_certified(monkeypatch):
     """A net that knew its class already: the weights hardly move for it, and its place in the span is missing."""
     every = lw.records.digits()
     prior, earlier, pool = (part.to(torch.float32) for part in every[every.y < 3].split(150, 150, 200, seed=0))
@@ -299,8 +328,10 @@ def test_a_record_that_is_lost_in_rounding_is_not_certified():
         own = own[own.y.argsort()]
         cohort = Cohort(pool[:0], own[torch.arange(4)[None]], torch.arange(1))
         knowledge = Knowledge(net, GD(lr=0.05, steps=4), lw.Weak(size=4), lw.access.Weights(), prior)
-        found = inverted(knowledge, cohort, cohort.own.y, lw.Newton(jacobians=3))
-        assert not found.certified or errors(found, own).max() < 1e-3
+        for many in (2_000, 5):
+            monkeypatch.setattr(set_problem, "MANY", many)
+            found = inverted(knowledge, cohort, cohort.own.y, lw.Newton(jacobians=3))
+            assert not found.certified or errors(found, own).max() < 1e-3
 
 
 def test_only_a_trained_layer_that_reads_all_numbers_shows_a_span():
