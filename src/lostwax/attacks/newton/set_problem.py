@@ -198,14 +198,16 @@ class SetPolisher(Polisher):
         """From records nearby, with Jacobians in float64; None if these do not see all directions either."""
         coordinates = self.problem.coordinates
         deviation, rounding = self.prior_variance.sqrt(), float(self._rounding([point]))
-        for _ in range(EXACT):
-            tangents = self.problem.exact.tangents(coordinates(point.a), point.label, coordinates.directions)
-            factored, jacobians = Factored.of(tangents.double().nan_to_num(0.0, 0.0, 0.0) * deviation), jacobians + 1
-            if not factored.seen:
-                return None
-            before, point = point, self._stepped(point, factored, deviation, rounding)
-            if point.distance <= NEARLY * rounding or point.distance > STALLED * before.distance:
-                break
+        with progress("Newton's method: Jacobians in float64, at most", EXACT) as advance:
+            for _ in range(EXACT):
+                tangents = self.problem.exact.tangents(coordinates(point.a), point.label, coordinates.directions)
+                factored = Factored.of(tangents.double().nan_to_num(0.0, 0.0, 0.0) * deviation)
+                if not factored.seen:
+                    return None
+                before, point, jacobians = point, self._stepped(point, factored, deviation, rounding), jacobians + 1
+                advance(1)
+                if point.distance <= NEARLY * rounding or point.distance > STALLED * before.distance:
+                    break
         moved = deviation * factored.step(point.residual)
         variance = factored.variance(noise_of(point, rounding)) * self.prior_variance
         likeliest = Posterior(point.a, variance, factored.directions, moved)
