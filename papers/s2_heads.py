@@ -13,6 +13,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from s1_mnist import parser, squared_errors, write
 from s2_data import Data
-from s2_marks import Marked
+from s2_marks import Contrasted, Marked, on_one_scale
 from s2_pictures import draw_pairs, draw_roc
 from torch import Tensor, nn
 
@@ -29,7 +30,7 @@ import lostwax as lw
 from lostwax.attacks.weak import TrainedOnHeads
 from lostwax.attacks.weak.readers import Reader
 from lostwax.games import Knowledge, Records, Threat, Trainer
-from lostwax.games.judges import NearestOfClass, chosen, other_games
+from lostwax.games.judges import NearestOfClass, other_games
 from lostwax.learning.decoders import Decoder
 from lostwax.metrics import Null, gaussian_roc, success_rate, true_positives, true_positives_by_class
 from lostwax.reports.results import Row
@@ -85,16 +86,41 @@ class Game:
     paper: Paper = NO_NUMBERS
 
 
-class Pairs(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Pairs:
     """Guesses, each beside the record that it is nearest to."""
 
     guesses: Tensor  # (pairs, ...)
     truth: Tensor  # (pairs, ...)
 
-    @property
+    @cached_property
     def errors(self) -> NDArray[np.float64]:
         """(pairs,) mean squared."""
-        return squared_errors(*self)
+        return squared_errors(self.guesses, self.truth)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CopiesOnce(lw.attacks.weak.Augmented):
+    """Augmented, for several trainings: copies of the same records with the same seed are made once."""
+
+    made: dict[int, Records] = field(default_factory=dict)  # by seed, those of one seed at a time
+
+    def __call__(self, records: Records, *, seed: int) -> Records:
+        """The given records, then changed copies."""
+        kept = self.made.get(seed)
+        if kept is None or not same_records(kept[: len(records)], records):
+            self.made.clear()
+            self.made[seed] = super().__call__(records, seed=seed)
+        return self.made[seed]
+
+
+def same_records(one: Records, other: Records) -> bool:
+    """Whether two lists of records are the same, number by number."""
+    parts = zip((one.x, one.y, one.inputs), (other.x, other.y, other.inputs), strict=True)
+    return all(torch.equal(here, there) for here, there in parts)
+
+
+copies_of = lru_cache(maxsize=1)(CopiesOnce)  # of one backbone, by one change
 
 
 class Played(NamedTuple):
@@ -165,9 +191,7 @@ def attack(game: Game, data: Data, options: argparse.Namespace, name: str) -> lw
         steps=options.steps,
         minutes=options.minutes,
         batch_size=options.batch,
-        augment=lw.attacks.weak.Augmented(data.backbone, data.changes, copies=options.copies)
-        if options.copies > 1
-        else None,
+        augment=copies_of(data.backbone, data.changes, options.copies) if options.copies > 1 else None,
         shadows=game.shadows,
         checkpoint=None if options.checkpoint is None else options.checkpoint / name,
     )
@@ -186,7 +210,9 @@ def prepared(name: str, game: Game, data: Data, options: argparse.Namespace) -> 
     return trained
 
 
-def score(reconstruct: TrainedOnHeads | Marked, game: Game, data: Data, options: argparse.Namespace) -> Played:
+def score(
+    reconstruct: TrainedOnHeads | Marked | Contrasted, game: Game, data: Data, options: argparse.Namespace
+) -> Played:
     """The prepared attack against the victims, and against heads that were never trained."""
     facts, seed = knowledge(game, data), options.seed
     cohort = facts.threat.deal(data.secrets, options.games, seed=seed)
@@ -211,7 +237,10 @@ def score(reconstruct: TrainedOnHeads | Marked, game: Game, data: Data, options:
 def beside(guesses: Records, secrets: Records) -> Pairs:
     """Each guess beside the nearest secret of its class."""
     found = NearestOfClass().pairs(guesses, secrets)
-    return Pairs(chosen(guesses, found.guess).x, chosen(secrets, found.secret).x)
+    home = guesses.x.device
+    games = torch.arange(len(found.guess), device=home).unsqueeze(1)  # (m, 1)
+    both = guesses.x[games, found.guess.to(home)], secrets.x.to(home)[games, found.secret.to(home)]  # (m, g, ...)
+    return Pairs(*(part.flatten(0, 1).double() for part in both))
 
 
 def accuracies(game: Game, records: Records, *, seed: int) -> NDArray[np.float64]:
@@ -275,7 +304,12 @@ def beating_chance(
 
 
 def tell(
-    script: str, name: str, trained: TrainedOnHeads | Marked, game: Game, data: Data, options: argparse.Namespace
+    script: str,
+    name: str,
+    trained: TrainedOnHeads | Marked | Contrasted,
+    game: Game,
+    data: Data,
+    options: argparse.Namespace,
 ) -> None:
     """Play the game, write its rows and draw its pictures."""
     played = score(trained, game, data, options)
@@ -283,7 +317,7 @@ def tell(
     figures = Path(script).resolve().parent.parent / "docs" / "figures"
     chance = played.chance
     for kind, pairs in (("true", played.rebuilt), ("false", chance[Null.GAUSSIAN_WEIGHTS])):
-        draw_pairs(figures / f"s2_{name}_{kind}.png", *pairs, pairs.errors, data.tau)
+        draw_pairs(figures / f"s2_{name}_{kind}.png", pairs.guesses, pairs.truth, pairs.errors, data.tau)
     nulls = {null: pairs.errors for null, pairs in chance.items()}
     draw_roc(figures / f"s2_{name}_roc.png", played.rebuilt.errors, nulls, LARGEST)
 
@@ -312,6 +346,6 @@ def table(script: str, games: Mapping[str, Game], options: argparse.Namespace) -
             tell(script, further, trained, game, data, options)
             if options.marked:
                 counts = game.threat(game.size).deal(data.prior, 1, seed=0).own.y[0].bincount()
-                marked = Marked(trained, data.prior, counts, 2 * data.tau)
+                marked = on_one_scale(trained, data.prior, counts, 2 * data.tau)
                 tell(script, f"{further}_marked", marked, game, data, options)
         print(f"  {time.perf_counter() - start:.0f} s", flush=True)

@@ -29,7 +29,7 @@ HEADS = 8_192  # on which A is regressed
 RIDGE = 1e-2  # of that regression, relative to standardised inputs
 BINS, SMOOTH = 256, 4  # of a feature's distribution: number, and deviation of the smoothing in bins
 MARGIN = 24  # bins on either side in which there is no record: estimates lie there
-SHIFTS, FARTHEST = 41, 3.0  # grid of a feature's shift, in deviations of the mean of n records
+SHIFTS, FARTHEST = 15, 3.0  # grid of a feature's shift, in deviations of the mean of n records
 ALONE = 0.1  # added to every bin's count of records
 
 
