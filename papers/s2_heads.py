@@ -29,7 +29,7 @@ from torch import Tensor, nn
 import lostwax as lw
 from lostwax.attacks.weak import TrainedOnHeads
 from lostwax.attacks.weak.readers import Reader
-from lostwax.games import Knowledge, Records, Threat, Trainer
+from lostwax.games import Knowledge, Records, Release, Threat, Trainer
 from lostwax.games.judges import NearestOfClass, other_games
 from lostwax.learning.decoders import Decoder
 from lostwax.metrics import Null, gaussian_roc, success_rate, true_positives, true_positives_by_class
@@ -160,6 +160,7 @@ def game_parser(doc: str, rows: Iterable[str]) -> argparse.ArgumentParser:
         default="residual",
         help="S2's, or linear layers: far cheaper",
     )
+    made.add_argument("--dropout", type=float, default=0.0, help="of an mlp, for pictures that few records are like")
     made.add_argument("--marked", action="store_true", help="with --tuning, also guesses on one scale: s2_marks.py")
     made.add_argument("--models", type=Path, help="MNIST: folder of what s2_pretrain.py wrote; else that of the data")
     made.add_argument(
@@ -183,7 +184,7 @@ def attack(game: Game, data: Data, options: argparse.Namespace, name: str) -> lw
         reader = game.fitted(knowledge(game, data), options.seed, width=options.reader, layers=options.layers)
     decoder: Decoder = lw.decoders.ResidualDecoder(width=options.width)
     if options.generator == "mlp":
-        decoder = lw.decoders.MLPDecoder(width=4 * options.width, input_noise=0.0)
+        decoder = lw.decoders.MLPDecoder(width=4 * options.width, input_noise=0.0, dropout=options.dropout)
     return lw.WeakRecoNN(
         reader=reader,
         decoder=decoder,
@@ -210,28 +211,41 @@ def prepared(name: str, game: Game, data: Data, options: argparse.Namespace) -> 
     return trained
 
 
-def score(
-    reconstruct: TrainedOnHeads | Marked | Contrasted, game: Game, data: Data, options: argparse.Namespace
-) -> Played:
+class Victims(NamedTuple):
+    """The releases of a game, those that were never trained, and whose records tell chance: for all reconstructors."""
+
+    own: Records  # (games, N, ...)
+    release: Release
+    untrained: Release
+    others: Tensor  # (games,) the game whose records another's guesses are held against; -1: none
+    heads: Mapping[str, NDArray[np.float64]]
+
+    @classmethod
+    def of(cls, game: Game, data: Data, options: argparse.Namespace) -> Victims:
+        """Trained on the secrets."""
+        facts, seed = knowledge(game, data), options.seed
+        cohort = facts.threat.deal(data.secrets, options.games, seed=seed)
+        shadows = Shadows(facts.net, game.trainer, facts.threat, data.prior, seed + 1)  # no draw is the victims'
+        return cls(
+            cohort.own,
+            game.trainer(facts.net, cohort, seed=seed),
+            gaussian_weights(shadows, options.games),
+            other_games(cohort.own, None).to(cohort.own.x.device),
+            {"accuracy": accuracies(game, data.secrets, seed=seed)}
+            if game.judged is None
+            else game.judged(game, data.secrets, seed),
+        )
+
+
+def score(reconstruct: TrainedOnHeads | Marked | Contrasted, victims: Victims) -> Played:
     """The prepared attack against the victims, and against heads that were never trained."""
-    facts, seed = knowledge(game, data), options.seed
-    cohort = facts.threat.deal(data.secrets, options.games, seed=seed)
-    guess = reconstruct(game.trainer(facts.net, cohort, seed=seed))
-    shadows = Shadows(facts.net, game.trainer, facts.threat, data.prior, seed + 1)  # no draw is the victims'
-    untrained = reconstruct(gaussian_weights(shadows, options.games))
-    others = other_games(cohort.own, None)
-    chance = {Null.GAUSSIAN_WEIGHTS: beside(untrained.records, cohort.own)}
-    if bool((others >= 0).all()):
-        chance[Null.OTHER_SECRETS] = beside(guess.records, cohort.own[others.to(cohort.own.x.device)])
+    guess, untrained = reconstruct(victims.release), reconstruct(victims.untrained)
+    chance = {Null.GAUSSIAN_WEIGHTS: beside(untrained.records, victims.own)}
+    if bool((victims.others >= 0).all()):
+        chance[Null.OTHER_SECRETS] = beside(guess.records, victims.own[victims.others])
     print(f"  held-out prior records: {reconstruct.validation_error:.4f}", flush=True)
-    return Played(
-        beside(guess.records, cohort.own),
-        guess.records.y.flatten().cpu().numpy(),
-        chance,
-        {"accuracy": accuracies(game, data.secrets, seed=seed)}
-        if game.judged is None
-        else game.judged(game, data.secrets, seed),
-    )
+    classes = guess.records.y.flatten().cpu().numpy()
+    return Played(beside(guess.records, victims.own), classes, chance, victims.heads)
 
 
 def beside(guesses: Records, secrets: Records) -> Pairs:
@@ -307,12 +321,13 @@ def tell(
     script: str,
     name: str,
     trained: TrainedOnHeads | Marked | Contrasted,
+    victims: Victims,
     game: Game,
     data: Data,
     options: argparse.Namespace,
 ) -> None:
     """Play the game, write its rows and draw its pictures."""
-    played = score(trained, game, data, options)
+    played = score(trained, victims)
     write(script, rows_of(name, game, played, data, options), options)
     figures = Path(script).resolve().parent.parent / "docs" / "figures"
     chance = played.chance
@@ -338,14 +353,14 @@ def table(script: str, games: Mapping[str, Game], options: argparse.Namespace) -
                 print(f"{name} left out: {error}", flush=True)
                 continue
         data = loaded[game.data]
-        trained = prepared(name, game, data, options)
-        tell(script, name, trained, game, data, options)
+        trained, victims = prepared(name, game, data, options), Victims.of(game, data, options)
+        tell(script, name, trained, victims, game, data, options)
         if options.tuning:
             further = f"{name}_chance"
             trained = beating_chance(trained, further, game, data, options)
-            tell(script, further, trained, game, data, options)
+            tell(script, further, trained, victims, game, data, options)
             if options.marked:
                 counts = game.threat(game.size).deal(data.prior, 1, seed=0).own.y[0].bincount()
                 marked = on_one_scale(trained, data.prior, counts, 2 * data.tau)
-                tell(script, f"{further}_marked", marked, game, data, options)
+                tell(script, f"{further}_marked", marked, victims, game, data, options)
         print(f"  {time.perf_counter() - start:.0f} s", flush=True)

@@ -207,7 +207,7 @@ def data(tmp_path_factory):
     for name in ("vgg11", "vgg11_plain"):
         write_tensors(folder / f"{name}.safetensors", lw.nets.vgg11(size=16)[:-1].state_dict())
     write_tensors(folder / "lpips_alex.safetensors", random_lpips())
-    torch.save(models.mobilenet_v2(weights=None).state_dict(), folder / "mobilenet_v2-random.pth")
+    torch.save(random_mobilenet().state_dict(), folder / "mobilenet_v2-random.pth")
     faces(folder / "celeba")
     return folder
 
@@ -221,6 +221,17 @@ def faces(folder):
         Image.fromarray(pixels).resize((22, 27)).save(folder / "img_align_celeba" / name)
     people = [f"{name} {7 + number % 80}" for number, name in enumerate(names)]
     (folder / "identity_CelebA.txt").write_text("\n".join(people) + "\n")
+
+
+def random_mobilenet():
+    """Its batch norms have seen some pictures: otherwise all features are about 0."""
+    model = models.mobilenet_v2(weights=None).train()
+    for part in model.modules():
+        if isinstance(part, torch.nn.BatchNorm2d):
+            part.momentum = None  # the mean of all batches seen, here of one
+    with torch.no_grad():
+        model(torch.rand(32, 3, 32, 32))
+    return model
 
 
 def random_lpips():
