@@ -31,6 +31,7 @@ from s2_data import Data
 from s2_heads import (
     NO_NUMBERS,
     Game,
+    Victims,
     accuracies,
     attack,
     beating_chance,
@@ -150,10 +151,11 @@ def play(name: str, game: Game, unprotected: TrainedOnHeads, data: Data, options
     """The reconstructor tuned to heads of this epsilon, against them; then taught to beat chance: the better counts."""
     tuning = replace(attack(game, data, options, name), minutes=options.tuning)
     tuned = tuning.tune(unprotected, knowledge(game, data), seed=options.seed)
-    write(__file__, rows_of(name, game, score(tuned, game, data, options), data, options), options)
+    victims = Victims.of(game, data, options)
+    write(__file__, rows_of(name, game, score(tuned, victims), data, options), options)
     further = f"{name}_chance"
     tuned = beating_chance(tuned, further, game, data, options)
-    write(__file__, rows_of(further, game, score(tuned, game, data, options), data, options), options)
+    write(__file__, rows_of(further, game, score(tuned, victims), data, options), options)
 
 
 def main() -> None:
@@ -168,7 +170,8 @@ def main() -> None:
     what = f"{prefix(options.game, ': ')}clip norm, the least that costs no more than {COST} of accuracy"
     write(__file__, [Row(f"{before}clip", what, clip, paper=paper.clip)], options)
     unprotected = prepared(options.game, game, data, options)
-    rows = rows_of(f"{before}unprotected", game, score(unprotected, game, data, options), data, options)
+    played = score(unprotected, Victims.of(game, data, options))
+    rows = rows_of(f"{before}unprotected", game, played, data, options)
     results = write(__file__, rows, options)
     for name in options.rows:
         noise = NOISE[options.game][EPSILONS.index(GAMES[name])]

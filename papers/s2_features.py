@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from s2_data import unseen_mnist, unseen_plain_mnist
+from s2_data import unseen_cifar10, unseen_mnist, unseen_plain_mnist
 from s2_heads import NO_NUMBERS, Game, game_parser, mnist_trainer, table
 from s2_posterior import FeatureReader, class_means
-from s2_table1 import FORTY, TEN_DIGITS
+from s2_table1 import FORTY, TEN_DIGITS, TEN_PICTURES
 from torch import nn
 
 from lostwax.games import Cohort, Records, Release, Step
@@ -58,6 +58,7 @@ GAMES = {
     "mnist_10": TEN,
     "mnist_40": replace(FORTY, data=unseen_mnist),
     "plain_40": replace(FORTY, data=unseen_plain_mnist),
+    "cifar_10": replace(TEN_PICTURES, data=unseen_cifar10),
 }
 GAMES = {f"unseen_{name}": game for name, game in GAMES.items()}
 GAMES |= {f"{name}_posterior": replace(game, fitted=FeatureReader.fitted) for name, game in GAMES.items()}

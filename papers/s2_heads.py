@@ -13,6 +13,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,15 +22,15 @@ import torch
 from numpy.typing import NDArray
 from s1_mnist import parser, squared_errors, write
 from s2_data import Data
-from s2_marks import Marked
+from s2_marks import Contrasted, Marked, on_one_scale
 from s2_pictures import draw_pairs, draw_roc
 from torch import Tensor, nn
 
 import lostwax as lw
 from lostwax.attacks.weak import TrainedOnHeads
 from lostwax.attacks.weak.readers import Reader
-from lostwax.games import Knowledge, Records, Threat, Trainer
-from lostwax.games.judges import NearestOfClass, chosen, other_games
+from lostwax.games import Knowledge, Records, Release, Threat, Trainer
+from lostwax.games.judges import NearestOfClass, other_games
 from lostwax.learning.decoders import Decoder
 from lostwax.metrics import Null, gaussian_roc, success_rate, true_positives, true_positives_by_class
 from lostwax.reports.results import Row
@@ -85,16 +86,41 @@ class Game:
     paper: Paper = NO_NUMBERS
 
 
-class Pairs(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Pairs:
     """Guesses, each beside the record that it is nearest to."""
 
     guesses: Tensor  # (pairs, ...)
     truth: Tensor  # (pairs, ...)
 
-    @property
+    @cached_property
     def errors(self) -> NDArray[np.float64]:
         """(pairs,) mean squared."""
-        return squared_errors(*self)
+        return squared_errors(self.guesses, self.truth)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CopiesOnce(lw.attacks.weak.Augmented):
+    """Augmented, for several trainings: copies of the same records with the same seed are made once."""
+
+    made: dict[int, Records] = field(default_factory=dict)  # by seed, those of one seed at a time
+
+    def __call__(self, records: Records, *, seed: int) -> Records:
+        """The given records, then changed copies."""
+        kept = self.made.get(seed)
+        if kept is None or not same_records(kept[: len(records)], records):
+            self.made.clear()
+            self.made[seed] = super().__call__(records, seed=seed)
+        return self.made[seed]
+
+
+def same_records(one: Records, other: Records) -> bool:
+    """Whether two lists of records are the same, number by number."""
+    parts = zip((one.x, one.y, one.inputs), (other.x, other.y, other.inputs), strict=True)
+    return all(torch.equal(here, there) for here, there in parts)
+
+
+copies_of = lru_cache(maxsize=1)(CopiesOnce)  # of one backbone, by one change
 
 
 class Played(NamedTuple):
@@ -134,6 +160,7 @@ def game_parser(doc: str, rows: Iterable[str]) -> argparse.ArgumentParser:
         default="residual",
         help="S2's, or linear layers: far cheaper",
     )
+    made.add_argument("--dropout", type=float, default=0.0, help="of an mlp, for pictures that few records are like")
     made.add_argument("--marked", action="store_true", help="with --tuning, also guesses on one scale: s2_marks.py")
     made.add_argument("--models", type=Path, help="MNIST: folder of what s2_pretrain.py wrote; else that of the data")
     made.add_argument(
@@ -157,7 +184,7 @@ def attack(game: Game, data: Data, options: argparse.Namespace, name: str) -> lw
         reader = game.fitted(knowledge(game, data), options.seed, width=options.reader, layers=options.layers)
     decoder: Decoder = lw.decoders.ResidualDecoder(width=options.width)
     if options.generator == "mlp":
-        decoder = lw.decoders.MLPDecoder(width=4 * options.width, input_noise=0.0)
+        decoder = lw.decoders.MLPDecoder(width=4 * options.width, input_noise=0.0, dropout=options.dropout)
     return lw.WeakRecoNN(
         reader=reader,
         decoder=decoder,
@@ -165,9 +192,7 @@ def attack(game: Game, data: Data, options: argparse.Namespace, name: str) -> lw
         steps=options.steps,
         minutes=options.minutes,
         batch_size=options.batch,
-        augment=lw.attacks.weak.Augmented(data.backbone, data.changes, copies=options.copies)
-        if options.copies > 1
-        else None,
+        augment=copies_of(data.backbone, data.changes, options.copies) if options.copies > 1 else None,
         shadows=game.shadows,
         checkpoint=None if options.checkpoint is None else options.checkpoint / name,
     )
@@ -186,32 +211,50 @@ def prepared(name: str, game: Game, data: Data, options: argparse.Namespace) -> 
     return trained
 
 
-def score(reconstruct: TrainedOnHeads | Marked, game: Game, data: Data, options: argparse.Namespace) -> Played:
+class Victims(NamedTuple):
+    """The releases of a game, those that were never trained, and whose records tell chance: for all reconstructors."""
+
+    own: Records  # (games, N, ...)
+    release: Release
+    untrained: Release
+    others: Tensor  # (games,) the game whose records another's guesses are held against; -1: none
+    heads: Mapping[str, NDArray[np.float64]]
+
+    @classmethod
+    def of(cls, game: Game, data: Data, options: argparse.Namespace) -> Victims:
+        """Trained on the secrets."""
+        facts, seed = knowledge(game, data), options.seed
+        cohort = facts.threat.deal(data.secrets, options.games, seed=seed)
+        shadows = Shadows(facts.net, game.trainer, facts.threat, data.prior, seed + 1)  # no draw is the victims'
+        return cls(
+            cohort.own,
+            game.trainer(facts.net, cohort, seed=seed),
+            gaussian_weights(shadows, options.games),
+            other_games(cohort.own, None).to(cohort.own.x.device),
+            {"accuracy": accuracies(game, data.secrets, seed=seed)}
+            if game.judged is None
+            else game.judged(game, data.secrets, seed),
+        )
+
+
+def score(reconstruct: TrainedOnHeads | Marked | Contrasted, victims: Victims) -> Played:
     """The prepared attack against the victims, and against heads that were never trained."""
-    facts, seed = knowledge(game, data), options.seed
-    cohort = facts.threat.deal(data.secrets, options.games, seed=seed)
-    guess = reconstruct(game.trainer(facts.net, cohort, seed=seed))
-    shadows = Shadows(facts.net, game.trainer, facts.threat, data.prior, seed + 1)  # no draw is the victims'
-    untrained = reconstruct(gaussian_weights(shadows, options.games))
-    others = other_games(cohort.own, None)
-    chance = {Null.GAUSSIAN_WEIGHTS: beside(untrained.records, cohort.own)}
-    if bool((others >= 0).all()):
-        chance[Null.OTHER_SECRETS] = beside(guess.records, cohort.own[others.to(cohort.own.x.device)])
+    guess, untrained = reconstruct(victims.release), reconstruct(victims.untrained)
+    chance = {Null.GAUSSIAN_WEIGHTS: beside(untrained.records, victims.own)}
+    if bool((victims.others >= 0).all()):
+        chance[Null.OTHER_SECRETS] = beside(guess.records, victims.own[victims.others])
     print(f"  held-out prior records: {reconstruct.validation_error:.4f}", flush=True)
-    return Played(
-        beside(guess.records, cohort.own),
-        guess.records.y.flatten().cpu().numpy(),
-        chance,
-        {"accuracy": accuracies(game, data.secrets, seed=seed)}
-        if game.judged is None
-        else game.judged(game, data.secrets, seed),
-    )
+    classes = guess.records.y.flatten().cpu().numpy()
+    return Played(beside(guess.records, victims.own), classes, chance, victims.heads)
 
 
 def beside(guesses: Records, secrets: Records) -> Pairs:
     """Each guess beside the nearest secret of its class."""
     found = NearestOfClass().pairs(guesses, secrets)
-    return Pairs(chosen(guesses, found.guess).x, chosen(secrets, found.secret).x)
+    home = guesses.x.device
+    games = torch.arange(len(found.guess), device=home).unsqueeze(1)  # (m, 1)
+    both = guesses.x[games, found.guess.to(home)], secrets.x.to(home)[games, found.secret.to(home)]  # (m, g, ...)
+    return Pairs(*(part.flatten(0, 1).double() for part in both))
 
 
 def accuracies(game: Game, records: Records, *, seed: int) -> NDArray[np.float64]:
@@ -275,15 +318,21 @@ def beating_chance(
 
 
 def tell(
-    script: str, name: str, trained: TrainedOnHeads | Marked, game: Game, data: Data, options: argparse.Namespace
+    script: str,
+    name: str,
+    trained: TrainedOnHeads | Marked | Contrasted,
+    victims: Victims,
+    game: Game,
+    data: Data,
+    options: argparse.Namespace,
 ) -> None:
     """Play the game, write its rows and draw its pictures."""
-    played = score(trained, game, data, options)
+    played = score(trained, victims)
     write(script, rows_of(name, game, played, data, options), options)
     figures = Path(script).resolve().parent.parent / "docs" / "figures"
     chance = played.chance
     for kind, pairs in (("true", played.rebuilt), ("false", chance[Null.GAUSSIAN_WEIGHTS])):
-        draw_pairs(figures / f"s2_{name}_{kind}.png", *pairs, pairs.errors, data.tau)
+        draw_pairs(figures / f"s2_{name}_{kind}.png", pairs.guesses, pairs.truth, pairs.errors, data.tau)
     nulls = {null: pairs.errors for null, pairs in chance.items()}
     draw_roc(figures / f"s2_{name}_roc.png", played.rebuilt.errors, nulls, LARGEST)
 
@@ -304,14 +353,14 @@ def table(script: str, games: Mapping[str, Game], options: argparse.Namespace) -
                 print(f"{name} left out: {error}", flush=True)
                 continue
         data = loaded[game.data]
-        trained = prepared(name, game, data, options)
-        tell(script, name, trained, game, data, options)
+        trained, victims = prepared(name, game, data, options), Victims.of(game, data, options)
+        tell(script, name, trained, victims, game, data, options)
         if options.tuning:
             further = f"{name}_chance"
             trained = beating_chance(trained, further, game, data, options)
-            tell(script, further, trained, game, data, options)
+            tell(script, further, trained, victims, game, data, options)
             if options.marked:
                 counts = game.threat(game.size).deal(data.prior, 1, seed=0).own.y[0].bincount()
-                marked = Marked(trained, data.prior, counts, 2 * data.tau)
-                tell(script, f"{further}_marked", marked, game, data, options)
+                marked = on_one_scale(trained, data.prior, counts, 2 * data.tau)
+                tell(script, f"{further}_marked", marked, victims, game, data, options)
         print(f"  {time.perf_counter() - start:.0f} s", flush=True)

@@ -29,7 +29,7 @@ HEADS = 8_192  # on which A is regressed
 RIDGE = 1e-2  # of that regression, relative to standardised inputs
 BINS, SMOOTH = 256, 4  # of a feature's distribution: number, and deviation of the smoothing in bins
 MARGIN = 24  # bins on either side in which there is no record: estimates lie there
-SHIFTS, FARTHEST = 41, 3.0  # grid of a feature's shift, in deviations of the mean of n records
+SHIFTS, FARTHEST = 15, 3.0  # grid of a feature's shift, in deviations of the mean of n records
 ALONE = 0.1  # added to every bin's count of records
 
 
@@ -116,16 +116,17 @@ class Estimate(NamedTuple):
     def _shifted(self, features: Tensor, lost: Tensor) -> Tensor:
         """With the posterior mean of each feature's shift along `lost` (m, n)."""
         grid = torch.linspace(-1, 1, SHIFTS).to(features)
-        scores = torch.stack([self._likelihood(features, lost, share) for share in grid], -1)  # (m, d, shifts)
-        shift = (scores.softmax(-1) @ grid) * self.reach  # (m, d)
+        places = (features - self.lowest) / self.width  # (m, n, d)
+        places = places.permute(1, 2, 0).contiguous()  # (n, d, m): the look-ups of one density side by side
+        steps = lost.mT.unsqueeze(1) * (self.reach / self.width).unsqueeze(1)  # (n, d, m) of the farthest shift
+        scores = torch.stack([self._likelihood(places + share * steps) for share in grid], -1)  # (d, m, shifts)
+        shift = (scores.softmax(-1) @ grid).mT * self.reach  # (m, d)
         moved = features + lost.unsqueeze(-1) * shift.unsqueeze(1)
         return torch.maximum(moved, self.lowest + MARGIN * self.width)  # the least of the prior
 
-    def _likelihood(self, features: Tensor, lost: Tensor, share: Tensor) -> Tensor:
-        """(m, d) log density of all classes' features with a shift that is this share of the farthest."""
-        moved = features + lost.unsqueeze(-1) * (share * self.reach)  # (m, n, d)
-        places = ((moved - self.lowest) / self.width).long().clamp(0, BINS - 1)
-        return self.log_density.gather(2, places.permute(1, 2, 0)).sum(0).mT  # (c, d, m) -> (m, d)
+    def _likelihood(self, places: Tensor) -> Tensor:
+        """(d, m) log density of all classes' features at these places, in bins (n, d, m)."""
+        return self.log_density.gather(2, places.long().clamp_(0, BINS - 1)).sum(0)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import json
 import runpy
 import shutil
 import sys
+from argparse import Namespace
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -44,8 +45,9 @@ RUNS = {
     "s2_pretrain": ("--steps 2 --batch 16 --rows 10", 1),
     "s2_table1": (f"{WEAK_SIZES} --games 99 --rows mnist_10 --tuning 1", 2 * (9 + 2)),
     "s2_features": (
-        f"{WEAK_SIZES} --generator mlp --rows unseen_mnist_10_posterior unseen_mnist_10_oracle --tuning 1 --marked",
-        3 * (9 + 8),
+        f"{WEAK_SIZES} --generator mlp --rows unseen_mnist_10_posterior unseen_mnist_10_oracle "
+        "unseen_cifar_10_posterior --tuning 1 --marked",
+        3 * (9 + 8 + 9),
     ),
     "s2_held": ("--sets 2 --pool 200 --games 20 --rows public_2 public_10 private_10", 4 + 4 + 4),
     "s2_celeba": (
@@ -205,7 +207,7 @@ def data(tmp_path_factory):
     for name in ("vgg11", "vgg11_plain"):
         write_tensors(folder / f"{name}.safetensors", lw.nets.vgg11(size=16)[:-1].state_dict())
     write_tensors(folder / "lpips_alex.safetensors", random_lpips())
-    torch.save(models.mobilenet_v2(weights=None).state_dict(), folder / "mobilenet_v2-random.pth")
+    torch.save(random_mobilenet().state_dict(), folder / "mobilenet_v2-random.pth")
     faces(folder / "celeba")
     return folder
 
@@ -219,6 +221,17 @@ def faces(folder):
         Image.fromarray(pixels).resize((22, 27)).save(folder / "img_align_celeba" / name)
     people = [f"{name} {7 + number % 80}" for number, name in enumerate(names)]
     (folder / "identity_CelebA.txt").write_text("\n".join(people) + "\n")
+
+
+def random_mobilenet():
+    """Its batch norms have seen some pictures: otherwise all features are about 0."""
+    model = models.mobilenet_v2(weights=None).train()
+    for part in model.modules():
+        if isinstance(part, torch.nn.BatchNorm2d):
+            part.momentum = None  # the mean of all batches seen, here of one
+    with torch.no_grad():
+        model(torch.rand(32, 3, 32, 32))
+    return model
 
 
 def random_lpips():
@@ -474,6 +487,54 @@ def test_unseen_digits_are_nobody_elses(papers, data):
     assert torch.equal(torch.cat([judged.x, secrets.x]), digits.x)
 
 
+def test_unseen_pictures_are_nobody_elses(papers, data, monkeypatch):
+    """The last sixth of the training part is secret, and everything else is in the prior."""
+    script = runpy.run_path(str(papers / "s2_data.py"))
+    features = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 8))
+    words = {"data": data, "device": "cpu", "imagenet": None}
+    monkeypatch.setitem(script["unseen_cifar10"].__globals__, "imagenet_backbone", lambda options: features)
+    made = script["unseen_cifar10"](Namespace(**words))
+    train, test = (script["pictures"](lw.records.cifar10(part, root=data)) for part in ("train", "test"))
+    last = len(train) - len(train) // 6
+    assert torch.equal(made.secrets.x, train.x[last:])
+    assert torch.equal(made.prior.x, torch.cat([train.x[:last], test.x]))
+    assert torch.equal(made.prior.y, torch.cat([train.y[:last], test.y]))
+    assert made.changes.mirror
+
+
+def test_a_backbone_with_its_batch_norms_folded_in_is_the_same(papers, data):
+    script = runpy.run_path(str(papers / "s2_data.py"))
+    model = models.mobilenet_v2(weights=None)
+    random = torch.Generator().manual_seed(0)
+    for part in model.modules():
+        if isinstance(part, torch.nn.BatchNorm2d):
+            for numbers in (part.running_mean, part.running_var, part.weight.data, part.bias.data):
+                numbers.copy_(0.5 + torch.rand(numbers.shape, generator=random))
+    model.double().eval()
+    x = torch.rand(3, 3, 32, 32, generator=random).double()
+    with torch.no_grad():
+        wanted = model(x)
+        quick = script["folded"](model)
+        torch.testing.assert_close(quick(x), wanted)
+    assert not any(isinstance(part, torch.nn.BatchNorm2d) for part in quick.modules())
+
+
+def test_copies_are_made_once_for_one_seed_and_one_set_of_records(papers):
+    script = runpy.run_path(str(papers / "s2_heads.py"))
+    backbone = torch.nn.Flatten()
+    records = lw.records.digits()[:20].through(backbone)
+    made = script["copies_of"](backbone, lw.learning.Affine(), 3)
+    assert script["copies_of"](backbone, lw.learning.Affine(), 3) is made
+    first = made(records, seed=1)
+    plain = lw.attacks.weak.Augmented(backbone, lw.learning.Affine(), copies=3)
+    assert script["same_records"](first, plain(records, seed=1))
+    assert repr(made) == repr(plain)  # by which checkpoints recognise it
+    assert made(records[torch.arange(20)], seed=1) is first
+    other = made(records.through(torch.nn.Sequential(backbone, torch.nn.ReLU(), torch.nn.Softplus())), seed=1)
+    assert not script["same_records"](other, first)
+    assert script["same_records"](made(records, seed=2), plain(records, seed=2))
+
+
 def test_the_oracle_releases_the_mean_features_of_each_class(papers):
     release = runpy.run_path(str(papers / "s2_features.py"))["MeanFeatures"]()
     prior = lw.records.digits().through(torch.nn.Flatten())
@@ -505,6 +566,32 @@ def test_a_mark_adds_to_every_error_what_chance_lacks(papers):
             added = after.square().mean() - before.square().mean()
             assert float(added) == pytest.approx(0.2 - radius, abs=1e-5)
             assert torch.equal(after[:, 1:], before[:, 1:])
+
+
+def test_a_contrast_puts_every_guess_as_far_from_chance(papers):
+    """By loops: a guess lies on the line through the mean of its class where one of 100 records is within the reach."""
+    script = runpy.run_path(str(papers / "s2_marks.py"))
+    random = torch.Generator().manual_seed(0)
+    prior = lw.Records(torch.randn(2_000, 1, 4, 4, generator=random).tanh(), torch.arange(2_000) % 2)
+    guesses = lw.Records(0.5 * torch.randn(3, 2, 1, 4, 4, generator=random), torch.tensor([0, 1]).expand(3, -1))
+
+    def plain(release):
+        return lw.games.Guess(guesses, torch.zeros(3, 2))
+
+    scale = script["on_one_scale"](plain, prior, torch.tensor([1, 1]), 0.3)
+    assert isinstance(scale, script["Contrasted"])
+    drawn = scale(None).records
+    for game in range(3):
+        for label in range(2):
+            ours = prior.x[prior.y == label]
+            far = (ours - drawn.x[game, label]).square().flatten(1).mean(1).sort().values
+            assert float(far[9]) == pytest.approx(0.3, abs=2e-3)  # the tenth of 1,000
+            away, before = drawn.x[game, label] - ours.mean(0), guesses.x[game, label] - ours.mean(0)
+            inside = drawn.x[game, label].abs() < 0.999  # where it is not cut to the range of pixels
+            ratio = (away / before)[inside]
+            assert float(ratio.max() - ratio.min()) < 1e-3
+    prior.x[..., 0, :] = -1.0
+    assert isinstance(script["on_one_scale"](plain, prior, torch.tensor([1, 1]), 0.3), script["Marked"])
 
 
 def test_estimated_features_are_the_conditional_mean(papers):

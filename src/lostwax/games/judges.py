@@ -15,6 +15,8 @@ from torch import Tensor
 from lostwax.games.nouns import Guess
 from lostwax.games.records import Records
 
+GAMES_AT_A_TIME = 256
+
 
 class Pairs(NamedTuple):
     """Which guess of a game stands beside which of its secrets, e pairs per game."""
@@ -82,10 +84,9 @@ class NearestOfClass:
         return _wrong_shape(guess, secrets, None)
 
     def pairs(self, guesses: Records, secrets: Records) -> Pairs:
-        """By distance."""
-        found, truth = (part.x.double().flatten(2).cpu() for part in (guesses, secrets))
-        worst = torch.finfo(found.dtype).max
-        far = torch.cdist(found, truth).nan_to_num(worst, worst)  # (m, g, k)
+        """By distance, computed where the secrets are."""
+        cut = zip(*(torch.split(part.x, GAMES_AT_A_TIME) for part in (guesses, secrets)), strict=True)
+        far = torch.cat([_distances(some.to(whose.device), whose) for some, whose in cut])  # (m, g, k)
         if not secrets.y.is_floating_point():
             same = guesses.y.cpu().unsqueeze(2) == secrets.y.cpu().unsqueeze(1)  # (m, g, k)
             far = far.masked_fill(~same & same.any(2, keepdim=True), torch.inf)
@@ -140,10 +141,7 @@ def chosen(records: Records, numbers: Tensor) -> Records:
 
 def distinct_games(secrets: Records) -> Tensor:
     """(m,) for each game the first one with the same secrets, in whatever order."""
-    flat = Records(secrets.x.flatten(0, 1).double().cpu(), secrets.y.flatten(0, 1).cpu())
-    rows = flat.matches(flat).view(secrets.x.shape[:2]).sort(1).values  # (m, k) the first equal record
-    _, first, which = np.unique(rows.numpy(), axis=0, return_index=True, return_inverse=True)
-    return torch.from_numpy(first[which.reshape(-1)])
+    return _first_alike(_first_equal(secrets))
 
 
 def other_games(secrets: Records, given: Tensor | None) -> Tensor:
@@ -152,10 +150,9 @@ def other_games(secrets: Records, given: Tensor | None) -> Tensor:
     Only games in which the same is `given` (m, ...), the labels, are compared: a guess that used the label would
     otherwise look close to its own secret by that alone. Games for the same secrets count once.
     """
-    flat = Records(secrets.x.flatten(0, 1).double().cpu(), secrets.y.flatten(0, 1).cpu())
-    rows = flat.matches(flat).view(secrets.x.shape[:2])  # (m, k) the first equal record
+    rows = _first_equal(secrets)
     others = torch.full((len(rows),), -1)
-    first = distinct_games(secrets) == torch.arange(len(rows))
+    first = _first_alike(rows) == torch.arange(len(rows))
     for group in groups_of(given, len(rows)):
         games = group[first[group]]
         found = torch.full((len(games),), -1)
@@ -176,3 +173,21 @@ def groups_of(given: Tensor | None, games: int) -> list[Tensor]:
     keys = given.flatten(1).cpu().sort(1).values
     _, which = torch.unique(keys, dim=0, return_inverse=True)
     return [(which == number).nonzero().flatten() for number in range(int(which.max()) + 1)]
+
+
+def _first_equal(secrets: Records) -> Tensor:
+    """(m, k) for each secret the number of the first one that is equal, of all games'."""
+    flat = Records(secrets.x.flatten(0, 1).double().cpu(), secrets.y.flatten(0, 1).cpu())
+    return flat.matches(flat).view(secrets.x.shape[:2])
+
+
+def _first_alike(rows: Tensor) -> Tensor:
+    """(m,) for each game the first one with the same numbers (m, k), in whatever order."""
+    _, first, which = np.unique(rows.sort(1).values.numpy(), axis=0, return_index=True, return_inverse=True)
+    return torch.from_numpy(first[which.reshape(-1)])
+
+
+def _distances(found: Tensor, truth: Tensor) -> Tensor:
+    """(m, g, ...) and (m, k, ...) -> (m, g, k), in float64; where there is none, the largest number."""
+    worst = torch.finfo(torch.float64).max
+    return torch.cdist(found.double().flatten(2), truth.double().flatten(2)).nan_to_num(worst, worst).cpu()
