@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 
@@ -47,6 +48,12 @@ class Check(NamedTuple):
         kept = self.reliable
         many = int(kept.sum()) >= ENOUGH * len(kept)
         return many and bool(self.variance[kept].sum() >= ENOUGH * self.variance.sum())
+
+    @property
+    def error(self) -> float:
+        """Root mean square in the directions that are used, relative to the deviation of trained models."""
+        kept = self.reliable
+        return math.sqrt(float(((1 - self.r2) * self.variance)[kept].sum() / self.variance[kept].sum()))
 
     @property
     def complete(self) -> bool:
@@ -145,7 +152,7 @@ class LinearResponse:
         origin = knowledge.access(knowledge.net, end)[0]  # (features,)
         far = (checked.double() - origin.double()).to(origin)  # (c, features)
         if principal is None:
-            directions = torch.eye(len(origin), dtype=origin.dtype, device=origin.device)
+            directions = _rotation(len(origin)).to(origin)  # a weight alone may change by little more than rounding
         else:
             directions = _principal(principal, self.directions).to(origin)
         sketch, base = Sketch(knowledge.access, origin, directions), base.quick()
