@@ -10,10 +10,11 @@ that none of Newton's own starting points explains start again from the answer o
 "width_1" is the row of S1's Table IV that RecoNN misses: one hidden neuron, 805 weights for 784 pixels. Its Jacobians
 are by linear response along all weights, without `Ensemble`, which runs on one CPU core:
 
-    python papers/newton_mnist.py --rows width_1 --seed 1 --targets 25
+    python papers/newton_mnist.py --rows width_1 --seed 1 --portion 5
 """
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +23,8 @@ from s1_mnist import VICTIM, Game, Split, arguments, cohort, knowledge, mean_row
 from torch import nn
 
 import lostwax as lw
+from lostwax.attacks.newton.inverter import Inversion
+from lostwax.games import Release
 from lostwax.reports.results import Row
 
 FLOAT32 = replace(VICTIM, tf32=False)
@@ -36,7 +39,8 @@ EXACT = lw.Newton(bank=2_000, start=lw.Ensemble(members=2_048))
 ATTACKS = {"width_1": lw.Newton(bank=2_000, response=lw.shadows.LinearResponse(directions=805, checked=32, rank=32))}
 
 
-def play(name: str, data: Split) -> list[Row]:
+def play(name: str, data: Split, portion: int) -> Iterator[list[Row]]:
+    """The rows of the targets so far, after each portion of them."""
     game, targets = GAMES[name]
     data = data._replace(secrets=data.secrets[:targets])
     at_hand = data._replace(prior=data.known) if name == "no_prior" else data
@@ -45,8 +49,14 @@ def play(name: str, data: Split) -> list[Row]:
     start = time.perf_counter()
     inverter = ATTACKS.get(name, EXACT).prepare(knowledge(game, at_hand), seed=0)
     prepared = time.perf_counter() - start
-    found = inverter.invert(release)
-    seconds = time.perf_counter() - start
+    found: list[Inversion] = []
+    for first in range(0, len(data.secrets), portion):
+        found += inverter.invert(Release({each: v[first : first + portion] for each, v in release.params.items()}))
+        seconds = time.perf_counter() - start
+        yield rows_so_far(name, found, data._replace(secrets=data.secrets[: len(found)]), prepared, seconds)
+
+
+def rows_so_far(name: str, found: list[Inversion], data: Split, prepared: float, seconds: float) -> list[Row]:
     errors = squared_errors(torch.stack([one.record for one in found]).view_as(data.secrets.x), data.secrets.x)
     labels = np.array([int(one.label) for one in found]) == data.secrets.y.cpu().numpy()
     for row in np.flatnonzero(errors > 1e-5):
@@ -60,9 +70,10 @@ def play(name: str, data: Split) -> list[Row]:
     jacobians = np.array([float(one.jacobians) for one in found])
     sizes = f"{len(data.known):,} known, {len(errors)} targets"
     return [
-        mean_row(name, f"{name}: mean MSE ({sizes})", errors, game.paper),
+        mean_row(name, f"{name}: mean MSE ({sizes})", errors, GAMES[name][0].paper),
         Row(f"{name}.median", f"{name}: median MSE", float(np.median(errors))),
         Row(f"{name}.worst", f"{name}: largest MSE", float(errors.max())),
+        Row(f"{name}.certified_worst", f"{name}: largest MSE of those certified", max(errors[certified], default=0.0)),
         rate_row(f"{name}.certified", f"{name}: certified", certified),
         rate_row(f"{name}.labels", f"{name}: labels right", labels),
         mean_row(f"{name}.jacobians", f"{name}: Jacobians per game", jacobians),
@@ -72,7 +83,8 @@ def play(name: str, data: Split) -> list[Row]:
 
 
 if __name__ == "__main__":
-    options = arguments(__doc__, GAMES, targets=100)
+    options = arguments(__doc__, GAMES, targets=100, portion=100)
     everything = split(options)
     for name in options.rows:
-        write(__file__, play(name, everything), options)
+        for rows in play(name, everything, options.portion):
+            write(__file__, rows, options)
