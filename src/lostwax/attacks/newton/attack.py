@@ -273,7 +273,7 @@ class Newton:
 
         seen, records = models(checked, trainer), available[checked[:, 0]]
         found = None if every else models(principal, replace(trainer, tf32=True))
-        return engine.prepare(knowledge, found, seen, records, tolerance=TOLERANCE)
+        return engine.prepare(knowledge, found, seen, records, tolerance=TOLERANCE, every=every)
 
     def _parts(self, knowledge: Knowledge, seed: int, responses: Responses | None = None) -> _Parts:
         objection, known, secrets = self.objection(knowledge), knowledge.facts.known, knowledge.facts.secrets

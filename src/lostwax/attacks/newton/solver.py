@@ -217,6 +217,8 @@ class Problem:
 
     def best(self, points: Sequence[Point], tried: Tensor, released: Tensor, weights: TrainingMap) -> list[Point]:
         """Of the records tried (g, f, r), the one whose model is closest to the release, or the point itself."""
+        here, _ = _here(points, tried.shape[1])
+        tried = torch.where(tried.isfinite(), tried, here)  # the victim diverged
         return _closest(points, tried, self._residuals(points, tried, released, weights))
 
     def _residuals(self, points: Sequence[Point], tried: Tensor, released: Tensor, weights: TrainingMap) -> Tensor:
