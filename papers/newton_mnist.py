@@ -69,16 +69,21 @@ def rows_so_far(name: str, found: list[Inversion], data: Split, prepared: float,
     certified = np.array([one.certified for one in found])
     jacobians = np.array([float(one.jacobians) for one in found])
     sizes = f"{len(data.known):,} known, {len(errors)} targets"
+    worst = float(errors[certified].max(initial=0.0))
     return [
         mean_row(name, f"{name}: mean MSE ({sizes})", errors, GAMES[name][0].paper),
         Row(f"{name}.median", f"{name}: median MSE", float(np.median(errors))),
         Row(f"{name}.worst", f"{name}: largest MSE", float(errors.max())),
-        Row(f"{name}.certified_worst", f"{name}: largest MSE of those certified", max(errors[certified], default=0.0)),
         rate_row(f"{name}.certified", f"{name}: certified", certified),
         rate_row(f"{name}.labels", f"{name}: labels right", labels),
         mean_row(f"{name}.jacobians", f"{name}: Jacobians per game", jacobians),
         Row(f"{name}.seconds", f"{name}: seconds a target, all included", seconds / len(errors)),
         Row(f"{name}.prepared", f"{name}: of it seconds in all to prepare", prepared),
+        *(
+            [Row(f"{name}.certified_worst", f"{name}: largest MSE of those certified", worst)]
+            if certified.any()
+            else ()
+        ),
     ]
 
 

@@ -447,7 +447,8 @@ class Inverter(Polisher):
 
     def _predicted(self, raced: list[list[Begun]], released: Tensor) -> list[Begun]:
         """Where the search by linear response ends, from each game's starts in turn until one predicts the release."""
-        problem, error = replace(self.problem, exact=self.problem.quick), self.problem.quick.error
+        problem = replace(self.problem, exact=self.problem.quick)
+        error = self.problem.quick.error if self.by_training else 0.0  # from there on models are trained
         enough = max(PREDICTED, error) * released.norm(dim=1)  # (g,)
         best: list[Begun | None] = [None] * len(released)
         for turn in range(FOLLOWED):
