@@ -18,8 +18,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+import s1_mnist
 import torch
-from s1_mnist import VICTIM, Game, Split, arguments, cohort, knowledge, mean_row, rate_row, split, squared_errors, write
+from s1_mnist import VICTIM, Game, Split, cohort, knowledge, mean_row, parser, rate_row, split, squared_errors, write
 from torch import nn
 
 import lostwax as lw
@@ -34,6 +35,11 @@ GAMES = {  # the game, and how many targets
     "sigmoid": (Game(trainer=FLOAT32, activation=nn.Sigmoid), 25),
     "tanh": (Game(trainer=FLOAT32, activation=nn.Tanh), 25),
     "width_1": (Game(paper=0.0079, trainer=FLOAT32, hidden=1), 100),  # 805 numbers are released, 784 are sought
+}
+SIZES = {
+    **{name: s1_mnist.SIZES[name] for name in ("known", "shadows", "seed")},
+    "targets": (100, "victims, each with a secret record"),
+    "portion": (100, "targets inverted together; rows are written after each portion"),
 }
 EXACT = lw.Newton(bank=2_000, start=lw.Ensemble(members=2_048))
 ATTACKS = {"width_1": lw.Newton(bank=2_000, response=lw.shadows.LinearResponse(directions=805, checked=32, rank=32))}
@@ -88,7 +94,7 @@ def rows_so_far(name: str, found: list[Inversion], data: Split, prepared: float,
 
 
 if __name__ == "__main__":
-    options = arguments(__doc__, GAMES, targets=100, portion=100)
+    options = parser(__doc__, GAMES, SIZES).parse_args()
     everything = split(options)
     for name in options.rows:
         for rows in play(name, everything, options.portion):

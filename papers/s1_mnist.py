@@ -58,7 +58,6 @@ SIZES = {  # the options of every script that are numbers: the default, and what
     "epochs": (50, "of the decoder's training"),
     "members": (1, "decoders whose answers are averaged"),
     "seed": (0, "of everything drawn"),
-    "portion": (1_000, "targets after which rows are written, where a script plays them one portion at a time"),
 }
 
 
