@@ -23,7 +23,7 @@ def bounded_step(curvature: Tensor, slope: Tensor, low: Tensor, high: Tensor) ->
     not positive definite stops.
     """
     if slope.device.type == "cpu" and len(slope) > 1:  # alone each is solved in cache, and stops when it is done
-        problems = zip(*(part.split(1) for part in (curvature, slope, low, high)), strict=True)
+        problems = zip(*(torch.split(part, 1) for part in (curvature, slope, low, high)), strict=True)
         return torch.cat([bounded_step(*one) for one in problems])
     step = torch.zeros_like(slope)  # (b, u)
     value = torch.zeros_like(slope[:, 0])  # (b,)
