@@ -245,7 +245,7 @@ class _Game(NamedTuple):
         estimator = Estimator(model, X, y, weight, probes, {})
         one, *others = (np.append(known, example) for example in (examples[0], *examples[:-TRIED:-1]))
         trial = tried(estimator, one, *others)
-        estimator = replace(estimator, sizes=trial.sizes, opaque=trial.opaque)
+        estimator = replace(estimator, sizes=trial.sizes, opaque=trial.opaque, width=trial.width)
         return cls(
             type(model).__name__,
             estimator,

@@ -12,13 +12,14 @@ import torch
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, RobustScaler, TargetEncoder
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, TargetEncoder
 from torch import Tensor
 
 from lostwax.adapters.sklearn.cell_bounds import Source, bounds_to_cells
 from lostwax.adapters.sklearn.held_tables import HeldTable, as_part
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.steps import Back, Values, all_lost, goes_back, objects, placed, step_of
+from lostwax.adapters.sklearn.untold import untold
 from lostwax.adapters.slips import fewer_rows
 from lostwax.games import Columns, Extremes, Fitted, Kept, Part, Present, Records, Stored, Sums, TableCells
 from lostwax.games.folding import SparseFitted, SparseRecords, folded
@@ -235,8 +236,12 @@ class PipelineReader:
             )
             return place.through(all_lost(1), outputs)
         if place.reads:
+            before = len(self.parts), len(self.sparse)
             self.scanned(transformer, place, self.y, self.weight)
             own_facts(transformer, self, place)
+            known = type(transformer).__name__ in self.public or len(self.sparse) > before[1]
+            rest = None if known else untold(transformer, place.rows, self.y, self.weight, self.parts[before[0] :])
+            self.unread += [] if rest is None else [rest]
         back = step_of(transformer, place.rows, outputs)
         if not goes_back(transformer, back, outputs):
             self.unread.append(
@@ -309,10 +314,6 @@ def _sides(table: Any, threshold: float) -> Back:
 @singledispatch
 def own_facts(transformer: Any, reader: PipelineReader, place: Place) -> None:
     """Note what a transformer publishes in its special form: means over the rows that have a value."""
-    if (order := _order_statistics(transformer)) is not None:
-        reader.unread.append(
-            f"{order} of {type(transformer).__name__} were not attacked: each may be a value of one row."
-        )
     x = as_numbers(place.rows)
     means = getattr(transformer, "statistics_", getattr(transformer, "mean_", None))
     if x is None or not bool(x.isnan().any()) or means is None or np.shape(means) != (x.shape[1],):
@@ -330,13 +331,6 @@ def own_facts(transformer: Any, reader: PipelineReader, place: Place) -> None:
         f"{name}'s means include the secret row and reveal it by themselves, whatever the model after it. Fit it on "
         "public data."
     )
-
-
-def _order_statistics(transformer: Any) -> str | None:
-    """What a transformer publishes that is a value of one row, or between two."""
-    if isinstance(transformer, RobustScaler):
-        return "the medians and quartiles"
-    return "the medians" if getattr(transformer, "strategy", None) == "median" else None
 
 
 @own_facts.register(OneHotEncoder)

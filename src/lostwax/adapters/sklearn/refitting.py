@@ -67,6 +67,7 @@ class Estimator:
     probes: Mapping[str, NDArray[np.int64]]  # by name, the rows at which outputs are seen
     sizes: Mapping[str, int]  # by path, how many numbers of each part of the fitted model are seen
     opaque: tuple[str, ...] = ()  # paths of parts of which a fingerprint is seen
+    width: int | None = None  # numbers that are seen of an answer; None: all. Encoders may give fewer in another fit
 
     def seen(self, fits: Sequence[Fit]) -> list[dict[str, Numbers]]:
         """Fit one model after the other, and keep its parameters and its outputs at the probes."""
@@ -99,7 +100,9 @@ class Estimator:
         parts = answer if isinstance(answer, list) else [answer]  # one per output of a multi-output model
         dense = [part.toarray() if hasattr(part, "toarray") else np.asarray(part) for part in parts]
         numbers = np.concatenate([part.astype(np.float64).reshape(len(rows), -1) for part in dense], 1)
-        return _log_odds(numbers) if method == "predict_proba" else numbers
+        numbers = _log_odds(numbers) if method == "predict_proba" else numbers
+        width = numbers.shape[1] if self.width is None else self.width
+        return np.pad(numbers, ((0, 0), (0, max(0, width - numbers.shape[1]))))[:, :width]
 
     def look(self, rows: NDArray[np.int64], draw: int) -> Look:
         """Fit one model, with every generator seeded by `draw`."""
@@ -148,6 +151,7 @@ class Trial(NamedTuple):
 
     sizes: Mapping[str, int]  # of the parts that it has in every fit
     opaque: tuple[str, ...]  # of the others, those that differ between fits
+    width: int  # numbers of an answer, at most
     seconds: float  # per fit, outputs included
     deterministic: bool  # other random numbers give the same model
     constant: bool  # other rows do, too
@@ -198,9 +202,11 @@ def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]
             sizes[path] = size
     opaque = [path for path in (*first.others, *first.numbers) if path not in sizes and _differs(path, looks)]
     fitted = looks[0].model
+    probes = sum(map(len, estimator.probes.values()))
     return Trial(
         sizes,
         tuple(opaque[:MOST_FINGERPRINTS]),
+        max(sum(part.size for part in look.outputs.values()) // probes for look in looks),
         min(seconds),
         looks[0].agrees(looks[1], 1e-9),
         all(looks[0].agrees(look, 0) for look in looks[2:]),
