@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.frozen import FrozenEstimator
 from torch import Tensor, nn
 
 from lostwax.access import Weights
@@ -117,6 +118,11 @@ def audit_refitted(
     audits: dict[str, Audit] = {}
     failed = [split.not_attacked(table.y)] if split.left_out else []
     failed += [] if game.complete else [f"{game.name} holds more objects than were looked into."]
+    failed += [
+        f"{part} inside {game.name} is not fitted again by fit, so that refits say nothing about it. Pass it alone, "
+        "with the rows that it was fitted on, or the steps after it, with X as they see it."
+        for part in game.frozen
+    ]
     for name, threat, attack, trainer in questions[:1] if game.constant_numbers else questions:
         log.info("%s by refitting %s ...", name, game.name)
         left = settings._replace(games=some, max_minutes=max(clock.left, 1e-3) / 60)
@@ -232,11 +238,13 @@ class _Game(NamedTuple):
     public_draws: bool
     sees_parameters: bool
     complete: bool  # every object of a fitted model is seen
+    frozen: tuple[str, ...]  # models inside that refits leave as they are
 
     @classmethod
     def of(cls, model: Any, X: Any, y: Any, weight: Any, split: Split, *, sees_parameters: bool) -> _Game:
         """Fit a few models on known rows and examples."""
         model = getattr(model, "best_estimator_", model)  # of a search: the settings that it chose
+        model = model.estimator if isinstance(model, FrozenEstimator) else model
         known, examples, secrets = (part.numpy() for part in split.parts)
         some = known[np.linspace(0, len(known) - 1, min(PROBES, len(known))).astype(int)]
         probes: Mapping[str, NDArray[np.int64]] = {"known": some, "examples": examples, "candidates": secrets}
@@ -245,7 +253,7 @@ class _Game(NamedTuple):
         estimator = Estimator(model, X, y, weight, probes, {})
         one, *others = (np.append(known, example) for example in (examples[0], *examples[:-TRIED:-1]))
         trial = tried(estimator, one, *others)
-        estimator = replace(estimator, sizes=trial.sizes, opaque=trial.opaque, width=trial.width)
+        estimator = replace(estimator, sizes=trial.sizes, opaque=trial.opaque, width=trial.width, place=trial.place)
         return cls(
             type(model).__name__,
             estimator,
@@ -258,6 +266,7 @@ class _Game(NamedTuple):
             sees_parameters and trial.stores_seeds,
             sees_parameters,
             trial.complete or not sees_parameters,
+            trial.frozen,
         )
 
     def repeats(self, secrets: int, examples: int, seconds: float) -> int:

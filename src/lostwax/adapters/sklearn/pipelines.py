@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, TargetEncoder
 from torch import Tensor
@@ -91,6 +92,8 @@ class PipelineReader:
         """The place after a transformer, with what it publishes noted."""
         if transformer is None or isinstance(transformer, str):  # "passthrough"; what is dropped does not come here
             return place
+        if isinstance(transformer, FrozenEstimator):
+            return self.through(transformer.estimator, place)
         if isinstance(transformer, Pipeline):
             for _, step in transformer.steps:
                 place = self.through(step, place)
