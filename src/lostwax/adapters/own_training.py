@@ -30,6 +30,7 @@ from lostwax.seeds import generator, seed_torch
 from lostwax.trainers.refusals import check_takes
 
 NEGLIGIBLE = 1e-4  # of one record's effect on the weights
+HELD_OUT = 0.1  # of the effect of a record elsewhere: one that changes the weights less is held out
 PIECES = 4  # per process, so that no process waits long for another
 Function = Callable[[nn.Module, Tensor, Tensor, int], nn.Module | Mapping[str, Tensor]]
 
@@ -40,9 +41,10 @@ class OwnTraining:
     """`function(net, x, y, seed)` trains a net on x (n, ...) and y (n, ...), and returns it or its state_dict.
 
     It is called once per model, with a fresh copy of the net and the records; the secret record comes last, or at
-    `place`. It may do anything (batch norm, dropout, early stopping), but is far slower than the built-in trainers.
-    Buffers such as the running averages of batch norm are part of the release; parameters that the net freezes
-    (requires_grad=False) are not, and the function must leave them as they are.
+    `place`. An audit puts it elsewhere if it has no effect at the end. The function may do anything (batch norm,
+    dropout, early stopping), but is far slower than the built-in trainers. Buffers such as the running averages of
+    batch norm are part of the release; parameters that the net freezes (requires_grad=False) are not, and the function
+    must leave them as they are.
 
     Random draws should derive from `seed`; the global generators of torch, numpy and random are seeded with it. Without
     a `seed` every model gets its own, which the adversary does not know; with one, all get that, and the adversary
@@ -119,6 +121,30 @@ class OwnTraining:
         )
         noise = float((drawn - base).norm() / (moved - base).norm().clamp_min(1e-300))
         return replace(self, seed=0) if noise <= NEGLIGIBLE else replace(self, noise=noise)
+
+    def where_it_tells(self, net: nn.Module, cohort: Cohort) -> OwnTraining:
+        """This trainer, with the secret first or in the middle if it changes the weights far less when it comes last.
+
+        A function that holds out the last records for validation would never train on a secret that comes last, and no
+        attack could find it. The effect is the distance between models of the first two sets of a cohort, with the same
+        draws. A `place` that is given stays.
+        """
+        known = len(cohort.shared)
+        if self.place is not None or known < 2:
+            return self
+        pair = _numbered(cohort[:2], torch.zeros_like(cohort.index[:2]))
+
+        def effect(place: int) -> float:
+            one, other = replace(self, place=place)._some(net, pair, 0)
+            gaps = [float((value.double() - other[name].double()).norm()) for name, value in one.items()]
+            return math.hypot(*gaps)
+
+        last, first = effect(known), effect(0)
+        if last > 0 and last >= HELD_OUT * first:
+            return self
+        effects = {0: first, known // 2: effect(known // 2)}
+        best = max(effects, key=effects.__getitem__)
+        return replace(self, place=best) if effects[best] > 0 else self
 
     def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
         """Not available: the function does not show its steps."""
