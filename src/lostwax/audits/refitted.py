@@ -66,6 +66,10 @@ TRIED = 10  # examples: the model fitted with the first is compared with those f
 PROBES = 100  # known rows at which outputs are seen, at most
 REPEATS = (6, 4, 3, 2)  # refits per candidate, where fitting is random, as many as there is time for
 MOST_VALUES = 30  # of a column of categories, for one number per value
+LABELS_GIVEN = (
+    "The adversary is given the secret's label, and labels were not attacked: whoever knows all other rows can often "
+    "tell the label of the missing one, from class counts or an intercept."
+)
 
 
 def audit_refitted(
@@ -147,12 +151,13 @@ def audit_refitted(
     worst = max(audits, key=lambda name: audits[name].conclusion.grade.severity)
     others = [f"{name}: {audits[name].conclusion}" for name in audits if name != worst]
     shown = _in_cells(audits[worst], encoding, columns)
+    labels = [LABELS_GIVEN] if classes and y is not None else []
     found = [str(one) for one in inferred if one.chance <= LEVEL / len(inferred)]
     failed += [] if shown.grade.leaks else [f"Values of a column can be inferred. {sentence}" for sentence in found]
     return replace(
         shown,
         subject=f"{game.name}, refitted",
-        notes=(*reasons, *game.notes(split, repeats), *others, *map(str, inferred), *skipped, *shown.notes),
+        notes=(*reasons, *game.notes(split, repeats), *others, *labels, *map(str, inferred), *skipped, *shown.notes),
         unanswered=(*shown.unanswered, *failed),
     )
 

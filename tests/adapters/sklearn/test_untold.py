@@ -1,6 +1,7 @@
 """A transformer that keeps something of rows of which nothing was read gets no all-clear."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.feature_selection import SelectKBest
 from sklearn.impute import SimpleImputer
@@ -77,3 +78,16 @@ def test_a_small_leak_does_not_hide_a_larger_one():
     model = make_pipeline(SelectKBest(k="all"), DecisionTreeClassifier(max_leaf_nodes=2, min_samples_leaf=40)).fit(X, Y)
     assert lw.audit(model[-1], (X, Y)).grade == Grade.BETTER_THAN_CHANCE
     assert lw.audit(model, (X, Y), games=30, max_minutes=1).grade.severe
+
+
+@pytest.mark.parametrize("scaler", [MinMaxScaler(), StandardScaler()], ids=str)
+def test_other_rows_than_a_scaler_was_fitted_on_are_refused(scaler):
+    """Assumed public, it passed."""
+    with pytest.raises(ValueError, match=r"nothing in this \w+ was fitted on this table"):
+        lw.audit(scaler.fit(DRAW.normal(size=X.shape)), X)
+
+
+def test_numbers_of_pandas_with_missing_values_are_read():
+    frame = pd.DataFrame(X, columns=["income", "age"]).convert_dtypes()
+    frame.loc[3, "age"] = pd.NA
+    assert lw.audit(SimpleImputer().fit(frame), frame).grade == Grade.EXACT

@@ -403,6 +403,8 @@ def as_numbers(rows: Any) -> Tensor | None:
     if plain.ndim != 2 or plain.dtype.kind not in "iufbO":
         return None
     try:
+        if plain.dtype.kind == "O" and hasattr(rows, "iloc"):  # pandas' own numbers, which may be pandas.NA
+            plain = rows.to_numpy(np.float64, na_value=np.nan)
         return torch.from_numpy(np.require(plain, np.float64, ["C", "W"]))
     except (TypeError, ValueError):
         return None

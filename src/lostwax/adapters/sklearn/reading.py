@@ -122,6 +122,11 @@ def released(
     if vectoriser is not None:
         place = texts.read_vocabulary(vectoriser, reader, place)
     read_models(model, place, labels, weight, reader)
+    if reader.public and not (reader.unread or reader.parts or reader.sparse):
+        raise ValueError(
+            f"audit: nothing in this {type(estimator).__name__} was fitted on this table. Pass the rows that it was "
+            "fitted on."
+        )
     if reader.public and reader.unread:
         reader.unread.append(
             f"The model was not refitted either: {reader.public[0]} was fitted on other rows, and would be fitted on "
