@@ -319,3 +319,24 @@ def test_the_secret_comes_last_where_it_has_an_effect(cohort):
     assert held_out.where_it_tells(NET, cohort).place is not None
     given = lw.OwnTraining(with_validation, place=30)
     assert given.where_it_tells(NET, cohort) is given
+
+
+def test_records_in_a_buffer_of_whole_numbers_are_found(parts):
+    """A memory of pictures in bytes is part of the state_dict."""
+    known, prior, secrets = parts
+    net = lw.nets.mlp(64, 6, 3)
+    net.register_buffer("memory", torch.zeros(31, 64, dtype=torch.uint8))
+
+    def remembers(net, x, y, seed):
+        net.memory.copy_((16 * x.flatten(1)).to(torch.uint8))
+        return net
+
+    audit = lw.audit(
+        net,
+        trainer=lw.OwnTraining(remembers, seed=0),
+        threat=lw.Informed(known, candidates=2),
+        attack=lw.attacks.Refit(),
+        prior=prior,
+        secrets=secrets,
+    )
+    assert audit.finding("as released").rebuilt.all()

@@ -193,7 +193,7 @@ class OwnTraining:
         pattern: _Pattern,
         start: Mapping[str, Tensor] | None,
     ) -> dict[str, Tensor]:
-        """One model's weights and floating-point buffers, which are published with them."""
+        """One model's weights and buffers, which are published with them."""
         shared, own = cohort.shared, cohort.own
         x, y = self._placed(shared.inputs, own.inputs[index]), self._placed(shared.y, own.y[index])
         number = int(cohort.index[index])
@@ -291,7 +291,7 @@ def one_thread() -> Iterator[None]:
 
 
 class _Pattern(NamedTuple):
-    """What is released of a net: its weights and floating-point buffers, without frozen parameters."""
+    """What is released of a net: its weights and buffers, without frozen parameters."""
 
     wanted: Mapping[str, Tensor]
     frozen: Mapping[str, Tensor]
@@ -299,7 +299,7 @@ class _Pattern(NamedTuple):
 
     @classmethod
     def of(cls, net: nn.Module) -> _Pattern:
-        held = {name: value for name, value in net.state_dict().items() if value.is_floating_point()}
+        held = {name: value for name, value in net.state_dict().items() if is_released(value)}
         still = {name for name, value in net.named_parameters() if not value.requires_grad}
         if not any(value.requires_grad for value in net.parameters()):  # frozen after training, for use
             still = set()
@@ -336,13 +336,20 @@ class _Pattern(NamedTuple):
         return {name: _published(state[name], value.dtype) for name, value in self.wanted.items()}
 
 
+def is_released(value: Tensor) -> bool:
+    """Whether an entry of a state_dict is attacked: all but single whole numbers, such as batch norm's step counter."""
+    return value.is_floating_point() or (value.dim() > 0 and not value.is_quantized and not value.is_complex())
+
+
 def _finite(value: Tensor) -> bool:
     """Whether all values are finite: if their sum is, they are; a sum that is not may be an overflow."""
     return math.isfinite(abs(value.detach().sum().item())) or bool(value.isfinite().all())
 
 
 def _published(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """A copy, since the net may be reused, rounded to the dtype of the net if that is coarser."""
+    """A copy, since the net may be reused, rounded to a coarser dtype of the net; whole numbers as floats."""
+    if not value.is_floating_point() or not dtype.is_floating_point:
+        return value.detach().float()
     if value.dtype == dtype:
         return value.detach().clone()
     finer = torch.finfo(value.dtype).eps < torch.finfo(dtype).eps

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from lostwax.adapters.own_training import HELD_OUT, generators_kept, seed_all
+from lostwax.adapters.own_training import HELD_OUT, generators_kept, is_released, seed_all
 from lostwax.adapters.wrappers import unwrapped, without_prefix
 from lostwax.claims.pairs import CanaryPair
 from lostwax.claims.slopes import Slopes, trainable
@@ -86,7 +86,7 @@ class Player:
 
     @property
     def _start(self) -> dict[str, Tensor]:
-        return {name: value for name, value in self.net.state_dict().items() if value.is_floating_point()}
+        return {name: value for name, value in self.net.state_dict().items() if is_released(value)}
 
     def _weights(self, returned: Any) -> tuple[dict[str, Tensor], list[Tensor]]:
         """The last weights and buffers, and flat weights after every step if the function returned a list of them."""
