@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.feature_selection import SelectKBest
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
@@ -91,3 +92,15 @@ def test_numbers_of_pandas_with_missing_values_are_read():
     frame = pd.DataFrame(X, columns=["income", "age"]).convert_dtypes()
     frame.loc[3, "age"] = pd.NA
     assert lw.audit(SimpleImputer().fit(frame), frame).grade == Grade.EXACT
+
+
+def test_rare_values_that_are_published_are_noted():
+    """Two people of one village: who knows one of them and all others learns nothing, and the village is published."""
+    towns = np.array([["Bath"], ["York"]] * 40 + [["Little Snoring"]] * 2, dtype=object)
+    audit = lw.audit(OneHotEncoder().fit(towns), towns)
+    assert any("publish 1 value that fewer than 5 rows have" in note for note in audit.notes)
+    common = towns[:-2]
+    assert not any("fewer than" in note for note in lw.audit(OneHotEncoder().fit(common), common).notes)
+    texts = ["a cough", "a fever"] * 30 + ["fever of Zbigniew"] * 2
+    audit = lw.audit(CountVectorizer().fit(texts), texts)
+    assert any("the words of CountVectorizer publish 2 values" in note for note in audit.notes)

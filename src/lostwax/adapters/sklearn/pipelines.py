@@ -29,6 +29,7 @@ from lostwax.records.frames import coded, codes_of
 from lostwax.trainers.optimum import polish, polish_sparse
 
 LARGE = 20_000_000  # cells of a sparse matrix that is not made dense: 160 MB in float64
+FEW = 5  # rows: a value that fewer have may name people
 AGREES = 1e-9  # relative to a column's spread: a mean is that of this table
 
 Transform = Callable[[Any], Any]
@@ -138,6 +139,15 @@ class PipelineReader:
     def _labelled(self, y: Tensor) -> bool:
         """Are these the labels of the table? Else one column of the targets, or transformed ones."""
         return y.shape == self.y.shape and bool((y == self.y).all())
+
+    def note_rare(self, what: str, rare: int) -> None:
+        """Note values that are published and that few rows have: nothing is learnt of them from the other rows."""
+        if rare:
+            values = "1 value" if rare == 1 else f"{rare:,} values"
+            self.notes.append(
+                f"{what} publish {values} that fewer than {FEW} rows have. Whoever knows all other rows learns nothing "
+                "from those of two rows or more; others may recognise people by them."
+            )
 
     def publish_sparse(self, fitted: SparseFitted, place: Place, *, labelled: bool = True) -> None:
         """Note a part that was fitted on a large sparse matrix."""
@@ -344,7 +354,7 @@ def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
     if not isinstance(transformer.categories, str):
         return  # given by the user, who need not have seen them
     codes, columns = coded(place.rows)
-    name = type(transformer).__name__
+    name, rare = type(transformer).__name__, 0
     for column, known in enumerate(transformer.categories_):
         here, names = place.at([column]), columns.categories[column]
         listed = codes_of(Columns((), (names,)), objects(known)[:, None])
@@ -352,6 +362,8 @@ def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
         table = Records(codes[:, column : column + 1].nan_to_num(nan=-1.0), reader.y)
         fitted = Fitted(name, table, reader.weight, None, stored=(stored,))
         reader.publish(fitted, here.through(partial(_named, names=names), codes), labelled=False)
+        rare += int((torch.unique(codes[:, column].nan_to_num(nan=-1.0), return_counts=True)[1] < FEW).sum())
+    reader.note_rare(f"{name}'s categories", rare)
 
 
 def to_cells(back: Back, columns: Columns) -> Any:
