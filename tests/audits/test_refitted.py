@@ -101,6 +101,14 @@ def test_a_model_that_fit_leaves_as_it_is_gets_no_all_clear():
         assert any("MLPClassifier inside" in sentence for sentence in audit.unanswered)
 
 
+def test_rows_that_do_not_give_the_released_model_are_noted():
+    X, y = WINE
+    model = Perceptron(random_state=0).fit(X, y)
+    right, wrong = (lw.audit(model, (X, labels), games=10) for labels in (y, np.roll(y, 1)))
+    doubts = [any("another model than the released one" in note for note in audit.notes) for audit in (right, wrong)]
+    assert doubts == [False, True]
+
+
 @pytest.fixture
 def two_repeats(monkeypatch):
     """Instead of six, which take longer."""

@@ -126,6 +126,7 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
             sample_weight=sample_weight,
             access=access,
             reasons=reasons,
+            sampled=release.sample is not None,
         )
     except (ValueError, TypeError, RuntimeError, ArithmeticError) as error:  # of a user's class too
         if read is None:

@@ -83,11 +83,12 @@ def audit_refitted(
     sample_weight: Any,
     access: Access | None,
     reasons: tuple[str, ...],
+    sampled: bool = False,
 ) -> Audit:
     """Fit the model many times on rows of its table, and try to tell which rows; the worse of two audits.
 
     One names the secret among candidates of its class, the other rebuilds it. `table` is (X, y) in numbers, in which
-    guesses are scored, and `reasons` say why no equation applies.
+    guesses are scored, and `reasons` say why no equation applies. `sampled`: X is a sample of the model's rows.
     """
     games, seed = settings.games, settings.seed
     clock = Clock.started(MINUTES if settings.max_minutes is None else settings.max_minutes)
@@ -97,7 +98,7 @@ def audit_refitted(
     sees = _sees_parameters(access)
     try:
         with progress("trial fits"):
-            game = clock.run(lambda: _Game.of(model, X, y, sample_weight, split, sees_parameters=sees))
+            game = clock.run(lambda: _Game.of(model, X, y, sample_weight, split, sees_parameters=sees, sampled=sampled))
     except TimeUp:
         raise ValueError(
             f"audit: max_minutes is too short: fitting {type(model).__name__} a few times was not done in time. Allow "
@@ -244,9 +245,12 @@ class _Game(NamedTuple):
     sees_parameters: bool
     complete: bool  # every object of a fitted model is seen
     frozen: tuple[str, ...]  # models inside that refits leave as they are
+    reproduced: bool  # a fit on all rows gives the released model, where fitting is deterministic
 
     @classmethod
-    def of(cls, model: Any, X: Any, y: Any, weight: Any, split: Split, *, sees_parameters: bool) -> _Game:
+    def of(
+        cls, model: Any, X: Any, y: Any, weight: Any, split: Split, *, sees_parameters: bool, sampled: bool
+    ) -> _Game:
         """Fit a few models on known rows and examples."""
         model = getattr(model, "best_estimator_", model)  # of a search: the settings that it chose
         model = model.estimator if isinstance(model, FrozenEstimator) else model
@@ -272,6 +276,7 @@ class _Game(NamedTuple):
             sees_parameters,
             trial.complete or not sees_parameters,
             trial.frozen,
+            sampled or not trial.deterministic or estimator.reproduced(),
         )
 
     def repeats(self, secrets: int, examples: int, seconds: float) -> int:
@@ -326,6 +331,11 @@ class _Game(NamedTuple):
             f"rows are the adversary's examples. A fit takes {in_words(self.seconds)}.",
             "The audit is about this way of fitting: the released model was fitted on all rows, and was not attacked.",
         ]
+        if not self.reproduced:
+            found.append(
+                "A fit on all rows that were passed gives another model than the released one. Check that these are "
+                "the rows, in their order, and the sample weights that it was fitted on."
+            )
         if self.constant_numbers:
             what = "gave the same model" if self.constant else "differ only in texts or bytes"
             found.append(f"Fits on different rows {what}, so reconstruction was not tried.")

@@ -118,6 +118,12 @@ class Estimator:
         parts = zip(self.probes, np.split(answers, cuts), strict=True)
         return Look(model, contents(model), {f"{OUTPUTS}.{name}": part.ravel() for name, part in parts})
 
+    def reproduced(self) -> bool:
+        """Whether a fit on all rows, in their order, gives the model that was passed."""
+        rows = np.arange(self.X.shape[0] if hasattr(self.X, "shape") else len(self.X))
+        again = replace(self, place=None).look(rows, 1)
+        return Look(self.model, contents(self.model), {}).agrees(again._replace(outputs={}), 1e-6)
+
     def _seen(self, rows: NDArray[np.int64], draw: int) -> dict[str, Numbers]:
         _, found, outputs = self.look(rows, draw)
         parts = [_padded(found.numbers.get(path), size) for path, size in self.sizes.items()]
