@@ -24,3 +24,8 @@ class Grade(StrEnum):
     def leaks(self) -> bool:
         """True if an attack found something."""
         return self.severity > Grade.UNDECIDED.severity
+
+    @property
+    def severe(self) -> bool:
+        """True if records can be rebuilt or recognised."""
+        return self.severity >= Grade.RECOGNISABLE.severity

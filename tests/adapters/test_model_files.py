@@ -120,3 +120,9 @@ def test_an_onnx_file_without_anything_of_the_table(tmp_path):
     onnx.save(skl2onnx.to_onnx(LogisticRegression().fit(X, y), X[:1].astype(np.float32)), tmp_path / "m.onnx")
     with pytest.raises(TypeError, match="cannot be fitted again"):
         lw.audit(tmp_path / "m.onnx", (X, y))
+
+
+@pytest.mark.parametrize("ending", [".safetensors", ".pt"])
+def test_weights_need_their_net(ending):
+    with pytest.raises(TypeError, match=r"holds weights.*load_weights\(net, "):
+        load_model(f"model{ending}")

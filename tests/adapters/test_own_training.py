@@ -290,3 +290,53 @@ def test_the_number_of_processes_changes_nothing(cohort):
 def test_settings_are_checked(field):
     with pytest.raises((TypeError, ValueError), match=f"OwnTraining: expected {field}"):
         lw.OwnTraining(by_torch, **{field: -1})
+
+
+def with_validation(net, x, y, seed):
+    """The last fifth is held out."""
+    cut = int(0.8 * len(x))
+    return by_torch(net, x[:cut], y[:cut], seed)
+
+
+def test_a_secret_is_not_held_out_for_validation(parts):
+    known, prior, secrets = parts
+    audit = lw.audit(
+        NET,
+        trainer=lw.OwnTraining(with_validation, seed=0),
+        threat=lw.Informed(known, candidates=2),
+        attack=lw.attacks.Refit(),
+        prior=prior,
+        secrets=secrets,
+    )
+    assert audit.finding("as released").rebuilt.all()
+    assert any("held out for validation" in note for note in audit.notes)
+
+
+def test_the_secret_comes_last_where_it_has_an_effect(cohort):
+    trainer = lw.OwnTraining(by_torch)
+    assert trainer.where_it_tells(NET, cohort) is trainer
+    held_out = lw.OwnTraining(with_validation)
+    assert held_out.where_it_tells(NET, cohort).place is not None
+    given = lw.OwnTraining(with_validation, place=30)
+    assert given.where_it_tells(NET, cohort) is given
+
+
+def test_records_in_a_buffer_of_whole_numbers_are_found(parts):
+    """A memory of pictures in bytes is part of the state_dict."""
+    known, prior, secrets = parts
+    net = lw.nets.mlp(64, 6, 3)
+    net.register_buffer("memory", torch.zeros(31, 64, dtype=torch.uint8))
+
+    def remembers(net, x, y, seed):
+        net.memory.copy_((16 * x.flatten(1)).to(torch.uint8))
+        return net
+
+    audit = lw.audit(
+        net,
+        trainer=lw.OwnTraining(remembers, seed=0),
+        threat=lw.Informed(known, candidates=2),
+        attack=lw.attacks.Refit(),
+        prior=prior,
+        secrets=secrets,
+    )
+    assert audit.finding("as released").rebuilt.all()

@@ -45,6 +45,13 @@ def of_every_grade():
 ALL = of_every_grade()
 
 
+def test_a_small_leak_in_a_model_that_was_audited_in_part_is_no_reason_to_release():
+    small = ALL[Grade.BETTER_THAN_CHANCE]
+    partly = replace(small, unanswered=("PowerTransformer was not read completely.",))
+    assert (partly.grade, decide(partly).suggestion) == (small.grade, Suggestion.KEEP)
+    assert "only in part" in decide(partly).reason
+
+
 @pytest.mark.parametrize(
     ("grade", "alone", "kept"),
     [

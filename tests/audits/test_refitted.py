@@ -13,11 +13,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.datasets import load_diabetes, load_wine
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import Perceptron, SGDClassifier
+from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import lostwax as lw
@@ -66,6 +68,45 @@ def test_a_forest_is_found_for_it_stores_its_seeds():
     audit = audited(RandomForestClassifier(5, max_depth=None), *WINE)
     assert audit.grade is Grade.RECOGNISABLE
     assert any("stores the seeds" in note for note in audit.notes)
+
+
+class Tail(ClassifierMixin, BaseEstimator):
+    """Correlations with the labels over most rows; the last fifth is held out, as Keras's validation_split does."""
+
+    def fit(self, X, y):
+        cut = int(0.8 * len(X))
+        self.classes_, self.coef_ = np.unique(y), X[:cut].T @ (y[:cut] - y.mean())
+        return self
+
+    def predict(self, X):
+        return self.classes_[(X @ self.coef_ > 0).astype(int)]
+
+
+def test_secrets_are_not_all_at_a_place_that_every_fit_leaves_out():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4))
+    y = (X[:, 0] + 0.5 * rng.normal(size=200) > 0).astype(int)
+    assert audited(Tail(), X, y, games=30).grade.severe
+
+
+def test_a_model_that_fit_leaves_as_it_is_gets_no_all_clear():
+    X, y = WINE[0], (WINE[1] > 0).astype(int)
+    net = MLPClassifier((3,), max_iter=5, random_state=0).fit(X, y)
+    for model in (
+        FixedThresholdClassifier(FrozenEstimator(net), threshold=0.3),
+        make_pipeline(FunctionTransformer(net.predict_proba), DummyClassifier()),
+    ):
+        audit = lw.audit(model.fit(X, y), (X, y), games=30)
+        assert audit.grade is Grade.UNDECIDED
+        assert any("MLPClassifier inside" in sentence for sentence in audit.unanswered)
+
+
+def test_rows_that_do_not_give_the_released_model_are_noted():
+    X, y = WINE
+    model = Perceptron(random_state=0).fit(X, y)
+    right, wrong = (lw.audit(model, (X, labels), games=10) for labels in (y, np.roll(y, 1)))
+    doubts = [any("another model than the released one" in note for note in audit.notes) for audit in (right, wrong)]
+    assert doubts == [False, True]
 
 
 @pytest.fixture

@@ -49,6 +49,13 @@ def test_false_claims_are_refuted(fault):
         assert "The function made 20 steps, the claim counts 2." in found.notes
 
 
+def test_a_canary_is_not_held_out_for_validation():
+    def with_validation(net, x, y, seed):
+        return full_batches(net, x[: len(x) // 2], y[: len(x) // 2], seed, scale=0.0)
+
+    assert check(with_validation).refuted
+
+
 def test_a_claim_of_epsilon():
     found = check(partial(full_batches, scale=0.1), noise_multiplier=None, sampling=None, steps=1, epsilon=1.0)
     assert found.refuted
@@ -184,8 +191,10 @@ def test_a_claim_about_bounded_records():
 
 
 def test_runs_without_randomness_are_said_whatever_the_test_says():
+    others = records()
+
     def train(net, x, y, seed):
-        return full_batches(net, x[:-1], y[:-1], seed, own_seed=3)  # a constant seed that never draws the canary
+        return full_batches(net, others.x, others.y, seed, own_seed=3)  # a constant seed, and never the canary
 
     found = check(train)
     assert not found.refuted

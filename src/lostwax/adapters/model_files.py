@@ -30,6 +30,7 @@ PICKLES = {  # by how a file's name ends, the line that loads it
     ".pkl": "model = pickle.load(open({path!r}, 'rb'))",
     ".pickle": "model = pickle.load(open({path!r}, 'rb'))",
 }
+WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt")
 
 Array = NDArray[np.float64]
 
@@ -46,6 +47,11 @@ def load_model(path: str | PathLike[str]) -> Any:
         raise TypeError(
             f"audit: {source} is a pickle, and reading it can run any code, so it is not read. If you trust it, load "
             f"it in a recipe and pass the model: {line}. Or save the model with skops.io.dump."
+        )
+    if ending in WEIGHTS:
+        raise TypeError(
+            f"audit: {source} holds weights, and not the net that they belong to. Load them, and pass the net: "
+            f"lw.audit(lw.adapters.load_weights(net, {str(source)!r}), (X, y), trainer=...)."
         )
     if (reader := READERS.get(ending)) is None:
         known = ", ".join((*READERS, ONNX, *PICKLES))

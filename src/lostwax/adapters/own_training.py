@@ -30,6 +30,7 @@ from lostwax.seeds import generator, seed_torch
 from lostwax.trainers.refusals import check_takes
 
 NEGLIGIBLE = 1e-4  # of one record's effect on the weights
+HELD_OUT = 0.1  # of the effect of a record elsewhere: one that changes the weights less is held out
 PIECES = 4  # per process, so that no process waits long for another
 Function = Callable[[nn.Module, Tensor, Tensor, int], nn.Module | Mapping[str, Tensor]]
 
@@ -40,9 +41,10 @@ class OwnTraining:
     """`function(net, x, y, seed)` trains a net on x (n, ...) and y (n, ...), and returns it or its state_dict.
 
     It is called once per model, with a fresh copy of the net and the records; the secret record comes last, or at
-    `place`. It may do anything (batch norm, dropout, early stopping), but is far slower than the built-in trainers.
-    Buffers such as the running averages of batch norm are part of the release; parameters that the net freezes
-    (requires_grad=False) are not, and the function must leave them as they are.
+    `place`. An audit puts it elsewhere if it has no effect at the end. The function may do anything (batch norm,
+    dropout, early stopping), but is far slower than the built-in trainers. Buffers such as the running averages of
+    batch norm are part of the release; parameters that the net freezes (requires_grad=False) are not, and the function
+    must leave them as they are.
 
     Random draws should derive from `seed`; the global generators of torch, numpy and random are seeded with it. Without
     a `seed` every model gets its own, which the adversary does not know; with one, all get that, and the adversary
@@ -120,6 +122,30 @@ class OwnTraining:
         noise = float((drawn - base).norm() / (moved - base).norm().clamp_min(1e-300))
         return replace(self, seed=0) if noise <= NEGLIGIBLE else replace(self, noise=noise)
 
+    def where_it_tells(self, net: nn.Module, cohort: Cohort) -> OwnTraining:
+        """This trainer, with the secret first or in the middle if it changes the weights far less when it comes last.
+
+        A function that holds out the last records for validation would never train on a secret that comes last, and no
+        attack could find it. The effect is the distance between models of the first two sets of a cohort, with the same
+        draws. A `place` that is given stays.
+        """
+        known = len(cohort.shared)
+        if self.place is not None or known < 2:
+            return self
+        pair = _numbered(cohort[:2], torch.zeros_like(cohort.index[:2]))
+
+        def effect(place: int) -> float:
+            one, other = replace(self, place=place)._some(net, pair, 0)
+            gaps = [float((value.double() - other[name].double()).norm()) for name, value in one.items()]
+            return math.hypot(*gaps)
+
+        last, first = effect(known), effect(0)
+        if last > 0 and last >= HELD_OUT * first:
+            return self
+        effects = {0: first, known // 2: effect(known // 2)}
+        best = max(effects, key=effects.__getitem__)
+        return replace(self, place=best) if effects[best] > 0 else self
+
     def transcript(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Step]:
         """Not available: the function does not show its steps."""
         raise ValueError(
@@ -167,7 +193,7 @@ class OwnTraining:
         pattern: _Pattern,
         start: Mapping[str, Tensor] | None,
     ) -> dict[str, Tensor]:
-        """One model's weights and floating-point buffers, which are published with them."""
+        """One model's weights and buffers, which are published with them."""
         shared, own = cohort.shared, cohort.own
         x, y = self._placed(shared.inputs, own.inputs[index]), self._placed(shared.y, own.y[index])
         number = int(cohort.index[index])
@@ -265,7 +291,7 @@ def one_thread() -> Iterator[None]:
 
 
 class _Pattern(NamedTuple):
-    """What is released of a net: its weights and floating-point buffers, without frozen parameters."""
+    """What is released of a net: its weights and buffers, without frozen parameters."""
 
     wanted: Mapping[str, Tensor]
     frozen: Mapping[str, Tensor]
@@ -273,7 +299,7 @@ class _Pattern(NamedTuple):
 
     @classmethod
     def of(cls, net: nn.Module) -> _Pattern:
-        held = {name: value for name, value in net.state_dict().items() if value.is_floating_point()}
+        held = {name: value for name, value in net.state_dict().items() if is_released(value)}
         still = {name for name, value in net.named_parameters() if not value.requires_grad}
         if not any(value.requires_grad for value in net.parameters()):  # frozen after training, for use
             still = set()
@@ -310,13 +336,20 @@ class _Pattern(NamedTuple):
         return {name: _published(state[name], value.dtype) for name, value in self.wanted.items()}
 
 
+def is_released(value: Tensor) -> bool:
+    """Whether an entry of a state_dict is attacked: all but single whole numbers, such as batch norm's step counter."""
+    return value.is_floating_point() or (value.dim() > 0 and not value.is_quantized and not value.is_complex())
+
+
 def _finite(value: Tensor) -> bool:
     """Whether all values are finite: if their sum is, they are; a sum that is not may be an overflow."""
     return math.isfinite(abs(value.detach().sum().item())) or bool(value.isfinite().all())
 
 
 def _published(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """A copy, since the net may be reused, rounded to the dtype of the net if that is coarser."""
+    """A copy, since the net may be reused, rounded to a coarser dtype of the net; whole numbers as floats."""
+    if not value.is_floating_point() or not dtype.is_floating_point:
+        return value.detach().float()
     if value.dtype == dtype:
         return value.detach().clone()
     finer = torch.finfo(value.dtype).eps < torch.finfo(dtype).eps

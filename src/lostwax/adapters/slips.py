@@ -29,7 +29,7 @@ def check_data(model: Any, data: Any) -> Any:
         _check_pair(model, *data)
         return data
     table = data[0] if isinstance(data, tuple | list) and len(data) == 1 else data
-    if not _has_shape(table):
+    if not _has_shape(table) and not _are_texts(table):
         return data
     if _takes_no_labels(model) and not _extra_columns(model, table, None):
         return table, None
@@ -153,6 +153,10 @@ def _are_arrays(X: Any) -> bool:
     """Several inputs, each an array with one row per record."""
     parts = list(X.values()) if isinstance(X, dict) else list(X)
     return bool(parts) and all(_has_shape(part) and len(part.shape) > 1 for part in parts)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and len(value) > 0 and all(isinstance(text, str) for text in value)
 
 
 def _is_numeric(value: Any) -> bool:

@@ -71,10 +71,16 @@ def _suggestion(audit: Audit, kept: bool | None) -> Suggestion:
         return Suggestion.KEEP
     if kept:
         return Suggestion.CHANGE if grade.leaks else Suggestion.RELEASE
-    if grade in (Grade.EXACT, Grade.RECOGNISABLE):
+    if grade.severe or _hides_more(audit):
         return Suggestion.KEEP
     low = grade is Grade.LIMITED and audit.ceiling is not None and audit.ceiling.advantage <= LOW
     return Suggestion.RELEASE if low else Suggestion.CHANGE
+
+
+def _hides_more(audit: Audit) -> bool:
+    """Whether a small leak was found, and what was not audited may hold a larger one."""
+    bounded = audit.ceiling is not None and audit.ceiling.certified and _is_limited(audit)
+    return audit.grade is Grade.BETTER_THAN_CHANCE and bool(audit.conclusion.open) and not bounded
 
 
 def _reason(audit: Audit, suggestion: Suggestion, kept: bool | None) -> str:
@@ -84,6 +90,11 @@ def _reason(audit: Audit, suggestion: Suggestion, kept: bool | None) -> str:
         return "The audit is undecided. Complete it before you decide."
     if kept is False and not grade.leaks:
         return "No leak was found, but the policy is not shown to be kept."
+    if kept is None and _hides_more(audit):
+        return (
+            "The model reveals something about single records, and was audited only in part. Complete the audit before "
+            "you decide."
+        )
     leak = {
         Grade.EXACT: f"whoever {_sees(audit)} can rebuild training records.",
         Grade.RECOGNISABLE: f"whoever {_sees(audit)} can recognise training records.",

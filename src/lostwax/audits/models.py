@@ -84,7 +84,7 @@ def audit_model(
 
 
 def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: Any, access: Access | None) -> Audit:
-    """By what can be read of it; and by refitting it, where that shows no leak and is not all."""
+    """By what can be read of it; and by refitting it, where that is not all and shows no serious leak."""
     check_minutes(settings.max_minutes, None)
     clock = None if settings.max_minutes is None else Clock.started(settings.max_minutes)
     _announce(data, settings.games)
@@ -103,7 +103,7 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
     if (release.was_read or release.public) and access is None:
         read = _audit_rows(release, settings, _shape(data), clock)
         # parts that were fitted on other rows would be fitted on these
-        if read.grade.leaks or not release.unread or release.public or not hasattr(model, "fit"):
+        if read.grade.severe or not release.unread or release.public or not hasattr(model, "fit"):
             return _with_labels(read, release)
     if not hasattr(model, "fit"):
         raise TypeError(
@@ -126,6 +126,7 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
             sample_weight=sample_weight,
             access=access,
             reasons=reasons,
+            sampled=release.sample is not None,
         )
     except (ValueError, TypeError, RuntimeError, ArithmeticError) as error:  # of a user's class too
         if read is None:
@@ -135,7 +136,11 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
         return _with_labels(
             replace(read, unanswered=(*read.unanswered, f"The model was not refitted: {reason}")), release
         )
-    if read is not None:
+    if read is not None and read.grade.severity > refitted.grade.severity and read.grade.leaks:
+        rest = tuple(one for one in read.unanswered if one not in release.unread)  # the refits are about these
+        notes = (*read.notes, *release.unread, f"Refitted: {refitted.conclusion}")
+        refitted = replace(read, notes=notes, unanswered=(*rest, *refitted.unanswered))
+    elif read is not None:
         refitted = replace(refitted, notes=(f"What was read: {read.conclusion}", *refitted.notes))
     return refitted if access is not None else _with_labels(refitted, release)
 

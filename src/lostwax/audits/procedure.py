@@ -71,6 +71,7 @@ def audit_procedure(
     if automatic and minutes is None and trainer_facts(trainer, net, 1).one_by_one:
         minutes = MINUTES
     clock = Clock.started(minutes)
+    trainer, order = _where_it_tells(trainer, net, threat, prior, clock)
     trainer, randomness = settled(trainer, net, threat, prior, clock) if automatic else (trainer, ())
     knowledge = Knowledge(net, trainer, threat, access or Weights(), prior)
     attacks = tuple(answering(one, knowledge) for one in attacks)
@@ -122,6 +123,7 @@ def audit_procedure(
         seed=settings.seed,
         provenance=_provenance(knowledge, cohort, secrets, lines),
         notes=(
+            *order,
             *randomness,
             *dealt.support.notes,
             *given.notes(hints),
@@ -184,6 +186,27 @@ def _with_targets(
         return trainer, threat, prior, secrets
     trainer, (prior, secrets, ours) = as_targets(trainer, prior, secrets, known)
     return trainer, threat if ours is known else replace(threat, known=ours), prior, secrets
+
+
+def _where_it_tells(
+    trainer: Trainer, net: nn.Module, threat: Threat, prior: Records, clock: Clock
+) -> tuple[Trainer, tuple[str, ...]]:
+    """The trainer with the secret at a place where it changes the model, if it can choose; and a note if it did."""
+    choose = getattr(trainer, "where_it_tells", None)
+    if choose is None or len(prior) < 2:
+        return trainer, ()
+    try:
+        found: Trainer = clock.run(lambda: choose(net, threat.deal(prior, 2, seed=0)))
+    except TimeUp:
+        raise ValueError(
+            "audit: max_minutes is too short: training a few models was not done in time. Allow more minutes."
+        ) from None
+    if found is trainer:
+        return trainer, ()
+    return found, (
+        "A record at the end of the training set changes the weights little or not at all, as if it were held out for "
+        "validation. So the secret was put elsewhere.",
+    )
 
 
 def settled(

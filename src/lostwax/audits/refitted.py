@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.frozen import FrozenEstimator
 from torch import Tensor, nn
 
 from lostwax.access import Weights
@@ -65,6 +66,10 @@ TRIED = 10  # examples: the model fitted with the first is compared with those f
 PROBES = 100  # known rows at which outputs are seen, at most
 REPEATS = (6, 4, 3, 2)  # refits per candidate, where fitting is random, as many as there is time for
 MOST_VALUES = 30  # of a column of categories, for one number per value
+LABELS_GIVEN = (
+    "The adversary is given the secret's label, and labels were not attacked: whoever knows all other rows can often "
+    "tell the label of the missing one, from class counts or an intercept."
+)
 
 
 def audit_refitted(
@@ -78,11 +83,12 @@ def audit_refitted(
     sample_weight: Any,
     access: Access | None,
     reasons: tuple[str, ...],
+    sampled: bool = False,
 ) -> Audit:
     """Fit the model many times on rows of its table, and try to tell which rows; the worse of two audits.
 
     One names the secret among candidates of its class, the other rebuilds it. `table` is (X, y) in numbers, in which
-    guesses are scored, and `reasons` say why no equation applies.
+    guesses are scored, and `reasons` say why no equation applies. `sampled`: X is a sample of the model's rows.
     """
     games, seed = settings.games, settings.seed
     clock = Clock.started(MINUTES if settings.max_minutes is None else settings.max_minutes)
@@ -92,7 +98,7 @@ def audit_refitted(
     sees = _sees_parameters(access)
     try:
         with progress("trial fits"):
-            game = clock.run(lambda: _Game.of(model, X, y, sample_weight, split, sees_parameters=sees))
+            game = clock.run(lambda: _Game.of(model, X, y, sample_weight, split, sees_parameters=sees, sampled=sampled))
     except TimeUp:
         raise ValueError(
             f"audit: max_minutes is too short: fitting {type(model).__name__} a few times was not done in time. Allow "
@@ -117,6 +123,11 @@ def audit_refitted(
     audits: dict[str, Audit] = {}
     failed = [split.not_attacked(table.y)] if split.left_out else []
     failed += [] if game.complete else [f"{game.name} holds more objects than were looked into."]
+    failed += [
+        f"{part} inside {game.name} is not fitted again by fit, so that refits say nothing about it. Pass it alone, "
+        "with the rows that it was fitted on, or the steps after it, with X as they see it."
+        for part in game.frozen
+    ]
     for name, threat, attack, trainer in questions[:1] if game.constant_numbers else questions:
         log.info("%s by refitting %s ...", name, game.name)
         left = settings._replace(games=some, max_minutes=max(clock.left, 1e-3) / 60)
@@ -141,12 +152,13 @@ def audit_refitted(
     worst = max(audits, key=lambda name: audits[name].conclusion.grade.severity)
     others = [f"{name}: {audits[name].conclusion}" for name in audits if name != worst]
     shown = _in_cells(audits[worst], encoding, columns)
+    labels = [LABELS_GIVEN] if classes and y is not None else []
     found = [str(one) for one in inferred if one.chance <= LEVEL / len(inferred)]
     failed += [] if shown.grade.leaks else [f"Values of a column can be inferred. {sentence}" for sentence in found]
     return replace(
         shown,
         subject=f"{game.name}, refitted",
-        notes=(*reasons, *game.notes(split, repeats), *others, *map(str, inferred), *skipped, *shown.notes),
+        notes=(*reasons, *game.notes(split, repeats), *others, *labels, *map(str, inferred), *skipped, *shown.notes),
         unanswered=(*shown.unanswered, *failed),
     )
 
@@ -232,11 +244,16 @@ class _Game(NamedTuple):
     public_draws: bool
     sees_parameters: bool
     complete: bool  # every object of a fitted model is seen
+    frozen: tuple[str, ...]  # models inside that refits leave as they are
+    reproduced: bool  # a fit on all rows gives the released model, where fitting is deterministic
 
     @classmethod
-    def of(cls, model: Any, X: Any, y: Any, weight: Any, split: Split, *, sees_parameters: bool) -> _Game:
+    def of(
+        cls, model: Any, X: Any, y: Any, weight: Any, split: Split, *, sees_parameters: bool, sampled: bool
+    ) -> _Game:
         """Fit a few models on known rows and examples."""
         model = getattr(model, "best_estimator_", model)  # of a search: the settings that it chose
+        model = model.estimator if isinstance(model, FrozenEstimator) else model
         known, examples, secrets = (part.numpy() for part in split.parts)
         some = known[np.linspace(0, len(known) - 1, min(PROBES, len(known))).astype(int)]
         probes: Mapping[str, NDArray[np.int64]] = {"known": some, "examples": examples, "candidates": secrets}
@@ -245,7 +262,7 @@ class _Game(NamedTuple):
         estimator = Estimator(model, X, y, weight, probes, {})
         one, *others = (np.append(known, example) for example in (examples[0], *examples[:-TRIED:-1]))
         trial = tried(estimator, one, *others)
-        estimator = replace(estimator, sizes=trial.sizes, opaque=trial.opaque)
+        estimator = replace(estimator, sizes=trial.sizes, opaque=trial.opaque, width=trial.width, place=trial.place)
         return cls(
             type(model).__name__,
             estimator,
@@ -258,6 +275,8 @@ class _Game(NamedTuple):
             sees_parameters and trial.stores_seeds,
             sees_parameters,
             trial.complete or not sees_parameters,
+            trial.frozen,
+            sampled or not trial.deterministic or estimator.reproduced(),
         )
 
     def repeats(self, secrets: int, examples: int, seconds: float) -> int:
@@ -312,6 +331,11 @@ class _Game(NamedTuple):
             f"rows are the adversary's examples. A fit takes {in_words(self.seconds)}.",
             "The audit is about this way of fitting: the released model was fitted on all rows, and was not attacked.",
         ]
+        if not self.reproduced:
+            found.append(
+                "A fit on all rows that were passed gives another model than the released one. Check that these are "
+                "the rows, in their order, and the sample weights that it was fitted on."
+            )
         if self.constant_numbers:
             what = "gave the same model" if self.constant else "differ only in texts or bytes"
             found.append(f"Fits on different rows {what}, so reconstruction was not tried.")

@@ -143,6 +143,7 @@ def check_dp(
     every = pairs(records, slopes, bounded=bounded)
     strategy = Strategy(every, list(trainable(net)), Claimed(noise, rate, steps))
     with progress("check_dp"):
+        player = player.where_it_tells(every[0])
         _learn(strategy, player, trials)
         lost, first = strategy.not_finite, list(strategy.runs[0])
         fortune = _bet(strategy, player, ceiling.upper, games, seed)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from lostwax.adapters.own_training import generators_kept, seed_all
+from lostwax.adapters.own_training import HELD_OUT, generators_kept, is_released, seed_all
 from lostwax.adapters.wrappers import unwrapped, without_prefix
 from lostwax.claims.pairs import CanaryPair
 from lostwax.claims.slopes import Slopes, trainable
@@ -49,10 +50,27 @@ class Player:
     slopes: Slopes
     seed: int
     reads_steps: bool = True  # of torch's optimisers
+    place: int | None = None  # of the canary among the records; None: after them
+
+    def where_it_tells(self, pair: CanaryPair) -> Player:
+        """With the canary first or in the middle if it changes the weights far less when it comes last.
+
+        A function that holds out the last records for validation would never train on it, and every claim would hold.
+        """
+
+        def effect(place: int) -> float:
+            one, other = (replace(self, place=place)(pair, which, "place").moved for which in (0, 1))
+            return math.hypot(*(float((value - other[name]).norm()) for name, value in one.items()))
+
+        last, first, middle = (effect(place) for place in (len(pair.others), 0, len(pair.others) // 2))
+        if last >= HELD_OUT * max(first, middle):
+            return self
+        return replace(self, place=0 if first >= middle else len(pair.others) // 2)
 
     def __call__(self, pair: CanaryPair, which: int, *purpose: int | str) -> Run:
         """Train with the first or the second canary, with a seed that derives from the purpose."""
-        data = Records.together([pair.others, pair.canaries[which : which + 1]])
+        place = len(pair.others) if self.place is None else self.place
+        data = Records.together([pair.others[:place], pair.canaries[which : which + 1], pair.others[place:]])
         own_seed = int(generator(self.seed, "check_dp", *purpose).integers(2**31))
         net = deepcopy(self.net)
         with generators_kept(), exits_refused("check_dp: the function"), _recorded(net) as seen:
@@ -68,7 +86,7 @@ class Player:
 
     @property
     def _start(self) -> dict[str, Tensor]:
-        return {name: value for name, value in self.net.state_dict().items() if value.is_floating_point()}
+        return {name: value for name, value in self.net.state_dict().items() if is_released(value)}
 
     def _weights(self, returned: Any) -> tuple[dict[str, Tensor], list[Tensor]]:
         """The last weights and buffers, and flat weights after every step if the function returned a list of them."""

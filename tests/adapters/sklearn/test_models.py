@@ -16,9 +16,10 @@ from sklearn.ensemble import (
     VotingClassifier,
     VotingRegressor,
 )
+from sklearn.frozen import FrozenEstimator
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import Lasso, LinearRegression, Perceptron, Ridge, SGDClassifier
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import FixedThresholdClassifier, StratifiedKFold, TunedThresholdClassifierCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 from sklearn.naive_bayes import GaussianNB
@@ -99,6 +100,13 @@ def test_parts_that_were_fitted_on_predictions_are_listed():
     assert "LogisticRegression at the end of StackingClassifier was not audited" in stacked.unanswered[0]
     calibrated = audited(encoded(CalibratedClassifierCV(logistic(), cv=2)))
     assert "calibrators of CalibratedClassifierCV were not audited" in calibrated.unanswered[0]
+
+
+@pytest.mark.parametrize("wrapped", [FrozenEstimator, FixedThresholdClassifier, TunedThresholdClassifierCV])
+def test_models_behind_a_threshold_or_frozen_are_looked_into(wrapped):
+    X, y = load_breast_cancer(return_X_y=True)
+    audit = lw.audit(wrapped(KNeighborsClassifier().fit(X, y)).fit(X, y), (X, y), games=50)
+    assert audit.findings[0].rebuilt.all()
 
 
 def test_folds_that_cannot_be_drawn_again_are_listed():

@@ -7,7 +7,7 @@ import sklearn
 from packaging.version import Version
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.compose import ColumnTransformer, make_column_selector
-from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.datasets import load_breast_cancer
 from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import HashingVectorizer
@@ -24,7 +24,6 @@ from sklearn.preprocessing import (
     MaxAbsScaler,
     OneHotEncoder,
     OrdinalEncoder,
-    RobustScaler,
     SplineTransformer,
     StandardScaler,
     TargetEncoder,
@@ -213,7 +212,8 @@ def test_folds_of_a_target_encoder():
         return by_columns(("c", TargetEncoder(**settings), CATEGORIES), ("n", StandardScaler(), NUMBERS))
 
     repeated = audited(model(cv=KFold(3)))
-    assert not repeated.unanswered
+    assert len(repeated.unanswered) == 1
+    assert "encodings_ was not attacked" in repeated.unanswered[0]
     assert repeated.findings[-1].rebuilt.mean() > 0.8
     assert "folds were drawn at random" in audited(model()).unanswered[0]
 
@@ -393,14 +393,3 @@ def test_a_table_of_strings_before_steps_that_do_not_check_their_inputs():
     assert lw.audit(unchanged, (frame, y)).finding("as converged").rebuilt.all()
     own = make_pipeline(Own(), logistic()).fit(frame, y)
     assert "refitted" in lw.audit(own, (frame, y), max_minutes=1).subject
-
-
-@pytest.mark.parametrize(
-    ("step", "what"),
-    [(RobustScaler(), "the medians and quartiles of RobustScaler"), (SimpleImputer(strategy="median"), "the medians")],
-    ids=["scaler", "imputer"],
-)
-def test_values_of_single_rows_that_are_not_attacked_are_listed(step, what):
-    X, y = load_wine(return_X_y=True)
-    release = released(make_pipeline(step, RandomForestClassifier(3)).fit(X, y), (X, y))
-    assert any(sentence.startswith(what) for sentence in release.unread)

@@ -168,3 +168,15 @@ def test_texts_in_a_column_of_a_table(vectoriser):
     counted = CountVectorizer().fit_transform(X["review"]).toarray()
     np.testing.assert_array_equal(audit.guess.records.x[:, 0, held] > 0.5, counted > 0)
     assert audit.columns_are_words  # no file of numbers holds them
+
+
+@pytest.mark.parametrize("data", [TEXTS, (TEXTS, None)], ids=["texts", "pair"])
+def test_a_vectoriser_alone(data):
+    assert lw.audit(TfidfVectorizer().fit(TEXTS), data).grade == "exact"
+
+
+@pytest.mark.parametrize("settings", [{"min_df": 2}, {"max_df": 0.9}, {"max_features": 3}], ids=str)
+def test_words_that_are_kept_by_their_counts_are_not_attacked(settings):
+    unread = released(CountVectorizer(**settings).fit(TEXTS), (TEXTS, None)).unread
+    assert any("which words it keeps" in sentence for sentence in unread)
+    assert not released(CountVectorizer().fit(TEXTS), (TEXTS, None)).unread

@@ -22,7 +22,8 @@ from sklearn.ensemble import (
     VotingClassifier,
     VotingRegressor,
 )
-from sklearn.model_selection import check_cv
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV, check_cv
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor, RegressorChain
 from sklearn.pipeline import Pipeline
 from sklearn.tree import BaseDecisionTree
@@ -152,6 +153,19 @@ def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
     return (Inner(model, own, weight) for model in estimator.estimators_)
 
 
+@inner_models.register(FrozenEstimator)
+def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
+    """The model that is kept from being fitted again."""
+    yield Inner(estimator.estimator, labels, weight)
+
+
+@inner_models.register(FixedThresholdClassifier)
+@inner_models.register(TunedThresholdClassifierCV)
+def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner] | None:
+    """The classifier whose probabilities are compared with a threshold, if it was fitted on all rows."""
+    return iter([Inner(estimator.estimator_, labels, weight)]) if getattr(estimator, "refit", True) else None
+
+
 @inner_models.register(CalibratedClassifierCV)
 def _(estimator: Any, labels: Labels, weight: Tensor) -> Iterator[Inner]:
     """One for each fold, fitted on the rows outside it; or one for all rows."""
@@ -213,6 +227,8 @@ def _not_looked_into(estimator: Any) -> str | None:
         if getattr(folds, "shuffle", False) and not isinstance(getattr(folds, "random_state", None), int):
             return f"{inside} inside CalibratedClassifierCV was not audited: its folds were drawn at random."
         return "the calibrators of CalibratedClassifierCV were not audited: they were fitted on predictions."
+    if isinstance(estimator, TunedThresholdClassifierCV):
+        return "the threshold of TunedThresholdClassifierCV was not audited: it was chosen on predictions."
     if isinstance(estimator, ClassifierChain | RegressorChain):
         return f"the later models of {type(estimator).__name__} were not audited: they were fitted on labels too."
     return None

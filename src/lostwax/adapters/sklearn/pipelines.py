@@ -11,14 +11,16 @@ import numpy as np
 import torch
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, RobustScaler, TargetEncoder
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, TargetEncoder
 from torch import Tensor
 
 from lostwax.adapters.sklearn.cell_bounds import Source, bounds_to_cells
 from lostwax.adapters.sklearn.held_tables import HeldTable, as_part
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.sklearn.steps import Back, Values, all_lost, goes_back, objects, placed, step_of
+from lostwax.adapters.sklearn.untold import untold
 from lostwax.adapters.slips import fewer_rows
 from lostwax.games import Columns, Extremes, Fitted, Kept, Part, Present, Records, Stored, Sums, TableCells
 from lostwax.games.folding import SparseFitted, SparseRecords, folded
@@ -27,6 +29,7 @@ from lostwax.records.frames import coded, codes_of
 from lostwax.trainers.optimum import polish, polish_sparse
 
 LARGE = 20_000_000  # cells of a sparse matrix that is not made dense: 160 MB in float64
+FEW = 5  # rows: a value that fewer have may name people
 AGREES = 1e-9  # relative to a column's spread: a mean is that of this table
 
 Transform = Callable[[Any], Any]
@@ -90,6 +93,8 @@ class PipelineReader:
         """The place after a transformer, with what it publishes noted."""
         if transformer is None or isinstance(transformer, str):  # "passthrough"; what is dropped does not come here
             return place
+        if isinstance(transformer, FrozenEstimator):
+            return self.through(transformer.estimator, place)
         if isinstance(transformer, Pipeline):
             for _, step in transformer.steps:
                 place = self.through(step, place)
@@ -134,6 +139,15 @@ class PipelineReader:
     def _labelled(self, y: Tensor) -> bool:
         """Are these the labels of the table? Else one column of the targets, or transformed ones."""
         return y.shape == self.y.shape and bool((y == self.y).all())
+
+    def note_rare(self, what: str, rare: int) -> None:
+        """Note values that are published and that few rows have: nothing is learnt of them from the other rows."""
+        if rare:
+            values = "1 value" if rare == 1 else f"{rare:,} values"
+            self.notes.append(
+                f"{what} publish {values} that fewer than {FEW} rows have. Whoever knows all other rows learns nothing "
+                "from those of two rows or more; others may recognise people by them."
+            )
 
     def publish_sparse(self, fitted: SparseFitted, place: Place, *, labelled: bool = True) -> None:
         """Note a part that was fitted on a large sparse matrix."""
@@ -235,8 +249,12 @@ class PipelineReader:
             )
             return place.through(all_lost(1), outputs)
         if place.reads:
+            before = len(self.parts), len(self.sparse)
             self.scanned(transformer, place, self.y, self.weight)
             own_facts(transformer, self, place)
+            known = type(transformer).__name__ in self.public or len(self.sparse) > before[1]
+            rest = None if known else untold(transformer, place.rows, self.y, self.weight, self.parts[before[0] :])
+            self.unread += [] if rest is None else [rest]
         back = step_of(transformer, place.rows, outputs)
         if not goes_back(transformer, back, outputs):
             self.unread.append(
@@ -309,10 +327,6 @@ def _sides(table: Any, threshold: float) -> Back:
 @singledispatch
 def own_facts(transformer: Any, reader: PipelineReader, place: Place) -> None:
     """Note what a transformer publishes in its special form: means over the rows that have a value."""
-    if (order := _order_statistics(transformer)) is not None:
-        reader.unread.append(
-            f"{order} of {type(transformer).__name__} were not attacked: each may be a value of one row."
-        )
     x = as_numbers(place.rows)
     means = getattr(transformer, "statistics_", getattr(transformer, "mean_", None))
     if x is None or not bool(x.isnan().any()) or means is None or np.shape(means) != (x.shape[1],):
@@ -332,13 +346,6 @@ def own_facts(transformer: Any, reader: PipelineReader, place: Place) -> None:
     )
 
 
-def _order_statistics(transformer: Any) -> str | None:
-    """What a transformer publishes that is a value of one row, or between two."""
-    if isinstance(transformer, RobustScaler):
-        return "the medians and quartiles"
-    return "the medians" if getattr(transformer, "strategy", None) == "median" else None
-
-
 @own_facts.register(OneHotEncoder)
 @own_facts.register(OrdinalEncoder)
 @own_facts.register(TargetEncoder)
@@ -347,7 +354,7 @@ def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
     if not isinstance(transformer.categories, str):
         return  # given by the user, who need not have seen them
     codes, columns = coded(place.rows)
-    name = type(transformer).__name__
+    name, rare = type(transformer).__name__, 0
     for column, known in enumerate(transformer.categories_):
         here, names = place.at([column]), columns.categories[column]
         listed = codes_of(Columns((), (names,)), objects(known)[:, None])
@@ -355,6 +362,8 @@ def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
         table = Records(codes[:, column : column + 1].nan_to_num(nan=-1.0), reader.y)
         fitted = Fitted(name, table, reader.weight, None, stored=(stored,))
         reader.publish(fitted, here.through(partial(_named, names=names), codes), labelled=False)
+        rare += int((torch.unique(codes[:, column].nan_to_num(nan=-1.0), return_counts=True)[1] < FEW).sum())
+    reader.note_rare(f"{name}'s categories", rare)
 
 
 def to_cells(back: Back, columns: Columns) -> Any:
@@ -406,6 +415,8 @@ def as_numbers(rows: Any) -> Tensor | None:
     if plain.ndim != 2 or plain.dtype.kind not in "iufbO":
         return None
     try:
+        if plain.dtype.kind == "O" and hasattr(rows, "iloc"):  # pandas' own numbers, which may be pandas.NA
+            plain = rows.to_numpy(np.float64, na_value=np.nan)
         return torch.from_numpy(np.require(plain, np.float64, ["C", "W"]))
     except (TypeError, ValueError):
         return None

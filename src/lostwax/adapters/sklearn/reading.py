@@ -108,11 +108,11 @@ def released(
         used = [number for number in used if number not in in_columns]
         used += range(x.shape[1], x.shape[1] + len(words))
         x, columns = _with_words(x[:], columns, [one.counts for one in in_columns.values()], words)
-    labels = inputs.targets(y, len(x))
-    if is_regressor(_steps(model)[-1]) and labels.dtype.kind in "iub":
+    labels, last = inputs.targets(y, len(x)), _steps(estimator)[-1]
+    if is_regressor(last) and labels.dtype.kind in "iub":
         labels = labels.astype(np.float64)
     weight = inputs.weights(sample_weight, len(x))
-    numbers, classes = inputs.numbered(labels, classes=is_classifier(_steps(model)[-1]))
+    numbers, classes = inputs.numbered(labels, classes=is_classifier(last))
     reader = PipelineReader(columns.at(used), used, numbers, weight, text_columns=in_columns)
     if dropped and vectoriser is None:
         reader.notes.append(f"the pipeline drops these columns, and they do not count: {', '.join(dropped)}.")
@@ -122,6 +122,11 @@ def released(
     if vectoriser is not None:
         place = texts.read_vocabulary(vectoriser, reader, place)
     read_models(model, place, labels, weight, reader)
+    if reader.public and not (reader.unread or reader.parts or reader.sparse):
+        raise ValueError(
+            f"audit: nothing in this {type(estimator).__name__} was fitted on this table. Pass the rows that it was "
+            "fitted on."
+        )
     if reader.public and reader.unread:
         reader.unread.append(
             f"The model was not refitted either: {reader.public[0]} was fitted on other rows, and would be fitted on "

@@ -33,6 +33,7 @@ PARAMETERS, FINGERPRINTS, OUTPUTS = "parameters", "fingerprints", "outputs"
 METHODS = ("predict_proba", "decision_function", "score_samples", "predict", "transform")  # the first one is seen
 MOST_NUMBERS = 20_000  # of a model's parameters, the smallest arrays first
 MOST_FINGERPRINTS = 500  # of what is not among them
+PLACES, PAIRS = 5, 2  # places among the rows at which a row is replaced, and by how many pairs of rows
 PARTS = 10  # of the fits, at most, so that progress shows
 BATCHES = 4  # per process, so that no process waits long for another
 SLOW = 20.0  # seconds of fitting in all, from which processes are worth starting: each has to import torch
@@ -67,6 +68,8 @@ class Estimator:
     probes: Mapping[str, NDArray[np.int64]]  # by name, the rows at which outputs are seen
     sizes: Mapping[str, int]  # by path, how many numbers of each part of the fitted model are seen
     opaque: tuple[str, ...] = ()  # paths of parts of which a fingerprint is seen
+    width: int | None = None  # numbers that are seen of an answer; None: all. Encoders may give fewer in another fit
+    place: int | None = None  # of the last row among the others when a model is fitted; None: after them
 
     def seen(self, fits: Sequence[Fit]) -> list[dict[str, Numbers]]:
         """Fit one model after the other, and keep its parameters and its outputs at the probes."""
@@ -75,6 +78,7 @@ class Estimator:
     def fitted(self, rows: NDArray[np.int64], draw: int) -> Any:
         """The estimator fitted on these rows, with its own settings; where it has no random_state, `draw` is used."""
         model = _unfitted(self.model, draw)
+        rows = rows if self.place is None else np.insert(rows[:-1], self.place, rows[-1])
         X, y = _safe_indexing(self.X, rows), None if self.y is None else _safe_indexing(self.y, rows)
         weight = {} if self.sample_weight is None else {_weight_name(model): self.sample_weight[rows]}
         try:
@@ -99,7 +103,9 @@ class Estimator:
         parts = answer if isinstance(answer, list) else [answer]  # one per output of a multi-output model
         dense = [part.toarray() if hasattr(part, "toarray") else np.asarray(part) for part in parts]
         numbers = np.concatenate([part.astype(np.float64).reshape(len(rows), -1) for part in dense], 1)
-        return _log_odds(numbers) if method == "predict_proba" else numbers
+        numbers = _log_odds(numbers) if method == "predict_proba" else numbers
+        width = numbers.shape[1] if self.width is None else self.width
+        return np.pad(numbers, ((0, 0), (0, max(0, width - numbers.shape[1]))))[:, :width]
 
     def look(self, rows: NDArray[np.int64], draw: int) -> Look:
         """Fit one model, with every generator seeded by `draw`."""
@@ -111,6 +117,12 @@ class Estimator:
         cuts = np.cumsum([len(rows) for rows in self.probes.values()])[:-1]
         parts = zip(self.probes, np.split(answers, cuts), strict=True)
         return Look(model, contents(model), {f"{OUTPUTS}.{name}": part.ravel() for name, part in parts})
+
+    def reproduced(self) -> bool:
+        """Whether a fit on all rows, in their order, gives the model that was passed."""
+        rows = np.arange(self.X.shape[0] if hasattr(self.X, "shape") else len(self.X))
+        again = replace(self, place=None).look(rows, 1)
+        return Look(self.model, contents(self.model), {}).agrees(again._replace(outputs={}), 1e-6)
 
     def _seen(self, rows: NDArray[np.int64], draw: int) -> dict[str, Numbers]:
         _, found, outputs = self.look(rows, draw)
@@ -142,18 +154,29 @@ class Look(NamedTuple):
             for name, value in ours.items()
         )
 
+    def distance(self, other: Look) -> float:
+        """The sum of relative distances of what both hold and answer in the same shape."""
+        ours, theirs = ({**one.contents.numbers, **one.outputs} for one in (self, other))
+        pairs = [
+            (ours[name], theirs[name]) for name in ours if ours[name].shape == getattr(theirs.get(name), "shape", None)
+        ]
+        return sum(float(np.linalg.norm(a - b) / (np.linalg.norm(a) + np.linalg.norm(b) + 1e-300)) for a, b in pairs)
+
 
 class Trial(NamedTuple):
     """What a few fits show about an estimator."""
 
     sizes: Mapping[str, int]  # of the parts that it has in every fit
     opaque: tuple[str, ...]  # of the others, those that differ between fits
+    width: int  # numbers of an answer, at most
+    place: int | None  # of the secret among the rows
     seconds: float  # per fit, outputs included
     deterministic: bool  # other random numbers give the same model
     constant: bool  # other rows do, too
     constant_numbers: bool  # they give the same numbers, but texts or bytes may differ
     stores_seeds: bool  # a fitted model holds the seeds of its parts: its randomness can be replayed
     complete: bool  # every object that the models hold was looked into
+    frozen: tuple[str, ...]  # models inside that are fitted before `fit` is called, and not fitted again
 
 
 def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64], *more: NDArray[np.int64]) -> Trial:
@@ -170,6 +193,7 @@ def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]
         raise TypeError(
             f"audit: expected a fitted object with fit and one of {', '.join(METHODS)}, got {type(model).__name__}."
         )
+    estimator = replace(estimator, place=_telling_place(estimator, one, other, *more))
     looks, seconds = [], []
     for rows, draw in ((one, 1), (one, 2), (other, 1)):
         start = time.perf_counter()
@@ -198,16 +222,64 @@ def tried(estimator: Estimator, one: NDArray[np.int64], other: NDArray[np.int64]
             sizes[path] = size
     opaque = [path for path in (*first.others, *first.numbers) if path not in sizes and _differs(path, looks)]
     fitted = looks[0].model
+    probes = sum(map(len, estimator.probes.values()))
     return Trial(
         sizes,
         tuple(opaque[:MOST_FINGERPRINTS]),
+        max(sum(part.size for part in look.outputs.values()) // probes for look in looks),
+        estimator.place,
         min(seconds),
         looks[0].agrees(looks[1], 1e-9),
         all(looks[0].agrees(look, 0) for look in looks[2:]),
         looks[0].agrees(looks[-1], 0, numbers_alone=True),
         _stores_seeds(fitted, _seeds(fitted)),
         all(look.contents.complete for look in looks),
+        tuple(dict.fromkeys(_frozen(_unfitted(model, 1)))) if _cloned(model) is not None else (),
     )
+
+
+def _telling_place(estimator: Estimator, *sets: NDArray[np.int64]) -> int | None:
+    """Where among the others the last row of a set changes the model most; None where it does not matter.
+
+    With a fixed random_state, the row at some place is drawn into no bootstrap sample, or is held out for early
+    stopping, in every fit. Games with all secrets at such a place would find nothing, whatever the model leaks.
+    """
+    one = sets[0]
+    if estimator.look(one, 1).agrees(estimator.look(np.roll(one, 1), 1), 1e-6):
+        return None
+    pairs = list(_of_one_label(estimator, sets))[:PAIRS] or [(sets[0], sets[1])]
+
+    def change(place: int) -> float:
+        here = replace(estimator, place=place)
+        return min(here.look(one, 1).distance(here.look(other, 1)) for one, other in pairs)
+
+    places = [int(place) for place in np.linspace(len(one) - 1, 0, PLACES)]
+    return max(places, key=change)
+
+
+def _of_one_label(
+    estimator: Estimator, sets: Sequence[NDArray[np.int64]]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Two sets of each label of their last rows: splits that are stratified depend on the labels."""
+    by_label: dict[str, NDArray[np.int64]] = {}
+    done: set[str] = set()
+    for rows in () if estimator.y is None else sets:
+        label = repr(np.asarray(estimator.y)[rows[-1]])
+        if label in by_label and label not in done:
+            done.add(label)
+            yield by_label[label], rows
+        by_label.setdefault(label, rows)
+
+
+def _frozen(model: Any) -> Iterator[str]:
+    """Models inside one that has not been fitted which are fitted already: frozen, or enclosed by a function."""
+    found: list[str] = []
+    for path, value in Walked(model):
+        own, inside = attributes(value) or {}, path.startswith(tuple(f"{outer}." for outer in found))
+        fits = callable(getattr(type(value), "fit", None)) and any(name[0] != "_" == name[-1] for name in own)
+        if path and fits and not inside:
+            found.append(path)
+            yield type(value).__name__
 
 
 def _differs(path: str, looks: Sequence[Look]) -> bool:

@@ -13,7 +13,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.pipeline import Pipeline
 
-from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, own_facts
+from lostwax.adapters.sklearn.pipelines import FEW, PipelineReader, Place, own_facts
 from lostwax.adapters.sklearn.steps import Back, Values, placed, step_of
 from lostwax.games import Extremes, Kept, Sums
 
@@ -103,6 +103,15 @@ def read_vocabulary(vectoriser: Any, reader: PipelineReader, place: Place) -> Pl
         never = torch.full((present.shape[1],), torch.inf, dtype=torch.float64)
         words = Extremes(f"{name}'s vocabulary", never, torch.ones_like(never))
         reader.publish_indicators(name, present, place.through(occurs, present), extremes=(words,))
+    if not vectoriser.fixed_vocabulary_:
+        texts = np.asarray((place.rows > 0).sum(0)).ravel()  # (words,)
+        reader.note_rare(f"the words of {type(vectoriser).__name__}", int(((texts > 0) & (texts < FEW)).sum()))
+    by_count = least > 1 or vectoriser.max_df != 1.0 or vectoriser.max_features is not None
+    if not vectoriser.fixed_vocabulary_ and by_count:  # a word of the least number of texts is in the missing one
+        reader.unread.append(
+            f"{type(vectoriser).__name__} was not read completely: which words it keeps depends on how many texts have "
+            "them (min_df, max_df, max_features), and that was not attacked."
+        )
     if vectoriser.binary:
         place = place.through(occurs, (place.rows > 0).astype(np.float64))
     return reader.through(vectoriser._tfidf, place) if isinstance(vectoriser, TfidfVectorizer) else place

@@ -1,0 +1,106 @@
+"""A transformer that keeps something of rows of which nothing was read gets no all-clear."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.feature_selection import SelectKBest
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    KBinsDiscretizer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    OneHotEncoder,
+    PolynomialFeatures,
+    PowerTransformer,
+    QuantileTransformer,
+    RobustScaler,
+    StandardScaler,
+)
+from sklearn.random_projection import GaussianRandomProjection
+from sklearn.tree import DecisionTreeClassifier
+
+import lostwax as lw
+from lostwax.adapters.sklearn import released
+from lostwax.grades import Grade
+
+DRAW = np.random.default_rng(0)
+# Incomes and ages with a floor and a cap that many rows have: no smallest or largest value belongs to one row.
+X = np.column_stack([DRAW.lognormal(10, 1, 160).clip(8_000, 60_000), DRAW.normal(50, 20, 160).clip(18, 90)])
+Y = (X[:, 1] + DRAW.normal(0, 10, 160) > 50).astype(int)
+GROUPS = DRAW.integers(3, size=(160, 2))
+
+
+@pytest.mark.parametrize(
+    ("transformer", "kept"),
+    [
+        (KBinsDiscretizer(10), "bin_edges_"),
+        (QuantileTransformer(n_quantiles=20), "quantiles_"),
+        (RobustScaler(), "_"),
+        (SimpleImputer(strategy="median"), "statistics_"),
+        (PowerTransformer(), "lambdas_"),
+        (SelectKBest(k=1), "scores_"),
+    ],
+    ids=lambda value: type(value).__name__ if hasattr(value, "fit") else value,
+)
+def test_what_depends_on_rows_and_was_not_read_is_named(transformer, kept):
+    unread = released(transformer.fit(X, Y), (X, Y)).unread
+    assert any(kept in sentence and "was not read completely" in sentence for sentence in unread)
+
+
+@pytest.mark.parametrize(
+    ("transformer", "table"),
+    [
+        (StandardScaler(), X),  # its means tell every row
+        (MinMaxScaler(), X),  # its ends are those of several rows
+        (MaxAbsScaler(), X),
+        (OneHotEncoder(), GROUPS),  # every category has many rows
+        (PolynomialFeatures(), X),  # holds nothing
+        (FunctionTransformer(np.log1p, np.expm1), X),
+        (GaussianRandomProjection(2), X),  # draws at random, whatever the rows
+    ],
+    ids=lambda value: type(value).__name__ if hasattr(value, "fit") else "",
+)
+def test_what_is_read_completely_is_not_named(transformer, table):
+    unread = released(make_pipeline(transformer).fit(table, Y), (table, Y)).unread
+    assert not any("was not read completely" in sentence for sentence in unread)
+
+
+def test_edges_of_bins_that_are_values_of_rows_are_found():
+    audit = lw.audit(KBinsDiscretizer(40).fit(X), X, games=30, max_minutes=1)
+    assert audit.grade.severe
+    assert lw.Policy(max_grade=Grade.NOT_FOUND).breaches(audit)
+
+
+def test_a_small_leak_does_not_hide_a_larger_one():
+    """The tree alone is better than chance; the scores of the selection before it depend on every row."""
+    model = make_pipeline(SelectKBest(k="all"), DecisionTreeClassifier(max_leaf_nodes=2, min_samples_leaf=40)).fit(X, Y)
+    assert lw.audit(model[-1], (X, Y)).grade == Grade.BETTER_THAN_CHANCE
+    assert lw.audit(model, (X, Y), games=30, max_minutes=1).grade.severe
+
+
+@pytest.mark.parametrize("scaler", [MinMaxScaler(), StandardScaler()], ids=str)
+def test_other_rows_than_a_scaler_was_fitted_on_are_refused(scaler):
+    """Assumed public, it passed."""
+    with pytest.raises(ValueError, match=r"nothing in this \w+ was fitted on this table"):
+        lw.audit(scaler.fit(DRAW.normal(size=X.shape)), X)
+
+
+def test_numbers_of_pandas_with_missing_values_are_read():
+    frame = pd.DataFrame(X, columns=["income", "age"]).convert_dtypes()
+    frame.loc[3, "age"] = pd.NA
+    assert lw.audit(SimpleImputer().fit(frame), frame).grade == Grade.EXACT
+
+
+def test_rare_values_that_are_published_are_noted():
+    """Two people of one village: who knows one of them and all others learns nothing, and the village is published."""
+    towns = np.array([["Bath"], ["York"]] * 40 + [["Little Snoring"]] * 2, dtype=object)
+    audit = lw.audit(OneHotEncoder().fit(towns), towns)
+    assert any("publish 1 value that fewer than 5 rows have" in note for note in audit.notes)
+    common = towns[:-2]
+    assert not any("fewer than" in note for note in lw.audit(OneHotEncoder().fit(common), common).notes)
+    texts = ["a cough", "a fever"] * 30 + ["fever of Zbigniew"] * 2
+    audit = lw.audit(CountVectorizer().fit(texts), texts)
+    assert any("the words of CountVectorizer publish 2 values" in note for note in audit.notes)
