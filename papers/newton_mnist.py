@@ -4,28 +4,21 @@
 
 S1's set-up (s1_mnist.py), the release trained and stored in float32, the label not given. "no_prior" gives the attack
 nothing but the known records. To reach: 100 ELU targets at mean MSE <= 1e-5 and median <= 1e-6, 95 certified, 99
-labels, 4 s per target averaged over all (including preparation); 25 targets each for sigmoid and tanh. The few games
-that none of Newton's own starting points explains start again from the answer of `Ensemble`.
-
-"width_1" is the row of S1's Table IV that RecoNN misses: one hidden neuron, 805 weights for 784 pixels. Its Jacobians
-are by linear response along all weights, without `Ensemble`, which runs on one CPU core:
-
-    python papers/newton_mnist.py --rows width_1 --seed 1 --portion 5
+labels, 4 s per target averaged over all (including preparation); 25 targets each for sigmoid and tanh. "width_1" is the
+row of S1's Table IV that RecoNN misses.
+The few games that none of Newton's own starting points explains start again from the answer of `Ensemble`, except in
+"width_1", where there are more of them and each takes minutes.
 """
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-import s1_mnist
 import torch
-from s1_mnist import VICTIM, Game, Split, cohort, knowledge, mean_row, parser, rate_row, split, squared_errors, write
+from s1_mnist import VICTIM, Game, Split, arguments, cohort, knowledge, mean_row, rate_row, split, squared_errors, write
 from torch import nn
 
 import lostwax as lw
-from lostwax.attacks.newton.inverter import Inversion
-from lostwax.games import Release
 from lostwax.reports.results import Row
 
 FLOAT32 = replace(VICTIM, tf32=False)
@@ -36,33 +29,20 @@ GAMES = {  # the game, and how many targets
     "tanh": (Game(trainer=FLOAT32, activation=nn.Tanh), 25),
     "width_1": (Game(paper=0.0079, trainer=FLOAT32, hidden=1), 100),  # 805 numbers are released, 784 are sought
 }
-SIZES = {
-    **{name: s1_mnist.SIZES[name] for name in ("known", "shadows", "seed")},
-    "targets": (100, "victims, each with a secret record"),
-    "portion": (100, "targets inverted together; rows are written after each portion"),
-}
-EXACT = lw.Newton(bank=2_000, start=lw.Ensemble(members=2_048))
-ATTACKS = {"width_1": lw.Newton(bank=2_000, response=lw.shadows.LinearResponse(directions=805, checked=32, rank=32))}
 
 
-def play(name: str, data: Split, portion: int) -> Iterator[list[Row]]:
-    """The rows of the targets so far, after each portion of them."""
+def play(name: str, data: Split) -> list[Row]:
     game, targets = GAMES[name]
     data = data._replace(secrets=data.secrets[:targets])
     at_hand = data._replace(prior=data.known) if name == "no_prior" else data
     games = cohort(data)
     release = game.trainer(knowledge(game, data).net, games, seed=0)
     start = time.perf_counter()
-    inverter = ATTACKS.get(name, EXACT).prepare(knowledge(game, at_hand), seed=0)
+    attack = lw.Newton(bank=2_000, start=None if name == "width_1" else lw.Ensemble(members=2_048))
+    inverter = attack.prepare(knowledge(game, at_hand), seed=0)
     prepared = time.perf_counter() - start
-    found: list[Inversion] = []
-    for first in range(0, len(data.secrets), portion):
-        found += inverter.invert(Release({each: v[first : first + portion] for each, v in release.params.items()}))
-        seconds = time.perf_counter() - start
-        yield rows_so_far(name, found, data._replace(secrets=data.secrets[: len(found)]), prepared, seconds)
-
-
-def rows_so_far(name: str, found: list[Inversion], data: Split, prepared: float, seconds: float) -> list[Row]:
+    found = inverter.invert(release)
+    seconds = time.perf_counter() - start
     errors = squared_errors(torch.stack([one.record for one in found]).view_as(data.secrets.x), data.secrets.x)
     labels = np.array([int(one.label) for one in found]) == data.secrets.y.cpu().numpy()
     for row in np.flatnonzero(errors > 1e-5):
@@ -75,9 +55,8 @@ def rows_so_far(name: str, found: list[Inversion], data: Split, prepared: float,
     certified = np.array([one.certified for one in found])
     jacobians = np.array([float(one.jacobians) for one in found])
     sizes = f"{len(data.known):,} known, {len(errors)} targets"
-    worst = float(errors[certified].max(initial=0.0))
     return [
-        mean_row(name, f"{name}: mean MSE ({sizes})", errors, GAMES[name][0].paper),
+        mean_row(name, f"{name}: mean MSE ({sizes})", errors, game.paper),
         Row(f"{name}.median", f"{name}: median MSE", float(np.median(errors))),
         Row(f"{name}.worst", f"{name}: largest MSE", float(errors.max())),
         rate_row(f"{name}.certified", f"{name}: certified", certified),
@@ -85,17 +64,11 @@ def rows_so_far(name: str, found: list[Inversion], data: Split, prepared: float,
         mean_row(f"{name}.jacobians", f"{name}: Jacobians per game", jacobians),
         Row(f"{name}.seconds", f"{name}: seconds a target, all included", seconds / len(errors)),
         Row(f"{name}.prepared", f"{name}: of it seconds in all to prepare", prepared),
-        *(
-            [Row(f"{name}.certified_worst", f"{name}: largest MSE of those certified", worst)]
-            if certified.any()
-            else ()
-        ),
     ]
 
 
 if __name__ == "__main__":
-    options = parser(__doc__, GAMES, SIZES).parse_args()
+    options = arguments(__doc__, GAMES, targets=100)
     everything = split(options)
     for name in options.rows:
-        for rows in play(name, everything, options.portion):
-            write(__file__, rows, options)
+        write(__file__, play(name, everything), options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 
@@ -48,12 +47,6 @@ class Check(NamedTuple):
         kept = self.reliable
         many = int(kept.sum()) >= ENOUGH * len(kept)
         return many and bool(self.variance[kept].sum() >= ENOUGH * self.variance.sum())
-
-    @property
-    def error(self) -> float:
-        """Root mean square in the directions that are used, relative to the deviation of trained models."""
-        kept = self.reliable
-        return math.sqrt(float(((1 - self.r2) * self.variance)[kept].sum() / self.variance[kept].sum()))
 
     @property
     def complete(self) -> bool:
@@ -137,14 +130,12 @@ class LinearResponse:
         records: Records,
         held_out: int | None = None,
         tolerance: float = 1e-2,
-        every: bool = False,
     ) -> Responses:
         """From what is seen of trained models: (s, features) that choose directions, None for every feature.
 
         `checked` (c, features) are trained on the `records` (c, ...). Of these the first `held_out`, by default all,
         chose no directions: they measure how much of a record's effect the directions hold. `tolerance` is that of
-        sums over few steps. With `every`, no direction is dropped, for a search that ends on trained models; if there
-        are as many as features they are random, since a feature alone may change by no more than rounding.
+        sums over few steps.
         """
         known, objection = knowledge.facts.known, self.objection(knowledge)
         if known is None or objection is not None:
@@ -155,7 +146,6 @@ class LinearResponse:
         far = (checked.double() - origin.double()).to(origin)  # (c, features)
         if principal is None:
             directions = torch.eye(len(origin), dtype=origin.dtype, device=origin.device)
-            directions = _rotation(len(origin)).to(origin) if every else directions
         else:
             directions = _principal(principal, self.directions).to(origin)
         sketch, base = Sketch(knowledge.access, origin, directions), base.quick()
@@ -164,20 +154,14 @@ class LinearResponse:
             adjoints = base.thin_adjoints(along, sample, advance, tolerance)
         for rank in (0, RANK) if self.rank is None else (self.rank,):
             answers = SemiLinear(adjoints, LeadingHessians.of(base, rank)) if rank else adjoints
-            responses = _checked(sketch, answers, far, records, held_out, every=every)
+            responses = _checked(sketch, answers, far, records, held_out)
             if responses.check.holds:
                 break
         return responses
 
 
 def _checked(
-    sketch: Sketch,
-    answers: Adjoints | SemiLinear,
-    far: Tensor,
-    records: Records,
-    held_out: int | None,
-    *,
-    every: bool,
+    sketch: Sketch, answers: Adjoints | SemiLinear, far: Tensor, records: Records, held_out: int | None
 ) -> Responses:
     """Compare answers with models that were trained on records (c, ...), seen `far` (c, features) from the origin."""
     seen, predicted = far @ sketch.directions.mT, answers(records)  # (c, r) each
@@ -186,7 +170,7 @@ def _checked(
     inside, whole = (part[:held_out].square().sum() for part in (seen, far))
     covered = float(inside / whole.clamp_min(torch.finfo(far.dtype).tiny))
     check = Check(answers.form, (1 - left / variance).nan_to_num(-torch.inf), variance, covered, len(seen))
-    kept = (check.reliable | every).nonzero()[:, 0]
+    kept = check.reliable.nonzero()[:, 0]
     turned = _rotation(len(kept)).to(far)
     access = replace(sketch, directions=turned @ sketch.directions[kept])
     return Responses(access, answers.along(kept), shift[kept], turned, check)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.optimize import lsq_linear
 
-from lostwax.attacks.newton.solver import _move_of_one, _moves, bounded_step
+from lostwax.attacks.newton.solver import bounded_step
 
 RANDOM = torch.Generator().manual_seed(0)
 
@@ -56,16 +56,3 @@ def test_within_bounds_it_is_scipys(width):
         reached = ((by @ one + left).square().sum() / 2).item()
         assert reached <= expected.cost * (1 + 1e-9)
         np.testing.assert_allclose(one.numpy()[free], expected.x, atol=1e-5 * max(width, 1))
-
-
-def test_problems_alone_move_as_they_do_together():
-    jacobian, residual = problems(3, 8)
-    slope, curvature = (jacobian.mT @ residual.unsqueeze(-1)).squeeze(-1), jacobian.mT @ jacobian
-    curvature[2, 0, 0] = -1.0
-    free = torch.rand(3, 8, generator=RANDOM) < 0.6
-    free[1] = False
-    free[2, 0] = True
-    alone = [_move_of_one(*(part[row : row + 1] for part in (curvature, slope, free))) for row in range(3)]
-    torch.testing.assert_close(torch.cat(alone), _moves(curvature, slope, free), rtol=1e-8, atol=1e-10)
-    assert not alone[1].any()  # nothing is free
-    assert not alone[2].any()  # not positive definite

@@ -38,17 +38,6 @@ def test_records_come_back_to_the_rounding_of_the_release():
     assert inverter.problem.exact.in_units(release.flat()).shape[1] <= 120
 
 
-def test_one_hidden_neuron_is_enough_if_every_weight_is_a_direction():
-    knowledge, cohort, release = game(net=mlp(64, 1, 10), parts=(KNOWN, PRIOR, SECRETS[:3]))  # 85 weights
-    inverter = Newton(bank=100, response=LinearResponse(directions=85, checked=8, rank=8)).prepare(knowledge, seed=0)
-    assert len(inverter.problem.quick.responses.access.directions) == 85
-    assert (inverter.problem.coordinates.low == 0).all()  # pixels, within their bounds
-    guess = inverter(release)
-    assert guess.certified.sum() >= 2
-    errors = (guess.records.x - cohort.own.x).square().flatten(1).mean(1)
-    assert (errors[guess.certified[:, 0]] < 1e-6).all()
-
-
 def test_fewer_coordinates_give_an_approximation_that_is_not_certified():
     knowledge, cohort, release = game()
     attack = Newton(bank=100, coordinates=20, jacobians=2, response=LinearResponse(directions=60, checked=16))

@@ -257,11 +257,10 @@ class Newton:
         if known is None or engine is None:
             raise ValueError("Newton: responses needs response=LinearResponse(...) and an adversary who knows records.")
         trainer, available = as_descent(undefended(knowledge.trainer)), _available(known, knowledge.prior)
-        every = engine.directions >= sum(value.numel() for value in trainable(knowledge.net).values())
-        drawn = engine.checked + (0 if every else engine.directions + 1)  # less their mean they span one direction less
+        drawn = engine.checked + engine.directions + 1  # models less their mean span one direction less
         rows = draws(len(available), drawn, 1, seed).to(available.y.device)
         checked, principal = rows[: engine.checked], rows[engine.checked :]
-        if len(principal) < 2 and not every:
+        if len(principal) < 2:
             raise ValueError(
                 f"Newton: {engine.checked} checked models leave {len(principal)} records to find directions. Set fewer "
                 "checked models of the response, or add to the prior."
@@ -271,9 +270,9 @@ class Newton:
             cohort = Cohort(known.to(available.x.device), available[rows], torch.zeros_like(rows[:, 0]))
             return trainer(knowledge.net, cohort, seed=0).flat()
 
-        seen, records = models(checked, trainer), available[checked[:, 0]]
-        found = None if every else models(principal, replace(trainer, tf32=True))
-        return engine.prepare(knowledge, found, seen, records, tolerance=TOLERANCE, every=every)
+        seen = models(checked, trainer)
+        found, records = models(principal, replace(trainer, tf32=True)), available[checked[:, 0]]
+        return engine.prepare(knowledge, found, seen, records, tolerance=TOLERANCE)
 
     def _parts(self, knowledge: Knowledge, seed: int, responses: Responses | None = None) -> _Parts:
         objection, known, secrets = self.objection(knowledge), knowledge.facts.known, knowledge.facts.secrets
@@ -282,7 +281,7 @@ class Newton:
         trainer = as_descent(undefended(knowledge.trainer))
         available = _available(known, knowledge.prior)
         components = self.coordinates
-        if components is None and self.response is not None and self.response.directions <= _numbers(knowledge):
+        if components is None and self.response is not None:
             components = max(1, self.response.directions // 2)  # fewer unknowns than equations
         whole = components is None or self.products is not None
         coordinates = Coordinates.of(available) if whole else Coordinates.principal(available, components)

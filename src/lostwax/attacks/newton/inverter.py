@@ -169,10 +169,9 @@ def as_guess(found: Sequence[Inversion], like: Records, device: torch.device) ->
 
 GAMES = 128  # inverted together
 PREDICTED = 3e-3  # of what the record changes: a linear response is not more accurate
-UNLIKELY = 0.1  # of it: with a larger residual another start is tried
-RACED = 6  # starts from which a search by linear response takes a first step, at most
-FOLLOWED = 3  # starts that a search by linear response follows, at most
-SLOW = 0.9  # of the residual: if a step with a new Jacobian by linear response leaves more, the search ends
+UNLIKELY = 0.2  # of it: with a larger residual another start is tried
+FOLLOWED = 2  # starts that a search by linear response follows, at most
+SLOW = 0.7  # of the residual: if a step with a new Jacobian by linear response leaves more, the search ends
 FAR = 100  # times the rounding error of one model: a residual above is no rounding
 NEARBY = 0.01  # deviations of the prior: training that is smooth this far around can be polished
 
@@ -438,8 +437,6 @@ class Inverter(Polisher):
 
     def _race(self, released: Tensor, starts: list[list[Entry]]) -> list[list[Begun]]:
         """One step from every start; those closest to the release first."""
-        if not self.problem.quick.trained:
-            starts = [_nearest(mine, weights) for mine, weights in zip(starts, released, strict=True)]
         entries = [(g, entry) for g, mine in enumerate(starts) for entry in mine]
         points = [Point(entry.a, entry.label, entry.weights.double() - released[g]) for g, entry in entries]
         linears = [self.at_mean(entry.classes) for _, entry in entries]
@@ -452,9 +449,7 @@ class Inverter(Polisher):
 
     def _predicted(self, raced: list[list[Begun]], released: Tensor) -> list[Begun]:
         """Where the search by linear response ends, from each game's starts in turn until one predicts the release."""
-        problem = replace(self.problem, exact=self.problem.quick)
-        error = self.problem.quick.error if self.by_training else 0.0  # from there on models are trained
-        enough = max(PREDICTED, error) * released.norm(dim=1)  # (g,)
+        problem, enough = replace(self.problem, exact=self.problem.quick), PREDICTED * released.norm(dim=1)  # (g,)
         best: list[Begun | None] = [None] * len(released)
         for turn in range(FOLLOWED):
             again = [
@@ -483,9 +478,3 @@ class Inverter(Polisher):
             row = self.bank.classes.index(classes)
             self.at_means[classes] = self.problem.linear(self.bank.a[row], self.bank.label[row])
         return self.at_means[classes]
-
-
-def _nearest(starts: list[Entry], weights: Tensor) -> list[Entry]:
-    """The first start, and of the others those whose models are closest to the release (p,)."""
-    others = sorted(starts[1:], key=lambda entry: float((entry.weights - weights).norm()))
-    return starts[:1] + others[: RACED - 1]

@@ -22,40 +22,23 @@ def bounded_step(curvature: Tensor, slope: Tensor, low: Tensor, high: Tensor) ->
     Projected Newton (Bertsekas 1982): a coordinate at a bound and pushed outwards is held. A problem whose curvature is
     not positive definite stops.
     """
-    if slope.device.type == "cpu" and len(slope) > 1:  # alone each is solved in cache, and stops when it is done
-        problems = zip(*(torch.split(part, 1) for part in (curvature, slope, low, high)), strict=True)
-        return torch.cat([bounded_step(*one) for one in problems])
     step = torch.zeros_like(slope)  # (b, u)
     value = torch.zeros_like(slope[:, 0])  # (b,)
     for _ in range(ROUNDS):
         gradient = (curvature @ step.unsqueeze(-1)).squeeze(-1) + slope
         held = ((step <= low) & (gradient > 0)) | ((step >= high) & (gradient < 0))
-        move = _move_of_one(curvature, gradient, ~held) if len(slope) == 1 else _moves(curvature, gradient, ~held)
+        free = (~held).to(slope)
+        # rows and columns of held coordinates become those of the identity
+        masked = curvature * free.unsqueeze(-1) * free.unsqueeze(-2) + torch.diag_embed(1 - free)
+        factor, failed = torch.linalg.cholesky_ex(masked)
+        half = torch.linalg.solve_triangular(factor, (gradient * free).unsqueeze(-1), upper=False)
+        # torch.cholesky_solve fails on a GPU for batches of tables with some thousand rows (invalid argument)
+        move = -torch.linalg.solve_triangular(factor.mT, half, upper=True).squeeze(-1)
+        move = torch.where(failed.unsqueeze(-1) > 0, 0.0, move)  # training diverged
         step, better, value = _search(curvature, slope, step, move, low, high, value)
         if not better.any():
             break
     return step
-
-
-def _move_of_one(curvature: Tensor, gradient: Tensor, free: Tensor) -> Tensor:
-    """(1, u) Newton's move of the free coordinates of one problem; 0 if the curvature is not positive definite."""
-    move, rows = torch.zeros_like(gradient), free[0].nonzero()[:, 0]
-    factor, failed = torch.linalg.cholesky_ex(curvature[0][rows][:, rows])
-    if not failed and len(rows):
-        move[0, rows] = -torch.cholesky_solve(gradient[0, rows].unsqueeze(1), factor)[:, 0]
-    return move
-
-
-def _moves(curvature: Tensor, gradient: Tensor, free: Tensor) -> Tensor:
-    """(b, u) the same of several problems at once."""
-    free = free.to(gradient)
-    # rows and columns of held coordinates become those of the identity
-    masked = curvature * free.unsqueeze(-1) * free.unsqueeze(-2) + torch.diag_embed(1 - free)
-    factor, failed = torch.linalg.cholesky_ex(masked)
-    half = torch.linalg.solve_triangular(factor, (gradient * free).unsqueeze(-1), upper=False)
-    # torch.cholesky_solve fails on a GPU for batches of tables with some thousand rows (invalid argument)
-    move = -torch.linalg.solve_triangular(factor.mT, half, upper=True).squeeze(-1)
-    return torch.where(failed.unsqueeze(-1) > 0, 0.0, move)  # training diverged
 
 
 def free_step(normal: Tensor, slope: Tensor, damping: float) -> Tensor:
@@ -82,7 +65,7 @@ def _search(
     return best, gained, value
 
 
-DAMPINGS = (1e-12, 1e-9, 1e-7, 1e-5, 1e-3, 1e-1, 1.0)  # of the largest curvature, all tried at once
+DAMPINGS = (1e-12, 1e-3, 1e-1, 1.0, 10.0)  # of the largest curvature, all tried at once
 CAREFUL = (1e-3, 1e-1, 1.0)  # of a first step, from far away
 GOOD = 0.3  # of the residual: after a step that leaves less, the Jacobian is used again
 STALLED = 0.99
@@ -158,22 +141,12 @@ class Problem:
         return [Point(*each) for each in zip(a, label, residuals, strict=True)]
 
     def steps(self, points: Sequence[Point], linears: Sequence[Linearised], released: Tensor) -> list[Point]:
-        """From each point the best of several steps, by the models trained there, given its release (g, p).
-
-        Each step is tried as it is and with a second-order correction, a further step with the same Jacobian: a step
-        that is right for most of the record can raise the residual, if training is curved in the few directions that
-        move the weights most (the Maratos effect; Nocedal and Wright 2006, section 15.5).
-        """
-        once = self._tried(*_here(points, len(DAMPINGS)), linears, DAMPINGS)  # (g, f, r)
-        residuals = self._residuals(points, once, released, self.exact)
-        twice = self._tried(once, residuals, linears, DAMPINGS)
-        residuals = torch.cat([residuals, self._residuals(points, twice, released, self.exact)], 1)  # (g, 2 f, p)
-        return _closest(points, torch.cat([once, twice], 1), residuals)
+        """From each point the best of several steps, by the models trained there, given its release (g, p)."""
+        return self.best(points, self._tried(points, linears, DAMPINGS), released, self.exact)
 
     def first_steps(self, points: Sequence[Point], linears: Sequence[Linearised], released: Tensor) -> list[Point]:
-        """One step each by `quick`, for many points of which few will be followed."""
-        tried = self._tried(*_here(points, len(CAREFUL)), linears, CAREFUL)
-        return self.best(points, tried, released, self.quick)
+        """The same by `quick`, for many points of which few will be followed."""
+        return self.best(points, self._tried(points, linears, CAREFUL), released, self.quick)
 
     def descend(
         self,
@@ -217,57 +190,41 @@ class Problem:
 
     def best(self, points: Sequence[Point], tried: Tensor, released: Tensor, weights: TrainingMap) -> list[Point]:
         """Of the records tried (g, f, r), the one whose model is closest to the release, or the point itself."""
-        here, _ = _here(points, tried.shape[1])
-        tried = torch.where(tried.isfinite(), tried, here)  # the victim diverged
-        return _closest(points, tried, self._residuals(points, tried, released, weights))
-
-    def _residuals(self, points: Sequence[Point], tried: Tensor, released: Tensor, weights: TrainingMap) -> Tensor:
-        """(g, f, p) of the models trained on records (g, f, r)."""
         g, f, _ = tried.shape
+        here = torch.stack([point.a for point in points]).unsqueeze(1)  # (g, 1, r)
+        tried = torch.where(tried.isfinite(), tried, here)  # the victim diverged
         labels = torch.stack([point.label for point in points]).repeat_interleave(f, 0)
         trained = weights(self.coordinates(tried.flatten(0, 1)), labels).double()  # (g f, p)
-        return trained.view(g, f, -1) - released.unsqueeze(1)
+        residuals = trained.view(g, f, -1) - released.unsqueeze(1)
+        distances = residuals.norm(dim=2).nan_to_num(torch.inf)  # (g, f)
+        least, best = (part.tolist() for part in distances.min(1))
+        return [
+            Point(tried[row, best[row]], point.label, residuals[row, best[row]])
+            if least[row] < point.distance
+            else point
+            for row, point in enumerate(points)
+        ]
 
-    def _tried(self, a: Tensor, residuals: Tensor, linears: Sequence[Linearised], dampings: Sequence[float]) -> Tensor:
-        """The minimum of  |J s + residual|^2 + damping |s|^2  within the bounds, for each damping: (g, f, r).
-
-        From records (g, f, r) with residuals (g, f, p), one per damping; those themselves where there is no minimum.
-        """
+    def _tried(self, points: Sequence[Point], linears: Sequence[Linearised], dampings: Sequence[float]) -> Tensor:
+        """The minimum of  |J s + residual|^2 + damping |s|^2  within the bounds, for each damping: (g, f, r)."""
         size = max(1, NUMBERS // (len(dampings) * linears[0].normal.numel()))
-        parts = [slice(start, start + size) for start in range(0, len(a), size)]
-        tried = torch.cat([self._solved(a[part], residuals[part], linears[part], dampings) for part in parts])
-        return torch.where(tried.isfinite(), tried, a)  # the victim diverged
+        parts = [slice(start, start + size) for start in range(0, len(points), size)]
+        return torch.cat([self._solved(points[part], linears[part], dampings) for part in parts])
 
-    def _solved(self, a: Tensor, residuals: Tensor, linears: Sequence[Linearised], dampings: Sequence[float]) -> Tensor:
-        each = zip(residuals, linears, strict=True)
-        slopes = torch.stack([mine @ linear.jacobian.double() for mine, linear in each])  # (g, f, r)
+    def _solved(self, points: Sequence[Point], linears: Sequence[Linearised], dampings: Sequence[float]) -> Tensor:
+        a = torch.stack([point.a for point in points]).unsqueeze(1)  # (g, 1, r)
+        slopes = [each.jacobian.double().mT @ point.residual for point, each in zip(points, linears, strict=True)]
         normal = torch.stack([each.normal for each in linears]).unsqueeze(1)  # (g, 1, r, r)
         largest = normal.diagonal(dim1=2, dim2=3).amax(2)  # (g, 1)
         damping = torch.tensor(dampings).to(a) * largest  # (g, f)
         if not (self.coordinates.low.isfinite().any() or self.coordinates.high.isfinite().any()):
             steps = [
-                torch.stack([free_step(each.normal, *one) for one in zip(slope, mine.tolist(), strict=True)])
+                torch.stack([free_step(each.normal, slope, one) for one in mine.tolist()])
                 for each, slope, mine in zip(linears, slopes, damping, strict=True)
             ]
             return a + torch.stack(steps)
         curvature = normal + torch.diag_embed(damping.unsqueeze(-1).expand(-1, -1, a.shape[2]))  # (g, f, r, r)
+        slope = torch.stack(slopes).unsqueeze(1)
         low, high = self.coordinates.low - a, self.coordinates.high - a
-        flat = [part.flatten(0, 1) for part in (curvature, slopes, low, high)]  # (g f, ...) each
-        return a + bounded_step(*flat).view_as(a)
-
-
-def _here(points: Sequence[Point], count: int) -> tuple[Tensor, Tensor]:
-    """(g, f, r) and (g, f, p) each point and its residual, `count` times."""
-    return (
-        torch.stack([point.a for point in points]).unsqueeze(1).expand(-1, count, -1),
-        torch.stack([point.residual for point in points]).unsqueeze(1).expand(-1, count, -1),
-    )
-
-
-def _closest(points: Sequence[Point], tried: Tensor, residuals: Tensor) -> list[Point]:
-    """Of the records tried (g, f, r), the one with the smallest residual (g, f, p), or the point itself."""
-    least, best = (part.tolist() for part in residuals.norm(dim=2).nan_to_num(torch.inf).min(1))
-    return [
-        Point(tried[row, best[row]], point.label, residuals[row, best[row]]) if least[row] < point.distance else point
-        for row, point in enumerate(points)
-    ]
+        flat = [part.expand(*damping.shape, -1).flatten(0, 1) for part in (slope, low, high)]  # (g f, r) each
+        return a + bounded_step(curvature.flatten(0, 1), *flat).view(*damping.shape, -1)

@@ -136,11 +136,6 @@ class TrainingMap:
         z, label = torch.zeros(1, self.unknowns, device=device), torch.zeros(1, self.secrets, dtype=torch.long)
         return self.trainer.tile_size(self.net, self.cohort(z, label.to(device)))
 
-    @property
-    def error(self) -> float:
-        """Of models that are not trained, relative to what a record changes."""
-        return 0.0 if self.responses is None or self.trained else self.responses.check.error
-
     def computed_in(self, dtype: torch.dtype, *, tf32: bool = False) -> TrainingMap:
         """The same map in other arithmetic."""
         trainer = replace(self.trainer, dtype=dtype, tf32=tf32)
