@@ -21,8 +21,9 @@ ROWS = 90  # members and held out
 @pytest.fixture
 def tables(root, monkeypatch):
     monkeypatch.syspath_prepend(root / "benchmarks")
+    monkeypatch.delitem(sys.modules, "tables", raising=False)  # a recipe has its own tables.py
     yield importlib.import_module("tables")
-    del sys.modules["tables"]  # or a recipe's own tables.py would not be found
+    del sys.modules["tables"]
 
 
 @pytest.fixture

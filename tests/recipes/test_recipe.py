@@ -115,12 +115,12 @@ def test_a_name_alike_beside_the_name_itself_is_the_recipe_s_own_affair(write):
 
 
 def test_an_error_shows_the_user_s_lines_and_no_others(write):
-    write("def load():\n    raise OSError('no such table')\n", "tables.py")
+    write("def load():\n    raise OSError('no such table')\n", "own_tables.py")
     with pytest.raises(ValueError, match="cannot be run") as caught:
-        Recipe.read(write("import tables\n\nX = tables.load()\n"))
+        Recipe.read(write("import own_tables\n\nX = own_tables.load()\n"))
     text = str(caught.value)
     assert 'recipe.py", line 3, in <module>' in text
-    assert 'tables.py", line 2, in load' in text
+    assert 'own_tables.py", line 2, in load' in text
     assert text.endswith("OSError: no such table")
     assert "runpy" not in text
     assert "lostwax/" not in text
