@@ -180,7 +180,6 @@ MANY = 2_000  # unknowns: from here on their directions come from J^T J
 TF32 = 2.0**-11  # relative rounding of its products
 SETTLING = 6  # steps towards the likeliest record of a defended release, at most
 WEAKEST = 8  # directions that are looked at again where an answer would be certified
-CHANGED = 0.5  # of how far they moved the weights: the most by which that may differ, so that no error doubles
 SETTLED = 0.1  # of the predicted squared error: the most that the last of them may move the record
 
 Begun = tuple[Point, Linearised]
@@ -315,7 +314,7 @@ class Polisher:
         if not found.certified or not self.problem.quick.trained:
             return found
         expected = game.linear.jacobian.double() @ likeliest.weakest.mT  # (p, w)
-        if self._accurate(likeliest.directions) and self._still_seen(game.point, likeliest.weakest, expected):
+        if self._accurate(likeliest.directions) and self.problem.moves(game.point, likeliest.weakest, expected):
             return found
         exact = game._replace(linear=self.problem.exact_linear(game.point.a, game.point.label))
         return self._inversion(exact.point, self._likeliest_record(exact, rounding), rounding, exact.jacobians)
@@ -336,15 +335,6 @@ class Polisher:
         trainer = self.problem.quick.trainer
         eps = TF32 if trainer.tf32 and directions.is_cuda else torch.finfo(trainer.dtype or directions.dtype).eps
         return bool(directions[-1] > ROUNDED * eps * directions.norm())
-
-    def _still_seen(self, point: Point, along: Tensor, expected: Tensor) -> bool:
-        """True if the weights move at this point, along directions (w, r), as a Jacobian of one nearby expects, (p, w).
-
-        What the weights do not see at the answer at all, they see weakly nearby: so the weakest directions show it.
-        """
-        coordinates = self.problem.coordinates
-        here = self.problem.exact.tangents(coordinates(point.a), point.label, along @ coordinates.directions).double()
-        return bool(((here - expected).norm(dim=0) <= CHANGED * expected.norm(dim=0)).all())
 
     def _inversion(self, point: Point, likeliest: Posterior, rounding: float, jacobians: int) -> Inversion:
         coordinates = self.problem.coordinates

@@ -207,7 +207,7 @@ class SetPolisher(Polisher):
                 if point.distance <= NEARLY * rounding or point.distance > STALLED * before.distance:
                     break
         weakest = factored.weakest_directions(WEAKEST)
-        if not self._still_seen(point, deviation * weakest, factored.jacobian @ weakest.mT):
+        if not self.problem.moves(point, deviation * weakest, factored.jacobian @ weakest.mT):
             factored, jacobians = self._factored(point), jacobians + 1
             if not factored.seen:
                 return None
