@@ -59,3 +59,19 @@ def test_a_direction_that_moves_nothing_is_not_seen():
 
 def test_no_variance_is_larger_than_the_prior():
     assert Factored.of(jacobian(0.1)).variance(1e9).max() == 1
+
+
+def test_the_weakest_directions_are_those_of_the_smallest_singular_values():
+    table = jacobian(1e-6)
+    exact = torch.linalg.svd(table, full_matrices=False).Vh[-3:]
+    ours = Factored.of(table).weakest_directions(3)
+    assert (ours @ exact.mT @ exact - ours).abs().max() < 1e-3
+
+
+def test_a_weight_whose_derivatives_are_not_all_numbers_says_nothing():
+    """With 0 in their place alone, it would seem to tell two directions apart that move all others alike."""
+    table = jacobian(0.1)
+    table[:, 1] = table[:, 0]
+    table[5, 1] = torch.nan
+    assert Factored.of(table.nan_to_num(0.0)).seen
+    assert not Factored.of(table).seen

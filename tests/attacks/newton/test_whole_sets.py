@@ -334,6 +334,36 @@ def test_a_record_that_is_lost_in_rounding_is_not_certified(monkeypatch):
             assert not found.certified or errors(found, own).max() < 1e-3
 
 
+@pytest.mark.parametrize("many", [2_000, 5])
+def test_a_record_that_the_start_fits_is_not_certified(monkeypatch, many):
+    """One step moves no weight for it, wherever it is. Nearby, with another target, it is seen: weakly."""
+    monkeypatch.setattr(set_problem, "MANY", many)
+    monkeypatch.setattr(set_problem, "NEARLY", 10)  # so that the only Jacobian is one from nearby
+    random = torch.Generator().manual_seed(0)
+    x = torch.rand(106, 4, dtype=DTYPE, generator=random)
+    net = nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 1)).double()
+    trainer = replace(TRAINER, lr=0.1, steps=1, dtype=torch.float32, loss=SquaredError())
+    start = {name: value[0].to(DTYPE) for name, value in trainer.init(net, [0], seed=0).items()}
+
+    def fitted(x):
+        return torch.func.functional_call(net, start, (x,)).detach()
+
+    records = Records(x, torch.cat([fitted(x[:1]), x[1:].sum(1, keepdim=True)]))
+    own, rough = records[:6], records.to(torch.float32)
+    knowledge = Knowledge(net, trainer, lw.Weak(size=6), lw.access.Weights(), rough[6:])
+    release = trainer(net, Cohort(rough[:0], rough[torch.arange(6)[None]], torch.arange(1)), seed=0)
+    whole = lw.Newton().prepare(knowledge, seed=0)
+    sets = SetProblem.of(whole.exact, whole.quick, whole.prior, release, record_span(whole.exact, release))
+    assert sets.span.complete
+    polisher, label = SetPolisher.of(sets, whole.exact, whole.published, jacobians=2), torch.zeros(6).long()
+    elsewhere = torch.rand(30, 4, dtype=DTYPE, generator=random)[16:17]  # one from where a step ends within rounding
+    nearby = torch.cat([elsewhere, fitted(elsewhere) + 0.03], 1)
+    z = torch.cat([nearby, torch.cat([own.x, own.y], 1)[1:]])
+    found = polisher.solve(sets.inside.one.of_records(z).flatten(), label, 0, release.flat().double())
+    assert (found.record.view(6, -1)[0, :4] - own.x[0]).abs().max() > 0.1
+    assert not found.certified
+
+
 def test_only_a_trained_layer_that_reads_all_numbers_shows_a_span():
     frozen = mlp(64, 8, 3)
     frozen[1].bias.requires_grad_(False)

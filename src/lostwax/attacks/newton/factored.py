@@ -7,7 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lostwax.seeds import generator
+
 ROUNDED = 100  # times the rounding of a number: that of a Jacobian, after many steps
+ROUNDS = 4  # of inverse iteration
 
 
 class Factored(NamedTuple):
@@ -19,7 +22,8 @@ class Factored(NamedTuple):
 
     @classmethod
     def of(cls, jacobian: Tensor) -> Factored:
-        """Of at least as many weights as unknowns."""
+        """Of at least as many weights as unknowns; a weight whose derivatives are not all numbers says nothing."""
+        jacobian = torch.where(jacobian.isfinite().all(1, keepdim=True), jacobian, 0.0)
         factor = torch.linalg.qr(jacobian, mode="r").R
         unit = torch.eye(len(factor), dtype=factor.dtype, device=factor.device)
         return cls(jacobian, factor, torch.linalg.solve_triangular(factor, unit, upper=True))
@@ -40,6 +44,14 @@ class Factored(NamedTuple):
         """(r,) the singular values, largest first; those lost in R^T R are given as their lower bound."""
         squares: Tensor = torch.linalg.eigvalsh(self.factor.mT @ self.factor)
         return squares.clamp_min(0).sqrt().clamp_min(self.weakest).flip(0)
+
+    def weakest_directions(self, count: int) -> Tensor:
+        """(w, r) about the right singular vectors of the smallest values, by a few rounds of inverse iteration."""
+        drawn = generator(0, "weakest").standard_normal((len(self.inverse), min(count, len(self.inverse))))
+        found = torch.from_numpy(drawn).to(self.inverse)
+        for _ in range(ROUNDS):
+            found = torch.linalg.qr(self.inverse @ (self.inverse.mT @ found)).Q  # by  (R^T R)^-1
+        return found.mT
 
     def step(self, residual: Tensor) -> Tensor:
         """(r,) the minimum of  |J s + residual|,  by the corrected seminormal equations (Bjorck 1987)."""

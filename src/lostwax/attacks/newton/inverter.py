@@ -178,6 +178,7 @@ NEARBY = 0.01  # deviations of the prior: training that is smooth this far aroun
 MANY = 2_000  # unknowns: from here on their directions come from J^T J
 TF32 = 2.0**-11  # relative rounding of its products
 SETTLING = 6  # steps towards the likeliest record of a defended release, at most
+WEAKEST = 8  # directions that are looked at again where an answer would be certified
 SETTLED = 0.1  # of the predicted squared error: the most that the last of them may move the record
 
 Begun = tuple[Point, Linearised]
@@ -190,6 +191,7 @@ class Posterior(NamedTuple):
     variance: Tensor  # (r,)
     directions: Tensor  # (r,) how far one deviation of the prior moves the weights: singular values of the Jacobian
     moved: Tensor  # (r,) from the point where training was linearised
+    weakest: Tensor  # (w, r) a few directions of those that the weights see least
 
     @property
     def settled(self) -> bool:
@@ -281,7 +283,8 @@ class Polisher:
         spread = (turned.square() / precision.unsqueeze(1)).sum(0) * self.prior_variance  # (r,)
         step = turned.mT @ ((turned @ ((self.prior_mean - point.a) / deviation) - slope / noise) / precision)
         a = self.problem.coordinates.clamped(point.a + deviation * step)
-        return Posterior(a, spread, directions, a - point.a)
+        weakest = turned[directions.square() > noise][-WEAKEST:]
+        return Posterior(a, spread, directions, a - point.a, deviation * weakest)
 
     @staticmethod
     def _turned(linear: Linearised, deviation: Tensor, residual: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -290,7 +293,7 @@ class Polisher:
         With many unknowns from J^T J, in which directions below about 1e-6 of the largest are lost: they count as not
         seen, which can take a certificate and never gives one.
         """
-        eps = torch.finfo(deviation.dtype).eps * len(deviation)
+        eps = torch.finfo(deviation.dtype).eps * max(ROUNDED, len(deviation))
         if len(deviation) > MANY:
             squares, columns = torch.linalg.eigh(deviation[:, None] * linear.normal * deviation)
             directions = torch.where(squares > eps * squares[-1], squares, 0.0).sqrt()
@@ -307,7 +310,10 @@ class Polisher:
         found = self._inversion(game.point, likeliest, rounding, game.jacobians)
         if found.certified and self.published.defended:
             found = found._replace(is_noise=self._is_noise(game))
-        if not found.certified or not self.problem.quick.trained or self._accurate(likeliest.directions):
+        if not found.certified or not self.problem.quick.trained:
+            return found
+        expected = game.linear.jacobian.double() @ likeliest.weakest.mT  # (p, w)
+        if self._accurate(likeliest.directions) and self.problem.moves(game.point, likeliest.weakest, expected):
             return found
         exact = game._replace(linear=self.problem.exact_linear(game.point.a, game.point.label))
         return self._inversion(exact.point, self._likeliest_record(exact, rounding), rounding, exact.jacobians)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lostwax.attacks.newton.factored import Factored
-from lostwax.attacks.newton.inverter import MANY, Inversion, Polisher, Posterior, Published, noise_of
+from lostwax.attacks.newton.inverter import MANY, WEAKEST, Inversion, Polisher, Posterior, Published, noise_of
 from lostwax.attacks.newton.misfit import OtherRecords
 from lostwax.attacks.newton.record_span import RecordSpan
 from lostwax.attacks.newton.solver import GOOD, NEARLY, Ended, Point, Problem, free_step
@@ -196,22 +196,31 @@ class SetPolisher(Polisher):
 
     def _by_factors(self, point: Point, jacobians: int) -> Inversion | None:
         """From records nearby, with Jacobians in float64; None if these do not see all directions either."""
-        coordinates = self.problem.coordinates
         deviation, rounding = self.prior_variance.sqrt(), float(self._rounding([point]))
         with progress("Newton's method: Jacobians in float64, at most", EXACT) as advance:
             for _ in range(EXACT):
-                tangents = self.problem.exact.tangents(coordinates(point.a), point.label, coordinates.directions)
-                factored = Factored.of(tangents.double().nan_to_num(0.0, 0.0, 0.0) * deviation)
+                factored = self._factored(point)
                 if not factored.seen:
                     return None
                 before, point, jacobians = point, self._stepped(point, factored, deviation, rounding), jacobians + 1
                 advance(1)
                 if point.distance <= NEARLY * rounding or point.distance > STALLED * before.distance:
                     break
+        weakest = factored.weakest_directions(WEAKEST)
+        if not self.problem.moves(point, deviation * weakest, factored.jacobian @ weakest.mT):
+            factored, jacobians = self._factored(point), jacobians + 1
+            if not factored.seen:
+                return None
         moved = deviation * factored.step(point.residual)
         variance = factored.variance(noise_of(point, rounding)) * self.prior_variance
-        likeliest = Posterior(point.a, variance, factored.directions, moved)
+        likeliest = Posterior(point.a, variance, factored.directions, moved, deviation * weakest)
         return self._inversion(point, likeliest, rounding, jacobians)
+
+    def _factored(self, point: Point) -> Factored:
+        """Training in float64, linearised at a point."""
+        coordinates = self.problem.coordinates
+        tangents = self.problem.exact.tangents(coordinates(point.a), point.label, coordinates.directions)
+        return Factored.of(tangents.double() * self.prior_variance.sqrt())
 
     def _stepped(self, point: Point, factored: Factored, deviation: Tensor, enough: float) -> Point:
         """Steps with one Jacobian, while each leaves little of the residual."""

@@ -70,6 +70,7 @@ CAREFUL = (1e-3, 1e-1, 1.0)  # of a first step, from far away
 GOOD = 0.3  # of the residual: after a step that leaves less, the Jacobian is used again
 STALLED = 0.99
 NEARLY = 2  # times what is enough: not worth another Jacobian
+CHANGED = 0.5  # of how far a direction moves the weights: the most by which it may differ, which doubles an error
 NUMBERS = 50_000_000  # in matrices that are solved together
 
 
@@ -123,6 +124,14 @@ class Problem:
     def exact_linear(self, a: Tensor, label: Tensor) -> Linearised:
         """The same in float64."""
         return Linearised.of(self.exact.tangents(self.coordinates(a), label, self.coordinates.directions))
+
+    def moves(self, point: Point, along: Tensor, expected: Tensor) -> bool:
+        """True if directions (w, r) move the weights at this point as a Jacobian of one nearby expects, (p, w).
+
+        What the weights do not see at an answer at all, they see weakly nearby: so its weakest directions show it.
+        """
+        tangents = self.exact.tangents(self.coordinates(point.a), point.label, along @ self.coordinates.directions)
+        return bool(((tangents.double() - expected).norm(dim=0) <= CHANGED * expected.norm(dim=0)).all())
 
     def linears(self, points: Sequence[Point]) -> list[Linearised]:
         """At the record of each point; together where they come from a linear response."""
