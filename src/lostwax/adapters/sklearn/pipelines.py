@@ -242,6 +242,10 @@ class PipelineReader:
         self.publish_sparse(SparseFitted(name, table, weight, sums=(sums,)), place)
         return True
 
+    def _settled(self) -> tuple[int, int, int]:
+        """How many parts were fitted on other rows, are sparse, or are listed as not read: they are not refitted."""
+        return len(self.public), len(self.sparse), len(self.unread)
+
     def _leaf(self, transformer: Any, place: Place) -> Place:
         outputs, reads = self._outputs(transformer, place)
         if place.rows.ndim == 1:
@@ -250,10 +254,10 @@ class PipelineReader:
             )
             return place.through(all_lost(1), outputs)
         if place.reads:
-            before, settled = len(self.parts), list(map(len, (self.public, self.sparse, self.unread)))
+            before, settled = len(self.parts), self._settled()
             self.scanned(transformer, place, self.y, self.weight)
             own_facts(transformer, self, place)
-            if list(map(len, (self.public, self.sparse, self.unread))) == settled:
+            if self._settled() == settled:
                 rest = untold(transformer, place.rows, self.y, self.weight, self.parts[before:])
                 self.unread += [] if rest is None else [rest]
         back = step_of(transformer, place.rows, outputs)
