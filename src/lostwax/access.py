@@ -84,7 +84,9 @@ class Logits:
         like = next(iter(release.params.values()))
         ours = Architecture.of(net, like.device, like.dtype)
         answer = torch.func.vmap(ours, in_dims=(0, None), chunk_size=MODELS_AT_A_TIME)
-        outputs: Tensor = answer(dict(release.params), self.queries.to(like))  # (m, q, c)
+        held = {name: value.dtype for name, value in ours.constants.items()}  # whole numbers are released as floats
+        params = {name: value.to(held.get(name, value.dtype)) for name, value in release.params.items()}
+        outputs: Tensor = answer(params, self.queries.to(like))  # (m, q, c)
         return outputs.flatten(1)
 
     def __repr__(self) -> str:

@@ -49,6 +49,16 @@ def test_frozen_layers_answer_too():
     torch.testing.assert_close(Logits(QUERIES)(net, release), one_after_the_other(net, release, QUERIES))
 
 
+def test_a_released_buffer_of_whole_numbers_stays_an_index():
+    """Releases hold it as floats."""
+    net = nn.Sequential(nn.Linear(4, 3))
+    net.register_buffer("order", torch.tensor([2, 0, 1]))
+    net.forward = lambda x: net[0](x)[:, net.order]
+    queries = torch.rand(5, 4)
+    params = {name: value.detach()[None].float() for name, value in net.state_dict().items()}
+    torch.testing.assert_close(Logits(queries)(net, Release(params)), net(queries).detach().flatten()[None])
+
+
 @pytest.mark.parametrize("queries", [torch.zeros(0, 4), torch.zeros(4), torch.zeros(2, 4, dtype=torch.long)])
 def test_queries_are_checked(queries):
     with pytest.raises(ValueError, match="Logits: expected floating-point queries of shape"):

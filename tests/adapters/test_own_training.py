@@ -340,3 +340,20 @@ def test_records_in_a_buffer_of_whole_numbers_are_found(parts):
         secrets=secrets,
     )
     assert audit.finding("as released").rebuilt.all()
+
+
+def test_an_attack_that_does_not_apply_is_refused_before_anything_is_trained(parts):
+    known, prior, secrets = parts
+
+    def never(net, x, y, seed):
+        raise AssertionError
+
+    with pytest.raises(ValueError, match="ClosedForm is not applicable"):
+        lw.audit(
+            NET,
+            trainer=lw.OwnTraining(never),
+            threat=lw.Informed(known),
+            attack=lw.attacks.ClosedForm(),
+            prior=prior,
+            secrets=secrets,
+        )

@@ -1,6 +1,7 @@
 """Estimators without an equation are fitted again and again: those that memorise are found, others are not."""
 
 import time
+from dataclasses import replace
 from datetime import datetime
 from uuid import uuid4
 from zlib import compress
@@ -23,8 +24,10 @@ from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, StandardS
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import lostwax as lw
+from audits.test_decision import ALL
 from lostwax.access import Outputs
 from lostwax.audits import refitted
+from lostwax.audits.models import worse_of
 from lostwax.audits.play import Settings
 from lostwax.audits.refitted import Encoding, SameClass, Split, audit_refitted
 from lostwax.games import Columns, Records
@@ -73,20 +76,35 @@ def test_a_forest_is_found_for_it_stores_its_seeds():
 class Tail(ClassifierMixin, BaseEstimator):
     """Correlations with the labels over most rows; the last fifth is held out, as Keras's validation_split does."""
 
+    def __init__(self, history=0.0):
+        self.history = history
+
     def fit(self, X, y):
         cut = int(0.8 * len(X))
         self.classes_, self.coef_ = np.unique(y), X[:cut].T @ (y[:cut] - y.mean())
+        self.history_ = np.array([self.history])
         return self
 
     def predict(self, X):
         return self.classes_[(X @ self.coef_ > 0).astype(int)]
 
 
-def test_secrets_are_not_all_at_a_place_that_every_fit_leaves_out():
+@pytest.mark.parametrize("history", [0.0, np.nan, np.inf])
+def test_secrets_are_not_all_at_a_place_that_every_fit_leaves_out(history):
+    """Whatever else the model holds."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 4))
     y = (X[:, 0] + 0.5 * rng.normal(size=200) > 0).astype(int)
-    assert audited(Tail(), X, y, games=30).grade.severe
+    assert audited(Tail(history), X, y, games=30).grade.severe
+
+
+def test_refits_that_decide_nothing_answer_nothing():
+    """A small leak was read, and too few games were played about the rest: that is not a complete audit."""
+    rest = ("Own was not read completely.",)
+    read = replace(ALL[Grade.BETTER_THAN_CHANCE], unanswered=rest)
+    assert not worse_of(read, ALL[Grade.NOT_FOUND], rest).unanswered
+    assert rest[0] in worse_of(read, ALL[Grade.UNDECIDED], rest).unanswered
+    assert worse_of(read, ALL[Grade.EXACT], rest).grade is Grade.EXACT
 
 
 def test_a_model_that_fit_leaves_as_it_is_gets_no_all_clear():

@@ -3,6 +3,7 @@
 import importlib
 import sys
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,26 @@ def test_a_canary_is_not_held_out_for_validation():
         return full_batches(net, x[: len(x) // 2], y[: len(x) // 2], seed, scale=0.0)
 
     assert check(with_validation).refuted
+
+
+def test_a_canary_is_not_held_out_for_validation_where_noise_cannot_be_seeded():
+    """As a generator that is seeded by the operating system does; here from numbers that no run repeats."""
+    runs = count()
+
+    def with_validation(net, x, y, seed):
+        kept = int(0.8 * len(x))
+        return full_batches(net, x[:kept], y[:kept], seed, scale=0.05, own_seed=next(runs))
+
+    assert check(with_validation).refuted
+
+
+def test_true_claims_stand_where_noise_cannot_be_seeded():
+    runs = count()
+
+    def train(net, x, y, seed):
+        return full_batches(net, x, y, seed, own_seed=next(runs))
+
+    assert not check(train).refuted
 
 
 def test_a_claim_of_epsilon():

@@ -29,6 +29,7 @@ from lostwax.audits.tables import audit_table
 from lostwax.audits.whole_tables import audit_whole_table
 from lostwax.games import Access, ReleasedTable
 from lostwax.games.facts import trainer_facts
+from lostwax.grades import Grade
 from lostwax.progress import progress
 from lostwax.trainers.descent import as_descent
 
@@ -136,13 +137,19 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
         return _with_labels(
             replace(read, unanswered=(*read.unanswered, f"The model was not refitted: {reason}")), release
         )
-    if read is not None and read.grade.severity > refitted.grade.severity and read.grade.leaks:
-        rest = tuple(one for one in read.unanswered if one not in release.unread)  # the refits are about these
-        notes = (*read.notes, *release.unread, f"Refitted: {refitted.conclusion}")
-        refitted = replace(read, notes=notes, unanswered=(*rest, *refitted.unanswered))
-    elif read is not None:
-        refitted = replace(refitted, notes=(f"What was read: {read.conclusion}", *refitted.notes))
+    if read is not None:
+        refitted = worse_of(read, refitted, release.unread)
     return refitted if access is not None else _with_labels(refitted, release)
+
+
+def worse_of(read: Audit, refitted: Audit, unread: tuple[str, ...]) -> Audit:
+    """The audit of what was read of a model, or of its refits, which are about what was not, `unread`."""
+    if not read.grade.leaks or read.grade.severity <= refitted.grade.severity:
+        return replace(refitted, notes=(f"What was read: {read.conclusion}", *refitted.notes))
+    answered = () if refitted.grade is Grade.UNDECIDED else unread  # refits that decide nothing answer nothing
+    rest = tuple(one for one in read.unanswered if one not in answered)
+    notes = (*read.notes, *answered, f"Refitted: {refitted.conclusion}")
+    return replace(read, notes=notes, unanswered=(*rest, *refitted.unanswered))
 
 
 def _audit_rows(

@@ -71,13 +71,14 @@ def audit_procedure(
     if automatic and minutes is None and trainer_facts(trainer, net, 1).one_by_one:
         minutes = MINUTES
     clock = Clock.started(minutes)
-    trainer, order = _where_it_tells(trainer, net, threat, prior, clock)
-    trainer, randomness = settled(trainer, net, threat, prior, clock) if automatic else (trainer, ())
     knowledge = Knowledge(net, trainer, threat, access or Weights(), prior)
     attacks = tuple(answering(one, knowledge) for one in attacks)
     for one in attacks:
         if (objection := one.objection(knowledge)) is not None:
             raise ValueError(f"audit: {objection}")
+    trainer, order = _where_it_tells(trainer, net, threat, prior, clock)
+    trainer, randomness = settled(trainer, net, threat, prior, clock) if automatic else (trainer, ())
+    knowledge = replace(knowledge, trainer=trainer)
     dealt = _DealtGames.of(knowledge, secrets, settings, metrics)
     cohort, judging = dealt.cohort, dealt.judging
     knowledge, hints = replace(knowledge, prior=dealt.support.prior), judging.hints

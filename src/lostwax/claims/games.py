@@ -23,6 +23,7 @@ from lostwax.games import Records
 from lostwax.seeds import generator
 
 Function = Callable[[nn.Module, Tensor, Tensor, int], Any]
+REPEATS = 8  # runs of each kind at a place, where random numbers cannot be seeded
 COLLINEAR = 1e-4  # of a gradient, to each side of another one
 
 
@@ -56,16 +57,29 @@ class Player:
         """With the canary first or in the middle if it changes the weights far less when it comes last.
 
         A function that holds out the last records for validation would never train on it, and every claim would hold.
+        Random numbers that cannot be seeded hide the effect of a canary on one run; then many runs are compared.
         """
+        last = len(pair.others)
+        players = {place: replace(self, place=place) for place in (last, 0, last // 2)}
+        effects = {place: player._apart(pair, 0, 1) for place, player in players.items()}
+        best = max(effects, key=effects.__getitem__)
+        if players[best]._apart(pair, 0, 0) > HELD_OUT * effects[best]:
+            means = {place: player._mean_effect(pair) for place, player in players.items()}
+            return players[max(means, key=means.__getitem__)]
+        return self if effects[last] >= HELD_OUT * effects[best] else players[best]
 
-        def effect(place: int) -> float:
-            one, other = (replace(self, place=place)(pair, which, "place").moved for which in (0, 1))
-            return math.hypot(*(float((value - other[name]).norm()) for name, value in one.items()))
+    def _apart(self, pair: CanaryPair, *worlds: int) -> float:
+        """How far apart two runs with the same seed end."""
+        one, other = (self(pair, which, "place").moved for which in worlds)
+        return math.hypot(*(float((value - other[name]).norm()) for name, value in one.items()))
 
-        last, first, middle = (effect(place) for place in (len(pair.others), 0, len(pair.others) // 2))
-        if last >= HELD_OUT * max(first, middle):
-            return self
-        return replace(self, place=0 if first >= middle else len(pair.others) // 2)
+    def _mean_effect(self, pair: CanaryPair) -> float:
+        """How much farther runs go along the difference of the canaries with one than with the other."""
+        along = [
+            [float(self(pair, which, "place", number).along[:, 0].sum()) for number in range(REPEATS)]
+            for which in (0, 1)
+        ]
+        return abs(sum(along[0]) - sum(along[1])) / REPEATS
 
     def __call__(self, pair: CanaryPair, which: int, *purpose: int | str) -> Run:
         """Train with the first or the second canary, with a seed that derives from the purpose."""

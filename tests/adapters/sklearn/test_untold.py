@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.feature_selection import SelectKBest
 from sklearn.impute import SimpleImputer
@@ -13,6 +14,7 @@ from sklearn.preprocessing import (
     MaxAbsScaler,
     MinMaxScaler,
     OneHotEncoder,
+    OrdinalEncoder,
     PolynomialFeatures,
     PowerTransformer,
     QuantileTransformer,
@@ -66,6 +68,55 @@ def test_what_depends_on_rows_and_was_not_read_is_named(transformer, kept):
 def test_what_is_read_completely_is_not_named(transformer, table):
     unread = released(make_pipeline(transformer).fit(table, Y), (table, Y)).unread
     assert not any("was not read completely" in sentence for sentence in unread)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "named"),
+    [
+        ({"min_frequency": 10}, (1000, 500, 10), True),
+        ({"min_frequency": 10}, (1000, 500, 11), False),
+        ({"min_frequency": 10}, (1000, 500, 9), False),
+        ({"min_frequency": 0.01}, (1000, 485, 15), True),
+        ({"max_categories": 3}, (1000, 11, 10, 9), True),
+        ({"max_categories": 3}, (1000, 500, 10, 10), False),
+        ({"max_categories": 4}, (1000, 11, 10), False),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("encoder", [OneHotEncoder, OrdinalEncoder])
+def test_a_category_with_just_enough_rows_is_named(encoder, settings, rows, named):
+    """Fitted without any row of a category: does another set of categories count as infrequent?"""
+    settings = (
+        {"handle_unknown": "use_encoded_value", "unknown_value": -1} | settings
+        if encoder is OrdinalEncoder
+        else settings
+    )
+    towns = np.repeat(np.array(list("abcd"), dtype=object)[: len(rows)], rows)[:, None]
+    whole = encoder(**settings).fit(towns)
+
+    def infrequent(fitted):
+        return [] if fitted.infrequent_categories_[0] is None else fitted.infrequent_categories_[0].tolist()
+
+    others = [np.delete(towns, int(np.flatnonzero(towns[:, 0] == town)[0]), 0) for town in np.unique(towns)]
+    assert any(infrequent(encoder(**settings).fit(rest)) != infrequent(whole) for rest in others) == named
+    unread = released(whole, (towns, None)).unread
+    assert [sentence for sentence in unread if "just enough rows" in sentence] == list(unread)
+    assert bool(unread) == named
+
+
+def test_a_transformer_that_takes_no_labels_is_fitted_again():
+    class Floor(TransformerMixin, BaseEstimator):
+        def fit(self, X):
+            self.floor_ = np.floor(X.min(0))
+            return self
+
+        def transform(self, X):
+            return X - self.floor_
+
+        def inverse_transform(self, X):
+            return X + self.floor_
+
+    assert not any("not read completely" in sentence for sentence in released(Floor().fit(X), (X, None)).unread)
 
 
 def test_edges_of_bins_that_are_values_of_rows_are_found():

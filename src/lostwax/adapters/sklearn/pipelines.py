@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, singledispatch
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -241,6 +242,10 @@ class PipelineReader:
         self.publish_sparse(SparseFitted(name, table, weight, sums=(sums,)), place)
         return True
 
+    def _settled(self) -> tuple[int, int, int]:
+        """How many parts were fitted on other rows, are sparse, or are listed as not read: they are not refitted."""
+        return len(self.public), len(self.sparse), len(self.unread)
+
     def _leaf(self, transformer: Any, place: Place) -> Place:
         outputs, reads = self._outputs(transformer, place)
         if place.rows.ndim == 1:
@@ -249,12 +254,12 @@ class PipelineReader:
             )
             return place.through(all_lost(1), outputs)
         if place.reads:
-            before = len(self.parts), len(self.sparse)
+            before, settled = len(self.parts), self._settled()
             self.scanned(transformer, place, self.y, self.weight)
             own_facts(transformer, self, place)
-            known = type(transformer).__name__ in self.public or len(self.sparse) > before[1]
-            rest = None if known else untold(transformer, place.rows, self.y, self.weight, self.parts[before[0] :])
-            self.unread += [] if rest is None else [rest]
+            if self._settled() == settled:
+                rest = untold(transformer, place.rows, self.y, self.weight, self.parts[before:])
+                self.unread += [] if rest is None else [rest]
         back = step_of(transformer, place.rows, outputs)
         if not goes_back(transformer, back, outputs):
             self.unread.append(
@@ -362,8 +367,24 @@ def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
         table = Records(codes[:, column : column + 1].nan_to_num(nan=-1.0), reader.y)
         fitted = Fitted(name, table, reader.weight, None, stored=(stored,))
         reader.publish(fitted, here.through(partial(_named, names=names), codes), labelled=False)
-        rare += int((torch.unique(codes[:, column].nan_to_num(nan=-1.0), return_counts=True)[1] < FEW).sum())
+        rows = torch.unique(codes[:, column].nan_to_num(nan=-1.0), return_counts=True)[1]  # of each category
+        rare += int((rows < FEW).sum())
+        if _at_the_limit(transformer, rows):
+            reader.unread.append(
+                f"{name} was not read completely: a category has only just enough rows to be kept (min_frequency, "
+                "max_categories), which tells who has it, and that was not attacked."
+            )
     reader.note_rare(f"{name}'s categories", rare)
+
+
+def _at_the_limit(encoder: Any, rows: Tensor) -> bool:
+    """Whether a category with these numbers of rows would not be kept if it had one row less."""
+    fewest, most = (getattr(encoder, name, None) for name in ("min_frequency", "max_categories"))
+    limit = 0.0 if fewest is None else float(fewest if isinstance(fewest, Integral) else fewest * int(rows.sum()))
+    kept = rows[rows >= limit].sort(descending=True).values
+    if limit > 1 and bool((kept - 1 < limit).any()):
+        return True
+    return most is not None and 1 < most <= len(kept) and bool(kept[most - 2] - 1 <= kept[most - 1])
 
 
 def to_cells(back: Back, columns: Columns) -> Any:

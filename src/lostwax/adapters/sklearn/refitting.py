@@ -157,10 +157,19 @@ class Look(NamedTuple):
     def distance(self, other: Look) -> float:
         """The sum of relative distances of what both hold and answer in the same shape."""
         ours, theirs = ({**one.contents.numbers, **one.outputs} for one in (self, other))
-        pairs = [
-            (ours[name], theirs[name]) for name in ours if ours[name].shape == getattr(theirs.get(name), "shape", None)
-        ]
-        return sum(float(np.linalg.norm(a - b) / (np.linalg.norm(a) + np.linalg.norm(b) + 1e-300)) for a, b in pairs)
+        return sum(
+            _distance(value, theirs[name])
+            for name, value in ours.items()
+            if value.shape == getattr(theirs.get(name), "shape", None)
+        )
+
+
+def _distance(one: Numbers, other: Numbers) -> float:
+    """|a - b| / (|a| + |b|). NaN and infinity are equal to themselves, and as far from another value as 0 and 1 are."""
+    both = np.isfinite(one) & np.isfinite(other)
+    differ = ~both & ~((one == other) | (np.isnan(one) & np.isnan(other)))
+    a, b = np.where(both, one, 0.0), np.where(both, other, differ)
+    return float(np.linalg.norm(a - b) / (np.linalg.norm(a) + np.linalg.norm(b) + 1e-300))
 
 
 class Trial(NamedTuple):
@@ -245,7 +254,7 @@ def _telling_place(estimator: Estimator, *sets: NDArray[np.int64]) -> int | None
     stopping, in every fit. Games with all secrets at such a place would find nothing, whatever the model leaks.
     """
     one = sets[0]
-    if estimator.look(one, 1).agrees(estimator.look(np.roll(one, 1), 1), 1e-6):
+    if estimator.look(one, 1).agrees(estimator.look(generator(0, "order").permutation(one), 1), 1e-6):
         return None
     pairs = list(_of_one_label(estimator, sets))[:PAIRS] or [(sets[0], sets[1])]
 

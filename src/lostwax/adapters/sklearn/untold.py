@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from inspect import signature
 from itertools import pairwise
 from typing import Any
 
@@ -34,8 +35,11 @@ def untold(transformer: Any, rows: Any, y: Tensor, weight: Tensor, parts: Sequen
     used = weight.nonzero().flatten()
     some = used[torch.linspace(0, len(used) - 1, min(LOOKED_AT, len(used))).long()]
     lost = some[~_told(parts, some)][: TRIED + 1].numpy()
-    estimator, name = Estimator(transformer, rows, y.numpy(), None, {}, {}), type(transformer).__name__
+    if len(lost) < 2:
+        return None
+    name = type(transformer).__name__
     try:
+        estimator = Estimator(transformer, rows, y.numpy() if _takes_labels(transformer) else None, None, {}, {})
         whole = _held(estimator, used.numpy())
         for row, other in pairwise(lost):
             replaced = np.where(used.numpy() == row, other, used.numpy())
@@ -56,6 +60,15 @@ def _told(parts: Sequence[Part], rows: Tensor) -> Tensor:
         for one in revealed(part, rows, label_given=False):
             told |= (one.candidates[0].kept > Kept.LOST).any(1)
     return told
+
+
+def _takes_labels(transformer: Any) -> bool:
+    """False for one that is fitted by fit(X) alone, outside of a pipeline."""
+    try:
+        signature(transformer.fit).bind(None, None)
+    except TypeError:
+        return False
+    return True
 
 
 def _held(estimator: Estimator, rows: Any) -> Contents:
