@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -193,16 +193,8 @@ def _where_it_tells(
     trainer: Trainer, net: nn.Module, threat: Threat, prior: Records, clock: Clock
 ) -> tuple[Trainer, tuple[str, ...]]:
     """The trainer with the secret at a place where it changes the model, if it can choose; and a note if it did."""
-    choose = getattr(trainer, "where_it_tells", None)
-    if choose is None or len(prior) < 2:
-        return trainer, ()
-    try:
-        found: Trainer = clock.run(lambda: choose(net, threat.deal(prior, 2, seed=0)))
-    except TimeUp:
-        raise ValueError(
-            "audit: max_minutes is too short: training a few models was not done in time. Allow more minutes."
-        ) from None
-    if found is trainer:
+    found = _measured(getattr(trainer, "where_it_tells", None), net, threat, prior, clock)
+    if found is None or found is trainer:
         return trainer, ()
     return found, (
         "A record at the end of the training set changes the weights little or not at all, as if it were held out for "
@@ -210,19 +202,31 @@ def _where_it_tells(
     )
 
 
+def _measured(
+    measure: Callable[[nn.Module, Cohort], Trainer] | None,
+    net: nn.Module,
+    threat: Threat,
+    prior: Records,
+    clock: Clock,
+) -> Trainer | None:
+    """The trainer after it measured something on the first games of the prior; None if it does not, or cannot."""
+    if measure is None or len(prior) < 2:
+        return None
+    try:
+        return clock.run(lambda: measure(net, threat.deal(prior, 2, seed=0)))
+    except TimeUp:
+        raise ValueError(
+            "audit: max_minutes is too short: training a few models was not done in time. Allow more minutes."
+        ) from None
+
+
 def settled(
     trainer: Trainer, net: nn.Module, threat: Threat, prior: Records, clock: Clock
 ) -> tuple[Trainer, tuple[str, ...]]:
     """The trainer with what is measured of its randomness, where it can be, and a note about that."""
-    measure = getattr(trainer, "settled", None)
-    if measure is None or len(prior) < 2:
+    found = _measured(getattr(trainer, "settled", None), net, threat, prior, clock)
+    if found is None:
         return trainer, ()
-    try:
-        found: Trainer = clock.run(lambda: measure(net, threat.deal(prior, 2, seed=0)))
-    except TimeUp:
-        raise ValueError(
-            "audit: max_minutes is too short: training three models was not done in time. Allow more minutes."
-        ) from None
     facts = trainer_facts(found, net, 1)
     if facts.noise is not None:
         return found, (
