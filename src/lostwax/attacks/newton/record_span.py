@@ -116,11 +116,12 @@ def record_span(weights: TrainingMap, release: Release) -> RecordSpan | None:
         rank = k if len(sizes) >= k and float(sizes[k - 1]) > 2 * noise else 0
     if not 1 < rank <= k or (rank < k and len(moved) <= k):  # not a sum of k records, or neurons hide some of them
         return None
-    basis = rows[:rank]  # (rank, d + 1), orthonormal: [x, 1] = m basis
+    # (rank, d + 1): [x, 1] = m basis. Singular vectors may be orthonormal only roughly (on a GPU), Q is to rounding
+    basis = torch.linalg.qr(rows[:rank].mT).Q.mT
     last = basis[:, -1:]
     if float(last.norm()) <= NOISE * torch.finfo(last.dtype).eps:
         return None
-    turn = torch.linalg.svd(last.mT, full_matrices=True).Vh  # (rank, rank) the first row along the last column
+    turn = torch.linalg.qr(last, mode="complete").Q.mT  # (rank, rank) the first row along the last column
     turned = torch.cat([turn[1:], turn[:1] * (turn[0] @ last).sign()]) @ basis
     turned[:-1, -1] = 0.0
     complete = rank in (k, moved.shape[1]) and weights.units is None
