@@ -1,5 +1,7 @@
 """With the Hessians' leading part large enough, only the known records' answer is linear."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -9,7 +11,7 @@ from lostwax.games import Cohort
 from lostwax.trainers import GD, SGD, Adam
 from lostwax.trainers.derivatives import each
 from lostwax.trainers.linear_response import BaseTrajectory, flat
-from lostwax.trainers.semi_linear import LeadingHessians, SemiLinear, _own_slopes
+from lostwax.trainers.semi_linear import EveryWeight, LeadingHessians, SemiLinear, _own_slopes
 
 KNOWN, TARGETS = lw.records.digits().to(torch.float64).split(300, 12, seed=0)
 
@@ -46,6 +48,17 @@ def test_with_whole_hessians_it_is_the_definition(trainer):
     whole = SemiLinear(base.adjoints(u), LeadingHessians.of(base, rank=10**6))
     expected = definition(base, records) @ u.mT
     torch.testing.assert_close(whole(records), expected, rtol=1e-6, atol=1e-9 * float(expected.abs().max()))
+    torch.testing.assert_close(EveryWeight.of(base, u)(records), expected)
+
+
+def test_tangents_with_every_weight_are_finite_differences():
+    base = BaseTrajectory.of(GD(lr=0.2, momentum=0.9, steps=5), net(), KNOWN[:50])
+    followed = EveryWeight.of(base, directions(base, 5)).along(torch.tensor([0, 3]))
+    towards = TARGETS[3:5]
+    tangents = followed.tangents(TARGETS[:3], towards)  # (3, 2, 2)
+    for k, x in enumerate(towards.x):
+        ahead, behind = (followed(replace(TARGETS[:3], x=TARGETS.x[:3] + far * x)) for far in (1e-5, -1e-5))
+        torch.testing.assert_close(tangents[:, k], (ahead - behind) / 2e-5, rtol=1e-6, atol=1e-10)
 
 
 def errors(found, real):

@@ -14,7 +14,7 @@ from lostwax.games import Knowledge, Records, Release
 from lostwax.progress import progress
 from lostwax.seeds import generator
 from lostwax.trainers.linear_response import Adjoints, BaseTrajectory, response_objection
-from lostwax.trainers.semi_linear import LeadingHessians, SemiLinear
+from lostwax.trainers.semi_linear import EveryWeight, LeadingHessians, SemiLinear
 
 RELIABLE = 0.9  # R^2 on trained models: directions below are dropped
 ENOUGH = 0.5  # of the directions, and of trained models' variance: if less is reliable, models are trained instead
@@ -64,15 +64,19 @@ class Check(NamedTuple):
         )
 
 
+Answers = Adjoints | SemiLinear | EveryWeight
+
+
 @dataclass(frozen=True, eq=False)
 class Responses:
     """What training on one more record changes, in some directions of what the adversary sees."""
 
     access: Sketch  # the same numbers of a release
-    answers: Adjoints | SemiLinear
+    answers: Answers
     shift: Tensor  # (r,) by which trained models differ from responses, on average
     turned: Tensor  # (r, r) orthogonal
     check: Check
+    errors: Tensor  # (c, r) on the models that check them, in units of the square of what each record changes
 
     def __call__(self, records: Records) -> Tensor:
         """(m, r) of m records."""
@@ -97,7 +101,8 @@ class LinearResponse:
 
     In the semi-linear response the record's gradient is taken where its own model is, with the leading `rank`
     directions of the known records' Hessians: better where a record is learnt in training, and slower. None: it is
-    tried where the linear response fails; 0: never.
+    tried where the linear response fails; 0: never. With as many as the net has weights (small nets), all weights are
+    followed, and `directions` does not apply.
     """
 
     directions: int = 256
@@ -106,6 +111,10 @@ class LinearResponse:
 
     def __post_init__(self) -> None:
         check_fields(self, directions=at_least(1), checked=at_least(FEWEST_CHECKED), rank=at_least(0))
+
+    def follows_all(self, weights: int) -> bool:
+        """Whether the response of every weight of a net is followed."""
+        return self.rank is not None and self.rank >= weights
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""
@@ -149,8 +158,10 @@ class LinearResponse:
         else:
             directions = _principal(principal, self.directions).to(origin)
         sketch, base = Sketch(knowledge.access, origin, directions), base.quick()
+        along, sample = sketch.along(knowledge.net, end), _sample(knowledge.prior)
+        if self.follows_all(along.shape[1]):
+            return _checked(sketch, EveryWeight.of(base, along), far, records, held_out)
         with progress("directions", len(directions)) as advance:
-            along, sample = sketch.along(knowledge.net, end), _sample(knowledge.prior)
             adjoints = base.thin_adjoints(along, sample, advance, tolerance)
         for rank in (0, RANK) if self.rank is None else (self.rank,):
             answers = SemiLinear(adjoints, LeadingHessians.of(base, rank)) if rank else adjoints
@@ -160,20 +171,23 @@ class LinearResponse:
         return responses
 
 
-def _checked(
-    sketch: Sketch, answers: Adjoints | SemiLinear, far: Tensor, records: Records, held_out: int | None
-) -> Responses:
+def _checked(sketch: Sketch, answers: Answers, far: Tensor, records: Records, held_out: int | None) -> Responses:
     """Compare answers with models that were trained on records (c, ...), seen `far` (c, features) from the origin."""
     seen, predicted = far @ sketch.directions.mT, answers(records)  # (c, r) each
-    shift = (seen - predicted).mean(0)  # other arithmetic moves all models alike
+    size = seen.norm(dim=1, keepdim=True).clamp_min(torch.finfo(far.dtype).tiny)  # (c, 1)
+    # other arithmetic moves all models alike; errors of the response are a share of what a record changes
+    precision = (size.min() / size).square()
+    shift = (precision * (seen - predicted)).sum(0) / precision.sum()
     left, variance = (part.square().sum(0) for part in (seen - predicted - shift, seen - seen.mean(0)))
     inside, whole = (part[:held_out].square().sum() for part in (seen, far))
     covered = float(inside / whole.clamp_min(torch.finfo(far.dtype).tiny))
-    check = Check(answers.form, (1 - left / variance).nan_to_num(-torch.inf), variance, covered, len(seen))
+    r2 = torch.where(left == 0, 1.0, (1 - left / variance).nan_to_num(-torch.inf))  # also where no model varies
+    check = Check(answers.form, r2, variance, covered, len(seen))
     kept = check.reliable.nonzero()[:, 0]
     turned = _rotation(len(kept)).to(far)
     access = replace(sketch, directions=turned @ sketch.directions[kept])
-    return Responses(access, answers.along(kept), shift[kept], turned, check)
+    errors = ((seen - predicted - shift) / size.square())[:, kept] @ turned.mT
+    return Responses(access, answers.along(kept), shift[kept], turned, check, errors)
 
 
 def _in_words(r2: float) -> str:

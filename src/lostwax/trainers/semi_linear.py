@@ -7,7 +7,8 @@ theta_t + delta_t, and the answer is still exact for the known records,
 
 Only the place delta_t is approximate: there the known records answer through the leading part of their Hessians,
 H_t = Q^T (Q H_t Q^T) Q with the rows of Q an orthonormal basis of what the Hessians move most. So a record still costs
-its own gradients, and two products with Q per step, whatever n is.
+its own gradients, and two products with Q per step, whatever n is. Of a small net the whole Hessians fit in memory:
+delta_T is then followed itself, and no c_t are needed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from lostwax.games import Records
 from lostwax.seeds import generator
-from lostwax.trainers.derivatives import each
+from lostwax.trainers.derivatives import each, quiet
 from lostwax.trainers.linear_response import (
     GRADIENT_NUMBERS,
     Adjoints,
@@ -107,6 +108,68 @@ class SemiLinear(NamedTuple):
                 answer = answer + own / step.size
             moved = base.moved(step, moved, base.shaped(answer))
         return total
+
+
+class EveryWeight(NamedTuple):
+    """Semi-linear responses with the whole Hessians, t p^2 numbers; their tangents are semi-linear too."""
+
+    base: BaseTrajectory
+    hessians: Tensor  # (t, p, p) of the known records at every step
+    directions: Tensor  # (r, p)
+
+    @classmethod
+    def of(cls, base: BaseTrajectory, directions: Tensor) -> EveryWeight:
+        """In these directions (r, p); costs p Hessian products a step."""
+        every = torch.eye(directions.shape[1]).to(directions)
+        return cls(base, torch.stack([_answer(base, step, every) for step in base.steps()]), directions)
+
+    @property
+    def form(self) -> str:
+        """In words."""
+        return "Semi-linear response"
+
+    def __call__(self, records: Records) -> Tensor:
+        """(m, r) <u, delta theta_T(z)> of m records z."""
+        records = as_inputs(records, self.base.kept[0])
+        some = rows_of(GRADIENT_NUMBERS, self.directions, self.directions.shape[1])
+        rows = torch.split(torch.arange(len(records), device=records.y.device), some)
+        return torch.cat([self._followed(records[part]) @ self.directions.mT for part in rows])
+
+    def tangents(self, records: Records, directions: Records) -> Tensor:
+        """(m, k, r) the derivatives of <u, delta theta_T(z)> at m records z, along k directions of z."""
+        records, directions = (as_inputs(part, self.base.kept[0]) for part in (records, directions))
+        numbers = records.y.is_floating_point()
+
+        def along(x: Tensor, y: Tensor, dx: Tensor, dy: Tensor) -> Tensor:
+            def delta(x: Tensor, y: Tensor = y) -> Tensor:
+                return self._followed(Records(x.unsqueeze(0), y.unsqueeze(0)))[0]
+
+            at, by = ((x, y), (dx, dy)) if numbers else ((x,), (dx,))
+            tangent: Tensor = torch.func.jvp(delta, at, by)[1]
+            return tangent
+
+        some = rows_of(GRADIENT_NUMBERS, self.directions, self.directions.shape[1])
+        each_way = torch.func.vmap(along, (None, None, 0, 0), chunk_size=some)
+        with quiet():
+            found = [
+                each_way(x, y, directions.inputs, directions.y) for x, y in zip(records.inputs, records.y, strict=True)
+            ]
+        return torch.stack(found) @ self.directions.mT
+
+    def along(self, kept: Tensor) -> EveryWeight:
+        """Some of the directions."""
+        return self._replace(directions=self.directions[kept])
+
+    def _followed(self, records: Records) -> Tensor:
+        """(m, p) delta theta_T of each record."""
+        moved = each(self.base.kept[0], lambda value: value.new_zeros(len(records), *value.shape[1:]))
+        for step in self.base.steps():
+            with float32_products(self.base.trainer.tf32):
+                answer = flat(moved.params) @ self.hessians[step.number]
+            if step.secret:
+                answer = answer + flat(_own_slopes(self.base, step, moved, records)) / step.size
+            moved = self.base.moved(step, moved, self.base.shaped(answer))
+        return flat(moved.params)
 
 
 def _own_slopes(base: BaseTrajectory, step: BaseStep, moved: State, records: Records) -> Params:

@@ -8,10 +8,12 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from lostwax.attacks.newton.annealing import Annealing, ClassPrior, ErrorModel
 from lostwax.attacks.newton.bank import MOST_WAYS, Bank, draws, ways
-from lostwax.attacks.newton.inverter import Inverter, Published
+from lostwax.attacks.newton.inverter import Inverter
 from lostwax.attacks.newton.matrix_free import MatrixFree
 from lostwax.attacks.newton.misfit import MODELS, OtherRecords
+from lostwax.attacks.newton.published import Published
 from lostwax.attacks.newton.record_span import first_layer
 from lostwax.attacks.newton.solver import Problem
 from lostwax.attacks.newton.training_map import TrainingMap
@@ -109,8 +111,7 @@ class Newton:
             )
         if given.parts is not None:
             return refusal + "it solves for the whole record and cannot use known parts. Use RecoNN."
-        weights = sum(value.numel() for value in trainable(knowledge.net).values())
-        if weights < (numbers := _numbers(knowledge)):
+        if (weights := _weights(knowledge)) < (numbers := _numbers(knowledge)):
             return refusal + (
                 f"the net has {weights} weights, too few to determine the {numbers} secret numbers. Use RecoNN."
             )
@@ -249,7 +250,17 @@ class Newton:
             by_training=self.polish,
             guess=None if self.start is None else self.start.prepare(knowledge, seed=seed),
             like=knowledge.prior[:1],
+            annealing=self._annealing(knowledge, parts, unknowns),
         )
+
+    def _annealing(self, knowledge: Knowledge, parts: _Parts, unknowns: Tensor) -> Annealing | None:
+        """The search by a response of every weight, with the records' unknowns (n, r) as prior."""
+        responses, y = parts.quick.responses, parts.available.y
+        if responses is None or self.response is None or not self.response.follows_all(_weights(knowledge)):
+            return None
+        classes = torch.zeros(len(y), dtype=torch.long, device=y.device) if y.is_floating_point() else y
+        problem = Problem(parts.quick, parts.quick, parts.coordinates)
+        return Annealing(problem, ErrorModel.of(responses.errors), ClassPrior.each(unknowns, classes))
 
     def responses(self, knowledge: Knowledge, *, seed: int) -> Responses:
         """The linear response, its directions and its check from models trained on known and prior records."""
@@ -257,10 +268,11 @@ class Newton:
         if known is None or engine is None:
             raise ValueError("Newton: responses needs response=LinearResponse(...) and an adversary who knows records.")
         trainer, available = as_descent(undefended(knowledge.trainer)), _available(known, knowledge.prior)
-        drawn = engine.checked + engine.directions + 1  # models less their mean span one direction less
+        follows_all = engine.follows_all(_weights(knowledge))
+        drawn = engine.checked + (0 if follows_all else engine.directions + 1)  # less their mean they span one less
         rows = draws(len(available), drawn, 1, seed).to(available.y.device)
         checked, principal = rows[: engine.checked], rows[engine.checked :]
-        if len(principal) < 2:
+        if len(principal) < 2 and not follows_all:
             raise ValueError(
                 f"Newton: {engine.checked} checked models leave {len(principal)} records to find directions. Set fewer "
                 "checked models of the response, or add to the prior."
@@ -270,8 +282,8 @@ class Newton:
             cohort = Cohort(known.to(available.x.device), available[rows], torch.zeros_like(rows[:, 0]))
             return trainer(knowledge.net, cohort, seed=0).flat()
 
-        seen = models(checked, trainer)
-        found, records = models(principal, replace(trainer, tf32=True)), available[checked[:, 0]]
+        seen, records = models(checked, trainer), available[checked[:, 0]]
+        found = None if follows_all else models(principal, replace(trainer, tf32=True))
         return engine.prepare(knowledge, found, seen, records, tolerance=TOLERANCE)
 
     def _parts(self, knowledge: Knowledge, seed: int, responses: Responses | None = None) -> _Parts:
@@ -299,7 +311,9 @@ class Newton:
                 responses = self.responses(knowledge, seed=seed)
             if not responses.check.holds:
                 raise ValueError(f"Newton: {responses.check} That is too little for a Jacobian: leave response out.")
-            if (equations := len(responses.access.directions)) <= (unknowns := len(coordinates.directions)):
+            equations, unknowns = len(responses.access.directions), len(coordinates.directions)
+            by_prior = self.response.follows_all(_weights(knowledge)) and not self.polish  # the rest is left to it
+            if equations <= unknowns and not by_prior:
                 raise ValueError(
                     f"Newton: {equations} reliable directions do not determine {unknowns} coordinates: any release "
                     "would be explained. Set fewer coordinates, or more directions of the response."
@@ -314,6 +328,10 @@ def _available(known: Records, prior: Records) -> Records:
     """Known and prior records."""
     ours = known.to(prior.x.device)
     return Records(torch.cat([ours.x, prior.x]), torch.cat([ours.y, prior.y]))
+
+
+def _weights(knowledge: Knowledge) -> int:
+    return sum(value.numel() for value in trainable(knowledge.net).values())
 
 
 def _numbers(knowledge: Knowledge) -> int:

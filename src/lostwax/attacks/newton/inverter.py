@@ -10,58 +10,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lostwax.attacks.newton.annealing import Annealing, Likeliest
 from lostwax.attacks.newton.bank import Bank, Classes, Entry, Likely
 from lostwax.attacks.newton.factored import ROUNDED
 from lostwax.attacks.newton.misfit import OtherRecords, is_noise
+from lostwax.attacks.newton.published import Published
 from lostwax.attacks.newton.solver import STALLED, Ended, Linearised, Point, Problem
-from lostwax.attacks.newton.training_map import TrainingMap
-from lostwax.defences import undefended
-from lostwax.games import Guess, Hints, Reconstructor, Records, Release, Trainer
+from lostwax.games import Guess, Hints, Reconstructor, Records, Release
 from lostwax.learning.coordinates import Coordinates, as_records, flat
-
-
-class Published(NamedTuple):
-    """How the owner makes a release: training, its arithmetic and its defences."""
-
-    trainer: Trainer
-    seed: int  # the adversary's: its noise has the size of the victim's, but other values
-
-    @property
-    def defended(self) -> bool:
-        """True if a defence changes the weights after training."""
-        return undefended(self.trainer) is not self.trainer
-
-    def units(self, exact: TrainingMap, z: Tensor, label: Tensor) -> Tensor:
-        """(p,) the defence's noise on each weight: the root mean square over its tensor, or at least rounding.
-
-        Measured on models trained on z (m, u), each with its own noise.
-        """
-        ideal, released = (models.params for models in self._both(exact, z, label))
-        least = torch.finfo(torch.float64).eps * torch.cat([value.double().flatten() for value in ideal.values()])
-        units = [
-            (released[name].double() - value.double()).square().mean().sqrt().nan_to_num(0.0).expand(value[0].numel())
-            for name, value in ideal.items()
-        ]
-        return torch.cat(units).clamp_min(float(least.square().mean().sqrt().nan_to_num(1.0)))
-
-    def simulated(self, exact: TrainingMap, z: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-        """(m, p) models trained on z (m, u), and the defence's noise on each."""
-        ideal, released = (exact.in_units(models.flat().double()) for models in self._both(exact, z, label))
-        return ideal, released - ideal
-
-    def _both(self, exact: TrainingMap, z: Tensor, label: Tensor) -> tuple[Release, Release]:
-        """Models trained on z (m, u) in float64, and as they would be released, each with its own noise."""
-        cohort = replace(exact.cohort(z, label), index=torch.arange(len(z), device=z.device))
-        return exact.trainer(exact.net, cohort, seed=self.seed), self.trainer(exact.net, cohort, seed=self.seed)
-
-    def rounding(self, exact: TrainingMap, z: Tensor, label: Tensor) -> Tensor:
-        """(g,) distance of models trained on z (g, u), as released, from training in float64; at least its rounding."""
-        cohort, ideal = exact.cohort(z, label), exact(z, label)
-        as_released = exact.in_units(self.trainer(exact.net, cohort, seed=self.seed).flat().double())
-        steps = exact.trainer.batches.steps(cohort.records)
-        own = torch.finfo(torch.float64).eps * steps**0.5 * ideal.norm(dim=1)  # steps that round independently
-        return torch.maximum((as_released - ideal).norm(dim=1), own)
-
 
 CERTAIN = 10  # times the rounding error of the weights: a residual up to this is explained
 DETERMINED = 0.01  # of a blind guess's error: the most that rounding may leave
@@ -375,6 +331,7 @@ class Inverter(Polisher):
     by_training: bool  # train models at the end of a search by linear response
     guess: Reconstructor | None  # another attack, for games whose starts do not explain the release
     like: Records  # one record, for shapes, dtypes and devices
+    annealing: Annealing | None = None  # the search by a response of every weight
     at_means: dict[Classes, Linearised] = field(default_factory=dict)  # training linearised at class means, on demand
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
@@ -407,12 +364,19 @@ class Inverter(Polisher):
 
     def _inverted(self, released: Tensor, starts: list[list[Entry]]) -> list[Inversion]:
         """Each game's starts in turn, the most promising first, until one explains the release."""
-        raced = self._race(released, starts)
-        if not self.problem.quick.trained:
-            predicted = self._predicted(raced, released)
+        if self.annealing is not None:
+            classes = [list(dict.fromkeys(int(entry.label[0]) for entry in mine)) for mine in starts]
+            likeliest = self.annealing(released, classes, self.bank)
             if not self.by_training:
-                return self._unpolished(predicted, released)
-            raced = [[one] for one in predicted]
+                return [self._by_response(one) for one in likeliest]
+            raced = [[(one.point, one.linear)] for one in likeliest]
+        else:
+            raced = self._race(released, starts)
+            if not self.problem.quick.trained:
+                predicted = self._predicted(raced, released)
+                if not self.by_training:
+                    return self._unpolished(predicted, released)
+                raced = [[one] for one in predicted]
         best: list[Inversion | None] = [None] * len(released)
         for turn in range(max(map(len, raced))):
             again = [g for g, one in enumerate(best) if (one is None or not one.explained) and turn < len(raced[g])]
@@ -477,6 +441,12 @@ class Inverter(Polisher):
         error = PREDICTED * released.norm(dim=1)  # (g,)
         found = [self._evidence(Ended(*begun, 0), float(one)) for begun, one in zip(predicted, error, strict=True)]
         return [one._replace(determined=False) for one in found]  # no model was trained on it
+
+    def _by_response(self, likeliest: Likeliest) -> Inversion:
+        """The answer of an annealed search, with its predicted error; no model was trained on it."""
+        point, linear, _, error, variance, directions = likeliest
+        posterior = Posterior(point.a, variance, directions, torch.zeros_like(point.a), linear.jacobian[:0])
+        return self._inversion(point, posterior, error, 0)._replace(determined=False)
 
     def at_mean(self, classes: Classes) -> Linearised:
         """Training, linearised at the means of these classes; kept for later games."""

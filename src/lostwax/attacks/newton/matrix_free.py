@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from lostwax.attacks.newton.bank import CLASSES_RACED, Bank, Entry
-from lostwax.attacks.newton.inverter import Inversion, Published, as_guess, determined
+from lostwax.attacks.newton.inverter import Inversion, as_guess, determined
+from lostwax.attacks.newton.published import Published
 from lostwax.attacks.newton.solver import Point, Problem
 from lostwax.attacks.newton.training_map import Unrolled
 from lostwax.games import Guess, Hints, Records, Release

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from lostwax.attacks.newton.factored import Factored
-from lostwax.attacks.newton.inverter import MANY, WEAKEST, Inversion, Polisher, Posterior, Published, noise_of
+from lostwax.attacks.newton.inverter import MANY, WEAKEST, Inversion, Polisher, Posterior, noise_of
 from lostwax.attacks.newton.misfit import OtherRecords
+from lostwax.attacks.newton.published import Published
 from lostwax.attacks.newton.record_span import RecordSpan
 from lostwax.attacks.newton.solver import GOOD, NEARLY, Ended, Point, Problem, free_step
 from lostwax.attacks.newton.training_map import TrainingMap

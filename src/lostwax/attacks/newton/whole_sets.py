@@ -11,7 +11,8 @@ from torch import Tensor
 
 from lostwax.attacks.newton.bank import Classes, means_of
 from lostwax.attacks.newton.corners import Corners, corners
-from lostwax.attacks.newton.inverter import MANY, Inversion, Published, as_guess
+from lostwax.attacks.newton.inverter import MANY, Inversion, as_guess
+from lostwax.attacks.newton.published import Published
 from lostwax.attacks.newton.record_span import record_span
 from lostwax.attacks.newton.set_problem import SetPolisher, SetProblem
 from lostwax.attacks.newton.soft_labels import Soft, soft_labels
