@@ -85,15 +85,16 @@ class ClassPrior(NamedTuple):
         return found
 
 
-class Search(NamedTuple):
+class Standing(NamedTuple):
     """One game's search."""
 
     point: Point
     linear: Linearised  # at the point
     whitening: Tensor  # (p, p)
+    jacobians: int = 1  # computed
 
 
-class Likeliest(NamedTuple):
+class Annealed(NamedTuple):
     """Where a search ended."""
 
     point: Point
@@ -102,6 +103,7 @@ class Likeliest(NamedTuple):
     error: float  # norm of that error as trained models have it
     variance: Tensor  # (r,) predicted squared error of the unknowns
     directions: Tensor  # (r,) how far one deviation of the prior moves the weights
+    jacobians: int
 
 
 class Annealing(NamedTuple):
@@ -111,12 +113,12 @@ class Annealing(NamedTuple):
     errors: ErrorModel
     priors: dict[int, ClassPrior]
 
-    def __call__(self, released: Tensor, classes: Sequence[Sequence[int]], bank: Bank) -> list[Likeliest]:
+    def __call__(self, released: Tensor, classes: Sequence[Sequence[int]], bank: Bank) -> list[Annealed]:
         """Of each game (g, p): the best of its likeliest classes, tried in turn until one explains the release."""
         return [self._of_game(*each, bank) for each in zip(released, classes, strict=True)]
 
-    def _of_game(self, released: Tensor, classes: Sequence[int], bank: Bank) -> Likeliest:
-        found: list[Likeliest] = []
+    def _of_game(self, released: Tensor, classes: Sequence[int], bank: Bank) -> Annealed:
+        found: list[Annealed] = []
         for label in classes[:CLASSES]:
             found.append(self._searched(self._start(released, label, bank), released))
             if found[-1].scale <= MISFIT:
@@ -131,10 +133,10 @@ class Annealing(NamedTuple):
         nearest = int((residuals @ whitening.mT).norm(dim=1).nan_to_num(torch.inf).argmin())
         return Point(bank.a[rows[nearest]], bank.label[rows[nearest]], residuals[nearest])
 
-    def _searched(self, start: Point, released: Tensor) -> Likeliest:
+    def _searched(self, start: Point, released: Tensor) -> Annealed:
         """From one point of a game (p,)."""
         size = float(released.norm())
-        search = Search(start, self.problem.linears([start])[0], self.errors.basis)
+        search = Standing(start, self.problem.linears([start])[0], self.errors.basis)
         for noise in self.errors.noises(size):
             search = self._descended(search._replace(whitening=self.errors.whitening(size, noise)), released)
         scale = 1.0
@@ -146,7 +148,7 @@ class Annealing(NamedTuple):
         search = search._replace(whitening=self.errors.whitening(size, scale=scale))
         return self._likeliest(search, scale, size**2 * float(self.errors.variance.sum().sqrt()))
 
-    def _descended(self, search: Search, released: Tensor) -> Search:
+    def _descended(self, search: Standing, released: Tensor) -> Standing:
         """A few steps."""
         for _ in range(STEPS):
             point, before = search.point, float(self._sum(search.point.a[None], search, search.point.residual[None]))
@@ -158,19 +160,20 @@ class Annealing(NamedTuple):
             if float(sums[least]) >= before:
                 break
             moved = Point(tried[least], point.label, residuals[least])
-            search = search._replace(point=moved, linear=self.problem.linears([moved])[0])
+            linear = self.problem.linears([moved])[0]
+            search = search._replace(point=moved, linear=linear, jacobians=search.jacobians + 1)
             if float(sums[least]) > (1 - SLOW) * before:
                 break
         return search
 
-    def _sum(self, a: Tensor, search: Search, residuals: Tensor) -> Tensor:
+    def _sum(self, a: Tensor, search: Standing, residuals: Tensor) -> Tensor:
         """(f,) what is minimised, of unknowns (f, r) with residuals (f, p)."""
         prior = self.priors[int(search.point.label[0])]
         u = torch.linalg.solve_triangular(prior.factor, (a - prior.mean).mT, upper=False)  # (r, f)
         total: Tensor = (residuals @ search.whitening.mT).square().sum(1) + u.square().sum(0)
         return total
 
-    def _tried(self, search: Search) -> Tensor:
+    def _tried(self, search: Standing) -> Tensor:
         """(f, r) the minima of the linearised sum, for each damping, and points on the way to the first.
 
         In deviations u of the prior the sum is  |W (residual + J F s)|^2 + |u + s|^2,  and J' = W J F.
@@ -180,9 +183,9 @@ class Annealing(NamedTuple):
         steps = torch.cat([steps, torch.tensor(LENGTHS).to(steps)[:, None] * steps[:1]])
         return search.point.a + steps @ factor.mT
 
-    def _turned(self, search: Search) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _turned(self, search: Standing) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Eigenvalues (r,) and columns of  J'^T J',  half the slope of the sum along these, and the prior's factor."""
-        point, linear, whitening = search
+        point, linear, whitening, _ = search
         prior = self.priors[int(point.label[0])]
         jacobian = whitening @ linear.jacobian.double() @ prior.factor  # (p, r)
         u = torch.linalg.solve_triangular(prior.factor, (point.a - prior.mean)[:, None], upper=False)[:, 0]
@@ -190,7 +193,7 @@ class Annealing(NamedTuple):
         slope = along.mT @ (jacobian.mT @ (whitening @ point.residual) + u)
         return curvature.clamp_min(0), along, slope, prior.factor
 
-    def _misfit(self, search: Search) -> float:
+    def _misfit(self, search: Standing) -> float:
         """Deviation of the whitened residual: the scale of the error in units of the present one.
 
         Its square is summed over as many numbers as the fit leaves free:  p - sum of curvature / (curvature + 1).
@@ -199,8 +202,8 @@ class Annealing(NamedTuple):
         free = len(search.whitening) - float((curvature / (curvature + 1)).sum())
         return float((search.whitening @ search.point.residual).norm()) / math.sqrt(max(1.0, free))
 
-    def _likeliest(self, search: Search, scale: float, error: float) -> Likeliest:
+    def _likeliest(self, search: Standing, scale: float, error: float) -> Annealed:
         curvature, along, _, factor = self._turned(search)
         variance = ((factor @ along).square() / (curvature + 1)).sum(1)
         seen = torch.linalg.eigvalsh(factor.mT @ search.linear.normal @ factor).clamp_min(0).sqrt()
-        return Likeliest(search.point, search.linear, scale, error, variance, seen.flip(0))
+        return Annealed(search.point, search.linear, scale, error, variance, seen.flip(0), search.jacobians)

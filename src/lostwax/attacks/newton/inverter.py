@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.attacks.newton.annealing import Annealing, Likeliest
+from lostwax.attacks.newton.annealing import Annealed, Annealing
 from lostwax.attacks.newton.bank import Bank, Classes, Entry, Likely
 from lostwax.attacks.newton.factored import ROUNDED
 from lostwax.attacks.newton.misfit import OtherRecords, is_noise
@@ -366,10 +366,10 @@ class Inverter(Polisher):
         """Each game's starts in turn, the most promising first, until one explains the release."""
         if self.annealing is not None:
             classes = [list(dict.fromkeys(int(entry.label[0]) for entry in mine)) for mine in starts]
-            likeliest = self.annealing(released, classes, self.bank)
+            annealed = self.annealing(released, classes, self.bank)
             if not self.by_training:
-                return [self._by_response(one) for one in likeliest]
-            raced = [[(one.point, one.linear)] for one in likeliest]
+                return [self._by_response(one) for one in annealed]
+            raced = [[(one.point, one.linear)] for one in annealed]
         else:
             raced = self._race(released, starts)
             if not self.problem.quick.trained:
@@ -442,11 +442,11 @@ class Inverter(Polisher):
         found = [self._evidence(Ended(*begun, 0), float(one)) for begun, one in zip(predicted, error, strict=True)]
         return [one._replace(determined=False) for one in found]  # no model was trained on it
 
-    def _by_response(self, likeliest: Likeliest) -> Inversion:
+    def _by_response(self, found: Annealed) -> Inversion:
         """The answer of an annealed search, with its predicted error; no model was trained on it."""
-        point, linear, _, error, variance, directions = likeliest
-        posterior = Posterior(point.a, variance, directions, torch.zeros_like(point.a), linear.jacobian[:0])
-        return self._inversion(point, posterior, error, 0)._replace(determined=False)
+        a, none = found.point.a, found.linear.jacobian[:0]
+        posterior = Posterior(a, found.variance, found.directions, torch.zeros_like(a), none)
+        return self._inversion(found.point, posterior, found.error, found.jacobians)._replace(determined=False)
 
     def at_mean(self, classes: Classes) -> Linearised:
         """Training, linearised at the means of these classes; kept for later games."""
