@@ -249,12 +249,18 @@ def test_two_good_directions_of_many_are_not_enough():
         ([0.95, 0.1, 0.1, 0.1], [9.0, 1.0, 1.0, 1.0], False),  # one number rebuilds no record
         ([0.1, 0.1, 0.95, 0.95], [9.0, 1.0, 1.0, 1.0], False),
         ([-torch.inf, -torch.inf], [0.0, 0.0], False),  # no model differs from another
+        ([0.95, 0.1, 0.1, 1.0, 1.0, 1.0], [9.0, 1.0, 1.0, 0.0, 0.0, 0.0], False),  # weights that never move
     ],
 )
 def test_reliable_directions_are_counted_and_weighed(r2, variance, holds):
     check = Check("Linear response", torch.tensor(r2), torch.tensor(variance), covered=1.0, checked=8)
     assert check.holds is holds
     assert not check.complete
+
+
+def test_weights_that_never_move_are_predicted_and_hold_nothing():
+    check = Check("Semi-linear response", torch.ones(3), torch.zeros(3), covered=0.0, checked=8)
+    assert not check.holds
 
 
 def test_without_any_effect_of_a_record_the_error_is_that_of_trained_models():
@@ -288,3 +294,21 @@ def test_an_attack_that_names_candidates_passes_the_check_on():
     inside = lw.KernelRidge(shadows=60, engine=LinearResponse(directions=8, checked=8))
     prepared = lw.attacks.NearestCandidate(inside).prepare(game, seed=0)
     assert prepared.notes[0].startswith("Linear response in 8 directions")
+
+
+def test_a_record_without_effect_among_those_that_check_has_a_finite_error():
+    """It wakes no unit, and the last layer has no bias."""
+    net = mlp(64, 2, 10, activation=nn.ReLU)
+    *_, hidden, _, last = net
+    last.register_parameter("bias", None)
+    with torch.no_grad():
+        hidden.weight.copy_(torch.linspace(0.01, 0.05, 128).view(2, 64))
+        hidden.bias.fill_(-0.1)
+    pixels = PRIOR.x.clone()
+    pixels[::4] = 0
+    prior = replace(PRIOR, x=pixels)
+    game = Knowledge(net, replace(TRAINER, init=lw.inits.FromNet()), lw.Informed(KNOWN), Weights(), prior)
+    responses = lw.Newton(response=LinearResponse(checked=40, rank=150)).responses(game, seed=0)
+    assert responses.errors.isfinite().all()
+    sizes = responses.errors.norm(dim=1)
+    assert sizes.max() < 100 * sizes.median()

@@ -20,6 +20,7 @@ RELIABLE = 0.9  # R^2 on trained models: directions below are dropped
 ENOUGH = 0.5  # of the directions, and of trained models' variance: if less is reliable, models are trained instead
 NEARLY_ALL = 0.95  # of what a record changes: if directions hold less, trained models show more
 FEWEST_CHECKED = 8  # trained models that R^2 is computed on
+LEAST = 0.1  # of what the median record changes: of a record that changes less, the error is rounding
 SAMPLE = 32  # records that choose the steps of the sum
 RANK = 32  # of the semi-linear response that is tried where the linear one fails
 
@@ -42,10 +43,11 @@ class Check(NamedTuple):
     def holds(self) -> bool:
         """Whether the reliable directions are enough to teach an attack.
 
-        By number too: one direction can hold most of the variance, and a record is not rebuilt from one number.
+        By number too: one direction can hold most of the variance, and a record is not rebuilt from one number. Those
+        along which no model varies, which any response predicts, do not count.
         """
-        kept = self.reliable
-        many = int(kept.sum()) >= ENOUGH * len(kept)
+        kept, varies = self.reliable, self.variance > 0
+        many = bool(varies.any()) and int((kept & varies).sum()) >= ENOUGH * int(varies.sum())
         return many and bool(self.variance[kept].sum() >= ENOUGH * self.variance.sum())
 
     @property
@@ -102,7 +104,7 @@ class LinearResponse:
     In the semi-linear response the record's gradient is taken where its own model is, with the leading `rank`
     directions of the known records' Hessians: better where a record is learnt in training, and slower. None: it is
     tried where the linear response fails; 0: never. With as many as the net has weights (small nets), all weights are
-    followed, and `directions` does not apply.
+    followed, and `Newton` compares all of them, whatever `directions` is.
     """
 
     directions: int = 256
@@ -174,7 +176,8 @@ class LinearResponse:
 def _checked(sketch: Sketch, answers: Answers, far: Tensor, records: Records, held_out: int | None) -> Responses:
     """Compare answers with models that were trained on records (c, ...), seen `far` (c, features) from the origin."""
     seen, predicted = far @ sketch.directions.mT, answers(records)  # (c, r) each
-    size = seen.norm(dim=1, keepdim=True).clamp_min(torch.finfo(far.dtype).tiny)  # (c, 1)
+    size = seen.norm(dim=1, keepdim=True)  # (c, 1)
+    size = size.clamp_min(max(LEAST * float(size.median()), torch.finfo(far.dtype).eps))
     # other arithmetic moves all models alike; errors of the response are a share of what a record changes
     precision = (size.min() / size).square()
     shift = (precision * (seen - predicted)).sum(0) / precision.sum()

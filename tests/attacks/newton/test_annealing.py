@@ -1,5 +1,7 @@
 """The likeliest record by a response of every weight, on nets of one neuron."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -63,6 +65,41 @@ def test_weights_that_no_record_explains_are_not_explained(game, inverter):
     assert not found.certified
 
 
+@pytest.mark.parametrize("size", [1.0, 10.0])
+def test_weights_far_from_those_of_any_record_are_not_explained(game, inverter, size):
+    """The response's error grows with the square of the distance: soon it exceeds it."""
+    generator = torch.Generator().manual_seed(0)
+    far = {name: v[:1] + size * torch.randn(v[:1].shape, generator=generator) for name, v in game[2].params.items()}
+    assert not inverter.invert(Release(far))[0].explained
+
+
+def test_weights_that_diverged_and_those_without_a_record_are_not_explained(game, inverter):
+    ours = {name: value[:1] for name, value in game[2].params.items()}
+    broken = [Release({name: value * far for name, value in ours.items()}) for far in (torch.nan, torch.inf)]
+    origin = inverter.problem.exact.responses.access.origin
+    parts = torch.split(origin, [value.numel() for value in ours.values()])
+    known_alone = Release({name: part.view_as(ours[name]) for name, part in zip(ours, parts, strict=True)})
+    for polish in (False, True):
+        for release in (*broken, known_alone):
+            (found,) = replace(inverter, by_training=polish).invert(release)
+            assert not found.explained
+            assert not found.certified
+            assert found.record.isfinite().all()
+
+
+def test_a_table_of_every_number_by_default():
+    """Labels of one class, a constant column, and `directions` that do not apply."""
+    x = torch.rand(202, 4, generator=torch.Generator().manual_seed(0))
+    x[:, 1] = 0.5
+    table = lw.Records(x, torch.zeros(202, dtype=torch.long))
+    knowledge = Knowledge(lw.nets.mlp(4, 3, 2), TRAINER, lw.Informed(table[:100]), lw.access.Weights(), table[100:200])
+    response = lw.shadows.LinearResponse(checked=60, rank=23, directions=2)
+    cohort = knowledge.threat.deal(table[200:], 2, seed=0)
+    guess = lw.Newton(bank=50, response=response).prepare(knowledge, seed=0)(TRAINER(knowledge.net, cohort, seed=0))
+    assert guess.certified.all()
+    assert (guess.records.x - cohort.own.x).square().mean() < 1e-8
+
+
 def test_models_trained_at_the_end_certify(game):
     knowledge, cohort, release = game
     guess = lw.Newton(bank=400, coordinates=64, response=RESPONSE).prepare(knowledge, seed=0)(release)
@@ -79,6 +116,15 @@ def test_whitened_errors_are_standard():
     assert whitened.square().mean() == pytest.approx(1, rel=0.1)
     with_noise = model.whitening(size=0.3, noise=0.1)
     assert float(torch.linalg.eigvalsh(with_noise.mT @ with_noise)[-1]) <= (0.1 * 0.3) ** -2
+
+
+def test_rounding_contradicts_no_direction_along_which_errors_never_vary():
+    drawn = torch.randn(300, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    drawn[:, 0] = 0
+    model = ErrorModel.of(drawn)
+    rounded = 0.3 * torch.finfo(torch.float32).eps * torch.eye(20, dtype=torch.float64)[0]
+    assert (model.whitening(size=0.3) @ rounded).norm() < 1
+    assert len(model.noises(0.3)) < 12
 
 
 def test_the_prior_of_a_class_has_its_mean_and_nearly_its_covariance():

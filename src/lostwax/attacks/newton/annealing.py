@@ -25,6 +25,7 @@ from lostwax.attacks.newton.bank import Bank
 from lostwax.attacks.newton.solver import Linearised, Point, Problem
 
 NOISE = 0.03  # of what a record changes: that of the first stage
+ROUNDING = 1e-6  # of what a record changes: that of float32, the least noise in any direction
 STAGE = 10**-0.5  # by which the noise is lowered
 STEPS = 3  # at each stage
 SCALES = 6  # stages at last that choose the scale
@@ -44,7 +45,7 @@ class ErrorModel(NamedTuple):
 
     @classmethod
     def of(cls, errors: Tensor) -> ErrorModel:
-        """From those of some models (c, r), fewer than directions: the floor is what half of them do not span."""
+        """From those of some models (c, r): the floor is what half of them do not span, if they span less than all."""
         errors = errors.double()
         ours, others = errors[::2], errors[1::2]
         span = torch.linalg.svd(ours, full_matrices=False).Vh
@@ -55,12 +56,13 @@ class ErrorModel(NamedTuple):
     def noises(self, size: float) -> list[float]:
         """That of each stage, as a share of what a record changes, down to the smallest error."""
         noises = [NOISE]
-        while noises[-1] > float(self.variance[0].sqrt()) * size:
+        while noises[-1] > max(ROUNDING, float(self.variance[0].sqrt()) * size):
             noises.append(noises[-1] * STAGE)
         return noises
 
     def whitening(self, size: float, noise: float = 0.0, scale: float = 1.0) -> Tensor:
         """(r, r) W with  W^T W  the precision of the errors for a record that changes the weights by `size`."""
+        noise = max(noise, ROUNDING)
         return (self.basis / (scale**2 * size**4 * self.variance + (noise * size) ** 2).sqrt()).mT
 
 
@@ -136,7 +138,9 @@ class Annealing(NamedTuple):
     def _searched(self, start: Point, released: Tensor) -> Annealed:
         """From one point of a game (p,)."""
         size = float(released.norm())
-        search = Standing(start, self.problem.linears([start])[0], self.errors.basis)
+        search = Standing(start, self.problem.linears([start])[0], torch.zeros_like(self.errors.basis))
+        if not 0 < size < math.inf:  # training diverged, or the record changed nothing
+            return self._likeliest(search, math.inf, error=0.0)
         for noise in self.errors.noises(size):
             search = self._descended(search._replace(whitening=self.errors.whitening(size, noise)), released)
         scale = 1.0
@@ -157,7 +161,7 @@ class Annealing(NamedTuple):
             residuals = models - released
             sums = self._sum(tried, search, residuals).nan_to_num(torch.inf)
             least = int(sums.argmin())
-            if float(sums[least]) >= before:
+            if not float(sums[least]) < before:
                 break
             moved = Point(tried[least], point.label, residuals[least])
             linear = self.problem.linears([moved])[0]

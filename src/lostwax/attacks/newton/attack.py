@@ -24,7 +24,7 @@ from lostwax.games import Attack, Cohort, Knowledge, Records, Trainer
 from lostwax.games.facts import trainer_facts
 from lostwax.inits import trainable
 from lostwax.learning.coordinates import Coordinates, flat
-from lostwax.learning.costs import DOUBLE, TABLES, Cost, Rate, classes
+from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, classes
 from lostwax.learning.shadow_tables import SWEEP
 from lostwax.shadows import LinearResponse
 from lostwax.shadows.linear_response import Responses
@@ -36,6 +36,7 @@ JACOBIANS = 2  # that a game computes, about (docs/newton.md)
 PAIR = 4  # trainings that a product with the Jacobian and one with its transpose take
 FEWEST_DIRECTIONS, MOST_DIRECTIONS = 32, 1_000  # for which linear response is worth its sweep
 TOLERANCE = 1e-3  # of the response's sums over few steps
+ANNEALED = 30  # Jacobians that a game computes by a response of every weight, about
 TRIED = 20  # models that a game trains with a linear response, about
 SETS = 4  # times as many Jacobians for whole training sets, at most
 SET_JACOBIANS = 12  # that one takes, about
@@ -56,7 +57,9 @@ class Newton:
     for records with thousands of features, no Jacobian is formed: a game costs at most that many products J v, and as
     many J^T w, each about one training. With `response`, the bank, the search and its Jacobians use the linear response
     of training, swept once for all games, and weights are compared in its directions; the end of the search trains
-    models. Without `polish` it does not, and no answer is certified.
+    models. Without `polish` it does not, and no answer is certified. With a response of every weight (its `rank` at
+    least their number) the search minimises residuals in units of the response's measured error, with large noise first
+    (`annealing.py`); `jacobians` then limits its end only, and of a guess by `start` it uses the class.
 
     Where no record is known (`lw.Weak`), it solves for the whole training set, within the space that the first linear
     layer reveals (docs/newton.md). Of the options, only `jacobians` applies then.
@@ -180,9 +183,15 @@ class Newton:
         if self.products is not None:
             return Cost((self.bank + PAIR * self.products * games) * rate.training, float(SINGLE * bank))
         if self.response is not None:
-            trainings = self.response.checked + (1 + SWEEP) * self.response.directions
-            trainings += TRIED * games if self.polish else 0
-            return Cost(trainings * rate.training, float(SINGLE * bank))
+            trainings = self.response.checked + (TRIED * games if self.polish else 0)
+            if not self.response.follows_all(rate.parameters):
+                trainings += (1 + SWEEP) * self.response.directions
+                return Cost(trainings * rate.training, float(SINGLE * bank))
+            steps = as_descent(undefended(knowledge.trainer)).batches.steps(len(knowledge.facts.known) + 1)
+            hessians = steps * rate.parameters**2  # numbers; a tangent multiplies with each
+            searched = ANNEALED * games * (self.coordinates or numbers) * 2 * hessians / OPERATIONS
+            seconds = (trainings + SWEEP * rate.parameters) * rate.training + searched
+            return Cost(seconds, float(SINGLE * (bank + hessians)))
         tangents = self.coordinates or numbers
         unknowns = numbers * knowledge.facts.secrets
         jacobian = rate.features * min(self.coordinates or unknowns, unknowns)
@@ -294,7 +303,9 @@ class Newton:
         available = _available(known, knowledge.prior)
         components = self.coordinates
         if components is None and self.response is not None:
-            components = max(1, self.response.directions // 2)  # fewer unknowns than equations
+            follows_all = self.response.follows_all(_weights(knowledge))
+            # fewer unknowns than equations
+            components = _numbers(knowledge) if follows_all else max(1, self.response.directions // 2)
         whole = components is None or self.products is not None
         coordinates = Coordinates.of(available) if whole else Coordinates.principal(available, components)
         coordinates = coordinates.times(secrets)

@@ -368,7 +368,8 @@ class Inverter(Polisher):
             classes = [list(dict.fromkeys(int(entry.label[0]) for entry in mine)) for mine in starts]
             annealed = self.annealing(released, classes, self.bank)
             if not self.by_training:
-                return [self._by_response(one) for one in annealed]
+                sizes = released.norm(dim=1).tolist()
+                return [self._by_response(*each) for each in zip(annealed, sizes, strict=True)]
             raced = [[(one.point, one.linear)] for one in annealed]
         else:
             raced = self._race(released, starts)
@@ -442,11 +443,17 @@ class Inverter(Polisher):
         found = [self._evidence(Ended(*begun, 0), float(one)) for begun, one in zip(predicted, error, strict=True)]
         return [one._replace(determined=False) for one in found]  # no model was trained on it
 
-    def _by_response(self, found: Annealed) -> Inversion:
-        """The answer of an annealed search, with its predicted error; no model was trained on it."""
-        a, none = found.point.a, found.linear.jacobian[:0]
+    def _by_response(self, found: Annealed, size: float) -> Inversion:
+        """The answer of an annealed search, with its predicted error; no model was trained on it.
+
+        The response's error grows with the square of `size`, what the record changed; a share of it that says nothing
+        about the record explains no release.
+        """
+        a, none, accurate = found.point.a, found.linear.jacobian[:0], PREDICTED * size
         posterior = Posterior(a, found.variance, found.directions, torch.zeros_like(a), none)
-        return self._inversion(found.point, posterior, found.error, found.jacobians)._replace(determined=False)
+        one = self._inversion(found.point, posterior, found.error, found.jacobians)
+        share = accurate / found.error if found.error > accurate else 1.0
+        return one._replace(determined=False, explained_up_to=CERTAIN * share)
 
     def at_mean(self, classes: Classes) -> Linearised:
         """Training, linearised at the means of these classes; kept for later games."""
