@@ -296,19 +296,15 @@ def test_an_attack_that_names_candidates_passes_the_check_on():
     assert prepared.notes[0].startswith("Linear response in 8 directions")
 
 
-def test_a_record_without_effect_among_those_that_check_has_a_finite_error():
-    """It wakes no unit, and the last layer has no bias."""
-    net = mlp(64, 2, 10, activation=nn.ReLU)
+def test_records_that_change_next_to_nothing_do_not_make_the_error():
+    """Without a bias, black pixels have no gradient; the rest is rounding, many times the square of their effect."""
+    net = mlp(64, 1, 10)
     *_, hidden, _, last = net
-    last.register_parameter("bias", None)
-    with torch.no_grad():
-        hidden.weight.copy_(torch.linspace(0.01, 0.05, 128).view(2, 64))
-        hidden.bias.fill_(-0.1)
+    for layer in (hidden, last):
+        layer.register_parameter("bias", None)
     pixels = PRIOR.x.clone()
-    pixels[::4] = 0
-    prior = replace(PRIOR, x=pixels)
-    game = Knowledge(net, replace(TRAINER, init=lw.inits.FromNet()), lw.Informed(KNOWN), Weights(), prior)
-    responses = lw.Newton(response=LinearResponse(checked=40, rank=150)).responses(game, seed=0)
-    assert responses.errors.isfinite().all()
+    pixels[::4] *= 1e-5
+    game = Knowledge(net, TRAINER, lw.Informed(KNOWN), Weights(), replace(PRIOR, x=pixels))
+    responses = lw.Newton(response=LinearResponse(checked=40, rank=74)).responses(game, seed=0)
     sizes = responses.errors.norm(dim=1)
-    assert sizes.max() < 100 * sizes.median()
+    assert sizes.max() < 30 * sizes.median()

@@ -40,14 +40,18 @@ class Check(NamedTuple):
         return self.r2 >= RELIABLE
 
     @property
+    def informative(self) -> Tensor:
+        """(r,) those of them along which models vary at all: of the others any response is right."""
+        return self.reliable & (self.variance > 0)
+
+    @property
     def holds(self) -> bool:
         """Whether the reliable directions are enough to teach an attack.
 
-        By number too: one direction can hold most of the variance, and a record is not rebuilt from one number. Those
-        along which no model varies, which any response predicts, do not count.
+        By number too: one direction can hold most of the variance, and a record is not rebuilt from one number.
         """
-        kept, varies = self.reliable, self.variance > 0
-        many = bool(varies.any()) and int((kept & varies).sum()) >= ENOUGH * int(varies.sum())
+        kept = self.informative
+        many = int(kept.sum()) >= max(1.0, ENOUGH * int((self.variance > 0).sum()))
         return many and bool(self.variance[kept].sum() >= ENOUGH * self.variance.sum())
 
     @property

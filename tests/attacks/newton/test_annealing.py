@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 import lostwax as lw
 from lostwax.attacks.newton.annealing import ClassPrior, ErrorModel
 from lostwax.games import Knowledge, Release
+from lostwax.learning.costs import Rate
 
 TRAINER = lw.GD(lr=0.2, momentum=0.9, steps=15, init=lw.inits.LeCunNormal())
 KNOWN, PRIOR, SECRETS = lw.records.digits().split(600, 1_000, 3, seed=0)
@@ -98,6 +100,29 @@ def test_a_table_of_every_number_by_default():
     guess = lw.Newton(bank=50, response=response).prepare(knowledge, seed=0)(TRAINER(knowledge.net, cohort, seed=0))
     assert guess.certified.all()
     assert (guess.records.x - cohort.own.x).square().mean() < 1e-8
+
+
+def test_weights_that_never_move_are_no_equations():
+    """Dead units: of 23 weights only the biases of the last layer move, for the 4 numbers of a record."""
+    x = torch.rand(200, 4, generator=torch.Generator().manual_seed(0))
+    table, net = lw.Records(x, (x.sum(1) > 2).long()), lw.nets.mlp(4, 3, 2, activation=nn.ReLU)
+    *_, hidden, _, _ = net
+    nn.init.constant_(hidden.bias, -100.0)
+    trainer = replace(TRAINER, init=lw.inits.FromNet())
+    knowledge = Knowledge(net, trainer, lw.Informed(table[:100]), lw.access.Weights(), table[100:])
+    with pytest.raises(ValueError, match="2 reliable directions do not determine 4 coordinates"):
+        lw.Newton(response=lw.shadows.LinearResponse(checked=60, rank=23)).prepare(knowledge, seed=0)
+
+
+def test_the_cost_is_that_of_hessians_not_of_directions(game):
+    rate = Rate(training=1e-3, features=85, parameters=85)
+    costs = [
+        lw.Newton(response=replace(RESPONSE, rank=rank, directions=directions)).cost(game[0], 1, rate)
+        for rank, directions in ((85, 10), (85, 1_000), (800, 10), (84, 10), (84, 1_000))
+    ]
+    assert costs[0] == costs[1] == costs[2]
+    assert costs[3].seconds < costs[4].seconds
+    assert costs[0].bytes - costs[3].bytes == 4 * TRAINER.steps * 85**2
 
 
 def test_models_trained_at_the_end_certify(game):

@@ -322,7 +322,7 @@ class Newton:
                 responses = self.responses(knowledge, seed=seed)
             if not responses.check.holds:
                 raise ValueError(f"Newton: {responses.check} That is too little for a Jacobian: leave response out.")
-            equations, unknowns = len(responses.access.directions), len(coordinates.directions)
+            equations, unknowns = int(responses.check.informative.sum()), len(coordinates.directions)
             by_prior = self.response.follows_all(_weights(knowledge)) and not self.polish  # the rest is left to it
             if equations <= unknowns and not by_prior:
                 raise ValueError(
