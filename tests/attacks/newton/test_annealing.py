@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from lostwax.attacks.newton.annealing import ClassPrior, ErrorModel
+from lostwax.attacks.newton.annealing import Annealed, Annealing, ClassPrior, ErrorModel
 from lostwax.games import Knowledge, Release
 from lostwax.learning.costs import Rate
 
@@ -54,6 +54,16 @@ def test_a_class_that_does_not_explain_the_release_is_followed_by_the_next(game,
     first, second = (inverter.annealing(released, [classes], inverter.bank)[0] for classes in ([3, right], [right, 3]))
     assert int(first.point.label) == right
     torch.testing.assert_close(first.point.a, second.point.a)
+
+
+def test_every_likely_class_is_tried_and_counted(inverter, monkeypatch):
+    """Three by the regression's doubts, which may be wrong, and three by distance."""
+    (point,) = inverter.problem.points(inverter.bank.a[:1], inverter.bank.label[:1], torch.zeros(1, 85))
+    one = Annealed(point, None, 100.0, 0.0, point.a, point.a, 2)
+    monkeypatch.setattr(Annealing, "_start", lambda self, released, label, bank: label)
+    monkeypatch.setattr(Annealing, "_searched", lambda self, label, _: one._replace(scale=1.0 if label == 6 else 50.0))
+    (best,) = inverter.annealing(torch.zeros(1, 85), [[1, 2, 3, 4, 5, 6]], inverter.bank)
+    assert (best.scale, best.jacobians) == (1.0, 12)
 
 
 def test_weights_that_no_record_explains_are_not_explained(game, inverter):

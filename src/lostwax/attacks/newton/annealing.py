@@ -34,7 +34,6 @@ DAMPINGS = (0.0, 0.1, 1.0, 10.0, 100.0, 1_000.0)  # of the prior's precision, al
 LENGTHS = (0.5, 0.25, 0.1, 0.03)  # of the undamped step, tried beside them
 SLOW = 1e-3  # of the sum: a step that lowers it by less is the last of its stage
 MISFIT = 10  # times the error of the response on trained models: above, another class is tried
-CLASSES = 3  # that are tried, at most
 
 
 class ErrorModel(NamedTuple):
@@ -121,11 +120,12 @@ class Annealing(NamedTuple):
 
     def _of_game(self, released: Tensor, classes: Sequence[int], bank: Bank) -> Annealed:
         found: list[Annealed] = []
-        for label in classes[:CLASSES]:
+        for label in classes:
             found.append(self._searched(self._start(released, label, bank), released))
             if found[-1].scale <= MISFIT:
                 break
-        return min(found, key=lambda one: one.scale)
+        best = min(found, key=lambda one: one.scale)
+        return best._replace(jacobians=sum(one.jacobians for one in found))
 
     def _start(self, released: Tensor, label: int, bank: Bank) -> Point:
         """The bank's record of this class that explains the release best, under some noise."""
