@@ -63,6 +63,14 @@ def test_weights_that_no_record_explains_are_not_explained(game, inverter):
     assert not found.certified
 
 
+def test_a_victim_that_diverged_gets_the_guess_of_one_who_sees_nothing(game, inverter):
+    one = {name: torch.full_like(value[:1], torch.nan) for name, value in game[2].params.items()}
+    (found,) = inverter.invert(Release(one))
+    assert found.record.isfinite().all()
+    assert found.predicted >= 0.5 * found.blind
+    assert not found.explained
+
+
 def test_models_trained_at_the_end_certify(game):
     knowledge, cohort, release = game
     guess = lw.Newton(bank=400, coordinates=64, response=RESPONSE).prepare(knowledge, seed=0)(release)

@@ -445,8 +445,10 @@ class Inverter(Polisher):
     def _by_response(self, found: Annealed) -> Inversion:
         """The answer of an annealed search, with its predicted error; no model was trained on it."""
         a, none = found.point.a, found.linear.jacobian[:0]
-        posterior = Posterior(a, found.variance, found.directions, torch.zeros_like(a), none)
-        return self._inversion(found.point, posterior, found.error, found.jacobians)._replace(determined=False)
+        variance = found.variance if found.explained else self.prior_variance
+        posterior = Posterior(a, variance, found.directions, torch.zeros_like(a), none)
+        one = self._inversion(found.point, posterior, found.error, found.jacobians)
+        return one._replace(determined=False, is_noise=found.explained)
 
     def at_mean(self, classes: Classes) -> Linearised:
         """Training, linearised at the means of these classes; kept for later games."""
