@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from lostwax.attacks.newton.annealing import Annealed, Annealing, ClassPrior, ErrorModel
+from lostwax.attacks.newton.annealing import ClassPrior, ErrorModel
 from lostwax.games import Knowledge, Release
 from lostwax.learning.costs import Rate
 
@@ -56,16 +56,6 @@ def test_a_class_that_does_not_explain_the_release_is_followed_by_the_next(game,
     torch.testing.assert_close(first.point.a, second.point.a)
 
 
-def test_every_likely_class_is_tried_and_counted(inverter, monkeypatch):
-    """Three by the regression's doubts, which may be wrong, and three by distance."""
-    (point,) = inverter.problem.points(inverter.bank.a[:1], inverter.bank.label[:1], torch.zeros(1, 85))
-    one = Annealed(point, None, 100.0, 0.0, point.a, point.a, 2)
-    monkeypatch.setattr(Annealing, "_start", lambda self, released, label, bank: label)
-    monkeypatch.setattr(Annealing, "_searched", lambda self, label, _: one._replace(scale=1.0 if label == 6 else 50.0))
-    (best,) = inverter.annealing(torch.zeros(1, 85), [[1, 2, 3, 4, 5, 6]], inverter.bank)
-    assert (best.scale, best.jacobians) == (1.0, 12)
-
-
 def test_weights_that_no_record_explains_are_not_explained(game, inverter):
     one = {name: value[:1] for name, value in game[2].params.items()}
     origin = inverter.problem.exact.responses.access.origin
@@ -75,6 +65,14 @@ def test_weights_that_no_record_explains_are_not_explained(game, inverter):
     (found,) = inverter.invert(Release(noisy))
     assert not found.explained
     assert not found.certified
+
+
+def test_a_victim_that_diverged_gets_the_guess_of_one_who_sees_nothing(game, inverter):
+    one = {name: torch.full_like(value[:1], torch.nan) for name, value in game[2].params.items()}
+    (found,) = inverter.invert(Release(one))
+    assert found.record.isfinite().all()
+    assert found.predicted >= 0.5 * found.blind
+    assert not found.explained
 
 
 @pytest.mark.parametrize("size", [1.0, 10.0])

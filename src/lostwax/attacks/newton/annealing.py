@@ -33,7 +33,8 @@ SETTLED = 0.1  # of the scale: it is chosen if it changes by less
 DAMPINGS = (0.0, 0.1, 1.0, 10.0, 100.0, 1_000.0)  # of the prior's precision, all tried at once
 LENGTHS = (0.5, 0.25, 0.1, 0.03)  # of the undamped step, tried beside them
 SLOW = 1e-3  # of the sum: a step that lowers it by less is the last of its stage
-MISFIT = 10  # times the error of the response on trained models: above, another class is tried
+MISFIT = 3  # times the error of the response on trained models: an answer with more is none
+CLASSES, STARTS = 3, 2  # that are tried, at most, and of each class
 
 
 class ErrorModel(NamedTuple):
@@ -106,6 +107,11 @@ class Annealed(NamedTuple):
     directions: Tensor  # (r,) how far one deviation of the prior moves the weights
     jacobians: int
 
+    @property
+    def explained(self) -> bool:
+        """Whether the error of the response explains what the answer leaves of the residual."""
+        return self.scale <= MISFIT
+
 
 class Annealing(NamedTuple):
     """The search, for games of any class."""
@@ -120,20 +126,21 @@ class Annealing(NamedTuple):
 
     def _of_game(self, released: Tensor, classes: Sequence[int], bank: Bank) -> Annealed:
         found: list[Annealed] = []
-        for label in classes:
-            found.append(self._searched(self._start(released, label, bank), released))
-            if found[-1].scale <= MISFIT:
+        starts = [self._starts(released, label, bank) for label in classes[:CLASSES]]
+        for start in (each[turn] for turn in range(STARTS) for each in starts if turn < len(each)):
+            found.append(self._searched(start, released))
+            if found[-1].explained:
                 break
         best = min(found, key=lambda one: one.scale)
         return best._replace(jacobians=sum(one.jacobians for one in found))
 
-    def _start(self, released: Tensor, label: int, bank: Bank) -> Point:
-        """The bank's record of this class that explains the release best, under some noise."""
+    def _starts(self, released: Tensor, label: int, bank: Bank) -> list[Point]:
+        """The bank's records of this class that explain the release best, under some noise."""
         rows = (bank.label[:, 0] == label).nonzero()[:, 0]
         residuals = bank.weights[rows].double() - released
         whitening = self.errors.whitening(float(released.norm()), NOISE * STAGE)
-        nearest = int((residuals @ whitening.mT).norm(dim=1).nan_to_num(torch.inf).argmin())
-        return Point(bank.a[rows[nearest]], bank.label[rows[nearest]], residuals[nearest])
+        nearest = (residuals @ whitening.mT).norm(dim=1).nan_to_num(torch.inf).argsort()[:STARTS].tolist()
+        return [Point(bank.a[rows[one]], bank.label[rows[one]], residuals[one]) for one in nearest]
 
     def _searched(self, start: Point, released: Tensor) -> Annealed:
         """From one point of a game (p,)."""

@@ -450,10 +450,11 @@ class Inverter(Polisher):
         about the record explains no release.
         """
         a, none, accurate = found.point.a, found.linear.jacobian[:0], PREDICTED * size
-        posterior = Posterior(a, found.variance, found.directions, torch.zeros_like(a), none)
+        variance = found.variance if found.explained else self.prior_variance
+        posterior = Posterior(a, variance, found.directions, torch.zeros_like(a), none)
         one = self._inversion(found.point, posterior, found.error, found.jacobians)
         share = accurate / found.error if found.error > accurate else 1.0
-        return one._replace(determined=False, explained_up_to=CERTAIN * share)
+        return one._replace(determined=False, is_noise=found.explained, explained_up_to=CERTAIN * share)
 
     def at_mean(self, classes: Classes) -> Linearised:
         """Training, linearised at the means of these classes; kept for later games."""
