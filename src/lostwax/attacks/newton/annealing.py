@@ -34,7 +34,7 @@ DAMPINGS = (0.0, 0.1, 1.0, 10.0, 100.0, 1_000.0)  # of the prior's precision, al
 LENGTHS = (0.5, 0.25, 0.1, 0.03)  # of the undamped step, tried beside them
 SLOW = 1e-3  # of the sum: a step that lowers it by less is the last of its stage
 MISFIT = 3  # times the error of the response on trained models: an answer with more is none
-CLASSES, STARTS = 3, 2  # that are tried, at most, and of each class
+STARTS = 2  # of each class that is likely
 
 
 class ErrorModel(NamedTuple):
@@ -126,7 +126,7 @@ class Annealing(NamedTuple):
 
     def _of_game(self, released: Tensor, classes: Sequence[int], bank: Bank) -> Annealed:
         found: list[Annealed] = []
-        starts = [self._starts(released, label, bank) for label in classes[:CLASSES]]
+        starts = [self._starts(released, label, bank) for label in classes]
         for start in (each[turn] for turn in range(STARTS) for each in starts if turn < len(each)):
             found.append(self._searched(start, released))
             if found[-1].explained:
