@@ -150,9 +150,7 @@ SMALLER = {
     ],
     "ensemble_relu": [("epochs=100", "epochs=10")],
     "kkt_attacks": [("WIDTH, START = 1_000,", "WIDTH, START = 60,"), ("TEMPLATES = 40", "TEMPLATES = 1")],
-    "newton_mnist": [
-        ('bank=2_000, start=None if name == "width_1" else lw.Ensemble(members=2_048)', "bank=10, coordinates=5")
-    ],
+    "newton_mnist": [("bank=2_000, start=lw.Ensemble(members=2_048)", "bank=10, coordinates=5")],
 }
 # more than some seconds; of kkt, s2_table1, s2_dp, s3_attacks and whole_sets other tests below run a part
 SLOW = (
