@@ -88,7 +88,7 @@ class ClassPrior(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """One game's search."""
+    """Where one game's search is, and the errors that it counts with."""
 
     point: Point
     linear: Linearised  # at the point
@@ -154,7 +154,7 @@ class Annealing(NamedTuple):
         for _ in range(SCALES):
             search = self._descended(search._replace(whitening=self.errors.whitening(size, scale=scale)), released)
             before, scale = scale, scale * self._misfit(search)
-            if abs(scale / before - 1) < SETTLED:
+            if abs(scale - before) <= SETTLED * before:
                 break
         search = search._replace(whitening=self.errors.whitening(size, scale=scale))
         return self._likeliest(search, scale, size**2 * float(self.errors.variance.sum().sqrt()))
