@@ -150,11 +150,10 @@ class EveryWeight(NamedTuple):
 
         some = rows_of(GRADIENT_NUMBERS, self.directions, self.directions.shape[1])
         each_way = torch.func.vmap(along, (None, None, 0, 0), chunk_size=some)
+        each_record = torch.func.vmap(each_way, (0, 0, None, None), chunk_size=max(1, some // len(directions)))
         with quiet():
-            found = [
-                each_way(x, y, directions.inputs, directions.y) for x, y in zip(records.inputs, records.y, strict=True)
-            ]
-        return torch.stack(found) @ self.directions.mT
+            found: Tensor = each_record(records.inputs, records.y, directions.inputs, directions.y)
+        return found @ self.directions.mT
 
     def along(self, kept: Tensor) -> EveryWeight:
         """Some of the directions."""

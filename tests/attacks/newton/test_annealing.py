@@ -51,9 +51,18 @@ def test_one_neuron_gives_the_records_back_to_the_errors_predicted(game, found):
 def test_a_class_that_does_not_explain_the_release_is_followed_by_the_next(game, inverter, found):
     released = inverter.problem.exact.in_units(game[2].flat().double())[:1]
     right = int(found[0].label)
-    first, second = (inverter.annealing(released, [classes], inverter.bank)[0] for classes in ([3, right], [right, 3]))
+    entries = {int(label): inverter.bank.entry(row) for row, label in enumerate(inverter.bank.label[:, 0])}
+    starts = [[entries[3], entries[right]], [entries[right], entries[3]]]
+    first, second = inverter.annealing(released.expand(2, -1), starts)
     assert int(first.point.label) == right
-    torch.testing.assert_close(first.point.a, second.point.a)
+    torch.testing.assert_close(first.point.a, second.point.a, atol=1e-4, rtol=0)
+    assert first.jacobians > second.jacobians
+
+
+def test_a_game_does_not_depend_on_those_searched_with_it(game, inverter, found):
+    alone = [inverter.invert(Release({name: value[[g]] for name, value in game[2].params.items()}))[0] for g in (0, 2)]
+    for one, together in zip(alone, (found[0], found[2]), strict=True):
+        torch.testing.assert_close(one.record, together.record, atol=1e-4, rtol=0)
 
 
 def test_weights_that_no_record_explains_are_not_explained(game, inverter):
@@ -157,7 +166,7 @@ def test_rounding_contradicts_no_direction_along_which_errors_never_vary():
     model = ErrorModel.of(drawn)
     rounded = 0.3 * torch.finfo(torch.float32).eps * torch.eye(20, dtype=torch.float64)[0]
     assert (model.whitening(size=0.3) @ rounded).norm() < 1
-    assert len(model.noises(0.3)) < 12
+    assert len(model.noises(0.3, first=0.03)) < 12
 
 
 def test_the_prior_of_a_class_has_its_mean_and_nearly_its_covariance():

@@ -8,33 +8,36 @@ models measure it. So the answer is the minimum of
 with size = |theta - theta_0|, E the covariance of the errors in units of size^2, and m, P the mean and covariance of
 the records of a class. E is small along most directions, where the release says most. But along a few others (a
 record's pre-activations) the weights move many times as far, and training is curved along these, so that from far away
-no step lowers this sum. With noise added to C, less at each stage, they come right first. At last the scale is chosen
-by the evidence (MacKay 1992): records differ in how well the response predicts them.
+no step lowers this sum. With noise added to C, less at each stage, they come right first. With too much of it at first
+the sum has other minima, and a good start is left for one of them: so a search begins with little noise, and again
+with more if it fails. At last the scale is chosen by the evidence (MacKay 1992): records differ in how well the
+response predicts them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from lostwax.attacks.newton.bank import Bank
+from lostwax.attacks.newton.bank import Entry
 from lostwax.attacks.newton.solver import Linearised, Point, Problem
 
-NOISE = 0.03  # of what a record changes: that of the first stage
+NOISES = (0.003, 0.01, 0.03)  # of what a record changes: those of a first stage, in the order they are tried
 ROUNDING = 1e-6  # of what a record changes: that of float32, the least noise in any direction
 STAGE = 10**-0.5  # by which the noise is lowered
-STEPS = 3  # at each stage
+STEPS = 6  # at each stage, at most
 SCALES = 6  # stages at last that choose the scale
 SETTLED = 0.1  # of the scale: it is chosen if it changes by less
 DAMPINGS = (0.0, 0.1, 1.0, 10.0, 100.0, 1_000.0)  # of the prior's precision, all tried at once
 LENGTHS = (0.5, 0.25, 0.1, 0.03)  # of the undamped step, tried beside them
-SLOW = 1e-3  # of the sum: a step that lowers it by less is the last of its stage
+SLOW = 0.02  # of the sum: a step that lowers it by less is the last of its stage
+HOPELESS = 10  # times the number of weights: about what the sum has at a record if the error's scale is MISFIT
 MISFIT = 3  # times the error of the response on trained models: an answer with more is none
-STARTS = 2  # of each class that is likely
 
 
 class ErrorModel(NamedTuple):
@@ -53,9 +56,9 @@ class ErrorModel(NamedTuple):
         variance, basis = torch.linalg.eigh(errors.mT @ errors / len(errors))
         return cls(basis, variance.clamp_min(0) + left.clamp_min(torch.finfo(torch.float32).tiny))
 
-    def noises(self, size: float) -> list[float]:
+    def noises(self, size: float, first: float) -> list[float]:
         """That of each stage, as a share of what a record changes, down to the smallest error."""
-        noises = [NOISE]
+        noises = [first]
         while noises[-1] > max(ROUNDING, float(self.variance[0].sqrt()) * size):
             noises.append(noises[-1] * STAGE)
         return noises
@@ -87,13 +90,79 @@ class ClassPrior(NamedTuple):
         return found
 
 
-class Standing(NamedTuple):
-    """Where one game's search is, and the errors that it counts with."""
+@dataclass(eq=False)
+class Search:
+    """One game's search, and the errors that it counts with."""
 
     point: Point
     linear: Linearised  # at the point
+    prior: ClassPrior
+    released: Tensor  # (p,)
     whitening: Tensor  # (p, p)
+    patient: bool  # never given up: an unusual record has a large sum too
     jacobians: int = 1  # computed
+    scale: float = 1.0  # of the response's error
+    lost: bool = False  # given up
+
+    @property
+    def size(self) -> float:
+        """What the record changed."""
+        return float(self.released.norm())
+
+    @property
+    def value(self) -> float:
+        """The sum, at the point."""
+        return float(self.sums(self.point.a[None], self.point.residual[None]))
+
+    def sums(self, a: Tensor, residuals: Tensor) -> Tensor:
+        """(f,) what is minimised, of unknowns (f, r) with residuals (f, p)."""
+        u = torch.linalg.solve_triangular(self.prior.factor, (a - self.prior.mean).mT, upper=False)  # (r, f)
+        total: Tensor = (residuals @ self.whitening.mT).square().sum(1) + u.square().sum(0)
+        return total
+
+    def tried(self) -> Tensor:
+        """(f, r) the minima of the linearised sum, for each damping, and points on the way to the first.
+
+        In deviations u of the prior the sum is  |W (residual + J F s)|^2 + |u + s|^2,  and J' = W J F.
+        """
+        prior, jacobian = self.prior, self._jacobian()
+        u = torch.linalg.solve_triangular(prior.factor, (self.point.a - prior.mean)[:, None], upper=False)  # (r, 1)
+        slope = jacobian.mT @ (self.whitening @ self.point.residual)[:, None] + u
+        damped = self._curvature(jacobian) + torch.stack([one * torch.eye(len(u)).to(u) for one in DAMPINGS])
+        factor = torch.linalg.cholesky_ex(damped).L  # (f, r, r)
+        half = torch.linalg.solve_triangular(factor, -slope.expand(len(factor), -1, -1), upper=False)
+        steps = torch.linalg.solve_triangular(factor.mT, half, upper=True)[..., 0]  # (f, r) in u
+        steps = torch.cat([steps, torch.tensor(LENGTHS).to(steps)[:, None] * steps[:1]])
+        return self.point.a + steps @ prior.factor.mT
+
+    def misfit(self) -> float:
+        """Deviation of the whitened residual: the scale of the error in units of the present one.
+
+        Its square is summed over as many numbers as the fit leaves free:  p - r + trace of  (J'^T J' + 1)^(-1).
+        """
+        half = self._half_covariance()
+        free = len(self.whitening) - len(half) + float(half.square().sum())
+        return float((self.whitening @ self.point.residual).norm()) / math.sqrt(max(1.0, free))
+
+    def ended(self, error: float) -> Annealed:
+        """The answer, with its predicted error."""
+        factor = self.prior.factor
+        variance = (self._half_covariance() @ factor.mT).square().sum(0)
+        seen = torch.linalg.eigvalsh(factor.mT @ self.linear.normal @ factor).clamp_min(0).sqrt()
+        scale = math.inf if self.lost else self.scale
+        return Annealed(self.point, self.linear, scale, error, variance, seen.flip(0), self.jacobians)
+
+    def _jacobian(self) -> Tensor:
+        return self.whitening @ self.linear.jacobian.double() @ self.prior.factor  # (p, r)
+
+    def _curvature(self, jacobian: Tensor) -> Tensor:
+        return jacobian.mT @ jacobian + torch.eye(jacobian.shape[1]).to(jacobian)
+
+    def _half_covariance(self) -> Tensor:
+        """(r, r) H with  H^T H = (J'^T J' + 1)^(-1),  that of u."""
+        factor = torch.linalg.cholesky(self._curvature(self._jacobian()))
+        half: Tensor = torch.linalg.solve_triangular(factor, torch.eye(len(factor)).to(factor), upper=False)
+        return half
 
 
 class Annealed(NamedTuple):
@@ -101,7 +170,7 @@ class Annealed(NamedTuple):
 
     point: Point
     linear: Linearised  # at the point
-    scale: float  # of the response's error, by the evidence
+    scale: float  # of the response's error, by the evidence; infinite if the search was given up
     error: float  # norm of that error as trained models have it
     variance: Tensor  # (r,) predicted squared error of the unknowns
     directions: Tensor  # (r,) how far one deviation of the prior moves the weights
@@ -120,101 +189,93 @@ class Annealing(NamedTuple):
     errors: ErrorModel
     priors: dict[int, ClassPrior]
 
-    def __call__(self, released: Tensor, classes: Sequence[Sequence[int]], bank: Bank) -> list[Annealed]:
-        """Of each game (g, p): the best of its likeliest classes, tried in turn until one explains the release."""
-        return [self._of_game(*each, bank) for each in zip(released, classes, strict=True)]
+    def __call__(self, released: Tensor, starts: Sequence[Sequence[Entry]]) -> list[Annealed]:
+        """Of each game (g, p), the best of its starts: one after another, until one explains the release.
 
-    def _of_game(self, released: Tensor, classes: Sequence[int], bank: Bank) -> Annealed:
-        found: list[Annealed] = []
-        starts = [self._starts(released, label, bank) for label in classes]
-        for start in (each[turn] for turn in range(STARTS) for each in starts if turn < len(each)):
-            found.append(self._searched(start, released))
-            if found[-1].explained:
+        All games take a step together, as their Jacobians cost less on a GPU.
+        """
+        turns = [[(start, noise) for noise in NOISES for start in mine] for mine in starts]
+        found: list[list[Annealed]] = [[] for _ in turns]
+        for turn in range(max(map(len, turns), default=0)):
+            again = [g for g, one in enumerate(found) if turn < len(turns[g]) and not (one and one[-1].explained)]
+            if not again:
                 break
-        best = min(found, key=lambda one: one.scale)
-        return best._replace(jacobians=sum(one.jacobians for one in found))
+            ended = self._searched([turns[g][turn] for g in again], released[again])
+            for g, one in zip(again, ended, strict=True):
+                found[g].append(one)
+        best = [min(mine, key=lambda one: (one.scale, one.point.distance)) for mine in found]
+        every = [sum(one.jacobians for one in mine) for mine in found]
+        return [one._replace(jacobians=each) for one, each in zip(best, every, strict=True)]
 
-    def _starts(self, released: Tensor, label: int, bank: Bank) -> list[Point]:
-        """The bank's records of this class that explain the release best, under some noise."""
-        rows = (bank.label[:, 0] == label).nonzero()[:, 0]
-        residuals = bank.weights[rows].double() - released
-        whitening = self.errors.whitening(float(released.norm()), NOISE * STAGE)
-        nearest = (residuals @ whitening.mT).norm(dim=1).nan_to_num(torch.inf).argsort()[:STARTS].tolist()
-        return [Point(bank.a[rows[one]], bank.label[rows[one]], residuals[one]) for one in nearest]
+    def _searched(self, begun: Sequence[tuple[Entry, float]], released: Tensor) -> list[Annealed]:
+        """From one start of each game (g, p), with the noise of its first stage."""
+        starts, firsts = zip(*begun, strict=True)
+        points = [
+            Point(one.a, one.label, one.weights.double() - each) for one, each in zip(starts, released, strict=True)
+        ]
+        priors, unseen = [self.priors[int(one.label[0])] for one in starts], torch.zeros_like(self.errors.basis)
+        searches = [
+            Search(point, linear, prior, one, unseen, patient=first == NOISES[-1])
+            for point, linear, prior, one, first in zip(
+                points, self.problem.linears(points), priors, released, firsts, strict=True
+            )
+        ]
+        for search in searches:
+            search.lost = not 0 < search.size < math.inf  # training diverged, or the record changed nothing
+        stages = [
+            [] if search.lost else self.errors.noises(search.size, first)
+            for search, first in zip(searches, firsts, strict=True)
+        ]
+        for stage in range(max(map(len, stages))):
+            now = [
+                (search, mine[stage])
+                for search, mine in zip(searches, stages, strict=True)
+                if stage < len(mine) and not search.lost
+            ]
+            for search, noise in now:
+                search.whitening = self.errors.whitening(search.size, noise)
+            self._descend([search for search, _ in now])
+            for search, _ in now:
+                search.lost = not (search.patient or search.value <= HOPELESS * len(search.whitening))
+        self._scale([search for search in searches if not search.lost])
+        error = float(self.errors.variance.sum().sqrt())
+        return [search.ended(search.size**2 * error if search.size < math.inf else 0.0) for search in searches]
 
-    def _searched(self, start: Point, released: Tensor) -> Annealed:
-        """From one point of a game (p,)."""
-        size = float(released.norm())
-        search = Standing(start, self.problem.linears([start])[0], torch.zeros_like(self.errors.basis))
-        if not 0 < size < math.inf:  # training diverged, or the record changed nothing
-            return self._likeliest(search, math.inf, error=0.0)
-        for noise in self.errors.noises(size):
-            search = self._descended(search._replace(whitening=self.errors.whitening(size, noise)), released)
-        scale = 1.0
+    def _scale(self, searches: list[Search]) -> None:
+        """Choose the scale of the error by the evidence, a few steps for each."""
         for _ in range(SCALES):
-            search = self._descended(search._replace(whitening=self.errors.whitening(size, scale=scale)), released)
-            before, scale = scale, scale * self._misfit(search)
-            if abs(scale - before) <= SETTLED * before:
-                break
-        search = search._replace(whitening=self.errors.whitening(size, scale=scale))
-        return self._likeliest(search, scale, size**2 * float(self.errors.variance.sum().sqrt()))
+            for search in searches:
+                search.whitening = self.errors.whitening(search.size, scale=search.scale)
+            self._descend(searches)
+            going = []
+            for search in searches:
+                before, search.scale = search.scale, search.scale * search.misfit()
+                search.whitening = self.errors.whitening(search.size, scale=search.scale)
+                if abs(search.scale - before) > SETTLED * before:
+                    going.append(search)
+            searches = going
 
-    def _descended(self, search: Standing, released: Tensor) -> Standing:
-        """A few steps."""
+    def _descend(self, searches: list[Search]) -> None:
+        """Up to a few steps of each."""
         for _ in range(STEPS):
-            point, before = search.point, float(self._sum(search.point.a[None], search, search.point.residual[None]))
-            tried = self._tried(search)
-            models = self.problem.exact(self.problem.coordinates(tried), point.label.expand(len(tried), -1)).double()
-            residuals = models - released
-            sums = self._sum(tried, search, residuals).nan_to_num(torch.inf)
-            least = int(sums.argmin())
-            if not float(sums[least]) < before:
-                break
-            moved = Point(tried[least], point.label, residuals[least])
-            linear = self.problem.linears([moved])[0]
-            search = search._replace(point=moved, linear=linear, jacobians=search.jacobians + 1)
-            if float(sums[least]) > (1 - SLOW) * before:
-                break
-        return search
-
-    def _sum(self, a: Tensor, search: Standing, residuals: Tensor) -> Tensor:
-        """(f,) what is minimised, of unknowns (f, r) with residuals (f, p)."""
-        prior = self.priors[int(search.point.label[0])]
-        u = torch.linalg.solve_triangular(prior.factor, (a - prior.mean).mT, upper=False)  # (r, f)
-        total: Tensor = (residuals @ search.whitening.mT).square().sum(1) + u.square().sum(0)
-        return total
-
-    def _tried(self, search: Standing) -> Tensor:
-        """(f, r) the minima of the linearised sum, for each damping, and points on the way to the first.
-
-        In deviations u of the prior the sum is  |W (residual + J F s)|^2 + |u + s|^2,  and J' = W J F.
-        """
-        curvature, along, slope, factor = self._turned(search)
-        steps = torch.stack([-(along @ (slope / (curvature + 1 + damping))) for damping in DAMPINGS])  # (f, r) in u
-        steps = torch.cat([steps, torch.tensor(LENGTHS).to(steps)[:, None] * steps[:1]])
-        return search.point.a + steps @ factor.mT
-
-    def _turned(self, search: Standing) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Eigenvalues (r,) and columns of  J'^T J',  half the slope of the sum along these, and the prior's factor."""
-        point, linear, whitening, _ = search
-        prior = self.priors[int(point.label[0])]
-        jacobian = whitening @ linear.jacobian.double() @ prior.factor  # (p, r)
-        u = torch.linalg.solve_triangular(prior.factor, (point.a - prior.mean)[:, None], upper=False)[:, 0]
-        curvature, along = torch.linalg.eigh(jacobian.mT @ jacobian)
-        slope = along.mT @ (jacobian.mT @ (whitening @ point.residual) + u)
-        return curvature.clamp_min(0), along, slope, prior.factor
-
-    def _misfit(self, search: Standing) -> float:
-        """Deviation of the whitened residual: the scale of the error in units of the present one.
-
-        Its square is summed over as many numbers as the fit leaves free:  p - sum of curvature / (curvature + 1).
-        """
-        curvature, *_ = self._turned(search)
-        free = len(search.whitening) - float((curvature / (curvature + 1)).sum())
-        return float((search.whitening @ search.point.residual).norm()) / math.sqrt(max(1.0, free))
-
-    def _likeliest(self, search: Standing, scale: float, error: float) -> Annealed:
-        curvature, along, _, factor = self._turned(search)
-        variance = ((factor @ along).square() / (curvature + 1)).sum(1)
-        seen = torch.linalg.eigvalsh(factor.mT @ search.linear.normal @ factor).clamp_min(0).sqrt()
-        return Annealed(search.point, search.linear, scale, error, variance, seen.flip(0), search.jacobians)
+            if not searches:
+                return
+            tried = [search.tried() for search in searches]
+            labels = torch.cat(
+                [one.point.label.expand(len(mine), -1) for one, mine in zip(searches, tried, strict=True)]
+            )
+            models = self.problem.exact(self.problem.coordinates(torch.cat(tried)), labels).double()
+            moved, going = [], []
+            for search, mine, trained in zip(searches, tried, torch.split(models, len(tried[0])), strict=True):
+                before, residuals = search.value, trained - search.released
+                sums = search.sums(mine, residuals).nan_to_num(torch.inf)
+                least = int(sums.argmin())
+                if not float(sums[least]) < before:
+                    continue
+                search.point = Point(mine[least], search.point.label, residuals[least])
+                moved.append(search)
+                if float(sums[least]) <= (1 - SLOW) * before:
+                    going.append(search)
+            for search, linear in zip(moved, self.problem.linears([one.point for one in moved]), strict=True):
+                search.linear, search.jacobians = linear, search.jacobians + 1
+            searches = going

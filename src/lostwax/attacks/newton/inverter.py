@@ -323,6 +323,14 @@ def noise_of(point: Point, rounding: float) -> float:
     return max(point.distance**2 / free, rounding**2 / len(point.residual))
 
 
+def first_of_each_class(entries: list[Entry]) -> list[Entry]:
+    """In their order."""
+    first: dict[Classes, Entry] = {}
+    for entry in entries:
+        first.setdefault(entry.classes, entry)
+    return list(first.values())
+
+
 @dataclass(frozen=True, eq=False)
 class Inverter(Polisher):
     """A prepared Newton."""
@@ -365,8 +373,7 @@ class Inverter(Polisher):
     def _inverted(self, released: Tensor, starts: list[list[Entry]]) -> list[Inversion]:
         """Each game's starts in turn, the most promising first, until one explains the release."""
         if self.annealing is not None:
-            classes = [list(dict.fromkeys(int(entry.label[0]) for entry in mine)) for mine in starts]
-            annealed = self.annealing(released, classes, self.bank)
+            annealed = self.annealing(released, [first_of_each_class(mine) for mine in starts])
             if not self.by_training:
                 sizes = released.norm(dim=1).tolist()
                 return [self._by_response(*each) for each in zip(annealed, sizes, strict=True)]
