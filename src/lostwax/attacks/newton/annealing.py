@@ -31,11 +31,13 @@ NOISES = (0.003, 0.01, 0.03)  # of what a record changes: those of a first stage
 ROUNDING = 1e-6  # of what a record changes: that of float32, the least noise in any direction
 STAGE = 10**-0.5  # by which the noise is lowered
 STEPS = 6  # at each stage, at most
+SCALE = 0.3  # of the measured error: where the choice of the scale begins; from above it may end too early
 SCALES = 6  # stages at last that choose the scale
 SETTLED = 0.1  # of the scale: it is chosen if it changes by less
 DAMPINGS = (0.0, 0.1, 1.0, 10.0, 100.0, 1_000.0)  # of the prior's precision, all tried at once
 LENGTHS = (0.5, 0.25, 0.1, 0.03)  # of the undamped step, tried beside them
 SLOW = 0.02  # of the sum: a step that lowers it by less is the last of its stage
+SLOWER = 1e-3  # the same where the scale is chosen: what is not fitted yet would count as error
 HOPELESS = 10  # times the number of weights: about what the sum has at a record if the error's scale is MISFIT
 MISFIT = 3  # times the error of the response on trained models: an answer with more is none
 
@@ -101,7 +103,7 @@ class Search:
     whitening: Tensor  # (p, p)
     patient: bool  # never given up: an unusual record has a large sum too
     jacobians: int = 1  # computed
-    scale: float = 1.0  # of the response's error
+    scale: float = SCALE  # of the response's error
     lost: bool = False  # given up
 
     @property
@@ -243,19 +245,20 @@ class Annealing(NamedTuple):
 
     def _scale(self, searches: list[Search]) -> None:
         """Choose the scale of the error by the evidence, a few steps for each."""
+        going = searches
         for _ in range(SCALES):
-            for search in searches:
+            for search in going:
                 search.whitening = self.errors.whitening(search.size, scale=search.scale)
-            self._descend(searches)
-            going = []
-            for search in searches:
-                before, search.scale = search.scale, search.scale * search.misfit()
-                search.whitening = self.errors.whitening(search.size, scale=search.scale)
-                if abs(search.scale - before) > SETTLED * before:
-                    going.append(search)
-            searches = going
+            self._descend(going, SLOWER)
+            before = [search.scale for search in going]
+            for search in going:
+                search.scale *= search.misfit()
+            pairs = zip(going, before, strict=True)
+            going = [search for search, last in pairs if abs(search.scale - last) > SETTLED * last]
+        for search in searches:  # an answer may fit better than most records do: no smaller error is promised for it
+            search.whitening = self.errors.whitening(search.size, scale=max(1.0, search.scale))
 
-    def _descend(self, searches: list[Search]) -> None:
+    def _descend(self, searches: list[Search], slow: float = SLOW) -> None:
         """Up to a few steps of each."""
         for _ in range(STEPS):
             if not searches:
@@ -274,7 +277,7 @@ class Annealing(NamedTuple):
                     continue
                 search.point = Point(mine[least], search.point.label, residuals[least])
                 moved.append(search)
-                if float(sums[least]) <= (1 - SLOW) * before:
+                if float(sums[least]) <= (1 - slow) * before:
                     going.append(search)
             for search, linear in zip(moved, self.problem.linears([one.point for one in moved]), strict=True):
                 search.linear, search.jacobians = linear, search.jacobians + 1
