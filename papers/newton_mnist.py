@@ -9,10 +9,10 @@ that none of Newton's own starting points explains start again from the answer o
 
 "width_1" is the row of S1's Table IV that RecoNN misses: one hidden neuron, 805 weights for 784 pixels. It is searched
 by a response of every weight alone, so none is certified. Seeds 0 to 6 and 8 were used to develop the search. With
-`--judges` also LPIPS and the KL divergence, as in the other tables:
+`--judges` also LPIPS and the KL divergence, as in the other tables, in rows "width_1_judged":
 
     python papers/newton_mnist.py --device cuda --rows width_1 --seed 7 --portion 50
-    python papers/newton_mnist.py --rows width_1 --seed 9 --portion 10 --targets 60 --judges
+    python papers/newton_mnist.py --rows width_1 --seed 9 --portion 10 --judges
 """
 
 import time
@@ -87,6 +87,7 @@ def rows_so_far(
 ) -> list[Row]:
     """Of the first targets."""
     game, guesses = GAMES[name][0], torch.stack([one.record for one in found]).view_as(data.secrets.x)
+    name = name if judges is None else f"{name}_judged"
     errors = squared_errors(guesses, data.secrets.x)
     labels = np.array([int(one.label) for one in found]) == data.secrets.y.cpu().numpy()
     for row in np.flatnonzero(errors > 1e-5):

@@ -8,7 +8,7 @@ from torch import nn
 
 import lostwax as lw
 from lostwax.attacks.newton.annealing import ClassPrior, ErrorModel
-from lostwax.games import Knowledge, Release
+from lostwax.games import Hints, Knowledge, Release
 from lostwax.learning.costs import Rate
 
 TRAINER = lw.GD(lr=0.2, momentum=0.9, steps=15, init=lw.inits.LeCunNormal())
@@ -55,7 +55,7 @@ def test_a_class_that_does_not_explain_the_release_is_followed_by_the_next(game,
     starts = [[entries[3], entries[right]], [entries[right], entries[3]]]
     first, second = inverter.annealing(released.expand(2, -1), starts)
     assert int(first.point.label) == right
-    torch.testing.assert_close(first.point.a, second.point.a, atol=1e-4, rtol=0)
+    torch.testing.assert_close(first.point.a, second.point.a, atol=5e-4, rtol=0)
     assert first.jacobians > second.jacobians
 
 
@@ -71,7 +71,7 @@ def test_weights_that_no_record_explains_are_not_explained(game, inverter):
     size = float((Release(one).flat()[0] - origin).norm()) / len(origin) ** 0.5
     generator = torch.Generator().manual_seed(0)
     noisy = {name: value + size * torch.randn(value.shape, generator=generator) for name, value in one.items()}
-    (found,) = inverter.invert(Release(noisy))
+    (found,) = inverter.invert(Release(noisy), Hints(labels=game[1].own.y[:1]))  # other classes take as long
     assert not found.explained
     assert not found.certified
 
@@ -84,7 +84,7 @@ def test_a_victim_that_diverged_gets_the_guess_of_one_who_sees_nothing(game, inv
     assert not found.explained
 
 
-@pytest.mark.parametrize("size", [1.0, 10.0])
+@pytest.mark.parametrize("size", [1.0, 10.0, 1e30])
 def test_weights_far_from_those_of_any_record_are_not_explained(game, inverter, size):
     """The response's error grows with the square of the distance: soon it exceeds it."""
     generator = torch.Generator().manual_seed(0)
@@ -140,6 +140,15 @@ def test_the_cost_is_that_of_hessians_not_of_directions(game):
     assert costs[0] == costs[1] == costs[2]
     assert costs[3].seconds < costs[4].seconds
     assert costs[0].bytes - costs[3].bytes == 4 * TRAINER.steps * 85**2
+
+
+def test_a_record_with_a_wrong_label_is_found_with_it(game, inverter):
+    """The sum is large at a record unlike its class: only the last search is not given up."""
+    knowledge, cohort, _ = game
+    wrong = replace(cohort, own=replace(cohort.own, y=(cohort.own.y + 3) % 10))
+    found = inverter.invert(TRAINER(knowledge.net, wrong, seed=0))
+    assert [int(one.label) for one in found] == wrong.own.y.flatten().tolist()
+    assert errors(found, wrong).max() < 1e-5
 
 
 def test_models_trained_at_the_end_certify(game):

@@ -1,4 +1,4 @@
-"""The likeliest record by response, with large noise first.
+"""The likeliest record by response, with noise that is lowered in stages.
 
 A response that follows every weight has an error of its own, of second order in what a record changes, and trained
 models measure it. So the answer is the minimum of
@@ -9,9 +9,9 @@ with size = |theta - theta_0|, E the covariance of the errors in units of size^2
 the records of a class. E is small along most directions, where the release says most. But along a few others (a
 record's pre-activations) the weights move many times as far, and training is curved along these, so that from far away
 no step lowers this sum. With noise added to C, less at each stage, they come right first. With too much of it at first
-the sum has other minima, and a good start is left for one of them: so a search begins with little noise, and again
-with more if it fails. At last the scale is chosen by the evidence (MacKay 1992): records differ in how well the
-response predicts them.
+the sum has other minima, and a good start is left for one of them: so a search begins with little noise, and if it
+fails again with more, at last from another record. In the end the scale is chosen by the evidence (MacKay 1992):
+records differ in how well the response predicts them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lostwax.attacks.newton.bank import Entry
+from lostwax.attacks.newton.bank import Classes, Entry
 from lostwax.attacks.newton.solver import Linearised, Point, Problem
 
 NOISES = (0.003, 0.01, 0.03)  # of what a record changes: those of a first stage, in the order they are tried
@@ -38,8 +38,9 @@ DAMPINGS = (0.0, 0.1, 1.0, 10.0, 100.0, 1_000.0)  # of the prior's precision, al
 LENGTHS = (0.5, 0.25, 0.1, 0.03)  # of the undamped step, tried beside them
 SLOW = 0.02  # of the sum: a step that lowers it by less is the last of its stage
 SLOWER = 1e-3  # the same where the scale is chosen: what is not fitted yet would count as error
-HOPELESS = 10  # times the number of weights: about what the sum has at a record if the error's scale is MISFIT
+HOPELESS = 10  # times the number of weights: a search whose sum is larger is given up, unless it is the last
 MISFIT = 3  # times the error of the response on trained models: an answer with more is none
+FAR = 1e30  # a release farther from the known records' model has diverged
 
 
 class ErrorModel(NamedTuple):
@@ -92,6 +93,14 @@ class ClassPrior(NamedTuple):
         return found
 
 
+class Start(NamedTuple):
+    """Where a search begins."""
+
+    entry: Entry
+    noise: float  # of its first stage
+    last: bool  # of the game's searches: not given up, because the sum is large at an unusual record too
+
+
 @dataclass(eq=False)
 class Search:
     """One game's search, and the errors that it counts with."""
@@ -101,10 +110,9 @@ class Search:
     prior: ClassPrior
     released: Tensor  # (p,)
     whitening: Tensor  # (p, p)
-    patient: bool  # never given up: an unusual record has a large sum too
     jacobians: int = 1  # computed
     scale: float = SCALE  # of the response's error
-    lost: bool = False  # given up
+    given_up: bool = False
 
     @property
     def size(self) -> float:
@@ -112,17 +120,17 @@ class Search:
         return float(self.released.norm())
 
     @property
-    def value(self) -> float:
+    def objective(self) -> float:
         """The sum, at the point."""
-        return float(self.sums(self.point.a[None], self.point.residual[None]))
+        return float(self.objectives(self.point.a[None], self.point.residual[None]))
 
-    def sums(self, a: Tensor, residuals: Tensor) -> Tensor:
-        """(f,) what is minimised, of unknowns (f, r) with residuals (f, p)."""
+    def objectives(self, a: Tensor, residuals: Tensor) -> Tensor:
+        """(f,) the sum that is minimised, at unknowns (f, r) with residuals (f, p)."""
         u = torch.linalg.solve_triangular(self.prior.factor, (a - self.prior.mean).mT, upper=False)  # (r, f)
         total: Tensor = (residuals @ self.whitening.mT).square().sum(1) + u.square().sum(0)
         return total
 
-    def tried(self) -> Tensor:
+    def candidates(self) -> Tensor:
         """(f, r) the minima of the linearised sum, for each damping, and points on the way to the first.
 
         In deviations u of the prior the sum is  |W (residual + J F s)|^2 + |u + s|^2,  and J' = W J F.
@@ -146,12 +154,12 @@ class Search:
         free = len(self.whitening) - len(half) + float(half.square().sum())
         return float((self.whitening @ self.point.residual).norm()) / math.sqrt(max(1.0, free))
 
-    def ended(self, error: float) -> Annealed:
-        """The answer, with its predicted error."""
+    def answer(self, error: float) -> Annealed:
+        """Where it is, with the error predicted."""
         factor = self.prior.factor
         variance = (self._half_covariance() @ factor.mT).square().sum(0)
         seen = torch.linalg.eigvalsh(factor.mT @ self.linear.normal @ factor).clamp_min(0).sqrt()
-        scale = math.inf if self.lost else self.scale
+        scale = math.inf if self.given_up else self.scale
         return Annealed(self.point, self.linear, scale, error, variance, seen.flip(0), self.jacobians)
 
     def _jacobian(self) -> Tensor:
@@ -176,12 +184,17 @@ class Annealed(NamedTuple):
     error: float  # norm of that error as trained models have it
     variance: Tensor  # (r,) predicted squared error of the unknowns
     directions: Tensor  # (r,) how far one deviation of the prior moves the weights
-    jacobians: int
+    jacobians: int  # of all the game's searches
 
     @property
     def explained(self) -> bool:
         """Whether the error of the response explains what the answer leaves of the residual."""
         return self.scale <= MISFIT
+
+    def better(self, other: Annealed) -> Annealed:
+        """That of the two whose error has the smaller scale."""
+        best = min(self, other, key=lambda one: (one.scale, one.point.distance))
+        return best._replace(jacobians=self.jacobians + other.jacobians)
 
 
 class Annealing(NamedTuple):
@@ -191,57 +204,61 @@ class Annealing(NamedTuple):
     errors: ErrorModel
     priors: dict[int, ClassPrior]
 
-    def __call__(self, released: Tensor, starts: Sequence[Sequence[Entry]]) -> list[Annealed]:
-        """Of each game (g, p), the best of its starts: one after another, until one explains the release.
+    def __call__(self, released: Tensor, entries: Sequence[Sequence[Entry]]) -> list[Annealed]:
+        """Of each game (g, p), the best answer from its entries: one after another, until one explains the release.
 
         All games take a step together, as their Jacobians cost less on a GPU.
         """
-        turns = [[(start, noise) for noise in NOISES for start in mine] for mine in starts]
-        found: list[list[Annealed]] = [[] for _ in turns]
-        for turn in range(max(map(len, turns), default=0)):
-            again = [g for g, one in enumerate(found) if turn < len(turns[g]) and not (one and one[-1].explained)]
+        starts = [_starts(mine) for mine in entries]
+        best = self._searched([mine[0] for mine in starts], released)
+        sizes = released.norm(dim=1).tolist()
+        for turn in range(1, max(map(len, starts))):
+            again = [
+                game
+                for game, mine in enumerate(starts)
+                if turn < len(mine) and not best[game].explained and 0 < sizes[game] < FAR
+            ]
             if not again:
                 break
-            ended = self._searched([turns[g][turn] for g in again], released[again])
-            for g, one in zip(again, ended, strict=True):
-                found[g].append(one)
-        best = [min(mine, key=lambda one: (one.scale, one.point.distance)) for mine in found]
-        every = [sum(one.jacobians for one in mine) for mine in found]
-        return [one._replace(jacobians=each) for one, each in zip(best, every, strict=True)]
+            found = self._searched([starts[game][turn] for game in again], released[again])
+            for game, answer in zip(again, found, strict=True):
+                best[game] = best[game].better(answer)
+        return best
 
-    def _searched(self, begun: Sequence[tuple[Entry, float]], released: Tensor) -> list[Annealed]:
-        """From one start of each game (g, p), with the noise of its first stage."""
-        starts, firsts = zip(*begun, strict=True)
-        points = [
-            Point(one.a, one.label, one.weights.double() - each) for one, each in zip(starts, released, strict=True)
-        ]
-        priors, unseen = [self.priors[int(one.label[0])] for one in starts], torch.zeros_like(self.errors.basis)
-        searches = [
-            Search(point, linear, prior, one, unseen, patient=first == NOISES[-1])
-            for point, linear, prior, one, first in zip(
-                points, self.problem.linears(points), priors, released, firsts, strict=True
-            )
-        ]
-        for search in searches:
-            search.lost = not 0 < search.size < math.inf  # training diverged, or the record changed nothing
+    def _searched(self, starts: Sequence[Start], released: Tensor) -> list[Annealed]:
+        """From one start of each game (g, p)."""
+        searches = self._begun(starts, released)
         stages = [
-            [] if search.lost else self.errors.noises(search.size, first)
-            for search, first in zip(searches, firsts, strict=True)
+            [] if search.given_up else self.errors.noises(search.size, start.noise)
+            for search, start in zip(searches, starts, strict=True)
         ]
         for stage in range(max(map(len, stages))):
-            now = [
-                (search, mine[stage])
-                for search, mine in zip(searches, stages, strict=True)
-                if stage < len(mine) and not search.lost
-            ]
-            for search, noise in now:
-                search.whitening = self.errors.whitening(search.size, noise)
-            self._descend([search for search, _ in now])
-            for search, _ in now:
-                search.lost = not (search.patient or search.value <= HOPELESS * len(search.whitening))
-        self._scale([search for search in searches if not search.lost])
+            going = []
+            for search, start, noises in zip(searches, starts, stages, strict=True):
+                if stage < len(noises) and not search.given_up:
+                    search.whitening = self.errors.whitening(search.size, noises[stage])
+                    going.append((search, start))
+            self._descend([search for search, _ in going])
+            for search, start in going:
+                hopeless = not search.objective <= HOPELESS * len(search.released)
+                search.given_up = hopeless and not start.last
+        self._scale([search for search in searches if not search.given_up])
         error = float(self.errors.variance.sum().sqrt())
-        return [search.ended(search.size**2 * error if search.size < math.inf else 0.0) for search in searches]
+        return [search.answer(search.size**2 * error if search.size < FAR else 0.0) for search in searches]
+
+    def _begun(self, starts: Sequence[Start], released: Tensor) -> list[Search]:
+        """At the starts; those of games that no record can explain are given up."""
+        points = [
+            Point(start.entry.a, start.entry.label, start.entry.weights.double() - weights)
+            for start, weights in zip(starts, released, strict=True)
+        ]
+        searches = [
+            Search(point, linear, self.priors[int(point.label[0])], weights, torch.zeros_like(self.errors.basis))
+            for point, linear, weights in zip(points, self.problem.linears(points), released, strict=True)
+        ]
+        for search in searches:
+            search.given_up = not 0 < search.size < FAR  # training diverged, or the record changed nothing
+        return searches
 
     def _scale(self, searches: list[Search]) -> None:
         """Choose the scale of the error by the evidence, a few steps for each."""
@@ -263,22 +280,30 @@ class Annealing(NamedTuple):
         for _ in range(STEPS):
             if not searches:
                 return
-            tried = [search.tried() for search in searches]
-            labels = torch.cat(
-                [one.point.label.expand(len(mine), -1) for one, mine in zip(searches, tried, strict=True)]
-            )
-            models = self.problem.exact(self.problem.coordinates(torch.cat(tried)), labels).double()
+            tried = [search.candidates() for search in searches]
+            labels = [search.point.label.expand(len(a), -1) for search, a in zip(searches, tried, strict=True)]
+            models = self.problem.exact(self.problem.coordinates(torch.cat(tried)), torch.cat(labels)).double()
             moved, going = [], []
-            for search, mine, trained in zip(searches, tried, torch.split(models, len(tried[0])), strict=True):
-                before, residuals = search.value, trained - search.released
-                sums = search.sums(mine, residuals).nan_to_num(torch.inf)
-                least = int(sums.argmin())
-                if not float(sums[least]) < before:
+            for search, a, weights in zip(searches, tried, torch.split(models, len(tried[0])), strict=True):
+                before, residuals = search.objective, weights - search.released
+                objectives = search.objectives(a, residuals).nan_to_num(torch.inf)
+                least = int(objectives.argmin())
+                if not float(objectives[least]) < before:
                     continue
-                search.point = Point(mine[least], search.point.label, residuals[least])
+                search.point = Point(a[least], search.point.label, residuals[least])
                 moved.append(search)
-                if float(sums[least]) <= (1 - slow) * before:
+                if float(objectives[least]) <= (1 - slow) * before:
                     going.append(search)
             for search, linear in zip(moved, self.problem.linears([one.point for one in moved]), strict=True):
                 search.linear, search.jacobians = linear, search.jacobians + 1
             searches = going
+
+
+def _starts(entries: Sequence[Entry]) -> list[Start]:
+    """The best entry of each class, then again with more noise, and the second best with most."""
+    of_class: dict[Classes, list[Entry]] = {}
+    for entry in entries:
+        of_class.setdefault(entry.classes, []).append(entry)
+    *first, most = NOISES
+    starts = [Start(mine[0], noise, last=False) for noise in first for mine in of_class.values()]
+    return starts + [Start(mine[:2][-1], most, last=True) for mine in of_class.values()]

@@ -36,7 +36,9 @@ JACOBIANS = 2  # that a game computes, about (docs/newton.md)
 PAIR = 4  # trainings that a product with the Jacobian and one with its transpose take
 FEWEST_DIRECTIONS, MOST_DIRECTIONS = 32, 1_000  # for which linear response is worth its sweep
 TOLERANCE = 1e-3  # of the response's sums over few steps
-ANNEALED = 30  # Jacobians that a game computes by a response of every weight, about
+ANNEALED = (
+    40  # Jacobians that a game computes by a response of every weight: about as many as on MNIST (newton_mnist.py)
+)
 TRIED = 20  # models that a game trains with a linear response, about
 SETS = 4  # times as many Jacobians for whole training sets, at most
 SET_JACOBIANS = 12  # that one takes, about
@@ -58,8 +60,8 @@ class Newton:
     many J^T w, each about one training. With `response`, the bank, the search and its Jacobians use the linear response
     of training, swept once for all games, and weights are compared in its directions; the end of the search trains
     models. Without `polish` it does not, and no answer is certified. With a response of every weight (its `rank` at
-    least their number) the search minimises residuals in units of the response's measured error, with large noise first
-    (`annealing.py`); `jacobians` then limits its end only, and of a guess by `start` it uses the class.
+    least their number) the search minimises residuals in units of the response's measured error, with noise that is
+    lowered in stages (`annealing.py`); `jacobians` then limits its end only.
 
     Where no record is known (`lw.Weak`), it solves for the whole training set, within the space that the first linear
     layer reveals (docs/newton.md). Of the options, only `jacobians` applies then.

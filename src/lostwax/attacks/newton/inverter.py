@@ -323,14 +323,6 @@ def noise_of(point: Point, rounding: float) -> float:
     return max(point.distance**2 / free, rounding**2 / len(point.residual))
 
 
-def first_of_each_class(entries: list[Entry]) -> list[Entry]:
-    """In their order."""
-    first: dict[Classes, Entry] = {}
-    for entry in entries:
-        first.setdefault(entry.classes, entry)
-    return list(first.values())
-
-
 @dataclass(frozen=True, eq=False)
 class Inverter(Polisher):
     """A prepared Newton."""
@@ -372,12 +364,14 @@ class Inverter(Polisher):
 
     def _inverted(self, released: Tensor, starts: list[list[Entry]]) -> list[Inversion]:
         """Each game's starts in turn, the most promising first, until one explains the release."""
+        spent = [0] * len(released)  # Jacobians, before the end that trains models
         if self.annealing is not None:
-            annealed = self.annealing(released, [first_of_each_class(mine) for mine in starts])
+            annealed = self.annealing(released, starts)
             if not self.by_training:
                 sizes = released.norm(dim=1).tolist()
                 return [self._by_response(*each) for each in zip(annealed, sizes, strict=True)]
             raced = [[(one.point, one.linear)] for one in annealed]
+            spent = [one.jacobians for one in annealed]
         else:
             raced = self._race(released, starts)
             if not self.problem.quick.trained:
@@ -394,7 +388,8 @@ class Inverter(Polisher):
             for g, one in zip(again, found, strict=True):
                 before = best[g]
                 best[g] = one if before is None else better(before, one)
-        return [one for one in best if one is not None]
+        found = [one for one in best if one is not None]
+        return [one._replace(jacobians=one.jacobians + more) for one, more in zip(found, spent, strict=True)]
 
     def _likeliest(self, released: Tensor, hints: Hints | None) -> list[list[Likely]]:
         """For each game, classes and records of the bank to start from."""
