@@ -373,7 +373,7 @@ PARTS = {
     *("Batches", "Architecture", "FusedMLP", "FusedCNN", "MLPTangent", "Polished", "Ghost", "PerRecord"),
     *("PublishedSteps",),
     *("ErrorBars", "TrainingMap", "Problem", "Inverter", "Polisher", "WholeSets", "SetProblem", "MatrixFree"),
-    *("BaseTrajectory", "SetPolisher", "Mixed"),
+    *("BaseTrajectory", "SetPolisher", "Mixed", "GameSearch"),
     *("Equations", "Grid", "CodedTree", "RowGroup", "SentenceResponse", "TokenSearch"),
 }
 

@@ -102,7 +102,7 @@ class Start(NamedTuple):
 
 
 @dataclass(eq=False)
-class Search:
+class GameSearch:
     """One game's search, and the errors that it counts with."""
 
     point: Point
@@ -246,21 +246,21 @@ class Annealing(NamedTuple):
         error = float(self.errors.variance.sum().sqrt())
         return [search.answer(search.size**2 * error if search.size < FAR else 0.0) for search in searches]
 
-    def _begun(self, starts: Sequence[Start], released: Tensor) -> list[Search]:
+    def _begun(self, starts: Sequence[Start], released: Tensor) -> list[GameSearch]:
         """At the starts; those of games that no record can explain are given up."""
         points = [
             Point(start.entry.a, start.entry.label, start.entry.weights.double() - weights)
             for start, weights in zip(starts, released, strict=True)
         ]
         searches = [
-            Search(point, linear, self.priors[int(point.label[0])], weights, torch.zeros_like(self.errors.basis))
+            GameSearch(point, linear, self.priors[int(point.label[0])], weights, torch.zeros_like(self.errors.basis))
             for point, linear, weights in zip(points, self.problem.linears(points), released, strict=True)
         ]
         for search in searches:
             search.given_up = not 0 < search.size < FAR  # training diverged, or the record changed nothing
         return searches
 
-    def _scale(self, searches: list[Search]) -> None:
+    def _scale(self, searches: list[GameSearch]) -> None:
         """Choose the scale of the error by the evidence, a few steps for each."""
         going = searches
         for _ in range(SCALES):
@@ -275,7 +275,7 @@ class Annealing(NamedTuple):
         for search in searches:  # an answer may fit better than most records do: no smaller error is promised for it
             search.whitening = self.errors.whitening(search.size, scale=max(1.0, search.scale))
 
-    def _descend(self, searches: list[Search], slow: float = SLOW) -> None:
+    def _descend(self, searches: list[GameSearch], slow: float = SLOW) -> None:
         """Up to a few steps of each."""
         for _ in range(STEPS):
             if not searches:
