@@ -97,7 +97,9 @@ def rows_so_far(
             end="",
         )
         print(f"residual {one.residual:.1e}, rounding {one.rounding:.1e}, {one.jacobians} Jacobians")
-    certified = np.array([one.certified for one in found])
+    certified, explained = (
+        np.array(each) for each in zip(*((one.certified, one.explained) for one in found), strict=True)
+    )
     jacobians = np.array([float(one.jacobians) for one in found])
     sizes = f"{len(data.known):,} known, {len(errors)} targets"
     judged = Played(guesses.to(data.secrets.x), errors, labels, sizes)
@@ -106,6 +108,7 @@ def rows_so_far(
         Row(f"{name}.median", f"{name}: median MSE", float(np.median(errors))),
         Row(f"{name}.worst", f"{name}: largest MSE", float(errors.max())),
         rate_row(f"{name}.certified", f"{name}: certified", certified),
+        rate_row(f"{name}.explained", f"{name}: releases explained", explained),
         rate_row(f"{name}.labels", f"{name}: labels right", labels),
         mean_row(f"{name}.jacobians", f"{name}: Jacobians per game", jacobians),
         Row(f"{name}.seconds", f"{name}: seconds a target, all included", seconds / len(errors)),

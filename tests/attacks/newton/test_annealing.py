@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 import lostwax as lw
-from lostwax.attacks.newton.annealing import ClassPrior, ErrorModel
+from lostwax.attacks.newton.annealing import ClassPrior, ErrorModel, GameSearch
+from lostwax.attacks.newton.solver import Linearised, Point
 from lostwax.games import Hints, Knowledge, Release
 from lostwax.learning.costs import Rate
 
@@ -65,13 +66,14 @@ def test_a_game_does_not_depend_on_those_searched_with_it(game, inverter, found)
         torch.testing.assert_close(one.record, together.record, atol=1e-4, rtol=0)
 
 
-def test_weights_that_no_record_explains_are_not_explained(game, inverter):
+@pytest.mark.parametrize("label_known", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_weights_that_no_record_explains_are_not_explained(game, inverter, label_known):
     one = {name: value[:1] for name, value in game[2].params.items()}
     origin = inverter.problem.exact.responses.access.origin
     size = float((Release(one).flat()[0] - origin).norm()) / len(origin) ** 0.5
     generator = torch.Generator().manual_seed(0)
     noisy = {name: value + size * torch.randn(value.shape, generator=generator) for name, value in one.items()}
-    (found,) = inverter.invert(Release(noisy), Hints(labels=game[1].own.y[:1]))  # other classes take as long
+    (found,) = inverter.invert(Release(noisy), Hints(labels=game[1].own.y[:1]) if label_known else None)
     assert not found.explained
     assert not found.certified
 
@@ -167,6 +169,16 @@ def test_whitened_errors_are_standard():
     assert whitened.square().mean() == pytest.approx(1, rel=0.1)
     with_noise = model.whitening(size=0.3, noise=0.1)
     assert float(torch.linalg.eigvalsh(with_noise.mT @ with_noise)[-1]) <= (0.1 * 0.3) ** -2
+
+
+def test_what_the_weights_do_not_show_keeps_its_prior_beside_what_they_show_very_well():
+    """Squared, 1e12 would hide the prior's 1 in rounding."""
+    jacobian = torch.tensor([[1e12, 1e12], [0.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    zero, one = torch.zeros(3, dtype=torch.float64), torch.eye(3, dtype=torch.float64)
+    point, prior = Point(zero[:2], torch.zeros(1, dtype=torch.long), zero), ClassPrior(zero[:2], one[:2, :2])
+    search = GameSearch(point, Linearised.of(jacobian), prior, zero, one)
+    torch.testing.assert_close(search.answer(0.0).variance, torch.tensor([0.5, 0.5], dtype=torch.float64))
+    assert search.misfit() == 0
 
 
 def test_rounding_contradicts_no_direction_along_which_errors_never_vary():

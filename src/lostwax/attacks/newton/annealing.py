@@ -138,7 +138,7 @@ class GameSearch:
         prior, jacobian = self.prior, self._jacobian()
         u = torch.linalg.solve_triangular(prior.factor, (self.point.a - prior.mean)[:, None], upper=False)  # (r, 1)
         slope = jacobian.mT @ (self.whitening @ self.point.residual)[:, None] + u
-        damped = self._curvature(jacobian) + torch.stack([one * torch.eye(len(u)).to(u) for one in DAMPINGS])
+        damped = jacobian.mT @ jacobian + torch.stack([(1 + one) * torch.eye(len(u)).to(u) for one in DAMPINGS])
         factor = torch.linalg.cholesky_ex(damped).L  # (f, r, r)
         half = torch.linalg.solve_triangular(factor, -slope.expand(len(factor), -1, -1), upper=False)
         steps = torch.linalg.solve_triangular(factor.mT, half, upper=True)[..., 0]  # (f, r) in u
@@ -165,13 +165,12 @@ class GameSearch:
     def _jacobian(self) -> Tensor:
         return self.whitening @ self.linear.jacobian.double() @ self.prior.factor  # (p, r)
 
-    def _curvature(self, jacobian: Tensor) -> Tensor:
-        return jacobian.mT @ jacobian + torch.eye(jacobian.shape[1]).to(jacobian)
-
     def _half_covariance(self) -> Tensor:
-        """(r, r) H with  H^T H = (J'^T J' + 1)^(-1),  that of u."""
-        factor = torch.linalg.cholesky(self._curvature(self._jacobian()))
-        half: Tensor = torch.linalg.solve_triangular(factor, torch.eye(len(factor)).to(factor), upper=False)
+        """(r, r) H with  H^T H = (J'^T J' + 1)^(-1),  that of u; J' is not squared, as its values may differ by 1e8."""
+        jacobian = self._jacobian()
+        one = torch.eye(jacobian.shape[1]).to(jacobian)
+        factor = torch.linalg.qr(torch.cat([jacobian, one]), mode="r").R
+        half: Tensor = torch.linalg.solve_triangular(factor.mT, one, upper=False)
         return half
 
 
