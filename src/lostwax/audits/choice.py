@@ -78,10 +78,15 @@ def before_attacks(
 
     def work() -> Made:
         nonlocal rate
-        rate = Rate.measured(knowledge, seconds=min(1.0, PROBING * limit))
-        if models_before_attacks(knowledge, games, rate) * rate.training > DOUBT * clock.left:
+        rate = Rate.begun(knowledge)
+        if rate is None or not too_slow(rate):
+            rate = Rate.measured(knowledge, seconds=min(1.0, PROBING * limit))
+        if too_slow(rate):
             raise TimeUp
         return make()
+
+    def too_slow(rate: Rate) -> bool:
+        return models_before_attacks(knowledge, games, rate) * rate.training > DOUBT * clock.left
 
     try:
         return clock.run(work), rate

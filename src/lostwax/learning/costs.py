@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 
-from lostwax.games import Knowledge, Release
+from lostwax.games import Cohort, Knowledge, Release, Trainer
 
 FEWEST_PROBES, PROBES = 2, 5  # tries to measure the rate
+ROUNDS = 10  # steps or epochs: of a shorter training, the first ones are too large a share to be tried before
 TABLES = 2  # of what is seen of the shadow models: as they come, and standardised
 DOUBLE = 8  # bytes
 OPERATIONS = 1e10  # per second, in double precision
@@ -36,22 +38,38 @@ class Rate(NamedTuple):
         The first try is never the only one: it loads code, starts processes and allocates, and can take a hundred times
         as long as the next.
         """
-        net, trainer, threat, prior = knowledge.net, knowledge.trainer, knowledge.threat, knowledge.prior
-        tile = trainer.tile_size(net, threat.deal(prior, 1, seed=0))
-        cohort = threat.deal(prior, tile, seed=0)
+        cohort = _one_tile(knowledge)
         times: list[float] = []
         while len(times) < FEWEST_PROBES or (len(times) < PROBES and sum(times[1:]) < seconds):
-            start = time.perf_counter()
-            release = trainer(net, cohort, seed=0)
-            flat = release.flat()
-            if flat.is_cuda:
-                torch.cuda.synchronize()
-            times.append(time.perf_counter() - start)
-        return cls(min(times) / tile, knowledge.access(net, release).shape[1], flat.shape[1])
+            taken, release = _timed(knowledge.trainer, knowledge, cohort)
+            times.append(taken)
+        return cls.unknown(knowledge, release)._replace(training=min(times) / len(cohort))
+
+    @classmethod
+    def begun(cls, knowledge: Knowledge) -> Rate | None:
+        """Predicted from trainings of one and of two steps or epochs.
+
+        None if there are few of them, none are counted, or the trainer's other fields do not go with so few.
+        """
+        trainer: Any = knowledge.trainer
+        counted = {field.name for field in fields(trainer)} & {"steps", "epochs"} if is_dataclass(trainer) else set()
+        if len(counted) != 1 or (rounds := getattr(trainer, name := counted.pop())) < ROUNDS:
+            return None
+        try:
+            once, twice = (replace(trainer, **{name: count}) for count in (1, 2))
+        except ValueError:
+            return None
+        cohort = _one_tile(knowledge)
+        _, release = _timed(once, knowledge, cohort)  # warm up
+        first, second = (
+            min(_timed(short, knowledge, cohort)[0] for _ in range(FEWEST_PROBES)) for short in (once, twice)
+        )
+        seconds = first + (rounds - 1) * max(second - first, 0.0)
+        return cls.unknown(knowledge, release)._replace(training=seconds / len(cohort))
 
     @classmethod
     def unknown(cls, knowledge: Knowledge, release: Release) -> Rate:
-        """Where nothing is limited, and so nothing measured: the sizes alone, from the victims."""
+        """The sizes alone, from any models: where nothing is limited, nothing is measured."""
         one = Release({name: value[:1] for name, value in release.params.items()})
         return cls(0.0, knowledge.access(knowledge.net, one).shape[1], one.flat().shape[1])
 
@@ -68,3 +86,18 @@ def largest_class(knowledge: Knowledge, shadows: int) -> float:
     if y.is_floating_point():
         return float(shadows)
     return shadows * float(torch.unique(y, return_counts=True)[1].max()) / len(y)
+
+
+def _one_tile(knowledge: Knowledge) -> Cohort:
+    """As many models as are trained at a time."""
+    tile = knowledge.trainer.tile_size(knowledge.net, knowledge.threat.deal(knowledge.prior, 1, seed=0))
+    return knowledge.threat.deal(knowledge.prior, tile, seed=0)
+
+
+def _timed(trainer: Trainer, knowledge: Knowledge, cohort: Cohort) -> tuple[float, Release]:
+    """Seconds of a training, and the models."""
+    start = time.perf_counter()
+    release = trainer(knowledge.net, cohort, seed=0)
+    if release.flat().is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - start, release
