@@ -5,10 +5,10 @@
 
 Rows `mnist` (S1's MLP, 7,960 parameters), `mnist_slow` (the same at learning rate 0.01), `cifar` (S1's CNN, 55,208) and
 `million` (an MLP of 1,068,810 on MNIST), for each number of known records: models trained per second; seconds of the
-sweep over the directions, thinning included; models computed per second after that; the steps that the sum is thinned
-to; R² on trained models. Directions are the principal ones of as many trained models. The cost of a computed model
-should not grow with the known records: log-log slope within 0.1 of 0. Goal on one H200: >= 20,000 CIFAR models per
-second. With `--rank`, the same of the semi-linear response.
+sweep over the directions; models computed per second after that; the steps of the sum; R² on trained models. Directions
+are the principal ones of as many trained models. The cost of a computed model should not grow with the known records:
+log-log slope within 0.1 of 0. Goal on one H200: >= 20,000 CIFAR models per second. With `--rank`, the same of the
+semi-linear response.
 
 Rows that end in `_attack`: KernelRidge taught by computed and by trained models, on the same victims. Goal: errors
 within 5 %.
@@ -112,7 +112,7 @@ def rates(setting, known, options, name):
     principal, checked = far[: options.directions], far[options.directions :]
     directions = torch.linalg.svd(principal - principal.mean(0), full_matrices=False).Vh  # (directions, p)
     adjoints, sweep = timed(
-        lambda: base.quick().thin_adjoints(directions, pool[:SAMPLE], lambda done: None), options.device
+        lambda: base.quick().by_parts().few_adjoints(directions, pool[:SAMPLE], lambda done: None), options.device
     )
     steps, where = len(adjoints.swept), f"{setting.title}, {len(known):,} known"
     goal = "goal >= 20000" if options.device == "cuda" and setting.records == "cifar10" else None
@@ -129,7 +129,7 @@ def rates(setting, known, options, name):
     ]
     kinds = {"linear": adjoints}
     if options.rank:
-        kinds["semi-linear"] = SemiLinear(adjoints, LeadingHessians.of(base.quick(), options.rank))
+        kinds["semi-linear"] = SemiLinear(adjoints, LeadingHessians.of(base.quick().by_parts(), options.rank))
     many, seconds = pool[torch.arange(options.shadows, device=pool.x.device) % len(pool)], {}
     for kind, responses in kinds.items():
         predicted = responses(few[options.directions :])  # warms up, too

@@ -57,7 +57,7 @@ from lostwax.learning.shadow_tables import RESPONSES, ShadowTable
 from lostwax.metrics import LPIPS, nearest_neighbour
 from lostwax.provenance import fingerprint
 from lostwax.reports.results import Row
-from lostwax.shadows.linear_response import Responses
+from lostwax.shadows.linear_response import Responses, few_known
 
 NET = lw.nets.cnn()
 START = lw.inits.LeCunNormal()  # S1 Table V
@@ -208,10 +208,11 @@ class Response(NamedTuple):
         seen = shadow_models(game, data, options.checked, options.store)
         principal = None  # every feature
         if seen.shape[1] > options.directions:
-            quick, rest = replace(game, trainer=replace(game.trainer, tf32=True)), data.prior[options.checked :]
-            principal = shadow_models(quick, data._replace(prior=rest), options.directions + 1, options.store)
+            quick = replace(game, trainer=replace(game.trainer, tf32=True))
+            other = data._replace(known=few_known(data.known), prior=data.prior[options.checked :])
+            principal = shadow_models(quick, other, options.directions + 1, options.store)
         print(f"  {time.perf_counter() - start:.0f} s to train models", flush=True)
-        responses = engine.prepare(knowledge, principal, seen, checked, tolerance=1e-3)
+        responses = engine.prepare(knowledge, principal, seen, checked, tolerance=2e-3)
         seconds = time.perf_counter() - start
         print(f"  {seconds:.0f} s with the sweep. {responses.check}", flush=True)
         return cls(responses, checked, seen, seconds)

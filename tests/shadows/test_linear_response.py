@@ -1,5 +1,6 @@
 """Shadow models by linear response teach attacks as trained ones do, and are not used where they are wrong."""
 
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -16,6 +17,7 @@ from lostwax.nets import mlp
 from lostwax.shadows import LinearResponse
 from lostwax.shadows.linear_response import Check
 from lostwax.trainers import DPSGD, GD, SGD, Adam, AdamW, Optimum
+from lostwax.trainers.linear_response import BaseTrajectory
 
 TRAINER = GD(lr=0.05, momentum=0.9, steps=20, init=LeCunNormal())
 ENGINE = LinearResponse(directions=48, checked=24)
@@ -103,24 +105,38 @@ def test_a_sketch_is_its_gradient_to_first_order():
 
 
 def test_few_steps_are_enough_and_the_sum_is_the_same():
-    base = lw.trainers.linear_response.BaseTrajectory.of(TRAINER, mlp(64, 12, 10), KNOWN[:200])
+    base = BaseTrajectory.of(TRAINER, mlp(64, 12, 10), KNOWN[:200])
     torch.manual_seed(0)
-    whole = base.adjoints(torch.randn(6, 1042 - 132))
-    thin = whole.thinned(PRIOR[:40])
-    assert len(thin.swept) < len(whole.swept)
+    directions = torch.randn(6, 1042 - 132)
+    whole, few = base.adjoints(directions), base.few_adjoints(directions, PRIOR[:40], lambda done: None)
+    assert len(few.swept) < len(whole.swept) / 2
     other = SECRETS[:30]
-    assert (thin(other) - whole(other)).norm() <= 0.02 * whole(other).norm()
+    assert (few(other) - whole(other)).norm() <= 0.02 * whole(other).norm()
 
 
 def test_directions_are_swept_in_parts_where_memory_is_short(monkeypatch):
-    base = lw.trainers.linear_response.BaseTrajectory.of(TRAINER, mlp(64, 12, 10), KNOWN[:100])
+    base = BaseTrajectory.of(TRAINER, mlp(64, 12, 10), KNOWN[:100])
     torch.manual_seed(0)
     directions, done = torch.randn(5, 1042 - 132), []
-    whole = base.thin_adjoints(directions, PRIOR[:20], done.append)
-    monkeypatch.setitem(lw.trainers.linear_response.ADJOINT_NUMBERS, "cpu", 2 * 20 * directions.shape[1])
-    parts = base.thin_adjoints(directions, PRIOR[:20], done.append)
+    whole = base.few_adjoints(directions, PRIOR[:20], done.append)
+    numbers = 2 * (len(whole.swept) + 3) * directions.shape[1]
+    monkeypatch.setitem(lw.trainers.linear_response.ADJOINT_NUMBERS, "cpu", numbers)
+    parts = base.few_adjoints(directions, PRIOR[:20], done.append)
     assert done == [5, 2, 2, 1]
-    assert (parts(SECRETS) - whole(SECRETS)).norm() <= 0.03 * whole(SECRETS).norm()
+    torch.testing.assert_close(parts(SECRETS), whole(SECRETS))
+
+
+def test_many_known_records_choose_directions_and_hessians_in_parts(monkeypatch):
+    """60 of 500 at a time. The check is on models trained with all."""
+    covered = {}
+    for part in (5_000, 60):
+        monkeypatch.setattr(lw.trainers.linear_response, "PART", part)
+        monkeypatch.setattr(lw.shadows.linear_response, "PART", part)
+        _, _, unseen = shadow_tables(lw.KernelRidge(engine=ENGINE), knowledge(), 0)
+        effect = unseen.seen - unseen.seen.mean(0)
+        assert (unseen.seen - unseen.responses).norm() <= 0.1 * effect.norm()
+        covered[part] = int(re.search(r"which hold (\d+)% of what", unseen.notes[0])[1])
+    assert 0.8 * covered[5_000] <= covered[60] < covered[5_000]
 
 
 def test_the_audit_reports_the_check():
@@ -281,12 +297,6 @@ def test_a_response_without_bound_is_reported_in_words_and_not_used():
     attack = lw.KernelRidge(shadows=40, engine=LinearResponse(directions=8, checked=8))
     note = shadow_tables(attack, game, 0)[2].notes[0]
     assert "R² on 8 trained models is below -10 in the median direction" in note
-
-
-def test_adjoints_that_overflow_are_not_thinned():
-    base = lw.trainers.linear_response.BaseTrajectory.of(TRAINER, mlp(64, 12, 10), KNOWN[:50])
-    whole = base.adjoints(torch.full((2, 1042 - 132), torch.inf))
-    assert whole.thinned(PRIOR[:20]) is whole
 
 
 def test_an_attack_that_names_candidates_passes_the_check_on():

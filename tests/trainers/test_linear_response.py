@@ -188,3 +188,48 @@ def test_differences_of_gradients_are_products_with_the_hessian():
     for row in (0, 1, 2, 4):
         found, expected = (torch.cat([value[row].flatten() for value in part.values()]) for part in (by_two, products))
         assert (found - expected).norm() < 0.01 * expected.norm()
+
+
+class SameRecords:
+    """In place of a random generator: whichever tenth is asked for, it is the first one."""
+
+    def permutation(self, size):
+        return torch.arange(size // 10).repeat_interleave(10).numpy()
+
+
+def test_hessians_of_parts_in_turn_are_nearly_as_good_as_those_of_all(monkeypatch):
+    """And far better than those of one part at all steps, whose errors add up."""
+    monkeypatch.setattr(linear_response, "PART", 100)
+    base = BaseTrajectory.of(double(GD(lr=0.1, momentum=0.9, steps=60)), net(), records(1_000, seed=0))
+    exact, in_turn = base.tangents(PUSHED), base.by_parts().tangents(PUSHED)
+    monkeypatch.setattr(linear_response, "generator", lambda *_: SameRecords())
+    always = base.by_parts().tangents(PUSHED)
+    turning, standing = ((part - exact).norm() / exact.norm() for part in (in_turn, always))
+    assert 0 < turning < 0.1
+    assert turning < 0.5 * standing
+
+
+def test_small_batches_are_not_cut(monkeypatch):
+    monkeypatch.setattr(linear_response, "PART", 4)
+    base = BaseTrajectory.of(double(SGD(lr=0.2, batch_size=5, epochs=3)), net(), KNOWN)
+    assert torch.equal(base.by_parts().tangents(PUSHED), base.tangents(PUSHED))
+    whole = BaseTrajectory.of(double(GD(lr=0.2, steps=3)), net(), KNOWN)
+    assert not torch.equal(whole.by_parts().tangents(PUSHED), whole.tangents(PUSHED))
+
+
+def test_adjoint_and_tangent_agree_by_parts(monkeypatch):
+    monkeypatch.setattr(linear_response, "PART", 4)
+    base = BaseTrajectory.of(double(GD(lr=0.2, momentum=0.9, steps=8)), net(), KNOWN).by_parts()
+    directions = torch.randn(4, base.tangents(PUSHED).shape[1], dtype=torch.float64)
+    torch.testing.assert_close(base.responses(PUSHED, directions), base.tangents(PUSHED) @ directions.mT)
+
+
+def test_few_steps_of_very_many_weights_are_chosen_on_some(monkeypatch):
+    base = BaseTrajectory.of(double(GD(lr=0.05, momentum=0.9, steps=30)), net(), KNOWN)
+    directions = torch.randn(4, base.tangents(PUSHED).shape[1], dtype=torch.float64)
+    monkeypatch.setattr(linear_response, "STORED_NUMBERS", 8 * 30 * 12)
+    few = base.few_adjoints(directions, records(8, seed=2), lambda done: None)
+    assert len(few.swept) < 15
+    whole = base.responses(PUSHED, directions)
+    assert (few(PUSHED) - whole).norm() < 0.05 * whole.norm()
+    assert len(base.few_adjoints(directions, records(1, seed=2), lambda done: None).swept) == 30  # nothing to test on

@@ -16,7 +16,8 @@ from lostwax.learning.costs import TABLES, Cost, Rate
 from lostwax.progress import progress
 from lostwax.seeds import generator
 from lostwax.shadows import Game, LinearResponse, Local, Store
-from lostwax.shadows.linear_response import FEWEST_CHECKED
+from lostwax.shadows.linear_response import FEWEST_CHECKED, few_known
+from lostwax.trainers.linear_response import PART
 
 FEWEST = 4  # two shadow models to learn from, two held out
 PARTS = 20  # chunks, where the trainer's tiles allow, so that progress shows
@@ -196,7 +197,8 @@ def shadow_cost(engine: LinearResponse | None, knowledge: Knowledge, shadows: in
     known, features, size = knowledge.facts.known, features_seen(engine, rate), knowledge.prior.x.element_size()
     if engine is None or known is None:
         return Cost(shadows * rate.training, float(size * TABLES * shadows * features))
-    trainings = engine.checked + (1 + SWEEP) * features + shadows * ONE_RECORD / (1 + len(known))
+    share = min(1.0, PART / max(1, len(known)))  # of the known records, for directions
+    trainings = engine.checked + share * (1 + SWEEP) * features + shadows * ONE_RECORD / (1 + len(known))
     numbers = features * (TABLES * shadows + STEPS_KEPT * rate.parameters)
     return Cost(trainings * rate.training, float(size * numbers))
 
@@ -207,6 +209,14 @@ def accepted(attack: _Shadowed, knowledge: Knowledge) -> Knowledge:
         raise ValueError(objection)
     device = attack.device or knowledge.prior.x.device
     return replace(knowledge, threat=_on_device(knowledge.threat, device), prior=knowledge.prior.to(device))
+
+
+def _with_few_known(threat: Threat) -> Threat:
+    """The threat with fewer of many known records, if it is a dataclass that holds them."""
+    known = getattr(threat, "known", None)
+    if not is_dataclass(threat) or isinstance(threat, type) or not isinstance(known, Records):
+        return threat
+    return replace(threat, known=few_known(known))
 
 
 def _on_device(threat: Threat, device: str | torch.device) -> Threat:
@@ -225,7 +235,12 @@ def shadow_tables(attack: _Shadowed, knowledge: Knowledge, seed: int) -> tuple[K
     knowledge = accepted(attack, knowledge)
     learn_from, test_on = targets(attack, knowledge.prior, seed)
 
-    def table(records: Records, purpose: str, responses: Callable[[Records], Tensor] | None = None) -> ShadowTable:
+    def table(
+        records: Records,
+        purpose: str,
+        responses: Callable[[Records], Tensor] | None = None,
+        knowledge: Knowledge = knowledge,
+    ) -> ShadowTable:
         name, store, aloud = type(attack).__name__, attack.store, purpose == "shadow"
         return shadow_table(
             knowledge,
@@ -249,7 +264,9 @@ def shadow_tables(attack: _Shadowed, knowledge: Knowledge, seed: int) -> tuple[K
         records = Records.together([records, more.records])
     principal = None  # every feature
     if trained.shape[1] > engine.directions:
-        principal = table(learn_from[: engine.directions + 1], "directions").seen[:, : trained.shape[1]]
+        fewer = replace(knowledge, threat=_with_few_known(knowledge.threat))
+        models = table(learn_from[: engine.directions + 1], "directions", knowledge=fewer)
+        principal = models.seen[:, : trained.shape[1]]
     responses = engine.prepare(knowledge, principal, checked, records, len(trained))
     if not responses.check.holds:
         note = f"{responses.check} That is too little to learn from: shadow models were trained instead."

@@ -12,8 +12,11 @@ of <u, theta_T> with respect to the gradient of step t, so
     <u, delta theta_T(z)> = sum_t <c_t(u), grad l(theta_t, z)> / n,
 
 and a record costs its own gradients along the base trajectory, whatever n is. With batches in a public order, the sum
-runs over the steps that the record takes part in, and n is the size of their batch. Its terms change smoothly from step
-to step, so that a weighted sum over few of them is enough (`Adjoints.thinned`).
+runs over the steps that the record takes part in, and n is the size of their batch. A record's gradients change
+smoothly from step to step, so that those at few steps are enough (`few_steps.py`).
+
+Of many known records, `by_parts` takes the Hessian of some at every step of the sweep, and of others at the next. The
+errors average out over the steps; from the same records at every step they would add up.
 """
 
 from __future__ import annotations
@@ -24,15 +27,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-import scipy.linalg
 import torch
 from torch import Tensor, nn
 
 from lostwax.games import Cohort, Records, Trainer
 from lostwax.games.facts import trainer_facts
+from lostwax.seeds import generator
 from lostwax.trainers.derivatives import each, quiet, stepped
 from lostwax.trainers.descent import Descent, as_descent
+from lostwax.trainers.few_steps import FewSteps, Gram
 from lostwax.trainers.fused import fused
 from lostwax.trainers.record_gradients import layered_gradients
 from lostwax.trainers.stacked import Architecture, Batch, Gradient, Params, gradient
@@ -42,7 +45,8 @@ STORED_NUMBERS = 1 << 28  # of a base trajectory; of a longer one only some stat
 GRADIENT_NUMBERS = {"cpu": 1 << 23, "cuda": 1 << 29}  # of records' gradients at a time: a cache, enough for a GPU
 DIRECTIONS_PER_MODEL = {"cpu": 1, "cuda": 4}  # Hessian products at a time, for each model that training has at a time
 DIFFERENCE = 5e-4  # of the weights' length: a step that is small, but changes gradients by far more than rounding does
-ADJOINT_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 33}  # of c_t at all steps, before they are thinned
+ADJOINT_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 33}  # of the sweep's states, and of c_t at the steps that are kept
+PART = 5_000  # known records, at least, whose Hessian is taken for that of all in a step
 
 
 def response_objection(trainer: Trainer, net: nn.Module, n: int) -> str | None:
@@ -103,6 +107,7 @@ class BaseTrajectory:
     known_slopes: tuple[Params, ...]  # of every step, if every state is kept
     stride: int
     together: int  # directions whose Hessian products are computed at a time
+    sampled: bool = False  # with the Hessian of some of the known records, others at every step
 
     @classmethod
     def of(cls, trainer: Trainer, net: nn.Module, known: Records) -> BaseTrajectory:
@@ -132,6 +137,10 @@ class BaseTrajectory:
     def quick(self) -> BaseTrajectory:
         """The same trajectory, with derivatives in TF32 on a GPU: their rounding is far below what they leave out."""
         return replace(self, trainer=replace(self.trainer, tf32=True))
+
+    def by_parts(self) -> BaseTrajectory:
+        """The same trajectory, with the Hessian of a part of the known records at every step, if there are many."""
+        return replace(self, sampled=True)
 
     @property
     def end(self) -> Params:
@@ -181,29 +190,60 @@ class BaseTrajectory:
 
     def adjoints(self, directions: Tensor) -> Adjoints:
         """The c_t of directions (r, p), for any number of records later."""
-        swept = tuple(reversed(list(self.sweep(directions))))
-        return Adjoints(self, swept, (1.0,) * len(swept))
+        return Adjoints(self, tuple(reversed(list(self.sweep(directions)))))
 
-    def thin_adjoints(
-        self, directions: Tensor, sample: Records, advance: Callable[[int], None], tolerance: float = 1e-2
+    def few_adjoints(
+        self, directions: Tensor, sample: Records, advance: Callable[[int], None], tolerance: float = 2e-2
     ) -> Adjoints:
-        """The same at few steps, chosen on sample records; `advance` is called with the number of directions done.
+        """The same at few steps, which give the gradients of sample records at all steps to the tolerance.
 
-        Directions are swept as many at a time as memory allows. The first ones choose the steps for all.
+        Each has the c_t of all steps, mixed: sum_t mix[s, t] c_t. Directions are swept as many at a time as memory
+        allows; `advance` is called with the number that are done.
         """
-        p = directions.shape[1]
-        first, *later = torch.split(directions, rows_of(ADJOINT_NUMBERS, directions, len(self.schedule) * p))
-        found = self.adjoints(first).thinned(sample, tolerance)
-        weights = {step.number: weight for (step, _), weight in zip(found.swept, found.weights, strict=True)}
-        parts = [[push for _, push in found.swept]]
-        advance(len(first))
-        for part in later:
-            swept = {step.number: push for step, push in self.sweep(part) if step.number in weights}
-            parts.append([swept[number] for number in weights])
+        few, own = self.few_steps(sample, tolerance), self._own_steps()
+        column, picked = {number: t for t, number in enumerate(own)}, {own[t] for t in few.picked}
+        kept = [step for step in self.steps() if step.number in picked]
+        numbers = (len(kept) + len(self.kept[0].buffers) + 2) * directions.shape[1]
+        parts: list[list[Tensor]] = []
+        for part in torch.split(directions, rows_of(ADJOINT_NUMBERS, directions, numbers)):
+            mixed = [torch.zeros_like(part, dtype=flat(self.end).dtype) for _ in kept]
+            for step, push in self.sweep(part):
+                for total, weight in zip(mixed, few.mix[:, column[step.number]].tolist(), strict=True):
+                    if weight:
+                        total.add_(push, alpha=weight)
+            parts.append(mixed)
             advance(len(part))
-        steps = [step for step, _ in found.swept]
-        pushes = [torch.cat(each) for each in zip(*parts, strict=True)]
-        return Adjoints(self, tuple(zip(steps, pushes, strict=True)), found.weights)
+        return Adjoints(self, tuple(zip(kept, (torch.cat(each) for each in zip(*parts, strict=True)), strict=True)))
+
+    def few_steps(self, sample: Records, tolerance: float) -> FewSteps:
+        """The steps at which gradients are computed: chosen on one half of the sample, and tested on the other."""
+        if len(sample) < 2:
+            return FewSteps.every(len(self._own_steps()))
+        gradients = self._along_the_way(as_inputs(sample, self.kept[0]))
+
+        def gram(half: Tensor) -> Gram:
+            found: Gram = sum(one @ one.mT for one in (rows.double() for rows in half)).cpu().numpy()
+            return found
+
+        ours, others = (gram(half) for half in gradients.tensor_split(2))
+        return FewSteps.of(ours, others, tolerance)
+
+    def _along_the_way(self, records: Records) -> Tensor:
+        """(m, t, q) grad l(theta_t, z) of every record at every step that the secret takes part in.
+
+        With respect to q weights: all, or random ones where memory is short.
+        """
+        steps, p = len(self._own_steps()), flat(self.end).shape[1]
+        rows, device = torch.arange(len(records)), records.y.device
+        weights = torch.arange(p)
+        if (most := max(1, STORED_NUMBERS // (len(records) * steps))) < p:
+            weights = torch.from_numpy(generator(0, "weights").integers(0, p, most))
+        parts = [part.to(device) for part in torch.split(rows, rows_of(GRADIENT_NUMBERS, flat(self.end), p))]
+        weights, found = weights.to(device), []
+        for step in self.steps():
+            if step.secret:
+                found.append(torch.cat([flat(self.slopes(step, records[part]))[:, weights] for part in parts]))
+        return torch.stack(found, 1)
 
     def add_products(self, total: Tensor, step: BaseStep, records: Records, push: Tensor) -> None:
         """Add <grad l(theta_t, z), push> of m records and r pushes (r, p) to the total (m, r), in place."""
@@ -238,9 +278,10 @@ class BaseTrajectory:
         kernels = fused(self.net, self.trainer.loss, first.dtype, first.device) if self.trainer.tf32 else None
         if kernels is not None and convolves:
             return self.differences(step, directions, kernels)
+        known = self._part(step)
 
         def slope(params: Params) -> Params:
-            return gradient(self.net, self.trainer.loss, params, step.known)
+            return gradient(self.net, self.trainer.loss, params, known)
 
         def along(direction: Params) -> Params:
             lifted = {name: value.unsqueeze(0) for name, value in direction.items()}
@@ -248,7 +289,7 @@ class BaseTrajectory:
             return {name: step.share * value[0] for name, value in moved.items()}
 
         with quiet(), float32_products(self.trainer.tf32):
-            answer: Params = torch.func.vmap(along, chunk_size=self.together)(directions)
+            answer: Params = torch.func.vmap(along, chunk_size=self._parts(step) * self.together)(directions)
         return answer
 
     def differences(self, step: BaseStep, directions: Params, slope: Gradient) -> Params:
@@ -257,17 +298,17 @@ class BaseTrajectory:
         For a convolutional net, fused kernels compute them in float32 in less than half of the time of a product in
         TF32, and to the same accuracy: a few thousandths.
         """
-        params = step.state.params
+        params, known = step.state.params, self._part(step)
         lengths = flat(directions).norm(dim=1).clamp_min(torch.finfo(flat(params).dtype).tiny)
         small, parts = DIFFERENCE * flat(params).norm() / lengths, []  # (r,)
-        some = max(1, self.together // DIRECTIONS_PER_MODEL[kind(small)])
+        some = max(1, self._parts(step) * self.together // DIRECTIONS_PER_MODEL[kind(small)])
         for first in range(0, len(small), some):
             s = small[first : first + some]
             far = {name: s.view(-1, *[1] * (value.ndim - 1)) for name, value in directions.items()}
             moved = {name: params[name] + far[name] * value[first : first + some] for name, value in directions.items()}
             both = {name: torch.cat([params[name], value]) for name, value in moved.items()}
             with float32_products(tf32=False):
-                slopes = slope(self.net, self.trainer.loss, both, step.known)
+                slopes = slope(self.net, self.trainer.loss, both, known)
             parts.append({name: step.share * (value[1:] - value[:1]) / far[name] for name, value in slopes.items()})
         still = (lengths == lengths.new_tensor(torch.finfo(lengths.dtype).tiny)).nonzero().flatten()  # only rounding
         return {name: torch.cat([part[name] for part in parts]).index_fill(0, still, 0.0) for name in directions}
@@ -299,6 +340,23 @@ class BaseTrajectory:
         slope = self.known_slopes[number] if self.known_slopes else self._slope(state.params, known, size)
         return BaseStep(number, state, slope, known, size, secret)
 
+    def _own_steps(self) -> list[int]:
+        """The numbers of the steps that the secret takes part in."""
+        return [number for number, rows in enumerate(self.schedule) if rows.secret]
+
+    def _parts(self, step: BaseStep) -> int:
+        """Into how many parts the known records of a step are cut; one has their Hessian."""
+        return max(1, step.known.size // PART) if self.sampled else 1
+
+    def _part(self, step: BaseStep) -> Batch:
+        """The known records of a step whose Hessian is taken for that of all: others in the next step."""
+        if (parts := self._parts(step)) == 1:
+            return step.known
+        [(x, y)] = step.known.shared
+        order = torch.from_numpy(generator(0, "parts").permutation(len(y)))  # the given one may be periodic
+        rows = order[step.number % parts :: parts].to(y.device)
+        return Batch(((x[rows], y[rows]),), ())
+
     def _after(self, step: BaseStep) -> State:
         return self.trainer.update(step.state, step.slope, self._rate(step.number), step.number)
 
@@ -326,11 +384,10 @@ class BaseTrajectory:
 
 
 class Adjoints(NamedTuple):
-    """The base weights and c_t(u) / n of r directions at every step that the secret takes part in."""
+    """The base weights and c_t(u) / n of r directions, at every step of the secret or, mixed, at few."""
 
     base: BaseTrajectory
     swept: tuple[tuple[BaseStep, Tensor], ...]  # the first step first; (r, p) each
-    weights: tuple[float, ...]  # of the steps: more than 1 where one stands for others too
 
     @property
     def form(self) -> str:
@@ -341,8 +398,8 @@ class Adjoints(NamedTuple):
         """(m, r) <u, delta theta_T(z)> of m records z."""
         records, like = as_inputs(records, self.base.kept[0]), self.swept[0][1]
         total = like.new_zeros(len(records), len(like))
-        for (step, push), weight in zip(self.swept, self.weights, strict=True):
-            self.base.add_products(total, step, records, weight * push)
+        for step, push in self.swept:
+            self.base.add_products(total, step, records, push)
         return total
 
     def tangents(self, records: Records, directions: Records) -> Tensor:
@@ -354,7 +411,7 @@ class Adjoints(NamedTuple):
         numbers, k, like = records.y.is_floating_point(), len(directions), self.swept[0][1]
         total = like.new_zeros(len(records), k, len(like))
         some = max(1, rows_of(GRADIENT_NUMBERS, like, like.shape[1]) // k)  # records at a time
-        for (step, push), weight in zip(self.swept, self.weights, strict=True):
+        for step, push in self.swept:
 
             def slope(x: Tensor, y: Tensor, step: BaseStep = step) -> Tensor:
                 return torch.cat([value.flatten() for value in self.base.slope(step, x, y).values()])  # (p,)
@@ -371,34 +428,12 @@ class Adjoints(NamedTuple):
                 for first in range(0, len(records), some):
                     part = records[first : first + some]
                     tangents = along(part.inputs, part.y, directions.inputs, directions.y)  # (some, k, p)
-                    total[first : first + some] += tangents @ (weight * push).mT
+                    total[first : first + some] += tangents @ push.mT
         return total
 
     def along(self, kept: Tensor) -> Adjoints:
         """Some of the directions."""
         return self._replace(swept=tuple((step, push[kept]) for step, push in self.swept))
-
-    def thinned(self, sample: Records, tolerance: float = 1e-2) -> Adjoints:
-        """The same sums from few steps, each with a weight: a record then costs its gradients at these alone.
-
-        QR with column pivoting picks, from the terms of half of the sample records, the steps that span all others
-        best; weights by least squares. As few are kept as predict the sums of the other half to the tolerance,
-        relative to their root mean square in each direction.
-        """
-        if len(self.swept) < 3 or len(sample) < 2:
-            return self
-        terms = torch.stack([self._replace(swept=(one,), weights=(1.0,))(sample) for one in self.swept], -1).double()
-        if not terms.isfinite().all():  # training amplifies small changes without bound
-            return self
-        size = terms.sum(-1).square().mean(0).sqrt().clamp_min(torch.finfo(terms.dtype).tiny)  # (m, r, t) -> (r,)
-        ours, others = (half.flatten(0, 1).cpu().numpy() for half in (terms / size.unsqueeze(-1)).tensor_split(2))
-        order = scipy.linalg.qr(ours, mode="r", pivoting=True)[1]
-        for count in range(2, len(order)):
-            picked = np.sort(order[:count])
-            weights = np.linalg.lstsq(ours[:, picked], ours.sum(1), rcond=None)[0]
-            if np.sqrt(np.square(others[:, picked] @ weights - others.sum(1)).mean()) <= tolerance:
-                return self._replace(swept=tuple(self.swept[n] for n in picked), weights=tuple(weights.tolist()))
-        return self
 
 
 def rows_of(numbers: Mapping[str, int], like: Tensor, each: int) -> int:

@@ -94,9 +94,8 @@ class SemiLinear(NamedTuple):
         return self._replace(adjoints=self.adjoints.along(kept))
 
     def _some(self, base: BaseTrajectory, records: Records) -> Tensor:
-        _, swept, weights = self.adjoints
-        pushes = {step.number: weight * push for (step, push), weight in zip(swept, weights, strict=True)}
-        like = swept[0][1]
+        swept = self.adjoints.swept
+        pushes, like = {step.number: push for step, push in swept}, swept[0][1]
         total = like.new_zeros(len(records), len(like))
         moved = each(base.kept[0], lambda value: value.new_zeros(len(records), *value.shape[1:]))
         for step in base.steps():

@@ -27,7 +27,7 @@ from lostwax.learning.coordinates import Coordinates, flat
 from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, classes
 from lostwax.learning.shadow_tables import SWEEP
 from lostwax.shadows import LinearResponse
-from lostwax.shadows.linear_response import Responses
+from lostwax.shadows.linear_response import Responses, few_known
 from lostwax.trainers.descent import Descent, as_descent
 
 NOISES = 16  # models on which the size of a defence's noise is measured
@@ -35,7 +35,7 @@ SINGLE = 4  # bytes
 JACOBIANS = 2  # that a game computes, about (docs/newton.md)
 PAIR = 4  # trainings that a product with the Jacobian and one with its transpose take
 FEWEST_DIRECTIONS, MOST_DIRECTIONS = 32, 1_000  # for which linear response is worth its sweep
-TOLERANCE = 1e-3  # of the response's sums over few steps
+TOLERANCE = 2e-3  # of gradients at all steps, from those at few that the response is a sum of
 ANNEALED = (
     40  # Jacobians that a game computes by a response of every weight: about as many as on MNIST (newton_mnist.py)
 )
@@ -289,12 +289,12 @@ class Newton:
                 "checked models of the response, or add to the prior."
             )
 
-        def models(rows: Tensor, trainer: Descent) -> Tensor:
+        def models(known: Records, rows: Tensor, trainer: Descent) -> Tensor:
             cohort = Cohort(known.to(available.x.device), available[rows], torch.zeros_like(rows[:, 0]))
             return trainer(knowledge.net, cohort, seed=0).flat()
 
-        seen, records = models(checked, trainer), available[checked[:, 0]]
-        found = None if follows_all else models(principal, replace(trainer, tf32=True))
+        seen, records = models(known, checked, trainer), available[checked[:, 0]]
+        found = None if follows_all else models(few_known(known), principal, replace(trainer, tf32=True))
         return engine.prepare(knowledge, found, seen, records, tolerance=TOLERANCE)
 
     def _parts(self, knowledge: Knowledge, seed: int, responses: Responses | None = None) -> _Parts:

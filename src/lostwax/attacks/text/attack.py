@@ -99,7 +99,7 @@ class Tokens:
         name = table_of(knowledge.net, known.inputs[:1])
         directions = _directions(base, bank, f"{name}.weight", self._count(knowledge))
         draw = torch.from_numpy(generator(seed, "tokens").permutation(len(bank))[:SAMPLE])
-        adjoints = base.thin_adjoints(directions, bank[draw], lambda done: None)
+        adjoints = base.few_adjoints(directions, bank[draw], lambda done: None)
         response = SentenceResponse.of(adjoints, directions, bank, name)
         if f"{name}.weight" not in base.end:
             response = response.in_units_of(_errors(response, trainer, knowledge.net, known, prior[:SAMPLE]))

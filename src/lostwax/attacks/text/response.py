@@ -79,9 +79,9 @@ class SentenceResponse:
         def response(e: Tensor, y: Tensor) -> Tensor:
             held[0] = e
             total = torch.zeros_like(self.scale)
-            for (step, push), weight in zip(self.adjoints.swept, self.adjoints.weights, strict=True):
+            for step, push in self.adjoints.swept:
                 slope = torch.cat([value.flatten() for value in base.slope(step, numbers, y).values()])
-                total = total + weight * (push @ slope)
+                total = total + push @ slope
             return total / self.scale
 
         table = base.net.net.get_submodule(self.table)
