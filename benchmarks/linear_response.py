@@ -2,13 +2,14 @@
 
     python benchmarks/linear_response.py --device cuda --data FOLDER [--rows mnist cifar ...] [--known 1000 5000 ...]
     python benchmarks/linear_response.py --data FOLDER --rows mnist --known 500 1000 2000 4000 --directions 32
+    python benchmarks/linear_response.py --data FOLDER --rows mnist --known 10000 --directions 32 --parts 5000 2000 1000
 
 Rows `mnist` (S1's MLP, 7,960 parameters), `mnist_slow` (the same at learning rate 0.01), `cifar` (S1's CNN, 55,208) and
 `million` (an MLP of 1,068,810 on MNIST), for each number of known records: models trained per second; seconds of the
 sweep over the directions; models computed per second after that; the steps of the sum; R² on trained models. Directions
 are the principal ones of as many trained models. The cost of a computed model should not grow with the known records:
 log-log slope within 0.1 of 0. Goal on one H200: >= 20,000 CIFAR models per second. With `--rank`, the same of the
-semi-linear response.
+semi-linear response; with `--parts`, R² of Hessians of that many known records at every step, and of all.
 
 Rows that end in `_attack`: KernelRidge taught by computed and by trained models, on the same victims. Goal: errors
 within 5 %.
@@ -22,6 +23,7 @@ import statistics
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -143,6 +145,15 @@ def rates(setting, known, options, name):
             row(f"{kind} r2", f"{kind}, R² in the median direction ({len(checked)} trained models)", r2.median()),
             row(f"{kind} r2 low", f"{kind}, R² at the tenth percentile of directions", r2.quantile(0.1)),
         ]
+    for part in (len(known), *options.parts) if options.parts else ():
+        work = partial(base.quick().by_parts(part).responses, few[options.directions :], directions)
+        predicted, taken = timed(work, options.device)
+        r2, what = r_squared(checked @ directions.mT, predicted), f"Hessians of {part:,} known records at every step"
+        rows += [
+            row(f"part {part} r2", f"{what}, R² in the median direction ({len(checked)} trained models)", r2.median()),
+            row(f"part {part} r2 low", f"{what}, R² at the tenth percentile of directions", r2.quantile(0.1)),
+            row(f"part {part} sweep", f"{what}, seconds of the sweep, {len(directions)} directions", taken),
+        ]
     return seconds["linear"], steps, rows
 
 
@@ -220,6 +231,7 @@ def main():
     parser.add_argument("--directions", type=int, default=256)
     parser.add_argument("--checked", type=int, default=64)
     parser.add_argument("--rank", type=int, default=0, help="leading Hessian directions of the semi-linear response")
+    parser.add_argument("--parts", nargs="+", type=int, default=[], help="known records that have a step's Hessian")
     parser.add_argument("--shadows", type=int, default=32_768, help="models whose computation is timed")
     parser.add_argument("--attack_known", type=int, default=1_000)
     parser.add_argument("--attack_shadows", type=int, default=2_000)

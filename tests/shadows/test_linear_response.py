@@ -130,7 +130,6 @@ def test_many_known_records_choose_directions_and_hessians_in_parts(monkeypatch)
     """60 of 500 at a time. The check is on models trained with all."""
     covered = {}
     for part in (5_000, 60):
-        monkeypatch.setattr(lw.trainers.linear_response, "PART", part)
         monkeypatch.setattr(lw.shadows.linear_response, "PART", part)
         _, _, unseen = shadow_tables(lw.KernelRidge(engine=ENGINE), knowledge(), 0)
         effect = unseen.seen - unseen.seen.mean(0)

@@ -199,27 +199,24 @@ class SameRecords:
 
 def test_hessians_of_parts_in_turn_are_nearly_as_good_as_those_of_all(monkeypatch):
     """And far better than those of one part at all steps, whose errors add up."""
-    monkeypatch.setattr(linear_response, "PART", 100)
     base = BaseTrajectory.of(double(GD(lr=0.1, momentum=0.9, steps=60)), net(), records(1_000, seed=0))
-    exact, in_turn = base.tangents(PUSHED), base.by_parts().tangents(PUSHED)
+    exact, in_turn = base.tangents(PUSHED), base.by_parts(100).tangents(PUSHED)
     monkeypatch.setattr(linear_response, "generator", lambda *_: SameRecords())
-    always = base.by_parts().tangents(PUSHED)
+    always = base.by_parts(100).tangents(PUSHED)
     turning, standing = ((part - exact).norm() / exact.norm() for part in (in_turn, always))
     assert 0 < turning < 0.1
     assert turning < 0.5 * standing
 
 
-def test_small_batches_are_not_cut(monkeypatch):
-    monkeypatch.setattr(linear_response, "PART", 4)
+def test_small_batches_are_not_cut():
     base = BaseTrajectory.of(double(SGD(lr=0.2, batch_size=5, epochs=3)), net(), KNOWN)
-    assert torch.equal(base.by_parts().tangents(PUSHED), base.tangents(PUSHED))
+    assert torch.equal(base.by_parts(4).tangents(PUSHED), base.tangents(PUSHED))
     whole = BaseTrajectory.of(double(GD(lr=0.2, steps=3)), net(), KNOWN)
-    assert not torch.equal(whole.by_parts().tangents(PUSHED), whole.tangents(PUSHED))
+    assert not torch.equal(whole.by_parts(4).tangents(PUSHED), whole.tangents(PUSHED))
 
 
-def test_adjoint_and_tangent_agree_by_parts(monkeypatch):
-    monkeypatch.setattr(linear_response, "PART", 4)
-    base = BaseTrajectory.of(double(GD(lr=0.2, momentum=0.9, steps=8)), net(), KNOWN).by_parts()
+def test_adjoint_and_tangent_agree_by_parts():
+    base = BaseTrajectory.of(double(GD(lr=0.2, momentum=0.9, steps=8)), net(), KNOWN).by_parts(4)
     directions = torch.randn(4, base.tangents(PUSHED).shape[1], dtype=torch.float64)
     torch.testing.assert_close(base.responses(PUSHED, directions), base.tangents(PUSHED) @ directions.mT)
 

@@ -168,7 +168,7 @@ class LinearResponse:
         along, sample = sketch.along(knowledge.net, end), _sample(knowledge.prior)
         if self.follows_all(along.shape[1]):
             return _checked(sketch, EveryWeight.of(base, along), far, records, held_out)
-        base = base.by_parts()
+        base = base.by_parts(PART)
         with progress("directions", len(directions)) as advance:
             adjoints = base.few_adjoints(along, sample, advance, tolerance)
         for rank in (0, RANK) if self.rank is None else (self.rank,):

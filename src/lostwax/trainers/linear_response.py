@@ -46,7 +46,7 @@ GRADIENT_NUMBERS = {"cpu": 1 << 23, "cuda": 1 << 29}  # of records' gradients at
 DIRECTIONS_PER_MODEL = {"cpu": 1, "cuda": 4}  # Hessian products at a time, for each model that training has at a time
 DIFFERENCE = 5e-4  # of the weights' length: a step that is small, but changes gradients by far more than rounding does
 ADJOINT_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 33}  # of the sweep's states, and of c_t at the steps that are kept
-PART = 5_000  # known records, at least, whose Hessian is taken for that of all in a step
+PART = 5_000  # of many known records: enough for the Hessian of a step, and for models that choose directions
 
 
 def response_objection(trainer: Trainer, net: nn.Module, n: int) -> str | None:
@@ -107,7 +107,7 @@ class BaseTrajectory:
     known_slopes: tuple[Params, ...]  # of every step, if every state is kept
     stride: int
     together: int  # directions whose Hessian products are computed at a time
-    sampled: bool = False  # with the Hessian of some of the known records, others at every step
+    part: int | None = None  # known records, at least, whose Hessian is taken for that of all in a step
 
     @classmethod
     def of(cls, trainer: Trainer, net: nn.Module, known: Records) -> BaseTrajectory:
@@ -138,9 +138,9 @@ class BaseTrajectory:
         """The same trajectory, with derivatives in TF32 on a GPU: their rounding is far below what they leave out."""
         return replace(self, trainer=replace(self.trainer, tf32=True))
 
-    def by_parts(self) -> BaseTrajectory:
+    def by_parts(self, part: int = PART) -> BaseTrajectory:
         """The same trajectory, with the Hessian of a part of the known records at every step, if there are many."""
-        return replace(self, sampled=True)
+        return replace(self, part=part)
 
     @property
     def end(self) -> Params:
@@ -346,7 +346,7 @@ class BaseTrajectory:
 
     def _parts(self, step: BaseStep) -> int:
         """Into how many parts the known records of a step are cut; one has their Hessian."""
-        return max(1, step.known.size // PART) if self.sampled else 1
+        return 1 if self.part is None else max(1, step.known.size // self.part)
 
     def _part(self, step: BaseStep) -> Batch:
         """The known records of a step whose Hessian is taken for that of all: others in the next step."""
