@@ -209,10 +209,10 @@ class Response(NamedTuple):
         principal = None  # every feature
         if seen.shape[1] > options.directions:
             quick = replace(game, trainer=replace(game.trainer, tf32=True))
-            other = data._replace(known=few_known(data.known), prior=data.prior[options.checked :])
+            other = data._replace(known=few_known(game.trainer, data.known), prior=data.prior[options.checked :])
             principal = shadow_models(quick, other, options.directions + 1, options.store)
         print(f"  {time.perf_counter() - start:.0f} s to train models", flush=True)
-        responses = engine.prepare(knowledge, principal, seen, checked, tolerance=2e-3)
+        responses = engine.prepare(knowledge, principal, seen, checked, tolerance=1e-3)
         seconds = time.perf_counter() - start
         print(f"  {seconds:.0f} s with the sweep. {responses.check}", flush=True)
         return cls(responses, checked, seen, seconds)

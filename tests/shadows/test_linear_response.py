@@ -12,7 +12,8 @@ import lostwax as lw
 from lostwax.access import Layers, Logits, Sketch, Weights
 from lostwax.games import Knowledge, Release
 from lostwax.inits import LeCunNormal
-from lostwax.learning.shadow_tables import shadow_tables
+from lostwax.learning.costs import Rate
+from lostwax.learning.shadow_tables import shadow_cost, shadow_tables
 from lostwax.nets import mlp
 from lostwax.shadows import LinearResponse
 from lostwax.shadows.linear_response import Check
@@ -119,23 +120,51 @@ def test_directions_are_swept_in_parts_where_memory_is_short(monkeypatch):
     torch.manual_seed(0)
     directions, done = torch.randn(5, 1042 - 132), []
     whole = base.few_adjoints(directions, PRIOR[:20], done.append)
-    numbers = 2 * (len(whole.swept) + 3) * directions.shape[1]
-    monkeypatch.setitem(lw.trainers.linear_response.ADJOINT_NUMBERS, "cpu", numbers)
+    monkeypatch.setitem(lw.trainers.linear_response.ADJOINT_NUMBERS, "cpu", 2 * 20 * directions.shape[1])
     parts = base.few_adjoints(directions, PRIOR[:20], done.append)
     assert done == [5, 2, 2, 1]
-    torch.testing.assert_close(parts(SECRETS), whole(SECRETS))
+    assert (parts(SECRETS) - whole(SECRETS)).norm() <= 0.03 * whole(SECRETS).norm()
 
 
-def test_many_known_records_choose_directions_and_hessians_in_parts(monkeypatch):
-    """60 of 500 at a time. The check is on models trained with all."""
+@pytest.mark.parametrize(
+    "trainer",
+    [TRAINER, SGD(lr=0.05, batch_size=100, epochs=4, place=400, init=LeCunNormal())],
+    ids=lambda trainer: type(trainer).__name__,
+)
+def test_many_known_records_choose_directions_and_hessians_in_parts(monkeypatch, trainer):
+    """60 of 500 at a time, in full batches. The check is on models trained with all."""
     covered = {}
     for part in (5_000, 60):
         monkeypatch.setattr(lw.shadows.linear_response, "PART", part)
-        _, _, unseen = shadow_tables(lw.KernelRidge(engine=ENGINE), knowledge(), 0)
+        _, _, unseen = shadow_tables(lw.KernelRidge(engine=ENGINE), knowledge(trainer), 0)
         effect = unseen.seen - unseen.seen.mean(0)
         assert (unseen.seen - unseen.responses).norm() <= 0.1 * effect.norm()
         covered[part] = int(re.search(r"which hold (\d+)% of what", unseen.notes[0])[1])
-    assert 0.8 * covered[5_000] <= covered[60] < covered[5_000]
+    assert 0.8 * covered[5_000] <= covered[60]
+    assert (covered[60] == covered[5_000]) == isinstance(trainer, SGD)  # in batches, fewer records are fewer steps
+
+
+def test_directions_of_many_known_records_cost_less(monkeypatch):
+    monkeypatch.setattr(lw.shadows.linear_response, "PART", 100)
+    rate, game, newton = Rate(1.0, 910, 910), knowledge(), lw.Newton(response=ENGINE)
+    few, all_known = 24 + 0.2 * 5 * 48, 24 + 5 * 48  # trainings: the check, models and sweep of 48 directions
+    assert shadow_cost(ENGINE, game, 0, rate).seconds == pytest.approx(few)
+    assert newton.cost(game, 0, rate).seconds == pytest.approx(few)
+    in_batches = replace(game, trainer=SGD(lr=0.05, init=LeCunNormal()))
+    assert shadow_cost(ENGINE, in_batches, 0, rate).seconds == pytest.approx(all_known)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_the_tolerance_is_that_of_sums_in_each_direction(decay):
+    """With weight decay early gradients are large, and forgotten: they must not count as what is left of them does."""
+    base = BaseTrajectory.of(replace(TRAINER, steps=100, weight_decay=decay), mlp(64, 12, 10), KNOWN[:200])
+    torch.manual_seed(0)
+    directions = torch.linalg.qr(base.tangents(PRIOR[:30]).mT).Q.mT
+    whole, few = base.adjoints(directions), base.few_adjoints(directions, PRIOR[40:72], lambda done: None)
+    exact, found = whole(SECRETS), few(SECRETS)
+    off = ((found - exact).square().mean(0) / exact.square().mean(0)).sqrt()
+    assert off.square().mean().sqrt() < 0.02
+    assert len(few.swept) < 50
 
 
 def test_the_audit_reports_the_check():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +11,7 @@ import torch
 from lostwax.games import Cohort, Knowledge, Release, Trainer
 
 FEWEST_PROBES, PROBES = 2, 5  # tries to measure the rate
-ROUNDS = 10  # steps or epochs: of a shorter training, the first ones are too large a share to be tried before
+ROUNDS = 20  # steps or epochs: of a shorter training, the first ones are too large a share to be tried before
 TABLES = 2  # of what is seen of the shadow models: as they come, and standardised
 DOUBLE = 8  # bytes
 OPERATIONS = 1e10  # per second, in double precision
@@ -47,24 +47,16 @@ class Rate(NamedTuple):
 
     @classmethod
     def begun(cls, knowledge: Knowledge) -> Rate | None:
-        """Predicted from trainings of one and of two steps or epochs.
-
-        None if there are few of them, none are counted, or the trainer's other fields do not go with so few.
-        """
-        trainer: Any = knowledge.trainer
-        counted = {field.name for field in fields(trainer)} & {"steps", "epochs"} if is_dataclass(trainer) else set()
-        if len(counted) != 1 or (rounds := getattr(trainer, name := counted.pop())) < ROUNDS:
+        """Predicted from the first steps or epochs; None if there are few, or if the trainer cannot be cut short."""
+        cut_short: Callable[[int], Any] = getattr(knowledge.trainer, "first_rounds", lambda count: None)
+        if (short := cut_short(1)) is None or short[1] < ROUNDS:
             return None
-        try:
-            once, twice = (replace(trainer, **{name: count}) for count in (1, 2))
-        except ValueError:
-            return None
-        cohort = _one_tile(knowledge)
+        (once, rounds), (thrice, _), cohort = short, cut_short(3), _one_tile(knowledge)
         _, release = _timed(once, knowledge, cohort)  # warm up
-        first, second = (
-            min(_timed(short, knowledge, cohort)[0] for _ in range(FEWEST_PROBES)) for short in (once, twice)
+        first, third = (
+            min(_timed(trainer, knowledge, cohort)[0] for _ in range(FEWEST_PROBES)) for trainer in (once, thrice)
         )
-        seconds = first + (rounds - 1) * max(second - first, 0.0)
+        seconds = first + (rounds - 1) * max(third - first, 0.0) / 2
         return cls.unknown(knowledge, release)._replace(training=seconds / len(cohort))
 
     @classmethod

@@ -16,8 +16,7 @@ from lostwax.learning.costs import TABLES, Cost, Rate
 from lostwax.progress import progress
 from lostwax.seeds import generator
 from lostwax.shadows import Game, LinearResponse, Local, Store
-from lostwax.shadows.linear_response import FEWEST_CHECKED, few_known
-from lostwax.trainers.linear_response import PART
+from lostwax.shadows.linear_response import FEWEST_CHECKED, few_known, share_for_directions
 
 FEWEST = 4  # two shadow models to learn from, two held out
 PARTS = 20  # chunks, where the trainer's tiles allow, so that progress shows
@@ -197,7 +196,7 @@ def shadow_cost(engine: LinearResponse | None, knowledge: Knowledge, shadows: in
     known, features, size = knowledge.facts.known, features_seen(engine, rate), knowledge.prior.x.element_size()
     if engine is None or known is None:
         return Cost(shadows * rate.training, float(size * TABLES * shadows * features))
-    share = min(1.0, PART / max(1, len(known)))  # of the known records, for directions
+    share = share_for_directions(knowledge.trainer, len(known))
     trainings = engine.checked + share * (1 + SWEEP) * features + shadows * ONE_RECORD / (1 + len(known))
     numbers = features * (TABLES * shadows + STEPS_KEPT * rate.parameters)
     return Cost(trainings * rate.training, float(size * numbers))
@@ -211,12 +210,13 @@ def accepted(attack: _Shadowed, knowledge: Knowledge) -> Knowledge:
     return replace(knowledge, threat=_on_device(knowledge.threat, device), prior=knowledge.prior.to(device))
 
 
-def _with_few_known(threat: Threat) -> Threat:
-    """The threat with fewer of many known records, if it is a dataclass that holds them."""
-    known = getattr(threat, "known", None)
+def _with_few_known(knowledge: Knowledge) -> Knowledge:
+    """With fewer of many known records, if the threat is a dataclass that holds them."""
+    threat, known = knowledge.threat, getattr(knowledge.threat, "known", None)
     if not is_dataclass(threat) or isinstance(threat, type) or not isinstance(known, Records):
-        return threat
-    return replace(threat, known=few_known(known))
+        return knowledge
+    few = few_known(knowledge.trainer, known)
+    return knowledge if few is known else replace(knowledge, threat=replace(threat, known=few))
 
 
 def _on_device(threat: Threat, device: str | torch.device) -> Threat:
@@ -264,8 +264,7 @@ def shadow_tables(attack: _Shadowed, knowledge: Knowledge, seed: int) -> tuple[K
         records = Records.together([records, more.records])
     principal = None  # every feature
     if trained.shape[1] > engine.directions:
-        fewer = replace(knowledge, threat=_with_few_known(knowledge.threat))
-        models = table(learn_from[: engine.directions + 1], "directions", knowledge=fewer)
+        models = table(learn_from[: engine.directions + 1], "directions", knowledge=_with_few_known(knowledge))
         principal = models.seen[:, : trained.shape[1]]
     responses = engine.prepare(knowledge, principal, checked, records, len(trained))
     if not responses.check.holds:

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from lostwax.access import Sketch
 from lostwax.fields import at_least, check_fields
-from lostwax.games import Knowledge, Records, Release
+from lostwax.games import Knowledge, Records, Release, Trainer
 from lostwax.progress import progress
 from lostwax.seeds import generator
+from lostwax.trainers.descent import Batches
 from lostwax.trainers.linear_response import PART, Adjoints, BaseTrajectory, response_objection
 from lostwax.trainers.semi_linear import EveryWeight, LeadingHessians, SemiLinear
 
@@ -103,8 +104,8 @@ class LinearResponse:
     of as many trained models. Attacks then see models in these directions only. `checked` more models are trained to
     test the response, on the records held out from learning first. Directions that it predicts badly are dropped; if
     fewer than half are left, or they hold less than half of the variance, shadow models are trained after all. Training
-    must be deterministic and differentiable. Of 10,000 known records or more, models that choose directions have 5,000,
-    and Hessians come from about as many at each step; the base model and the models of the check have all.
+    must be deterministic and differentiable. Of 10,000 known records or more, in full batches, models that choose
+    directions have 5,000, and Hessians come from about as many at each step; all other models have all.
 
     In the semi-linear response the record's gradient is taken where its own model is, with the leading `rank`
     directions of the known records' Hessians: better where a record is learnt in training, and slower. None: it is
@@ -145,13 +146,13 @@ class LinearResponse:
         checked: Tensor,
         records: Records,
         held_out: int | None = None,
-        tolerance: float = 2e-2,
+        tolerance: float = 1e-2,
     ) -> Responses:
         """From what is seen of trained models: (s, features) that choose directions, None for every feature.
 
         `checked` (c, features) are trained on the `records` (c, ...). Of these the first `held_out`, by default all,
         chose no directions: they measure how much of a record's effect the directions hold. `tolerance` is that of
-        gradients at all steps, from those at few.
+        sums over few steps.
         """
         known, objection = knowledge.facts.known, self.objection(knowledge)
         if known is None or objection is not None:
@@ -204,11 +205,20 @@ def _in_words(r2: float) -> str:
     return f"{r2:.3f}" if r2 > -10 else "below -10"
 
 
-def few_known(known: Records) -> Records:
+def share_for_directions(trainer: Trainer, known: int) -> float:
+    """Of the known records, the share that models which choose directions are trained with, and that has a Hessian.
+
+    In batches they would take fewer steps with fewer records, and change in other directions.
+    """
+    batches = getattr(trainer, "batches", None)
+    return PART / known if isinstance(batches, Batches) and batches.size is None and known >= 2 * PART else 1.0
+
+
+def few_known(trainer: Trainer, known: Records) -> Records:
     """Some of many known records, for the models that choose directions: they need not be exact, and are quicker."""
-    if len(known) < 2 * PART:
+    if (share := share_for_directions(trainer, len(known))) == 1:
         return known
-    drawn = generator(0, "known").permutation(len(known))[:PART]
+    drawn = generator(0, "known").permutation(len(known))[: round(share * len(known))]
     return known[torch.from_numpy(drawn).to(known.y.device)]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, final
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, NamedTuple, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from lostwax import philox
 from lostwax.fields import Range, above, at_least, between
 from lostwax.games import Cohort, Release, Step, Trainer, TrainerFacts
+from lostwax.schedules import Constant
 from lostwax.seeds import generator, key
 from lostwax.trainers import gram
 from lostwax.trainers.dropout import Masks, drops
@@ -234,6 +235,10 @@ class GD(HeavyBall):
     def _ranges(self) -> dict[str, Range]:
         return {"momentum": between(0, 1, "[)"), "steps": at_least(1)}
 
+    def first_rounds(self, count: int) -> tuple[Self, int]:
+        """Of `steps`."""
+        return replace(self, steps=count, schedule=Constant()), self.steps
+
     @property
     def batches(self) -> Batches:
         """All records, `steps` times."""
@@ -271,6 +276,10 @@ class SGD(HeavyBall):
     def _ranges(self) -> dict[str, Range]:
         return {"momentum": between(0, 1, "[)"), "batch_size": at_least(1), "epochs": at_least(1)}
 
+    def first_rounds(self, count: int) -> tuple[Self, int]:
+        """Of `epochs`."""
+        return replace(self, epochs=count, schedule=Constant()), self.epochs
+
     @property
     def batches(self) -> Batches:
         """Batches of `batch_size`; the last of an epoch may be smaller."""
@@ -290,6 +299,10 @@ class Adaptive(Descent, ABC):
 
     def _ranges(self) -> dict[str, Range]:
         return {"betas": between(0, 1, "[)"), "eps": above(0), "batch_size": at_least(1), "epochs": at_least(1)}
+
+    def first_rounds(self, count: int) -> tuple[Self, int]:
+        """Of `epochs`."""
+        return replace(self, epochs=count, schedule=Constant()), self.epochs
 
     @property
     def batches(self) -> Batches:

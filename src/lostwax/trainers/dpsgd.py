@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Self, final
 
@@ -15,6 +15,7 @@ from lostwax import philox
 from lostwax.fields import Range, above, at_least, between, expect
 from lostwax.games import Cohort, Mechanism, Release, Step, Trainer, TrainerFacts
 from lostwax.inits import Numbers
+from lostwax.schedules import Constant
 from lostwax.seeds import key
 from lostwax.trainers.batches import DrawsBatches, Independent, Law
 from lostwax.trainers.clipping import Clipping, Ghost, PerRecord, Sample
@@ -156,6 +157,10 @@ class DPSGD(Stepwise):
         expect(self, "clip", "finite if there is noise", self.noise_multiplier == 0 or self.clip < math.inf)
         expect(self, "sample_rate", "left out if there are batches", self.batches is None or self.sample_rate == 1)
         self.law()
+
+    def first_rounds(self, count: int) -> tuple[Self, int] | None:
+        """Of `steps`, if each draws its records alike."""
+        return None if self.batches else (replace(self, steps=count, schedule=Constant()), self.steps)
 
     @classmethod
     def for_epsilon(

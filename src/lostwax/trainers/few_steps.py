@@ -9,6 +9,7 @@ every step t is a mix of theirs,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -26,30 +27,42 @@ class FewSteps(NamedTuple):
     mix: NDArray[np.float64]  # (k, t)
 
     @classmethod
-    def every(cls, steps: int) -> FewSteps:
-        """Each step stands for itself."""
-        return cls(np.arange(steps), np.eye(steps))
+    def of(cls, gram: Gram, error: Callable[[FewSteps], float], tolerance: float) -> FewSteps | None:
+        """About as few as keep the error within the tolerance, by bisection; None if half of the steps do not."""
+        if not np.isfinite(gram).all():  # training that grows without bound
+            return None
+        order, rows = _pivoted(gram)
 
-    @classmethod
-    def of(cls, ours: Gram, others: Gram, tolerance: float) -> FewSteps:
-        """As few as give the gradients of other records to the tolerance: root mean squares, error over gradient.
+        def first(count: int) -> FewSteps:
+            picked = order[:count]
+            mix = solve_triangular(rows[:count, picked], rows[:count])  # least squares
+            ascending = np.argsort(picked)
+            return cls(picked[ascending], mix[ascending])
 
-        Cholesky with pivoting picks, one after another, the step whose gradients the picked ones span worst; mixes are
-        those of least squares. If half of the steps are not enough, all are kept.
-        """
-        steps, size = len(ours), np.trace(others)
-        if not (np.isfinite(ours).all() and np.isfinite(others).all()):  # training that grows without bound
-            return cls.every(steps)
-        left, rows, picked = np.diag(ours).copy(), np.empty((0, steps)), np.empty(0, np.intp)
-        while 2 * len(picked) < steps and left.max() > ROUNDING * ours.max():
-            worst = left.argmax()
-            row = (ours[worst] - rows[:, worst] @ rows) / np.sqrt(left[worst])
-            rows, picked = np.vstack([rows, row]), np.append(picked, worst)  # rows^T rows = ours, where picked
-            left = left - np.square(row)
-            left[picked] = 0.0
-            mix = solve_triangular(rows[:, picked], rows)  # (k, t)
-            error = size + (mix * (others[np.ix_(picked, picked)] @ mix - 2 * others[picked])).sum()
-            if error <= tolerance**2 * size:
-                order = np.argsort(picked)
-                return cls(picked[order], mix[order])
-        return cls.every(steps)
+        low, high = 0, min(1, len(order))
+        while high and not error(first(high)) <= tolerance:
+            if high == len(order):
+                return None
+            low, high = high, min(2 * high, len(order))
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if error(first(middle)) <= tolerance else (middle, high)
+        return first(high) if high else None
+
+
+def _pivoted(gram: Gram) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """Half of the steps (k,), each the one that those before it span worst, and rows (k, t): Cholesky with pivoting.
+
+    rows^T rows = gram, exactly at the picked steps.
+    """
+    steps, left = len(gram), np.diag(gram).copy()
+    rows, order = np.zeros((steps // 2, steps)), np.zeros(steps // 2, np.intp)
+    for count in range(steps // 2):
+        worst = left.argmax()
+        if left[worst] <= ROUNDING * gram.max():
+            return order[:count], rows[:count]
+        rows[count] = (gram[worst] - rows[:count, worst] @ rows[:count]) / np.sqrt(left[worst])
+        order[count] = worst
+        left = left - np.square(rows[count])
+        left[order[: count + 1]] = 0.0
+    return order, rows

@@ -22,7 +22,7 @@ errors average out over the steps; from the same records at every step they woul
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -45,7 +45,8 @@ STORED_NUMBERS = 1 << 28  # of a base trajectory; of a longer one only some stat
 GRADIENT_NUMBERS = {"cpu": 1 << 23, "cuda": 1 << 29}  # of records' gradients at a time: a cache, enough for a GPU
 DIRECTIONS_PER_MODEL = {"cpu": 1, "cuda": 4}  # Hessian products at a time, for each model that training has at a time
 DIFFERENCE = 5e-4  # of the weights' length: a step that is small, but changes gradients by far more than rounding does
-ADJOINT_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 33}  # of the sweep's states, and of c_t at the steps that are kept
+ADJOINT_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 33}  # of c_t at all steps, before they are mixed
+PROBED = 64  # directions in which the error of mixes is measured
 PART = 5_000  # of many known records: enough for the Hessian of a step, and for models that choose directions
 
 
@@ -193,57 +194,59 @@ class BaseTrajectory:
         return Adjoints(self, tuple(reversed(list(self.sweep(directions)))))
 
     def few_adjoints(
-        self, directions: Tensor, sample: Records, advance: Callable[[int], None], tolerance: float = 2e-2
+        self, directions: Tensor, sample: Records, advance: Callable[[int], None], tolerance: float = 1e-2
     ) -> Adjoints:
-        """The same at few steps, which give the gradients of sample records at all steps to the tolerance.
+        """The same at few steps, chosen on sample records; `advance` is called with the number of directions done.
 
-        Each has the c_t of all steps, mixed: sum_t mix[s, t] c_t. Directions are swept as many at a time as memory
-        allows; `advance` is called with the number that are done.
+        Directions are swept as many at a time as memory allows. The first ones choose the steps for all.
         """
-        few, own = self.few_steps(sample, tolerance), self._own_steps()
-        column, picked = {number: t for t, number in enumerate(own)}, {own[t] for t in few.picked}
-        kept = [step for step in self.steps() if step.number in picked]
-        numbers = (len(kept) + len(self.kept[0].buffers) + 2) * directions.shape[1]
-        parts: list[list[Tensor]] = []
-        for part in torch.split(directions, rows_of(ADJOINT_NUMBERS, directions, numbers)):
-            mixed = [torch.zeros_like(part, dtype=flat(self.end).dtype) for _ in kept]
-            for step, push in self.sweep(part):
-                for total, weight in zip(mixed, few.mix[:, column[step.number]].tolist(), strict=True):
-                    if weight:
-                        total.add_(push, alpha=weight)
-            parts.append(mixed)
+        p = directions.shape[1]
+        first, *later = torch.split(directions, rows_of(ADJOINT_NUMBERS, directions, len(self.schedule) * p))
+        whole = self.adjoints(first)
+        few = whole.few_steps(sample, tolerance)
+        parts = [self.mixed(whole.swept, few)]
+        advance(len(first))
+        for part in later:
+            parts.append(self.mixed(self.sweep(part), few))
             advance(len(part))
-        return Adjoints(self, tuple(zip(kept, (torch.cat(each) for each in zip(*parts, strict=True)), strict=True)))
+        steps, pushes = [step for step, _ in parts[0].swept], [[push for _, push in part.swept] for part in parts]
+        return Adjoints(self, tuple(zip(steps, (torch.cat(each) for each in zip(*pushes, strict=True)), strict=True)))
 
-    def few_steps(self, sample: Records, tolerance: float) -> FewSteps:
-        """The steps at which gradients are computed: chosen on one half of the sample, and tested on the other."""
-        if len(sample) < 2:
-            return FewSteps.every(len(self._own_steps()))
-        gradients = self._along_the_way(as_inputs(sample, self.kept[0]))
+    def mixed(self, swept: Iterable[tuple[BaseStep, Tensor]], few: FewSteps | None) -> Adjoints:
+        """Picked steps, each with the c_t of all, mixed: sum_t mix[s, t] c_t. None: all steps, as they are."""
+        if few is None:
+            return Adjoints(self, tuple(sorted(swept, key=lambda one: one[0].number)))
+        column = {number: t for t, number in enumerate(self._own_steps())}
+        picked, kept = few.picked.tolist(), {}
+        totals: list[Tensor] = []
+        for step, push in swept:
+            t = column[step.number]
+            totals = totals or [torch.zeros_like(push) for _ in picked]
+            for total, weight in zip(totals, few.mix[:, t].tolist(), strict=True):
+                total.add_(push, alpha=weight)
+            if t in picked:
+                kept[t] = step
+        return Adjoints(self, tuple((kept[t], total) for t, total in zip(picked, totals, strict=True)))
 
-        def gram(half: Tensor) -> Gram:
-            found: Gram = sum(one @ one.mT for one in (rows.double() for rows in half)).cpu().numpy()
-            return found
+    def gram(self, records: Records) -> Gram:
+        """(t, t) <grad l(theta_s, z), grad l(theta_t, z)>, summed over records, at the steps of the secret.
 
-        ours, others = (gram(half) for half in gradients.tensor_split(2))
-        return FewSteps.of(ours, others, tolerance)
-
-    def _along_the_way(self, records: Records) -> Tensor:
-        """(m, t, q) grad l(theta_t, z) of every record at every step that the secret takes part in.
-
-        With respect to q weights: all, or random ones where memory is short.
+        Over all weights, or random ones where memory is short.
         """
         steps, p = len(self._own_steps()), flat(self.end).shape[1]
-        rows, device = torch.arange(len(records)), records.y.device
         weights = torch.arange(p)
         if (most := max(1, STORED_NUMBERS // (len(records) * steps))) < p:
             weights = torch.from_numpy(generator(0, "weights").integers(0, p, most))
-        parts = [part.to(device) for part in torch.split(rows, rows_of(GRADIENT_NUMBERS, flat(self.end), p))]
-        weights, found = weights.to(device), []
+        weights, t = weights.to(records.y.device), 0
+        found = flat(self.end).new_empty(len(records), steps, len(weights))
+        rows = torch.split(torch.arange(len(records)), rows_of(GRADIENT_NUMBERS, found, p))
         for step in self.steps():
             if step.secret:
-                found.append(torch.cat([flat(self.slopes(step, records[part]))[:, weights] for part in parts]))
-        return torch.stack(found, 1)
+                for part in rows:
+                    found[part, t] = flat(self.slopes(step, records[part.to(records.y.device)]))[:, weights]
+                t += 1
+        total: Gram = sum(one @ one.mT for one in (rows.double() for rows in found)).cpu().numpy()
+        return total
 
     def add_products(self, total: Tensor, step: BaseStep, records: Records, push: Tensor) -> None:
         """Add <grad l(theta_t, z), push> of m records and r pushes (r, p) to the total (m, r), in place."""
@@ -434,6 +437,26 @@ class Adjoints(NamedTuple):
     def along(self, kept: Tensor) -> Adjoints:
         """Some of the directions."""
         return self._replace(swept=tuple((step, push[kept]) for step, push in self.swept))
+
+    def few_steps(self, sample: Records, tolerance: float) -> FewSteps | None:
+        """Steps, picked on half of the sample, that give the sums of the other half; None: all are needed.
+
+        The tolerance is relative to the sums' root mean square in each direction.
+        """
+        if len(sample) < 2 or len(self.swept) < 3:
+            return None
+        directions, middle, sample = len(self.swept[0][1]), len(sample) // 2, as_inputs(sample, self.base.kept[0])
+        some = self.along(torch.arange(0, directions, -(-directions // PROBED)))
+        exact = some(sample)  # (m, r)
+        size = exact.square().mean(0).sqrt().clamp_min(torch.finfo(exact.dtype).tiny)
+        if not exact.isfinite().all():  # training amplifies small changes without bound
+            return None
+
+        def error(few: FewSteps) -> float:
+            left = self.base.mixed(some.swept, few)(sample[middle:]) - exact[middle:]
+            return float((left / size).square().mean().sqrt())
+
+        return FewSteps.of(self.base.gram(sample[:middle]), error, tolerance)
 
 
 def rows_of(numbers: Mapping[str, int], like: Tensor, each: int) -> int:

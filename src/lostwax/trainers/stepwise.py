@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, final
+from typing import ClassVar, NamedTuple, Self, final
 
 import numpy as np
 import torch
@@ -162,6 +162,13 @@ class Stepwise(ABC):
     def _ranges(self) -> dict[str, Range]:
         """The ranges of the fields that a subclass adds."""
         return {}
+
+    def first_rounds(self, count: int) -> tuple[Self, int] | None:
+        """Training for this many steps or epochs only, and how many there are in all; None if they cost differently.
+
+        What it trains is of no use, for the learning rate is constant: it tells how long training takes.
+        """
+        return None
 
     def __call__(self, net: nn.Module, cohort: Cohort, *, seed: int) -> Release:
         """Train one model per training set of the cohort."""

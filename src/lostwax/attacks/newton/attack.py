@@ -27,7 +27,7 @@ from lostwax.learning.coordinates import Coordinates, flat
 from lostwax.learning.costs import DOUBLE, OPERATIONS, TABLES, Cost, Rate, classes
 from lostwax.learning.shadow_tables import SWEEP
 from lostwax.shadows import LinearResponse
-from lostwax.shadows.linear_response import Responses, few_known
+from lostwax.shadows.linear_response import Responses, few_known, share_for_directions
 from lostwax.trainers.descent import Descent, as_descent
 
 NOISES = 16  # models on which the size of a defence's noise is measured
@@ -35,7 +35,7 @@ SINGLE = 4  # bytes
 JACOBIANS = 2  # that a game computes, about (docs/newton.md)
 PAIR = 4  # trainings that a product with the Jacobian and one with its transpose take
 FEWEST_DIRECTIONS, MOST_DIRECTIONS = 32, 1_000  # for which linear response is worth its sweep
-TOLERANCE = 2e-3  # of gradients at all steps, from those at few that the response is a sum of
+TOLERANCE = 1e-3  # of the response's sums over few steps
 ANNEALED = (
     40  # Jacobians that a game computes by a response of every weight: about as many as on MNIST (newton_mnist.py)
 )
@@ -185,9 +185,10 @@ class Newton:
         if self.products is not None:
             return Cost((self.bank + PAIR * self.products * games) * rate.training, float(SINGLE * bank))
         if self.response is not None:
-            trainings = self.response.checked + (TRIED * games if self.polish else 0)
+            trainings = float(self.response.checked + (TRIED * games if self.polish else 0))
             if not self.response.follows_all(rate.parameters):
-                trainings += (1 + SWEEP) * self.response.directions
+                share = share_for_directions(undefended(knowledge.trainer), len(knowledge.facts.known))
+                trainings += share * (1 + SWEEP) * self.response.directions
                 return Cost(trainings * rate.training, float(SINGLE * bank))
             steps = as_descent(undefended(knowledge.trainer)).batches.steps(len(knowledge.facts.known) + 1)
             hessians = steps * rate.parameters**2  # numbers; a tangent multiplies with each
@@ -294,7 +295,7 @@ class Newton:
             return trainer(knowledge.net, cohort, seed=0).flat()
 
         seen, records = models(known, checked, trainer), available[checked[:, 0]]
-        found = None if follows_all else models(few_known(known), principal, replace(trainer, tf32=True))
+        found = None if follows_all else models(few_known(trainer, known), principal, replace(trainer, tf32=True))
         return engine.prepare(knowledge, found, seen, records, tolerance=TOLERANCE)
 
     def _parts(self, knowledge: Knowledge, seed: int, responses: Responses | None = None) -> _Parts:
