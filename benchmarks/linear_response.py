@@ -9,7 +9,8 @@ Rows `mnist` (S1's MLP, 7,960 parameters), `mnist_slow` (the same at learning ra
 sweep over the directions; models computed per second after that; the steps of the sum; R² on trained models. Directions
 are the principal ones of as many trained models. The cost of a computed model should not grow with the known records:
 log-log slope within 0.1 of 0. Goal on one H200: >= 20,000 CIFAR models per second. With `--rank`, the same of the
-semi-linear response; with `--parts`, R² of Hessians of that many known records at every step, and of all.
+semi-linear response; with `--parts`, R² of Hessians of that many known records at every step, and of all; with
+`--sets`, R² on models trained with that many secret records, of the sum of their linear responses.
 
 Rows that end in `_attack`: KernelRidge taught by computed and by trained models, on the same victims. Goal: errors
 within 5 %.
@@ -154,6 +155,14 @@ def rates(setting, known, options, name):
             row(f"part {part} r2 low", f"{what}, R² at the tenth percentile of directions", r2.quantile(0.1)),
             row(f"part {part} sweep", f"{what}, seconds of the sweep, {len(directions)} directions", taken),
         ]
+    for count in options.sets:
+        secrets = torch.arange(options.checked * count, device=pool.x.device).view(-1, count)
+        together = lw.games.Cohort(known, pool[secrets], secrets[:, 0])
+        trained = setting.trainer(setting.net, together, seed=0).flat().double() - flat(base.end).double()
+        sums = adjoints(pool[secrets.flatten()]).view(*secrets.shape, -1).sum(1)
+        r2, what = r_squared(trained.float() @ directions.mT, sums), f"sums of {count} linear responses"
+        models = f"{len(trained)} models trained with {count} secret records"
+        rows.append(row(f"set {count} r2", f"{what}, R² in the median direction ({models})", r2.median()))
     return seconds["linear"], steps, rows
 
 
@@ -232,6 +241,7 @@ def main():
     parser.add_argument("--checked", type=int, default=64)
     parser.add_argument("--rank", type=int, default=0, help="leading Hessian directions of the semi-linear response")
     parser.add_argument("--parts", nargs="+", type=int, default=[], help="known records that have a step's Hessian")
+    parser.add_argument("--sets", nargs="+", type=int, default=[], help="secret records of one model")
     parser.add_argument("--shadows", type=int, default=32_768, help="models whose computation is timed")
     parser.add_argument("--attack_known", type=int, default=1_000)
     parser.add_argument("--attack_shadows", type=int, default=2_000)

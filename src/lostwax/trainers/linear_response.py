@@ -46,7 +46,7 @@ GRADIENT_NUMBERS = {"cpu": 1 << 23, "cuda": 1 << 29}  # of records' gradients at
 DIRECTIONS_PER_MODEL = {"cpu": 1, "cuda": 4}  # Hessian products at a time, for each model that training has at a time
 DIFFERENCE = 5e-4  # of the weights' length: a step that is small, but changes gradients by far more than rounding does
 ADJOINT_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 33}  # of c_t at all steps, before they are mixed
-PROBED = 64  # directions in which the error of mixes is measured
+PROBED = 16  # directions in which the error of mixes is measured
 PART = 5_000  # of many known records: enough for the Hessian of a step, and for models that choose directions
 
 
