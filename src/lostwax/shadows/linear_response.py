@@ -13,7 +13,7 @@ from lostwax.fields import at_least, check_fields
 from lostwax.games import Knowledge, Records, Release, Trainer
 from lostwax.progress import progress
 from lostwax.seeds import generator
-from lostwax.trainers.descent import Batches
+from lostwax.trainers.descent import as_descent
 from lostwax.trainers.linear_response import PART, Adjoints, BaseTrajectory, response_objection
 from lostwax.trainers.semi_linear import EveryWeight, LeadingHessians, SemiLinear
 
@@ -210,8 +210,8 @@ def share_for_directions(trainer: Trainer, known: int) -> float:
 
     In batches they would take fewer steps with fewer records, and change in other directions.
     """
-    batches = getattr(trainer, "batches", None)
-    return PART / known if isinstance(batches, Batches) and batches.size is None and known >= 2 * PART else 1.0
+    full = as_descent(trainer).batches.size is None
+    return PART / known if full and known >= 2 * PART else 1.0
 
 
 def few_known(trainer: Trainer, known: Records) -> Records:
