@@ -211,7 +211,7 @@ def accepted(attack: _Shadowed, knowledge: Knowledge) -> Knowledge:
 
 
 def _with_few_known(knowledge: Knowledge) -> Knowledge:
-    """With fewer of many known records, if the threat is a dataclass that holds them."""
+    """The same adversary with a part of the known records, if there are many and the threat is a dataclass."""
     threat, known = knowledge.threat, getattr(knowledge.threat, "known", None)
     if not is_dataclass(threat) or isinstance(threat, type) or not isinstance(known, Records):
         return knowledge

@@ -104,8 +104,9 @@ class LinearResponse:
     of as many trained models. Attacks then see models in these directions only. `checked` more models are trained to
     test the response, on the records held out from learning first. Directions that it predicts badly are dropped; if
     fewer than half are left, or they hold less than half of the variance, shadow models are trained after all. Training
-    must be deterministic and differentiable. Of 10,000 known records or more, in full batches, models that choose
-    directions have 5,000, and Hessians come from about as many at each step; all other models have all.
+    must be deterministic and differentiable. With 10,000 known records or more, in full batches, the models that choose
+    directions are trained on 5,000 of them, and each step's Hessian is estimated from about 5,000. The models that test
+    the response are trained on all.
 
     In the semi-linear response the record's gradient is taken where its own model is, with the leading `rank`
     directions of the known records' Hessians: better where a record is learnt in training, and slower. None: it is
@@ -206,16 +207,16 @@ def _in_words(r2: float) -> str:
 
 
 def share_for_directions(trainer: Trainer, known: int) -> float:
-    """Of the known records, the share that models which choose directions are trained with, and that has a Hessian.
+    """The share of the known records that models which choose directions are trained on, and Hessians estimated from.
 
-    In batches they would take fewer steps with fewer records, and change in other directions.
+    All of them with mini-batches: on fewer records, training would have fewer steps, and records other effects.
     """
     full = as_descent(trainer).batches.size is None
     return PART / known if full and known >= 2 * PART else 1.0
 
 
 def few_known(trainer: Trainer, known: Records) -> Records:
-    """Some of many known records, for the models that choose directions: they need not be exact, and are quicker."""
+    """A random part of many known records, on which models that choose directions are trained faster."""
     if (share := share_for_directions(trainer, len(known))) == 1:
         return known
     drawn = generator(0, "known").permutation(len(known))[: round(share * len(known))]

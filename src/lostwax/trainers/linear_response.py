@@ -15,8 +15,8 @@ and a record costs its own gradients along the base trajectory, whatever n is. W
 runs over the steps that the record takes part in, and n is the size of their batch. A record's gradients change
 smoothly from step to step, so that those at few steps are enough (`few_steps.py`).
 
-Of many known records, `by_parts` takes the Hessian of some at every step of the sweep, and of others at the next. The
-errors average out over the steps; from the same records at every step they would add up.
+With many known records, `by_parts` estimates the Hessian of each step from a part of them, others at the next step. The
+errors average out over the steps; with the same part at every step they would add up.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ DIRECTIONS_PER_MODEL = {"cpu": 1, "cuda": 4}  # Hessian products at a time, for 
 DIFFERENCE = 5e-4  # of the weights' length: a step that is small, but changes gradients by far more than rounding does
 ADJOINT_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 33}  # of c_t at all steps, before they are mixed
 PROBED = 16  # directions in which the error of mixes is measured
-PART = 5_000  # of many known records: enough for the Hessian of a step, and for models that choose directions
+PART = 5_000  # known records that are enough to estimate a Hessian, and to train models that choose directions
 
 
 def response_objection(trainer: Trainer, net: nn.Module, n: int) -> str | None:
@@ -108,7 +108,7 @@ class BaseTrajectory:
     known_slopes: tuple[Params, ...]  # of every step, if every state is kept
     stride: int
     together: int  # directions whose Hessian products are computed at a time
-    part: int | None = None  # known records, at least, whose Hessian is taken for that of all in a step
+    part: int | None = None  # known records, at least, from which a step's Hessian is estimated; None: all
 
     @classmethod
     def of(cls, trainer: Trainer, net: nn.Module, known: Records) -> BaseTrajectory:
@@ -140,7 +140,7 @@ class BaseTrajectory:
         return replace(self, trainer=replace(self.trainer, tf32=True))
 
     def by_parts(self, part: int = PART) -> BaseTrajectory:
-        """The same trajectory, with the Hessian of a part of the known records at every step, if there are many."""
+        """The same trajectory, with Hessians estimated from at least `part` known records, others at each step."""
         return replace(self, part=part)
 
     @property
@@ -348,11 +348,11 @@ class BaseTrajectory:
         return [number for number, rows in enumerate(self.schedule) if rows.secret]
 
     def _parts(self, step: BaseStep) -> int:
-        """Into how many parts the known records of a step are cut; one has their Hessian."""
+        """Into how many parts the known records of a step are divided."""
         return 1 if self.part is None else max(1, step.known.size // self.part)
 
     def _part(self, step: BaseStep) -> Batch:
-        """The known records of a step whose Hessian is taken for that of all: others in the next step."""
+        """The known records from which the Hessian of a step is estimated: another part at the next step."""
         if (parts := self._parts(step)) == 1:
             return step.known
         [(x, y)] = step.known.shared

@@ -164,9 +164,9 @@ class Stepwise(ABC):
         return {}
 
     def first_rounds(self, count: int) -> tuple[Self, int] | None:
-        """Training for this many steps or epochs only, and how many there are in all; None if they cost differently.
+        """The same trainer for this many steps or epochs, and the number of them in a whole training.
 
-        What it trains is of no use, for the learning rate is constant: it tells how long training takes.
+        It is only for timing: the learning rate is constant. None if steps differ in cost, or are not counted.
         """
         return None
 
