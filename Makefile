@@ -70,8 +70,8 @@ notebooks: $(STAMP)
 results: $(STAMP)
 	$(BIN)/python -m lostwax.reports.results
 	$(BIN)/python -m lostwax.reports.coverage
-	$(BIN)/python -m lostwax.adapters.sklearn.supported
-	$(BIN)/python -m lostwax.audits.which_attack
+	$(BIN)/python -m lostwax_dev.supported
+	$(BIN)/python -m lostwax_dev.which_attack
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -2,11 +2,14 @@
 
 import ast
 import functools
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import lostwax
+from lostwax_dev import walks
+from lostwax_dev.size import measure
 
 SOURCE = Path(lostwax.__file__).parent
 
@@ -150,3 +153,20 @@ def test_no_attack_imports_from_inside_another():
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lostwax.attacks."):
                 parts = node.module.split(".")[2:]
                 assert len(parts) == 1 or parts[0] == own, f"{path.name} imports {node.module}"
+
+
+BUDGET = tomllib.loads((Path(__file__).parent.parent / "tools" / "size_budget.toml").read_text())
+
+
+def test_the_house_keeps_to_its_budget():
+    size = measure(SOURCE)
+    over = {room: lines for room, lines in size.lines.items() if lines > BUDGET["lines"].get(room, 0)}
+    assert not over, "more lines than tools/size_budget.toml allows: what did the change make unnecessary?"
+    counted = {name: getattr(size, name) for name in BUDGET if name not in ("lines", "files_of_a_walk")}
+    assert {name: number for name, number in counted.items() if number > BUDGET[name]} == {}
+
+
+@pytest.mark.parametrize("name", walks.WALKS)
+def test_an_audit_goes_through_few_files(name):
+    files = walks.walked(walks.WALKS[name]()).files
+    assert len(files) <= BUDGET["files_of_a_walk"][name], sorted(files)

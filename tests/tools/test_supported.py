@@ -16,7 +16,7 @@ from lostwax.adapters.sklearn.estimators import read_estimator
 from lostwax.adapters.sklearn.models import inner_models
 from lostwax.adapters.sklearn.pipelines import own_facts
 from lostwax.adapters.sklearn.steps import step_of
-from lostwax.adapters.sklearn.supported import Gives, Supported, full_list, listed, look, short_list, with_list
+from lostwax_dev.supported import Gives, Supported, full_list, listed, look, short_list, with_list
 
 REFUSED = {MultiTaskElasticNet}  # registered to say that it is not read
 

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from lostwax.audits import which_attack
+from lostwax_dev import which_attack
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -257,7 +257,7 @@ def with_list(text: str, mark: str, lines: str) -> str:
 
 
 def main() -> None:
-    """`python -m lostwax.adapters.sklearn.supported [ROOT]` rewrites lists in docs/overview.md and docs/tables.md."""
+    """`python -m lostwax_dev.supported [ROOT]` rewrites lists in docs/overview.md and docs/tables.md."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path.cwd()
     torch.set_num_threads(1)
     found = listed()

@@ -117,7 +117,7 @@ def page() -> str:
         (
             "# Which attack for which training",
             "",
-            "This page is generated (`python -m lostwax.audits.which_attack`): trainers state facts about themselves, "
+            "This page is generated (`python -m lostwax_dev.which_attack`): trainers state facts about themselves, "
             "and each attack is asked whether it applies, for a small net. Without `attack=`, `lw.audit` runs every "
             "attack that applies, the strongest first, and says why the others do not apply.",
             "",
@@ -137,7 +137,7 @@ def page() -> str:
 
 
 def main() -> None:
-    """`python -m lostwax.audits.which_attack [ROOT]` rewrites the page."""
+    """`python -m lostwax_dev.which_attack [ROOT]` rewrites the page."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path.cwd()
     (root / PAGE).write_text(page())
 
