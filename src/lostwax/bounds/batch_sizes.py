@@ -11,7 +11,7 @@ from lostwax.bounds.ceiling import Ceiling
 from lostwax.bounds.closed_forms import gaussian, log, log_add
 from lostwax.bounds.inequalities import epsilon_of
 from lostwax.bounds.poisson import subsampled
-from lostwax.bounds.sampling import Poisson, Sampling
+from lostwax.bounds.sampling import Curve, FullBatch, Poisson, Sampling
 
 if TYPE_CHECKING:
     from lostwax.trainers.batches import Law
@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 class FixedSize(Sampling):
     """Each step draws `b` of the `n` records without replacement, independently of other steps.
 
-    Compared with training on the other records alone, a batch with the record has it in the place of another one, which
-    moves the sum by 2 at most: Poisson sampling at rate b / n with half the noise dominates, and other gradients that
-    point against the record's attain it. A second theorem is that of full batches; the lower ceiling holds.
+    Two theorems, each against another way to train without the record. *Left out*: as many are drawn from the other
+    n - 1. Batches without the record have the same law, and one with it has it in the place of another record, which
+    moves the sum by 2 at most. So each step is a mixture, over batches of the others, of pairs that N(0, s^2) against
+    (1 - b/n) N(0, s^2) + b/n N(2, s^2) dominates: Poisson sampling at rate b / n with half the noise. Other gradients
+    that point against the record's attain it. *Set to zero*: the record keeps its place, and given the batches it moves
+    each sum by 1 at most, as in full batches.
     """
 
     n: int
@@ -52,24 +55,35 @@ class FixedSize(Sampling):
         """As many are drawn from fewer."""
         return replace(self, n=max(self.b, self.n - left))
 
+    @property
+    def curves(self) -> tuple[Curve, ...]:
+        """Left out, and set to zero; full batches if every record is in every batch."""
+        return (FullBatch().ceiling,) if self.b == self.n else (self._left_out, self._set_to_zero)
+
     def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
         full = gaussian(log_kappa, noise, steps)
         if self.b == self.n:
             return full
-        rate = self.share(steps) * (1 + 1e-15)
-        replaced = subsampled(log_kappa, noise / 2, rate, steps, tolerance)
-        if replaced.log_upper <= full.log_upper:
-            return replace(replaced, method=f"{replaced.method} at half the noise, for batches of a fixed size")
+        replaced = self._left_out(log_kappa, noise, steps, tolerance)
+        lowest = replaced.log_upper <= full.log_upper
+        return replaced if lowest else self._set_to_zero(log_kappa, noise, steps, tolerance)
+
+    def _left_out(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+        replaced = subsampled(log_kappa, noise / 2, self.share(steps) * (1 + 1e-15), steps, tolerance)
+        return replace(replaced, method=f"{replaced.method} at half the noise, for batches of a fixed size")
+
+    def _set_to_zero(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+        full = gaussian(log_kappa, noise, steps)
         method = "fixed-size batches: at most full batches, at least Poisson sampling (the other gradients are zero)"
-        low = min(subsampled(log_kappa, noise, rate * (1 - 4e-15), steps, tolerance).log_lower, full.log_upper)
-        return replace(full, log_lower=low, method=method)
+        low = subsampled(log_kappa, noise, self.share(steps) * (1 - 4e-15), steps, tolerance).log_lower
+        return replace(full, log_lower=min(low, full.log_upper), method=method)
 
     def log_limit(self, log_kappa: float, steps: int, records: int = 1) -> float:
         """As for Poisson sampling."""
         return Poisson(self.share(steps)).log_limit(log_kappa, steps) if records == 1 else 0.0
 
     def information(self, noise: float, steps: int) -> float:
-        """Also at most that of Poisson sampling with half the noise."""
+        """Also at most that of Poisson sampling with half the noise: either is against one way to train without."""
         return min(super().information(noise, steps), Poisson(self.share(steps)).information(noise / 2, steps))
 
     def epsilon(self, noise: float, steps: int, delta: float) -> float:
@@ -82,7 +96,11 @@ class FixedSize(Sampling):
 class TruncatedPoisson(Sampling):
     """Poisson sampling of `n` records; a batch of more than `largest` is cut to that size at random (JAX Privacy).
 
-    Unless a batch is cut, this is Poisson sampling: the probability of a cut, in any step, is added to that ceiling.
+    Three theorems. *Left out*: a drawn record joins fewer than `largest` others, and the sum moves by 1, or it takes
+    the place of one of them, and the sum moves by 2. Either all are taken to move it by 2: Poisson sampling with half
+    the noise. Or training that ignores the record where `largest` others are drawn is taken first: against the same
+    training without the record, it is at most Poisson sampling; and it differs from this one only if the record is
+    drawn in such a step. That probability is added. *Set to zero*: the record keeps its place, as in full batches.
     """
 
     rate: float
@@ -109,9 +127,9 @@ class TruncatedPoisson(Sampling):
 
         return IndependentUpTo(self.rate, self.n, self.largest, steps)
 
-    def _log_cut(self, steps: int) -> float:
-        """Log of the probability that any batch is cut, at most."""
-        return min(0.0, log(steps * self._exceeds(self.n, self.largest)))
+    def _log_displaced(self, steps: int) -> float:
+        """Log of the probability that the record is drawn beside `largest` others, in any step, at most."""
+        return min(0.0, log(steps * self.rate * self._exceeds(self.n - 1, self.largest - 1)))
 
     def _exceeds(self, trials: int, count: int) -> float:
         """P[Binomial(trials, rate) > count], rounded up."""
@@ -119,12 +137,24 @@ class TruncatedPoisson(Sampling):
 
         return 0.0 if count >= trials else min(1.0, float(bdtrc(count, trials, self.rate)) * (1 + 1e-9) + 1e-300)
 
+    @property
+    def curves(self) -> tuple[Curve, ...]:
+        """Left out, and set to zero."""
+        return self._left_out, self._set_to_zero
+
     def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+        left_out, full = self._left_out(log_kappa, noise, steps, tolerance), gaussian(log_kappa, noise, steps)
+        return left_out if left_out.log_upper <= full.log_upper else _at_most(left_out, full)
+
+    def _set_to_zero(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
+        return _at_most(self._left_out(log_kappa, noise, steps, tolerance), gaussian(log_kappa, noise, steps))
+
+    def _left_out(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
         whole = subsampled(log_kappa, noise, self.rate, steps, tolerance)
-        full = gaussian(log_kappa, noise, steps)
-        log_upper = log_add(whole.log_upper, self._log_cut(steps)) + 1e-15
-        log_slope = full.log_slope if full.log_upper < log_upper else whole.log_slope
-        log_upper = min(full.log_upper, log_upper)
+        log_upper, log_slope = log_add(whole.log_upper, self._log_displaced(steps)) + 1e-15, whole.log_slope
+        if log_upper > whole.log_upper + tolerance:
+            half = subsampled(log_kappa, noise / 2, self.rate, steps, tolerance)
+            log_upper, log_slope = min((log_upper, log_slope), (half.log_upper, half.log_slope), key=lambda end: end[0])
         # The other gradients may be zero; a record that is drawn is kept at least if fewer than `largest` others are.
         kept = 1 - self._exceeds(self.n - 1, self.largest - 1)
         low = log_kappa
@@ -135,16 +165,24 @@ class TruncatedPoisson(Sampling):
                 else whole.log_lower
             )
         method = f"{whole.method}, batches cut to {self.largest}"
-        return Ceiling(min(low, log_upper), log_upper, log_kappa, method, log_slope=log_slope)
+        return Ceiling(min(low, log_upper), min(0.0, log_upper), log_kappa, method, log_slope=log_slope)
 
     def log_limit(self, log_kappa: float, steps: int, records: int = 1) -> float:
-        """As for Poisson sampling, and a cut."""
-        if records > 1:
-            return 0.0
-        return min(0.0, log_add(Poisson(self.rate).log_limit(log_kappa, steps), self._log_cut(steps)))
+        """As for Poisson sampling."""
+        return Poisson(self.rate).log_limit(log_kappa, steps) if records == 1 else 0.0
 
     def epsilon(self, noise: float, steps: int, delta: float) -> float:
-        """Poisson sampling's at half of delta if a cut costs at most the other half; else that of full batches."""
+        """That of Poisson sampling, at half of delta, if a record in another's place costs the other half at most.
+
+        Ignoring the record there changes no probability by more than that of such a place. Else, with half the noise.
+        """
         poisson = epsilon_of(noise, self.rate, steps, delta / 2)
-        cost = (1 + math.exp(min(poisson, 700.0))) * math.exp(self._log_cut(steps))
-        return poisson if cost <= delta / 2 else epsilon_of(noise, 1.0, steps, delta)
+        cost = (1 + math.exp(min(poisson, 700.0))) * math.exp(self._log_displaced(steps))
+        return poisson if cost <= delta / 2 else epsilon_of(noise / 2, self.rate, steps, delta)
+
+
+def _at_most(ceiling: Ceiling, full: Ceiling) -> Ceiling:
+    """With the upper end of full batches; a test that needs no other gradients has the same lower end."""
+    return replace(
+        ceiling, log_lower=min(ceiling.log_lower, full.log_upper), log_upper=full.log_upper, log_slope=full.log_slope
+    )

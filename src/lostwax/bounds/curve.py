@@ -149,11 +149,11 @@ def widest_gap(curve: CeilingCurve, tolerance: float) -> Interval:
 def best_of_several(curve: CeilingCurve, prior: Array, tolerance: float) -> Interval:
     """max over q of sum_a p_a gamma(q_a), q being probabilities; the upper end is sharp to a share of `tolerance`.
 
-    By duality it is the least, over l >= 0, of l + sum_a p_a delta(l / p_a); every l gives an upper end.
+    By duality it is the least, over l >= 0, of l + sum_a p_a delta(l / p_a); every l gives an upper end. The curve's
+    first point is that of the likeliest answer.
     """
     p, number = np.unique(prior[prior > 0], return_counts=True)
     likeliest = float(p[-1])
-    curve = curve.with_points(likeliest)
     if p.size == 1:
         return Interval(curve.known[0].lower, curve.known[0].upper)
     curve = curve.with_points(float(p[0]) / 4, 1 - (1 - likeliest) / 4)

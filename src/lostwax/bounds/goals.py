@@ -127,8 +127,8 @@ class Records(Success):
         method = f"{one.method}; at least {k} of {n}"
         if log_blind >= -1e-9:
             return Ceiling(log_blind, 0.0, log_blind, method)
-        curve = CeilingCurve(lambda log_baseline: leak.ceiling(log_baseline, tolerance))
-        log_upper = log(at_least(curve, math.exp(log_kappa), k, n))
+        curves = [CeilingCurve(curve) for curve in leak.curves(tolerance)]
+        log_upper = log(min(at_least(curve, math.exp(log_kappa), k, n) for curve in curves))
         log_upper = min(log_upper, log_most_informed(log_blind, n * leak.information))
         if leak.in_groups:
             log_upper = min(log_upper, leak.ceiling(log_blind, tolerance, n).log_upper)
@@ -176,15 +176,9 @@ class Attribute(Success):
     def _ceiling(self, leak: Leak, log_kappa: float, tolerance: float) -> Ceiling:
         p = self._probabilities
         p = p / p.sum()
-        method = ""
-
-        def at(log_baseline: float) -> Ceiling:
-            nonlocal method
-            found = leak.ceiling(log_baseline, tolerance)
-            method = found.method
-            return found
-
-        low, high = best_of_several(CeilingCurve(at), p, tolerance)
+        curves = [CeilingCurve(curve).with_points(float(p.max())) for curve in leak.curves(tolerance)]
+        answers = [(*best_of_several(curve, p, tolerance), curve.known[0].method) for curve in curves]
+        low, high, method = min(answers, key=lambda answer: answer[1])
         log_blind = math.log(float(p.max()))
         log_upper = max(log_blind, log(high))
         log_lower = min(log_upper, max(log_blind, log(low)))
@@ -212,12 +206,13 @@ class Membership(Success):
         return "The other records do not depend on whether this one is among them.", other
 
     def _ceiling(self, leak: Leak, log_kappa: float, tolerance: float) -> Ceiling:
+        curve = leak.curves(tolerance)[0]  # false positives are those of training without the record
         if self.fpr is not None:
-            found = leak.ceiling(math.log(self.fpr), tolerance)
+            found = curve(math.log(self.fpr))
             return replace(found, quantity=f"true-positive rate at a false-positive rate of {self.fpr:g}")
         half = math.log(0.5)
-        method = leak.ceiling(half, tolerance).method
-        low, high = widest_gap(CeilingCurve(lambda log_baseline: leak.ceiling(log_baseline, tolerance)), tolerance)
+        method = curve(half).method
+        low, high = widest_gap(CeilingCurve(curve), tolerance)
         log_upper = min(0.0, half + math.log1p(high) + 1e-15)
         log_lower = max(half, min(half + math.log1p(max(0.0, low)) - 1e-15, log_upper))
         return Ceiling(log_lower, log_upper, half, f"{method}; the best threshold", quantity="accuracy")

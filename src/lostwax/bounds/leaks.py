@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling
 from lostwax.bounds.inequalities import from_dp
-from lostwax.bounds.sampling import Sampling
+from lostwax.bounds.sampling import Curve, Sampling
 
 
 class Leak(ABC):
@@ -19,6 +20,10 @@ class Leak(ABC):
     @abstractmethod
     def ceiling(self, log_kappa: float, tolerance: float, records: int = 1) -> Ceiling:
         """The success of the best test of this blind success, for a group of records."""
+
+    def curves(self, tolerance: float) -> tuple[Callable[[float], Ceiling], ...]:
+        """The ceiling of a log baseline, against each way to train without the record (`Sampling.curves`)."""
+        return (lambda log_kappa: self.ceiling(log_kappa, tolerance),)
 
     @property
     @abstractmethod
@@ -58,6 +63,14 @@ class Noise(Leak):
     def ceiling(self, log_kappa: float, tolerance: float, records: int = 1) -> Ceiling:
         """That of the sampling."""
         return self.sampling.ceiling(log_kappa, self.multiplier, self.steps, tolerance, records)
+
+    def curves(self, tolerance: float) -> tuple[Callable[[float], Ceiling], ...]:
+        """Those of the sampling."""
+
+        def of(curve: Curve) -> Callable[[float], Ceiling]:
+            return lambda log_kappa: curve(log_kappa, self.multiplier, self.steps, tolerance)
+
+        return tuple(of(curve) for curve in self.sampling.curves)
 
     @property
     def information(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self, final
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from lostwax.trainers.batches import Law
 
 ZERO_OUT = "the gradient of one record set to zero"
+Curve = Callable[[float, float, int, float], Ceiling]  # the ceiling of a log baseline, noise, steps and tolerance
 
 
 @dataclass(frozen=True)
@@ -69,24 +71,33 @@ class Sampling(ABC):
         if records == 1:
             return one
         together = gaussian(log_kappa, noise / self.sensitivity, self.visits(steps), records)
-        last, log_slope = one, one.log_slope or 0.0
-        for left in range(1, records):
-            if last.log_upper >= min(-SMALLEST, together.log_upper):
+        log_upper, log_slope = log_kappa, 0.0
+        for left in reversed(range(records)):
+            last = self._without(left)._one(log_upper, noise, steps, tolerance)
+            log_upper, log_slope = last.log_upper, log_slope + (last.log_slope or 0.0)  # the chain rule
+            if log_upper >= min(-SMALLEST, together.log_upper):
                 break
-            last = self._without(left)._one(last.log_upper, noise, steps, tolerance)
-            log_slope += last.log_slope or 0.0  # the chain rule
         method = f"{one.method}; {records} records, one after the other"
-        if together.log_upper <= last.log_upper:
+        if together.log_upper <= log_upper:
             return replace(one, log_upper=together.log_upper, method=method, log_slope=together.log_slope)
-        return replace(one, log_upper=min(0.0, last.log_upper), method=method, log_slope=log_slope)
+        return replace(one, log_upper=min(0.0, log_upper), method=method, log_slope=log_slope)
 
     def _without(self, left: int) -> Sampling:
         """How the remaining records are drawn once `left` of them are left out."""
         return self
 
+    @property
+    def curves(self) -> tuple[Curve, ...]:
+        """The ceiling for one record, against each way to train without it; the first is that of `adjacency`.
+
+        Where the blind success is known whatever is trained without the record, the lowest of them holds. Where it
+        is measured there (false positives), or shared out among several answers, all ceilings must be from one curve.
+        """
+        return (self._one,)
+
     @abstractmethod
     def _one(self, log_kappa: float, noise: float, steps: int, tolerance: float) -> Ceiling:
-        """The ceiling for one record."""
+        """The ceiling for one record: the lowest, if there are several."""
 
     def law(self, steps: int) -> Law:
         """How `lw.DPSGD(batches=...)` draws batches, and weighs evidence for a record."""
