@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from copy import deepcopy
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -193,6 +194,64 @@ def test_what_is_not_returned_is_not_judged():
     found = check(train)  # a claim of noise covers the steps that lead to what is returned, and these do not
     assert not found.refuted
     assert any("Only the last weights were seen" in note for note in found.notes)
+
+
+def plain_steps(net, x, y, steps=3):
+    """Without clipping or noise."""
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.5)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(net(x), y).backward()
+        optimiser.step()
+
+
+def twin_first(net, x, y, seed):
+    plain_steps(deepcopy(net), x, y)
+    return full_batches(net, x, y, seed)
+
+
+def twin_between_steps(net, x, y, seed):
+    twin = deepcopy(net)
+    full_batches(net, x, y, seed, steps=1)
+    plain_steps(twin, x, y)
+    return full_batches(net, x, y, seed + 1, steps=1)
+
+
+def reset(net, x, y, seed):
+    """The net itself is trained without noise, to choose a learning rate, and starts again."""
+    start = deepcopy(net.state_dict())
+    plain_steps(net, x, y)
+    net.load_state_dict(start)
+    return full_batches(net, x, y, seed)
+
+
+@pytest.mark.parametrize("train", [twin_first, twin_between_steps, reset])
+def test_a_twin_without_noise_that_is_never_returned_is_not_judged(train):
+    found = check(train, games=40, trials=8)
+    assert not found.refuted
+    assert not any("steps" in note for note in found.notes)  # those of the claim
+
+
+def from_the_twin(net, x, y, seed):
+    twin = deepcopy(net)
+    plain_steps(twin, x, y)
+    net.load_state_dict(twin.state_dict())
+    return full_batches(net, x, y, seed)
+
+
+def mixed_with_the_twin(net, x, y, seed):
+    twin = deepcopy(net)
+    full_batches(net, x, y, seed, steps=1)
+    plain_steps(twin, x, y)
+    with torch.no_grad():
+        for value, other in zip(net.parameters(), twin.parameters(), strict=True):
+            value.lerp_(other, 0.5)
+    return full_batches(net, x, y, seed + 1, steps=1)
+
+
+@pytest.mark.parametrize("train", [from_the_twin, mixed_with_the_twin])
+def test_a_twin_whose_weights_flow_into_what_is_returned_is_judged(train):
+    assert check(train).refuted
 
 
 def test_a_claim_about_bounded_records():

@@ -166,6 +166,25 @@ def test_steps_that_do_not_lead_to_what_is_returned_are_not_seen(train):
     assert len(run.along) == 1
 
 
+def test_steps_go_on_where_a_copy_was_loaded():
+    """A new copy for each step, and a net that is not part of it."""
+
+    def train(net, x, y, seed):
+        for step in range(3):
+            full_batches(layer(), x, y, seed, steps=1)
+            net = full_batches(deepcopy(net), x, y, seed + step, steps=1)
+        return net
+
+    def alike(net, x, y, seed):
+        for step in range(3):
+            full_batches(net, x, y, seed + step, steps=1)
+        return net
+
+    runs = [player(function)(pairs(records())[0], 1, "game", 0) for function in (train, alike)]
+    assert [run.steps for run in runs] == [3, 3]
+    torch.testing.assert_close(runs[0].along, runs[1].along)
+
+
 def test_weights_that_are_not_finite():
     def train(net, x, y, seed):
         with torch.no_grad():

@@ -107,9 +107,9 @@ def check_dp(
         net: The net to train, as it is before training.
         data: `(X, y)` or `Records`: examples of records, and their number.
         train: `function(net, x, y, seed)`, which trains the net on x and y and returns it, or its state_dict, or a list
-            of these after every step. Without a list, a claim of noise is checked on the steps of torch's optimisers
-            too, if their last step leads to what is returned; a claim of `epsilon` only on what is returned. Its random
-            numbers derive from `seed`, from the global generators of torch, numpy and random, or are unpredictable.
+            of these after every step. Without a list, a claim of noise is checked on those steps of torch's optimisers
+            too that lead to what is returned; a claim of `epsilon` only on what is returned. Its random numbers derive
+            from `seed`, from the global generators of torch, numpy and random, or are unpredictable.
         noise_multiplier: As claimed; so are the next three: see `lw.bound`.
         sample_rate: The rate of Poisson sampling, unless `sampling` is given.
         steps: The number of noisy steps.

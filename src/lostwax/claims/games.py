@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from lostwax.adapters.own_training import HELD_OUT, generators_kept, is_released, seed_all
 from lostwax.adapters.wrappers import unwrapped, without_prefix
@@ -42,8 +42,8 @@ class Player:
     """Trains on one of two training sets, and looks at the result as an adversary does who knows both.
 
     The adversary sees the weights after every step, because what privacy accounting promises holds for them too. They
-    are what the function returns, or are read from torch's optimisers, if their last step leads to what it returns.
-    Otherwise the optimisers may work on copies, or before noise is added, and their steps are not part of the claim.
+    are what the function returns, or are read from those steps of torch's optimisers that lead to what it returns.
+    Others may be steps on copies, or from before noise is added, and are not part of the claim.
     """
 
     net: nn.Module
@@ -92,11 +92,11 @@ class Player:
             returned = self.train(net, data.x, data.y, own_seed)
         last, path = self._weights(returned)
         flat = torch.cat([last[name].flatten() for name in trainable(self.net)])
-        seen = seen if self.reads_steps and not path and seen and _same(seen[-1], flat) else []
-        path = [_finite(one) for one in path or seen or [flat]]
+        read = _leading_to(flat, seen, self.slopes.start) if self.reads_steps and not path else []
+        path = [_finite(one) for one in path or read or [flat]]
         moved = {name: _finite(value).double() - self._start[name].double() for name, value in last.items()}
         finite = all(bool(value.isfinite().all()) for value in last.values())
-        return Run(*self._along(path, pair), moved, len(path) if len(path) > 1 or seen else None, finite)
+        return Run(*self._along(path, pair), moved, len(path) if len(path) > 1 or read else None, finite)
 
     @property
     def _start(self) -> dict[str, Tensor]:
@@ -164,19 +164,62 @@ def _alike(records: Records) -> bool:
     return all(bool((value == value[:1]).all()) for value in (records.x, records.y))
 
 
+class _Step(NamedTuple):
+    """A step of an optimiser."""
+
+    parameters: list[Tensor]  # that it moves
+    before: Tensor  # their values, flat
+    after: Tensor
+
+
+def _leading_to(last: Tensor, steps: list[_Step], start: Tensor) -> list[Tensor]:
+    """The weights after each step that leads from the start to the last ones; none if no step gives these.
+
+    The step before one is that which gave the weights it began with, on these parameters or on others that they were
+    copied from; or else, if they were changed in between, the one before on these. A twin that is never copied leads
+    nowhere.
+    """
+    earlier, path = list(steps), [last]
+    parameters: list[Tensor] = []
+    while earlier and (len(path) == 1 or not _same(path[-1], start)):
+        places = range(len(earlier) - 1, -1, -1)
+        gave = next((i for i in places if _same(earlier[i].after, path[-1])), None)
+        moved = next((i for i in places if _are(earlier[i].parameters, parameters)), None) if gave is None else gave
+        if moved is None:
+            break
+        parameters = earlier[moved].parameters
+        path.append(earlier[moved].before)
+        del earlier[moved:]
+    return path[-2::-1]
+
+
+def _are(one: list[Tensor], other: list[Tensor]) -> bool:
+    """True if they are the same objects."""
+    return [id(value) for value in one] == [id(value) for value in other]
+
+
 @contextmanager
-def _recorded(net: nn.Module) -> Iterator[list[Tensor]]:
-    """The flat weights of a net after every step of an optimiser of torch that holds them all, or a copy of them."""
+def _recorded(net: nn.Module) -> Iterator[list[_Step]]:
+    """Every step of an optimiser of torch that holds all weights of a net, or a copy of them."""
     shapes = [value.shape for value in trainable(net).values()]
-    steps: list[Tensor] = []
+    steps: list[_Step] = []
+    begun: dict[int, Tensor] = {}
+
+    def weights(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+        return [value for group in optimizer.param_groups for value in group["params"]]
+
+    def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if [value.shape for value in weights(optimizer)] == shapes:
+            begun[id(optimizer)] = parameters_to_vector(weights(optimizer)).detach().clone()
 
     def after(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        held = [value for group in optimizer.param_groups for value in group["params"]]
-        if [value.shape for value in held] == shapes:
-            steps.append(parameters_to_vector(held).detach().clone())
+        if id(optimizer) in begun:
+            moved = parameters_to_vector(weights(optimizer)).detach().clone()
+            steps.append(_Step(weights(optimizer), begun.pop(id(optimizer)), moved))
 
-    handle = register_optimizer_step_post_hook(after)
+    hooks = register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)
     try:
         yield steps
     finally:
-        handle.remove()
+        for hook in hooks:
+            hook.remove()
