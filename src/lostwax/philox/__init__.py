@@ -9,9 +9,10 @@ from importlib.util import find_spec
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["bits", "happens", "normal", "orders", "uniform"]
+__all__ = ["bits", "happens", "normal", "on_host", "orders", "uniform"]
 
 # Philox-4x64 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): bits as a function of a counter.
 BLOCK = 8  # int32 numbers per counter value: four 64-bit words
@@ -23,16 +24,26 @@ def bits(key: int, numbers: Tensor, blocks: int, *, before: int = 0) -> Tensor:
 
     A row depends only on the 128-bit key and its number; `before` skips its first blocks.
     """
-    inside_func = torch._C._are_functorch_transforms_active()  # such tensors have no memory for a kernel to fill
-    if numbers.is_cuda and not inside_func and find_spec("triton") is not None:
+    if numbers.is_cuda and not inside_func() and find_spec("triton") is not None:
         return by_triton(key, numbers, blocks, before)
     return by_numpy(key, numbers, blocks, before).to(numbers.device)
 
 
+def inside_func() -> bool:
+    """True inside torch.func.jvp, vmap and the like, where tensors have no memory to read or to fill."""
+    return bool(torch._C._are_functorch_transforms_active())
+
+
+def on_host(numbers: Tensor) -> NDArray[np.int64]:
+    """Models' numbers (m,) for numpy: one copy; inside torch.func, where torch 2.8 reads single numbers only, m."""
+    if inside_func():
+        return np.array([int(number) for number in numbers], np.int64)
+    return numbers.cpu().numpy().astype(np.int64, copy=False)
+
+
 def by_numpy(key: int, numbers: Tensor, blocks: int, before: int) -> Tensor:
     """On up to as many threads as torch uses."""
-    inside_func = torch._C._are_functorch_transforms_active()  # there torch 2.8 reads single numbers only
-    rows: Sequence[int] = [int(number) for number in numbers] if inside_func else numbers.tolist()
+    rows = on_host(numbers).tolist()
     words = np.empty((len(rows), BLOCK * blocks // 2), np.uint64)
     workers = min(torch.get_num_threads(), len(rows), words.size // SHARE)
     if workers <= 1:

@@ -17,6 +17,7 @@ from lostwax.fields import Range, above, at_least, check_fields, expect
 from lostwax.games import Cohort, Loss, Records, Release, Step
 from lostwax.inits import FromNet, Init, public, trainable
 from lostwax.losses import CrossEntropy
+from lostwax.philox import on_host
 from lostwax.progress import counted
 from lostwax.schedules import Constant, Schedule
 from lostwax.trainers.refusals import check_data, check_loss, check_net, check_outputs, check_takes
@@ -46,7 +47,7 @@ class Tile(NamedTuple):
         return torch.from_numpy(self.rows).to(device)
 
 
-def tiles(numbers: Sequence[int], size: int) -> Iterator[Tile]:
+def tiles(numbers: Sequence[int] | Rows, size: int) -> Iterator[Tile]:
     """The tiles that hold these models.
 
     If more than half of a tile is requested, it is computed whole, the free positions filled with copies of the first.
@@ -235,8 +236,7 @@ class Stepwise(ABC):
     @final
     def _cut(self, net: Architecture, cohort: Cohort) -> Iterator[tuple[Tile, torch.Tensor]]:
         """The tiles, each with its rows of the cohort."""
-        numbers = [int(number) for number in cohort.index.cpu()]  # torch 2.8 has no tolist() inside torch.func.jvp
-        for tile in tiles(numbers, self._tile_size(net, cohort)):
+        for tile in tiles(on_host(cohort.index), self._tile_size(net, cohort)):
             yield tile, tile.taken(cohort.own.inputs.device)
 
     @final
