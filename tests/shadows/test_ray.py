@@ -2,8 +2,10 @@
 
 import os
 import signal
+import socket
 import sys
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -23,6 +25,45 @@ def cluster():
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     yield
     ray.shutdown()
+
+
+def test_no_other_machine_can_reach_a_cluster_that_was_started_here():
+    psutil = pytest.importorskip("psutil")
+    ray.get([ray.remote(lambda: None).remote() for _ in range(4)])  # workers listen too
+    this = psutil.Process()
+    listening = {
+        (process.name(), connection.laddr.ip.removeprefix("::ffff:"))
+        for process in (this, *this.children(recursive=True))
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN or connection.type == socket.SOCK_DGRAM
+    }
+    assert {"gcs_server", "raylet"} <= {name for name, _ in listening}
+    assert {address for _, address in listening} == {"127.0.0.1"}
+
+
+def test_a_cluster_that_others_could_reach_is_closed_again():
+    class Reachable(SimpleNamespace):
+        """A version of Ray that takes the address of the machine all the same."""
+
+        closed = False
+
+        def init(self, *_, **settings):
+            assert settings["_node_ip_address"] == "127.0.0.1"
+
+        def shutdown(self):
+            self.closed = True
+
+    constants = SimpleNamespace(ENABLE_RAY_CLUSTER=True)
+    other = Reachable(
+        _private=SimpleNamespace(ray_constants=constants),
+        __version__="3.0",
+        is_initialized=lambda: False,
+        nodes=lambda: [{"NodeManagerAddress": "192.0.2.7"}],
+    )
+    with pytest.raises(ConnectionError, match=r"ports cannot be kept to 127\.0\.0\.1 with ray 3\.0.*ray start --head"):
+        Ray()._connect(other)
+    assert other.closed
+    assert constants.ENABLE_RAY_CLUSTER
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from lostwax.shadows.game import Game
 from lostwax.shadows.local import Local
 
 RETRIES = 5  # per chunk, if its worker is lost
+LOOPBACK = "127.0.0.1"
 
 
 @final
@@ -26,7 +27,8 @@ class Ray:
     """Train chunks in parallel, on the cluster at `address` or on all cores of this machine.
 
     Without `address`, uses the connected cluster or RAY_ADDRESS, else starts one here with `workers` (default: one per
-    GPU, or per core). Chunks of a lost worker are trained again. Workers need lostwax installed.
+    GPU, or per core), which no other machine can reach. Chunks of a lost worker are trained again. Workers need
+    lostwax installed.
     """
 
     address: str | None = None
@@ -70,7 +72,7 @@ class Ray:
         address = self.address or os.environ.get("RAY_ADDRESS")
         try:
             if address is None:
-                ray.init("local", num_cpus=self.workers, include_dashboard=False, **quiet)
+                _start(ray, num_cpus=self.workers, **quiet)
             else:
                 _check_reachable(address)
                 ray.init(address, **quiet)
@@ -79,6 +81,23 @@ class Ray:
                 f"Ray: no cluster at {address or 'this machine'} ({error}). Start one (`ray start --head`) and pass "
                 "its address. Without an address, one is started on this machine."
             ) from error
+
+
+def _start(ray: Any, **settings: Any) -> None:
+    """Start a cluster whose ports listen on the loopback interface only: Ray runs whatever is sent to them.
+
+    Ray replaces a loopback address by the machine's own where it allows clusters of several machines.
+    """
+    constants = ray._private.ray_constants
+    allowed = constants.ENABLE_RAY_CLUSTER
+    constants.ENABLE_RAY_CLUSTER = False
+    try:
+        ray.init("local", include_dashboard=False, _node_ip_address=LOOPBACK, **settings)
+    finally:
+        constants.ENABLE_RAY_CLUSTER = allowed
+    if {node["NodeManagerAddress"] for node in ray.nodes()} != {LOOPBACK}:
+        ray.shutdown()
+        raise RuntimeError(f"its ports cannot be kept to {LOOPBACK} with ray {ray.__version__}, and are closed again")
 
 
 class _OnGPU(NamedTuple):
