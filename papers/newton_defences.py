@@ -115,7 +115,7 @@ def main() -> None:
         median_row("oracle", f"median MSE of the nearest of {data.pool:,} available records", data.nearest),
         mean_row("accuracy", f"accuracy on {len(test):,} records, undefended", before),
     ]
-    write_rows(__file__, [replace(row, seed=options.seed) for row in rows], keep_others=True)
+    write_rows(__file__, [replace(row, seed=options.seed) for row in rows], keep_others=True, options=options)
     for name in options.rows:
         defence = DEFENCES[name]
         trainer = GAME.trainer if defence is None else Defended(GAME.trainer, by=defence)
@@ -133,7 +133,9 @@ def main() -> None:
             f"{name:12s} median MSE {np.median(errors):.1e}, closer than both baselines {beats.mean():.0%}, "
             f"accuracy lost {lost.mean():.2%}"
         )
-        written = write_rows(__file__, [replace(row, seed=options.seed) for row in rows], keep_others=True)
+        written = write_rows(
+            __file__, [replace(row, seed=options.seed) for row in rows], keep_others=True, options=options
+        )
         draw(read_rows(written), written.with_suffix(".png"))
 
 

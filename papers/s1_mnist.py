@@ -40,7 +40,7 @@ from lostwax.games import Access, Cohort, Knowledge, Metric, Records
 from lostwax.metrics import KL, LPIPS, Classifier, correlation, nearest_neighbour
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.records.datasets import find_directory
-from lostwax.reports.results import Row, read_rows, write_rows
+from lostwax.reports.results import Row, add_options, read_rows, write_rows
 
 START = lw.inits.LeCunNormal()  # S1 Table V
 VICTIM = lw.GD(lr=0.2, momentum=0.9, steps=100, init=START, tf32=True)
@@ -159,6 +159,7 @@ def parser(doc: str, rows: Iterable[str], sizes: Mapping[str, tuple[float, str]]
     made.add_argument("--device", default="cpu", help="where all is computed")
     for name, (size, what) in sizes.items():
         made.add_argument(f"--{name}", type=type(size), default=size, help=what)
+    add_options(made, {name: size for name, (size, _) in sizes.items()})
     return made
 
 
@@ -300,7 +301,7 @@ def write(script: str, rows: Sequence[Row], options: argparse.Namespace) -> Path
         interval = "" if row.low is None or row.high is None else f" ({row.low:.3g} to {row.high:.3g})"
         paper = "" if row.paper is None else f"; paper: {row.paper}"
         print(f"{row.value:10.4g}{interval:24s} {row.quantity}{paper}", flush=True)
-    return write_rows(script, [replace(row, seed=options.seed) for row in rows], keep_others=True)
+    return write_rows(script, [replace(row, seed=options.seed) for row in rows], keep_others=True, options=options)
 
 
 def table(

@@ -184,7 +184,7 @@ def safe_rows(game: str, results: Path) -> list[Row]:
     before, words, theirs = prefix(game, "_"), prefix(game, ": "), PAPER[game].safe
     every = [row for row in read_rows(results) if row.id.startswith(before)]
     rows = [replace(row, id=row.id.removeprefix(before)) for row in every]
-    draw_privacy(results.parents[2] / "docs" / "figures" / f"s2_{before}dp.png", rows, GAMES, GAMMA)
+    draw_privacy(Path(__file__).resolve().parent.parent / "docs" / "figures" / f"s2_{before}dp.png", rows, GAMES, GAMMA)
     epsilons = ", ".join(str(point.epsilon) for point in measured(rows))
     what = f"{words}largest epsilon with a TPR of at most {GAMMA} at FPR 1 %, between {epsilons}"
     tuned = f"{words}the same by reconstructors that were tuned alone, as S2's"

@@ -314,7 +314,8 @@ def main() -> None:
     made.add_argument("--sum", action="store_true", help="run nothing: add up the parts in the results file")
     options = made.parse_args()
     if options.sum:
-        write(__file__, pooled(read_rows(Path(__file__).parent / "results" / "s3_attacks.json")), options)
+        results = options.out or Path(__file__).parent / "results"
+        write(__file__, pooled(read_rows(results / "s3_attacks.json")), options)
         return
     bench, by_row = Bench(options), {"priors": play_priors, "panels": play_panels, "norms": play_norms}
     for row in options.rows:

@@ -5,6 +5,7 @@ reports the given epsilon (add or remove one record, Poisson sampling). To reach
 epsilon 32 and prior 100 the ceiling is 0.4 at q = 0.01 and 1 at q = 0.99.
 """
 
+import argparse
 import math
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from matplotlib.figure import Figure
 
 from lostwax.bounds import Ceiling, bound
 from lostwax.bounds.inequalities import epsilon_of
-from lostwax.reports.results import Row, write_rows
+from lostwax.reports.results import Row, add_options, write_rows
 
 STEPS, DELTA = 100, 1e-5
 EPSILONS = (1, 2, 4, 8, 16, 32)
@@ -51,6 +52,9 @@ def draw(ceilings: dict[tuple[int, int, float], Ceiling]) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add_options(parser, {})
+    options = parser.parse_args()
     ceilings: dict[tuple[int, int, float], Ceiling] = {}
     rows = []
     for epsilon in EPSILONS:
@@ -66,7 +70,7 @@ def main() -> None:
             values = " ".join(f"{ceilings[epsilon, size, rate].upper:.4f}" for size in SIZES)
             print(f"  {rate:<5} {noise:<8.4f} {values}")
     draw(ceilings)
-    write_rows(__file__, rows)
+    write_rows(__file__, rows, options=options)
 
 
 if __name__ == "__main__":

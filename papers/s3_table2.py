@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from lostwax.bounds import bound, fano_advantage
-from lostwax.reports.results import Row, write_rows
+from lostwax.reports.results import Row, add_options, write_rows
 from lostwax.seeds import generator
 
 NOISES = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
@@ -63,6 +63,7 @@ def main() -> None:
     made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     made.add_argument("--samples", type=int, default=100_000, help="for the information by Monte Carlo")
     made.add_argument("--seed", type=int, default=0, help="of the samples")
+    add_options(made, {"samples": 100_000})
     options = made.parse_args()
     rows = [
         row
@@ -72,7 +73,7 @@ def main() -> None:
     ]
     for row in rows:
         print(f"{row.value:9.6f}  S3: {row.paper:5.3f}  {row.quantity}")
-    write_rows(__file__, rows)
+    write_rows(__file__, rows, options=options)
 
 
 if __name__ == "__main__":

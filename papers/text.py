@@ -36,7 +36,7 @@ from lostwax.games import Cohort, Knowledge, Release
 from lostwax.metrics import BagRight, EditDistance, TokensRight
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.reports.freshness import as_code
-from lostwax.reports.results import Row, measured_now, write_rows
+from lostwax.reports.results import Row, add_options, measured_now, write_rows
 from lostwax.seeds import generator
 
 
@@ -294,6 +294,7 @@ def main() -> None:
     parser.add_argument("--played", default=":", help="numbers of the games, first:last")
     parser.add_argument("--keep", type=Path, help="folder with a file for each game that is done")
     parser.add_argument("--merge", action="store_true", help="play nothing: rows of the games that are kept")
+    add_options(parser, SIZES)
     options = parser.parse_args()
     for name in options.rows:
         games = played(name, options)
@@ -301,7 +302,12 @@ def main() -> None:
             asked = len(asked_for(options))
             rows = rows_of(name, list(games.values()), asked - len(games), options)
             measured = measured_by(list(games.values())) | {"command": command_of(name, options)}
-            write_rows(__file__, [replace(row, seed=options.seed, **measured) for row in rows], keep_others=True)
+            write_rows(
+                __file__,
+                [replace(row, seed=options.seed, **measured) for row in rows],
+                keep_others=True,
+                options=options,
+            )
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ from torch import Tensor, nn
 
 from lostwax.metrics import BagRight, EditDistance, TokensRight
 from lostwax.reports.freshness import as_code
-from lostwax.reports.results import Row, measured_now, write_rows
+from lostwax.reports.results import Row, add_options, measured_now, write_rows
 from lostwax.seeds import generator
 
 RATE = 0.05
@@ -254,6 +254,7 @@ def main() -> None:
     parser.add_argument("--played", default=":", help="numbers of the games, first:last")
     parser.add_argument("--keep", type=Path, help="folder with a file for each game that is done")
     parser.add_argument("--merge", action="store_true", help="play nothing: rows of the games that are kept")
+    add_options(parser, SIZES)
     options = parser.parse_args()
     torch.use_deterministic_algorithms(options.device != "cpu")
     sizes = {size: getattr(options, size) for size in SIZES}
@@ -282,7 +283,7 @@ def main() -> None:
             command = f"python papers/text_gpt2.py --rows {name} --device {options.device}{changed}"
             rows = rows_of(name, [game["found"] for game in games.values()], len(set(asked) - set(games)), options)
             measured |= {"command": command, "seed": options.seed}
-            write_rows(__file__, [replace(row, **measured) for row in rows], keep_others=True)
+            write_rows(__file__, [replace(row, **measured) for row in rows], keep_others=True, options=options)
 
 
 if __name__ == "__main__":

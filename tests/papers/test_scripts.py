@@ -264,8 +264,10 @@ def papers(root, tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-def run(script, words, monkeypatch):
-    monkeypatch.setattr(sys, "argv", [script.name, *words.split()])
+def run(script, words, monkeypatch, out="results"):
+    """The sizes are small, so scripts of papers/ say where their rows go."""
+    place = ["--out", str(script.parent / out), "--replace"] if script.parent.name == "papers" and out else []
+    monkeypatch.setattr(sys, "argv", [script.name, *words.split(), *place])
     runpy.run_path(str(script), run_name="__main__")
 
 
@@ -392,6 +394,41 @@ def test_rows_measured_elsewhere_replace_those_of_their_ids(root, tmp_path, monk
     rows = {row.id: row for row in read_rows(here.parent / "results" / "script.json")}
     assert {name: row.value for name, row in rows.items()} == {"a": 3.0, "a.kl": 4.0, "b": 2.0}
     assert (rows["a"].machine, rows["b"].machine) == ("elsewhere", "here")  # where each was measured
+
+
+def test_a_small_run_leaves_the_tracked_rows_alone(papers, data, monkeypatch, capsys):
+    tracked = papers / "results" / "s1_victims.json"
+    (full,) = [Row("default.test", "accuracy (10,000 records, 5 starts)", 0.9, command="python papers/s1_victims.py")]
+    write_rows(str(papers / "s1_victims.py"), [full])
+    words = f"--known 20 --test 30 --starts 2 --rows default --data {data}"
+    run(papers / "s1_victims.py", words, monkeypatch, out=None)
+    assert "20 of 10,000 known" in capsys.readouterr().out
+    assert read_rows(tracked) == [full]
+    small = {row.id: row for row in read_rows(papers.parent / "artefacts" / "papers" / "results" / "s1_victims.json")}
+    assert small["default.test"].scale == {"known": 20, "starts": 2}
+    run(papers / "s1_victims.py", f"{words} --replace", monkeypatch, out=None)
+    (replaced,) = [row for row in read_rows(tracked) if row.id == "default.test"]
+    assert replaced.value == small["default.test"].value
+    assert "--replace" not in replaced.command
+
+
+def test_every_script_takes_where_its_rows_go(papers):
+    for path in sorted(papers.glob("*.py")):
+        if "write_rows(" in (source := path.read_text()):
+            assert source.count("options=options") == source.count("write_rows("), path.name
+
+
+def test_rows_of_a_smaller_run_are_not_merged_unless_asked(root, tmp_path, monkeypatch):
+    here, elsewhere = (tmp_path / name / "papers" / "script.py" for name in ("here", "elsewhere"))
+    for script, targets in ((here, 1_000), (elsewhere, 60)):
+        script.parent.mkdir(parents=True)
+        write_rows(str(script), [Row("a", f"error ({targets:,} targets)", targets / 1e3), Row("a.kl", "KL", 1.0)])
+    words = f"{tmp_path / 'elsewhere'} --root {tmp_path / 'here'}"
+    with pytest.raises(SystemExit, match=r"a: 60 for 1,000 targets; a\.kl: 60 for 1,000 targets.*--replace"):
+        run(root / "tools" / "merge_results.py", words, monkeypatch)
+    assert read_rows(here.parent / "results" / "script.json")[0].value == 1.0
+    run(root / "tools" / "merge_results.py", f"{words} --replace", monkeypatch)
+    assert read_rows(here.parent / "results" / "script.json")[0].value == 0.06
 
 
 def test_a_game_that_two_tables_share_is_played_once(papers, data, monkeypatch):

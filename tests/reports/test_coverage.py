@@ -14,11 +14,10 @@ from lostwax.reports.coverage import (
     counted,
     page,
     read,
-    scale_of,
     sentence,
 )
 from lostwax.reports.freshness import without_marks
-from lostwax.reports.results import Row, write_rows
+from lostwax.reports.results import Row, stated_scale, write_rows
 
 TABLES = {
     "S1": ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX"],
@@ -152,13 +151,13 @@ def test_an_order_holds_where_the_intervals_are_apart():
 
 def test_the_scale_is_what_the_rows_state():
     quantity = "default: mean MSE (10,000 known, 59,000 prior 4 times, 1,000 targets, 1 decoder)"
-    assert scale_of(Row("a", quantity, 1.0)).items() >= {
+    assert stated_scale(quantity).items() >= {
         ("known", 10_000),
         ("shadow models", 236_000),
         ("targets", 1_000),
     }
-    assert scale_of(Row("a", "(4,000 shadow models, prior twice)", 1.0))["shadow models"] == 4_000
-    assert scale_of(Row("a", "(10 targets, 1,000 models trained on each)", 1.0))["models trained on each"] == 1_000
+    assert stated_scale("(4,000 shadow models, prior twice)")["shadow models"] == 4_000
+    assert stated_scale("(10 targets, 1,000 models trained on each)")["models trained on each"] == 1_000
 
 
 def answer(cell, *rows):

@@ -1,3 +1,4 @@
+import argparse
 import json
 from dataclasses import replace
 
@@ -5,7 +6,7 @@ import pytest
 
 import lostwax
 from lostwax.reports.freshness import without_marks
-from lostwax.reports.results import Row, page, read_rows, write_rows
+from lostwax.reports.results import Row, add_options, page, read_rows, smaller, write_rows
 
 
 def test_rows_are_written_with_command_and_machine_and_read_back(tmp_path, monkeypatch):
@@ -25,6 +26,55 @@ def test_a_part_of_the_rows_goes_into_another_folder(tmp_path):
     path = write_rows(str(tmp_path / "papers" / "table.py"), [Row("a", "error", 0.25)], into=tmp_path / "part")
     assert path == tmp_path / "part" / "table.json"
     assert read_rows(path)[0].value == 0.25
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "difference"),
+    [
+        (Row("a", "error (1,000 targets)", 1.0), Row("a", "error (60 targets)", 1.0), "a: 60 for 1,000 targets"),
+        (Row("a", "error (60 targets)", 1.0), Row("a", "error (1,000 targets)", 1.0), ""),
+        (Row("a", "error", 1.0, scale={"games": 9}), Row("a", "error", 1.0, scale={"games": 8}), "a: 8 for 9 games"),
+        (
+            Row("a", "x", 1.0, command="python papers/a.py --samples 500"),
+            Row("a", "x", 1.0, scale={"samples": 499}),
+            "a: 499 for 500 samples",
+        ),
+        (Row("a", "10 known, 5 prior twice", 1.0), Row("a", "x", 1.0, scale={"shadow models": 9}), "9 for 10 shadow"),
+        (Row("a", "error", 1.0), Row("a", "error", 1.0, scale={"games": 8}), ""),  # not known
+        (Row("b", "error (1,000 targets)", 1.0), Row("a", "error (60 targets)", 1.0), ""),
+    ],
+)
+def test_a_smaller_run_is_noticed(old, new, difference, tmp_path):
+    path = tmp_path / "papers" / "table.py"
+    results = write_rows(str(path), [old if old.command else replace(old, command="python papers/table.py")])
+    found = smaller([new], results)
+    assert difference in "".join(found)
+    assert bool(found) == bool(difference)
+
+
+def test_where_rows_go(tmp_path, monkeypatch, capsys):
+    def write(value, *words):
+        monkeypatch.setattr("sys.argv", ["table.py", *words])
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--targets", type=int, default=100)
+        parser.add_argument("--width", type=int, default=5)
+        add_options(parser, {"targets": 100, "width": 5})
+        options = parser.parse_args()
+        return write_rows(str(tmp_path / "papers" / "table.py"), [Row("a", "error", value)], options=options)
+
+    tracked = tmp_path / "papers" / "results" / "table.json"
+    assert write(1.0, "--targets", "1000", "--width", "2") == tracked  # not what counts
+    (row,) = read_rows(tracked)
+    assert (row.command, row.scale) == ("python papers/table.py --targets 1000 --width 2", {"targets": 1_000})
+    elsewhere = tmp_path / "artefacts" / "papers" / "results" / "table.json"
+    assert write(2.0) == elsewhere  # full, but smaller than what is there
+    assert write(3.0, "--targets", "99") == elsewhere
+    assert "99 of 100 targets" in capsys.readouterr().out
+    assert write(4.0, "--targets", "99", "--out", str(tracked.parent)) == elsewhere
+    assert read_rows(tracked)[0].value == 1.0
+    assert write(5.0, "--targets", "99", "--out", str(tmp_path / "mine")) == tmp_path / "mine" / "table.json"
+    assert write(6.0, "--targets", "99", "--replace") == tracked
+    assert read_rows(tracked)[0].command == "python papers/table.py --targets 99"
 
 
 def test_the_page_shows_every_row(tmp_path):

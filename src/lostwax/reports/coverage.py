@@ -13,7 +13,6 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from functools import cached_property
@@ -22,10 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from lostwax.reports.freshness import EARLIER, UNKNOWN, state
-from lostwax.reports.results import Row, number, read_rows
+from lostwax.reports.results import Row, number, read_rows, scale_of
 
 BETTER = ("lower", "higher", "equal", "exact", "below", "above")
-TIMES = {"once": 1, "twice": 2}
 RUN = ("beaten", "matched", "missed", "not comparable")
 SCALES = ("full", "part", "not run")
 QUOTED = re.compile(r"Of their \d+ numbers and figures [^.]*\.")
@@ -235,12 +233,9 @@ def _answer(item: PaperItem, cell: PaperCell, results: Mapping[str, Mapping[str,
         return results[file][id_]
 
     def stated(name: str) -> dict[str, int]:
-        """The scale that the row states, or the row whose id it extends: a.kernel for a.kernel.kl."""
-        scale = scale_of(row(name))
-        while name := name.rpartition(".")[0]:
-            with suppress(ValueError):
-                scale = scale_of(row(name)) | scale
-        return scale
+        row(name)
+        file, _, id_ = name.rpartition(":")
+        return scale_of(id_, results[file or item.script])
 
     place = f"coverage.toml, {item.paper} {item.item}, {cell.name}"
     rows = tuple(row(name) for name in (cell.order or ((cell.row,) if cell.row else ())))
@@ -255,19 +250,6 @@ def _answer(item: PaperItem, cell: PaperCell, results: Mapping[str, Mapping[str,
     if answer.verdict == "missed" and not (cell.note or item.note):
         raise ValueError(f"{place} is missed: say in `note` what was tried and what is known of the cause.")
     return answer
-
-
-def scale_of(row: Row) -> dict[str, int]:
-    """The numbers that a row's quantity states: "10,000 known, 59,000 prior twice, 1,000 targets"."""
-    found = re.findall(
-        r"([\d,]*\d) ([a-z]+(?: models)?)((?: trained on each)?)(?: (once|twice|(\d+) times))?", row.quantity
-    )
-    scale = {}
-    for amount, unit, each, times, count in found:
-        copies = int(count) if count else TIMES.get(times, 1)
-        name = "shadow models" if unit == "prior" else f"{unit}{each}"
-        scale[name] = int(amount.replace(",", "")) * copies
-    return scale
 
 
 def _scaled(unit: str, ours: int | None, theirs: int) -> str:

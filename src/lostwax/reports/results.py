@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
 import math
@@ -10,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,12 @@ targets than in the paper. Each row names the package version that measured it, 
 without that mark are made by the code as it is, or are older than the first record of it and have no commit.
 S1 to S4 are the four [papers](papers.md).
 """
-LATER = {"version", "commit", "code"}  # fields that older files do not have
+LATER = {"version", "commit", "code", "scale"}  # fields that older files do not have
+SIZES = {  # options that set the scale of a run -> what rows call them
+    **{name: name for name in ("known", "targets", "games", "sets", "samples", "starts", "attacked", "pool", "people")},
+    **{"shadows": "shadow models", "prior": "shadow models", "repetitions": "games"},
+}
+TIMES = {"once": 1, "twice": 2}
 MOST, FIRST = 40, 10  # scripts with more than MOST rows show FIRST, and fold the others
 GROUPS = {  # by prefix of the script: title and summary
     "papers/s1_": (
@@ -77,21 +84,51 @@ class Row:
     version: str | None = None  # of this package; None in older files, and so are commit and code
     commit: str | None = None
     code: Code | None = None  # digests of what the run used, to notice that it has changed since
+    scale: Mapping[str, int] | None = None  # of the run: known, shadow models, targets, games
 
 
-def write_rows(script: str, rows: Sequence[Row], *, keep_others: bool = False, into: Path | None = None) -> Path:
-    """Write `results/<script>.json` beside the script, with command, machine, package version and code.
+def add_options(parser: argparse.ArgumentParser, sizes: Mapping[str, float]) -> None:
+    """Options that say where rows go; `sizes` are the script's sizes at full scale."""
+    parser.add_argument("--out", type=Path, help="folder for the rows, instead of results/ beside the script")
+    parser.add_argument("--replace", action="store_true", help="replace tracked rows, even by those of a smaller run")
+    parser.set_defaults(full_scale={name: int(size) for name, size in sizes.items() if name in SIZES})
+
+
+def write_rows(
+    script: str,
+    rows: Sequence[Row],
+    *,
+    keep_others: bool = False,
+    into: Path | None = None,
+    options: argparse.Namespace | None = None,
+) -> Path:
+    """Write `results/<script>.json` beside the script, with command, machine, package version, code and scale.
 
     `keep_others` keeps rows of earlier runs with other ids, for long scripts that run in parts; with `into`, a part
     writes its rows into another folder. Rows with a command were read from a results file, and stay as they are.
+    With `options` (see `add_options`), rows of a run that is smaller than full scale, or than the rows that they would
+    replace, go to artefacts/ instead, from where `tools/merge_results.py` takes them.
     """
     path = Path(script).resolve()
-    target = (into or path.parent / "results") / f"{path.stem}.json"
-    arguments = shlex.join(sys.argv[1:])
-    made = {"command": f"python {path.parent.name}/{path.name} {arguments}".strip()} | measured_now(script)
+    tracked = path.parent / "results"
+    run_scale: dict[str, int] | None = None
+    if options is not None:
+        run_scale = {SIZES[name]: getattr(options, name) for name in options.full_scale}
+        into = options.out
+    made = {"command": _command(path), "scale": run_scale} | measured_now(script)
     filled = [
         row if row.command else replace(row, **made | ({"machine": row.machine} if row.machine else {})) for row in rows
     ]
+    if options is not None and not options.replace and (into or tracked).resolve() == tracked:
+        small = [
+            f"{getattr(options, name):,} of {size:,} {SIZES[name]}"
+            for name, size in options.full_scale.items()
+            if getattr(options, name) < size
+        ]
+        if small := small or smaller(filled, tracked / f"{path.stem}.json"):
+            into = path.parent.parent / "artefacts" / path.parent.name / "results"
+            print(f"A smaller run ({'; '.join(small[:3])}): its rows go to {into}. --replace puts them into {tracked}.")
+    target = (into or tracked) / f"{path.stem}.json"
     if keep_others and target.exists():
         written = {row.id for row in filled}
         filled = [row for row in read_rows(target) if row.id not in written] + filled
@@ -101,6 +138,56 @@ def write_rows(script: str, rows: Sequence[Row], *, keep_others: bool = False, i
     text = json.dumps(numbered, indent=1, allow_nan=False)
     code = ",\n ".join(json.dumps(code) for code in codes)
     return files.write(target, f'{{"rows": {text},\n"code": [{code}]}}\n', source="write_rows")
+
+
+def _command(script: Path) -> str:
+    """The command line, without where its rows go."""
+    words = list(sys.argv[1:])
+    if "--out" in words:
+        del words[words.index("--out") : words.index("--out") + 2]
+    words = [word for word in words if word != "--replace" and not word.startswith("--out=")]
+    return f"python {script.parent.name}/{script.name} {shlex.join(words)}".strip()
+
+
+def smaller(rows: Sequence[Row], results: Path) -> list[str]:
+    """How rows are at a smaller scale than those of their ids in a results file, as far as both state it."""
+    if not results.exists():
+        return []
+    new, old = ({row.id: row for row in some} for some in (rows, read_rows(results)))
+    differences = []
+    for name in [name for name in new if name in old]:
+        ours, theirs = scale_of(name, new), scale_of(name, old)
+        short = [unit for unit, amount in ours.items() if amount < theirs.get(unit, 0)]
+        differences += [f"{name}: {ours[unit]:,} for {theirs[unit]:,} {unit}" for unit in short]
+    return differences
+
+
+def scale_of(name: str, rows: Mapping[str, Row]) -> dict[str, int]:
+    """The scale of a row: of its run, or as it states, or the row that it extends states: a.kernel for a.kernel.kl."""
+    row = rows[name]
+    words = shlex.split(row.command)
+    asked = {SIZES[option[2:]]: word for option, word in pairwise(words) if option[2:] in SIZES and word.isdecimal()}
+    scale = {unit: int(word) for unit, word in asked.items()} | dict(row.scale or {})
+    parents = [name]
+    while parent := parents[-1].rpartition(".")[0]:
+        parents.append(parent)
+    for parent in reversed(parents):
+        if parent in rows:
+            scale |= stated_scale(rows[parent].quantity)
+    return scale
+
+
+def stated_scale(quantity: str) -> dict[str, int]:
+    """The numbers that a row's quantity states: "10,000 known, 59,000 prior twice, 1,000 targets"."""
+    found = re.findall(
+        r"([\d,]*\d) ([a-z]+(?: models)?)((?: trained on each)?)(?: (once|twice|(\d+) times))?", quantity
+    )
+    scale = {}
+    for amount, unit, each, times, count in found:
+        copies = int(count) if count else TIMES.get(times, 1)
+        name = "shadow models" if unit == "prior" else f"{unit}{each}"
+        scale[name] = int(amount.replace(",", "")) * copies
+    return scale
 
 
 def measured_now(script: str) -> dict[str, Any]:
