@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,7 +34,8 @@ from lostwax.learning.shadow_tables import (
     with_given,
 )
 from lostwax.learning.standardise import SeenRows, Standardise, rows_objection
-from lostwax.learning.training import RANGES, ErrorLine, Examples, Term, answer, errors, torch_seed, train
+from lostwax.learning.training import RANGES, Best, ErrorLine, Examples, Term, answer, errors, fit, torch_seed
+from lostwax.progress import progress
 from lostwax.shadows import LinearResponse
 
 __all__ = ["RecoNN", "Trained"]
@@ -78,19 +80,20 @@ class LabelHead(nn.Module):
 
 def solve(head: LabelHead, features: Tensor, y: Tensor, unseen: Tensor, unseen_y: Tensor) -> None:
     """Fit the head in place with the ridge that is best on unseen models; keep the initial weights if none improves."""
-    with torch.no_grad():
-        best, kept = float(head.loss(unseen, unseen_y)), deepcopy(head.state_dict())
+
+    @torch.no_grad()
+    def validate() -> float:
+        return float(head.loss(unseen, unseen_y))
+
+    best = Best(head, validate)
     basis = torch.linalg.qr(features.T).Q if len(features) < features.shape[1] else None  # (features, m)
     for ridge in RIDGES:
         if basis is None:
             _minimise(head, features, y, ridge)
         else:
             _minimise_in_span(head, basis, features, y, ridge)
-        with torch.no_grad():
-            loss = float(head.loss(unseen, unseen_y))
-        if loss < best:
-            best, kept = loss, deepcopy(head.state_dict())
-    head.load_state_dict(kept)
+        best.update()
+    best.restore()
 
 
 def _minimise(head: LabelHead, features: Tensor, y: Tensor, ridge: float) -> None:
@@ -158,6 +161,48 @@ class Trained(NamedTuple):
         words = {"attack": repr(self.attack), **self.attack._identity(self.access)}
         calibration = Calibration(self.standardise, self.span, self.error_line, self.validation_error)
         return SavedFolder.of(words, tensors, calibration, scale="standardise").write(folder)
+
+
+def train(committee: Committee, shadows: Examples, unseen: Examples, attack: RecoNN, *, seed: int) -> Tensor:
+    """Fit every member to the shadows, with its own draws; return the errors of their mean on unseen ones (v,)."""
+    with progress("decoder epochs", attack.epochs * len(committee.members)) as advance:
+        for number, member in enumerate(committee.members):
+            with torch_seed(adversary_seed(seed, f"decoder {number}"), shadows.features.device):
+                epochs = _train_member(member, shadows, unseen, attack, advance)
+            advance(attack.epochs - epochs)  # skipped
+    return errors(committee, unseen)
+
+
+def _train_member(
+    decoder: nn.Module, shadows: Examples, unseen: Examples, attack: RecoNN, advance: Callable[[int], None]
+) -> int:
+    """Fit one decoder, and keep the weights with the least error on unseen models; how many epochs were needed.
+
+    AdamW on a one-cycle schedule replaces the RMSProp of Balle et al. (2022), which overfits. The error is that of
+    pixels whatever the loss: attacks are scored by it, and a discriminator changes while it learns.
+    """
+    features, truth = shadows.features, shadows.answers
+    batches = -(-len(features) // attack.batch_size)  # per epoch, rounded up
+    optimiser = torch.optim.AdamW(
+        decoder.parameters(), lr=attack.lr, weight_decay=attack.weight_decay, fused=features.is_cuda
+    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, attack.lr, total_steps=attack.epochs * batches)
+    criteria = [term.begin(truth) for term in attack.terms]
+
+    def epoch_losses() -> Iterator[Tensor]:
+        order = torch.randperm(len(features), device=features.device)
+        for rows in torch.tensor_split(order, batches):  # of even size: a small last batch would add noise
+            wanted = truth[rows]  # (b, ...)
+            answers = torch.where(shadows.target_mask, decoder(features[rows]), wanted)
+            wrong = answers - wanted
+            loss = attack.mae * wrong.abs().mean() + attack.mse * wrong.square().mean()
+            yield sum((criterion(answers, wanted) for criterion in criteria), start=loss)
+            schedule.step()
+        advance(1)
+
+    best = Best(decoder, lambda: float(errors(decoder, unseen).mean()))
+    epochs = (epoch_losses() for _ in range(attack.epochs))
+    return fit(decoder, optimiser, epochs, best=best, patience=attack.patience)
 
 
 OF_DECODER = 5  # in memory: its weights, their gradients, AdamW's two moments, and the best weights so far

@@ -1,8 +1,8 @@
-"""Training decoders to read records off models (Balle et al. 2022, section IV-B, step 2)."""
+"""Training nets to read records off models: the loop, terms of the loss, and errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -12,11 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.fields import above, at_least, between, check_fields
-from lostwax.learning.decoders import Committee, PatchDiscriminator, Span
+from lostwax.learning.decoders import PatchDiscriminator, Span
 from lostwax.learning.kernel_regression import log_size
-from lostwax.learning.shadow_tables import adversary_seed
 from lostwax.metrics import LPIPS
-from lostwax.progress import progress
 from lostwax.seeds import seed_torch
 
 ROWS = 1024  # models read at a time
@@ -111,25 +109,57 @@ class Adversarial:
         return criterion
 
 
-class _Settings(Protocol):
-    """Those of RecoNN."""
+class Best:
+    """The weights of a net with the least error on unseen examples so far: at first those that it has."""
 
-    @property
-    def epochs(self) -> int: ...
-    @property
-    def patience(self) -> int | None: ...
-    @property
-    def batch_size(self) -> int: ...
-    @property
-    def lr(self) -> float: ...
-    @property
-    def weight_decay(self) -> float: ...
-    @property
-    def mae(self) -> float: ...
-    @property
-    def mse(self) -> float: ...
-    @property
-    def terms(self) -> tuple[Term, ...]: ...
+    def __init__(self, net: nn.Module, validate: Callable[[], float]) -> None:
+        self.net, self.validate = net, validate
+        self.error, self.weights = validate(), deepcopy(net.state_dict())
+
+    def update(self) -> bool:
+        """Keep the net's weights if they are better; whether they are."""
+        error = self.validate()  # waits for the device
+        if better := error < self.error:
+            self.error, self.weights = error, deepcopy(self.net.state_dict())
+        return better
+
+    def restore(self) -> None:
+        """Give the net its best weights."""
+        self.net.load_state_dict(self.weights)
+
+
+def fit(
+    net: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    legs: Iterable[Iterable[Tensor]],
+    *,
+    best: Best | None = None,
+    patience: int | None = None,
+    clip: float | None = None,
+) -> int:
+    """Minimise the losses of every leg, and end with the best weights; how many legs were needed.
+
+    A leg yields the loss of each step, and goes on after it: schedules and draws are a leg's, checkpoints those of
+    `legs`. Weights are compared after each leg, and training stops after `patience` of them without progress. The norm
+    of a gradient is at most `clip`.
+    """
+    count, best_leg = 0, 1
+    for count, losses in enumerate(legs, 1):
+        net.train()
+        for loss in losses:
+            optimiser.zero_grad()
+            torch.autograd.backward(loss)
+            if clip is not None:
+                nn.utils.clip_grad_norm_(net.parameters(), clip)
+            optimiser.step()
+        net.eval()
+        if best is not None and best.update():
+            best_leg = count
+        if patience is not None and count - best_leg >= patience:
+            break
+    if best is not None:
+        best.restore()
+    return count
 
 
 class Examples(NamedTuple):
@@ -139,56 +169,6 @@ class Examples(NamedTuple):
     answers: Tensor  # (s, ...) records in the decoder's coordinates
     y: Tensor  # (s,) or (s, targets)
     target_mask: Tensor  # (...) which numbers of an answer count; the others are given
-
-
-def train(committee: Committee, shadows: Examples, unseen: Examples, settings: _Settings, *, seed: int) -> Tensor:
-    """Fit every member to the shadows, with its own draws; return the errors of their mean on unseen ones (v,)."""
-    with progress("decoder epochs", settings.epochs * len(committee.members)) as advance:
-        for number, member in enumerate(committee.members):
-            with torch_seed(adversary_seed(seed, f"decoder {number}"), shadows.features.device):
-                _train_member(member, shadows, unseen, settings, advance)
-    return errors(committee, unseen)
-
-
-def _train_member(
-    decoder: nn.Module, shadows: Examples, unseen: Examples, settings: _Settings, advance: Callable[[int], None]
-) -> None:
-    """Fit one decoder, and keep the weights with the least error on unseen models, even if these are the initial ones.
-
-    AdamW on a one-cycle schedule replaces the RMSProp of Balle et al. (2022), which overfits. The error is that of
-    pixels whatever the loss: attacks are scored by it, and a discriminator changes while it learns.
-    """
-    features, truth = shadows.features, shadows.answers
-    batches = -(-len(features) // settings.batch_size)  # per epoch, rounded up
-    optimiser = torch.optim.AdamW(
-        decoder.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=features.is_cuda
-    )
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, settings.lr, total_steps=settings.epochs * batches)
-    criteria = [term.begin(truth) for term in settings.terms]
-    best, best_epoch, kept = float(errors(decoder, unseen).mean()), 0, deepcopy(decoder.state_dict())
-    for epoch in range(settings.epochs):
-        decoder.train()
-        order = torch.randperm(len(features), device=features.device)
-        for rows in torch.tensor_split(order, batches):  # of even size: a small last batch would add noise
-            wanted = truth[rows]  # (b, ...)
-            answers = torch.where(shadows.target_mask, decoder(features[rows]), wanted)
-            wrong = answers - wanted
-            loss = settings.mae * wrong.abs().mean() + settings.mse * wrong.square().mean()
-            for criterion in criteria:
-                loss = loss + criterion(answers, wanted)
-            optimiser.zero_grad()
-            torch.autograd.backward(loss)
-            optimiser.step()
-            schedule.step()
-        decoder.eval()
-        error = float(errors(decoder, unseen).mean())  # the only wait for the device per epoch
-        if error < best:
-            best, best_epoch, kept = error, epoch, deepcopy(decoder.state_dict())
-        advance(1)
-        if settings.patience is not None and epoch - best_epoch >= settings.patience:
-            advance(settings.epochs - 1 - epoch)  # skipped
-            break
-    decoder.load_state_dict(kept)
 
 
 @torch.no_grad()

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from attacks.reconn.game import ATTACK, KNOWN, NET, SECRETS, Leaks, errors, knowledge
+from lostwax.attacks import reconn
 from lostwax.games import Informed
-from lostwax.learning import training
 
 GAME = knowledge(Leaks())
 THREE = replace(ATTACK, epochs=20, members=3)
@@ -51,7 +51,7 @@ def test_the_bar_runs_to_its_end(monkeypatch, patience):
         seen.append(-total)
         yield seen.append
 
-    monkeypatch.setattr(training, "progress", watched)
+    monkeypatch.setattr(reconn, "progress", watched)
     silent = Leaks(strength=0.0)  # nothing to learn: it gives up early where it may
     replace(ATTACK, epochs=12, members=2, patience=patience).prepare(knowledge(silent), seed=0)
     assert seen[0] == -24

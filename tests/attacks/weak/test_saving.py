@@ -10,6 +10,7 @@ import lostwax as lw
 from attacks.weak.game import NET, QUICK, TRAINER, knowledge, victims
 from full_disk import no_file_over
 from lostwax.attacks.weak import training
+from lostwax.attacks.weak.heads import Heads
 
 _, RELEASE = victims(5)
 
@@ -65,18 +66,17 @@ def test_a_training_that_was_cut_goes_on_as_if_it_had_not_been(tmp_path, monkeyp
     whole = attack.prepare(knowledge(), seed=0)
     monkeypatch.setattr(training, "SECONDS", 0)  # a checkpoint after every leg
     kept = replace(attack, checkpoint=tmp_path / "kept")
-    legs, learn = [], training._learn
+    legs, batches = [], Heads.batches
 
-    def until_the_fifth(data, *rest):
-        legs.append(data.step)
+    def until_the_fifth(heads, steps, *settings):
+        legs.append(steps.start)
         if len(legs) == 5:
             raise PowerCutError
-        learn(data, *rest)
+        return batches(heads, steps, *settings)
 
-    monkeypatch.setattr(training, "_learn", until_the_fifth)
+    monkeypatch.setattr(Heads, "batches", until_the_fifth)
     with pytest.raises(PowerCutError):
         kept.prepare(knowledge(), seed=0)
-    monkeypatch.setattr(training, "_learn", lambda data, *rest: (legs.append(data.step), learn(data, *rest)))
     assert same(kept.prepare(knowledge(), seed=0), whole)
     assert legs == [0, 3, 6, 9, 12, 12, 15, 18, 21, 24, 27]
     assert same(kept.prepare(knowledge(), seed=0), whole)  # it is over, and nothing is trained again

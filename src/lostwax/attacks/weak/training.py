@@ -6,8 +6,7 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,9 +24,9 @@ from lostwax.inits import trainable
 from lostwax.learning.decoders import Span
 from lostwax.learning.saving import part
 from lostwax.learning.shadow_tables import adversary_seed
-from lostwax.learning.training import Criterion, torch_seed
+from lostwax.learning.training import Best, Criterion, fit, torch_seed
 from lostwax.progress import progress
-from lostwax.seeds import generator
+from lostwax.seeds import generator, seed_torch
 from lostwax.shadows import Game
 
 if TYPE_CHECKING:
@@ -136,39 +135,71 @@ class TrainingData(NamedTuple):
 
 
 @dataclass
-class _State:
-    """The state of a training."""
+class _Training:
+    """A training, which a checkpoint resumes; its legs have fixed lengths and their own draws, and so are the same."""
 
     net: ReadAndDecode
+    data: TrainingData
+    attack: WeakRecoNN
+    seed: int
     optimiser: torch.optim.Optimizer
-    best: float  # loss on unseen heads
-    kept: dict[str, Tensor]  # the weights with this loss
+    best: Best
     step: int = 0
     started: float = field(default_factory=time.perf_counter)
-    written: float = field(default_factory=time.perf_counter)
 
     @property
     def seconds(self) -> float:
         """Time spent, over all runs."""
         return time.perf_counter() - self.started
 
-    def done(self, attack: WeakRecoNN, *, into: float = 0.0) -> float:
+    def done(self, *, into: float = 0.0) -> float:
         """The completed share of the steps or of the minutes, whichever is larger, `into` the current step."""
-        by_time = 0.0 if attack.minutes is None else self.seconds / (60 * attack.minutes)
-        return max((self.step + into) / attack.steps, by_time)
+        minutes = self.attack.minutes
+        by_time = 0.0 if minutes is None else self.seconds / (60 * minutes)
+        return max((self.step + into) / self.attack.steps, by_time)
+
+    def legs(self, checkpoint: Checkpoint | None, advance: Callable[[int], None]) -> Iterator[Iterator[Tensor]]:
+        """Legs until the steps or the minutes are over; state is saved after some of them, and after the last."""
+        criteria = [term.begin(self.data.unseen[1].flatten(0, 1)) for term in self.attack.terms]
+        run = torch.compile(self.net) if self.attack.compile else self.net
+        length, written = min(LEG, -(-self.attack.steps // LEGS)), time.perf_counter()
+        advance(self.step)
+        while self.done() < 1:
+            start = self.step
+            yield self._losses(range(start, min(start + length, self.attack.steps)), run, criteria)
+            advance(self.step - start)
+            if checkpoint is not None and (self.done() >= 1 or time.perf_counter() - written > SECONDS):
+                self.save(checkpoint)
+                written = time.perf_counter()
+
+    def _losses(self, steps: range, run: Callable[[Tensor], Tensor], criteria: Sequence[Criterion]) -> Iterator[Tensor]:
+        """One leg, or less if the minutes are over: the rate rises linearly, then falls as half a cosine."""
+        attack, device = self.attack, self.data.unseen[0].device
+        halved = torch.autocast(device.type, torch.bfloat16, enabled=attack.half and device.type == "cuda")
+        seed_torch(adversary_seed(self.seed, f"leg {steps.start}"))
+        for tokens, secrets in self.data.heads.batches(steps, attack.batch_size, attack.shadows):
+            if self.done() >= 1:
+                break
+            done = self.done(into=0.5)  # mid-step, so that the first rate does not depend on the clock
+            for group in self.optimiser.param_groups:
+                group["lr"] = attack.lr * min(done / WARMUP, 1.0) * (1 + math.cos(math.pi * done)) / 2
+            with halved:
+                answers = run(tokens)
+            yield loss_of(answers.to(secrets.dtype), secrets, self.data, criteria, attack)
+            self.step += 1
 
     def save(self, to: Checkpoint) -> None:
         """All that the next leg depends on."""
-        numbers = torch.tensor([self.step, self.seconds, self.best], dtype=torch.float64)
-        groups = {"net": self.net.state_dict(), "kept": self.kept, "optimiser": optimiser_tensors(self.optimiser)}
-        tensors = {f"{group}.{name}": value for group, held in groups.items() for name, value in held.items()}
+        numbers = torch.tensor([self.step, self.seconds, self.best.error], dtype=torch.float64)
+        moments = optimiser_tensors(self.optimiser)
+        groups = {"net": self.net.state_dict(), "kept": self.best.weights, "optimiser": moments}
+        tensors = {f"{group}.{name}": value for group, values in groups.items() for name, value in values.items()}
         to.write({**tensors, "numbers": numbers})
-        self.written = time.perf_counter()
 
     def resume(self, tensors: dict[str, Tensor]) -> None:
         """Restore what `save` wrote."""
-        step, seconds, self.best = tensors["numbers"].tolist()
-        self.step, self.started, self.kept = int(step), time.perf_counter() - seconds, part(tensors, "kept.")
+        step, seconds, self.best.error = tensors["numbers"].tolist()
+        self.step, self.started, self.best.weights = int(step), time.perf_counter() - seconds, part(tensors, "kept.")
         self.net.load_state_dict(part(tensors, "net."))
         restore_optimiser(self.optimiser, part(tensors, "optimiser."))
 
@@ -176,64 +207,23 @@ class _State:
 def train(
     net: ReadAndDecode, data: TrainingData, attack: WeakRecoNN, checkpoint: Checkpoint | None, *, seed: int
 ) -> None:
-    """Fit the net in place, and keep the weights with the least loss on unseen heads, even if these are the first ones.
+    """Fit the net in place by AdamW, and keep the weights with the least loss on unseen heads."""
 
-    AdamW, with a linear warm-up and half a cosine over the steps or minutes. Legs of fixed length have their own draws,
-    so that one resumed from a checkpoint is the same.
-    """
+    def validate() -> float:  # the objective of squared errors
+        own, chance = (data.unit**2 * wrong for wrong in errors(net, data))  # (m, g) each
+        return float(attack.aim(own, chance))
+
     device = data.unseen[0].device
     optimiser = torch.optim.AdamW(net.parameters(), lr=attack.lr, fused=device.type == "cuda")
-    state = _State(net, optimiser, _validation_loss(net, data, attack), deepcopy(net.state_dict()))
+    training = _Training(net, data, attack, seed, optimiser, Best(net, validate))
     if checkpoint is not None and (saved := checkpoint.read(device)) is not None:
-        state.resume(saved)
-    run = torch.compile(net) if attack.compile else net
-    with torch_seed(adversary_seed(seed, "terms"), device):
-        criteria = [term.begin(data.unseen[1].flatten(0, 1)) for term in attack.terms]
-    leg = min(LEG, -(-attack.steps // LEGS))
-    with progress("reconstructor steps", attack.steps) as advance:
-        advance(state.step)
-        while state.done(attack) < 1:
-            steps = range(state.step, min(state.step + leg, attack.steps))
-            draws = torch_seed(adversary_seed(seed, f"leg {state.step}"), device)
-            with draws, torch.backends.cudnn.flags(enabled=True, benchmark=True):  # all steps have one shape
-                _learn(state, run, steps, data, criteria, attack)
-            advance(state.step - steps.start)
-            if (loss := _validation_loss(net, data, attack)) < state.best:  # waits for the device
-                state.best, state.kept = loss, deepcopy(net.state_dict())
-            due = state.done(attack) >= 1 or time.perf_counter() - state.written > SECONDS
-            if checkpoint is not None and due:
-                state.save(checkpoint)
-    net.load_state_dict(state.kept)
-    net.eval()
-
-
-def _learn(
-    state: _State,
-    run: Callable[[Tensor], Tensor],
-    steps: range,
-    data: TrainingData,
-    criteria: Sequence[Criterion],
-    attack: WeakRecoNN,
-) -> None:
-    """One leg, or less if the minutes are over."""
-    net, optimiser, device = state.net, state.optimiser, data.unseen[0].device
-    halved = torch.autocast(device.type, torch.bfloat16, enabled=attack.half and device.type == "cuda")
-    net.train()
-    for tokens, secrets in data.heads.batches(steps, attack.batch_size, attack.shadows):
-        if state.done(attack) >= 1:
-            break
-        done = state.done(attack, into=0.5)  # mid-step, so that the first rate does not depend on the clock
-        for group in optimiser.param_groups:
-            group["lr"] = attack.lr * min(done / WARMUP, 1.0) * (1 + math.cos(math.pi * done)) / 2
-        with halved:
-            answers = run(tokens)
-        loss = loss_of(answers.to(secrets.dtype), secrets, data, criteria, attack)
-        optimiser.zero_grad()
-        torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(net.parameters(), LARGEST_STEP)
-        optimiser.step()
-        state.step += 1
-    net.eval()
+        training.resume(saved)
+    draws, one_shape = (
+        torch_seed(adversary_seed(seed, "terms"), device),
+        torch.backends.cudnn.flags(enabled=True, benchmark=True),
+    )
+    with progress("reconstructor steps", attack.steps) as advance, draws, one_shape:
+        fit(net, optimiser, training.legs(checkpoint, advance), best=training.best, clip=LARGEST_STEP)
 
 
 def loss_of(
@@ -255,12 +245,6 @@ def loss_of(
         for criterion in criteria:
             loss = loss + criterion(answers.flatten(0, 1), truth)
     return loss
-
-
-def _validation_loss(net: ReadAndDecode, data: TrainingData, attack: WeakRecoNN) -> float:
-    """The objective of squared errors on unseen heads."""
-    own, chance = (data.unit**2 * wrong for wrong in errors(net, data))  # (m, g) each
-    return float(attack.aim(own, chance))
 
 
 @torch.no_grad()
