@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from lib.judge import KL, Classifier
 from numpy.typing import ArrayLike, NDArray
 from s1_printed import prepare_as_printed
 from scipy.stats import quantile_test
@@ -37,7 +38,7 @@ import lostwax as lw
 from lostwax.attacks.kernel_ridge import Regressed
 from lostwax.attacks.reconn import Trained
 from lostwax.games import Access, Cohort, Knowledge, Metric, Records
-from lostwax.metrics import KL, LPIPS, Classifier, correlation, nearest_neighbour
+from lostwax.metrics import LPIPS, correlation, nearest_neighbour
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.records.datasets import find_directory
 from lostwax.reports.results import Row, add_options, read_rows, write_rows

@@ -7,18 +7,19 @@ learns from 57,033 shadow models of 59,000. What S1 does not print is in `Unprin
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import lostwax as lw
 from lostwax.attacks.reconn import Trained
 from lostwax.games import Knowledge
 from lostwax.learning.decoders import Committee
 from lostwax.learning.shadow_tables import shadow_tables
-from lostwax.learning.training import Examples, errors
+from lostwax.learning.training import Best, Examples, errors, fit
 
 BATCH, RATE = 128, 1e-3
 
@@ -68,7 +69,6 @@ def train_shadows(knowledge: Knowledge, *, width: int, validation: float, seed: 
 def taught(shadows: Shadows, *, epochs: int, seed: int, unprinted: Unprinted = AS_IN_TORCH) -> Trained:
     """The reconstructor with a new decoder."""
     attack, facts, start, learnt, held_out = shadows
-    best, kept = torch.inf, {}
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         decoder = attack.decoder_for(facts, start.standardise, start.span)
@@ -77,20 +77,18 @@ def taught(shadows: Shadows, *, epochs: int, seed: int, unprinted: Unprinted = A
         if not unprinted.sigmoid:
             decoder = decoder[:-1]
         decoder = decoder.to(start.span.shift)
+        best = Best(decoder, lambda: float(errors(decoder, held_out).mean())) if unprinted.keep_best else None
         optimiser = torch.optim.RMSprop(decoder.parameters(), lr=RATE, alpha=unprinted.decay)
-        for _ in range(epochs):
-            order = torch.randperm(len(learnt.features), device=learnt.features.device)
-            for rows in torch.split(order, BATCH):
-                wrong = decoder(learnt.features[rows]) - learnt.answers[rows]
-                optimiser.zero_grad()
-                torch.autograd.backward(wrong.abs().mean() + wrong.square().mean())
-                optimiser.step()
-            if unprinted.keep_best and (error := float(errors(decoder, held_out).mean())) < best:
-                best, kept = error, {name: value.clone() for name, value in decoder.state_dict().items()}
-    if kept:
-        decoder.load_state_dict(kept)
+        fit(decoder, optimiser, (epoch_losses(decoder, learnt) for _ in range(epochs)), best=best)
     committee = Committee([decoder]).eval()
     return start._replace(decoder=committee, validation_error=float(errors(committee, held_out).mean()))
+
+
+def epoch_losses(decoder: nn.Module, learnt: Examples) -> Iterator[Tensor]:
+    order = torch.randperm(len(learnt.features), device=learnt.features.device)
+    for rows in torch.split(order, BATCH):
+        wrong = decoder(learnt.features[rows]) - learnt.answers[rows]
+        yield wrong.abs().mean() + wrong.square().mean()
 
 
 def start_as_haiku(layer: nn.Module) -> None:

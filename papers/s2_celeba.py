@@ -31,6 +31,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from lib.gaussian_roc import gaussian_roc
 from numpy.typing import NDArray
 from s2_data import ARCHITECTURES, IMAGENET, WIDE, Data, imagenet_backbone
 from s2_heads import HEADS, LARGEST, Game, Paper, Played, game_parser, table
@@ -46,7 +47,7 @@ from lostwax.games import Cohort, Hints, Records
 from lostwax.games.facts import HintFacts, ThreatFacts
 from lostwax.games.judges import NearestOfClass
 from lostwax.games.weak import dealt_rows
-from lostwax.metrics import Null, gaussian_roc, nearest_neighbour
+from lostwax.metrics import Null, nearest_neighbour
 from lostwax.records.datasets import find_directory
 from lostwax.records.pictures import read_images
 from lostwax.reports.results import Row

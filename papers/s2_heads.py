@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from lib.gaussian_roc import gaussian_roc
 from numpy.typing import NDArray
 from s1_mnist import parser, squared_errors, write
 from s2_data import Data
@@ -32,7 +33,7 @@ from lostwax.attacks.weak.readers import Reader
 from lostwax.games import Knowledge, Records, Release, Threat, Trainer
 from lostwax.games.judges import NearestOfClass, other_games
 from lostwax.learning.decoders import Decoder
-from lostwax.metrics import Null, gaussian_roc, success_rate, true_positives, true_positives_by_class
+from lostwax.metrics import Null, success_rate, true_positives, true_positives_by_class
 from lostwax.reports.results import Row
 from lostwax.shadows import Game as Shadows
 from lostwax.shadows import gaussian_weights

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from lib.gaussian_roc import gaussian_roc
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lostwax.metrics import Null, gaussian_roc, roc
+from lostwax.metrics import Null, roc
 from lostwax.reports.results import Row
 
 COLUMNS, ROWS = 12, 2

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from lib.scores import InnerProducts, LargestProducts
 from numpy.typing import NDArray
 from s1_mnist import mean_row, parser, write
 from s3_pictures import draw_curves
@@ -56,8 +57,8 @@ PANEL_NOISE = {
 }
 SCORES: Mapping[str, Score] = {
     "attack": lw.attacks.dp_steps.LogLikelihood(),
-    "sum": lw.attacks.dp_steps.InnerProducts(),
-    "top": lw.attacks.dp_steps.LargestProducts(),
+    "sum": InnerProducts(),
+    "top": LargestProducts(),
 }
 GRAM_BYTES = 1 << 30
 PART = ".part_"  # in ids of rows

@@ -7,7 +7,7 @@ from torch import nn
 from lostwax.access import Layers, Logits, Neuron, Sketch, Superparameters
 from lostwax.attacks.closed_form.attack import ClosedForm
 from lostwax.attacks.dp_steps.gradient_inversion import GradientInversion
-from lostwax.attacks.dp_steps.prior_aware import InnerProducts, LargestProducts, LogLikelihood, PriorAware
+from lostwax.attacks.dp_steps.prior_aware import LogLikelihood, PriorAware
 from lostwax.attacks.ensemble.attack import Ensemble
 from lostwax.attacks.kernel_ridge import KernelRidge
 from lostwax.attacks.likeliest_refit import LikeliestRefit
@@ -45,7 +45,6 @@ from lostwax.losses import (
     SquaredSignError,
     Tweedie,
 )
-from lostwax.metrics.classifier import KL, Classifier
 from lostwax.metrics.errors import MAE, MSE, PSNR, LargestError, NearPixels, SpreadRMSE
 from lostwax.metrics.pictures import LPIPS, SSIM
 from lostwax.metrics.text import BagRight, EditDistance, TokensRight
@@ -121,14 +120,6 @@ def tweedie_instances():
     )
 
 
-def kl_instances():
-    net = nn.Linear(3, 4, dtype=torch.float64)
-    with torch.no_grad():
-        net.weight.copy_(torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(4, 3).cos())
-        net.bias.zero_()
-    return (KL(Classifier(net)),)
-
-
 def sgd_instances():
     private = SGD(lr=0.1, momentum=0.9, batch_size=4, epochs=2, order_seed=None, tile=4)
     return (
@@ -154,13 +145,10 @@ INSTANCES = {
     GradientInversion: lambda: tuple(
         GradientInversion(iterations=5, restarts=2, steps_at_a_time=2, prior=prior) for prior in (False, True)
     ),
-    InnerProducts: lambda: ((InnerProducts(),)),
-    LargestProducts: lambda: ((LargestProducts(),)),
     LogLikelihood: lambda: ((LogLikelihood(),)),
     PriorAware: lambda: (
         PriorAware(),
-        PriorAware(InnerProducts(), subtract_known=False),
-        PriorAware(LargestProducts()),
+        PriorAware(subtract_known=False),
     ),
     Ensemble: lambda: (
         Ensemble(members=12, rounds=1, restarts=1),
@@ -238,8 +226,6 @@ INSTANCES = {
     Huber: lambda: (((Huber(5.0), squarederror_instances()[0][1]),)),
     SquaredEpsilonInsensitive: lambda: (((SquaredEpsilonInsensitive(1e-3), squarederror_instances()[0][1]),)),
     Tweedie: tweedie_instances,
-    Classifier: lambda: (()),
-    KL: kl_instances,
     MSE: lambda: ((MSE(),)),
     TokensRight: lambda: ((TokensRight(),)),
     BagRight: lambda: ((BagRight(),)),

@@ -4,14 +4,12 @@ import dataclasses
 import math
 
 import torch
-from torch import nn
 
 import lostwax as lw
 from fuzz.outcomes import Case
 from fuzz.values import HOSTILE, fits, words
 from instances import INSTANCES, instances
 from lostwax.inits import FromNet, Given, Glorot, He, LeCunNormal, Normal, TorchDefault
-from lostwax.metrics.classifier import KL, Classifier
 from lostwax.schedules import Cosine, Linear, StepDecay
 
 
@@ -19,7 +17,7 @@ def examples():
     """One value or more of every public class with fields."""
     seen = [FromNet(), Given({"a": torch.ones(2)}), Glorot(), He(), LeCunNormal(), Normal(0.1), TorchDefault()]
     seen += [Cosine(), Linear(), StepDecay(3), lw.shadows.Local(), lw.shadows.Store("x"), lw.metrics.LPIPS()]
-    seen += [Classifier(nn.Linear(2, 2)), KL(Classifier(nn.Linear(2, 2))), lw.RecoNN(), lw.WeakRecoNN(), lw.Ensemble()]
+    seen += [lw.RecoNN(), lw.WeakRecoNN(), lw.Ensemble()]
     seen += [
         lw.losses.Tweedie(1.5),
         lw.losses.BinaryCrossEntropy(),

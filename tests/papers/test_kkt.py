@@ -1,8 +1,6 @@
 """Attacks of papers/kkt.py, against slow references."""
 
 import argparse
-import importlib
-import sys
 
 import numpy as np
 import pytest
@@ -12,15 +10,9 @@ from torch.nn.functional import one_hot
 import lostwax as lw
 
 
-@pytest.fixture
-def kkt(root, monkeypatch):
-    monkeypatch.syspath_prepend(root / "papers")
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    before = set(sys.modules)
-    yield importlib.import_module("kkt"), importlib.import_module("kkt_attacks")
-    for name in set(sys.modules) - before:
-        if str(root / "papers") in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+@pytest.fixture(scope="module")
+def kkt(paper_module):
+    return paper_module("kkt"), paper_module("kkt_attacks")
 
 
 class SmoothReLU(torch.autograd.Function):

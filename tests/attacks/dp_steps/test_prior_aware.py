@@ -8,7 +8,6 @@ import torch
 
 import lostwax as lw
 from lostwax.access import Weights
-from lostwax.attacks.dp_steps.prior_aware import Observed
 from lostwax.bounds import best_success
 from lostwax.games import Hints, Knowledge, Records
 from lostwax.nets import mlp
@@ -48,13 +47,8 @@ def clipped(trainer, params, x, y):
 @pytest.mark.parametrize("trainer", [FULL, SAMPLED, MASKED], ids=["full batch", "gathered", "masked"])
 def test_the_scores_are_the_papers(trainer):
     trainer = replace(trainer, clip=0.8, dtype=torch.float64)
-    _, _, release, hints = game(trainer, lw.PriorAware(), m=3)
-    q, sigma, top = trainer.sample_rate, trainer.noise_multiplier, max(1, round(trainer.sample_rate * trainer.steps))
-    wanted = {
-        lw.attacks.dp_steps.InnerProducts: [],
-        lw.attacks.dp_steps.LargestProducts: [],
-        lw.attacks.dp_steps.LogLikelihood: [],
-    }
+    chooser, _, release, hints = game(trainer, lw.PriorAware(), m=3)
+    q, sigma, scores, evidence = trainer.sample_rate, trainer.noise_multiplier, [], []
     for row in range(3):
         products, likelihoods = [], []
         for step in release.steps():
@@ -67,15 +61,11 @@ def test_the_scores_are_the_papers(trainer):
             products.append(g @ rest)
             far, near = rest.square().sum(), (rest - g).square().sum(1)
             likelihoods.append(torch.log(1 - q + q * torch.exp((far - near) / (2 * sigma**2 * trainer.clip**2))))
-        unit = (trainer.clip * sigma) ** 2
-        wanted[lw.attacks.dp_steps.InnerProducts].append(torch.stack(products).sum(0) / unit)
-        wanted[lw.attacks.dp_steps.LargestProducts].append(
-            torch.stack(products).sort(0, descending=True).values[:top].sum(0) / unit
-        )
-        wanted[lw.attacks.dp_steps.LogLikelihood].append(torch.stack(likelihoods).sum(0))
-    for score, rows in wanted.items():
-        chooser, *_ = game(trainer, lw.PriorAware(score()), m=3)
-        torch.testing.assert_close(chooser.scores(release, hints.candidates), torch.stack(rows))
+        evidence.append(torch.stack(products) / trainer.clip**2)
+        scores.append(torch.stack(likelihoods).sum(0))
+    observed = [step.products for step in chooser.observed(release, hints.candidates)]
+    torch.testing.assert_close(torch.stack(observed, 1), torch.stack(evidence))
+    torch.testing.assert_close(chooser.scores(release, hints.candidates), torch.stack(scores))
 
 
 def best_possible(trainer, release, hints):
@@ -139,16 +129,6 @@ def test_unequal_chances_are_weighed():
     )
     assert told > blind + 0.1
     assert told >= 0.8 - 3 * (0.16 / m) ** 0.5
-
-
-def test_largest_products_of_full_batches_are_all_of_them():
-    steps = [Observed(torch.randn(2, 3), torch.ones(2, 3)) for _ in range(FULL.steps)]
-    torch.testing.assert_close(
-        lw.attacks.dp_steps.LargestProducts()(iter(steps), FULL).double(),
-        lw.attacks.dp_steps.InnerProducts()(iter(steps), FULL),
-        rtol=1e-5,
-        atol=1e-6,
-    )
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from lostwax.games import Guess, Hints, Knowledge, Records, Release
 from lostwax.learning.candidates import candidates_in, choose, no_candidates, weighed
 from lostwax.learning.costs import Cost, Rate
 from lostwax.trainers import DPSGD
-from lostwax.trainers.batches import total
 from lostwax.trainers.clipping import clip_factor, slopes_along
 from lostwax.trainers.stacked import Batch, Params
 from lostwax.trainers.stepwise import float32_products
@@ -35,29 +34,6 @@ class Score(Protocol):
 
     def __call__(self, steps: Iterator[Observed], trainer: DPSGD) -> Tensor:
         """(m, c) for each candidate; the highest is the answer."""
-
-
-@dataclass(frozen=True)
-class InnerProducts:
-    """sum_t <clip(g_z), gbar_t> (Hayes et al. 2023, Algorithm 2): optimal for full batches if all are clipped."""
-
-    def __call__(self, steps: Iterator[Observed], trainer: DPSGD) -> Tensor:
-        """Sum all products."""
-        return total(step.products for step in steps) / trainer.noise_multiplier**2
-
-
-@dataclass(frozen=True)
-class LargestProducts:
-    """The sum of the largest q T products, the expected number of steps with z (Hayes et al. 2023, Algorithm 3)."""
-
-    def __call__(self, steps: Iterator[Observed], trainer: DPSGD) -> Tensor:
-        """Keep the largest so far, step by step."""
-        kept = max(1, round(trainer.rate * trainer.steps))
-        largest = next(steps).products.unsqueeze(-1)  # (m, c, 1)
-        for step in steps:
-            largest = torch.cat([largest, step.products.unsqueeze(-1)], -1)
-            largest = largest.topk(min(kept, largest.shape[-1]), dim=-1).values  # (m, c, <= q T)
-        return largest.sum(-1) / trainer.noise_multiplier**2
 
 
 @dataclass(frozen=True)

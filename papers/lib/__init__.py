@@ -1,0 +1,1 @@
+"""What only the scripts of papers/ use."""
