@@ -120,7 +120,6 @@ NOTHING = [
     RBFSampler(n_components=4),
     SelectKBest(k=1),
     VarianceThreshold(),
-    GaussianMixture(2, random_state=0),
     OneVsRestClassifier(linear_model.LogisticRegression()),
     CalibratedClassifierCV(linear_model.LogisticRegression(), cv=2),
 ]
@@ -442,3 +441,36 @@ def test_a_bootstrap_sample_holds_each_row_once():
     answered = ~guess.isnan().all(1)
     assert set(answered.nonzero().flatten().tolist()) == set(drawn.tolist())
     assert (label.numpy() == y)[answered].all()
+
+
+@pytest.mark.parametrize("covariance", ["full", "tied", "diag", "spherical"])
+@pytest.mark.parametrize("components", [2, 4, 9])
+def test_the_mean_behind_the_components_of_a_mixture_is_found(components, covariance):
+    """weights_ @ means_ is the mean of the table: a mixture once told nothing."""
+    x = np.random.default_rng(3).gamma(2.0, size=(90, 4)) * [1, 10, 0.1, 5]
+    part = GaussianMixture(components, covariance_type=covariance, random_state=1).fit(x)
+    (sums,) = scanned(part, x).sums
+    np.testing.assert_allclose(sums.totals[0], x.sum(0), rtol=1e-10)
+
+
+@pytest.mark.parametrize("topics", [3, 12, 30])
+def test_word_counts_behind_topics_are_found(topics):
+    counts = np.random.default_rng(4).poisson(0.4, (80, 25))
+    part = decomposition.LatentDirichletAllocation(topics, random_state=0, max_iter=3).fit(counts)
+    (sums,) = scanned(part, counts).sums
+    np.testing.assert_allclose(sums.totals[0], counts.sum(0), rtol=1e-9)
+
+
+def test_combinations_that_owe_nothing_to_the_table_are_no_sums():
+    """300 arrays of as many rows as a mixture has, with weights beside them; and the directions of low-rank tables."""
+    random = np.random.default_rng(5)
+    for number in range(300):
+        n, d, k = random.integers(30, 200), random.integers(2, 30), random.integers(2, 12)
+        x = random.normal(size=(n, d)) if number % 2 else random.integers(0, 5, (n, d)).astype(float)
+        weights = random.dirichlet(np.ones(k))
+        other = x[random.integers(0, n, n)]  # means of groups of another sample of these rows
+        groups = np.stack([other[random.random(n) < 0.5].mean(0) for _ in range(k)])
+        for rows in (random.normal(size=(k, d)), groups, random.integers(0, 4, (k, d))):
+            assert not scanned({"weights_": weights, "a": rows}, x).sums
+        low = random.normal(size=(n, min(k, d - 1))) @ random.normal(size=(min(k, d - 1), d))
+        assert not scanned({"a": np.linalg.svd(low, full_matrices=False)[2][: min(k, d - 1)]}, low).sums

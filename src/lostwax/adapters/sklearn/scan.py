@@ -26,6 +26,8 @@ SURE = 25.0  # bits: an agreement by accident has a probability of 2^-25
 CHOSEN = 10.0  # ... for rows beside an array of their numbers
 LABELLED = 10.0  # ... for labels beside rows that are stored
 ENOUGH = 5  # rows: fewer are on a line by accident
+MOST_COMBINED, MOST_FITTED = 1_000, 100  # rows of an array that are combined; by weights that are not held
+SPARE = 2  # columns that must agree beyond those that the weights of a combination are fitted to
 MOST_PLACES = 3  # that are named one by one
 NEARLY = 0.05  # relative to the difference of another sample of the same size: fitted on almost this table
 
@@ -133,7 +135,8 @@ class _Found:
             for rows in _as_rows(array, d):
                 named = ROWS.search(name) is not None and LABELS.search(name) is None
                 stored = self._read_stored(path, rows, arrays, named=named) or self._read_rescaled(path, rows)
-                self._read_means(path, rows, arrays, stored=stored)
+                if not self._read_means(path, rows, arrays, stored=stored) and not stored:
+                    self._read_combined(path, rows, arrays)
                 self._read_range(path, rows)
 
     def read_text(self, path: str, value: str | bytes) -> None:
@@ -229,24 +232,25 @@ class _Found:
                     return torch.from_numpy(labels)
         return None
 
-    def _read_means(self, path: str, rows: Array, arrays: Mapping[str, Array], *, stored: bool) -> None:
-        """Means or sums over all rows, by label, or by a grouping that is held beside them."""
+    def _read_means(self, path: str, rows: Array, arrays: Mapping[str, Array], *, stored: bool) -> bool:
+        """Means or sums over all rows, by label, or by a grouping that is held beside them; whether there are any."""
         table, k = self.table, len(rows)
         if table.holes:
-            return
-        if k == 1:
-            self._read_sums(path, rows, np.zeros(table.n, dtype=np.int64), by_label=False)
+            return False
+        if k == 1 and self._read_sums(path, rows, np.zeros(table.n, dtype=np.int64), by_label=False):
+            return True
         by_label = k == table.classes > 1
         if by_label and table.y is not None and self._read_sums(path, rows, table.y, by_label=True):
-            return
-        for group in () if stored else _groupings(arrays, k, table.n):
-            if self._read_groups(path, rows, group):
-                return
+            return True
+        if not stored and any(self._read_groups(path, rows, group) for group in _groupings(arrays, k, table.n)):
+            return True
         if by_label:
             self._check_classes(path, rows, arrays)
         if k == table.n > 1 and not stored and self._holds_columns(path, rows):
             total, count = rows.sum(0, keepdims=True), np.array([float(table.n)])
             self._add(path, total, count, by_label=False, weighted=False)
+            return True
+        return False
 
     def _read_sums(self, path: str, rows: Array, group: Array, *, by_label: bool) -> bool:
         names = CLASS_SUMS if by_label else MEANS
@@ -262,6 +266,46 @@ class _Found:
                     total[used] = values.astype(np.float64) * count[used, None]
                     self._add(path, total, count, by_label=by_label, weighted=weighted)
                 return bool(sure)
+        return False
+
+    def _read_combined(self, path: str, rows: Array, arrays: Mapping[str, Array]) -> None:
+        """Sums over all rows that a combination of rows of an array gives, such as weights_ @ means_ of a mixture.
+
+        Weights are all one, or stand in an array beside it; a scale and an offset may be added (the prior of a topic
+        model). Or weights are whatever gives the sum.
+        """
+        table, k = self.table, len(rows)
+        if not 1 < k <= min(MOST_COMBINED, table.n - 1) or table.holes or not np.isfinite(rows).all():
+            return
+        name, rows, everyone = f"{path} (combined)", rows.astype(np.float64), np.zeros(table.n, dtype=np.int64)
+        beside = (array for array in arrays.values() if array.shape == (k,) and array.dtype.kind in "fiu")
+        combined = [weights @ rows for weights in (np.ones(k), *beside) if np.isfinite(weights).all()]
+        if any(self._read_sums(name, one[None], everyone, by_label=False) for one in combined):
+            return
+        ones = np.ones((1, table.d))
+        for basis in (*(np.stack([one, ones[0]]) for one in combined), np.concatenate([rows, ones])):
+            if self._read_spanned(name, basis):
+                return
+
+    def _read_spanned(self, path: str, basis: Array) -> bool:
+        """The sum over all rows, if it is a combination of a basis (b, d): more columns must agree than are fitted.
+
+        If the sum of half of the rows is one too, all rows are such combinations (all components of a PCA), and nothing
+        is told.
+        """
+        table = self.table
+        if not len(basis) <= min(MOST_FITTED, table.d - SPARE) or np.linalg.matrix_rank(basis) < len(basis):
+            return False
+        for weight, weighted in table.weights:
+            weights = np.stack([weight, weight * (np.arange(table.n) % 2)])
+            count = weights.sum(1, keepdims=True)
+            total = weights @ table.x  # (2, d)
+            fit = np.linalg.lstsq(basis.T, total.T, rcond=None)[0].T @ basis
+            agree = table.agree(fit / count, total / count)
+            bits = table.mean_bits(total[:1] / count[0], count[0]) * (1 - len(basis) / table.d)
+            if agree[0] and not agree[1] and bits >= SURE:
+                self._add(path, fit[:1], count[0], by_label=False, weighted=weighted)
+                return True
         return False
 
     def _read_groups(self, path: str, rows: Array, group: Array) -> bool:

@@ -181,8 +181,9 @@ class TrainingRows:
         """How improbable it is that unrelated numbers agree with these means (groups, d), as bits."""
         with np.errstate(divide="ignore", invalid="ignore"):
             cells = np.log2(1 + np.sqrt(count)[:, None] * self.spread / self.step)
-        cells = np.minimum(cells, np.log2(np.fmax(1.0, self.spread / self.limit(means)))) * (self.high > self.low)
-        trivial = (np.abs(means) < 1e-9 * self.spread) | np.isin(means, (-1.0, 1.0))
+        limit = self.limit(means)
+        cells = np.minimum(cells, np.log2(np.fmax(1.0, self.spread / limit))) * (self.high > self.low)
+        trivial = (np.abs(means) <= limit) | np.isin(means, (-1.0, 1.0))  # many small numbers agree with zero
         return float(np.where(trivial, 0.0, cells).sum())
 
 
