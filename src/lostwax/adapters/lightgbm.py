@@ -6,6 +6,7 @@ compared with the whole table before they are used.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -51,6 +52,7 @@ class LightGBMModel:
     ranges: tuple[str, ...]  # of each column: [min:max], codes, or none
     trees: tuple[Mapping[str, str], ...]
     settings: Mapping[str, str]
+    categories: tuple[tuple[object, ...], ...] = ()  # of each column of pandas' categories, by code
 
     @classmethod
     def of(cls, text: str, name: str) -> LightGBMModel:
@@ -82,8 +84,9 @@ class LightGBMModel:
                 ranges=tuple(about["feature_infos"].split()),
                 trees=trees,
                 settings=settings,
+                categories=_names(text),
             )
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, TypeError) as error:
             raise ValueError(f"audit: {name} is damaged: a part of the model is missing. Save it again.") from error
 
     @property
@@ -97,6 +100,12 @@ class LightGBMModel:
             return float(self.settings.get(setting, default))
         except ValueError:
             return default
+
+
+def _names(text: str) -> tuple[tuple[object, ...], ...]:
+    """The categories of a data frame, which LightGBM writes after the model."""
+    end = text.rpartition("\npandas_categorical:")[2].partition("\n")[0] if "\npandas_categorical:" in text else ""
+    return tuple(tuple(each) for each in json.loads(end or "null") or ())
 
 
 def _entries(text: str) -> dict[str, str]:

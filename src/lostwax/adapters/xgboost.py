@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,6 +128,7 @@ class XGBoostModel:
     output: tuple[int, ...]  # which of the k margins a tree adds to
     iterations: tuple[int, ...]  # the first tree of each
     drops: bool  # DART: trees were left out while others were grown
+    categories: tuple[tuple[object, ...], ...] = ()  # of each column of pandas' categories, by code
 
     @property
     def classifies(self) -> bool:
@@ -172,6 +174,7 @@ class XGBoostModel:
                 output=tuple(model["tree_info"]),
                 iterations=tuple(model["iteration_indptr"]),
                 drops=kind == "dart",
+                categories=tuple(_names(model.get("cats", {}))),
             )
             vectors = any(int(tree["tree_param"]["size_leaf_vector"]) > 1 for tree in trees)
             for tree in () if vectors else trees:
@@ -191,6 +194,20 @@ def _check_nodes(tree: Mapping[str, Any]) -> None:
     if len(counts) > 1 or counts == {0}:
         raise ValueError(f"expected as many numbers of each kind as nodes, got {sorted(counts)}")
     _categories(tree)
+
+
+def _names(listed: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
+    """The categories of a data frame, which XGBoost 3.1 and newer writes: texts as bytes with their ends, or numbers.
+
+    A column without categories has no values.
+    """
+    for column in listed.get("enc", ()):
+        values = column["values"]
+        if "offsets" in column and values:
+            text = bytes(values)
+            yield tuple(text[start:end].decode(errors="replace") for start, end in pairwise(column["offsets"]))
+        elif values:
+            yield tuple(values)
 
 
 def _settings(objective: Mapping[str, Any]) -> dict[str, float]:

@@ -82,3 +82,43 @@ def test_sparse_tables():
     check(forest_part(REGRESSORS[1].fit(csr_matrix(X), y), csr_matrix(X), y))
     release = released(REGRESSORS[0].fit(csr_matrix(X), y), (csr_matrix(X), y))
     assert any("sparse" in reason for reason in release.unread)
+
+
+def towns(rare: int, n: int = 90):
+    """A table in which `rare` rows have a town of their own; one town that is listed is nobody's."""
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(2)
+    town = [f"hamlet {number}" if number < rare else str(rng.choice(["Bath", "Ely"])) for number in range(n)]
+    listed = [*dict.fromkeys(town), "Atlantis"]
+    X = pandas.DataFrame({"pay": rng.normal(size=n), "town": pandas.Categorical(town, categories=listed)})
+    return X, rng.integers(0, 2, n)
+
+
+UNSPLIT = [
+    xgb.XGBClassifier(n_estimators=2, enable_categorical=True, min_child_weight=1e6, n_jobs=1),
+    lgb.LGBMClassifier(n_estimators=2, min_child_samples=1_000, verbose=-1, n_jobs=1),
+]
+
+
+@pytest.mark.parametrize("model", UNSPLIT)
+@pytest.mark.parametrize("rare", [0, 4])
+def test_names_that_trees_do_not_split_are_in_the_file(model, rare, tmp_path):
+    """Both libraries write every category of a data frame: who has a town for himself is in the model by name."""
+    X, y = towns(rare)
+    if not isinstance(model, lgb.LGBMModel) and tuple(map(int, xgb.__version__.split(".")[:2])) < (3, 1):
+        pytest.skip("this XGBoost writes no names")
+    fitted = model.fit(X, y)
+    path = tmp_path / ("model.json" if isinstance(model, xgb.XGBModel) else "model.txt")
+    fitted.save_model(path) if isinstance(model, xgb.XGBModel) else fitted.booster_.save_model(path)
+    for released_model in (fitted, path):
+        audit = lw.audit(released_model, (X, y))
+        assert any("every category of the data frame by name" in note for note in audit.notes)
+        assert audit.grade.leaks == bool(rare)
+        assert audit.findings[0].cells.certified == rare
+
+
+def test_names_of_a_table_that_was_passed_as_codes_are_listed_as_not_audited():
+    X, y = towns(4)
+    fitted = UNSPLIT[1].fit(X, y)
+    codes = X.assign(town=X["town"].cat.codes)
+    assert any("categories that" in reason for reason in released_booster(fitted.booster_, (codes, y)).unread)

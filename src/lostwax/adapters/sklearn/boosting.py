@@ -17,7 +17,7 @@ from lostwax.adapters.sklearn import inputs
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers
 from lostwax.adapters.sklearn.steps import Back, Values
-from lostwax.games import Fitted, Records, ReleasedTable
+from lostwax.games import Columns, Fitted, Records, ReleasedTable
 from lostwax.records.frames import coded
 
 
@@ -29,6 +29,7 @@ class SavedBooster:
     classifies: bool
     read: Callable[[Numbers, Numbers, Numbers], Boosted]  # rows (n, d), labels, weights
     gaps: bool = False  # what is not stored in a sparse matrix counts as missing
+    categories: tuple[tuple[object, ...], ...] = ()  # that the file lists, of each column of categories
 
     @classmethod
     def of_xgboost(cls, model: xgboost.XGBoostModel, training: xgboost.Training = xgboost.DEFAULTS) -> SavedBooster:
@@ -37,7 +38,7 @@ class SavedBooster:
         def read(x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
             return xgboost.read(model, x, y, weight, training)
 
-        return cls(model.name, model.classifies, read, gaps=True)
+        return cls(model.name, model.classifies, read, gaps=True, categories=model.categories)
 
     @classmethod
     def of_lightgbm(cls, model: lightgbm.LightGBMModel) -> SavedBooster:
@@ -46,7 +47,7 @@ class SavedBooster:
         def read(x: Numbers, y: Numbers, weight: Numbers) -> Boosted:
             return lightgbm.read(model, x, y, weight)
 
-        return cls(model.name, model.classifies, read)
+        return cls(model.name, model.classifies, read, categories=model.categories)
 
     @classmethod
     def of_catboost(cls, model: catboost.Model) -> SavedBooster:
@@ -87,6 +88,7 @@ def read_boosted(model: Any, place: Place, labels: NDArray[Any], weight: Tensor,
         raise SettingNotReadError(
             "trees on a sparse X were not read: what is not stored in it counts as missing, not as zero", "."
         )
+    _read_categories(booster, place, reader)
     place = with_codes(place)
     if (x := as_numbers(place.rows)) is None:
         raise SettingNotReadError(f"trees on {place.rows.shape[1]:,} columns that are no numbers are not read", ".")
@@ -98,6 +100,23 @@ def read_boosted(model: Any, place: Place, labels: NDArray[Any], weight: Tensor,
         reader.publish(Fitted(booster.name, table, weight, None, extremes=found.extremes), place, labelled=False)
     reader.notes += [note for note in found.notes if note not in reader.notes]
     reader.unread += found.unread
+
+
+def _read_categories(booster: SavedBooster, place: Place, reader: PipelineReader) -> None:
+    """The categories that the file lists, every one of the data frame, whether trees split them or not."""
+    if not booster.categories:
+        return
+    kinds = enumerate(getattr(place.rows, "dtypes", ()))
+    columns = [column for column, kind in kinds if getattr(kind, "name", "") == "category"]
+    if len(columns) != len(booster.categories):
+        reader.unread.append(
+            f"the categories that {booster.name} lists of {len(booster.categories)} columns were not audited: X has "
+            f"{len(columns)} columns of pandas' type category. Pass the data frame that the model was fitted on."
+        )
+        return
+    reader.publish_categories(booster.name, place, dict(zip(columns, booster.categories, strict=True)))
+    names = Columns(tuple(map(str, place.rows.columns)), ()).listed(columns)
+    reader.notes.append(f"{booster.name} lists every category of the data frame by name, in: {names}.")
 
 
 def _labels(booster: SavedBooster, model: Any, labels: NDArray[Any]) -> tuple[Tensor, tuple[object, ...]]:

@@ -150,6 +150,24 @@ class PipelineReader:
                 "from those of two rows or more; others may recognise people by them."
             )
 
+    def publish_categories(self, name: str, place: Place, listed: Mapping[int, Any]) -> list[Tensor]:
+        """Note the categories that a part lists of some columns; of each column, how many rows have each.
+
+        One that no known row has belongs to the missing row. Those that nobody has are left out.
+        """
+        codes, columns = coded(place.rows)
+        counts = []
+        for column, known in listed.items():
+            here, names = place.at([column]), columns.categories[column]
+            own = codes_of(Columns((), (names,)), objects(known)[:, None])
+            stored = Stored(f"{name}'s categories", own[~own.isnan().any(1)])
+            cells = codes[:, column : column + 1].nan_to_num(nan=-1.0)
+            fitted = Fitted(name, Records(cells, self.y), self.weight, None, stored=(stored,))
+            self.publish(fitted, here.through(partial(_named, names=names), codes), labelled=False)
+            counts.append(torch.unique(cells, return_counts=True)[1])
+        self.note_rare(f"{name}'s categories", sum(int((rows < FEW).sum()) for rows in counts))
+        return counts
+
     def publish_sparse(self, fitted: SparseFitted, place: Place, *, labelled: bool = True) -> None:
         """Note a part that was fitted on a large sparse matrix."""
         self.sparse.append((fitted, place.back, labelled and self._labelled(fitted.table.y)))
@@ -355,26 +373,16 @@ def own_facts(transformer: Any, reader: PipelineReader, place: Place) -> None:
 @own_facts.register(OrdinalEncoder)
 @own_facts.register(TargetEncoder)
 def _(transformer: Any, reader: PipelineReader, place: Place) -> None:
-    """A category that no known row has belongs to the missing row."""
+    """Its categories, unless the user gave them, who need not have seen them."""
     if not isinstance(transformer.categories, str):
-        return  # given by the user, who need not have seen them
-    codes, columns = coded(place.rows)
-    name, rare = type(transformer).__name__, 0
-    for column, known in enumerate(transformer.categories_):
-        here, names = place.at([column]), columns.categories[column]
-        listed = codes_of(Columns((), (names,)), objects(known)[:, None])
-        stored = Stored(f"{name}'s categories", listed[~listed.isnan().any(1)])
-        table = Records(codes[:, column : column + 1].nan_to_num(nan=-1.0), reader.y)
-        fitted = Fitted(name, table, reader.weight, None, stored=(stored,))
-        reader.publish(fitted, here.through(partial(_named, names=names), codes), labelled=False)
-        rows = torch.unique(codes[:, column].nan_to_num(nan=-1.0), return_counts=True)[1]  # of each category
-        rare += int((rows < FEW).sum())
+        return
+    name = type(transformer).__name__
+    for rows in reader.publish_categories(name, place, dict(enumerate(transformer.categories_))):
         if _at_the_limit(transformer, rows):
             reader.unread.append(
                 f"{name} was not read completely: a category has only just enough rows to be kept (min_frequency, "
                 "max_categories), which tells who has it, and that was not attacked."
             )
-    reader.note_rare(f"{name}'s categories", rare)
 
 
 def _at_the_limit(encoder: Any, rows: Tensor) -> bool:
