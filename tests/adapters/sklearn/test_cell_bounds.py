@@ -155,6 +155,18 @@ def test_limits_hold_the_truth_and_exact_cells_are_the_truth(step, X):
     assert_held(part.within(bounds_around(np.tile(inputs, (4, 1)))), truth.repeat(4, 1))
 
 
+@pytest.mark.parametrize("scaler", [None, StandardScaler()])
+def test_products_with_a_rare_value_are_not_taken_for_inputs_of_one_column(scaler):
+    """A flag of 2 in 80 rows: nearly everywhere, its products with other columns are those of the flag alone."""
+    for seed in range(8):
+        draws = np.random.default_rng(seed)
+        flag = np.zeros(n)
+        flag[draws.permutation(n)[:2]] = draws.choice([1.0, 4.5])
+        X = np.c_[NUMBERS[:, :2], flag]
+        part, truth, inputs = part_of(make_pipeline(scaler, PolynomialFeatures(2)), X)
+        assert_held(part.within(bounds_around(np.tile(inputs, (4, 1)))), truth.repeat(4, 1))
+
+
 @pytest.mark.parametrize(("step", "X"), STEPS[:13])
 def test_numbers_that_trees_know_exactly_are_exact(step, X):
     part, truth, inputs = part_of(step, X)

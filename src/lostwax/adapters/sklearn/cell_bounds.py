@@ -54,7 +54,7 @@ def bounds_to_cells(source: Source, columns: Columns, used: Sequence[int], fitte
     inputs, (cells, _) = source.forest.cast(fitted_on.numpy()), coded(source.X)
     repeated = source.repeated(inputs)  # (D,)
     most = np.uint8(Kept.EXACT if repeated.all() else Kept.ESTIMATED)  # of what inputs that mix columns tell
-    own = source.own_inputs(repeated)
+    own = source.own_inputs(repeated, cells.numpy())
     listed, measured = dict[int, _Listed](), list[_Measured]()
     for number, column in enumerate(used):
         mine = own.get(column, np.zeros(0, dtype=np.intp))
@@ -100,20 +100,25 @@ class Source:
             return np.zeros(inputs.shape[1], dtype=bool)
         return np.asarray(_equal(again, inputs).all(0))
 
-    def own_inputs(self, repeated: Bools) -> dict[int, Ints]:
+    def own_inputs(self, repeated: Bools, cells: Floats) -> dict[int, Ints]:
         """The inputs that are `repeated` and depend on one column alone, by the column.
 
-        Seen by changing each cell of some rows to another one of its column.
+        Seen by changing each cell of some rows to another one of its column. Half of the cells are drawn with every
+        value of the column (n, width) equally likely: a product with a rare one is the same nearly everywhere.
         """
         width = self.X.shape[1]
         if self.forward is None:
             return {column: np.array([column]) for column in range(width)}
         draws = np.random.default_rng(0)
         n, rows = len(self.X), int(np.clip(CHANGED_CELLS // width**2, 4, ROWS))
-        base, other = (draws.integers(n, size=rows) for _ in range(2))
-        gaps = _rows_with_gaps(self.X)[: rows // 2]
-        base[: len(gaps)] = gaps
-        takes = np.tile(base, (width, width + 1, 1))  # (columns, blocks, rows); the last block is unchanged
+        base, other = (np.tile(draws.integers(n, size=rows), (width, 1)) for _ in range(2))  # (columns, rows)
+        gaps = _rows_with_gaps(self.X)[: rows // 4]
+        base[:, : len(gaps)] = gaps
+        for column, values in enumerate(cells.T):
+            first = np.unique(values, return_index=True)[1]
+            for taken in (base, other):
+                taken[column, rows // 2 :] = draws.choice(first, rows - rows // 2)
+        takes = np.repeat(base[:, None], width + 1, 1)  # (columns, blocks, rows); the last block is unchanged
         takes[np.arange(width), np.arange(width)] = other
         changed = self._inputs(self._taken(takes.reshape(width, -1)))
         if changed is None or changed.shape[1] != len(repeated):
