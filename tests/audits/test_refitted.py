@@ -251,6 +251,32 @@ def test_a_constant_model_is_not_found():
     assert any("gave the same model" in note for note in audit.notes)
 
 
+class Bounded(Noise):
+    """Holds limits that are infinite, a history that begins with infinity, and a missing value, as encoders do."""
+
+    def fit(self, X, y):
+        self.limits_, self.history_ = np.array([-np.inf, np.inf, np.nan]), [np.inf, float(X.mean())]
+        return super().fit(X, y)
+
+
+class MarksRows(Bounded):
+    """NaN at a place that only one row has: its numbers are otherwise the same for all tables."""
+
+    def fit(self, X, y):
+        super().fit(X[:1] * 0, y)
+        self.marks_ = np.zeros(4_096)
+        self.marks_[(1e4 * np.abs(X).sum(1)).astype(int) % 4_096] = np.nan
+        return self
+
+
+def test_numbers_that_are_not_finite_are_not_divergence():
+    audit = audited(Bounded(random_state=0), *WINE, games=30)
+    assert not any("diverge" in said or "learning rate" in said for said in (*audit.unanswered, *audit.notes))
+    assert not any("was not tried" in why for why in audit.unanswered)
+    leak = audited(MarksRows(random_state=0), *WINE, games=30)
+    assert leak.grade is Grade.RECOGNISABLE
+
+
 def test_it_is_what_lw_audit_does_where_nothing_can_be_read():
     X, y = WINE
     model = DecisionTreeClassifier(random_state=0).fit(X, y)

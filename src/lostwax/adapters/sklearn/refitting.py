@@ -23,7 +23,7 @@ from sklearn.utils.validation import has_fit_parameter
 from torch import nn
 
 from lostwax.adapters.own_training import generators_kept, seed_all
-from lostwax.adapters.sklearn.contents import Contents, Numbers, Walked, contents
+from lostwax.adapters.sklearn.contents import Contents, Numbers, Walked, contents, fingerprint
 from lostwax.adapters.sklearn.walk import attributes
 from lostwax.games import Cohort, Release, Step, TrainerFacts
 from lostwax.progress import counted
@@ -72,7 +72,10 @@ class Estimator:
     place: int | None = None  # of the last row among the others when a model is fitted; None: after them
 
     def seen(self, fits: Sequence[Fit]) -> list[dict[str, Numbers]]:
-        """Fit one model after the other, and keep its parameters and its outputs at the probes."""
+        """Fit one model after the other, and keep its parameters and its outputs at the probes.
+
+        NaN and infinity are values that models hold (limits, missing values): they are seen as 0, and by a fingerprint.
+        """
         return [self._seen(fit.rows, fit.draw) for fit in fits]
 
     def fitted(self, rows: NDArray[np.int64], draw: int) -> Any:
@@ -127,10 +130,11 @@ class Estimator:
     def _seen(self, rows: NDArray[np.int64], draw: int) -> dict[str, Numbers]:
         _, found, outputs = self.look(rows, draw)
         parts = [_padded(found.numbers.get(path), size) for path, size in self.sizes.items()]
+        numbers = {PARAMETERS: np.concatenate([np.empty(0), *parts]), **outputs}
+        special = np.concatenate([np.where(np.isfinite(part), 0.0, part) for part in numbers.values()])
         return {
-            PARAMETERS: np.concatenate([np.empty(0), *parts]),
-            FINGERPRINTS: found.fingerprints(self.opaque),
-            **outputs,
+            FINGERPRINTS: np.concatenate([found.fingerprints(self.opaque), fingerprint(special.tobytes())]),
+            **{name: np.where(np.isfinite(part), part, 0.0) for name, part in numbers.items()},
         }
 
 
