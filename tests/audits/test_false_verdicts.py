@@ -12,6 +12,7 @@ from torch import nn
 import lostwax as lw
 from audits.game import KNOWN, PRIOR, SECRETS, Publishes, Reads, audited
 from audits.test_luck import Noise
+from lostwax.defences import Defended, WeightNoise
 from lostwax.games import Guess, Records
 from lostwax.grades import Grade
 from lostwax.metrics.estimate import clopper_pearson
@@ -59,6 +60,50 @@ def test_diverged_victims_are_not_safe():
     assert audit.grade is Grade.UNDECIDED
     assert "30 of 30 victims diverged" in str(audit.conclusion)
     assert TUTORIAL.breaches(audit)
+
+
+RATES = {
+    "one huge step": (lw.GD(lr=1e5, steps=1), True),
+    "huge steps": (lw.GD(lr=300.0, momentum=0.9, steps=30), True),
+    "huge steps, then a defence": (Defended(lw.GD(lr=3e4, steps=10), by=WeightNoise(0.01)), True),
+    "Adam": (lw.Adam(lr=50.0, epochs=3, batch_size=10), True),
+    "one small step": (lw.GD(lr=1e-3, steps=1), False),
+    "shrunk to nothing": (lw.GD(lr=0.1, steps=40, weight_decay=2.0), False),
+    "a defence that ruins them": (Defended(lw.GD(lr=0.1, steps=10), by=WeightNoise(10.0)), False),
+    "noise of a mechanism": (lw.DPSGD(lr=30.0, noise_multiplier=5.0, steps=10), False),
+    "small batches": (lw.SGD(lr=0.3, batch_size=4, epochs=1), False),
+}
+
+
+@pytest.mark.parametrize("random_labels", [False, True])
+@pytest.mark.parametrize(("trainer", "failed"), RATES.values(), ids=RATES)
+def test_victims_that_did_not_learn_are_not_safe(trainer, failed, random_labels):
+    """Those that learn little or badly, for other reasons than their learning rate, are judged as they are."""
+    torch.manual_seed(5)
+    x = torch.randn(70, 5)
+    records = Records(x, torch.randint(3, (70,)) if random_labels else (x[:, 0] > 0).long())
+    audit = nothing_found(records, lw.nets.mlp(5, 6, 3), trainer)
+    assert (audit.grade is Grade.UNDECIDED) == failed
+    said = " ".join(audit.unanswered)
+    assert ("lower the learning rate" in said and ("did not learn" in said or "diverged" in said)) == failed
+    assert bool(Policy(max_grade="not found").breaches(audit)) == failed
+
+
+@pytest.mark.parametrize(("lr", "failed"), [(0.02, False), (300.0, True)])
+def test_regressions_that_did_not_learn_are_not_safe(lr, failed):
+    torch.manual_seed(6)
+    x = torch.randn(70, 4)
+    trainer = lw.GD(lr=lr, steps=21, loss=lw.losses.Huber(1.0))
+    audit = nothing_found(Records(x, 40 + 5 * x[:, :1]), lw.nets.mlp(4, 6, 1), trainer)
+    assert any("lower the learning rate" in why for why in audit.unanswered) == failed
+
+
+def nothing_found(records, net, trainer):
+    """The audit of an attack that guesses the mean."""
+    known, prior, secrets = records.split(20, 20, 30, seed=0)
+    return lw.audit(
+        net, trainer=trainer, threat=lw.Informed(known), attack=Noise("mean", 0), prior=prior, secrets=secrets
+    )
 
 
 @pytest.mark.parametrize("classes", [False, True])

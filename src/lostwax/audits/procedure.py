@@ -9,7 +9,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from torch import nn
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from lostwax.access import Weights
 from lostwax.audits import given
@@ -33,17 +35,21 @@ from lostwax.audits.judging import Answer, Dealt, attack_name, needs_swapped, sw
 from lostwax.audits.neurons import OF_TIME_LEFT, SECONDS, neuron_shares
 from lostwax.audits.play import Played, Settings, filled, play
 from lostwax.audits.scoring import Scoring, all_metrics
-from lostwax.defences import in_words
-from lostwax.games import Access, Attack, Cohort, Guess, Knowledge, Metric, Records, Release, Threat, Trainer
+from lostwax.defences import in_words, undefended
+from lostwax.games import Access, Attack, Cohort, Guess, Knowledge, Loss, Metric, Records, Release, Threat, Trainer
 from lostwax.games.facts import trainer_facts
 from lostwax.games.judges import judge_of
-from lostwax.inits import trainable
+from lostwax.inits import StartsFrom, trainable
 from lostwax.learning.costs import Rate
 from lostwax.progress import progress
 from lostwax.provenance import fingerprint
 from lostwax.seeds import generator
 from lostwax.shadows import Game, Local, gaussian_weights
+from lostwax.trainers.stacked import Architecture
 
+LOOKED_AT, RECORDS = 16, 1_024  # victims, and known records of each, whose training loss is computed
+WORSE = 0.5  # of the loss of the best constant prediction: victims that are worse by this, and than at the start
+NAMED = 5  # tensors that a note names
 MINUTES = 10.0  # where no attack is named, no limit given, and models are trained one by one
 
 
@@ -132,7 +138,12 @@ def audit_procedure(
             *_several(len(cohort), each),
             *dealt.overlaps,
         ),
-        unanswered=(*_diverged(game.release), *dealt.copies, *dealt.support.unanswered, *tried.unanswered),
+        unanswered=(
+            *_not_learnt(knowledge, cohort, game.release, settings.seed),
+            *dealt.copies,
+            *dealt.support.unanswered,
+            *tried.unanswered,
+        ),
         left_out=tried.left_out,
     )
 
@@ -366,8 +377,63 @@ def _several(victims: int, each: int) -> tuple[str, ...]:
     )
 
 
-def _diverged(release: Release) -> tuple[str, ...]:
-    broken = int((~release.flat().isfinite().all(1)).sum())
-    if not broken:
+def _not_learnt(knowledge: Knowledge, cohort: Cohort, release: Release, seed: int) -> tuple[str, ...]:
+    """That victims hold no numbers, or predict worse than before training: finding nothing in them is no all-clear.
+
+    Where the trainer states its loss and its start, training losses decide, before a defence changes the weights. A
+    mechanism adds noise on purpose: it is not judged.
+    """
+    finite = {name: value.flatten(1).isfinite().all(1) for name, value in release.params.items()}  # (m,) each
+    broken = int((~torch.stack(list(finite.values())).all(0)).sum())
+    trainer, seed = undefended(knowledge.trainer), victims_seed(seed)
+    loss: Loss | None = getattr(trainer, "loss", None)
+    if broken and loss is None:
+        where = ", ".join([name for name, each in finite.items() if not each.all()][:NAMED])
+        return (f"{broken} of {len(release)} victims hold NaN or infinite numbers in {where}, and show nothing.",)
+    if broken:
+        said = f"{broken} of {len(release)} victims diverged (NaN or infinite weights), and show nothing"
+        return (f"{said}: lower the learning rate.",)
+    if loss is None or not isinstance(trainer, StartsFrom) or knowledge.facts.trainer.mechanism is not None:
         return ()
-    return (f"{broken} of {len(release)} victims diverged (NaN or infinite weights), and show nothing.",)
+    some = cohort[:LOOKED_AT]
+    trained = release.chosen(torch.arange(len(some)))
+    if trainer is not knowledge.trainer:
+        trained = trainer(knowledge.net, some, seed=seed)
+    before = Release(trainer.init(knowledge.net, some.index, seed=seed))
+    after, start, constant = (_losses(knowledge.net, loss, some, each) for each in (trained, before, None))  # (m,) each
+    worse = ~(after <= torch.maximum(start, constant) + WORSE * constant.abs())
+    if 2 * int(worse.sum()) <= len(worse):
+        return ()
+    return (
+        f"{int(worse.sum())} of {len(worse)} victims did not learn: their training loss is {float(after.median()):.3g} "
+        f"in the median, {float(start.median()):.3g} before training, and {float(constant.median()):.3g} for the best "
+        "constant prediction. Finding nothing in them says nothing about models that learn: lower the learning rate.",
+    )
+
+
+def _losses(net: nn.Module, loss: Loss, cohort: Cohort, models: Release | None) -> Tensor:
+    """(m,) each model's mean loss over its training set, of many known records some; None: of the best constant."""
+    shared, dtype = cohort.shared[:RECORDS], torch.float64
+    ours = Architecture.of(net, shared.inputs.device, dtype)
+    found = []
+    for number in range(len(cohort)):
+        own = cohort.own[torch.tensor(number)]
+        inputs, y = torch.cat([shared.inputs, own.inputs]), torch.cat([shared.y, own.y])
+        inputs = inputs.to(dtype) if inputs.is_floating_point() else inputs
+        params = ours.initial(inputs) if models is None else ours.beside(inputs, models[number])
+        with torch.no_grad():
+            outputs = ours(params, inputs)  # (n, c)
+        found.append(float(loss(outputs, y).mean()) if models is not None else _best_constant(loss, outputs[0], y))
+    return torch.tensor(found, dtype=dtype)
+
+
+def _best_constant(loss: Loss, like: Tensor, y: Tensor) -> float:
+    """The least mean loss of predictions (c,) that are the same for all records."""
+    from scipy.optimize import minimize  # slow to import
+
+    def mean_loss(constant: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        outputs = torch.from_numpy(constant).to(like).view_as(like).expand(len(y), *like.shape)
+        slope = loss.residual(outputs, y).mean(0)
+        return float(loss(outputs, y).mean()), slope.flatten().cpu().numpy()
+
+    return float(minimize(mean_loss, np.zeros(like.numel()), jac=True, method="L-BFGS-B").fun)
