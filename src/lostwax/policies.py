@@ -139,6 +139,12 @@ class Policy:
         limits, grade = {name for name, _ in self._limits()}, audit.conclusion.grade
         if grade is Grade.UNDECIDED or (audit.unanswered and grade is not Grade.LIMITED and limits != {"max_ceiling"}):
             return str(audit.conclusion)
+        cells = max((line.cells.exact for line in audit.findings if line.cells is not None), default=0)
+        if cells and grade is not Grade.LIMITED and not limits & {"max_grade", "max_exact_cell_share"}:
+            return (
+                f"{cells} cells come back exactly, targets included, and no limit of the policy is about cells: set "
+                "max_exact_cell_share or max_grade too."
+            )
         only_exact = limits <= {"max_rebuilt_share", "max_exact_cell_share"}
         if only_exact and audit.chance is None and audit.metric != audit.criterion:
             if any(finding.cells is not None for finding in audit.findings):
@@ -226,11 +232,14 @@ def _nearer_share(policy: Policy, audit: Audit, finding: Finding) -> Measured:
 def _exact_cell_share(policy: Policy, audit: Audit, finding: Finding) -> Measured:
     if finding.cells is None:
         raise UndecidedError(
-            "It does not tell what is known of single cells: audits of trees and of pipelines on tables do. Limit "
+            "It does not tell what is known of single cells: audits of models fitted on tables do. Limit "
             "max_rebuilt_share and max_nearer_share instead."
         )
-    cells, share = finding.cells, finding.cells.exact_share
+    cells, target, share = finding.cells, finding.target, finding.cells.exact_share
     words = f"{cells.exact} of {cells.total} cells are exact"
+    if target is not None and (targets := float(target.read[:, target.worst].mean())) > share:
+        share = targets  # however many other columns there are
+        words = f"the target of {int(target.read[:, target.worst].sum())} of {len(target.read)} rows is exact"
     if audit.complete:
         return Measured(share, f"{words} ({share:.3g} of all).")
     high = audit.interval(math.ceil(share * len(audit.games)))[1]  # cells of one row are not independent

@@ -31,13 +31,15 @@ def wine():
 
 
 def test_every_exact_cell_is_the_truth_and_every_interval_holds_it(wine):
-    for cells in (finding.cells for finding in wine.findings):
-        each, truth = cells.each, wine.truth.x
+    for finding in wine.findings:
+        cells, truth = finding.cells, wine.truth.x
+        each, targets = cells.each, 0 if finding.target is None else len(truth)
         exact = each.kept == Kept.EXACT
         assert (each.values.float() == truth.float())[exact].all()
         assert ((each.limits.low <= truth) & (truth <= each.limits.high))[~exact].all()
-        assert cells.certified == cells.exact == int(exact.sum())
-        assert cells.total == truth.numel()
+        assert cells.certified == cells.exact == int(exact.sum()) + targets
+        assert cells.total == truth.numel() + targets
+    assert wine.findings[0].target is not None
     assert wine.findings[0].cells.certified > 0
 
 
@@ -89,18 +91,21 @@ def test_exact_cells_are_a_leak_even_if_no_row_comes_back():
     model = make_pipeline(steps, DecisionTreeClassifier(max_depth=1)).fit(table, towns)
     audit = lw.audit(model, (table, towns))
     cells = audit.findings[0].cells
-    assert (cells.certified, int(audit.findings[0].rebuilt.sum())) == (60, 0)
+    assert (cells.certified, int(audit.findings[0].rebuilt.sum())) == (60 + 60, 0)  # with the targets
     assert audit.grade.leaks
-    assert "60 of 1,860 cells (3.2 %) are certain" in str(audit.conclusion).replace("\N{NO-BREAK SPACE}", " ")
+    assert not audit.conclusion.line.by_target  # the town gives the target without the model
+    assert "120 of 1,920 cells (6.2 %) come back exactly; for all of them no other value agrees" in str(
+        audit.conclusion
+    ).replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_a_tree_without_a_split_is_no_leak():
+def test_a_tree_without_a_split_tells_the_targets_alone():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 3)), rng.integers(0, 2, 60)
     model = RandomForestClassifier(5, min_samples_leaf=40, random_state=0).fit(X, y)
     audit = lw.audit(model, (X, y))
-    assert audit.findings[0].cells.certified == 0
-    assert not audit.grade.leaks
+    assert audit.findings[0].cells.certified == 60
+    assert audit.conclusion.line.by_target
 
 
 def test_pipelines_without_trees_tell_of_their_cells_and_certify_what_needs_no_equation():

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lostwax import files
-from lostwax.audits.cells import CellsKept
+from lostwax.audits.cells import CellsKept, TargetRead
 from lostwax.audits.conclusion import Conclusion, conclude
 from lostwax.audits.first_screen import as_card
 from lostwax.audits.luck import Luck
@@ -64,6 +64,7 @@ class Finding:
     neurons: NeuronShares | None = None  # which of them hold the records of a few games, where the attack reads weights
     luck: Luck | None = None  # what guesses reach that owe nothing to their secret; None: not known
     cells: CellsKept | None = None  # what is known of the cells of a table; None where records are compared as a whole
+    target: TargetRead | None = None  # which targets come back; None where they were not attacked, or are given
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.games import Columns, Kept, TableCells
@@ -49,6 +51,17 @@ class CellsKept(NamedTuple):
             each=cells._replace(kept=kept.to(torch.uint8)),
         )
 
+    def with_target(self, target: TargetRead | None) -> CellsKept:
+        """The same with the targets, which are cells of the table too; unchanged where they were not attacked."""
+        if target is None:
+            return self
+        exact, certified = int(target.read.sum()), int(target.certain.sum())
+        return self._replace(
+            exact=self.exact + exact,
+            certified=self.certified + certified,
+            estimated=self.estimated + target.read.size - exact,
+        )
+
     @property
     def total(self) -> int:
         """All cells in columns that vary."""
@@ -61,14 +74,15 @@ class CellsKept(NamedTuple):
 
     def __str__(self) -> str:
         width = f" (mean width {self.width:.2g} deviations)" if self.width else ""
+        total = max(1, self.total)
+        certain = f" (of which no other value agrees with the model: {percent(self.certified / total)})"
         said = {
-            "exact": self.exact,
+            f"exact{certain if 0 < self.certified < self.exact else ''}": self.exact,
             "one of several values": self.several,
             f"within an interval{width}": self.within,
             "estimated": self.estimated,
             "unknown": self.unknown,
         }
-        total = max(1, self.total)
         return ", ".join(f"{percent(number / total)} {what}" for what, number in said.items() if number)
 
     def plain(self) -> dict[str, Any]:
@@ -79,6 +93,29 @@ class CellsKept(NamedTuple):
     def from_plain(cls, plain: Mapping[str, Any]) -> CellsKept:
         """What `plain` gave."""
         return cls(**plain)
+
+
+class TargetRead(NamedTuple):
+    """The targets that come back, beside those that a guess from the other columns gives without the model."""
+
+    read: NDArray[np.bool_]  # (games, targets) the class is right, or the number within a thousandth of its deviation
+    guessed: NDArray[np.bool_]  # (games, targets) the same of the guess
+    certain: NDArray[np.bool_]  # (games, targets) read, and no other value agrees with the model
+    different: NDArray[np.bool_]  # (games,) the first game of each record: equal ones are no further evidence
+
+    @property
+    def worst(self) -> int:
+        """The target that is read most often beyond guessing."""
+        return int((self.read.sum(0) - self.guessed.sum(0)).argmax())
+
+    def plain(self) -> dict[str, Any]:
+        """For a file: a list per target."""
+        return {name: part.T.tolist() for name, part in self._asdict().items()}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> TargetRead:
+        """What `plain` gave."""
+        return cls(**{name: np.array(part, dtype=np.bool_).T for name, part in plain.items()})
 
 
 def _mean_width(cells: TableCells, kept: Tensor, table: Tensor, deviation: Tensor) -> float:

@@ -7,14 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lostwax.attacks.closed_form.stored import row_keys
+from lostwax.audits.luck import FEWEST
 from lostwax.audits.scoring import pixel_range
 from lostwax.defences import undefended
 from lostwax.fields import shown
 from lostwax.games import Attack, Cohort, Facts, Hints, Metric, Records, Threat, Trainer
 from lostwax.seeds import generator
+
+FIRST_ROWS = 1_000  # of a table, which mostly show that its rows differ
 
 
 class Kind(NamedTuple):
@@ -340,6 +345,15 @@ def _some(prior: Records) -> Records:
 def _listed(numbers: Tensor) -> str:
     shown = ", ".join(str(number) for number in numbers[:NAMED].tolist())
     return shown if len(numbers) <= NAMED else f"{shown} and {len(numbers) - NAMED} more"
+
+
+def few_rows(x: Tensor) -> tuple[str, ...]:
+    """Why a table of copies of very few rows leaves the question open, as a sentence; nothing for others."""
+    for rows in (x[:FIRST_ROWS], x):
+        different = len(np.unique(row_keys(rows)))
+        if different >= min(FEWEST, len(x)):
+            return ()
+    return (f"All rows are copies of {different}: too few different ones to tell rows that are rebuilt from guesses.",)
 
 
 def check_rows_differ(x: Tensor) -> None:

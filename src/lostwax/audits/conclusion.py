@@ -37,6 +37,9 @@ class Line(NamedTuple):
     had: int  # ... in which the adversary has a record anyway that is as close
     nearer: int  # games with a guess nearer than every baseline, rebuilt or not
     doubt: float  # the probability that luck alone rebuilds as many or as closely
+    targets: int = 0  # of the target that is read most often beyond guessing: games in which it is
+    targets_guessed: int = 0  # ... and in which a guess from the other columns is right
+    by_target: bool = False  # the grade is that of the target: the other columns alone have a lower one
 
 
 class Conclusion(NamedTuple):
@@ -55,7 +58,7 @@ class Conclusion(NamedTuple):
 def conclude(audit: Audit) -> Conclusion:
     """The grade of the worst line, limited by a certified ceiling, or open where it cannot be decided."""
     lines = _lines(audit)
-    worst = max(lines, key=lambda line: (line.grade.severity, line.rebuilt, line.nearer))
+    worst = max(lines, key=lambda line: (line.grade.severity, line.rebuilt, line.nearer, line.targets))
     reasons = _open(audit, worst)
     grade = worst.grade
     if grade is Grade.RECOGNISABLE and audit.chance is not None and _limits(audit.ceiling):
@@ -69,24 +72,30 @@ def conclude(audit: Audit) -> Conclusion:
 def _lines(audit: Audit) -> list[Line]:
     """Every line with its grade, by Holm's method: all tests of all lines together alarm on noise in a share LEVEL."""
     by_line = [_tests(audit, finding) for finding in audit.findings]
-    tests = [(number, *test) for number, found in enumerate(by_line) for test in found.items()]
-    tests.sort(key=lambda test: test[2])
-    grades = [Grade.NOT_FOUND] * len(audit.findings)
-    for place, (number, grade, chance) in enumerate(tests):
+    tests = [(number, False, *test) for number, found in enumerate(by_line) for test in found.items()]
+    tests += [
+        (number, True, *test) for number, line in enumerate(audit.findings) for test in _target_tests(audit, line)
+    ]
+    tests.sort(key=lambda test: test[3])
+    grades = {(number, target): Grade.NOT_FOUND for number in range(len(by_line)) for target in (False, True)}
+    for place, (number, target, grade, chance) in enumerate(tests):
         if chance > LEVEL / (len(tests) - place):
             break
-        grades[number] = max(grades[number], grade, key=lambda one: one.severity)
+        grades[number, target] = max(grades[number, target], grade, key=lambda one: one.severity)
     had = audit.had_anyway()
     return [
         Line(
             finding.name,
-            grade,
+            max(grades[number, False], grades[number, True], key=lambda one: one.severity),
             rebuilt=int(finding.rebuilt.sum()),
             had=int((finding.rebuilt & had).sum()),
             nearer=int(audit.beats_baselines(finding).sum()),
-            doubt=found.get(Grade.EXACT, 1.0),
+            doubt=by_line[number].get(Grade.EXACT, 1.0),
+            targets=0 if finding.target is None else int(finding.target.read[:, finding.target.worst].sum()),
+            targets_guessed=0 if finding.target is None else int(finding.target.guessed[:, finding.target.worst].sum()),
+            by_target=grades[number, True].severity > grades[number, False].severity,
         )
-        for finding, grade, found in zip(audit.findings, grades, by_line, strict=True)
+        for number, finding in enumerate(audit.findings)
     ]
 
 
@@ -98,7 +107,8 @@ def _tests(audit: Audit, finding: Finding) -> dict[Grade, float]:
         low = clopper_pearson(won, audit.victims)[0]
         grade = Grade.RECOGNISABLE if low - chance > LARGE * (1 - chance) else Grade.BETTER_THAN_CHANCE
         return {grade: _at_least(won, audit.victims, chance)}
-    luck, certain = finding.luck, finding.cells is not None and finding.cells.certified > 0
+    in_target = 0 if finding.target is None else int(finding.target.certain.sum())  # tested by itself
+    luck, certain = finding.luck, finding.cells is not None and finding.cells.certified > in_target
     if luck is None:  # nothing to compare with: a record rebuilt is taken at face value
         rebuilt = 0.0 if (finding.rebuilt & ~audit.had_anyway()).any() else 1.0
         return {Grade.EXACT: rebuilt, **({Grade.BETTER_THAN_CHANCE: 0.0} if certain else {})}
@@ -115,6 +125,23 @@ def _tests(audit: Audit, finding: Finding) -> dict[Grade, float]:
         Grade.RECOGNISABLE: _by_luck(luck.nearer_pairs, luck.nearer, luck.games, luck.nearer_by_luck),
         Grade.BETTER_THAN_CHANCE: 0.0 if certain else farther,  # no other value explains a cell: luck has no part in it
     }
+
+
+def _target_tests(audit: Audit, finding: Finding) -> Iterator[tuple[Grade, float]]:
+    """For each target, what would be a leak, and the probability of as much by chance.
+
+    A sign test of games in which it is read and a guess from the other columns is wrong, against the reverse: the guess
+    knows all that the attack knows but the model, and the other columns of the row too.
+    """
+    if finding.target is None:
+        return
+    different = finding.target.different
+    for read, guessed, certain in zip(*(part.T for part in finding.target[:3]), strict=True):
+        beyond, short = (int((more & ~less)[different].sum()) for more, less in ((read, guessed), (guessed, read)))
+        share, chance, games = float(read.mean()), float(guessed.mean()), int(different.sum())
+        low = share if audit.complete else clopper_pearson(share * games, games)[0]
+        grade = Grade.RECOGNISABLE if low - chance > LARGE * (1 - chance) else Grade.BETTER_THAN_CHANCE
+        yield grade, 0.0 if (certain & ~guessed).any() else _at_least(beyond, beyond + short, 0.5)
 
 
 def _by_luck(pairs: tuple[int, int] | None, won: float, trials: int, chance: float) -> float:
@@ -208,6 +235,12 @@ class _Words(NamedTuple):
                 Grade.BETTER_THAN_CHANCE: "Secrets are picked out of the candidates more often than by guessing.",
                 Grade.NOT_FOUND: f"{self._tried()} picks the secret record no more often than guessing.",
             }[grade]
+        if grade.leaks and self.worst.by_target:
+            read, guessed = count(self.worst.targets), count(self.worst.targets_guessed)
+            return (
+                f"The target of {read} of {count(played)} {self._records()} can be read from {self._what()}"
+                f"{self._where()}; a guess from the other columns gives {guessed}."
+            )
         if grade is Grade.EXACT:
             share = self.worst.rebuilt / played
             which = "Every record tried" if share == 1 else "Most records" if share >= 0.5 else "Some records"
@@ -221,7 +254,7 @@ class _Words(NamedTuple):
 
     def sentences(self, grade: Grade) -> tuple[str, ...]:
         """The evidence."""
-        whole = [self._rebuilt(), *self._early(), *self._cells(), *self._nearer()]
+        whole = [self._rebuilt(), *self._early(), *self._target(), *self._cells(), *self._nearer()]
         parts = [self._named()] if self.audit.chance is not None else whole
         if not grade.leaks and grade is not Grade.LIMITED:
             parts.append(f"This is the result of {self._attacks()}, not a proof that no attack can.")
@@ -254,16 +287,29 @@ class _Words(NamedTuple):
             "stopped early, which is luck, not a defence (or the model was fitted on other rows or weights).",
         )
 
-    def _cells(self) -> tuple[str, ...]:
-        """How many cells follow from what was read, without any guess."""
-        cells, played = self._finding().cells, len(self.audit.games)
-        if cells is None or not cells.certified or self.worst.rebuilt == played:
+    def _target(self) -> tuple[str, ...]:
+        """How many targets come back, beside a guess without the model; nothing where that is as good."""
+        read, guessed, target = self.worst.targets, self.worst.targets_guessed, self._finding().target
+        if target is None or read <= guessed:
             return ()
-        share = percent(cells.certified / max(1, cells.total))
+        which = "" if target.read.shape[1] == 1 else f" (the worst of {target.read.shape[1]})"
         return (
-            f"{count(cells.certified)} of {count(cells.total)} cells ({share}) are certain: no other value agrees "
-            "with the model.",
+            f"The target{which} comes back in {count(read)} of {count(len(target.read))} {self._records()}"
+            f"{self._share(read)}; a guess from the other columns, without the model, is right in {count(guessed)}.",
         )
+
+    def _cells(self) -> tuple[str, ...]:
+        """How many cells are exact, and for how many of them this follows without any guess."""
+        cells, played = self._finding().cells, len(self.audit.games)
+        if cells is None or not cells.exact or self.worst.rebuilt == played:
+            return ()
+        share = percent(cells.exact_share)
+        said = f"{count(cells.exact)} of {count(cells.total)} cells ({share}) come back exactly"
+        if not cells.certified:
+            return (f"{said}.",)
+        certain = percent(cells.certified / max(1, cells.total))
+        certain = "all of them" if cells.certified == cells.exact else f"{count(cells.certified)} of them ({certain})"
+        return (f"{said}; for {certain} no other value agrees with the model.",)
 
     def _nearer(self) -> tuple[str, ...]:
         """How many guesses are nearer than all that can be had without the model, and what luck gives."""
@@ -306,6 +352,9 @@ class _Words(NamedTuple):
     def _where(self) -> str:
         """Whether the model at its optimum is meant, not as released."""
         return " at its optimum" if self.worst.name == "as converged" else ""
+
+    def _records(self) -> str:
+        return "rows" if self.audit.kind == "this model" else "records"
 
     def _nothing(self) -> str:
         return "no more than guesses and luck do" if self.worst.rebuilt else "no record"

@@ -101,7 +101,9 @@ def _reason(audit: Audit, suggestion: Suggestion, kept: bool | None) -> str:
         Grade.BETTER_THAN_CHANCE: "the model reveals something about single records. Reduce that first, and audit "
         "again.",
     }
-    if grade in leak:
+    if audit.conclusion.line.by_target:
+        leak[grade] = f"whoever {_sees(audit)} can read the target of training records."
+    if grade.leaks:
         return f"The policy is kept, but {leak[grade]}" if kept else leak[grade][:1].upper() + leak[grade][1:]
     if kept:
         proof = "" if grade is Grade.LIMITED else " This is not a proof that the records are safe."
@@ -130,6 +132,12 @@ def _sees(audit: Audit) -> str:
 def _people(audit: Audit) -> str:
     """What it means for the people whose records were used."""
     grade, line = audit.grade, audit.conclusion.line
+    if grade.leaks and line.by_target:
+        whose = "any person’s target" if line.targets == len(audit.games) else "the target of some people"
+        return (
+            f"The attacker of this audit can read {whose} from the model, the very value that it was made to predict. "
+            "It is like publishing that column."
+        )
     if grade is Grade.EXACT:
         share = line.rebuilt / len(audit.games)
         whose = "any person’s record" if share == 1 else f"the records of {'most' if share >= 0.5 else 'some'} people"
@@ -154,15 +162,13 @@ def _people(audit: Audit) -> str:
 
 def _supports(audit: Audit, kept: bool | None) -> Iterator[str]:
     """Evidence for a release."""
-    found, games = audit.conclusion, len(audit.games)
+    found = audit.conclusion
     if kept:
         yield "All limits of the policy are kept."
     if _is_limited(audit):
         yield found.sentences[-1]
     if found.grade.leaks:
         yield from _none_won(audit)
-        if audit.chance is None and 0 < found.line.rebuilt < games:
-            yield f"{count(games - found.line.rebuilt)} of {count(games)} records are not rebuilt."
     elif found.grade is not Grade.UNDECIDED:
         yield from _evidence(audit)
         if audit.complete:

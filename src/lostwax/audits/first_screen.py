@@ -46,7 +46,13 @@ def facts(audit: Audit) -> tuple[Fact, ...]:
         detail = f"{count(line.rebuilt)} of {count(len(audit.games))}{_sure(audit, line.rebuilt)}"
         guessing = Fact(f"{100 * audit.chance:.3g}{SIGN}", "by guessing", "in the long run, without the model")
         return Fact(_share(audit, line.rebuilt), "identified", detail), guessing
-    return (*_rebuilt(audit, line), *_cells(audit, line), _nearer(audit, line), _typical(audit, line))
+    return (
+        *_rebuilt(audit, line),
+        *_target(audit, line),
+        *_cells(audit, line),
+        _nearer(audit, line),
+        _typical(audit, line),
+    )
 
 
 def _rebuilt(audit: Audit, line: Line) -> tuple[Fact, ...]:
@@ -62,6 +68,15 @@ def _rebuilt(audit: Audit, line: Line) -> tuple[Fact, ...]:
         Fact(_share(audit, line.rebuilt), "rebuilt at the optimum", detail),
         Fact(_share(audit, won), "rebuilt as released", f"{count(won)} of {games}{_sure(audit, won)}"),
     )
+
+
+def _target(audit: Audit, line: Line) -> tuple[Fact, ...]:
+    """How many targets come back, where this is more than a guess gives."""
+    if line.targets <= line.targets_guessed:
+        return ()
+    guessed = f"a guess from the other columns: {count(line.targets_guessed)}"
+    detail = f"{count(line.targets)} of {count(len(audit.games))}{_sure(audit, line.targets)}; {guessed}"
+    return (Fact(_share(audit, line.targets), "of targets read", detail),)
 
 
 def _cells(audit: Audit, line: Line) -> tuple[Fact, ...]:

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from lostwax.attacks.closed_form import ClosedForm
 from lostwax.attacks.closed_form.attack import known_moments
-from lostwax.attacks.closed_form.evidence import ErrorScale, leading_equation
+from lostwax.attacks.closed_form.evidence import ErrorScale, certain_labels, leading_equation
 from lostwax.audits.audit import Audit, Verdict
-from lostwax.audits.checks import check_rows_differ
+from lostwax.audits.cells import CellsKept
+from lostwax.audits.checks import check_rows_differ, few_rows
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import Played, Settings, filled, judged, of_table
 from lostwax.audits.scoring import Scoring
-from lostwax.games import Fitted, Guess, Hints, Records, Table
+from lostwax.games import Fitted, Guess, Hints, Kept, Records, Table, TableCells
 from lostwax.games.facts import loss_facts
 from lostwax.games.fitted import blocks, gap
 from lostwax.progress import progress
@@ -71,7 +72,7 @@ def audit_fitted(fitted: Fitted, settings: Settings, shape: tuple[int, ...] | No
             *(missing if fitted.sums else ()),
             *released.notes(),
         ),
-        unanswered=(*fitted.unread, *(() if fitted.sums else unanswered)),
+        unanswered=(*fitted.unread, *(() if fitted.sums else unanswered), *few_rows(fitted.table.x)),
         classes=fitted.classes,
         columns=fitted.columns,
     )
@@ -129,6 +130,7 @@ class _Line:
             line=name,
             label_given=_needs_label(fitted),
             labels_attacked=fitted.tells_label(),
+            labels_certain=self._labels_certain(),
             more={"predicted": predicted, "stationarity": stationarity(fitted)},
             beside=None if beside is None else beside.judging,
         )
@@ -136,7 +138,23 @@ class _Line:
     def played(self, verdicts: tuple[Verdict, ...]) -> Played:
         """This line of the audit."""
         line = judged(self.judging, Answer(ClosedForm(), self.guess, self.seconds))
-        return line._replace(finding=replace(line.finding, verdicts=verdicts))
+        cells = self._cells().with_target(line.finding.target)
+        return line._replace(finding=replace(line.finding, verdicts=verdicts, cells=cells))
+
+    def _cells(self) -> CellsKept:
+        """What is known of each cell: sums hold to rounding, so that what they give is certain."""
+        x = self.guess.records.x[:, 0]
+        kept = torch.full(x.shape, int(Kept.EXACT), dtype=torch.uint8)
+        cells = TableCells(x, kept if self.guess.kept is None else self.guess.kept[:, 0])
+        certified = cells if self.fitted.sums else None
+        return CellsKept.of(cells, certified, self.fitted.table.x[self.rows], self.fitted.table.x)
+
+    def _labels_certain(self) -> Tensor | None:
+        """(games,) labels that follow from counts of classes, or from an equation that holds to rounding."""
+        fitted, size = self.fitted, self.guess.confidence[:, 0]
+        if fitted.sums:
+            return size > 0 if fitted.model is None and fitted.sums[-1].by_label else None
+        return None if fitted.model is None else certain_labels(fitted.model, fitted.table, fitted.weight, size)
 
     def in_criterion(self, bar: Tensor) -> NDArray[np.float64]:
         """An error bar in the metric that decides."""

@@ -8,9 +8,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lostwax.games import Hints, Records
+from lostwax.seeds import generator
 
 RIDGE = 1e-3  # of the given numbers' variance, where the others are predicted from them
 MOST_ROWS = 10_000  # of the prior for that
+PENALTIES = 1e-7, 0.1  # of the mean square of a row, where targets are predicted from the other columns
+FEWEST_KNOWN, MOST_KNOWN = 100, 1_000  # rows for that
+MOST_PRODUCTS = 2_000_000_000  # of numbers of rows that are compared for that
 
 
 def in_words(hints: Hints | None) -> str:
@@ -97,6 +101,48 @@ def predicted_from_label(prior: Records, truth: Records) -> Tensor:
     """(n, ...) the records that ridge regression on the prior predicts from real-valued labels."""
     given, asked = (part.y.double().cpu().reshape(len(part), -1) for part in (prior, truth))
     return _regressed(given, prior.x.double().cpu().flatten(1), asked).reshape(truth.x.shape)
+
+
+def targets_without_model(table: Records, features: Tensor, games: Tensor, nearest: Tensor) -> list[Tensor]:
+    """Guesses at the targets of some rows, (g, ...) each, from their other columns and all other rows.
+
+    The most frequent target, that of the `nearest` other row (g,), and those of ridge regressions on `features` (n, D).
+    """
+    return [_most_frequent(table.y, games), table.y[nearest], *_by_ridge(table.y, features, games)]
+
+
+def _most_frequent(y: Tensor, games: Tensor) -> Tensor:
+    """(g, ...) each target's most frequent value in all rows except the game's own."""
+    columns = []
+    for column in y.reshape(len(y), -1).unbind(1):
+        values, place, number = torch.unique(column, return_inverse=True, return_counts=True)
+        often, which = number.topk(min(2, len(values)))
+        own_is_first = (place[games] == which[0]) & (often[0] - 1 < often[-1])
+        columns.append(values[torch.where(own_is_first, which[-1], which[0])])
+    return torch.stack(columns, 1).reshape(len(games), *y.shape[1:])
+
+
+def _by_ridge(y: Tensor, features: Tensor, games: Tensor) -> list[Tensor]:
+    """(g, ...) for each penalty what ridge regression on (some of) the other rows predicts."""
+    features = features.double().nan_to_num()
+    features = torch.cat([features - features.mean(0), features.new_ones(len(features), 1)], 1)  # (n, D + 1)
+    targets = y.double().reshape(len(y), -1) if y.is_floating_point() else torch.nn.functional.one_hot(y).double()
+    wanted = MOST_PRODUCTS // (len(games) * features.shape[1])
+    known = torch.from_numpy(generator(0, "targets").permutation(len(y))[: max(FEWEST_KNOWN, min(MOST_KNOWN, wanted))])
+    place = torch.full((len(y),), -1)
+    place[known] = torch.arange(len(known))
+    rows, centre = features[known], targets[known].mean(0)
+    products, unit = rows @ rows.mT, torch.eye(len(known), dtype=rows.dtype)
+    guesses = []
+    for penalty in PENALTIES:
+        inverse = torch.linalg.inv(products + penalty * products.diagonal().mean() * unit)
+        weights = inverse @ (targets[known] - centre)  # (k, t)
+        predicted = centre + features[games] @ (rows.mT @ weights)
+        own = place[games]  # of a row that is one of those, the prediction without it
+        without = targets[games] - weights[own] / inverse.diagonal()[own, None]
+        predicted = torch.where((own >= 0)[:, None], without, predicted)
+        guesses.append(predicted.reshape(len(games), *y.shape[1:]) if y.is_floating_point() else predicted.argmax(1))
+    return guesses
 
 
 def _regressed(given: Tensor, wanted: Tensor, asked: Tensor) -> Tensor:

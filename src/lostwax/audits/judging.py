@@ -12,14 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lostwax.attacks.closed_form.stored import row_keys
 from lostwax.audits import given
 from lostwax.audits.audit import Finding
+from lostwax.audits.cells import TargetRead
 from lostwax.audits.luck import FEWEST, Luck, Rules, Scores, luck, luck_of_swapped, some_records
 from lostwax.audits.neurons import NeuronShares
-from lostwax.audits.scoring import Scoring
+from lostwax.audits.scoring import Scoring, targets_right
 from lostwax.games import Guess, Hints, Records
 from lostwax.games.judges import Judge, NearestAlternative, Pairs, chosen, distinct_games, groups_of, other_games
-from lostwax.metrics import Null
+from lostwax.metrics import NearestKnown, Null
 from lostwax.seeds import generator
 
 BLIND, ORACLE = "blind guess (mean of the prior)", "nearest prior or known record"
@@ -190,6 +192,8 @@ class LeaveOneOut:
     noun: str = "row"
     label_given: bool = False
     labels_attacked: bool = True
+    labels_known: Tensor | None = None  # (m,) games with a label that is more than a blind guess; None: all
+    labels_certain: Tensor | None = None  # (m,) games with a label that follows from the release; None: none
     more: Mapping[str, object] = field(default_factory=dict)  # other fields of the finding
     beside: LeaveOneOut | None = None  # another line of the same games, which has the same secrets and baselines
 
@@ -232,14 +236,49 @@ class LeaveOneOut:
             **self.more,
         )
         if self.labels_attacked:
-            return found
+            return replace(found, target=self._target(answer.guess))
         return replace(found, labels_right=np.zeros_like(found.labels_right), label_errors=None)
+
+    def _target(self, guess: Guess) -> TargetRead | None:
+        """The targets that come back; None where they are given, or the same in all rows."""
+        y = self.table.y
+        if self.label_given or bool((y == y[0]).all()):
+            return None
+        read, none = targets_right(guess.records.y[:, 0].cpu(), self.secrets.y, y), np.zeros(len(self.rows), np.bool_)
+        read &= ~none[:, None] if self.labels_known is None else self.labels_known.numpy()[:, None]
+        certain = none if self.labels_certain is None else self.labels_certain.numpy()
+        return TargetRead(read, self._targets_guessed, read & certain[:, None], self._different)
+
+    @cached_property
+    def _targets_guessed(self) -> NDArray[np.bool_]:
+        """(m, targets) is the best guess without the model right? The best of several for each target."""
+        if self.beside is not None:
+            return self.beside._targets_guessed
+        nearest = torch.from_numpy(self._nearest.rows)
+        guesses = given.targets_without_model(self.table, self.scoring.features(self.table.x), self.rows, nearest)
+        right = np.stack([targets_right(guess, self.secrets.y, self.table.y) for guess in guesses])  # (guesses, m, t)
+        best = right.sum(1).argmax(0)  # (t,)
+        return np.asarray(np.take_along_axis(right, best[None, None], 0)[0])
+
+    @cached_property
+    def _different(self) -> NDArray[np.bool_]:
+        """(m,) the first game of each record with its target."""
+        if self.beside is not None:
+            return self.beside._different
+        whole = torch.cat([self.secrets.x.flatten(1).double(), self.secrets.y.reshape(len(self.rows), -1).double()], 1)
+        different = np.zeros(len(whole), np.bool_)
+        different[np.unique(row_keys(whole), return_index=True)[1]] = True
+        return different
+
+    @cached_property
+    def _nearest(self) -> NearestKnown:
+        return self.scoring.nearest_known(self.table.x, self.rows)
 
     @cached_property
     def _baselines(self) -> dict[str, Errors]:
         if self.beside is not None:
             return self.beside._baselines
-        near = self.scoring.nearest_known(self.table.x, self.rows)
+        near = self._nearest
         others = f"nearest known {self.noun}" if near.whole else f"nearest of {near.compared:,} known {self.noun}s"
         guesses = {"blind guess (mean of the known)": self.blind, others: self.table.x[torch.from_numpy(near.rows)]}
         return {name: self.scoring.errors(guess, self.secrets.x) for name, guess in guesses.items()}

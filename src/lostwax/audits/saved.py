@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lostwax.audits.cells import CellsKept
+from lostwax.audits.cells import CellsKept, TargetRead
 from lostwax.audits.luck import Luck
 from lostwax.games import Guess, Records
 from lostwax.metrics import Null
@@ -72,6 +72,11 @@ def _in_finding(finding: Mapping[str, Any], plain: Mapping[str, Any]) -> Iterato
         yield "neurons does not hold a number for each neuron, in three of the games"
     if cells is not None and cells["certified"] > cells["exact"]:
         yield "cells has more that are certified than exact"
+    if (target := finding.get("target")) is not None:
+        if len({len(target[name]) for name in ("read", "guessed", "certain")}) > 1:
+            yield "target does not hold the same targets throughout"
+        elif (np.array(target["certain"]) & ~np.array(target["read"])).any():
+            yield "target has some that are certain and were not read"
     if luck is None:
         return
     if max(luck["rebuilt"], luck["nearer"], luck["games"]) > min(luck["games"], games):
@@ -148,6 +153,9 @@ def _columns(plain: Mapping[str, Any]) -> list[tuple[str, Sequence[Any]]]:
         for name in ("rebuilt", "labels_right", "confidence", "predicted", "label_errors", "certified"):
             if finding[name] is not None:
                 columns.append((f"{finding['name']} / {name}", finding[name]))
+        for name, part in finding.get("target", {}).items():
+            lists = [part] if name == "different" else part
+            columns += [(f"{finding['name']} / target / {name}", column) for column in lists]
         if finding["verdicts"]:
             columns.append((f"{finding['name']} / verdicts", finding["verdicts"]))
     return columns
@@ -327,6 +335,7 @@ def _plain_finding(finding: Finding) -> dict[str, Any]:
         "neurons": None if finding.neurons is None else _plain_neurons(finding.neurons),
         "luck": None if finding.luck is None else _plain_luck(finding.luck),
         **({} if finding.cells is None else {"cells": finding.cells.plain()}),
+        **({} if finding.target is None else {"target": finding.target.plain()}),
     }
 
 
@@ -363,6 +372,7 @@ def _finding(plain: Mapping[str, Any]) -> Finding:
         neurons=None if plain.get("neurons") is None else _neurons(plain["neurons"]),
         luck=None if plain.get("luck") is None else _luck(plain["luck"]),
         cells=None if plain.get("cells") is None else CellsKept.from_plain(plain["cells"]),
+        target=None if plain.get("target") is None else TargetRead.from_plain(plain["target"]),
     )
 
 

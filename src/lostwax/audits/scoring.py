@@ -216,7 +216,7 @@ class Scoring:
         """
         x, y = guess.records.x[:, 0].double().cpu().reshape(truth.x.shape), guess.records.y[:, 0].cpu()
         errors, labels = self.errors(x, truth.x), labels.cpu()
-        right, off = labels_right(y, truth.y, labels), label_errors(y, truth.y, labels)
+        right, off = np.asarray(targets_right(y, truth.y, labels).all(1)), label_errors(y, truth.y, labels)
         return Finding(name, guess, errors, self.rebuilt(errors), right, seconds, label_errors=off, **more)
 
     def errors(self, guess: Tensor, truth: Tensor) -> dict[str, NDArray[np.float64]]:
@@ -265,6 +265,10 @@ class Scoring:
         """The nearest other record of a table (n, ...) for each game, in units of the headline."""
         return nearest_known(self._unknown_part(table), games, self._unit)
 
+    def features(self, x: Tensor) -> Tensor:
+        """(n, ...) -> (n, D) numbers in units of the headline."""
+        return (self._unknown_part(x) / self._unit).flatten(1)
+
     @property
     def _unit(self) -> Tensor | float:
         """Of each number, in the headline."""
@@ -304,13 +308,13 @@ def label_errors(guess: Tensor, truth: Tensor, population: Tensor) -> NDArray[np
     return off.nan_to_num(nan=torch.inf, posinf=torch.inf).numpy()
 
 
-def labels_right(guess: Tensor, truth: Tensor, population: Tensor) -> NDArray[np.bool_]:
-    """(games,) the same class, or a number within a small part of its deviation."""
-    if not truth.is_floating_point():
-        return np.asarray(guess == truth)
-    scale = population.std(0, correction=0).clamp_min(1e-300)
-    right = ((guess - truth).abs() <= LABEL_AGREES * scale).reshape(len(truth), -1).all(1)
-    return np.asarray(right)
+def targets_right(guess: Tensor, truth: Tensor, population: Tensor) -> NDArray[np.bool_]:
+    """(games, targets) the same class, or a number within a small part of its deviation."""
+    right = guess == truth
+    if truth.is_floating_point():
+        scale = population.std(0, correction=0).clamp_min(1e-300)
+        right = (guess - truth).abs() <= LABEL_AGREES * scale
+    return np.asarray(right.reshape(len(truth), -1))
 
 
 def _numbers(metric: Metric, scores: Tensor) -> NDArray[np.float64]:

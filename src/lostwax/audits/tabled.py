@@ -55,6 +55,8 @@ def _columns(audit: Audit, finding: Finding) -> Row:
     columns: Row = {"line": finding.name, "game": audit.games, "error": finding.errors[audit.metric]}
     columns |= {"rebuilt": finding.rebuilt, "nearer": audit.beats_baselines(finding)}
     columns |= {} if audit.labels_given else {"label_right": finding.labels_right}
+    if finding.target is not None:  # of several targets all of them
+        columns |= {"target_read": finding.target.read.all(1), "target_guessed": finding.target.guessed.all(1)}
     columns |= {"verdict": [str(one) for one in finding.verdicts]} if finding.verdicts else {}
     columns["confidence"] = finding.guess.confidence[:, 0].double().cpu().numpy()
     if finding.guess.certified is not None:
@@ -94,6 +96,7 @@ def line_rows(audit: Audit) -> list[Row]:
                 "tpr_low": None if rate is None else rate.low,
                 "tpr_high": None if rate is None else rate.high,
                 "labels_right": None if audit.labels_given else numbers["labels_right"],
+                "labels_guessed": None if finding.target is None else float(finding.target.guessed.all(1).mean()),
                 "ms_per_record": numbers["milliseconds_per_record"],
             }
         )

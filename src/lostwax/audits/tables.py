@@ -18,7 +18,7 @@ from lostwax.attacks.closed_form.attack import GAMES_NUMBERS
 from lostwax.attacks.trees import TreeConstraints, exact_cells, revealed_by_trees
 from lostwax.audits.audit import Audit, Verdict
 from lostwax.audits.cells import CellsKept
-from lostwax.audits.checks import check_rows_differ
+from lostwax.audits.checks import check_rows_differ, few_rows
 from lostwax.audits.fitted import audit_fitted, converged, drawn, likeliest, no_optimum, stationarity, weightless
 from lostwax.audits.judging import Answer, LeaveOneOut
 from lostwax.audits.play import Played, Settings, filled, judged, of_table
@@ -51,11 +51,11 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
     attacked = partial(_Line, released, chosen, scoring, blind)
     line = attacked(released.parts, "as released")
     has_models = any(part.fitted.model is not None for part in released.parts)
-    best = attacked(at_optimum, "as converged") if has_models and at_optimum else None
+    best = attacked(at_optimum, "as converged", line.judging) if has_models and at_optimum else None
     lines = [one.played(_verdicts(one, best or one, bool(released.unread))) for one in (line, best) if one is not None]
     open_ones = lines[-1].finding.verdicts.count(Verdict.UNDECIDED)
     if (unordered := _without_order(released.parts)) is not None:
-        other = attacked(unordered, "order of rows unknown")
+        other = attacked(unordered, "order of rows unknown", line.judging)
         lines.append(other.played(_verdicts(other, other, bool(released.unread))))
     if open_ones and not released.unread:
         missing = (*missing, f"{open_ones:,} records were not rebuilt although what was read should give every cell.")
@@ -79,7 +79,7 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
             *(best or line).notes(),
             *_settings(released, chosen),
         ),
-        unanswered=(*released.unread, *missing),
+        unanswered=(*released.unread, *missing, *few_rows(table.x)),
         classes=released.classes,
         columns=released.columns.names,
         columns_are_words=released.columns.are_words,
@@ -148,6 +148,8 @@ class _Merged(NamedTuple):
 
     candidates: tuple[TableCells, ...]
     labels: Tensor  # (g, ...)
+    labels_known: Tensor  # (g,) those that are more than a blind guess
+    labels_certain: Tensor  # (g,) ... and that follow from what was read
     size: Tensor  # (g,)
     certain: TableCells  # what trees, rows that are held, sums and extremes tell, without any equation to solve
 
@@ -168,6 +170,7 @@ class _Line:
         blind: Tensor,
         parts: Sequence[Part],
         name: str,
+        beside: LeaveOneOut | None = None,
     ) -> None:
         self.released, self.parts, self.scoring = released, parts, scoring
         self.label_given = any(_needs_label(part.fitted) for part in parts)
@@ -192,21 +195,27 @@ class _Line:
             line=name,
             label_given=self.label_given,
             labels_attacked=_tell_label(parts),
+            labels_known=merged.labels_known,
+            labels_certain=merged.labels_certain,
+            more={"stationarity": max((_unsolved(part) for part in parts if part.fitted.model), default=None)},
+            beside=beside,
         )
 
     def played(self, verdicts: tuple[Verdict, ...]) -> Played:
         """This line of the audit."""
         line = judged(self.judging, Answer(ClosedForm(), self.guess, self.seconds))
-        return line._replace(finding=replace(line.finding, verdicts=verdicts, cells=self.cells))
+        cells = self.cells.with_target(line.finding.target)
+        return line._replace(finding=replace(line.finding, verdicts=verdicts, cells=cells))
 
     def notes(self) -> list[str]:
         """What a reader of the table should know."""
         notes = []
-        usual = np.median(self.kept, 0)  # (d,)
-        usual = np.where((usual == Kept.LOST) & (self.kept.max(0) > Kept.LOST), IN_SOME_ROWS, usual)
-        usual = np.where((usual == Kept.EXACT) & (self.kept.min(0) < Kept.EXACT), EXACT_IN_MOST_ROWS, usual)
-        for kept, words in HOW_KEPT.items():
-            some = np.flatnonzero(usual == kept).tolist()
+        kept = self.kept if self.cells.each is None else self.cells.each.kept.numpy()  # exact only if it is the truth
+        usual = np.median(kept, 0)  # (d,)
+        usual = np.where((usual == Kept.LOST) & (kept.max(0) > Kept.LOST), IN_SOME_ROWS, usual)
+        usual = np.where((usual == Kept.EXACT) & (kept.min(0) < Kept.EXACT), EXACT_IN_MOST_ROWS, usual)
+        for how, words in HOW_KEPT.items():
+            some = np.flatnonzero(usual == how).tolist()
             if some and (usual < Kept.EXACT).any():
                 notes.append(f"{words}: {self.released.columns.listed(some)}.")
         if not _tell_label(self.parts):
@@ -243,8 +252,8 @@ def _merged(released: ReleasedTable, parts: Sequence[Part], rows: Tensor, label_
     count = max(len(one.candidates) for one in found)
     padded = [(*one.candidates, *[one.candidates[0]] * (count - len(one.candidates))) for one in found]
     joined = (TableCells.joined(cells) for cells in zip(*padded, strict=True))
-    labels, size = torch.cat([one.labels for one in found]), torch.cat([one.size for one in found])
-    return _Merged(tuple(joined), labels, size, TableCells.joined([one.certain for one in found]))
+    labels, known, certain, size = (torch.cat(parts) for parts in zip(*(one[1:5] for one in found), strict=True))
+    return _Merged(tuple(joined), labels, known, certain, size, TableCells.joined([one.certain for one in found]))
 
 
 def _merged_games(
@@ -266,7 +275,7 @@ def _merged_games(
     certain = [one.candidates[0] for one in (*(fact for fact in by_facts if len(fact.candidates) == 1), *by_trees)]
     best, others = lost, list[TableCells]()
     labels, size = known_label(table, games), torch.zeros(len(games), dtype=table.x.dtype)
-    labelled = torch.zeros(len(games), dtype=torch.bool)
+    labelled, labels_certain = (torch.zeros(len(games), dtype=torch.bool) for _ in range(2))
     for answer in answers:
         first, *alternatives = answer.candidates
         some = first.kept.amax(1) > Kept.LOST  # (g,)
@@ -276,11 +285,12 @@ def _merged_games(
             new = (some if answer.labels_known is None else answer.labels_known) & ~labelled
             labels = torch.where(new.reshape(-1, *[1] * (labels.ndim - 1)), answer.labels.to(labels), labels)
             labelled |= new
+            labels_certain |= new & (torch.zeros_like(new) if answer.labels_certain is None else answer.labels_certain)
         size = torch.where(size == 0, answer.size * some, size)
     several = tuple(released.columns.likeliest(cells, table.x, games) for cells in (best, *others))
-    return _Merged(
-        several, given if given is not None else labels, size, reduce(TableCells.or_else, certain, lost).decided()
-    )
+    labels = labels if given is None else given
+    decided = reduce(TableCells.or_else, certain, lost).decided()
+    return _Merged(several, labels, labelled, labels_certain, size, decided)
 
 
 def _unsolved(part: Part) -> float:

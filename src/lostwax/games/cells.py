@@ -137,11 +137,14 @@ class Revealed(NamedTuple):
     labels: Tensor | None  # (g, ...); None: it does not depend on them
     size: Tensor  # (g,) |r|: what the row was divided by
     labels_known: Tensor | None = None  # (g,) which of the labels; None: all
+    labels_certain: Tensor | None = None  # (g,) ... and of these no other value agrees with it; None: none
 
     def at(self, games: Tensor) -> Revealed:
         """The same of some games."""
-        labels, known = (None if part is None else part[games] for part in (self.labels, self.labels_known))
-        return Revealed(tuple(one.at(games) for one in self.candidates), labels, self.size[games], known)
+        labels, known, certain = (
+            None if part is None else part[games] for part in (self.labels, self.labels_known, self.labels_certain)
+        )
+        return Revealed(tuple(one.at(games) for one in self.candidates), labels, self.size[games], known, certain)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lostwax import files
 
 if TYPE_CHECKING:
-    from lostwax.audits import Audit
+    from lostwax.audits import Audit, Finding
     from lostwax.audits.cells import CellsKept
     from lostwax.policies import Policy
     from lostwax.reports.comparison import Comparison
@@ -31,7 +31,14 @@ def as_csv(audit: Audit, *, records: bool) -> str:
     """
     metrics = list(audit.findings[0].errors)
     header = ["game", "line", *metrics, *(f"{name}: {audit.criterion}" for name in audit.baselines)]
-    header += ["rebuilt", "nearer than baselines", "verdict", "label right"]
+    header += [
+        "rebuilt",
+        "nearer than baselines",
+        "verdict",
+        "label right",
+        "label known",
+        "label guessed without model",
+    ]
     header += ["confidence", "certified", "predicted error", *(("label", "guessed label") if records else ())]
     names = _shown_columns(audit) if records else ()
     each = ("", " (rebuilt)", *((" (known)",) if _known(audit) else ()))
@@ -62,12 +69,21 @@ def _rows(audit: Audit, metrics: list[str], records: bool) -> Iterator[list[obje
                 _yes(bool(nearer[index])),
                 str(finding.verdicts[index]) if finding.verdicts else "",
                 _yes(bool(finding.labels_right[index])),
+                *_target(finding, index),
                 f"{float(finding.guess.confidence[index, 0]):.9g}",
                 "" if finding.guess.certified is None else _yes(bool(finding.guess.certified[index, 0])),
                 "" if finding.predicted is None else f"{finding.predicted[index]:.9g}",
                 *((_text(true_labels[index]), _text(guessed[index])) if records else ()),
                 *(_text(cell) for several in zip(*columns, strict=True) for cell in several),
             ]
+
+
+def _target(finding: Finding, index: int) -> tuple[str, str]:
+    """What is known of the target of a game, and whether a guess from the other columns is right; empty: not judged."""
+    if finding.target is None:
+        return "", ""
+    read, certain = bool(finding.target.read[index].all()), bool(finding.target.certain[index].all())
+    return "certain" if certain else "exact" if read else "estimated", _yes(bool(finding.target.guessed[index].all()))
 
 
 def _known(audit: Audit) -> bool:
@@ -294,8 +310,9 @@ def _record_tensors(audit: Audit) -> bytes:
     for number, finding in enumerate(audit.findings):
         tensors |= {f"{number}.x": finding.guess.records.x, f"{number}.y": finding.guess.records.y}
         if finding.cells is not None and finding.cells.each is not None:
-            limits = finding.cells.each.every_limit()._asdict()
-            tensors |= {f"{number}.{name}": part for name, part in {"kept": finding.cells.each.kept, **limits}.items()}
+            limits = finding.cells.each.limits
+            parts = {"kept": finding.cells.each.kept, **({} if limits is None else limits._asdict())}
+            tensors |= {f"{number}.{name}": part for name, part in parts.items()}
     if audit.categories:
         tensors["categories"] = as_tensor(audit.categories)
     return files.as_bytes({name: value.clone() for name, value in tensors.items()})
@@ -319,7 +336,9 @@ def _with_records(audit: Audit, path: Path) -> Audit:
     def cells(number: int, kept: CellsKept | None) -> CellsKept | None:
         if kept is None or f"{number}.kept" not in tensors:
             return kept
-        limits = Limits(*(tensors[f"{number}.{name}"] for name in Limits._fields))
+        limits = None
+        if f"{number}.low" in tensors:
+            limits = Limits(*(tensors[f"{number}.{name}"] for name in Limits._fields))
         return kept._replace(each=TableCells(tensors[f"{number}.x"][:, 0], tensors[f"{number}.kept"], limits))
 
     findings = tuple(

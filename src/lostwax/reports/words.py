@@ -86,7 +86,7 @@ def _cure(audit: Audit) -> str:
 
 
 def remedies(audit: Audit) -> tuple[str, ...]:
-    """What would help against this leak in particular: this scaler, this file, predictions only."""
+    """What would help against this leak in particular: this scaler, this file, predictions only, and what would not."""
     return tuple(dict.fromkeys(_remedies(audit)))
 
 
@@ -101,7 +101,12 @@ def _remedies(audit: Audit) -> Iterator[str]:
             )
         elif (ranges := RANGES.search(note)) is not None:
             yield f"{ranges['what']} shows the extreme values of columns: use limits that are known without the data."
-    if audit.kind == "this model" or audit.provenance.get("access") == "Weights()":
+    if audit.kind == "this model" and any(finding.stationarity is not None for finding in audit.findings):
+        yield (
+            "Do not give out exact predictions instead of the model: one more of them than it has columns gives away "
+            "every weight of a linear model. Noise with a proven limit helps, and giving the model to fewer people."
+        )
+    elif audit.kind == "this model" or audit.provenance.get("access") == "Weights()":
         yield (
             "Give out predictions only, and keep the model file. This hides less than it seems: audit it too "
             "(access=lw.access.Outputs() for a fitted model)."

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from sklearn import linear_model
 from sklearn.compose import TransformedTargetRegressor
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC, LinearSVR
@@ -294,6 +295,32 @@ def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
         parts.append(reading.model)
     model = _stack(parts)
     return Reading(numbers, weight, model, classes=tuple(estimator.classes_.tolist()), notes=_zero_weights(model))
+
+
+@read_estimator.register(DummyRegressor)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    if estimator.strategy != "mean":
+        raise not_supported(estimator, f"strategy={estimator.strategy!r}", "strategy='mean'")
+    mean = torch.from_numpy(published(estimator, "constant_")).flatten()
+    model = _without_weights(estimator, mean, SquaredError())
+    return Reading(regression_targets(y, len(mean)), weight, model, notes=_zero_weights(model))
+
+
+@read_estimator.register(DummyClassifier)
+def _(estimator: Any, y: Array, weight: Tensor) -> Reading:
+    if isinstance(estimator.classes_, list):
+        raise not_supported(estimator, "several targets", "one target")
+    shares = torch.from_numpy(published(estimator, "class_prior_"))  # of each class, whatever the strategy
+    model = _without_weights(estimator, shares.log(), CrossEntropy())
+    numbers, classes = class_numbers(y, estimator.classes_), tuple(estimator.classes_.tolist())
+    return Reading(numbers, weight, model, classes=classes, notes=_zero_weights(model))
+
+
+def _without_weights(estimator: Any, bias: Tensor, loss: Loss) -> Stationary:
+    """An intercept alone, at the optimum of its loss: no feature has a weight, or an equation."""
+    c, d = len(bias), int(estimator.n_features_in_)
+    none, free, unit = torch.zeros_like(bias), bias.new_zeros(d), bias.new_ones(d)
+    return Stationary(bias.new_zeros(c, d), bias, loss, none, none, free, unit, dropped=unit.bool())
 
 
 @read_estimator.register(GaussianNB)

@@ -30,17 +30,21 @@ def other_data(name: str, why: str, more: str = "") -> ValueError:
 class Targets(NamedTuple):
     """The labels that trees were grown on."""
 
-    values: Floats  # (n, k) 1 in the column of each row's class; or (n, 1) targets
+    values: Floats  # (n, k) 1 in the column of each row's class; or k targets, several classes by their numbers
     columns: Ints  # which of the k columns are those of the tree
     subtracted: float = 0.0  # what the trees' own labels are less
 
     @classmethod
     def of(cls, estimator: Any, labels: Array) -> Targets | None:
-        """The labels of a classifier or regressor; None if there are several per row."""
-        if labels.ndim > 1:
-            return None
+        """The labels of a classifier or regressor; None if there are several per row with class weights."""
+        if labels.ndim > 1 and is_classifier(estimator):
+            if getattr(estimator, "class_weight", None) is not None:
+                return None
+            each = [np.unique(column, return_inverse=True)[1] for column in labels.T]
+            return cls(np.stack(each, 1).astype(np.float64), np.arange(labels.shape[1]))
         if not is_classifier(estimator):
-            return cls(labels.astype(np.float64)[:, None], np.zeros(1, dtype=np.intp))
+            values = labels.astype(np.float64).reshape(len(labels), -1)
+            return cls(values, np.arange(values.shape[1]))
         names, numbers = np.unique(labels, return_inverse=True)
         if not np.isin(estimator.classes_, names).all():
             raise other_data(type(estimator).__name__, "it has a class that is not in y")
@@ -169,15 +173,21 @@ def _label_sums(sample: TreeSample) -> LabelSums | None:
     held, own = tree.tree_, np.where(inside, sample.weight, 0.0)
     weight = held.weighted_n_node_samples
     rounding = sum_rounding(held.n_node_samples, weight)
-    means = held.value[:, 0, :] + targets.subtracted
-    if is_classifier(tree):
+    shares = held.value  # (m, targets, classes), of a number its mean
+    if is_classifier(tree) and shares.shape[1] > 1:  # the mean of each target's class numbers
+        means = shares @ np.arange(shares.shape[2])
+    elif is_classifier(tree):
+        means = shares[:, 0, :]
+    else:
+        means = shares[:, :, 0] + targets.subtracted
+    if is_classifier(tree) and shares.shape[1] == 1:
         scale = np.ones(targets.values.shape[1])  # of each class
         scale[targets.values[inside].argmax(1)] = factor[inside]
         totals = np.zeros((held.node_count, len(scale)))
         totals[:, targets.columns] = means * weight[:, None]
         return LabelSums(totals / scale, own, rounding / scale.min())
     rounding = rounding * (np.abs(targets.values).max() + abs(targets.subtracted))
-    if tree.criterion not in MEANS:  # a median
+    if not is_classifier(tree) and tree.criterion not in MEANS:  # a median
         rounding = np.where(held.n_node_samples == 1, rounding, np.inf)
     return LabelSums(means * weight[:, None], own, rounding)
 

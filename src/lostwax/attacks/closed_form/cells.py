@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lostwax.attacks.closed_form.attack import collected, found_by, known_extremes
-from lostwax.attacks.closed_form.evidence import solve
+from lostwax.attacks.closed_form.evidence import certain_labels, solve
 from lostwax.attacks.closed_form.stored import held
 from lostwax.games import Extremes, Part, Present, Records
 from lostwax.games.cells import Revealed
@@ -26,13 +26,14 @@ def revealed(part: Part, games: Tensor, *, label_given: bool) -> list[Revealed]:
     for stored in fitted.stored:
         x, y = held(stored, table, games)
         x = torch.where(x.isnan() & ~x.isnan().all(1, keepdim=True), torch.inf, x)  # missing in a row that is held
-        found.append(Revealed((part.back(x),), y if part.labelled else None, ones))
+        rows_held = ~x.isnan().all(1)
+        found.append(Revealed((part.back(x),), y if part.labelled else None, ones, rows_held, rows_held))
     for sums in fitted.sums:
         share = collected(sums, table, weight, games)  # (g, groups, d + 1)
         x, size = solve(share, torch.zeros_like(ones))
         x = torch.where(((weight[games] > 0) | (not sums.weighted))[:, None], x, torch.nan)
         label = share[..., -1].argmax(-1) if sums.by_label and part.labelled else None  # the class with one row missing
-        found.append(Revealed((part.back(x),), label, size))
+        found.append(Revealed((part.back(x),), label, size, size > 0, size > 0))
     for present in fitted.present:
         found.append(Revealed((part.back(_present(present, table, games)),), None, ones))
     for extremes in fitted.extremes:
@@ -42,7 +43,9 @@ def revealed(part: Part, games: Tensor, *, label_given: bool) -> list[Revealed]:
         # NaN rows are lost; a row without weight left no trace in the model
         x = torch.where((weight[games] > 0)[:, None, None], rows.determined(), torch.nan)
         y = rows.guess().records.y[:, 0] if part.labelled else None
-        found.append(Revealed(tuple(part.back(one) for one in x.unbind(1)), y, rows.size))
+        known = ~rows.lost()  # also of a row whose features have no weight
+        certain = certain_labels(fitted.model, table, weight, rows.size)
+        found.append(Revealed(tuple(part.back(one) for one in x.unbind(1)), y, rows.size, known, certain))
     return found
 
 

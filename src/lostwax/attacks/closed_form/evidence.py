@@ -163,6 +163,14 @@ def missing_label(model: Stationary, missing: Tensor, x: Tensor, weight: Tensor)
     return model.loss.label(model.outputs(x), residual / weight[:, None])
 
 
+def certain_labels(model: Stationary, table: Records, weight: Tensor, size: Tensor) -> Tensor:
+    """(g,) games in which the missing residual |r'| = `size` is far above what all rows leave unexplained of it."""
+    if model.bias is None or model.slack()[:, -1].any():
+        return torch.zeros_like(size, dtype=torch.bool)
+    left = gap(model, table, weight).abs() + rounding(model, table, weight)  # (c, d + 1)
+    return size > CERTAIN * float(left[:, -1].norm())
+
+
 def without_intercept(
     model: Stationary,
     missing: Tensor,

@@ -17,6 +17,8 @@ from lostwax.games import Fitted, Part
 from lostwax.games.cells import Revealed
 from lostwax.games.trees import Bounds, Floats, Ints
 
+CERTAIN = 1e-3  # of its deviation: a target with a smaller error is certain
+
 
 class Constrained(NamedTuple):
     """What trees tell of the missing row of each game."""
@@ -51,7 +53,7 @@ class TreeConstraints:
                 "fitted on, in the same order."
             )
         y = fitted.table.y
-        if y.ndim > 1 or all(tree.labels is None for tree in forest.trees):
+        if all(tree.labels is None for tree in forest.trees):
             return Constrained(bounds, None)
         labels = missing_labels(forest, x, y.double().numpy(), rows, classes=not y.is_floating_point())
         return Constrained(bounds, labels)
@@ -73,5 +75,7 @@ def revealed_by_trees(part: Part, games: Tensor) -> Revealed:
     if labels is None or not part.labelled:
         return Revealed((cells,), None, ones)
     y = part.fitted.table.y
-    values = torch.from_numpy(np.nan_to_num(labels.values)).to(y.dtype)
-    return Revealed((cells,), values, ones, torch.from_numpy(labels.known))
+    values = torch.from_numpy(np.nan_to_num(labels.values)).to(y.dtype).reshape(len(games), *y.shape[1:])
+    close = CERTAIN * float(y.double().std(0, correction=0).min()) if y.is_floating_point() else 0.0
+    certain = torch.from_numpy(labels.known & (labels.error <= close))
+    return Revealed((cells,), values, ones, torch.from_numpy(labels.known), certain)

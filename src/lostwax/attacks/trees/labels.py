@@ -15,7 +15,7 @@ from lostwax.progress import counted
 class MissingLabels(NamedTuple):
     """Labels of the missing rows of some games."""
 
-    values: Floats  # (g,) class numbers or targets
+    values: Floats  # (g, t) class numbers or targets
     error: Floats  # (g,) largest error of a target; inf: nothing is known
 
     @property
@@ -26,7 +26,8 @@ class MissingLabels(NamedTuple):
 
 def missing_labels(forest: Forest, x: Floats, y: Floats, games: Ints, *, classes: bool) -> MissingLabels:
     """The label of the missing row of each game: a class is certain, a target has the error of the best node."""
-    found = MissingLabels(np.full(len(games), np.nan), np.full(len(games), np.inf))
+    y = y.reshape(len(y), -1)
+    found = MissingLabels(np.full((len(games), y.shape[1]), np.nan), np.full(len(games), np.inf))
     game = game_of(len(x), games)
     for tree in counted(forest.trees, "labels: trees", len(forest.trees)):
         if tree.labels is None or tree.share is None:
@@ -52,19 +53,19 @@ def _places(forest: Forest, tree: Tree, x: Floats) -> Iterator[tuple[Ints, Ints,
 def _class(sums: LabelSums, rows: Ints, node: Ints, y: Floats) -> tuple[Floats, Floats]:
     """The class whose total the known rows do not reach; error 0, or inf if rounding may hide it."""
     own = np.zeros((len(rows), sums.totals.shape[1]))
-    own[np.arange(len(rows)), y[rows].astype(np.intp)] = sums.weight[rows]
+    own[np.arange(len(rows)), y[rows, 0].astype(np.intp)] = sums.weight[rows]
     left, error = _left(sums, node, own)
     best = left.argmax(1)
     certain = left[np.arange(len(rows)), best] > 2 * error
-    return best.astype(np.float64), np.where(certain, 0.0, np.inf)
+    return best.astype(np.float64)[:, None], np.where(certain, 0.0, np.inf)
 
 
 def _target(sums: LabelSums, rows: Ints, node: Ints, y: Floats) -> tuple[Floats, Floats]:
     """What the known rows leave of a node's sum, over the weight of the missing one."""
     weight = sums.weight[rows]
-    left, error = _left(sums, node, (weight * y[rows])[:, None])
+    left, error = _left(sums, node, weight[:, None] * y[rows])
     with np.errstate(divide="ignore", invalid="ignore"):
-        return left[:, 0] / weight, np.where(weight > 0, error / weight, np.inf)
+        return left / weight[:, None], np.where(weight > 0, error / weight, np.inf)
 
 
 def _left(sums: LabelSums, node: Ints, own: Floats) -> tuple[Floats, Floats]:
