@@ -42,6 +42,7 @@ class Gives(StrEnum):
     INTERVAL = "an interval for each value"
     UNIQUE = "exact for categories that no other row has"
     EXTREMES = "exact for the smallest and largest values"
+    TARGET = "exact for the target, from its mean or the shares of classes"
     NOTHING = "membership and estimates, by refitting"
 
 
@@ -155,12 +156,13 @@ def _given(release: ReleasedTable) -> Gives:
         Gives.SUM: any(one.sums or one.present for one in exact),
         Gives.ALL_STORED: whole >= len(release.table),
         Gives.EQUATION: any(not model.sparse for model in models),
-        Gives.ACTIVE: bool(models),
+        Gives.ACTIVE: any(not model.without_features for model in models),
         Gives.SOME_STORED: whole > 0,
         Gives.TREES: any(one.forest is not None for one in facts),
         Gives.INTERVAL: any(one.sums for one in facts),
         Gives.UNIQUE: bool(stored),
         Gives.EXTREMES: any(one.extremes for one in facts),
+        Gives.TARGET: bool(models),
     }
     return next((gives for gives, is_so in found.items() if is_so), Gives.NOTHING)
 

@@ -103,8 +103,9 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
     read = None
     if (release.was_read or release.public) and access is None:
         read = _audit_rows(release, settings, _shape(data), clock)
-        # parts that were fitted on other rows would be fitted on these
-        if read.grade.severe or not release.unread or release.public or not hasattr(model, "fit"):
+        # parts that were fitted on other rows would be fitted on these; targets that are read say nothing of the rows
+        serious = read.grade.severe and not read.conclusion.line.by_target
+        if serious or not release.unread or release.public or not hasattr(model, "fit"):
             return _with_labels(read, release)
     if not hasattr(model, "fit"):
         raise TypeError(
@@ -144,7 +145,8 @@ def _audit_estimator(model: Any, data: Any, settings: Settings, sample_weight: A
 
 def worse_of(read: Audit, refitted: Audit, unread: tuple[str, ...]) -> Audit:
     """The audit of what was read of a model, or of its refits, which are about what was not, `unread`."""
-    if not read.grade.leaks or read.grade.severity <= refitted.grade.severity:
+    worse = refitted.grade.severity - read.grade.severity  # of two serious ones, what is read of this very model
+    if not read.grade.leaks or worse > 0 or (worse == 0 and not read.grade.severe):
         return replace(refitted, notes=(f"What was read: {read.conclusion}", *refitted.notes))
     answered = () if refitted.grade is Grade.UNDECIDED else unread  # refits that decide nothing answer nothing
     rest = tuple(one for one in read.unanswered if one not in answered)

@@ -76,7 +76,7 @@ def audit_table(released: ReleasedTable, settings: Settings, shape: tuple[int, .
             *released.notes,
             *sampled,
             *weightless(len(table) - len(rows)),
-            *(best or line).notes(),
+            *(best or line).notes(line),
             *_settings(released, chosen),
         ),
         unanswered=(*released.unread, *missing, *few_rows(table.x)),
@@ -187,6 +187,7 @@ class _Line:
         rebuilt = merged.candidates[0]._replace(values=self.guess.records.x[:, 0])
         self.cells = CellsKept.of(rebuilt, merged.certain, truth.x, released.table.x)
         self.rebuilt = scoring.rebuilt(scoring.errors(self.guess.records.x[:, 0], truth.x))
+        self.holds = _share_close(rebuilt, truth.x, scoring.threshold) > 0.5
         self.judging = LeaveOneOut(
             released.table,
             rows,
@@ -207,9 +208,15 @@ class _Line:
         cells = self.cells.with_target(line.finding.target)
         return line._replace(finding=replace(line.finding, verdicts=verdicts, cells=cells))
 
-    def notes(self) -> list[str]:
-        """What a reader of the table should know."""
-        notes = []
+    def notes(self, released: _Line) -> list[str]:
+        """What a reader of the table should know; `released` is the line of the model as it is."""
+        notes, what = [], "the release"
+        if not released.holds:
+            what = "the model at its optimum"
+            notes.append(
+                "as released, most cells that the model should give are wrong: it is far from its optimum, or was not "
+                "fitted on this table (were test rows passed too?)."
+            )
         kept = self.kept if self.cells.each is None else self.cells.each.kept.numpy()  # exact only if it is the truth
         usual = np.median(kept, 0)  # (d,)
         usual = np.where((usual == Kept.LOST) & (kept.max(0) > Kept.LOST), IN_SOME_ROWS, usual)
@@ -217,7 +224,7 @@ class _Line:
         for how, words in HOW_KEPT.items():
             some = np.flatnonzero(usual == how).tolist()
             if some and (usual < Kept.EXACT).any():
-                notes.append(f"{words}: {self.released.columns.listed(some)}.")
+                notes.append(f"{words.format(what)}: {self.released.columns.listed(some)}.")
         if not _tell_label(self.parts):
             notes.append(
                 "labels were not attacked: nothing that was read gives them as they are in the table, and none counts "
@@ -230,14 +237,23 @@ class _Line:
 
 EXACT_IN_MOST_ROWS, IN_SOME_ROWS = Kept.EXACT - 0.25, Kept.EXACT - 0.5
 HOW_KEPT = {
-    Kept.EXACT: "the release gives exactly",
-    EXACT_IN_MOST_ROWS: "the release gives exactly in most rows",
-    IN_SOME_ROWS: "the release tells something in some rows of",
-    Kept.SET: "the release tells a few possible values of",
-    Kept.INTERVAL: "the release tells an interval of",
-    Kept.ESTIMATED: "the release tells only an estimate of",
+    Kept.EXACT: "{} gives exactly",
+    EXACT_IN_MOST_ROWS: "{} gives exactly in most rows",
+    IN_SOME_ROWS: "{} tells something in some rows of",
+    Kept.SET: "{} tells a few possible values of",
+    Kept.INTERVAL: "{} tells an interval of",
+    Kept.ESTIMATED: "{} tells only an estimate of",
     Kept.LOST: "what was read tells nothing of",
 }
+
+
+def _share_close(cells: TableCells, truth: Tensor, threshold: float) -> float:
+    """Of the cells that should be exact, the share within the threshold of the truth; 1 where there are none."""
+    deviation = (truth - truth.nanmean(0)).square().nanmean(0).sqrt().nan_to_num()
+    close = (cells.values - truth).abs() <= threshold * deviation
+    close |= cells.values.isnan() & truth.isnan()
+    claimed = close[cells.kept == Kept.EXACT]
+    return float(claimed.double().mean()) if len(claimed) else 1.0
 
 
 def _merged(released: ReleasedTable, parts: Sequence[Part], rows: Tensor, label_given: bool) -> _Merged:

@@ -58,6 +58,11 @@ class Stationary:
         return self.l1 is not None or self.dropped is not None
 
     @property
+    def without_features(self) -> bool:
+        """Whether no feature has an equation, or a weight: it is an intercept alone."""
+        return self.dropped is not None and bool(self.dropped.all())
+
+    @property
     def quadratic(self) -> bool:
         """Whether the residual is linear in outputs and label."""
         facts = loss_facts(self.loss, len(self.weight))

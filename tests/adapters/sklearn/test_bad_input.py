@@ -32,6 +32,8 @@ from sklearn.svm import SVC, LinearSVC, LinearSVR
 
 import lostwax as lw
 from lostwax.adapters.sklearn import released
+from lostwax.audits.play import Settings
+from lostwax.audits.tables import audit_table
 from lostwax.grades import Grade
 
 X, Y = load_iris(return_X_y=True)
@@ -147,7 +149,8 @@ def test_models_that_hold_rows_or_sums_are_read(model, at_least):
 
 
 def test_columns_that_were_not_selected_are_named():
-    audit = lw.audit(make_pipeline(SelectKBest(k=2), LogisticRegression(max_iter=1000)).fit(X, Y), (X, Y))
+    model = make_pipeline(SelectKBest(k=2), LogisticRegression(max_iter=1000)).fit(X, Y)
+    audit = audit_table(released(model, (X, Y)), Settings())
     assert audit.conclusion.grade.severity >= Grade.RECOGNISABLE.severity
     assert "the release gives exactly: column 2, column 3." in audit.notes
 

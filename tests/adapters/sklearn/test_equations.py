@@ -189,7 +189,7 @@ def test_weights_of_zero_are_within_their_penalty_on_their_own_table_alone():
     y = X @ [3.0, 2.0, 1.0, 0.0, 0.0] + draw.normal(size=60)
     model = Lasso().fit(X, y)
     assert not model.coef_.any()
-    assert not lw.audit(model, (X, y)).grade.leaks
+    assert lw.audit(model, (X, y)).conclusion.line.by_target
     with pytest.raises(ValueError, match="was not fitted on this data"):
         lw.audit(model, (X, y + 5))
 
@@ -225,8 +225,8 @@ def test_an_audit_of_a_lasso():
     assert any("have weight zero" in note for note in audit.notes)
     whole = lw.audit(Lasso(alpha=1e-3).fit(X, y), (X, y), games=20)  # every feature is used
     assert whole.finding("as converged").rebuilt.all()
-    nothing = lw.audit(Lasso(alpha=100.0).fit(X, y), (X, y), games=40)  # none is
-    assert str(nothing.grade) == "not found"
+    nothing = lw.audit(Lasso(alpha=100.0).fit(X, y), (X, y), games=40)  # none is: only the target is told
+    assert nothing.conclusion.line.by_target
 
 
 def test_another_table_is_refused():

@@ -94,7 +94,10 @@ def _read_model(estimator: Any, place: Place, labels: Labels, weight: Tensor, re
             reader.notes += reading.notes
             reader.publish_sparse(sparse, place)
             return
-        if (x := as_numbers(place.rows)) is None:
+        x = as_numbers(place.rows)
+        if x is None and reading.model is not None and reading.model.without_features:
+            x = reading.model.weight.new_zeros(len(labels), reading.model.weight.shape[1])  # whatever they are
+        if x is None:
             return
         fitted = Fitted(name, Records(x, reading.y), reading.weight, reading.model, () if held else reading.sums)
         check_empty_columns(fitted)

@@ -116,12 +116,16 @@ def score_statistic(model: Stationary, table: Records, weight: torch.Tensor) -> 
     square = gradient.square().sum(0)  # (d + 1,)
     each, each_at_zero = (_squares(part, table, weight) for part in (model, _at_zero(model)))
     holds = (model.slack() == 0).any(0)  # a weight of zero has no equation that rows of another table would break
+    if not holds[: model.weight.shape[1]].any() and not model.without_features:
+        holds = torch.ones_like(holds)  # solvers of other models may stop before the intercept is right
     square, each = square[holds], each[holds]
     moved = each != 0  # keeps NaN
     if not moved.any():
         return 0.0
     score = max(float(square.sum() / each.sum()), float((square / each)[moved].median()))
     columns = holds.nonzero().flatten() < model.weight.shape[1]  # the intercept may dominate columns of another scale
+    if not columns.any():
+        return score
     beside_zero = float(square[columns].sum() / each_at_zero[holds][columns].sum().clamp_min(1e-300))
     return score if beside_zero > SMALL else min(score, beside_zero)
 

@@ -75,7 +75,7 @@ def revealed_by_trees(part: Part, games: Tensor) -> Revealed:
     if labels is None or not part.labelled:
         return Revealed((cells,), None, ones)
     y = part.fitted.table.y
-    values = torch.from_numpy(np.nan_to_num(labels.values)).to(y.dtype).reshape(len(games), *y.shape[1:])
+    values = torch.from_numpy(np.nan_to_num(labels.values)).to(y.dtype)
     close = CERTAIN * float(y.double().std(0, correction=0).min()) if y.is_floating_point() else 0.0
     certain = torch.from_numpy(labels.known & (labels.error <= close))
     return Revealed((cells,), values, ones, torch.from_numpy(labels.known), certain)

@@ -15,7 +15,7 @@ from lostwax.progress import counted
 class MissingLabels(NamedTuple):
     """Labels of the missing rows of some games."""
 
-    values: Floats  # (g, t) class numbers or targets
+    values: Floats  # (g, ...) class numbers or targets
     error: Floats  # (g,) largest error of a target; inf: nothing is known
 
     @property
@@ -26,7 +26,7 @@ class MissingLabels(NamedTuple):
 
 def missing_labels(forest: Forest, x: Floats, y: Floats, games: Ints, *, classes: bool) -> MissingLabels:
     """The label of the missing row of each game: a class is certain, a target has the error of the best node."""
-    y = y.reshape(len(y), -1)
+    shape, y = (len(games), *y.shape[1:]), y.reshape(len(y), -1)
     found = MissingLabels(np.full((len(games), y.shape[1]), np.nan), np.full(len(games), np.inf))
     game = game_of(len(x), games)
     for tree in counted(forest.trees, "labels: trees", len(forest.trees)):
@@ -39,7 +39,7 @@ def missing_labels(forest: Forest, x: Floats, y: Floats, games: Ints, *, classes
             which = game[rows]
             better = shown & (which >= 0) & (error < found.error[which])
             found.values[which[better]], found.error[which[better]] = value[better], error[better]
-    return found
+    return found._replace(values=found.values.reshape(shape))
 
 
 def _places(forest: Forest, tree: Tree, x: Floats) -> Iterator[tuple[Ints, Ints, Bools]]:
