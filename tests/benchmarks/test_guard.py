@@ -9,10 +9,11 @@ import pytest
 from lostwax.reports.results import Row, write_rows
 
 
-@pytest.fixture
-def guard(root, monkeypatch):
-    monkeypatch.syspath_prepend(root / "benchmarks")
-    yield runpy.run_path(str(root / "benchmarks" / "guard.py"))
+@pytest.fixture(scope="module")
+def guard(root):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.syspath_prepend(root / "benchmarks")
+        yield runpy.run_path(str(root / "benchmarks" / "guard.py"))
     for name in ("bounds", "heads_per_second", "own_training", "shadows_per_second", "store_scales"):
         sys.modules.pop(name, None)
 
@@ -48,12 +49,12 @@ def test_a_fifth_is_reported_and_a_half_fails(guard, ratio, word, fails, fails_s
 def test_slow_turns_of_a_busy_machine_do_not_count(guard):
     clock = itertools.accumulate(
         # warm-up, then turns: ours, the reference; each is asked for twice
-        [0, 50, 0, 50, 0, 2, 0, 6, 0, 9, 0, 90, 0, 2, 0, 60],
+        [0, 50, 0, 50, 0, 2, 0, 6, 0, 9, 0, 90],
     )
     contest = guard["Contest"](guard["Work"](lambda: None, 2), guard["Work"](lambda: None), lambda: float(next(clock)))
     ratio, ratios = guard["measured"](contest, 0)
     assert ratio == 6.0  # 6 per unit of the reference, 1 of ours
-    assert ratios == [6.0, 20.0, 60.0]
+    assert ratios == [6.0, 20.0]
 
 
 @pytest.mark.parametrize(("taken", "fails"), [(1.0, False), (1.9, False), (2.2, True)])
