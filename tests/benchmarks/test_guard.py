@@ -3,6 +3,7 @@
 import itertools
 import runpy
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,8 @@ from lostwax.reports.results import Row, write_rows
 
 
 @pytest.fixture(scope="module")
-def guard(root):
+def guard():
+    root = Path(__file__).parents[2]
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.syspath_prepend(root / "benchmarks")
         yield runpy.run_path(str(root / "benchmarks" / "guard.py"))
