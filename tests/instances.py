@@ -45,13 +45,22 @@ from lostwax.losses import (
     SquaredSignError,
     Tweedie,
 )
-from lostwax.metrics.errors import MAE, MSE, PSNR, LargestError, NearPixels, SpreadRMSE
+from lostwax.metrics.errors import (
+    MAE,
+    MSE,
+    PSNR,
+    BagRight,
+    EditDistance,
+    LargestError,
+    NearPixels,
+    SpreadRMSE,
+    TokensRight,
+)
 from lostwax.metrics.pictures import LPIPS, SSIM
-from lostwax.metrics.text import BagRight, EditDistance, TokensRight
 from lostwax.schedules import Cosine, Linear, StepDecay
 from lostwax.seeds import generator
+from lostwax.shadows.game import Local
 from lostwax.shadows.linear_response import LinearResponse
-from lostwax.shadows.local import Local
 from lostwax.trainers.descent import GD, SGD, Adam, AdamW
 from lostwax.trainers.dpsgd import DPSGD
 from lostwax.trainers.optimum import Optimum

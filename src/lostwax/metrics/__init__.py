@@ -1,6 +1,16 @@
 """Distances between guess and truth, baselines, and success rates with their uncertainty."""
 
-from lostwax.metrics.errors import MAE, MSE, PSNR, LargestError, NearPixels, SpreadRMSE
+from lostwax.metrics.errors import (
+    MAE,
+    MSE,
+    PSNR,
+    BagRight,
+    EditDistance,
+    LargestError,
+    NearPixels,
+    SpreadRMSE,
+    TokensRight,
+)
 from lostwax.metrics.estimate import Correlation, Estimate, correlation
 from lostwax.metrics.oracle import NearestKnown, Oracle, nearest_known, nearest_neighbour
 from lostwax.metrics.pictures import LPIPS, SSIM
@@ -14,7 +24,6 @@ from lostwax.metrics.roc import (
     true_positives,
     true_positives_by_class,
 )
-from lostwax.metrics.text import BagRight, EditDistance, TokensRight
 
 __all__ = [
     "LPIPS",

@@ -1,8 +1,7 @@
 """Shadow models: the victim's trainer on many training sets, here, on a cluster, from a store, or to first order."""
 
-from lostwax.shadows.game import Engine, Game, gaussian_weights, stream
+from lostwax.shadows.game import Engine, Game, Local, gaussian_weights, stream
 from lostwax.shadows.linear_response import LinearResponse
-from lostwax.shadows.local import Local
 from lostwax.shadows.ray import Ray
 from lostwax.shadows.store import Store
 

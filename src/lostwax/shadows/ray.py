@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from lostwax.fields import at_least, check_fields
 from lostwax.games import Cohort, Hints, Records, Release, Threat, Trainer
-from lostwax.shadows.game import Game
-from lostwax.shadows.local import Local
+from lostwax.shadows.game import Game, Local
 
 RETRIES = 5  # per chunk, if its worker is lost
 LOOPBACK = "127.0.0.1"

@@ -9,10 +9,9 @@ from torch import nn
 
 import lostwax as lw
 from attacks.weak.game import NET, PRIOR, QUICK, THREAT, TRAINER, knowledge
-from lostwax.attacks.weak.heads import Heads
 from lostwax.attacks.weak.objectives import GuessTargets, mean_errors, nearest, of_other_heads, softmin
 from lostwax.attacks.weak.readers import Neurons
-from lostwax.attacks.weak.training import TrainingData, loss_of, split, too_few, training_data
+from lostwax.attacks.weak.training import Heads, TrainingData, loss_of, split, too_few, training_data
 from lostwax.games import Records, Release
 from lostwax.learning.decoders import Span
 from lostwax.shadows import Game

@@ -10,7 +10,7 @@ import lostwax as lw
 from attacks.weak.game import NET, QUICK, TRAINER, knowledge, victims
 from full_disk import no_file_over
 from lostwax.attacks.weak import training
-from lostwax.attacks.weak.heads import Heads
+from lostwax.attacks.weak.training import Heads
 
 _, RELEASE = victims(5)
 

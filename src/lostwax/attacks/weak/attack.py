@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.attacks.weak import training
-from lostwax.attacks.weak.heads import HeadScale
 from lostwax.attacks.weak.objectives import Augmented, LogError, Objective
 from lostwax.attacks.weak.readers import Reader, SetReader
-from lostwax.attacks.weak.training import ReadAndDecode, TrainingData, answer, dealt_classes
+from lostwax.attacks.weak.training import HeadScale, ReadAndDecode, TrainingData, answer, dealt_classes
 from lostwax.fields import above, at_least, check_fields, expect
 from lostwax.games import Access, Guess, Hints, Knowledge, Records, Release, Threat
 from lostwax.learning.costs import Cost, Rate
