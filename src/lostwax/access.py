@@ -84,8 +84,8 @@ class Logits:
         like = next(iter(release.params.values()))
         ours = Architecture.of(net, like.device, like.dtype)
         answer = torch.func.vmap(ours, in_dims=(0, None), chunk_size=MODELS_AT_A_TIME)
-        held = {name: value.dtype for name, value in ours.constants.items()}  # whole numbers are released as floats
-        params = {name: value.to(held.get(name, value.dtype)) for name, value in release.params.items()}
+        dtypes = {name: value.dtype for name, value in ours.constants.items()}  # whole numbers are released as floats
+        params = {name: value.to(dtypes.get(name, value.dtype)) for name, value in release.params.items()}
         outputs: Tensor = answer(params, self.queries.to(like))  # (m, q, c)
         return outputs.flatten(1)
 
@@ -164,13 +164,13 @@ class RowLayer(NamedTuple):
 
 def row_layers(net: nn.Module) -> dict[str, RowLayer]:
     """The trainable linear and convolutional layers, by name. Parameters of other layers are in no row."""
-    trained, found = trainable(net), {}
+    trained, layers = trainable(net), {}
     for module, layer in net.named_modules():
         if isinstance(layer, LAYERS):
             names = (f"{module}.{part}".removeprefix(".") for part in ("weight", "bias"))
             if params := tuple(name for name in names if name in trained):
-                found[module] = RowLayer(len(trained[params[0]]), params)
-    return found
+                layers[module] = RowLayer(len(trained[params[0]]), params)
+    return layers
 
 
 def neurons(net: nn.Module) -> tuple[Neuron, ...]:
@@ -197,7 +197,7 @@ class Superparameters:
         """(m, features), in the order of the net, not of `rows`."""
         layers, present, asked = row_layers(net), neurons(net), set(self.rows)
         if missing := asked.difference(present):
-            rows = ", ".join(f"{module}[0] to {module}[{each.neurons - 1}]" for module, each in layers.items())
+            rows = ", ".join(f"{module}[0] to {module}[{layer.neurons - 1}]" for module, layer in layers.items())
             raise ValueError(
                 f"Superparameters: the net has no row {min(missing)}. Its trainable rows are {rows or 'none'}."
             )

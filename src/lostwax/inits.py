@@ -60,15 +60,15 @@ def start_of(init: Init, net: nn.Module, number: int, *, seed: int) -> Params:
     """
     drawn = {name: value[0] for name, value in init(net, [number], seed=seed).items()}
     fresh = deepcopy(net)
-    given: Mapping[str, Tensor] = getattr(init, "state", {})
-    if not given and not isinstance(init, FromNet):
+    state: Mapping[str, Tensor] = getattr(init, "state", {})
+    if not state and not isinstance(init, FromNet):
         for module in fresh.modules():
             reset = getattr(module, "reset_running_stats", None)
             if callable(reset):
                 reset()
-    held = fresh.state_dict()
-    ours = {name: value.to(held[name].dtype) for name, value in drawn.items()}
-    return {**held, **ours, **{name: value for name, value in given.items() if name in held}}
+    tensors = fresh.state_dict()
+    ours = {name: value.to(tensors[name].dtype) for name, value in drawn.items()}
+    return {**tensors, **ours, **{name: value for name, value in state.items() if name in tensors}}
 
 
 class _SharedDraws(NamedTuple):
@@ -247,8 +247,8 @@ class FromNet:
         if any(value.is_meta for value in start.values()):
             raise ValueError(f"net: it is on the meta device and has no weights to start from. Load them, {cure}")
         if wrong := [name for name, value in start.items() if not value.isfinite().all()]:
-            held = f"{wrong[0]} holds NaN or infinite numbers"
-            raise ValueError(f"net: training starts from the net's weights, but {held}. Load finite weights, {cure}")
+            fault = f"{wrong[0]} holds NaN or infinite numbers"
+            raise ValueError(f"net: training starts from the net's weights, but {fault}. Load finite weights, {cure}")
         return {name: _for_all(value.to(torch.float64, copy=True), models) for name, value in start.items()}
 
 
@@ -266,11 +266,11 @@ class Given:
         """The given values, the same for every model."""
         start: Params = {}
         for name, value in trainable(net).items():
-            given = self.state.get(name)
-            if given is None or given.shape != value.shape:
-                got = "nothing" if given is None else f"shape {tuple(given.shape)}"
+            stored = self.state.get(name)
+            if stored is None or stored.shape != value.shape:
+                got = "nothing" if stored is None else f"shape {tuple(stored.shape)}"
                 raise ValueError(f"Given: expected {name} of shape {tuple(value.shape)} in state, got {got}.")
-            start[name] = _for_all(given.detach().double(), torch.as_tensor(numbers))
+            start[name] = _for_all(stored.detach().double(), torch.as_tensor(numbers))
         return start
 
     def __repr__(self) -> str:

@@ -42,8 +42,8 @@ def closest_label(residual_of: Callable[[Tensor, Tensor], Tensor], outputs: Tens
     if outputs.shape[-1] == 1:
         return (residual[..., 0] < 0).long()
     labels = torch.arange(outputs.shape[-1], device=outputs.device)
-    each = torch.stack([residual_of(outputs, label.expand(outputs.shape[:-1])) for label in labels], -1)
-    return (each - residual.unsqueeze(-1)).square().sum(-2).argmin(-1)
+    residuals = torch.stack([residual_of(outputs, label.expand(outputs.shape[:-1])) for label in labels], -1)
+    return (residuals - residual.unsqueeze(-1)).square().sum(-2).argmin(-1)
 
 
 def one_or_all(y: Tensor) -> Tensor:
@@ -286,8 +286,8 @@ class ProbitLoss:
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
         """The loss of each record."""
-        each: Tensor = -torch.special.log_ndtr(signs(y, outputs) * outputs)
-        return each.sum(-1)  # (..., n)
+        losses: Tensor = -torch.special.log_ndtr(signs(y, outputs) * outputs)
+        return losses.sum(-1)  # (..., n)
 
     def residual(self, outputs: Tensor, y: Tensor) -> Tensor:
         """-s phi(out) / Phi(s out)."""

@@ -138,11 +138,11 @@ def lora(net: nn.Module, rank: int, *, seed: int = 0) -> nn.Module:
     trained. Layers of a special kind, as inside nn.MultiheadAttention, are left as they are.
     """
     ours = deepcopy(net).requires_grad_(False)
-    found = [name for name, module in ours.named_modules() if type(module) is nn.Linear][:-1]
-    if rank < 1 or not found:
-        raise ValueError(f"lora: expected a rank of at least 1 and two linear layers, got {rank} and {len(found) + 1}.")
+    names = [name for name, module in ours.named_modules() if type(module) is nn.Linear][:-1]
+    if rank < 1 or not names:
+        raise ValueError(f"lora: expected a rank of at least 1 and two linear layers, got {rank} and {len(names) + 1}.")
     draw = torch.Generator().manual_seed(seed)
-    for name in found:
+    for name in names:
         ours.set_submodule(name, _Adapted(ours.get_submodule(name), rank, draw))
     return ours
 

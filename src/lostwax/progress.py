@@ -37,8 +37,8 @@ class Stage:
         text = f"{self.what} {min(self.done, self.total):,} of {self.total:,}"
         if not 0 < self.done < self.total:
             return f"{text}, {clock_time(spent)}"
-        rest = (self.counted - self.start) / self.done * (self.total - self.done)
-        return f"{text}, about {clock_time(max(rest - (now - self.counted), 1.0))} left"
+        left = (self.counted - self.start) / self.done * (self.total - self.done)
+        return f"{text}, about {clock_time(max(left - (now - self.counted), 1.0))} left"
 
 
 _stages: list[Stage] = []  # that run now, each inside the one before it
@@ -179,9 +179,9 @@ def _screen() -> type[_Terminal] | type[_Notebook] | type[_Lines]:
 
 def clock_time(seconds: float) -> str:
     """12 s, 3 min 20 s, 2 h 5 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3_600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3_600} h {whole % 3_600 // 60} min"
+    total = round(seconds)
+    if total < 60:
+        return f"{total} s"
+    if total < 3_600:
+        return f"{total // 60} min {total % 60} s"
+    return f"{total // 3_600} h {total % 3_600 // 60} min"

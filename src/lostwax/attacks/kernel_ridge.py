@@ -70,8 +70,8 @@ class Regressed(NamedTuple):
         place = variances.argmin(0) if self.classifier is None else self.classifier.predict(seen, variances)
         if labels is None or self.classes is None:
             return place
-        given = self.classes.unsqueeze(1) == labels  # (classes, m)
-        return torch.where(given.any(0), given.int().argmax(0), place)
+        of_label = self.classes.unsqueeze(1) == labels  # (classes, m)
+        return torch.where(of_label.any(0), of_label.int().argmax(0), place)
 
     def _label(self, place: Tensor, answer: Tensor) -> Tensor:
         """(m,) or (m, targets): the group's class, or its answer (m, numbers) for the label."""
@@ -116,10 +116,10 @@ class KernelRidge:
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Shadow models, and a regression per class."""
         shadows, groups = self.shadows or len(knowledge.prior), classes(knowledge)
-        made = shadow_cost(self.engine, knowledge, shadows, rate)
-        seconds = made.seconds + READING * shadows * features_seen(self.engine, rate)
+        of_shadows = shadow_cost(self.engine, knowledge, shadows, rate)
+        seconds = of_shadows.seconds + READING * shadows * features_seen(self.engine, rate)
         seconds += groups * KERNEL_SOLVES * (shadows / groups) ** 3 / OPERATIONS
-        tables = (TABLES + 1) / TABLES * made.bytes
+        tables = (TABLES + 1) / TABLES * of_shadows.bytes
         return Cost(seconds, float(tables + DOUBLE * KERNELS * largest_class(knowledge, shadows) ** 2))
 
     def cheaper(self, knowledge: Knowledge) -> tuple[KernelRidge, ...]:
@@ -150,9 +150,9 @@ class KernelRidge:
         regression = Regression.fit(seen, answers, rows, given=shadows.given, dtype=span.shift.dtype)
         if classes is not None and len(classes) > 1:
             classifier = ClassRegression.fit(regression, seen, torch.searchsorted(classes, y))
-        found = Regressed(knowledge.net, knowledge.access, span, regression, classes, classifier, number)
+        regressed = Regressed(knowledge.net, knowledge.access, span, regression, classes, classifier, number)
 
         def errors(seen: Tensor) -> Tensor:
-            return (found.read(seen)[0] - span.shares(unseen.records.x))[:, unseen.target_mask].square()
+            return (regressed.read(seen)[0] - span.shares(unseen.records.x))[:, unseen.target_mask].square()
 
-        return found._replace(validation_error=float(errors(unseen.seen).mean()), notes=notes_on(unseen, errors))
+        return regressed._replace(validation_error=float(errors(unseen.seen).mean()), notes=notes_on(unseen, errors))

@@ -272,11 +272,11 @@ class RecoNN:
     def cost(self, knowledge: Knowledge, games: int, rate: Rate) -> Cost:
         """Shadow models, and steps of the decoder's training, of which a few are timed if the rate was measured."""
         shadows, size = self.shadows or len(knowledge.prior), knowledge.prior.x.element_size()
-        made, features = shadow_cost(self.engine, knowledge, shadows, rate), features_seen(self.engine, rate)
+        of_shadows, features = shadow_cost(self.engine, knowledge, shadows, rate), features_seen(self.engine, rate)
         steps = self.epochs * self.members * math.ceil(shadows / self.batch_size)
         step = self._step_seconds(knowledge, features) if rate.training else 0.0
         decoders = self.decoder_parameters(knowledge, features) * (OF_DECODER + self.members - 1)
-        return Cost(made.seconds + steps * step, made.bytes + float(size * decoders))
+        return Cost(of_shadows.seconds + steps * step, of_shadows.bytes + float(size * decoders))
 
     def cheaper(self, knowledge: Knowledge) -> tuple[RecoNN, ...]:
         """The same by linear response, where that is possible, the dearest form first."""

@@ -102,17 +102,17 @@ class _Solver(NamedTuple):
         coordinates = Coordinates.of(prior)
         released = release.flat().double()  # (m, p)
         precision = ROUNDING * torch.finfo(next(iter(release.params.values())).dtype).eps
-        found, every = [], counted(range(len(released)), "Secant: games", len(released))
+        results, every = [], counted(range(len(released)), "Secant: games", len(released))
         for game in every:
-            one = Records(guess.records.x[game], guess.records.y[game])  # (1, ...)
-            search = _Search(self.knowledge, self.known, coordinates, one.y, prior[:1])
-            found.append(search(self._starts(one, coordinates), released[game], self.iterations, precision))
-        z = coordinates(torch.stack([one.a for one in found]))  # (m, u)
+            start = Records(guess.records.x[game], guess.records.y[game])  # (1, ...)
+            search = _Search(self.knowledge, self.known, coordinates, start.y, prior[:1])
+            results.append(search(self._starts(start, coordinates), released[game], self.iterations, precision))
+        z = coordinates(torch.stack([result.a for result in results]))  # (m, u)
         rebuilt = as_records(z, guess.records.y[:, 0], prior[:1])
         x, y = rebuilt.x.unsqueeze(1).to(guess.records.x), rebuilt.y.unsqueeze(1).to(guess.records.y)
         scale = released.norm(dim=1).clamp_min(1e-300)
-        confidence = -torch.tensor([[one.residual] for one in found]).to(scale) / scale.unsqueeze(1)
-        certified = torch.tensor([[one.certified] for one in found], device=x.device)
+        confidence = -torch.tensor([[result.residual] for result in results]).to(scale) / scale.unsqueeze(1)
+        certified = torch.tensor([[result.certified] for result in results], device=x.device)
         return Guess(Records(x, y), confidence, certified=certified)
 
     def _starts(self, guess: Records, coordinates: Coordinates) -> Tensor:
@@ -135,9 +135,9 @@ class _Search(NamedTuple):
     def models(self, a: Tensor) -> Tensor:
         """(q, r) -> (q, p) in float64."""
         records = as_records(self.coordinates(a), self.label.expand(len(a), *self.label.shape[1:]), self.like)
-        own = Records(records.x.unsqueeze(1), records.y.unsqueeze(1))
+        secrets = Records(records.x.unsqueeze(1), records.y.unsqueeze(1))
         numbers = torch.zeros(len(a), dtype=torch.long, device=a.device)
-        return self.knowledge.trainer(self.knowledge.net, Cohort(self.known, own, numbers), seed=0).flat().double()
+        return self.knowledge.trainer(self.knowledge.net, Cohort(self.known, secrets, numbers), seed=0).flat().double()
 
     def best(self, a: Tensor, released: Tensor) -> _Found:
         """Of several records (q, r) that whose model is nearest to the release."""
@@ -147,26 +147,26 @@ class _Search(NamedTuple):
         return _Found(a[place], weights[place], float(residuals[place]))
 
     def __call__(self, starts: Tensor, released: Tensor, iterations: int, precision: float) -> _Found:
-        found, size = self.best(starts, released), FIRST
+        best, size = self.best(starts, released), FIRST
         if iterations == 0:
-            return found._replace(a=starts[0])
+            return best._replace(a=starts[0])
         low, high = self.coordinates.low, self.coordinates.high
         enough = precision * float(released.norm())
         for _ in range(iterations):
-            there = torch.where(found.a + size > high, -size, size)  # (r,)
-            jacobian = ((self.models(found.a + torch.diag(there)) - found.weights) / there.unsqueeze(1)).mT  # (p, r)
-            steps = _steps(jacobian, released - found.weights)  # (dampings, r)
-            then = self.best(torch.minimum(torch.maximum(found.a + steps, low), high), released)
+            there = torch.where(best.a + size > high, -size, size)  # (r,)
+            jacobian = ((self.models(best.a + torch.diag(there)) - best.weights) / there.unsqueeze(1)).mT  # (p, r)
+            steps = _steps(jacobian, released - best.weights)  # (dampings, r)
+            then = self.best(torch.minimum(torch.maximum(best.a + steps, low), high), released)
             least = float(torch.linalg.svdvals(jacobian)[-1])
-            if then.residual >= found.residual:
+            if then.residual >= best.residual:
                 break
-            size = min(FIRST, max(SMALLEST, OF_STEP * float((then.a - found.a).abs().mean())))
-            slow, found = then.residual > PROGRESS * found.residual, then
-            if found.residual <= enough:
-                return found._replace(certified=SURE * least > enough)  # beyond rounding
+            size = min(FIRST, max(SMALLEST, OF_STEP * float((then.a - best.a).abs().mean())))
+            slow, best = then.residual > PROGRESS * best.residual, then
+            if best.residual <= enough:
+                return best._replace(certified=SURE * least > enough)  # beyond rounding
             if slow:
                 break
-        return found
+        return best
 
 
 def _steps(jacobian: Tensor, residual: Tensor) -> Tensor:

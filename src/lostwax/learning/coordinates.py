@@ -40,8 +40,8 @@ class Coordinates(NamedTuple):
         z = flat(records)  # (n, u)
         mean = z.mean(0)
         deviation, basis = _components(z - mean)
-        kept = int((deviation > 1e-6 * deviation[0]).sum())
-        deviation, basis = deviation[:kept][:most], basis[:kept][:most]
+        rank = int((deviation > 1e-6 * deviation[0]).sum())
+        deviation, basis = deviation[:rank][:most], basis[:rank][:most]
         anywhere = torch.full_like(deviation, torch.inf)
         return cls(mean, deviation[:, None] * basis, -anywhere, anywhere)
 

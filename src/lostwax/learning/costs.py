@@ -62,8 +62,8 @@ class Rate(NamedTuple):
     @classmethod
     def unknown(cls, knowledge: Knowledge, release: Release) -> Rate:
         """The sizes alone, from any models: where nothing is limited, nothing is measured."""
-        one = Release({name: value[:1] for name, value in release.params.items()})
-        return cls(0.0, knowledge.access(knowledge.net, one).shape[1], one.flat().shape[1])
+        first_model = Release({name: value[:1] for name, value in release.params.items()})
+        return cls(0.0, knowledge.access(knowledge.net, first_model).shape[1], first_model.flat().shape[1])
 
 
 def classes(knowledge: Knowledge) -> int:

@@ -95,12 +95,12 @@ def squares(rows: Tensor) -> Tensor:
 
 def median_distance(products: Tensor) -> float:
     """The median of |a - b|^2 over pairs of different rows with these products (s, s)."""
-    own, number = products.diagonal(), torch.arange(len(products), device=products.device)
-    some = slice(None, None, max(1, len(own) // 256))  # a median of many is slow
-    distance = own.unsqueeze(1) + own[some] - 2 * products[:, some]
-    apart = distance[number.unsqueeze(1) != number[some]]
-    least = 1e-6 * float(own.mean())  # for equal rows, or a single one
-    return max(float(apart.median()), least) if len(apart) else least
+    square_norms, number = products.diagonal(), torch.arange(len(products), device=products.device)
+    sample = slice(None, None, max(1, len(square_norms) // 256))  # a median of many is slow
+    distance = square_norms.unsqueeze(1) + square_norms[sample] - 2 * products[:, sample]
+    off_diagonal = distance[number.unsqueeze(1) != number[sample]]
+    least = 1e-6 * float(square_norms.mean())  # for equal rows, or a single one
+    return max(float(off_diagonal.median()), least) if len(off_diagonal) else least
 
 
 def log_size(features: Tensor) -> Tensor:
@@ -157,9 +157,9 @@ class KernelFeatures(NamedTuple):
         Identical models raise, unless they may be `still`.
         """
         standardise = Standardise.fit(seen, given, still=still)
-        kept = int((standardise.kept >= standardise.features - given).sum())
+        kept_given = int((standardise.kept >= standardise.features - given).sum())
         features = standardise(seen, dtype)
-        return cls(standardise, Scale.of(features[:, : features.shape[1] - kept]), kept, dtype)
+        return cls(standardise, Scale.of(features[:, : features.shape[1] - kept_given]), kept_given, dtype)
 
     def __call__(self, seen: Tensor, kernel: Kernel) -> Tensor:
         """(m, features) -> (m, row)."""
@@ -234,25 +234,25 @@ def _choose(features: KernelFeatures, seen: Tensor, answers: Tensor, classes: Se
     The choice with the least sum so far is tried on one more class; the first that was tried on all is the best.
     """
     most = CHOSEN_BY["cpu" if seen.device.type == "cpu" else "cuda"]
-    some = [rows[:most] for rows in classes if len(rows) > 1]  # a single record cannot be left out
+    class_rows = [rows[:most] for rows in classes if len(rows) > 1]  # a single record cannot be left out
 
     @cache
     def inner_products(number: int, by_direction: bool) -> tuple[Tensor, float]:
-        here = features(seen[some[number]], Kernel(by_direction, None))
-        found = products(here, here)
-        return found, median_distance(found)
+        here = features(seen[class_rows[number]], Kernel(by_direction, None))
+        inner = products(here, here)
+        return inner, median_distance(inner)
 
     def error(kernel: Kernel, ridge: float, number: int) -> float:
-        found, median = inner_products(number, kernel.by_direction)
-        gram = kernel.similarity(found, found.diagonal(), found.diagonal(), median)
-        records = answers[some[number]]
+        inner, median = inner_products(number, kernel.by_direction)
+        gram = kernel.similarity(inner, inner.diagonal(), inner.diagonal(), median)
+        records = answers[class_rows[number]]
         solved = solve(gram, records - records.mean(0), ridge)
         return torch.inf if solved is None else float(solved.left_out.sum())
 
     kernels = [Kernel(by_direction, width) for by_direction in (True, False) for width in WIDTHS]
     totals = dict.fromkeys(product(kernels, RIDGES), 0.0)
     tried = dict.fromkeys(totals, 0)  # number of classes
-    while tried[best := min(totals, key=totals.__getitem__)] < len(some):
+    while tried[best := min(totals, key=totals.__getitem__)] < len(class_rows):
         totals[best] += error(*best, tried[best])
         tried[best] += 1
     return best
@@ -261,8 +261,8 @@ def _choose(features: KernelFeatures, seen: Tensor, answers: Tensor, classes: Se
 def _group(kernel: Kernel, ridge: float, rows: Tensor, answers: Tensor) -> tuple[Group, Tensor, Tensor]:
     """The regression of one class, its leave-one-out errors (s,) and variances (s,)."""
     inner, mean = products(rows, rows), answers.mean(0)
-    own, median = inner.diagonal(), median_distance(inner)
-    gram = kernel.similarity(inner, own, own, median)
+    square_norms, median = inner.diagonal(), median_distance(inner)
+    gram = kernel.similarity(inner, square_norms, square_norms, median)
     solved, ridge = solve_from(gram, answers - mean, ridge)  # more models than chose the ridge
     return Group(rows, median, solved.weights, mean, solved.factor, ridge), solved.left_out, solved.variance
 
@@ -294,10 +294,10 @@ class ClassRegression(NamedTuple):
         used = torch.arange(len(seen), device=seen.device)[:: -(-len(seen) // most)]
         rows, truth = regression.features(seen[used], KERNEL), one_hot(groups[used], len(regression.groups)).double()
         inner, shares = products(rows, rows), truth.mean(0)
-        median, own = median_distance(inner), inner.diagonal()
-        solved, _ = solve_from(KERNEL.similarity(inner, own, own, median), truth - shares, RIDGE)
-        some = slice(None, None, -(-len(used) // JUDGED))
-        judged, scores = used[some], scores_left_out(solved, truth)[:, some]
+        median, square_norms = median_distance(inner), inner.diagonal()
+        solved, _ = solve_from(KERNEL.similarity(inner, square_norms, square_norms, median), truth - shares, RIDGE)
+        sample = slice(None, None, -(-len(used) // JUDGED))
+        judged, scores = used[sample], scores_left_out(solved, truth)[:, sample]
         weight = best_weight(variances_left_out(regression, seen, groups, judged), scores, groups[judged])
         return cls(regression.features, rows, median, solved.weights, shares, weight)
 

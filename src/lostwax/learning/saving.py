@@ -84,9 +84,9 @@ class SavedFolder(NamedTuple):
     def calibration(self, *, scale: str) -> Calibration:
         """What `of` put in."""
         words, tensors = self
-        kept, mean, deviation = (tensors[f"{scale}.{name}"] for name in ("kept", "mean", "deviation"))
+        feature_numbers, mean, deviation = (tensors[f"{scale}.{name}"] for name in ("kept", "mean", "deviation"))
         return Calibration(
-            Standardise(kept, mean, deviation, words["features"], words["reach"]),
+            Standardise(feature_numbers, mean, deviation, words["features"], words["reach"]),
             Span(tensors["span.shift"], tensors["span.scale"], words["bounded"]),
             ErrorLine(*words["error_line"]),
             words["validation_error"],

@@ -73,8 +73,8 @@ def with_given(x: Tensor, hints: Hints | None) -> Tensor:
     """Rebuilt records (m, 1, ...), with the given numbers in place."""
     if hints is None or hints.parts is None:
         return x
-    given = hints.parts.to(x)
-    return torch.where(given.isnan(), x, given)
+    given_numbers = hints.parts.to(x)
+    return torch.where(given_numbers.isnan(), x, given_numbers)
 
 
 def shadow_table(
@@ -94,7 +94,7 @@ def shadow_table(
     and with `announce` prints to stderr what it has. With `responses` no model is trained: they say what is seen.
     """
     own_seed = adversary_seed(seed, purpose)
-    seen, given, parts = torch.empty(0), 0, list[Records]()
+    seen, given_count, parts = torch.empty(0), 0, list[Records]()
     game = Game(knowledge.net, knowledge.trainer, knowledge.threat, targets, own_seed)
     if responses is None:
         trained = _chunks(game, store, announce)
@@ -106,13 +106,13 @@ def shadow_table(
         for cohort, models in chunks:  # (chunk, features)
             part = seen_and_given(models, knowledge.threat.hints(cohort, targets, seed=own_seed))
             if not parts:
-                seen, given = part.new_empty(len(targets), part.shape[1]), part.shape[1] - models.shape[1]
+                seen, given_count = part.new_empty(len(targets), part.shape[1]), part.shape[1] - models.shape[1]
             seen[cohort.index] = part
             parts.append(_secrets(cohort))
             advance(len(cohort))
     if not parts:
         raise ValueError(f"{attack}: expected at least one shadow target, got none.")
-    return ShadowTable(seen, Records.together(parts), given).checked(attack)
+    return ShadowTable(seen, Records.together(parts), given_count).checked(attack)
 
 
 def _secrets(cohort: Cohort) -> Records:
@@ -223,9 +223,9 @@ def _on_device(threat: Threat, device: str | torch.device) -> Threat:
     """A threat that is a dataclass with its records on the device and no `candidates`; any other unchanged."""
     if not is_dataclass(threat) or isinstance(threat, type):
         return threat
-    held = {field.name: getattr(threat, field.name) for field in fields(threat) if field.init}
-    changed: dict[str, object] = {n: value.to(device) for n, value in held.items() if isinstance(value, Records)}
-    if held.get("candidates") is not None:
+    settings = {field.name: getattr(threat, field.name) for field in fields(threat) if field.init}
+    changed: dict[str, object] = {n: value.to(device) for n, value in settings.items() if isinstance(value, Records)}
+    if settings.get("candidates") is not None:
         changed["candidates"] = None
     return replace(threat, **changed)
 
@@ -256,7 +256,7 @@ def shadow_tables(attack: _Shadowed, knowledge: Knowledge, seed: int) -> tuple[K
     if attack.engine is None:
         return knowledge, table(learn_from, "shadow"), table(test_on, "validation")
     engine, unseen = attack.engine, table(test_on[: attack.engine.checked], "validation")
-    trained, given = unseen.seen.tensor_split([unseen.seen.shape[1] - unseen.given], 1)
+    trained, given_numbers = unseen.seen.tensor_split([unseen.seen.shape[1] - unseen.given], 1)
     checked, records = trained, unseen.records
     if (missing := engine.checked - len(checked)) > 0:  # R^2 needs trained models, but not held-out ones
         more = table(learn_from[-missing:], "check")
@@ -271,10 +271,10 @@ def shadow_tables(attack: _Shadowed, knowledge: Knowledge, seed: int) -> tuple[K
         note = f"{responses.check} That is too little to learn from: shadow models were trained instead."
         return knowledge, table(learn_from, "shadow"), table(test_on, "validation")._replace(notes=(note,))
     seen, predicted = (
-        torch.cat([part, given], 1) for part in (responses.access.reduced(trained), responses(unseen.records))
+        torch.cat([part, given_numbers], 1) for part in (responses.access.reduced(trained), responses(unseen.records))
     )
-    rest = "" if responses.check.complete else " An attack that learns from trained models might find more."
-    unseen = unseen._replace(seen=seen, responses=predicted, notes=(f"{responses.check}{rest}",))
+    caveat = "" if responses.check.complete else " An attack that learns from trained models might find more."
+    unseen = unseen._replace(seen=seen, responses=predicted, notes=(f"{responses.check}{caveat}",))
     return replace(knowledge, access=responses.access), table(learn_from, "shadow", responses), unseen
 
 

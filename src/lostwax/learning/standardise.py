@@ -48,8 +48,8 @@ class Standardise:
                 "Train for more than no steps, on more than one record, or give access to more of the model."
             )
         kinds = torch.split(deviation, [len(deviation) - beside, beside])
-        kept = torch.cat([kind >= STILL * kind[kind > 0].median() for kind in kinds]).nonzero()[:, 0]
-        return cls(kept, mean[kept], deviation[kept], seen.shape[1], math.sqrt(len(seen)))
+        moving = torch.cat([kind >= STILL * kind[kind > 0].median() for kind in kinds]).nonzero()[:, 0]
+        return cls(moving, mean[moving], deviation[moving], seen.shape[1], math.sqrt(len(seen)))
 
     @staticmethod
     def moves(seen: Tensor) -> bool:
@@ -109,22 +109,22 @@ class SeenRows(NamedTuple):
     def of(cls, net: nn.Module, access: Access, standardise: Standardise) -> SeenRows:
         """Found by applying the access to a model whose weights are their rows' numbers, and another for columns."""
         row, column = (access(net, Release(marks))[0].long() for marks in _marks(net))  # (seen,) each
-        given = row.new_full((standardise.features - len(row),), NOWHERE)
-        row, column = (torch.cat([marks, given])[standardise.kept.cpu()] for marks in (row, column))  # (kept,)
+        unplaced = row.new_full((standardise.features - len(row),), NOWHERE)
+        row, column = (torch.cat([marks, unplaced])[standardise.kept.cpu()] for marks in (row, column))  # (kept,)
         deviation = standardise.deviation.cpu()
         layers, start = [], 0
         trained = trainable(net)
         for layer in row_layers(net).values():
             width = sum(trained[name][0].numel() for name in layer.params)  # incoming weights, then the bias
-            own = ((row >= start) & (row < start + layer.neurons)).nonzero()[:, 0]
+            layer_features = ((row >= start) & (row < start + layer.neurons)).nonzero()[:, 0]
             place = torch.full((layer.neurons, width), NOWHERE)
             unit = torch.zeros(layer.neurons, width, dtype=torch.float64)
-            place[row[own] - start, column[own]] = own
-            unit[row[own] - start, column[own]] = deviation[own]
+            place[row[layer_features] - start, column[layer_features]] = layer_features
+            unit[row[layer_features] - start, column[layer_features]] = deviation[layer_features]
             moves = unit.norm(dim=1) > 0
             if moves.any():
-                whole = unit[moves].norm(dim=1, keepdim=True)
-                layers.append(SeenLayer(place[moves], unit[moves] / whole, biased=len(layer.params) > 1))
+                row_norms = unit[moves].norm(dim=1, keepdim=True)
+                layers.append(SeenLayer(place[moves], unit[moves] / row_norms, biased=len(layer.params) > 1))
             start += layer.neurons
         return cls(tuple(layers), (row == NOWHERE).nonzero()[:, 0])
 

@@ -101,7 +101,7 @@ class SpreadRMSE:
         guess, truth = guess.flatten(1), truth.flatten(1)
         size = max(1, BLOCK_NUMBERS // max(1, guess.shape[1]))
         pairs = zip(torch.split(guess, size), torch.split(truth, size), strict=True)
-        return torch.cat([self._errors(some, theirs) for some, theirs in pairs])
+        return torch.cat([self._errors(guesses, theirs) for guesses, theirs in pairs])
 
     def _errors(self, guess: Tensor, truth: Tensor) -> Tensor:
         """Of some games."""
@@ -163,7 +163,9 @@ class BagRight:
     def __call__(self, guess: Tensor, truth: Tensor) -> Tensor:
         """(games, length) twice -> (games,)."""
         pairs = zip(guess.flatten(1).tolist(), truth.flatten(1).tolist(), strict=True)
-        common = [sum((Counter(one) & Counter(other)).values()) / len(other) for one, other in pairs]
+        common = [
+            sum((Counter(tokens) & Counter(true_tokens)).values()) / len(true_tokens) for tokens, true_tokens in pairs
+        ]
         return torch.tensor(common, dtype=torch.float64, device=truth.device)
 
 

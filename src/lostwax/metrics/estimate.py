@@ -89,23 +89,29 @@ def correlation(
 ) -> Correlation:
     """Both correlations of two metrics' errors, (games,) each, with percentile bootstrap intervals over games."""
     check_confidence("correlation", confidence)
-    one, other = as_scores("correlation", "first", first), as_scores("correlation", "second", second)
-    if len(one) != len(other) or len(one) < FEWEST:
+    first_errors, second_errors = as_scores("correlation", "first", first), as_scores("correlation", "second", second)
+    if len(first_errors) != len(second_errors) or len(first_errors) < FEWEST:
         wanted = f"the errors of the same games twice, {FEWEST} games or more"
-        raise ValueError(f"correlation: expected {wanted}, got {len(one)} and {len(other)}.")
-    for name, errors in (("first", one), ("second", other)):
+        raise ValueError(f"correlation: expected {wanted}, got {len(first_errors)} and {len(second_errors)}.")
+    for name, errors in (("first", first_errors), ("second", second_errors)):
         if not np.isfinite(errors).all() or np.ptp(errors) == 0:
             wrong = "the same in every game" if np.isfinite(errors).all() else "infinite in some games"
             raise ValueError(f"correlation: the errors of {name} are {wrong}, so there is no correlation.")
     if resamples < 100:
         raise ValueError(f"correlation: expected 100 resamples or more for an interval, got {resamples}.")
-    games, random = len(one), generator(seed, "correlation")
+    games, random = len(first_errors), generator(seed, "correlation")
     drawn: list[tuple[Array, Array]] = []
     for start in range(0, resamples, block := max(1, BLOCK_NUMBERS // games)):
         rows = random.integers(games, size=(min(block, resamples - start), games))  # (resamples, games)
-        drawn.append((pearson(one[rows], other[rows]), spearman(one[rows], other[rows])))
+        drawn.append(
+            (pearson(first_errors[rows], second_errors[rows]), spearman(first_errors[rows], second_errors[rows]))
+        )
     estimates = []
-    for value, resampled in zip((pearson(one, other), spearman(one, other)), zip(*drawn, strict=True), strict=True):
+    for value, resampled in zip(
+        (pearson(first_errors, second_errors), spearman(first_errors, second_errors)),
+        zip(*drawn, strict=True),
+        strict=True,
+    ):
         # resamples of equal errors have no correlation (NaN) and are left out
         low, high = np.nanquantile(np.concatenate(resampled), [(1 - confidence) / 2, (1 + confidence) / 2])
         estimates.append(Estimate(float(value), float(low), float(high), games, confidence))
@@ -114,10 +120,10 @@ def correlation(
 
 def pearson(first: Array, second: Array) -> Array:
     """Pearson's correlation, (..., games) twice -> (...); NaN where one is constant."""
-    one, other = (errors - errors.mean(-1, keepdims=True) for errors in (first, second))
-    size = np.sqrt((one**2).sum(-1) * (other**2).sum(-1))
+    first_deviations, second_deviations = (errors - errors.mean(-1, keepdims=True) for errors in (first, second))
+    size = np.sqrt((first_deviations**2).sum(-1) * (second_deviations**2).sum(-1))
     with np.errstate(invalid="ignore"):
-        cosine: Array = np.clip((one * other).sum(-1) / size, -1, 1)
+        cosine: Array = np.clip((first_deviations * second_deviations).sum(-1) / size, -1, 1)
     return cosine
 
 

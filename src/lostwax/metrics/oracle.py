@@ -57,9 +57,9 @@ def nearest_neighbour(
             continue
         squared = (distance.square_() / rows.shape[1]).cpu().numpy()  # |difference|^2 / d, the MSE
         orders.append(np.percentile(squared, percentiles, axis=1, overwrite_input=True))  # (percentiles, block)
-    found = torch.cat(errors).cpu().numpy()
+    nearest_errors = torch.cat(errors).cpu().numpy()
     means = dict(zip(percentiles, np.concatenate(orders, 1).mean(1).tolist(), strict=True)) if orders else {}
-    return Oracle(float(found.mean()), means, found, torch.cat(nearest).cpu().numpy(), len(pool))
+    return Oracle(float(nearest_errors.mean()), means, nearest_errors, torch.cat(nearest).cpu().numpy(), len(pool))
 
 
 class NearestKnown(NamedTuple):
@@ -79,8 +79,8 @@ def nearest_known(table: Tensor, games: Tensor, unit: Tensor | float = 1.0) -> N
     rows = table.flatten(1)
     n, d = rows.shape
     if len(games) * n * (d + FIXED_COST) <= MOST_WORK:
-        found = nearest_neighbour(rows[games] / unit, rows / unit, (), not_row=games).nearest
-        return NearestKnown(found, n - 1, whole=True)
+        neighbours = nearest_neighbour(rows[games] / unit, rows / unit, (), not_row=games).nearest
+        return NearestKnown(neighbours, n - 1, whole=True)
     drawn = torch.from_numpy(generator(0, "nearest known").permutation(n)[: SAMPLE + 1]).sort().values
     place = torch.searchsorted(drawn, games).clamp_max(len(drawn) - 1)
     # a row that is in the sample is not compared with itself, all others not with the last one: SAMPLE rows for each

@@ -111,14 +111,14 @@ class LPIPS:
         """(games, channels, height, width) twice -> (games,)."""
         parameters = _read(_find(self.weights), str(truth.device))
         parts = zip(*(torch.split(images, GAMES_AT_A_TIME) for images in as_images("LPIPS", guess, truth)), strict=True)
-        return torch.cat([_distance(parameters, one, other) for one, other in parts]).to(guess.dtype)
+        return torch.cat([_distance(parameters, guesses, truths) for guesses, truths in parts]).to(guess.dtype)
 
 
 def _distance(parameters: Mapping[str, Tensor], guess: Tensor, truth: Tensor) -> Tensor:
     distance = torch.zeros(len(truth), device=truth.device)
     features = zip(_features(parameters, guess), _features(parameters, truth), strict=True)
-    for layer, (one, other) in enumerate(features):
-        difference = (_unit(one) - _unit(other)).square()  # (games, channels, rows, columns)
+    for layer, (ours, theirs) in enumerate(features):
+        difference = (_unit(ours) - _unit(theirs)).square()  # (games, channels, rows, columns)
         importance = parameters[f"lin{layer}.weight"]  # (channels,)
         distance = distance + torch.einsum("gchw,c->ghw", difference, importance).mean((1, 2))
     return distance
@@ -165,15 +165,15 @@ def _find(weights: str | PathLike[str] | None) -> Path:
 
 @lru_cache(maxsize=4)
 def _read(path: Path, device: str) -> Mapping[str, Tensor]:
-    found = read_tensors("LPIPS", path, device)
+    tensors = read_tensors("LPIPS", path, device)
     for name, shape in _shapes().items():
-        if name not in found or tuple(found[name].shape) != shape:
-            got = f"shape {tuple(found[name].shape)}" if name in found else "nothing of that name"
+        if name not in tensors or tuple(tensors[name].shape) != shape:
+            got = f"shape {tuple(tensors[name].shape)}" if name in tensors else "nothing of that name"
             raise ValueError(
                 f"LPIPS: expected {path} to hold AlexNet v0.1 with {name} of shape {shape}, got {got}. "
                 "Names are torchvision's (features.0.weight, ...), with the heads lin0.weight to lin4.weight."
             )
-    return {name: found[name].float() for name in _shapes()}
+    return {name: tensors[name].float() for name in _shapes()}
 
 
 def _shapes() -> dict[str, tuple[int, ...]]:

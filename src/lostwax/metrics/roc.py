@@ -112,24 +112,24 @@ def true_positives(
     The interval is conservative. Below 636 null scores (954 with OTHER_SECRETS) the lower limit at an fpr of 1 % is 0.
     """
     check_confidence("true_positives", confidence)
-    own, null_sorted = _lower_is_better("true_positives", scores, null_scores, better)
-    games, nulls = len(own), len(null_sorted)
+    attack_scores, null_sorted = _lower_is_better("true_positives", scores, null_scores, better)
+    games, nulls = len(attack_scores), len(null_sorted)
     if not 0 < fpr < 1:
         raise ValueError(f"true_positives: expected a false-positive rate between 0 and 1, got fpr={fpr}.")
-    kept = math.floor(fpr * (nulls + 1) * (1 + 1e-12))
-    if kept < 1:
+    null_passes = math.floor(fpr * (nulls + 1) * (1 + 1e-12))
+    if null_passes < 1:
         raise ValueError(
             f"true_positives: a false-positive rate of {fpr:g} cannot be estimated from {nulls} null scores: expected "
             f"{math.ceil(1 / fpr) - 1} or more. Use more games, or a larger fpr."
         )
-    threshold = _threshold(null_sorted, kept)
+    threshold = _threshold(null_sorted, null_passes)
     parts = 2 if null == Null.OTHER_SECRETS else 1  # of independent null scores each
     tail = (1 - confidence) / (2 + 2 * parts)
     below, above = _around_quantile(nulls, fpr, tail, parts)
-    fewest = int((own <= _threshold(null_sorted, below)).sum()) if below >= 0 else 0
-    most = int((own <= null_sorted[above - 1]).sum()) if above <= nulls else games
+    fewest = int((attack_scores <= _threshold(null_sorted, below)).sum()) if below >= 0 else 0
+    most = int((attack_scores <= null_sorted[above - 1]).sum()) if above <= nulls else games
     return TruePositives(
-        rate=float((own <= threshold).mean()),
+        rate=float((attack_scores <= threshold).mean()),
         low=float(betaincinv(fewest, games - fewest + 1, tail)) if fewest else 0.0,
         high=float(betaincinv(most + 1, games - most, 1 - tail)) if most < games else 1.0,
         fpr=fpr,
@@ -143,9 +143,11 @@ def true_positives(
 
 def roc(scores: ArrayLike, null_scores: ArrayLike, *, null: Null, better: Better = "lower") -> Curve:
     """Both rates at every threshold that changes one of them."""
-    own, null_sorted = _lower_is_better("roc", scores, null_scores, better)
-    thresholds = np.concatenate([[-np.inf], np.unique(np.concatenate([own, null_sorted]))])
-    fpr, tpr = (np.searchsorted(np.sort(part), thresholds, side="right") / len(part) for part in (null_sorted, own))
+    attack_scores, null_sorted = _lower_is_better("roc", scores, null_scores, better)
+    thresholds = np.concatenate([[-np.inf], np.unique(np.concatenate([attack_scores, null_sorted]))])
+    fpr, tpr = (
+        np.searchsorted(np.sort(part), thresholds, side="right") / len(part) for part in (null_sorted, attack_scores)
+    )
     fpr[0] = tpr[0] = 0.0  # nothing passes, not even a score of -infinity
     return Curve(fpr, tpr, thresholds if better == "lower" else -thresholds, null)
 
@@ -171,8 +173,8 @@ def _around_quantile(nulls: int, fpr: float, tail: float, parts: int) -> tuple[i
     a < 0 or b > nulls: there is no such score. Scores are independent within each part of `nulls // parts` scores; a
     score left over may lie on either side.
     """
-    each, left = divmod(nulls, parts)
-    cdf = bdtr(np.arange(each + 1), each, fpr)  # P[at most 0, 1, ... of a part lie up to q]
+    per_part, left = divmod(nulls, parts)
+    cdf = bdtr(np.arange(per_part + 1), per_part, fpr)  # P[at most 0, 1, ... of a part lie up to q]
     # a threshold with at most a null scores up to it lies beyond q only if at most a lie up to q, and so at most
     # a // parts of some part: the largest a ...
     below = int(np.searchsorted(cdf, tail, side="right")) - 1  # ... for which that has probability <= tail
@@ -219,17 +221,20 @@ def true_positives_by_class(
     """
     check_confidence("true_positives_by_class", confidence)
     source = "true_positives_by_class"
-    own, nulls = as_scores(source, "scores", scores), as_scores(source, "null_scores", null_scores)
+    attack_scores, nulls = as_scores(source, "scores", scores), as_scores(source, "null_scores", null_scores)
     labels = np.asarray(classes)
-    if not labels.shape == own.shape == nulls.shape:
-        got = f"{own.shape}, {nulls.shape} and {labels.shape}"
+    if not labels.shape == attack_scores.shape == nulls.shape:
+        got = f"{attack_scores.shape}, {nulls.shape} and {labels.shape}"
         raise ValueError(f"{source}: expected a score, a null score and a class for every game, got {got}.")
-    found = np.unique(labels).tolist()
-    sure = 1 - (1 - confidence) / len(found)
-    each = {}
-    for label in found:
-        scored = own[labels == label], nulls[labels == label]
-        each[label] = true_positives(*scored, null=null, fpr=fpr, better=better, confidence=sure)
-    sums = (sum(getattr(one, name) * one.games for one in each.values()) for name in ("rate", "low", "high"))
-    rate, low, high = (float(total / len(own)) for total in sums)
-    return ByClass(rate, low, high, fpr, null, len(own), confidence, each)
+    present = np.unique(labels).tolist()
+    sure = 1 - (1 - confidence) / len(present)
+    by_class = {}
+    for label in present:
+        scored = attack_scores[labels == label], nulls[labels == label]
+        by_class[label] = true_positives(*scored, null=null, fpr=fpr, better=better, confidence=sure)
+    sums = (
+        sum(getattr(of_class, name) * of_class.games for of_class in by_class.values())
+        for name in ("rate", "low", "high")
+    )
+    rate, low, high = (float(total / len(attack_scores)) for total in sums)
+    return ByClass(rate, low, high, fpr, null, len(attack_scores), confidence, by_class)

@@ -106,8 +106,8 @@ def _read(
         open_dataset(source, archives, directory, partial(make, directory, train=train, download=download))
         for train in ((True, False) if part == "all" else (part == "train",))
     ]
-    images = np.concatenate([np.asarray(one.data) for one in opened])
-    labels = np.concatenate([np.asarray(one.targets) for one in opened])
+    images = np.concatenate([np.asarray(half.data) for half in opened])
+    labels = np.concatenate([np.asarray(half.targets) for half in opened])
     return from_pixels(source, images.swapaxes(1, 2) if dataset == "EMNIST" else images, labels)  # stored on its side
 
 

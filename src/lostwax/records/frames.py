@@ -21,16 +21,16 @@ def coded(X: Any) -> tuple[Tensor, Columns]:
     categories, in the order of their first row. A message names the column, never a value.
     """
     frame = hasattr(X, "iloc") and hasattr(X, "columns")
-    whole = None if frame else np.asarray(X)
-    if whole is not None and whole.ndim != 2:
-        raise ValueError(f"audit: expected X of shape (n_records, n_features), got shape {whole.shape}.")
+    array = None if frame else np.asarray(X)
+    if array is not None and array.ndim != 2:
+        raise ValueError(f"audit: expected X of shape (n_records, n_features), got shape {array.shape}.")
     names = [str(name) for name in X.columns] if frame else []
-    width = len(names) if whole is None else whole.shape[1]
-    each = [_coded_column(X.iloc[:, j] if whole is None else whole[:, j]) for j in range(width)]
-    if not each or not len(each[0][0]):
+    width = len(names) if array is None else array.shape[1]
+    coded_columns = [_coded_column(X.iloc[:, j] if array is None else array[:, j]) for j in range(width)]
+    if not coded_columns or not len(coded_columns[0][0]):
         raise ValueError(f"audit: X is empty, shape {tuple(X.shape)}.")
-    x = np.stack([codes for codes, _ in each], 1)
-    return torch.from_numpy(x), Columns(tuple(names), tuple(values for _, values in each))
+    x = np.stack([codes for codes, _ in coded_columns], 1)
+    return torch.from_numpy(x), Columns(tuple(names), tuple(values for _, values in coded_columns))
 
 
 def codes_of(columns: Columns, values: NDArray[Any]) -> Tensor:
@@ -61,8 +61,8 @@ def _coded_column(cells: Any) -> tuple[NDArray[np.float64], tuple[object, ...]]:
     """One column: its numbers or codes, and its categories by code (none for numbers)."""
     array = np.asarray(cells)
     if array.dtype.kind in "mM":
-        whole = array.astype(f"{array.dtype.kind}8[us]").astype(np.int64)
-        return np.where(np.isnat(array), np.nan, whole.astype(np.float64)), ()
+        microseconds = array.astype(f"{array.dtype.kind}8[us]").astype(np.int64)
+        return np.where(np.isnat(array), np.nan, microseconds.astype(np.float64)), ()
     if array.dtype.kind in "iuf":
         return array.astype(np.float64), ()
     if array.dtype.kind == "O" and not hasattr(cells, "cat"):

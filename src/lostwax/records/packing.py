@@ -29,12 +29,13 @@ class Parts:
         if x.shape[-1] != sum(sizes):
             raise ValueError(f"parts: expected {sum(sizes)} numbers per record, got {x.shape[-1]}.")
         cut = torch.split(x, sizes, dim=-1)
-        found = [
-            _unpacked(one.reshape(*x.shape[:-1], *part.shape), part) for one, part in zip(cut, self.every, strict=True)
+        values = [
+            _unpacked(numbers.reshape(*x.shape[:-1], *part.shape), part)
+            for numbers, part in zip(cut, self.every, strict=True)
         ]
         if self.every[0].name is None:
-            return tuple(found)
-        return {part.name: one for part, one in zip(self.every, found, strict=True)}
+            return tuple(values)
+        return {part.name: value for part, value in zip(self.every, values, strict=True)}
 
     def taken_by(self, net: nn.Module) -> nn.Module:
         """A net that takes packed records, for the built-in trainers: they train `net` itself, inside."""
@@ -47,8 +48,8 @@ class _Taking(nn.Module):
         self.net, self.parts = net, parts
 
     def forward(self, x: Tensor) -> Any:
-        found = self.parts(x)
-        return self.net(**found) if isinstance(found, dict) else self.net(*found)
+        inputs = self.parts(x)
+        return self.net(**inputs) if isinstance(inputs, dict) else self.net(*inputs)
 
 
 def pack(inputs: Mapping[str, Tensor] | Sequence[Tensor]) -> tuple[Tensor, Parts]:
@@ -63,7 +64,7 @@ def pack(inputs: Mapping[str, Tensor] | Sequence[Tensor]) -> tuple[Tensor, Parts
     """
     if isinstance(inputs, Tensor):
         raise TypeError("pack: expected a dict or a tuple of tensors, got one tensor. A single input needs no packing.")
-    named = list(inputs.items()) if isinstance(inputs, Mapping) else [(None, one) for one in inputs]
+    named = list(inputs.items()) if isinstance(inputs, Mapping) else [(None, part) for part in inputs]
     if not named:
         raise ValueError("pack: expected at least one part, got none.")
     for name, part in named:

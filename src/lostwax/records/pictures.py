@@ -92,11 +92,11 @@ def folder(path: str | PathLike[str], *, size: int | None = None, channels: Lite
     if not classes:
         raise ValueError(f"{source}: {top} must hold one sub-folder per class, got none.")
     files = [_visible(entry) for entry in classes]
-    for entry, found in zip(classes, files, strict=True):
-        if not found:
+    for entry, class_files in zip(classes, files, strict=True):
+        if not class_files:
             raise ValueError(f"{source}: {entry} is a class without images: add some or remove it.")
-    labels = np.repeat(np.arange(len(classes)), [len(found) for found in files])
-    images = read_images(source, [file for found in files for file in found], channels=channels, size=size)
+    labels = np.repeat(np.arange(len(classes)), [len(class_files) for class_files in files])
+    images = read_images(source, [file for class_files in files for file in class_files], channels=channels, size=size)
     return from_pixels(source, images, labels)
 
 
@@ -115,7 +115,7 @@ def check_choice(what: str, got: Hashable, choices: Sequence[Hashable]) -> None:
 
 def listing(items: Iterable[str], most: int = 12) -> str:
     """The first few items, then how many more there are."""
-    rest = iter(items)
-    shown = ", ".join(islice(rest, most))
-    more = sum(1 for _ in rest)
+    remaining = iter(items)
+    shown = ", ".join(islice(remaining, most))
+    more = sum(1 for _ in remaining)
     return f"{shown} and {more} more" if more else shown

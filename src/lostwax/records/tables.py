@@ -56,8 +56,8 @@ def numbers(source: str, name: str, values: Any) -> NDArray[np.float64]:
 
 def position(index: tuple[int, ...]) -> str:
     """The position of a cell: "row 3, column 1"; for images all further indices."""
-    row, *rest = index
-    return f"row {row}, column {rest[0] if len(rest) == 1 else tuple(rest)}" if rest else f"row {row}"
+    row, *further = index
+    return f"row {row}, column {further[0] if len(further) == 1 else tuple(further)}" if further else f"row {row}"
 
 
 def _from_tensor(source: str, name: str, values: Tensor) -> NDArray[Any]:

@@ -71,12 +71,12 @@ class Location(NamedTuple):
         try:
             if self.files.isfile(path):
                 raise ValueError(f"Store: {path} is a file. Name a folder or a URL.")
-            found = self.files.ls(path, detail=False)
+            entries = self.files.ls(path, detail=False)
         except FileNotFoundError:
             return set()
         except PermissionError as error:
             raise _unreadable(path) from error
-        names = {str(path).rstrip("/").rpartition("/")[2] for path in found}
+        names = {str(path).rstrip("/").rpartition("/")[2] for path in entries}
         return {name for name in names if not name.endswith(PARTIAL)}
 
     def sweep(self, *parts: str) -> None:
@@ -84,9 +84,9 @@ class Location(NamedTuple):
         folder = Path(self.path(*parts))
         if self.files.protocol[0] != "file" or not folder.is_dir():
             return
-        whole = {path.stem for path in folder.iterdir() if path.suffix != PARTIAL}
+        complete = {path.stem for path in folder.iterdir() if path.suffix != PARTIAL}
         for path in folder.glob(f"*{PARTIAL}"):
-            if path.name.split(".")[0] in whole:
+            if path.name.split(".")[0] in complete:
                 with suppress(OSError):  # owned by someone else, or a read-only folder
                     path.unlink()
 
@@ -94,8 +94,8 @@ class Location(NamedTuple):
     def reading(self, path: str, cure: str) -> Iterator[None]:
         """Turn any error about damaged bytes into one ValueError that names the file and what to delete (`cure`)."""
         try:
-            found = Path(self.path(path))
-            if self.files.protocol[0] == "file" and found.exists() and not found.is_file():
+            file = Path(self.path(path))
+            if self.files.protocol[0] == "file" and file.exists() and not file.is_file():
                 raise ValueError("not a regular file")  # a read of a pipe would block forever
             yield
         except PermissionError as error:
@@ -217,12 +217,12 @@ def store_version(location: Location) -> int:
             )
         return VERSION
     with location.reading(MARKER, MARKER):
-        held = zarr.open_group(location.arrays, mode="r").attrs.asdict()
-    if held.get("format") != FORMAT:
+        attributes = zarr.open_group(location.arrays, mode="r").attrs.asdict()
+    if attributes.get("format") != FORMAT:
         raise ValueError(
             f"Store: {location.name} holds other zarr data. Nothing was changed. Use a store, or a new folder."
         )
-    if (version := held.get("version")) not in (VERSION, WITHOUT_HASHES):
+    if (version := attributes.get("version")) not in (VERSION, WITHOUT_HASHES):
         raise ValueError(
             f"Store: {location.name} has version {version}, but this lostwax reads versions {WITHOUT_HASHES} and "
             f"{VERSION}. Nothing was changed. Upgrade lostwax, or use a new folder."
@@ -356,9 +356,11 @@ class StoredGame:
         import zarr
 
         if self._layout() is None:
-            held = {"words": self.description, "layout": layout.as_stored(), "made_with": versions()}
+            attributes = {"words": self.description, "layout": layout.as_stored(), "made_with": versions()}
             with self.location.writing(self.folder, "zarr.json"), suppress(zarr.errors.ContainsGroupError):
-                zarr.create_group(self.location.arrays, path=self.folder, attributes={**held, "checksum": key(held)})
+                zarr.create_group(
+                    self.location.arrays, path=self.folder, attributes={**attributes, "checksum": key(attributes)}
+                )
         return self._open()
 
     def _layout(self) -> Layout | None:
@@ -369,11 +371,13 @@ class StoredGame:
         if not self.location.holds(path):
             return None
         with self.location.reading(path, self.folder):
-            held: dict[str, Any] = zarr.open_group(self.location.arrays, path=self.folder, mode="r").attrs.asdict()
-            checksum = held.pop("checksum")
-            if checksum != key(held) or held["words"] != self.description:
+            attributes: dict[str, Any] = zarr.open_group(
+                self.location.arrays, path=self.folder, mode="r"
+            ).attrs.asdict()
+            checksum = attributes.pop("checksum")
+            if checksum != key(attributes) or attributes["words"] != self.description:
                 raise ValueError("its description does not match its name")
-            layout = Layout(**held["layout"])
+            layout = Layout(**attributes["layout"])
             if layout.chunk != self.chunk:
                 raise ValueError(f"it holds chunks of {layout.chunk} models, not {self.chunk}")
         return layout
@@ -386,7 +390,7 @@ class StoredGame:
         layout = self._layout()
         if layout is None:
             raise ValueError(f"Store: {self.location.path(self.folder)} holds no models yet. Fill it first.")
-        found = []
+        arrays = []
         for name in ("weights", "rows"):
             path = f"{self.folder}/{name}"
             if not self.location.holds(path, "zarr.json"):
@@ -397,8 +401,8 @@ class StoredGame:
                 declared = layout.declare(MemoryStore(), self.folder, name)
                 if array.metadata.to_dict() != declared.metadata.to_dict():
                     raise ValueError("it declares an array that does not fit the models of this game")
-            found.append(array)
-        return _Arrays(layout, *found)
+            arrays.append(array)
+        return _Arrays(layout, *arrays)
 
     def _each(self, numbers: Sequence[int], models: int) -> Iterator[tuple[Cohort, Release]]:
         """The chunks with these numbers, cut to the first `models`."""
@@ -413,19 +417,19 @@ class StoredGame:
         """(m, p) weights and (m, k) rows of one whole chunk, checked against their hashes."""
         span, k = slice(number * self.chunk, (number + 1) * self.chunk), arrays.layout.secrets
         files = {part: f"{self.folder}/{part}/{number}.0" for part in ("weights", "rows")}
-        held = {}
+        contents = {}
         for part, array in (("weights", arrays.weights), ("rows", arrays.rows)):
             with self.location.reading(files[part], files[part]):
-                held[part] = np.asarray(array[span])
+                contents[part] = np.asarray(array[span])
                 if not self.location.holds(files[part]):
                     raise ValueError("it does not exist")
-        weights, rows = held["weights"], np.ascontiguousarray(held["rows"][:, :k])
+        weights, rows = contents["weights"], np.ascontiguousarray(contents["rows"][:, :k])
         with self.location.reading(files["rows"], files["rows"]):
             if not ((rows >= 0) & (rows < len(self.game.pool))).all():
                 raise ValueError("it names rows that the prior does not have")
-            self._check_hashes(held["rows"][:, k + 1 :], "rows", number, rows)
+            self._check_hashes(contents["rows"][:, k + 1 :], "rows", number, rows)
         with self.location.reading(files["weights"], files["weights"]):
-            self._check_hashes(held["rows"][:, k : k + 1][:, : arrays.layout.marks], "weights", number, weights)
+            self._check_hashes(contents["rows"][:, k : k + 1][:, : arrays.layout.marks], "weights", number, weights)
         return weights, rows
 
     def _check_hashes(self, hashes: NDArray[Any], part: str, number: int, content: NDArray[Any]) -> None:

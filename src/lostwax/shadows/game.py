@@ -55,8 +55,8 @@ def together(parts: Sequence[tuple[Cohort, Release]]) -> tuple[Cohort, Release]:
     if len(parts) == 1:
         return parts[0]
     cohorts, releases = zip(*parts, strict=True)
-    own = Records.together([cohort.own for cohort in cohorts])
-    cohort = Cohort(cohorts[0].shared, own, torch.cat([cohort.index for cohort in cohorts]))
+    secrets = Records.together([cohort.own for cohort in cohorts])
+    cohort = Cohort(cohorts[0].shared, secrets, torch.cat([cohort.index for cohort in cohorts]))
     return cohort, Release.together([Release(release.params) for release in releases])
 
 
@@ -97,12 +97,12 @@ def stream(
 
 def _augmented(cohort: Cohort, augment: Augmentation, seed: int) -> Cohort:
     """Replace each secret by an augmented copy."""
-    own = cohort.own
-    m, k = own.x.shape[:2]
-    features = None if own.features is None else own.features.flatten(0, 1)
-    dealt = Records(own.x.flatten(0, 1), own.y.flatten(0, 1), features)  # (m k, ...)
-    made = augment(dealt, 2 * m * k, seed=seed)[m * k :]  # the first half are the originals
-    return Cohort(cohort.shared, made[torch.arange(m * k, device=made.x.device).view(m, k)], cohort.index)
+    secrets = cohort.own
+    m, k = secrets.x.shape[:2]
+    features = None if secrets.features is None else secrets.features.flatten(0, 1)
+    dealt = Records(secrets.x.flatten(0, 1), secrets.y.flatten(0, 1), features)  # (m k, ...)
+    augmented = augment(dealt, 2 * m * k, seed=seed)[m * k :]  # the first half are the originals
+    return Cohort(cohort.shared, augmented[torch.arange(m * k, device=augmented.x.device).view(m, k)], cohort.index)
 
 
 FEWEST = 4_096  # at least this many models for the covariance, ...
@@ -121,23 +121,23 @@ def gaussian_weights(game: Game, models: int) -> Release:
     With z standard normal and the rows of D the deviations of s shadow models from their mean, z D / sqrt(s - 1) has
     the covariance D^T D / (s - 1), and the relative error of the variance in any direction is sqrt(2 / s), whatever p.
     """
-    one = game.trainer(game.net, game.deal(range(1)), seed=game.seed)
-    origin = one.flat()  # (1, p) subtracted before summing, to reduce rounding
+    first_model = game.trainer(game.net, game.deal(range(1)), seed=game.seed)
+    origin = first_model.flat()  # (1, p) subtracted before summing, to reduce rounding
     p, tile = origin.shape[1], game.tile()
     shadows = covariance_models(p)
     random = generator(game.seed, "gaussian weights")
     total, drawn_total, mixed = (origin.new_zeros(shape) for shape in ((1, p), (models, 1), (models, p)))
     for start in counted(range(0, shadows, tile), "models without secrets: tiles", -(-shadows // tile)):
-        some = range(start, min(start + tile, shadows))
-        off = game.trainer(game.net, game.deal(some), seed=game.seed).flat() - origin  # (some, p)
-        draws = torch.from_numpy(random.standard_normal((len(some), models), dtype=np.float32)).to(off)
+        numbers = range(start, min(start + tile, shadows))
+        off = game.trainer(game.net, game.deal(numbers), seed=game.seed).flat() - origin  # (tile, p)
+        draws = torch.from_numpy(random.standard_normal((len(numbers), models), dtype=np.float32)).to(off)
         total += off.sum(0)
         drawn_total += draws.sum(0).unsqueeze(1)
         mixed += draws.mT @ off
     mean = total / shadows  # from the origin, (1, p)
     drawn = origin + mean + (mixed - drawn_total * mean) / math.sqrt(shadows - 1)  # z D = z off - (z 1) mean
-    cut = torch.split(drawn, [value[0].numel() for value in one.params.values()], dim=1)
-    named = zip(one.params.items(), cut, strict=True)
+    cut = torch.split(drawn, [value[0].numel() for value in first_model.params.values()], dim=1)
+    named = zip(first_model.params.items(), cut, strict=True)
     return Release({name: part.reshape(models, *value.shape[1:]) for (name, value), part in named})
 
 
@@ -173,16 +173,16 @@ class Local:
         tile = game.trainer.tile_size(game.net, first)
         plan = _Plan(game.trainer, tile, max((self.chunk or _affordable(game.net, first)) // tile, 1) * tile)
         while numbers:
-            some = numbers[: plan.chunk]
+            chunk = numbers[: plan.chunk]
             try:
-                cohort = game.deal(some)
+                cohort = game.deal(chunk)
                 release = plan.trainer(game.net, cohort, seed=game.seed)
             except torch.cuda.OutOfMemoryError as error:
-                plan = _smaller(plan, len(some), error)
+                plan = _smaller(plan, len(chunk), error)
             else:
                 yield cohort, release
                 del cohort, release  # free them before the next chunk
-                numbers = numbers[len(some) :]
+                numbers = numbers[len(chunk) :]
 
 
 class _Plan(NamedTuple):

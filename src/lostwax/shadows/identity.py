@@ -48,19 +48,19 @@ def parts(value: Any) -> dict[str, object] | None:
     if isinstance(value, partial):
         return {"func": value.func, "args": value.args, "keywords": value.keywords}
     if is_dataclass(value):
-        held = {
+        settings = {
             field.name: getattr(value, field.name) for field in fields(value) if field.metadata.get("identity", True)
         }
         late = [
             field.name for field in fields(value) if field.metadata.get("identity") == "if set"
         ]  # younger than stores
-        return {name: part for name, part in held.items() if not (name in late and part is None)}
+        return {name: part for name, part in settings.items() if not (name in late and part is None)}
     if isinstance(value, Mapping):
-        return {str(name): held for name, held in value.items()}
+        return {str(name): part for name, part in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return dict(value._asdict())
     if isinstance(value, tuple | list):
-        return {str(place): held for place, held in enumerate(value)}
+        return {str(place): part for place, part in enumerate(value)}
     return None
 
 
@@ -104,13 +104,13 @@ class _ReachableCode:
         if isinstance(code, FunctionType):
             self._follow_function(code, bound=bound)
             return
-        for name, held in vars(code).items():
-            functions = list(_functions(held))
+        for name, member in vars(code).items():
+            functions = list(_functions(member))
             for function in functions:
                 self.texts.append(_source(function, generated=True))  # it may have been assigned later
                 self._follow_function(function)
             if not functions and not name.startswith(("__", "_abc_")):
-                self._add_value(name, held, frozenset())
+                self._add_value(name, member, frozenset())
 
     def _follow_function(self, function: FunctionType, *, bound: bool = True) -> None:
         """Add the globals that a function names and, with `bound`, its closure and defaults."""
@@ -144,11 +144,11 @@ class _ReachableCode:
                 self._add_value(f"{name}.self", value.__self__, attributes)
         else:
             self._add_value(f"{name}.kind", type(value), attributes)
-            held = parts(sorted(value, key=repr) if isinstance(value, set | frozenset) else value)
-            if held is None and (_is_users(type(value).__module__) or isinstance(value, nn.Module)):
-                held = getattr(value, "__dict__", None)
-            if held is not None and self._first_time(id(value), value):  # other objects (a logger): only the class
-                for part, inner in held.items():
+            members = parts(sorted(value, key=repr) if isinstance(value, set | frozenset) else value)
+            if members is None and (_is_users(type(value).__module__) or isinstance(value, nn.Module)):
+                members = getattr(value, "__dict__", None)
+            if members is not None and self._first_time(id(value), value):  # other objects (a logger): only the class
+                for part, inner in members.items():
                     self._add_value(f"{name}.{part}", inner, attributes)
 
     def _first_time(self, key: object, thing: object = None) -> bool:
@@ -226,7 +226,7 @@ def _source(code: type | FunctionType, *, generated: bool = False) -> str:
     except (OSError, TypeError) as error:
         if isinstance(code, type):  # in a recipe or a notebook only its methods have a source
             generated = is_dataclass(code) or issubclass(code, tuple)
-            functions = [function for held in vars(code).values() for function in _functions(held)]
+            functions = [function for member in vars(code).values() for function in _functions(member)]
             return "".join(_source(function, generated=generated) for function in functions)
         if generated:
             return ""
@@ -274,14 +274,14 @@ def describe(name: str, value: object) -> dict[str, str]:
         return {name: text}
     if isinstance(value, type):
         return {name: describe_code(value)}
-    held = _bound_values(value) if isinstance(value, FunctionType) else parts(value)
-    if held is None:
+    members = _bound_values(value) if isinstance(value, FunctionType) else parts(value)
+    if members is None:
         raise ValueError(
             f"Store: {name} is an object of {describe_code(type(value))}, which has no stable description. Make it a "
             "frozen dataclass whose fields hold all its settings, or leave store out."
         )
     described = {name: describe_code(value if isinstance(value, FunctionType) else type(value))}
-    for part, inner in held.items():
+    for part, inner in members.items():
         described |= describe(f"{name}.{part}", inner)
     return described
 
@@ -320,10 +320,10 @@ def _start(net: nn.Module, trainer: Trainer, seed: int) -> str:
     if trainer_facts(trainer, net, 1).objective is not None:
         start = {}  # the optimum does not depend on it
     elif isinstance(trainer, StartsFrom):
-        one, other = (trainer.init(net, [number], seed=seed) for number in (0, 1))
-        start = {name: value for name, value in one.items() if torch.equal(value, other[name])}
+        first, second = (trainer.init(net, [number], seed=seed) for number in (0, 1))
+        start = {name: value for name, value in first.items() if torch.equal(value, second[name])}
     else:
         start = trainable(net)
     frozen = {name: value.detach() for name, value in net.named_parameters() if not value.requires_grad}
-    held = {**start, **frozen, **dict(net.named_buffers())}
-    return f"{', '.join(held) or 'nothing'} #{fingerprint(*held.values())}"
+    tensors = {**start, **frozen, **dict(net.named_buffers())}
+    return f"{', '.join(tensors) or 'nothing'} #{fingerprint(*tensors.values())}"

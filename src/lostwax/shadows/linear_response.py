@@ -51,9 +51,9 @@ class Check(NamedTuple):
 
         By number too: one direction can hold most of the variance, and a record is not rebuilt from one number.
         """
-        kept = self.informative
-        many = int(kept.sum()) >= max(1.0, ENOUGH * int((self.variance > 0).sum()))
-        return many and bool(self.variance[kept].sum() >= ENOUGH * self.variance.sum())
+        informative = self.informative
+        many = int(informative.sum()) >= max(1.0, ENOUGH * int((self.variance > 0).sum()))
+        return many and bool(self.variance[informative].sum() >= ENOUGH * self.variance.sum())
 
     @property
     def complete(self) -> bool:
@@ -190,15 +190,15 @@ def _checked(sketch: Sketch, answers: Answers, far: Tensor, records: Records, he
     precision = (size.min() / size).square()
     shift = (precision * (seen - predicted)).sum(0) / precision.sum()
     left, variance = (part.square().sum(0) for part in (seen - predicted - shift, seen - seen.mean(0)))
-    inside, whole = (part[:held_out].square().sum() for part in (seen, far))
-    covered = float(inside / whole.clamp_min(torch.finfo(far.dtype).tiny))
+    inside, total = (part[:held_out].square().sum() for part in (seen, far))
+    covered = float(inside / total.clamp_min(torch.finfo(far.dtype).tiny))
     r2 = torch.where(left == 0, 1.0, (1 - left / variance).nan_to_num(-torch.inf))  # also where no model varies
     check = Check(answers.form, r2, variance, covered, len(seen))
-    kept = check.reliable.nonzero()[:, 0]
-    turned = _rotation(len(kept)).to(far)
-    access = replace(sketch, directions=turned @ sketch.directions[kept])
-    errors = ((seen - predicted - shift) / size.square())[:, kept] @ turned.mT
-    return Responses(access, answers.along(kept), shift[kept], turned, check, errors)
+    reliable = check.reliable.nonzero()[:, 0]
+    turned = _rotation(len(reliable)).to(far)
+    access = replace(sketch, directions=turned @ sketch.directions[reliable])
+    errors = ((seen - predicted - shift) / size.square())[:, reliable] @ turned.mT
+    return Responses(access, answers.along(reliable), shift[reliable], turned, check, errors)
 
 
 def _in_words(r2: float) -> str:

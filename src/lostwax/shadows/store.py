@@ -80,13 +80,13 @@ def _differences(stored: StoredGame) -> list[str]:
     """How this game differs from the most similar stored one, field by field."""
     import zarr
 
-    found = []
+    differences = []
     for folder in sorted(stored.location.names() - {MARKER}):
         marker = f"{folder}/{MARKER}"
         with suppress(Exception), stored.location.reading(marker, marker):  # a damaged game is reported when it is read
-            held: dict[str, Any] = zarr.open_group(stored.location.arrays, path=folder, mode="r").attrs.asdict()
-            found.append(_unlike(held["words"], stored.description))
-    return min(found, key=len, default=[])
+            attributes: dict[str, Any] = zarr.open_group(stored.location.arrays, path=folder, mode="r").attrs.asdict()
+            differences.append(_unlike(attributes["words"], stored.description))
+    return min(differences, key=len, default=[])
 
 
 def _unlike(theirs: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:

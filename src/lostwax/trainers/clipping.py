@@ -96,9 +96,9 @@ def _some_at_a_time(
     x, y = part
     rows = max(NUMBERS // sum(value.numel() for value in params.values()), 1)
     for start in range(0, x.shape[1 if own else 0], rows):
-        some = slice(start, start + rows)
-        piece = (x[:, some], y[:, some]) if own else (x[some], y[some])
-        yield some, record_gradients(net, loss, params, piece, own=own)
+        piece_rows = slice(start, start + rows)
+        piece = (x[:, piece_rows], y[:, piece_rows]) if own else (x[piece_rows], y[piece_rows])
+        yield piece_rows, record_gradients(net, loss, params, piece, own=own)
 
 
 def _parts(batch: Batch) -> list[tuple[Part, bool]]:
@@ -111,8 +111,8 @@ def _scaled(gradients: Params) -> tuple[Params, Tensor]:
     finite, scale = largest.isfinite(), binary_scale(largest)
     scaled = {}
     for name, gradient in gradients.items():
-        each = (*scale.shape, *(1,) * (gradient.ndim - 2))
-        scaled[name] = torch.where(finite.view(each), gradient / scale.view(each), 0.0)
+        shape = (*scale.shape, *(1,) * (gradient.ndim - 2))
+        scaled[name] = torch.where(finite.view(shape), gradient / scale.view(shape), 0.0)
     return scaled, torch.where(finite, scale, 0.0)
 
 
@@ -178,13 +178,13 @@ class Ghost:
     def of(cls, net: Architecture, record: Tensor) -> Ghost | None:
         """None unless the net is such a chain, and every linear layer gets 2-d inputs."""
         alone = type(net.net) is nn.Linear
-        whole = nn.Sequential(net.net) if alone else net.net
+        sequence = nn.Sequential(net.net) if alone else net.net
         named = [("", net.net)] if alone else list(net.net.named_modules(remove_duplicate=False))[1:]
         chain = tuple((f"{name}." if name else "", part) for name, part in named)
         linears = [part for _, part in chain if type(part) is nn.Linear]
         others = [part for _, part in chain if type(part) is not nn.Linear]
         free = all(not list(part.parameters()) and not list(part.buffers()) for part in others)
-        if not plain(whole) or not free or net.constants or len({id(part) for part in linears}) < len(linears):
+        if not plain(sequence) or not free or net.constants or len({id(part) for part in linears}) < len(linears):
             return None
         h = record.unsqueeze(0)
         for _, part in chain:

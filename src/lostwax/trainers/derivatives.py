@@ -36,7 +36,7 @@ def pushed(trainer: Descent, net: Architecture, push: MLPTangent, cohort: Cohort
     state = trainer._start(net, cohort, 0)
     moved = each(state, lambda value: value.new_zeros(r, *value.shape[1:]))  # the start does not depend on the records
     steps = trainer.batches.steps(cohort.records)
-    batches = (trainer.batches(one, seed=0) for one in (cohort, moved_cohort))
+    batches = (trainer.batches(training_sets, seed=0) for training_sets in (cohort, moved_cohort))
     for number, (batch, moved_batch) in enumerate(zip(*batches, strict=True)):
         with float32_products(trainer.tf32):
             gradient, moved_gradient = push(state.params, moved.params, batch, moved_batch)
@@ -62,8 +62,11 @@ def stepped(
         return trainer.update(state, gradient, lr, number)
 
     def along(state: State, gradient: Params) -> State:
-        one = each(state, lambda value: value.unsqueeze(0)), {name: g.unsqueeze(0) for name, g in gradient.items()}
-        tangent: State = torch.func.jvp(update, at, one)[1]
+        direction = (
+            each(state, lambda value: value.unsqueeze(0)),
+            {name: g.unsqueeze(0) for name, g in gradient.items()},
+        )
+        tangent: State = torch.func.jvp(update, at, direction)[1]
         return tangent
 
     after = update(*at)
@@ -102,8 +105,8 @@ def own_gradients(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int
 
 def own_slopes(trainer: Descent, net: nn.Module, cohort: Cohort, *, seed: int) -> Iterator[Params]:
     """d loss(secret) / d parameters before every step, (m, ...); with several secrets, of their mean loss."""
-    own = cohort.own.to(trainer.computes_in(net))
-    ours = Architecture.of(net, own.inputs.device, trainer.computes_in(net))
-    secrets = Batch(shared=(), own=((own.inputs, own.y),))  # (m, k, ...)
+    secret_records = cohort.own.to(trainer.computes_in(net))
+    ours = Architecture.of(net, secret_records.inputs.device, trainer.computes_in(net))
+    secrets = Batch(shared=(), own=((secret_records.inputs, secret_records.y),))  # (m, k, ...)
     for step in trainer.transcript(net, cohort, seed=seed):
         yield gradient(ours, trainer.loss, dict(step.params), secrets)

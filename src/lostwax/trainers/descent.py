@@ -50,9 +50,9 @@ class Batches:
     def __call__(self, cohort: Cohort, *, seed: int) -> Iterator[Batch]:
         """The batch of every step; the last of an epoch may be smaller."""
         if self.size is None:
-            whole = together(cohort, slice(None), slice(None))
+            full_batch = together(cohort, slice(None), slice(None))
             for _ in range(self.epochs):
-                yield whole
+                yield full_batch
         elif self.order_seed is not None:
             yield from self._public(cohort, self.size, self.order_seed)
         else:
@@ -93,8 +93,8 @@ class Pool(NamedTuple):
     @classmethod
     def of(cls, cohort: Cohort) -> Pool:
         """Copy the records once, or not at all if none is shared."""
-        common, own = cohort.shared, cohort.own
-        sides = ((common.inputs, own.inputs.flatten(0, 1)), (common.y, own.y.flatten(0, 1)))
+        common, secrets = cohort.shared, cohort.own
+        sides = ((common.inputs, secrets.inputs.flatten(0, 1)), (common.y, secrets.y.flatten(0, 1)))
         inputs, y = (torch.cat(side) if len(common) else side[1] for side in sides)
         return cls(len(common), cohort.secrets, inputs, y)
 

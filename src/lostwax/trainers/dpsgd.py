@@ -42,7 +42,7 @@ def sample(cohort: Cohort, drawn: Tensor | None, rate: float) -> Sample:
     positions[model, place] = record
     included = cohort.own.inputs.new_zeros(len(drawn), slabs * slab)
     included[model, place] = 1
-    parts = tuple(pool(some) for some in torch.split(positions, slab, dim=1))
+    parts = tuple(pool(columns) for columns in torch.split(positions, slab, dim=1))
     return Sample(Batch((), parts), torch.split(included, slab, dim=1))
 
 
@@ -61,11 +61,11 @@ def computed(cohort: Cohort, rate: float) -> tuple[int, int]:
 
 def gaussian_noise(like: Params, numbers: Numbers, *, seed: int) -> Iterator[Params]:
     """N(0, 1) noise per step in the shape of stacked parameters, by (seed, model, step, position), on every device."""
-    one = next(iter(like.values()))
+    first = next(iter(like.values()))
     sizes = [value[0].numel() for value in like.values()]
-    ours, models = key(seed, "noise"), torch.as_tensor(numbers, device=one.device)
+    ours, models = key(seed, "noise"), torch.as_tensor(numbers, device=first.device)
     for step in count():
-        normal = philox.normal(ours, models, sum(sizes), turn=step).to(one.dtype)  # (m, p)
+        normal = philox.normal(ours, models, sum(sizes), turn=step).to(first.dtype)  # (m, p)
         parts = torch.split(normal, sizes, dim=1)
         yield {name: part.reshape(like[name].shape) for name, part in zip(like, parts, strict=True)}
 
@@ -174,8 +174,8 @@ class DPSGD(Stepwise):
 
     def mechanism(self) -> Mechanism:
         """What the bound on every attack's success depends on."""
-        found = Mechanism(noise_multiplier=self.noise_multiplier, sample_rate=self.rate, steps=self.steps)
-        return found if self.batches is None else {**found, "sampling": self.batches}
+        mechanism = Mechanism(noise_multiplier=self.noise_multiplier, sample_rate=self.rate, steps=self.steps)
+        return mechanism if self.batches is None else {**mechanism, "sampling": self.batches}
 
     def law(self) -> Law:
         """How batches are drawn."""

@@ -39,13 +39,13 @@ class Thinning(nn.Module):
 
 def thin(net: nn.Module) -> None:
     """Replace every nn.Dropout of a net, in place; one that has several names stays one."""
-    found = [
+    dropouts = [
         (name, module)
         for name, module in net.named_modules(remove_duplicate=False)
         if type(module) is nn.Dropout and module.p > 0
     ]
-    ours = {id(module): Thinning(module.p) for _, module in found}
-    for name, module in found:
+    ours = {id(module): Thinning(module.p) for _, module in dropouts}
+    for name, module in dropouts:
         net.set_submodule(name, ours[id(module)])
 
 
@@ -89,6 +89,6 @@ class Masks(NamedTuple):
         masks = {}
         for layer, (name, shape) in enumerate(self.shapes.items()):
             keep, of_step = 1 - self.chances[name], key(seed, "dropout", step, layer)
-            kept = philox.happens(of_step, models, size * math.prod(shape), keep)  # (m, 1, count)
-            masks[f"{name}.kept"] = kept.view(len(models), size, *shape).to(like) / keep
+            mask = philox.happens(of_step, models, size * math.prod(shape), keep)  # (m, 1, count)
+            masks[f"{name}.kept"] = mask.view(len(models), size, *shape).to(like) / keep
         return masks

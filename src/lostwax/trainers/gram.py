@@ -44,8 +44,8 @@ class Head(NamedTuple):
         if type(first) is not nn.Linear or inputs.ndim != 3 or inputs.shape[1] > first.in_features:
             return None
         prefix = f"{name}." if name else ""
-        rest = Architecture(nn.Sequential(OrderedDict(behind)), {}) if behind else None
-        return cls(f"{prefix}weight", None if first.bias is None else f"{prefix}bias", rest)
+        layers_behind = Architecture(nn.Sequential(OrderedDict(behind)), {}) if behind else None
+        return cls(f"{prefix}weight", None if first.bias is None else f"{prefix}bias", layers_behind)
 
     def dual(self, start: Params, cohort: Cohort) -> Dual:
         """The heads of a cohort, in dual coordinates."""
@@ -69,8 +69,10 @@ class Dual(NamedTuple):
     @property
     def origin(self) -> Params:
         """W_0 = 1 W_0 + 0 X, and the other layers unchanged. The scale is on the CPU, to avoid kernel launches."""
-        rest = {name: value for name, value in self.start.items() if name not in (self.head.weight, self.head.bias)}
-        return {SCALE: torch.ones((), dtype=torch.float64), ROWS: torch.zeros_like(self.outputs), **rest}
+        other_layers = {
+            name: value for name, value in self.start.items() if name not in (self.head.weight, self.head.bias)
+        }
+        return {SCALE: torch.ones((), dtype=torch.float64), ROWS: torch.zeros_like(self.outputs), **other_layers}
 
     def gradient(self, loss: Loss, at: Params) -> Params:
         """The gradient of the mean loss, sum_i g_i x_i / n with g = d loss / d outputs: 0 for s, and g for A."""

@@ -156,8 +156,8 @@ class _Problem:
         The weight of a constant column goes to zero and sets no scale: the initial weight is used instead.
         """
         finfo = torch.finfo(theta.dtype)
-        own = rounding(self.model(theta), self.table, self.weight, self.centre)
-        return own + finfo.eps * self.penalties() * self.start.abs() + finfo.tiny
+        data_rounding = rounding(self.model(theta), self.table, self.weight, self.centre)
+        return data_rounding + finfo.eps * self.penalties() * self.start.abs() + finfo.tiny
 
     def newton_step(self, theta: Tensor, gradient: Tensor, noise: Tensor) -> Tensor:
         """-H^-1 g, in centred coordinates."""
@@ -207,13 +207,13 @@ class _Problem:
         pivot, along = root @ pulled, (root * pulled) @ f[:, :weights] / ridge  # along: (d,)
 
         def solve(right: Tensor) -> Tensor:  # (D,), the intercept without its penalty
-            own = right[:weights]
-            seen = torch.cholesky_solve((root * (f[:, :weights] @ own))[:, None], factor)[:, 0]
-            found = (own - (root * seen) @ f[:, :weights] / ridge) / ridge
+            right_weights = right[:weights]
+            seen = torch.cholesky_solve((root * (f[:, :weights] @ right_weights))[:, None], factor)[:, 0]
+            solution = (right_weights - (root * seen) @ f[:, :weights] / ridge) / ridge
             if self.template.bias is None:
-                return found
-            intercept = (right[-1:] - along @ own) / pivot.clamp_min(_tiny(f))
-            return torch.cat([found - along * intercept, intercept])
+                return solution
+            intercept = (right[-1:] - along @ right_weights) / pivot.clamp_min(_tiny(f))
+            return torch.cat([solution - along * intercept, intercept])
 
         step, bias_ridge = -solve(gradient), self.template.bias_ridge[k]
         if self.template.bias is None or bias_ridge == 0:
@@ -359,9 +359,9 @@ class Optimum:
         return layer
 
     def _solve(self, layer: nn.Linear, cohort: Cohort, i: int) -> Stationary:
-        shared, own = cohort.shared, cohort.own[i : i + 1]
-        x = torch.cat([shared.inputs.flatten(1), own.inputs[0].flatten(1)]).double()
-        table = Records(x, torch.cat([shared.y, own.y[0]]))
+        shared, secrets = cohort.shared, cohort.own[i : i + 1]
+        x = torch.cat([shared.inputs.flatten(1), secrets.inputs[0].flatten(1)]).double()
+        table = Records(x, torch.cat([shared.y, secrets.y[0]]))
         params = {name: x.new_zeros(value.shape) for name, value in layer.named_parameters()}
         result = polish(self.objective(params, len(table)), table, x.new_ones(len(x)))
         if not result.converged:
@@ -386,23 +386,23 @@ def conjugate_gradients(
 ) -> Tensor:
     """The step s with H s = -g to a hundredth of the gradient's excess, preconditioned by the Hessian's diagonal."""
     enough = 1e-2 * excess(gradient, noise)
-    step, rest = torch.zeros_like(gradient), -gradient
+    step, residual = torch.zeros_like(gradient), -gradient
     if start is not None and start.any():
-        after = rest - multiply(start)
-        if excess(after, noise) < excess(rest, noise):  # NaN and a step that rounding spoilt are not used
-            step, rest = start, after
-    if excess(rest, noise) <= enough:
+        after = residual - multiply(start)
+        if excess(after, noise) < excess(residual, noise):  # NaN and a step that rounding spoilt are not used
+            step, residual = start, after
+    if excess(residual, noise) <= enough:
         return step
-    scaled = rest / diagonal
-    direction, power = scaled, (rest * scaled).sum()
+    scaled = residual / diagonal
+    direction, power = scaled, (residual * scaled).sum()
     for _ in range(MOST):
         image = multiply(direction)
         length = power / (direction * image).sum()
-        step, rest = step + length * direction, rest - length * image
-        if excess(rest, noise) <= enough:
+        step, residual = step + length * direction, residual - length * image
+        if excess(residual, noise) <= enough:
             break
-        scaled = rest / diagonal
-        power, previous = (rest * scaled).sum(), power
+        scaled = residual / diagonal
+        power, previous = (residual * scaled).sum(), power
         direction = scaled + power / previous * direction
     return step
 
@@ -437,8 +437,8 @@ class SparseProblem(NamedTuple):
     def rounding(self, theta: Tensor) -> Tensor:
         """The rounding error of each coordinate of the gradient, (c, D)."""
         finfo = torch.finfo(theta.dtype)
-        own = sparse_rounding(self.model(theta), self.table, self.weight)[0]
-        return own + finfo.eps * self.template.ridges() * self.start.abs() + finfo.tiny
+        data_rounding = sparse_rounding(self.model(theta), self.table, self.weight)[0]
+        return data_rounding + finfo.eps * self.template.ridges() * self.start.abs() + finfo.tiny
 
     def newton_step(self, theta: Tensor, gradient: Tensor, noise: Tensor) -> Tensor:
         """-H^-1 g by conjugate gradients."""

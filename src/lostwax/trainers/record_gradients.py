@@ -73,8 +73,8 @@ class _Layer(NamedTuple):
     def call(self, values: Params, x: Tensor) -> Tensor:
         """Its outputs, with its parameters from the net's."""
         start = f"{self.name}."
-        own = {name.removeprefix(start): value for name, value in values.items() if name.startswith(start)}
-        outputs: Tensor = torch.func.functional_call(self.function, own, (x,))
+        layer_values = {name.removeprefix(start): value for name, value in values.items() if name.startswith(start)}
+        outputs: Tensor = torch.func.functional_call(self.function, layer_values, (x,))
         return outputs
 
     def gradients(self, before: Tensor, slope: Tensor) -> Params:
@@ -92,9 +92,9 @@ class _Layer(NamedTuple):
 def _window_sums(module: nn.Conv2d, before: Tensor, slope: Tensor) -> Tensor:
     """(b, outputs, channels, rows, columns) sum over positions of slope (b, outputs, positions) times window."""
     taps, numbers = module.weight[0].numel(), WINDOW_NUMBERS["cpu" if before.device.type == "cpu" else "cuda"]
-    some = max(1, numbers // (taps * slope.shape[2]))  # records at a time
+    records_at_a_time = max(1, numbers // (taps * slope.shape[2]))  # records at a time
     parts = []
-    for a, d in zip(torch.split(before, some), torch.split(slope, some), strict=True):
+    for a, d in zip(torch.split(before, records_at_a_time), torch.split(slope, records_at_a_time), strict=True):
         windows = _windows(module, a).reshape(len(a), taps, -1)  # copied
         parts.append(d @ windows.mT)
     return torch.cat(parts).view(len(slope), *module.weight.shape)
@@ -106,9 +106,9 @@ def _windows(module: nn.Conv2d, x: Tensor) -> Tensor:
     x = nn.functional.pad(x, (across, across, down, down)).contiguous()
     sizes, strides = list(x.shape[:2]), list(x.stride()[:2])
     steps = zip(x.shape[2:], x.stride()[2:], module.kernel_size, module.dilation, module.stride, strict=True)
-    places = [((size - apart * (taps - 1) - 1) // step + 1, far * step) for size, far, taps, apart, step in steps]
+    places = [((size - dilation * (taps - 1) - 1) // step + 1, far * step) for size, far, taps, dilation, step in steps]
     sizes += [*module.kernel_size, *(count for count, _ in places)]
-    strides += [far * apart for far, apart in zip(x.stride()[2:], module.dilation, strict=True)]
+    strides += [far * dilation for far, dilation in zip(x.stride()[2:], module.dilation, strict=True)]
     return x.as_strided(sizes, [*strides, *(far for _, far in places)])
 
 

@@ -71,23 +71,23 @@ def check_data(cohort: Cohort, *, tokens: bool = False) -> None:
         raise ValueError("cohort: expected at least one model, got an empty index.")
     if cohort.records == 0:
         raise ValueError("cohort: expected at least one record per model, shared or own, got none.")
-    shared, own = cohort.shared, cohort.own
-    if shared.inputs.dtype != own.inputs.dtype or shared.y.dtype != own.y.dtype:
+    shared, secrets = cohort.shared, cohort.own
+    if shared.inputs.dtype != secrets.inputs.dtype or shared.y.dtype != secrets.y.dtype:
         raise TypeError(
-            f"cohort: shared and own records differ in dtype: x {shared.inputs.dtype} and {own.inputs.dtype}, "
-            f"y {shared.y.dtype} and {own.y.dtype}. Convert one of them."
+            f"cohort: shared and own records differ in dtype: x {shared.inputs.dtype} and {secrets.inputs.dtype}, "
+            f"y {shared.y.dtype} and {secrets.y.dtype}. Convert one of them."
         )
-    if shared.inputs.device != own.inputs.device:
+    if shared.inputs.device != secrets.inputs.device:
         raise ValueError(
-            f"cohort: shared records are on {shared.inputs.device}, own on {own.inputs.device}. "
+            f"cohort: shared records are on {shared.inputs.device}, own on {secrets.inputs.device}. "
             "Move one of them with Records.to(device)."
         )
-    if shared.inputs.shape[1:] != own.inputs.shape[2:]:
+    if shared.inputs.shape[1:] != secrets.inputs.shape[2:]:
         raise ValueError(
             f"cohort: shared and own records differ in the shape of the net's inputs: {tuple(shared.inputs.shape[1:])} "
-            f"and {tuple(own.inputs.shape[2:])}. Give both features, or neither."
+            f"and {tuple(secrets.inputs.shape[2:])}. Give both features, or neither."
         )
-    for name, records in (("shared", shared), ("own", own)):
+    for name, records in (("shared", shared), ("own", secrets)):
         _check_values(f"cohort.{name}", records, tokens)
 
 
@@ -195,8 +195,8 @@ def suggested_loss(y: Tensor, outputs: int) -> str:
         return ""
     fits = y.numel() == len(y) * outputs
     if fits and outputs > 1 and bool(((y == 0) | (y == 1)).all()):
-        whole = "" if y.is_floating_point() else ", with y.float()"
-        return f"For several labels per record use loss=lw.losses.MultiLabel(){whole}."
+        conversion = "" if y.is_floating_point() else ", with y.float()"
+        return f"For several labels per record use loss=lw.losses.MultiLabel(){conversion}."
     if fits and y.is_floating_point():
         return "For regression use loss=lw.losses.SquaredError()."
     return "For other labels, such as one per pixel, use your own training function: lw.OwnTraining(train)."

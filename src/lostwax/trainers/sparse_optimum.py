@@ -41,13 +41,13 @@ def sparse_optimum(model: Stationary, table: Records, weight: Tensor) -> SparseO
     signs, free = theta.sign(), ((theta != 0) | (problem.l1 == 0)) & ~problem.dropped
     iterations = 0
     for _ in range(ROUNDS):
-        theta, signs, free, found, steps = _minimise(problem, theta, signs, free)
+        theta, signs, free, converged, steps = _minimise(problem, theta, signs, free)
         iterations += steps
         gradient, noise = problem.gradient(theta), problem.rounding(theta)
         excess = torch.where(free | problem.dropped, -torch.inf, (gradient.abs() - problem.l1) / noise)
         added = excess > NEARLY
-        if not found or not added.any():
-            return SparseOptimum(problem.model(theta), found, iterations)
+        if not converged or not added.any():
+            return SparseOptimum(problem.model(theta), converged, iterations)
         signs, free = torch.where(added, -gradient.sign(), signs), free | added
     return SparseOptimum(problem.model(theta), False, iterations)
 
@@ -58,7 +58,7 @@ class _Minimum(NamedTuple):
     theta: Tensor
     signs: Tensor
     free: Tensor
-    found: bool
+    converged: bool
     steps: int
 
 
@@ -174,12 +174,12 @@ class _Orthant:
         slopes: Tensor = vmap(jacrev(residual))(self.features @ theta.mT, self.y)
         curvature = slopes * self.weight[:, None, None]  # (n, c, c)
         ends = [0, *free.sum(1).cumsum(0).tolist()]
-        own = [slice(start, stop) for start, stop in pairwise(ends)]  # the free weights of each output
+        blocks = [slice(start, stop) for start, stop in pairwise(ends)]  # the free weights of each output
         hessian = self.features.new_zeros(ends[-1], ends[-1])
-        for i, k in product(range(len(own)), repeat=2):
+        for i, k in product(range(len(blocks)), repeat=2):
             if curvature[:, i, k].any():
                 weighted = curvature[:, i, k, None] * self.features[:, free[k]]
-                hessian[own[i], own[k]] = self.features[:, free[i]].mT @ weighted
+                hessian[blocks[i], blocks[k]] = self.features[:, free[i]].mT @ weighted
         hessian.diagonal().add_(self.ridge[free])
         step = torch.zeros_like(theta)
         step[free] = -_damped_solve(hessian, slope[free])

@@ -73,8 +73,8 @@ class Architecture:
 
     def __call__(self, params: Params, x: Tensor) -> Tensor:
         """One model's outputs, (n, c)."""
-        made: Any = torch.func.functional_call(self.net, {**self.constants, **params}, (x,))
-        outputs: Tensor = getattr(made, "logits", made)  # of transformers: a ModelOutput
+        answer: Any = torch.func.functional_call(self.net, {**self.constants, **params}, (x,))
+        outputs: Tensor = getattr(answer, "logits", answer)  # of transformers: a ModelOutput
         return outputs
 
 
@@ -190,7 +190,7 @@ class _Chain(NamedTuple):
             return None
         flat, layers, trained = False, list[str | _Activation](), list[str]()
         inside = net.net._modules.items() if type(net.net) is nn.Sequential else ()  # with those that occur twice
-        for prefix, layer in [(f"{name}.", each) for name, each in inside] or [("", net.net)]:
+        for prefix, layer in [(f"{name}.", module) for name, module in inside] or [("", net.net)]:
             if type(layer) is nn.Linear:
                 layers.append(prefix)
                 trained += [prefix + part for part, _ in layer.named_parameters()]
@@ -207,11 +207,11 @@ class _Chain(NamedTuple):
     def gradient(self, loss: Loss, params: Params, batch: Batch) -> Params:
         """J^T residual / n, from the last layer to the first; records are last in memory throughout."""
         slopes: Params = {}
-        for (x, y), own in [(part, None) for part in batch.shared] + [(part, 0) for part in batch.own]:
-            states = [x.flatten(1 if own is None else 2).mT]  # (d, n) shared, (m, d, n) own
+        for (x, y), axis in [(part, None) for part in batch.shared] + [(part, 0) for part in batch.own]:
+            states = [x.flatten(1 if axis is None else 2).mT]  # (d, n) shared, (m, d, n) own
             for layer in self.layers:
                 states.append(self._forward(params, layer, states[-1]))  # (m, h, n)
-            residual = torch.func.vmap(loss.residual, in_dims=(0, own))(states[-1].mT, y)  # (m, n, c)
+            residual = torch.func.vmap(loss.residual, in_dims=(0, axis))(states[-1].mT, y)  # (m, n, c)
             back = (residual / batch.size).mT
             for place, layer in reversed(list(enumerate(self.layers))):
                 before, after = states[place : place + 2]

@@ -39,11 +39,11 @@ class NormalLaw(NamedTuple):
         classes, place = torch.unique(y, return_inverse=True)
         count = torch.bincount(place).to(z).unsqueeze(1)
         means = z.new_zeros(len(classes), z.shape[1]).index_add(0, place, z) / count
-        rest = z - means[place]
-        variance, basis = torch.linalg.eigh(rest.mT @ rest / max(1, len(z) - len(classes)))  # the largest last
+        centred = z - means[place]
+        variance, basis = torch.linalg.eigh(centred.mT @ centred / max(1, len(z) - len(classes)))  # the largest last
         deviation = variance.clamp_min(0).sqrt()
-        kept = deviation > KEPT * deviation[-1]
-        directions = (deviation * basis)[:, kept].mT.flip(0)
+        varies = deviation > KEPT * deviation[-1]
+        directions = (deviation * basis)[:, varies].mT.flip(0)
         return cls(classes, means.to(x), directions.to(x))
 
     def __call__(self, v: Tensor, y: Tensor) -> Tensor:
@@ -146,7 +146,7 @@ class Likeliest(NamedTuple):
     def around(self, draws: np.random.Generator, v: Tensor, spread: Tensor, labels: Tensor, pairs: int) -> list[Tensor]:
         """z(v + s xi) and z(v - s xi), xi ~ N(0, I), not clamped: that would change their second moments."""
         numbers = torch.from_numpy(draws.standard_normal((pairs, 1, 1, v.shape[2]))).to(v)
-        return [self.records(v + side * spread * one, labels) for one in numbers for side in (1, -1)]
+        return [self.records(v + side * spread * draw, labels) for draw in numbers for side in (1, -1)]
 
 
 Search = Anywhere | Likeliest
@@ -179,41 +179,43 @@ class GradientInverter(NamedTuple):
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         """Guess each model's secret, many at a time."""
-        device, given = self.classes.device, None if hints is None else hints.labels
-        if given is not None and isinstance(self.search, Likeliest):
-            unknown = ~torch.isin(given.to(device), self.classes).flatten(1).all(1)  # (m,)
+        device, hint = self.classes.device, None if hints is None else hints.labels
+        if hint is not None and isinstance(self.search, Likeliest):
+            unknown = ~torch.isin(hint.to(device), self.classes).flatten(1).all(1)  # (m,)
             if unknown.any():
                 raise ValueError(
                     f"GradientInversion: the hints give game {int(unknown.int().argmax())} a label that no known or "
                     "prior record has, so it has no mean. Add some to the prior, or use prior=False."
                 )
-        labels = self.classes.expand(len(release), -1) if given is None else given.to(device)  # (m, labels)
+        labels = self.classes.expand(len(release), -1) if hint is None else hint.to(device)  # (m, labels)
         labels = labels.repeat_interleave(self.restarts, 1)  # (m, starts)
         parts = [self._rebuild(*part) for part in self._histories(release, labels)]
-        x, y, confidence = (torch.cat(each) for each in zip(*parts, strict=True))
+        x, y, confidence = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
         return Guess(Records(x.unsqueeze(1), y.unsqueeze(1)), confidence.unsqueeze(1))
 
     def _histories(self, release: Release, labels: Tensor) -> Iterator[tuple[History, Tensor]]:
         """The steps of as many models at a time as memory holds."""
         numbers = sum(value[0].numel() for value in release.params.values())
         at_once = self.steps_at_a_time * labels.shape[1]  # gradients, and what their gradient needs
-        each = 4 * numbers * (2 * self.steps.trainer.steps + 8 * at_once)
-        at_a_time = max(1, BYTES["cpu" if labels.device.type == "cpu" else "cuda"] // each)
+        bytes_per_model = 4 * numbers * (2 * self.steps.trainer.steps + 8 * at_once)
+        at_a_time = max(1, BYTES["cpu" if labels.device.type == "cpu" else "cuda"] // bytes_per_model)
         for start in range(0, len(labels), at_a_time):
-            some = slice(start, start + at_a_time)
-            seen = list(self.steps(_part(release, some), at_a_time))
+            models = slice(start, start + at_a_time)
+            seen = list(self.steps(_part(release, models), at_a_time))
             params = {name: torch.stack([step.params[name] for step in seen], 1) for name in seen[0].params}
             unit = 1 / self.steps.trainer.clip
-            rest = {name: torch.stack([step.rest[name] for step in seen], 1).mul_(unit) for name in seen[0].rest}
-            yield History(params, rest, self._absent_misfit(rest)), labels[some]
+            secret_gradients = {
+                name: torch.stack([step.rest[name] for step in seen], 1).mul_(unit) for name in seen[0].rest
+            }
+            yield History(params, secret_gradients, self._absent_misfit(secret_gradients)), labels[models]
 
     def _rebuild(self, history: History, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The best of all starts: records (m, ...), labels (m,), and their lead over the next label, or no record."""
         search, draws, order = self.search, self._draws("clipping"), self._draws("order")
         start = search.start(self._draws("starts"), labels.shape[1])
-        v, whole = start.expand(*labels.shape, *start.shape[1:]).clone(), start.new_ones(1)
-        typical = search.around(draws, torch.zeros_like(v), whole, labels, PAIRS)
-        spread = search.posterior_deviations(self._sensitivity(typical, labels, history)) if typical else whole
+        v, full_spread = start.expand(*labels.shape, *start.shape[1:]).clone(), start.new_ones(1)
+        typical = search.around(draws, torch.zeros_like(v), full_spread, labels, PAIRS)
+        spread = search.posterior_deviations(self._sensitivity(typical, labels, history)) if typical else full_spread
         history = self._clipped_as(typical, labels, history)
         first = round(TYPICAL_SHARE * self.iterations) if typical else 0
 
@@ -224,14 +226,14 @@ class GradientInverter(NamedTuple):
         self._descend(v, labels, history, self.iterations - first, order, nearby)
         x = search.records(v, labels)
         history = self._clipped_as(search.around(draws, v, spread, labels, PAIRS), labels, history)
-        misfits = [self._misfit(x, labels, some) for some in self._some_steps(history)]  # (m, starts) each
+        misfits = [self._misfit(x, labels, piece) for piece in self._some_steps(history)]  # (m, starts) each
         total = (torch.stack(misfits).sum(0) + search.negative_log_prior(v)).nan_to_num(math.inf, math.inf)
         of_label, turn = total.view(len(x), -1, self.restarts).min(2)  # (m, labels)
         least, row = of_label.sort(dim=1)
         models, row = torch.arange(len(x), device=x.device), row[:, 0]
         best = row * self.restarts + turn[models, row]
-        other = least[:, 1] if least.shape[1] > 1 else history.absent_misfit.sum((1, 2))
-        return x[models, best].clamp(search.low, search.high), labels[models, best], other - least[:, 0]
+        runner_up = least[:, 1] if least.shape[1] > 1 else history.absent_misfit.sum((1, 2))
+        return x[models, best].clamp(search.low, search.high), labels[models, best], runner_up - least[:, 0]
 
     def _descend(
         self,
@@ -269,23 +271,23 @@ class GradientInverter(NamedTuple):
 
     def _misfit(self, x: Tensor, labels: Tensor, history: History) -> Tensor:
         """(m, starts) the misfit of records (m, starts, ...), summed over steps."""
-        each = history.absent_misfit.new_zeros(1)
+        misfits = history.absent_misfit.new_zeros(1)
         for name, clipped in self._clipped(x, labels, history).items():
-            rest = history.rest[name].flatten(2).unsqueeze(2)  # (m, t, 1, numbers)
-            each = each + self.search.misfit(clipped, rest).sum(3)  # (m, t, starts)
-        return self.search.of_steps(each, history.absent_misfit).sum(1)
+            published = history.rest[name].flatten(2).unsqueeze(2)  # (m, t, 1, numbers)
+            misfits = misfits + self.search.misfit(clipped, published).sum(3)  # (m, t, starts)
+        return self.search.of_steps(misfits, history.absent_misfit).sum(1)
 
     def _clipped(self, x: Tensor, labels: Tensor, history: History) -> Params:
         """(m, t, starts, numbers) gradients of records (m, starts, ...), in units of the clipping norm."""
-        gradients, own = self._gradients(x, labels, history)
-        factor = own if history.factor is None else history.factor.flatten(0, 1)
+        gradients, self_clipping = self._gradients(x, labels, history)
+        factor = self_clipping if history.factor is None else history.factor.flatten(0, 1)
         flat = {name: factor.unsqueeze(2) * value.flatten(2) for name, value in gradients.items()}  # (m t, starts, ...)
         return {name: value.view(len(labels), -1, *value.shape[1:]) for name, value in flat.items()}
 
     def _absent_misfit(self, rest: Params) -> Tensor:
         flat = [value.flatten(2) for value in rest.values()]  # (m, t, numbers)
-        each = [self.search.misfit(torch.zeros_like(value), value).sum(2, keepdim=True) for value in flat]
-        return torch.stack(each).sum(0)
+        misfits = [self.search.misfit(torch.zeros_like(value), value).sum(2, keepdim=True) for value in flat]
+        return torch.stack(misfits).sum(0)
 
     def _gradients(self, x: Tensor, labels: Tensor, history: History) -> tuple[Params, Tensor]:
         """Gradients of records (m, starts, ...) at all steps, (m t, starts, ...), and factors that clip them to 1."""
@@ -303,34 +305,36 @@ class GradientInverter(NamedTuple):
         """
         if not records:
             return history
-        found = []
-        for some in self._some_steps(history):
-            lengths = [1 / self._gradients(x, labels, some)[1] for x in records]  # max(C, |g|)
-            found.append(1 / torch.stack(lengths).mean(0).view(len(labels), -1, labels.shape[1]))
-        return history._replace(factor=torch.cat(found, 1))
+        factors = []
+        for piece in self._some_steps(history):
+            lengths = [1 / self._gradients(x, labels, piece)[1] for x in records]  # max(C, |g|)
+            factors.append(1 / torch.stack(lengths).mean(0).view(len(labels), -1, labels.shape[1]))
+        return history._replace(factor=torch.cat(factors, 1))
 
     def _sensitivity(self, records: list[Tensor], labels: Tensor, history: History) -> Tensor:
         """(m, starts) sensitivity  sum_t |clip(g_t(a)) - clip(g_t(b))|^2 / |a - b|^2  over pairs of records a, b."""
-        moved, apart = torch.zeros_like(labels, dtype=records[0].dtype), records[0].new_zeros(())
+        moved, distance = torch.zeros_like(labels, dtype=records[0].dtype), records[0].new_zeros(())
         for a, b in zip(records[::2], records[1::2], strict=True):
-            apart = apart + (a - b).flatten(2).square().sum(2)
-            for some in self._some_steps(history):
-                one, other = (self._clipped(x, labels, some) for x in (a, b))
-                moved = moved + torch.stack([(one[k] - other[k]).square().sum((1, 3)) for k in one]).sum(0)
-        return moved / apart.clamp_min(1e-24)
+            distance = distance + (a - b).flatten(2).square().sum(2)
+            for piece in self._some_steps(history):
+                clipped_a, clipped_b = (self._clipped(x, labels, piece) for x in (a, b))
+                moved = moved + torch.stack(
+                    [(clipped_a[k] - clipped_b[k]).square().sum((1, 3)) for k in clipped_a]
+                ).sum(0)
+        return moved / distance.clamp_min(1e-24)
 
 
 def _part(release: Release, models: slice) -> Release:
     """Some of the models, with their steps."""
     steps = release.steps
-    some = {name: value[models] for name, value in release.params.items()}
-    return Release(some, None if steps is None else lambda: (step[models] for step in steps()))
+    params = {name: value[models] for name, value in release.params.items()}
+    return Release(params, None if steps is None else lambda: (step[models] for step in steps()))
 
 
 def _at(history: History, steps: np.ndarray) -> History:
-    params, rest = ({name: value[:, steps] for name, value in part.items()} for part in history[:2])
+    params, secret_gradients = ({name: value[:, steps] for name, value in part.items()} for part in history[:2])
     factor = None if history.factor is None else history.factor[:, steps]
-    return History(params, rest, history.absent_misfit[:, steps], factor)
+    return History(params, secret_gradients, history.absent_misfit[:, steps], factor)
 
 
 SLOPE = 75  # records trained on in a step that take as long as the gradient of one record's misfit to that step

@@ -105,21 +105,23 @@ class Chooser(NamedTuple):
     def observed(self, release: Release, candidates: Records) -> Iterator[Observed]:
         """The evidence of every step on every candidate."""
         trainer, clip = self.steps.trainer, self.steps.trainer.clip
-        own = candidates.to(self.steps.known.x.dtype)  # (m, c, ...)
+        tested = candidates.to(self.steps.known.x.dtype)  # (m, c, ...)
         parts: list[Observed] = []
-        for models, params, rest, present, replaced in self.steps(release, models_at_a_time(self.steps, self.net, own)):
-            records = own.inputs[models], own.y[models]
+        for models, params, secret_gradient, present, replaced in self.steps(
+            release, models_at_a_time(self.steps, self.net, tested)
+        ):
+            records = tested.inputs[models], tested.y[models]
             with float32_products(trainer.tf32):
-                along = slopes_along(self.steps.net, trainer.loss, params, rest, records)  # (m, c)
+                along = slopes_along(self.steps.net, trainer.loss, params, secret_gradient, records)  # (m, c)
                 (norms,) = self.steps.clipping.norms(self.steps.net, trainer.loss, params, Batch((), (records,)))
             factor = clip_factor(norms, clip)
             products, squares = factor * along, (factor * norms).square()
             if replaced is not None:  # g_z in the place of the mean of the others: their difference
                 across = factor * slopes_along(self.steps.net, trainer.loss, params, replaced, records)
-                products = products - _product(replaced, rest)
+                products = products - _product(replaced, secret_gradient)
                 squares = squares - 2 * across + _product(replaced, replaced)
             parts.append(Observed(products / clip**2, squares / clip**2, present))
-            if models.stop >= len(own):  # the last models of the step
+            if models.stop >= len(tested):  # the last models of the step
                 known = [part.present for part in parts if part.present is not None]
                 yield Observed(
                     torch.cat([part.products for part in parts]),
@@ -131,5 +133,5 @@ class Chooser(NamedTuple):
 
 def _product(one: Params, other: Params) -> Tensor:
     """(m, 1) the inner product of stacked parameters."""
-    each = [(value * other[name]).flatten(1).sum(1) for name, value in one.items()]
-    return torch.stack(each).sum(0).unsqueeze(1)
+    products = [(value * other[name]).flatten(1).sum(1) for name, value in one.items()]
+    return torch.stack(products).sum(0).unsqueeze(1)

@@ -70,14 +70,16 @@ class PublishedSteps:
         expected = rate * n
         step = step[models]
         params = dict(step.params)
-        rest = {name: expected * value for name, value in step.gradient.items()}
+        secret_gradient = {name: expected * value for name, value in step.gradient.items()}
         present = law.present(step.number, step.sampled, n)
         if not self.subtract_known or len(self.known) == 0:
-            return Seen(models, params, rest, present)
+            return Seen(models, params, secret_gradient, present)
         count = len(next(iter(params.values())))
         no_records = self.known[:0]  # (m, 0, ...)
-        own = Records(*(part.expand(count, *part.shape) for part in (no_records.inputs, no_records.y)))
-        cohort = Cohort(Records(self.known.inputs, self.known.y), own, torch.arange(count, device=own.x.device))
+        no_secrets = Records(*(part.expand(count, *part.shape) for part in (no_records.inputs, no_records.y)))
+        cohort = Cohort(
+            Records(self.known.inputs, self.known.y), no_secrets, torch.arange(count, device=no_secrets.x.device)
+        )
         with float32_products(self.trainer.tf32):
             records = sample(cohort, step.sampled, rate)
             known = self.clipping.total(self.net, self.trainer.loss, params, records, self.trainer.clip)
@@ -85,7 +87,9 @@ class PublishedSteps:
         if law.hidden:  # a batch holds as many of the known records, but not which is known
             mean = {name: value / len(self.known) for name, value in known.items()}
             known = {name: expected * value for name, value in mean.items()}
-        return Seen(models, params, {name: value - known[name] for name, value in rest.items()}, present, mean)
+        return Seen(
+            models, params, {name: value - known[name] for name, value in secret_gradient.items()}, present, mean
+        )
 
 
 def no_steps(attack: object, knowledge: Knowledge) -> str | None:
@@ -112,7 +116,7 @@ def no_steps(attack: object, knowledge: Knowledge) -> str | None:
 
 def models_at_a_time(steps: PublishedSteps, net: nn.Module, each: Records) -> int:
     """Number of models that fit a tile of the trainer when each is tested on its own records (m, c, ...)."""
-    one = each[:1]
+    first = each[:1]
     known = Records(steps.known.inputs, steps.known.y)
-    index = torch.zeros(1, dtype=torch.long, device=one.inputs.device)
-    return steps.trainer.tile_size(net, Cohort(known, Records(one.inputs, one.y), index))
+    index = torch.zeros(1, dtype=torch.long, device=first.inputs.device)
+    return steps.trainer.tile_size(net, Cohort(known, Records(first.inputs, first.y), index))

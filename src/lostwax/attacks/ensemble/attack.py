@@ -69,13 +69,13 @@ class EnsembleInverter(NamedTuple):
 
     def __call__(self, release: Release, hints: Hints | None = None) -> Guess:
         """Guess each model's secret; parts and labels in the hints are returned unchanged."""
-        found = self.invert(release, hints)
+        narrowed = self.invert(release, hints)
         device = next(iter(release.params.values())).device
-        records = [self.record(one) for one in found]
-        x = torch.stack([one.x for one in records]).to(device)  # (m, 1, ...)
-        y = torch.stack([one.y for one in records]).to(device)
-        confidence = torch.tensor([[-one.predicted] for one in found], dtype=torch.float64, device=device)
-        certified = torch.tensor([[one.certified] for one in found], device=device)
+        records = [self.record(game) for game in narrowed]
+        x = torch.stack([record.x for record in records]).to(device)  # (m, 1, ...)
+        y = torch.stack([record.y for record in records]).to(device)
+        confidence = torch.tensor([[-game.predicted] for game in narrowed], dtype=torch.float64, device=device)
+        certified = torch.tensor([[game.certified] for game in narrowed], device=device)
         return Guess(Records(x, y), confidence, certified=None if self.polish is None else certified)
 
     def invert(self, release: Release, hints: Hints | None = None) -> list[Narrowed]:
@@ -86,7 +86,7 @@ class EnsembleInverter(NamedTuple):
         games = (self._game(seen[game : game + 1], game, hints) for game in numbers)
         if self.polish is None or (hints is not None and hints.parts is not None):  # Newton would not keep known parts
             return list(games)
-        return [self._polished(one, weights) for one, weights in zip(games, release.flat().double(), strict=True)]
+        return [self._polished(game, weights) for game, weights in zip(games, release.flat().double(), strict=True)]
 
     def record(self, found: Narrowed) -> Records:
         """(1, ...) the guess as a record like the prior's."""
@@ -99,13 +99,13 @@ class EnsembleInverter(NamedTuple):
             label, _ = starts[0]
             mean = self.simulator.frame.within(self.firsts[label].regression.mean.unsqueeze(0), known)[0]
             return Narrowed(mean, label, predicted=math.inf, residual=math.inf, floor=math.inf, rounds=())
-        found: list[Narrowed] = []
+        attempts: list[Narrowed] = []
         for label, attempt in starts:
             first = self.simulator.first(label, attempt=attempt) if attempt else self.firsts[label]
-            found.append(self._narrowed(seen, label, known, first, attempt))
-            if found[-1].floor > STILL or found[-1].predicted <= STUCK * found[-1].rounds[0].predicted:
+            attempts.append(self._narrowed(seen, label, known, first, attempt))
+            if attempts[-1].floor > STILL or attempts[-1].predicted <= STUCK * attempts[-1].rounds[0].predicted:
                 break
-        return min(found, key=lambda one: one.predicted)
+        return min(attempts, key=lambda one: one.predicted)
 
     def _polished(self, found: Narrowed, released: Tensor) -> Narrowed:
         """The record that Newton's steps from the guess lead to, if they end in a certificate; else the guess."""
@@ -113,12 +113,12 @@ class EnsembleInverter(NamedTuple):
             return found
         frame, near = self.simulator.frame, self.record(found)
         label = torch.full((1,), found.label, device=near.x.device)
-        one = self.polish.polish(released.to(label.device), flat(near)[0], label)
-        if one is None or not one.certified:
+        inversion = self.polish.polish(released.to(label.device), flat(near)[0], label)
+        if inversion is None or not inversion.certified:
             return found
-        estimate = frame.unknowns.of_records(one.record)
-        unit = torch.where(frame.unit > 0, frame.unit, 1.0)[: one.variance.shape[1]]
-        predicted = float((one.variance[0] / unit.square()).mean())
+        estimate = frame.unknowns.of_records(inversion.record)
+        unit = torch.where(frame.unit > 0, frame.unit, 1.0)[: inversion.variance.shape[1]]
+        predicted = float((inversion.variance[0] / unit.square()).mean())
         return found._replace(estimate=estimate, predicted=predicted, certified=True)
 
     def _starts(self, seen: Tensor, game: int, hints: Hints | None) -> list[tuple[int, int]]:
@@ -143,7 +143,9 @@ class EnsembleInverter(NamedTuple):
         weighed = doubts if self.classifier is None else self.classifier.combined(seen, doubts).nan_to_num(math.inf)
         first, *others = weighed[:, 0].argsort(stable=True).tolist()
         most, labels = DOUBT * float(doubts.min()), list(self.firsts)
-        return [labels[place] for place in (first, *(other for other in others if doubts[other, 0] <= most))]
+        return [
+            labels[place] for place in (first, *(candidate for candidate in others if doubts[candidate, 0] <= most))
+        ]
 
     def _narrowed(self, seen: Tensor, label: int, known: Tensor, first: First, attempt: int) -> Narrowed:
         """The best of all rounds, checked by two models trained on it."""
@@ -153,7 +155,7 @@ class EnsembleInverter(NamedTuple):
         models = self.simulator.seen(twice, torch.full((2,), label), "answer", attempt)
         standardise = first.regression.view.standardise
         scaled = standardise(torch.cat([seen.to(models), models]))  # (3, kept)
-        apart = (scaled[1:] - scaled[0]).square().mean(1)  # (2,)
+        distances = (scaled[1:] - scaled[0]).square().mean(1)  # (2,)
         floor = float((scaled[1] - scaled[2]).square().mean())
 
         def reach(predicted: float) -> int:
@@ -162,11 +164,11 @@ class EnsembleInverter(NamedTuple):
             random = generator(self.simulator.seed, "adversary", "probes", attempt)
             probes = self.simulator.frame.within(cloud.draw(PROBES, random), known)
             moved = self.simulator.seen(probes, torch.full((PROBES,), label), "probes", attempt)
-            far = (standardise(moved) - scaled[1]).square().mean(1) >= apart[0]
+            far = (standardise(moved) - scaled[1]).square().mean(1) >= distances[0]
             return int(far.sum())
 
         predicted = checked(best.predicted, first.variance, reach)
-        return Narrowed(best.estimate, label, predicted, float(apart.mean()), floor, tuple(rounds))
+        return Narrowed(best.estimate, label, predicted, float(distances.mean()), floor, tuple(rounds))
 
     def _rounds(self, seen: Tensor, label: int, known: Tensor, first: First, attempt: int) -> list[Round]:
         frame, rounds = self.simulator.frame, list[Round]()
@@ -189,7 +191,7 @@ class EnsembleInverter(NamedTuple):
 
     def _ended(self, rounds: list[Round]) -> bool:
         """True after the last round, below the tolerance, or without progress for a while."""
-        predicted, count = [one.predicted for one in rounds], len(rounds)
+        predicted, count = [turn.predicted for turn in rounds], len(rounds)
         stalled = count > predicted.index(min(predicted)) + PATIENCE
         return count == self.attack.rounds or predicted[-1] <= self.attack.tolerance or stalled
 

@@ -165,8 +165,8 @@ class LocalRegression(NamedTuple):
         """
         features = self.place(seen)  # (1, row)
         near = self.features @ features[0]  # (s,) k(f)
-        apart = float(features.square().sum() - near @ self.inverse @ near)
-        novelty = (self.ridge * (1 + 1 / len(near)) + max(apart, 0.0)) / float((1 / self.inverse.diagonal()).mean())
+        beyond = float(features.square().sum() - near @ self.inverse @ near)
+        novelty = (self.ridge * (1 + 1 / len(near)) + max(beyond, 0.0)) / float((1 / self.inverse.diagonal()).mean())
         return Prediction(self.mean + near @ self.dual, novelty)
 
 
@@ -196,8 +196,8 @@ def _left_out_error(features: Tensor, coordinates: Tensor, ridge: float) -> floa
     away = coordinates - coordinates.mean(0)  # (s, q)
     unexplained = away - features @ torch.cholesky_solve(features.T @ away, root)  # r C Z
     leverage = torch.linalg.solve_triangular(root, features.T, upper=False).square().sum(0)  # (s,) H_ii
-    kept = (1 - 1 / s - leverage).clamp_min(torch.finfo(features.dtype).eps)  # r C_ii
-    return float((unexplained / kept.unsqueeze(1)).square().mean())
+    denominators = (1 - 1 / s - leverage).clamp_min(torch.finfo(features.dtype).eps)  # r C_ii
+    return float((unexplained / denominators.unsqueeze(1)).square().mean())
 
 
 class First(NamedTuple):

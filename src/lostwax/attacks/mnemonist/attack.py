@@ -23,14 +23,14 @@ ROWS = 1024  # records per forward pass
 
 def seen_by(access: Access, net: nn.Module, table: ShadowTable) -> ShadowTable:
     """The same models through another access; the table must have all weights."""
-    models, given = models_and_given(table)
-    return table._replace(seen=torch.cat([access(net, release_of(net, models)), given], 1))
+    models, given_numbers = models_and_given(table)
+    return table._replace(seen=torch.cat([access(net, release_of(net, models)), given_numbers], 1))
 
 
 def models_and_given(table: ShadowTable) -> tuple[Tensor, Tensor]:
     """All weights of the models (s, p), and the given numbers of their secrets (s, given)."""
-    models, given = torch.split(table.seen, [table.seen.shape[1] - table.given, table.given], 1)
-    return models, given
+    models, given_numbers = torch.split(table.seen, [table.seen.shape[1] - table.given, table.given], 1)
+    return models, given_numbers
 
 
 def release_of(net: nn.Module, flat: Tensor) -> Release:
@@ -102,10 +102,10 @@ class MnemonistRecoNN:
         """The second half of `learn`: explain a reconstructor trained on these shadow models, and choose rows."""
         if (objection := self.objection(knowledge)) is not None:
             raise ValueError(objection)
-        knowledge, some = accepted(self.attack, knowledge), slice(self.models)
-        models, given = (part[some] for part in models_and_given(unseen))
-        truth = Records(unseen.records.x[some].unsqueeze(1), unseen.records.y[some].unsqueeze(1))  # k = 1
-        hints = Hints(parts=given.reshape(truth.x.shape) if unseen.given else None)
+        knowledge, sample = accepted(self.attack, knowledge), slice(self.models)
+        models, given_numbers = (part[sample] for part in models_and_given(unseen))
+        truth = Records(unseen.records.x[sample].unsqueeze(1), unseen.records.y[sample].unsqueeze(1))  # k = 1
+        hints = Hints(parts=given_numbers.reshape(truth.x.shape) if unseen.given else None)
         released, masks = release_of(knowledge.net, models), adversary_seed(seed, "masks")
         explanation = self.mnemonist(first, knowledge, released, truth, seed=masks, hints=hints)
         access = Superparameters(explanation.holding() or explanation.rows)  # all rows if none helps
@@ -168,8 +168,8 @@ class EmbeddingRecoNN:
         if layer is None:
             return refusal + "the net trains no linear layer. Use RecoNN."
         if (sentence := self.picture.objection(knowledge)) is None:
-            one = inputs_of(layer, knowledge.net, trainable(knowledge.net), prior.x[:1].cpu())  # (1, ...)
-            embedded = Records(one.to(prior.x).expand(len(prior), *one.shape[1:]), prior.y)
+            layer_input = inputs_of(layer, knowledge.net, trainable(knowledge.net), prior.x[:1].cpu())  # (1, ...)
+            embedded = Records(layer_input.to(prior.x).expand(len(prior), *layer_input.shape[1:]), prior.y)
             sentence = self.attack.objection(replace(knowledge, access=_rows(knowledge.net, layer), prior=embedded))
         return None if sentence is None else refusal + sentence.removeprefix("RecoNN is not applicable: ")
 
@@ -193,9 +193,11 @@ class EmbeddingRecoNN:
 
         on_layer = replace(knowledge, access=_rows(net, layer), prior=embedded(knowledge.prior))
         both = shadows, unseen
-        tables = [seen_by(on_layer.access, net, one)._replace(records=embedded(one.records)) for one in both]
+        tables = [seen_by(on_layer.access, net, source)._replace(records=embedded(source.records)) for source in both]
         embedding = self.attack.learn(on_layer, *tables, seed=seed)
-        maps = [ShadowTable(table.records.x.flatten(1), one.records) for table, one in zip(tables, both, strict=True)]
+        maps = [
+            ShadowTable(table.records.x.flatten(1), source.records) for table, source in zip(tables, both, strict=True)
+        ]
         picture = self.picture.learn(replace(knowledge, access=Rebuilt(embedding)), *maps, seed=seed)
         rebuilt = embedding(release_of(net, models_and_given(unseen)[0])).records.x.flatten(1)
         return Embedded(embedding, _validated(picture, rebuilt, unseen.records))
@@ -204,12 +206,12 @@ class EmbeddingRecoNN:
 def inputs_of(module: str, net: nn.Module, params: dict[str, Tensor], x: Tensor) -> Tensor:
     """The inputs of a module, (n, ...), in a net with these parameters applied to records x."""
     architecture = Architecture.of(net, x.device, x.dtype)
-    own = {name: value.detach().to(x) for name, value in params.items()}
+    values = {name: value.detach().to(x) for name, value in params.items()}
     inputs: list[Tensor] = []
     handle = architecture.net.get_submodule(module).register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     with torch.no_grad():
         for part in torch.split(x, ROWS):
-            architecture(own, part)
+            architecture(values, part)
     handle.remove()
     return torch.cat(inputs)
 
@@ -228,5 +230,9 @@ def _rows(net: nn.Module, layer: str) -> Superparameters:
 def _validated(picture: Trained, rebuilt: Tensor, truth: Records) -> Trained:
     """With its errors on rebuilt embeddings (v, features)."""
     features, answers = picture.standardise(rebuilt, picture.span.shift.dtype), picture.span.shares(truth.x)
-    found = errors(picture.decoder, Examples(features, answers, truth.y, torch.ones_like(answers[0], dtype=torch.bool)))
-    return picture._replace(error_line=ErrorLine.fit(features, found), validation_error=float(found.mean()))
+    unseen_errors = errors(
+        picture.decoder, Examples(features, answers, truth.y, torch.ones_like(answers[0], dtype=torch.bool))
+    )
+    return picture._replace(
+        error_line=ErrorLine.fit(features, unseen_errors), validation_error=float(unseen_errors.mean())
+    )

@@ -132,7 +132,7 @@ class Explanation(NamedTuple):
         """The rows whose mean coefficient is negative by more than `by` standard errors."""
         _, (coefficients,), (standard_errors,) = self.overall()
         negative = (coefficients < -by * standard_errors).tolist()
-        return tuple(row for row, held in zip(self.rows, negative, strict=True) if held)
+        return tuple(row for row, stores in zip(self.rows, negative, strict=True) if stores)
 
     def agreement(self, scales: Scales, *, seed: int = 0) -> Correlation:
         """Correlation of coefficients and mean absolute scales of rows (Shamsabadi et al. 2023, Fig. 7); -1 is best.
@@ -202,18 +202,18 @@ class Mnemonist:
             raise ValueError(f"Mnemonist: expected the truth of {len(release)} models, got that of {len(truth)}.")
         net, rows, erased = knowledge.net, neurons(knowledge.net), self.erase(knowledge, release)
         at_a_time = max(1, NUMBERS // sum(value.numel() for value in erased.values()))
-        found = []
+        regressions = []
         for model in range(len(release)) if only is None else only:
-            kept = torch.from_numpy(generator(seed, "masks", model).random((self.masks, len(rows))) < 0.5)
+            masks = torch.from_numpy(generator(seed, "masks", model).random((self.masks, len(rows))) < 0.5)
             missed = []
-            for some in torch.split(kept, at_a_time):
-                given = None if hints is None else hints[torch.full((len(some),), model)]
-                guess = reconstruct(put_back(net, release[model], erased, some), given)
-                wrong = (guess.records.x - truth.x[model].to(guess.records.x)).double()  # (some, k, ...)
+            for mask_rows in torch.split(masks, at_a_time):
+                model_hints = None if hints is None else hints[torch.full((len(mask_rows),), model)]
+                guess = reconstruct(put_back(net, release[model], erased, mask_rows), model_hints)
+                wrong = (guess.records.x - truth.x[model].to(guess.records.x)).double()  # (masks, k, ...)
                 missed.append(wrong.square().flatten(1).mean(1))
             errors = torch.cat(missed)  # (masks,)
-            found.append(regress(errors, kept.to(errors)))
-        coefficients, standard_errors = (torch.stack(part) for part in zip(*found, strict=True))
+            regressions.append(regress(errors, masks.to(errors)))
+        coefficients, standard_errors = (torch.stack(part) for part in zip(*regressions, strict=True))
         return Explanation(rows, coefficients, standard_errors)
 
 

@@ -93,9 +93,9 @@ class Augmented:
                 else "its augment has no backbone, but the net trains on features. Pass the one of records.through"
             )
         if self.backbone is not None and records.features is not None:
-            some = records[:8]
-            made, given = Records(some.x, some.y).through(self.backbone).inputs, some.inputs
-            if made.shape != given.shape or bool((made - given).abs().max() > ALIKE * given.abs().max()):
+            few = records[:8]
+            fresh, stored = Records(few.x, few.y).through(self.backbone).inputs, few.inputs
+            if fresh.shape != stored.shape or bool((fresh - stored).abs().max() > ALIKE * stored.abs().max()):
                 return (
                     "its augment's backbone gives other features than the prior has. Pass the one that computed the "
                     "prior's"
@@ -108,8 +108,8 @@ class Augmented:
         plain = Records(records.x, records.y)
         for copy in range(1, self.copies):
             draws = int(generator(seed, "copies", copy).integers(2**63))
-            made = self.by(plain, 2 * count, seed=draws)[count:]  # the first half is unchanged
-            parts.append(made if self.backbone is None else made.through(self.backbone))
+            changed = self.by(plain, 2 * count, seed=draws)[count:]  # the first half is unchanged
+            parts.append(changed if self.backbone is None else changed.through(self.backbone))
         features = [part.features for part in parts if part.features is not None]
         x, y = torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])
         return Records(x, y, torch.cat(features) if features else None)
@@ -156,8 +156,8 @@ def of_other_heads(wanted: Tensor) -> Tensor:
     heads, guesses = (torch.arange(size, device=wanted.device) for size in wanted.shape[:2])
     marks = wanted.flatten(3).double().view(torch.int64).sum(-1)  # (m, g, r) exact sums, equal for equal records
     others = torch.stack([heads.roll(places) for places in NEIGHBOURS], 1)  # (m, neighbours)
-    apart = (marks[:, None, :, :, None] != marks[others].unsqueeze(3)).flatten(3).all(3)  # (m, neighbours, g)
-    first = apart.int().argmax(1)  # (m, g), the head before if all share some
+    disjoint = (marks[:, None, :, :, None] != marks[others].unsqueeze(3)).flatten(3).all(3)  # (m, neighbours, g)
+    first = disjoint.int().argmax(1)  # (m, g), the head before if all share some
     return wanted[others.gather(1, first), guesses]
 
 

@@ -37,14 +37,14 @@ class Neurons(NamedTuple):
     def tokens(self, release: Release) -> Tensor:
         """(m, neurons, numbers): a neuron's row, its bias, its outgoing weights; then the parameters that all share."""
         params = release.params
-        own = [params[self.weight]]  # (m, h, d)
+        per_neuron = [params[self.weight]]  # (m, h, d)
         if self.bias is not None:
-            own.append(params[self.bias].unsqueeze(-1))  # (m, h, 1)
+            per_neuron.append(params[self.bias].unsqueeze(-1))  # (m, h, 1)
         if self.outgoing is not None:
-            own.append(params[self.outgoing].mT)  # (m, h, c)
+            per_neuron.append(params[self.outgoing].mT)  # (m, h, c)
         common = [value for name, value in params.items() if name not in (self.weight, self.bias, self.outgoing)]
         shared = [value.flatten(1).unsqueeze(1).expand(-1, self.neurons, -1) for value in common]
-        return torch.cat([*own, *shared], -1)
+        return torch.cat([*per_neuron, *shared], -1)
 
 
 @runtime_checkable

@@ -43,10 +43,10 @@ class HeadScale(NamedTuple):
     def fit(cls, seen: Tensor, *, alike: bool) -> HeadScale:
         """From (m, tokens, numbers). A constant number is read as its mean, so that tokens keep their size."""
         moving = Standardise.fit(_rows(seen, alike))
-        count, kept = moving.features, moving.kept
-        mean = moving.mean.new_zeros(count).index_copy(0, kept, moving.mean)
-        deviation = moving.mean.new_full((count,), torch.inf).index_copy(0, kept, moving.deviation)
-        every = torch.arange(count, device=kept.device)
+        count, places = moving.features, moving.kept
+        mean = moving.mean.new_zeros(count).index_copy(0, places, moving.mean)
+        deviation = moving.mean.new_full((count,), torch.inf).index_copy(0, places, moving.deviation)
+        every = torch.arange(count, device=places.device)
         return cls(Standardise(every, mean, deviation, count, moving.reach), alike)
 
     def __call__(self, seen: Tensor, dtype: torch.dtype) -> Tensor:
@@ -69,7 +69,7 @@ class Heads(NamedTuple):
         """Standardised over the first `models` heads."""
         tile = game.tile()
         cut = (range(start, min(start + tile, models)) for start in range(0, models, tile))
-        seen = torch.cat([see(game.trainer(game.net, game.deal(some), seed=game.seed)) for some in cut])
+        seen = torch.cat([see(game.trainer(game.net, game.deal(numbers), seed=game.seed)) for numbers in cut])
         broken = int((~seen.flatten(1).isfinite().all(1)).sum())
         if broken:
             raise ValueError(
@@ -97,7 +97,7 @@ class Heads(NamedTuple):
                 together = max(min(together, (shadows - first) // size), 1)
             last = first + together * size
             over = 0 if shadows is None else max(last - shadows, 0)  # beyond the end of the set: its first ones again
-            parts = [self.trained(some) for some in (range(first, last - over), range(over)) if some]
+            parts = [self.trained(numbers) for numbers in (range(first, last - over), range(over)) if numbers]
             tokens, secrets = (torch.cat(part) for part in zip(*parts, strict=True))
             for rows in torch.split(torch.randperm(len(tokens), device=tokens.device), size):
                 yield tokens[rows], secrets[rows]
@@ -163,18 +163,18 @@ class Checkpoint(NamedTuple):
 def _owner(path: Path) -> dict[str, str]:
     """The training that the checkpoint belongs to."""
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
+        words = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(
             f"WeakRecoNN: {path} is damaged ({error}), so its checkpoint cannot be used. Delete its folder."
         ) from error
-    return {str(name): str(value) for name, value in held.items()} if isinstance(held, dict) else {}
+    return {str(name): str(value) for name, value in words.items()} if isinstance(words, dict) else {}
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
     """An optimiser's state: "3.exp_avg" is the fourth parameter's first moment."""
     state = optimiser.state_dict()["state"]
-    return {f"{number}.{name}": value for number, held in state.items() for name, value in held.items()}
+    return {f"{number}.{name}": value for number, moments in state.items() for name, value in moments.items()}
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
@@ -285,8 +285,8 @@ def train(
     """Fit the net in place by AdamW, and keep the weights with the least loss on unseen heads."""
 
     def validate() -> float:  # the objective of squared errors
-        own, chance = (data.unit**2 * wrong for wrong in errors(net, data))  # (m, g) each
-        return float(attack.aim(own, chance))
+        error, chance = (data.unit**2 * wrong for wrong in errors(net, data))  # (m, g) each
+        return float(attack.aim(error, chance))
 
     device = data.unseen[0].device
     optimiser = torch.optim.AdamW(net.parameters(), lr=attack.lr, fused=device.type == "cuda")
@@ -325,7 +325,7 @@ def loss_of(
 @torch.no_grad()
 def answer(net: nn.Module, tokens: Tensor) -> Tensor:
     """(m, g, ...) the net's answers, some heads at a time."""
-    return torch.cat([net(some) for some in torch.split(tokens, HEADS_AT_A_TIME)])
+    return torch.cat([net(rows) for rows in torch.split(tokens, HEADS_AT_A_TIME)])
 
 
 class Errors(NamedTuple):
@@ -340,11 +340,11 @@ def errors(net: nn.Module, data: TrainingData) -> Errors:
     tokens, secrets = data.unseen
     targets, parts = data.targets, []
     wanted = targets.of_each(secrets)  # (m, g, r, ...)
-    cut = (torch.split(whole, HEADS_AT_A_TIME) for whole in (tokens, wanted, of_other_heads(wanted)))
-    for some, *whose in zip(*cut, strict=True):
-        answers = answer(net, some)
-        parts.append([nearest(mean_errors(answers, one)[0], targets.counted)[0] for one in whose])
-    return Errors(*(torch.cat(each) for each in zip(*parts, strict=True)))
+    cut = (torch.split(tensor, HEADS_AT_A_TIME) for tensor in (tokens, wanted, of_other_heads(wanted)))
+    for token_rows, *whose in zip(*cut, strict=True):
+        answers = answer(net, token_rows)
+        parts.append([nearest(mean_errors(answers, records)[0], targets.counted)[0] for records in whose])
+    return Errors(*(torch.cat(pieces) for pieces in zip(*parts, strict=True)))
 
 
 def dealt_labels(knowledge: Knowledge) -> Tensor:
@@ -360,8 +360,8 @@ def dealt_classes(knowledge: Knowledge) -> tuple[int, ...]:
 
 def shape_seen(attack: WeakRecoNN, knowledge: Knowledge) -> tuple[int, int]:
     """How many tokens a head has, and how many numbers a token."""
-    one = Release({name: value.unsqueeze(0) for name, value in trainable(knowledge.net).items()})
-    _, tokens, numbers = attack.reader.see(knowledge.net, knowledge.access, one).shape
+    untrained = Release({name: value.unsqueeze(0) for name, value in trainable(knowledge.net).items()})
+    _, tokens, numbers = attack.reader.see(knowledge.net, knowledge.access, untrained).shape
     return tokens, numbers
 
 
@@ -412,14 +412,14 @@ def too_few(knowledge: Knowledge) -> str | None:
         return None  # its `deal` raises an error
     labels = dealt_labels(knowledge)
     for label in dealt_classes(knowledge) or (None,):
-        held = len(knowledge.prior) if label is None else int((knowledge.prior.y == label).sum())
+        available = len(knowledge.prior) if label is None else int((knowledge.prior.y == label).sum())
         per_set = len(labels) if label is None else int((labels == label).sum())
         needed = 2 * FEWEST_SETS * per_set
-        if held < needed:
+        if available < needed:
             kind = "records" if label is None else f"records of class {label}"
             return (
                 f"a training set takes {per_set} {kind}, so it needs {needed} in the prior, for two sets to learn from "
-                f"and two held-out ones, and there are {held}. Provide more"
+                f"and two held-out ones, and there are {available}. Provide more"
             )
     return None
 
