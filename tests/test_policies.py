@@ -12,8 +12,11 @@ from sklearn.tree import DecisionTreeClassifier
 
 import lostwax as lw
 from audits.game import KNOWN, Reads, audited
+from lostwax.audits.ceiling import privacy_of
 from lostwax.metrics.estimate import clopper_pearson
 from lostwax.policies import names
+
+PRIVACY = privacy_of({"noise_multiplier": 2.0, "sample_rate": 1.0, "steps": 1})
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +216,7 @@ def test_a_threshold_too_small_hides_nothing():
 
 def test_the_ceiling(blind):
     ceiling = lw.bound(noise_multiplier=2.0, baseline=0.1)
-    under = replace(blind, ceiling=ceiling)
+    under = replace(blind, ceiling=ceiling, privacy=PRIVACY)
     assert lw.Policy(max_ceiling=ceiling.upper).breaches(under) == ()
     assert lw.Policy(max_grade="limited by proof").breaches(under) == ()
     assert only(lw.Policy(max_ceiling=ceiling.upper - 1e-6), under).found == ceiling.upper
@@ -238,7 +241,8 @@ def test_what_is_known_comes_before_what_is_not(leaky):
 
 
 def test_a_ceiling_needs_no_answer(blind):
-    under = replace(blind, ceiling=lw.bound(noise_multiplier=2.0, baseline=0.1), unanswered=("Newton was stopped.",))
+    ceiling, unanswered = lw.bound(noise_multiplier=2.0, baseline=0.1), ("Newton was stopped.",)
+    under = replace(blind, ceiling=ceiling, privacy=PRIVACY, unanswered=unanswered)
     assert lw.Policy(max_ceiling=under.ceiling.upper).breaches(under) == ()
 
 

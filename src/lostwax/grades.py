@@ -8,7 +8,7 @@ from enum import StrEnum
 class Grade(StrEnum):
     """How much of the training records the release reveals, from least to most."""
 
-    LIMITED = "limited by proof"  # nothing was found, and a certified ceiling bounds every attack
+    LIMITED = "limited by proof"  # nothing was found, and certified ceilings bound every attack, in any game
     NOT_FOUND = "not found"  # by the attacks that were run
     UNDECIDED = "undecided"  # an applicable attack has no result, or too few games were run
     BETTER_THAN_CHANCE = "better than chance"  # guesses depend on the release

@@ -40,8 +40,8 @@ def percent(share: float) -> str:
 
 def round_up(value: float) -> str:
     """Three significant digits, rounded up: for upper limits and sufficient noise."""
-    if value == 0:
-        return "0"
+    if value == 0 or math.isinf(value):
+        return f"{value:g}"
     value = max(value, 1e-300)  # below, the rounding step would underflow
     step = 10.0 ** (math.floor(math.log10(value)) - 2)
     return f"{math.ceil(value / step - 1e-9) * step:.3g}"

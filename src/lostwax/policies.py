@@ -83,7 +83,7 @@ class Policy:
     max_tpr_at_1pct: float | None = None  # true-positive rate at a false-positive rate of 1 %
     max_tpr_at_01pct: float | None = None  # and of 0.1 %
     min_median_ratio_to_oracle: float | None = None  # median error over that of the nearest available record
-    max_ceiling: float | None = None  # certified bound on the success of any attack, from differential privacy
+    max_ceiling: float | None = None  # certified bound on the success of any attack in the audit's game
     threshold: float = THRESHOLD  # error that counts as rebuilt; the audit's own threshold if that is larger
 
     def __post_init__(self) -> None:

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 import lostwax as lw
 from lostwax.audits import Finding
 from lostwax.audits.audit import Audit
-from lostwax.audits.decision import decide
+from lostwax.audits.ceiling import privacy_of
+from lostwax.audits.decision import Suggestion, decide
 from lostwax.audits.luck import Luck
 from lostwax.games import Guess, Records
 from lostwax.grades import Grade
+from lostwax.numerals import round_up
 
 CRITERION, MSE = "RMSE in feature standard deviations", "mean squared error"
 TUTORIAL = lw.Policy(max_grade="not found", max_rebuilt_share=0.05)
@@ -169,18 +171,49 @@ def test_candidates_are_graded_by_degrees(won, grade):
     assert audit.grade is grade
 
 
+def proven(noise, chance, steps=1, rate=1.0):
+    """What an audit of a mechanism holds, where guessing succeeds so often."""
+    mechanism = {"noise_multiplier": noise, "sample_rate": rate, "steps": steps}
+    return {"ceiling": lw.bound(**mechanism, baseline=chance), "privacy": privacy_of(mechanism)}
+
+
 def test_a_certified_ceiling_limits_the_grade_and_is_stated_beside_what_was_found():
-    low, high = (lw.bound(noise_multiplier=noise, baseline=0.1) for noise in (3.0, 0.1))
+    low, high = (proven(noise, 0.1) for noise in (3.0, 0.1))
     nothing = (np.full(100, 1.0), None)
     some = (np.where(np.arange(100) < 22, 0.0, 1.0), None)
     named = {"baseline": FAR, "chance": 0.1, "threshold": 0.0}
-    assert audit_of(nothing, ceiling=low, **named).grade is Grade.LIMITED
-    assert audit_of(nothing, ceiling=low, unanswered=("Newton was stopped.",), **named).grade is Grade.LIMITED
-    assert audit_of(nothing, ceiling=high, **named).grade is Grade.NOT_FOUND  # it limits next to nothing
-    assert audit_of(nothing, ceiling=replace(low, certified=False), **named).grade is Grade.NOT_FOUND
-    found = audit_of(some, ceiling=low, **named)
+    assert audit_of(nothing, **low, **named).grade is Grade.LIMITED
+    assert audit_of(nothing, **low, unanswered=("Newton was stopped.",), **named).grade is Grade.LIMITED
+    assert audit_of(nothing, **high, **named).grade is Grade.NOT_FOUND  # it limits next to nothing
+    doubtful = low | {"ceiling": replace(low["ceiling"], certified=False)}
+    assert audit_of(nothing, **doubtful, **named).grade is Grade.NOT_FOUND
+    assert audit_of(nothing, ceiling=low["ceiling"], **named).grade is Grade.NOT_FOUND  # with fewer candidates?
+    found = audit_of(some, **low, **named)
     assert found.grade is Grade.BETTER_THAN_CHANCE
-    assert "Whatever the attack, it succeeds in at most" in str(found)
+    epsilon = f"epsilon {round_up(low['privacy'].epsilon)} at delta 1e-05 (add or remove one record)"
+    for words in ("Whatever the attack, it succeeds in at most", epsilon, "told in at most 63.1 % of cases"):
+        assert words in str(found)
+
+
+@pytest.mark.parametrize("won", [0, 0.2, 0.9])
+@pytest.mark.parametrize(
+    "mechanism", [(0.5, 1, 1.0), (1.3, 1, 1.0), (3.0, 2, 1.0), (10.0, 1, 1.0), (1.0, 50, 0.02), (2.0, 40, 0.05)]
+)
+def test_more_candidates_do_not_improve_grade_or_suggestion(mechanism, won):
+    """The same training and as good an attack: what is said of it is no better where guessing is harder."""
+    noise, steps, rate = mechanism
+    grades, suggestions = [], []
+    for candidates in (2, 3, 10, 100, 1_000, 100_000):
+        chance = 1 / candidates
+        right = np.arange(400) < 400 * (chance + won * (1 - chance))
+        line = (np.where(right, 0.0, 1.0), None)
+        audit = audit_of(
+            line, baseline=np.full(400, 5.0), chance=chance, threshold=0.0, **proven(noise, chance, steps, rate)
+        )
+        grades.append(audit.grade.severity)
+        suggestions.append([*Suggestion].index(decide(audit).suggestion))
+    assert grades == sorted(grades)
+    assert suggestions == sorted(suggestions)
 
 
 shares = st.floats(0, 1)
@@ -209,10 +242,10 @@ def audits(draw):
         errors = np.where(random.random(games) < share, small, large)
         lines.append((errors, None if chance is not None else draw(st.none() | lucks)))
     baseline = np.where(random.random(games) < draw(st.sampled_from([0.0, 0.3])), 0.0, 1.0)
-    ceiling = None
+    proof = {}
     if chance is not None and draw(st.booleans()):
-        ceiling = lw.bound(noise_multiplier=draw(st.sampled_from([0.1, 1.0, 5.0])), baseline=chance)
-        ceiling = replace(ceiling, certified=draw(st.booleans()))
+        proof = proven(draw(st.sampled_from([0.1, 1.0, 5.0])), chance)
+        proof["ceiling"] = replace(proof["ceiling"], certified=draw(st.booleans()))
     return audit_of(
         *lines,
         baseline=baseline,
@@ -220,7 +253,7 @@ def audits(draw):
         metric=draw(st.sampled_from([CRITERION, MSE])),
         threshold=0.0 if chance is not None else 0.05,
         chance=chance,
-        ceiling=ceiling,
+        **proof,
         population=games * draw(st.sampled_from([1, 3])),
         groups=draw(st.sampled_from([None, np.arange(games) // 2])),
         unanswered=draw(st.sampled_from([(), ("Newton was stopped.",)])),
@@ -280,6 +313,7 @@ def test_the_same_shares_from_more_games_never_lower_a_leak(audit, times):
         threshold=audit.threshold,
         chance=audit.chance,
         ceiling=audit.ceiling,
+        privacy=audit.privacy,
         population=times * audit.population,
         groups=groups,
         unanswered=audit.unanswered,
@@ -292,7 +326,7 @@ def test_the_same_shares_from_more_games_never_lower_a_leak(audit, times):
 def test_nothing_that_is_added_undoes_an_exact_recovery(audit):
     if audit.grade is not Grade.EXACT:
         return
-    ceiling = lw.bound(noise_multiplier=5.0, baseline=0.1)
+    proof = proven(5.0, 0.1)
     assert replace(audit, unanswered=("Newton was stopped.",)).grade is Grade.EXACT
-    assert replace(audit, ceiling=ceiling).grade is Grade.EXACT
+    assert replace(audit, **proof).grade is Grade.EXACT
     assert replace(audit, notes=("a note",)).grade is Grade.EXACT

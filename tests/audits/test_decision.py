@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lostwax as lw
-from audits.test_conclusion import CHANCE, FAR, audit_of, audits
+from audits.test_conclusion import CHANCE, FAR, audit_of, audits, proven
+from lostwax.audits.conclusion import most_advantage
 from lostwax.audits.decision import LOW, Suggestion, decide
 from lostwax.grades import Grade
 
@@ -27,7 +28,6 @@ def of_every_grade():
     """One audit of each grade."""
     luck, few = CHANCE, np.where(np.arange(100) < 50, 0.5, 3.0)
     near = CHANCE | {"nearer_by_luck": 0.05}
-    ceiling = lw.bound(noise_multiplier=20.0, baseline=0.1)
     found = [
         audit_of((np.full(100, 1e-9), luck), baseline=FAR),
         audit_of((few, near), baseline=FAR),
@@ -35,7 +35,11 @@ def of_every_grade():
         audit_of((np.full(100, 3.0), luck), baseline=FAR, unanswered=("Newton was stopped.",)),
         audit_of((np.full(100, 3.0), luck), baseline=FAR),
         audit_of(
-            (np.where(np.arange(100) < 10, 0.0, 1.0), None), baseline=FAR, chance=0.1, threshold=0.0, ceiling=ceiling
+            (np.where(np.arange(100) < 10, 0.0, 1.0), None),
+            baseline=FAR,
+            chance=0.1,
+            threshold=0.0,
+            **proven(20.0, 0.1),
         ),
     ]
     assert {audit.grade for audit in found} == set(Grade)
@@ -91,7 +95,7 @@ def test_gate_grade_and_suggestion_never_contradict_each_other(audit, policy):
         assert found.suggestion is Suggestion.KEEP
     if found.suggestion is Suggestion.RELEASE:
         assert not audit.grade.leaks
-        assert breaches == [] or audit.ceiling.advantage <= LOW
+        assert breaches == [] or most_advantage(audit) <= LOW
     if audit.grade.leaks:
         assert set(found.opposes) & set(audit.conclusion.sentences)
         assert found.suggestion is not Suggestion.RELEASE
@@ -128,7 +132,7 @@ def test_no_record_rebuilt_is_not_evidence_against():
 
 
 def test_a_high_ceiling_asks_for_more_noise():
-    audit = replace(ALL[Grade.LIMITED], ceiling=lw.bound(noise_multiplier=2.0, baseline=0.1))
+    audit = replace(ALL[Grade.LIMITED], **proven(2.0, 0.1))
     assert audit.grade is Grade.LIMITED
     assert audit.ceiling.advantage > LOW
     found = decide(audit)

@@ -11,6 +11,8 @@ from sklearn.linear_model import LogisticRegression
 
 import lostwax as lw
 from audits.game import Reads, audited
+from audits.test_conclusion import FAR, audit_of, proven
+from lostwax.audits.ceiling import privacy_of
 from lostwax.metrics import Null
 
 
@@ -29,6 +31,7 @@ def procedure():
         audit,
         findings=(replace(released, errors=errors, guess=guess),),
         ceiling=ceiling,
+        privacy=privacy_of({"noise_multiplier": 1.0, "sample_rate": 1.0, "steps": 1}),
         chance=0.5,
         left_out=("ClosedForm is not applicable.",),
         unanswered=("Newton was stopped.",),
@@ -41,12 +44,36 @@ def model():
     return lw.audit(LogisticRegression(max_iter=1_000).fit(X, y), (X, y), games=10)
 
 
+def test_files_without_a_ceiling_for_membership_are_read_and_prove_nothing(tmp_path):
+    """Up to 0.2.0 a file held the ceiling of its game alone, and was graded by that."""
+    line = (np.full(100, 1.0), None)
+    audit = audit_of(line, baseline=FAR, chance=0.1, threshold=0.0, **proven(20.0, 0.1))
+    path = audit.to_json(tmp_path / "audit.json")
+    plain = json.loads(path.read_text())
+    assert plain["conclusion"]["grade"] == "limited by proof"
+    assert plain.pop("privacy")["delta"] == 1e-5
+    path.write_text(json.dumps(plain))
+    old = lw.Audit.from_json(path)
+    assert (old.ceiling, old.privacy, old.grade) == (audit.ceiling, None, "not found")
+
+
 @pytest.mark.parametrize("kind", ["procedure", "model"])
 def test_all_but_the_records_comes_back(kind, request, tmp_path):
     audit = request.getfixturevalue(kind)
     again = lw.Audit.from_json(audit.to_json(tmp_path / "audit.json"))
     assert repr(again) == repr(audit)
-    for name in ("subject", "kind", "metric", "threshold", "provenance", "notes", "oracle", "chance", "ceiling"):
+    for name in (
+        "subject",
+        "kind",
+        "metric",
+        "threshold",
+        "provenance",
+        "notes",
+        "oracle",
+        "chance",
+        "ceiling",
+        "privacy",
+    ):
         assert getattr(again, name) == getattr(audit, name)
     assert (again.left_out, again.unanswered) == (audit.left_out, audit.unanswered)
     for one, other in zip(again.findings, audit.findings, strict=True):

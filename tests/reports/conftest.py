@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 import lostwax as lw
 from audits.game import KNOWN, Reads, audited
 from lostwax.access import Neuron
+from lostwax.audits.ceiling import privacy_of
 from lostwax.audits.luck import Luck
 from lostwax.audits.neurons import NeuronShares
 
@@ -71,7 +72,8 @@ def all_diverged():
 
 
 def under_a_ceiling():
-    return replace(candidates(), ceiling=lw.bound(noise_multiplier=3.0, steps=10, baseline=1 / 8))
+    mechanism = {"noise_multiplier": 3.0, "sample_rate": 1.0, "steps": 10}
+    return replace(candidates(), ceiling=lw.bound(**mechanism, baseline=1 / 8), privacy=privacy_of(mechanism))
 
 
 def held(audit, replace_with):

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 import lostwax as lw
-from lostwax.numerals import percent
+from lostwax.numerals import at_most, percent, round_up
 from lostwax.reports.charts import drawn
 from lostwax.reports.html import render
 from lostwax.reports.words import answer
@@ -98,6 +98,9 @@ def test_sections_that_cannot_be_drawn_say_so(audit_of):
     assert "The ceiling</h2>" in page
     assert "The bound is certified." in page
     assert "<li>No other record depends on the secret one." in page
+    privacy = audit_of("under_a_ceiling").privacy
+    assert f"ε = {round_up(privacy.epsilon)} at δ = 1e-05 (add or remove one record)" in page
+    assert f"told in at most {at_most(privacy.membership.upper)} of cases" in page
     assert 'id="threshold"' not in page
 
 

@@ -30,6 +30,7 @@ from lostwax.metrics.estimate import clopper_pearson
 from lostwax.metrics.roc import success_rate, true_positives, true_positives_by_class
 
 if TYPE_CHECKING:
+    from lostwax.audits.ceiling import Privacy
     from lostwax.audits.tabled import Frame
     from lostwax.bounds import Ceiling
     from lostwax.reports.plots import Plots
@@ -103,6 +104,7 @@ class Audit:
     groups: NDArray[np.int64] | None = None
     labels_given: bool = False  # the adversary knows the labels, and no guess of them counts
     ceiling: Ceiling | None = None  # on the success of any attack, where training is differentially private
+    privacy: Privacy | None = None  # what that proves in any game; None also in files up to 0.2.0
 
     @property
     def guess(self) -> Guess:

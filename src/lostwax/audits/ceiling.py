@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,12 +15,46 @@ from lostwax.audits.scoring import Scoring
 from lostwax.bounds import Ceiling, bound, kappa_from_samples
 from lostwax.bounds import Records as Together
 from lostwax.bounds.checks import MOST_RECORDS
+from lostwax.bounds.sampling import drawn
 from lostwax.games import Hints, Mechanism, Records
 from lostwax.games.judges import Judge
+from lostwax.numerals import at_most, round_up
 from lostwax.seeds import generator
 
 SURE = 0.999  # that the blind guess is no better than what the prior's records say
+DELTA = 1e-5  # at which epsilon is stated
 MOST = 1_000  # of the prior's records, drawn at random, are compared with each other
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What the noise in training proves whatever is played: no choice of candidates or prior changes it.
+
+    `membership` is the ceiling for two candidates: which of two records was used? With more candidates no attack gains
+    as large a share of what guessing leaves, (gamma(k) - k) / (1 - k): gamma is concave, so that it grows with k.
+    """
+
+    membership: Ceiling
+    epsilon: float
+    delta: float
+    adjacency: str  # of epsilon
+
+    @property
+    def sentence(self) -> str:
+        """One line in words."""
+        return (
+            f"epsilon {round_up(self.epsilon)} at delta {self.delta:g} ({self.adjacency}); which of two records was "
+            f"used is told in at most {at_most(self.membership.upper)} of cases, where guessing is right in half"
+        )
+
+
+def privacy_of(mechanism: Mechanism | None) -> Privacy | None:
+    """From the mechanism that the trainer states; None without one."""
+    if mechanism is None:
+        return None
+    steps, noise = mechanism["steps"], mechanism["noise_multiplier"]
+    sampling = drawn(mechanism.get("sampling"), mechanism["sample_rate"], steps)
+    return Privacy(bound(**mechanism, baseline=0.5), sampling.epsilon(noise, steps, DELTA), DELTA, sampling.adjacency)
 
 
 def ceiling_of(

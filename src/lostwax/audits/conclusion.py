@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lostwax.audits.audit import Audit, Finding
+    from lostwax.audits.ceiling import Privacy
     from lostwax.bounds import Ceiling
 
 LEVEL = 0.01  # at most this share of audits of pure noise is graded above chance, over all their lines and tests
@@ -61,10 +62,10 @@ def conclude(audit: Audit) -> Conclusion:
     worst = max(lines, key=lambda line: (line.grade.severity, line.rebuilt, line.nearer, line.targets))
     reasons = _open(audit, worst)
     grade = worst.grade
-    if grade is Grade.RECOGNISABLE and audit.chance is not None and _limits(audit.ceiling):
+    if grade is Grade.RECOGNISABLE and audit.chance is not None and _is_limited(audit):
         grade = Grade.BETTER_THAN_CHANCE
     if not grade.leaks:
-        grade = Grade.LIMITED if _limits(audit.ceiling) else Grade.UNDECIDED if reasons else Grade.NOT_FOUND
+        grade = Grade.LIMITED if _is_limited(audit) else Grade.UNDECIDED if reasons else Grade.NOT_FOUND
     words = _Words(audit, worst, lines)
     return Conclusion(grade, worst, words.headline(grade), words.sentences(grade), reasons)
 
@@ -163,11 +164,19 @@ def _by_victims(audit: Audit, won: NDArray[np.bool_]) -> float:
     return float((won / size[group]).sum())
 
 
-def _limits(ceiling: Ceiling | None) -> bool:
-    """Is it certified, and does it leave any attack less than half of what guessing leaves to win?"""
-    if ceiling is None or not ceiling.certified:
-        return False
-    return ceiling.upper - ceiling.baseline <= LARGE * (1 - ceiling.baseline)
+def most_advantage(audit: Audit) -> float:
+    """The share of what guessing leaves to win that any attack may reach: in this game, or with two candidates.
+
+    The larger one: a game with more candidates has a lower ceiling, but training is no more private for it.
+    """
+    if audit.ceiling is None or audit.privacy is None:
+        return 1.0
+    return max(audit.ceiling.advantage, audit.privacy.membership.advantage)
+
+
+def _is_limited(audit: Audit) -> bool:
+    """Is the ceiling certified, and does it leave any attack less than half of what guessing leaves to win?"""
+    return audit.ceiling is not None and audit.ceiling.certified and most_advantage(audit) <= LARGE
 
 
 def _open(audit: Audit, worst: Line) -> tuple[str, ...]:
@@ -259,7 +268,7 @@ class _Words(NamedTuple):
         if not grade.leaks and grade is not Grade.LIMITED:
             parts.append(f"This is the result of {self._attacks()}, not a proof that no attack can.")
         if self.audit.ceiling is not None:
-            parts.append(_under(self.audit.ceiling))
+            parts.append(_under(self.audit.ceiling, self.audit.privacy))
         return tuple(parts)
 
     def _rebuilt(self) -> str:
@@ -372,12 +381,13 @@ def by_luck(share: float) -> str:
     return f"luck alone gives at most about {percent(share)}" if share else "luck alone gives about none"
 
 
-def _under(ceiling: Ceiling) -> str:
+def _under(ceiling: Ceiling, privacy: Privacy | None) -> str:
     blind = "at most " if ceiling.blind_at_most else ""
     proof = "certified" if ceiling.certified else "not certified"
+    said = "" if privacy is None else f" In any game: {privacy.sentence}."
     return (
         f"Whatever the attack, it succeeds in at most {at_most(ceiling.upper)} of games ({proof}), where a blind guess "
-        f"succeeds in {blind}{percent(ceiling.baseline)}."
+        f"succeeds in {blind}{percent(ceiling.baseline)}.{said}"
     )
 
 

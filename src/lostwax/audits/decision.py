@@ -9,14 +9,15 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from lostwax.audits.conclusion import most_advantage
 from lostwax.grades import Grade
 from lostwax.numerals import SIGN, at_most, count, percent
 
 if TYPE_CHECKING:
     from lostwax.audits.audit import Audit
 
-LOW = 0.1  # of what guessing leaves to win: a certified ceiling above it asks for more noise
-HIGH = 0.5  # a ceiling above it speaks against a release
+LOW = 0.1  # of what guessing leaves to win, in this game and with two candidates: more asks for more noise
+HIGH = 0.5  # more speaks against a release
 PREDICTIONS = ("Outputs(", "Logits(")  # accesses that show what the model answers, not the model
 
 
@@ -73,7 +74,7 @@ def _suggestion(audit: Audit, kept: bool | None) -> Suggestion:
         return Suggestion.CHANGE if grade.leaks else Suggestion.RELEASE
     if grade.severe or _hides_more(audit):
         return Suggestion.KEEP
-    low = grade is Grade.LIMITED and audit.ceiling is not None and audit.ceiling.advantage <= LOW
+    low = grade is Grade.LIMITED and most_advantage(audit) <= LOW
     return Suggestion.RELEASE if low else Suggestion.CHANGE
 
 
@@ -108,6 +109,11 @@ def _reason(audit: Audit, suggestion: Suggestion, kept: bool | None) -> str:
     if kept:
         proof = "" if grade is Grade.LIMITED else " This is not a proof that the records are safe."
         return f"No leak was found and the policy is kept.{proof}"
+    if grade is Grade.NOT_FOUND and audit.ceiling is not None:
+        return (
+            "No leak was found, but the noise in training is too little for a proof. Train with more, or state in a "
+            "policy what you accept."
+        )
     if grade is Grade.NOT_FOUND:
         return (
             "No leak was found, which is not a proof that the records are safe. First state what you accept (a "
@@ -212,7 +218,7 @@ def _none_won(audit: Audit) -> tuple[str, ...]:
 
 def _is_limited(audit: Audit) -> bool:
     """Does a ceiling, certified or not, leave attacks less than half of what guessing leaves to win?"""
-    return audit.ceiling is not None and audit.ceiling.advantage <= HIGH
+    return most_advantage(audit) <= HIGH
 
 
 def _residual(audit: Audit) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from lostwax.audits.conclusion import Line, by_luck
 from lostwax.audits.decision import decide
 from lostwax.cards import card
 from lostwax.metrics.estimate import median_interval
-from lostwax.numerals import SIGN, count, interval, number, percent
+from lostwax.numerals import SIGN, at_most, count, interval, number, percent, round_up
 
 if TYPE_CHECKING:
     from lostwax.audits.audit import Audit
@@ -45,14 +46,26 @@ def facts(audit: Audit) -> tuple[Fact, ...]:
     if audit.chance is not None:
         detail = f"{count(line.rebuilt)} of {count(len(audit.games))}{_sure(audit, line.rebuilt)}"
         guessing = Fact(f"{100 * audit.chance:.3g}{SIGN}", "by guessing", "in the long run, without the model")
-        return Fact(_share(audit, line.rebuilt), "identified", detail), guessing
+        return Fact(_share(audit, line.rebuilt), "identified", detail), guessing, *_proof(audit)
     return (
         *_rebuilt(audit, line),
         *_target(audit, line),
         *_cells(audit, line),
         _nearer(audit, line),
         _typical(audit, line),
+        *_proof(audit),
     )
+
+
+def _proof(audit: Audit) -> Iterator[Fact]:
+    """What the noise proves: in this game, for two candidates, and epsilon."""
+    if audit.ceiling is not None:
+        proof = "certified" if audit.ceiling.certified else "not certified"
+        yield Fact(at_most(audit.ceiling.upper), "ceiling in this game", f"success of any attack; {proof}")
+    if audit.privacy is not None:
+        two, privacy = audit.privacy.membership, audit.privacy
+        yield Fact(at_most(two.upper), "ceiling for membership", "any attack that tells which of two records was used")
+        yield Fact(round_up(privacy.epsilon), "ε", f"at δ = {privacy.delta:g}; {privacy.adjacency}")
 
 
 def _rebuilt(audit: Audit, line: Line) -> tuple[Fact, ...]:

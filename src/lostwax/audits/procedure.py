@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from lostwax.access import Weights
 from lostwax.audits import given
 from lostwax.audits.audit import Audit, Finding
-from lostwax.audits.ceiling import ceiling_of, check_under
+from lostwax.audits.ceiling import ceiling_of, check_under, privacy_of
 from lostwax.audits.checks import (
     Support,
     as_targets,
@@ -108,6 +108,7 @@ def audit_procedure(
     with progress("ceiling"):
         mechanism, scoring, judge = knowledge.facts.trainer.mechanism, judging.scoring, judging.judge
         ceiling = ceiling_of(mechanism, hints, prior, scoring, secrets=cohort.secrets, judge=judge)
+        privacy = privacy_of(mechanism)
     check_under(ceiling, findings, secrets=each)
     said = [f"{line.answer.name}: {note}" for line in lines for note in (*_certified(line.finding), *line.answer.notes)]
     if len(attacks) == 1:
@@ -126,6 +127,7 @@ def audit_procedure(
         chance=given.chance(hints),
         chance_by_victims=given.chance(hints, judging.groups(1)),
         ceiling=ceiling,
+        privacy=privacy,
         labels_given=hints is not None and hints.labels is not None,
         seed=settings.seed,
         provenance=_provenance(knowledge, cohort, secrets, lines),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from lostwax.audits.audit import Audit, Finding
+    from lostwax.audits.ceiling import Privacy
     from lostwax.audits.neurons import NeuronShares
     from lostwax.bounds import Ceiling
 
@@ -57,10 +58,11 @@ def contradictions(plain: Mapping[str, Any]) -> Iterator[str]:
     for percent in plain["oracle_percentiles"]:
         if percent.count(".") > 1 or not 0 <= float(percent) <= 100:
             yield "oracle_percentiles has a percentile that is none"
-    if plain["ceiling"] is not None:
-        low, high, blind = (float(plain["ceiling"][name]) for name in LOGS)
-        if not blind - ROUNDING <= low <= high + ROUNDING <= 2 * ROUNDING:
-            yield "the ends of the ceiling are in no order"
+    for ceiling in (plain["ceiling"], (plain.get("privacy") or {}).get("membership")):
+        if ceiling is not None:
+            low, high, blind = (float(ceiling[name]) for name in LOGS)
+            if not blind - ROUNDING <= low <= high + ROUNDING <= 2 * ROUNDING:
+                yield "the ends of the ceiling are in no order"
 
 
 def _in_finding(finding: Mapping[str, Any], plain: Mapping[str, Any]) -> Iterator[str]:
@@ -205,6 +207,7 @@ def to_plain(audit: Audit) -> dict[str, Any]:
         },
         "oracle_percentiles": {f"{percent:g}": _number(error) for percent, error in audit.oracle_percentiles.items()},
         "ceiling": None if audit.ceiling is None else _plain_ceiling(audit.ceiling),
+        "privacy": None if audit.privacy is None else _plain_privacy(audit.privacy),
         "provenance": dict(audit.provenance),
         "conclusion": _plain_conclusion(audit),
         "groups": None if audit.groups is None else audit.groups.tolist(),
@@ -223,7 +226,9 @@ def from_plain(plain: Mapping[str, Any], source: str) -> Audit:
         if audit is not None and plain["conclusion"] is not None:  # files of the schema before have none
             contradiction = next(other_summary(audit, plain["summary"]), None)
             follows = _plain_conclusion(audit)  # its sentences may be worded otherwise, by another version
-            if any(plain["conclusion"][name] != follows[name] for name in ("grade", "line")):
+            # up to 0.2.0 the ceiling of the game alone limited a grade
+            names = ("line",) if audit.ceiling is not None and audit.privacy is None else ("grade", "line")
+            if any(plain["conclusion"][name] != follows[name] for name in names):
                 contradiction = contradiction or "the conclusion does not follow from the numbers"
     except (OverflowError, KeyError) as error:
         raise ValueError(f"{source}: a number or a name does not fit ({type(error).__name__}). {EDITED}") from None
@@ -250,6 +255,7 @@ def _audit(plain: Mapping[str, Any]) -> Audit:
         columns=tuple(plain.get("columns", ())),
         oracle_percentiles={float(percent): float(error) for percent, error in plain["oracle_percentiles"].items()},
         ceiling=None if plain["ceiling"] is None else _ceiling(plain["ceiling"]),
+        privacy=None if plain.get("privacy") is None else _privacy(plain["privacy"]),
         groups=None if plain["groups"] is None else np.array(plain["groups"], dtype=np.int64),
         chance_by_victims=plain.get("chance_by_victims"),
     )
@@ -414,6 +420,17 @@ def _ceiling(plain: Mapping[str, Any]) -> Ceiling:
         estimate=plain["estimate"],
         assumptions=tuple(plain.get("assumptions", ())),
     )
+
+
+def _plain_privacy(privacy: Privacy) -> dict[str, Any]:
+    numbers = {"epsilon": _number(privacy.epsilon), "delta": privacy.delta, "adjacency": privacy.adjacency}
+    return {"membership": _plain_ceiling(privacy.membership), **numbers}
+
+
+def _privacy(plain: Mapping[str, Any]) -> Privacy:
+    from lostwax.audits.ceiling import Privacy
+
+    return Privacy(_ceiling(plain["membership"]), float(plain["epsilon"]), plain["delta"], plain["adjacency"])
 
 
 def _no_records(*games: int) -> Records:

@@ -71,6 +71,8 @@ def as_table(audit: Audit, columns: int | None = None, breaches: Sequence[str] |
     if audit.ceiling is not None:
         lines.append(f"ceiling for every attack on this training: {audit.ceiling.sentence}")
         lines += [f"it assumes: {one}" for one in audit.ceiling.assumptions]
+    if audit.privacy is not None:
+        lines.append(f"in any game: {plain_spaces(audit.privacy.sentence)}")
     if audit.kind == "this procedure" and audit.chance is None:
         lines += _more_numbers(audit)
     lines += [f"note: {note}" for note in audit.notes]

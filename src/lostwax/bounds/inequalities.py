@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 from scipy.special import entr, logsumexp
@@ -17,6 +18,7 @@ from lostwax.bounds.step_law import StepLaw
 ADJACENCY = "add or remove one record"
 
 
+@cache  # dp-accounting takes a second or more
 def epsilon_of(noise_multiplier: float, sample_rate: float, steps: int, delta: float, interval: float = 1e-4) -> float:
     """The epsilon at this delta of T Poisson-sampled Gaussian steps, add-or-remove adjacency, rounded up.
 
