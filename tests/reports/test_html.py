@@ -6,6 +6,8 @@ from html.parser import HTMLParser
 import pytest
 
 import lostwax as lw
+from audits.game import KNOWN, Reads, audited
+from lostwax.grades import Grade
 from lostwax.numerals import at_most, percent, round_up
 from lostwax.reports.charts import drawn
 from lostwax.reports.html import render
@@ -102,6 +104,32 @@ def test_sections_that_cannot_be_drawn_say_so(audit_of):
     assert f"ε = {round_up(privacy.epsilon)} at δ = 1e-05 (add or remove one record)" in page
     assert f"told in at most {at_most(privacy.membership.upper)} of cases" in page
     assert 'id="threshold"' not in page
+
+
+def test_candidates_that_are_right_by_luck_are_not_marked(audit_of):
+    threat = lw.Informed(KNOWN, candidates=8)
+    lucky = audited(lw.attacks.NearestCandidate(Reads(blind=1.0)), threat=threat, games=60)
+    assert 0 < lucky.findings[0].rebuilt.sum() < 20
+    for audit in (lucky, replace(lucky, unanswered=("Newton was stopped.",))):
+        page = page_of(audit, records=True)
+        assert ">right</span>" in page
+        assert "Guessing alone explains this many right candidates." in page
+        assert "single out no record" in page
+        assert 'class="pair counts"' not in page
+    page = page_of(audit_of("candidates"), records=True)
+    assert 'class="pair counts"' in page
+    assert "Guessing alone" not in page
+
+
+def test_records_that_were_not_rebuilt_are_not_called_so(audit_of):
+    few = audited(Reads(noise=0.05), games=3)  # closer than every baseline, too few to tell
+    assert few.grade is Grade.UNDECIDED
+    for audit in (few, audit_of("of_pictures"), audit_of("held_by_neurons")):
+        assert not audit.findings[0].rebuilt.any()
+        page = page_of(audit, records=True)
+        assert "records that guesses come closest to" in page
+        assert "rebuilt best" not in page.lower()
+    assert "records that are rebuilt best" in page_of(audit_of("of_a_table"), records=True)
 
 
 def test_a_limit_of_the_blind_guess_is_called_one(audit_of):

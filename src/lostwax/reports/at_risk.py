@@ -30,11 +30,11 @@ class RiskyRecord(NamedTuple):
 
 
 def most_at_risk(audit: Audit, *, records: bool) -> tuple[RiskyRecord, ...]:
-    """The records that the worst line rebuilds best; none where nothing was found.
+    """The records that the worst line rebuilds best; none where nothing was found, or named by luck.
 
     Names of columns are only given with `records`: those of a text are its words.
     """
-    if not (audit.grade.leaks or audit.grade is Grade.UNDECIDED):
+    if not (audit.grade.leaks or (audit.grade is Grade.UNDECIDED and audit.chance is None)):
         return ()
     finding = audit.finding(audit.conclusion.line.name)
     errors = finding.errors[audit.metric]

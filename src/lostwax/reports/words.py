@@ -64,7 +64,9 @@ def _advice(
         Grade.NOT_FOUND: (
             *(accept if breaches is None else ()),
             "Try stronger attacks, and attacks made for this kind of model.",
-            "Only differential privacy has a ceiling that holds for every attack; see “What protects”.",
+            "Only differential privacy has a ceiling that holds for every attack; see “What protects”."
+            if audit.ceiling is None
+            else "The ceiling for every attack is high: train with more noise; see “What protects”.",
             *measured,
         ),
         Grade.LIMITED: (
