@@ -6,7 +6,7 @@ import torch
 
 import lostwax as lw
 from lostwax.games import Knowledge, Release
-from lostwax.learning.costs import ROUNDS, Rate
+from lostwax.learning.costs import MIN_ROUNDS, Rate
 from lostwax.schedules import Cosine
 from lostwax.trainers import SGD, Adam, Optimum
 
@@ -51,7 +51,7 @@ def test_a_training_that_is_begun_tells_how_long_it_takes():
     ids=lambda trainer: type(trainer).__name__,
 )
 def test_trainers_are_cut_short(trainer):
-    assert trainer.first_rounds(3)[1] >= ROUNDS
+    assert trainer.first_rounds(3)[1] >= MIN_ROUNDS
     game = knowledge(trainer)
     begun = Rate.begun(game)
     assert begun.training > 0

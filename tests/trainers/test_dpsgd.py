@@ -181,7 +181,7 @@ def test_a_crowded_batch_is_computed_in_slabs():
 
 def test_draws_are_the_same_however_many_are_made_at_once(monkeypatch):
     together = list(draws(cohort(3), 0.3, 20, seed=0))
-    monkeypatch.setattr("lostwax.trainers.batches.MOST", 1)
+    monkeypatch.setattr("lostwax.trainers.batches.MAX_DRAWS", 1)
     assert torch.equal(torch.stack(together), torch.stack(list(draws(cohort(3), 0.3, 20, seed=0))))
 
 

@@ -17,7 +17,7 @@ from lostwax.learning.decoders import Span
 from lostwax.learning.kernel_regression import ClassRegression, Regression
 from lostwax.learning.shadow_tables import (
     ENGINES,
-    FEWEST,
+    MIN_SHADOWS,
     ShadowTable,
     accepted,
     features_seen,
@@ -107,7 +107,7 @@ class KernelRidge:
     engine: LinearResponse | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, shadows=at_least(FEWEST), validation=between(0, 1, "()"))
+        check_fields(self, shadows=at_least(MIN_SHADOWS), validation=between(0, 1, "()"))
 
     def objection(self, knowledge: Knowledge) -> str | None:
         """Why it is not applicable."""

@@ -21,7 +21,7 @@ from lostwax.learning.decoders import Committee, Decoder, MLPDecoder, RowReading
 from lostwax.learning.saving import Calibration, SavedFolder, check_same
 from lostwax.learning.shadow_tables import (
     ENGINES,
-    FEWEST,
+    MIN_SHADOWS,
     ShadowTable,
     accepted,
     adversary_seed,
@@ -41,8 +41,8 @@ from lostwax.shadows import LinearResponse
 __all__ = ["RecoNN", "Trained"]
 
 
-RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)  # of a label head: times |W|^2 / 2, added to a mean loss
-ITERATIONS = 100  # of L-BFGS, to fit a label head
+LABEL_RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)  # of a label head: times |W|^2 / 2, added to a mean loss
+LABEL_ITERATIONS = 100  # of L-BFGS, to fit a label head
 
 
 class LabelHead(nn.Module):
@@ -87,7 +87,7 @@ def solve(head: LabelHead, features: Tensor, y: Tensor, unseen: Tensor, unseen_y
 
     best = Best(head, validate)
     basis = torch.linalg.qr(features.T).Q if len(features) < features.shape[1] else None  # (features, m)
-    for ridge in RIDGES:
+    for ridge in LABEL_RIDGES:
         if basis is None:
             _minimise(head, features, y, ridge)
         else:
@@ -100,7 +100,7 @@ def _minimise(head: LabelHead, features: Tensor, y: Tensor, ridge: float) -> Non
     nn.init.zeros_(head.linear.weight)
     nn.init.zeros_(head.linear.bias)
     optimiser: torch.optim.Optimizer = torch.optim.LBFGS(
-        head.parameters(), max_iter=ITERATIONS, line_search_fn="strong_wolfe"
+        head.parameters(), max_iter=LABEL_ITERATIONS, line_search_fn="strong_wolfe"
     )
 
     def objective() -> float:
@@ -243,9 +243,8 @@ class RecoNN:
     engine: LinearResponse | None = None
 
     def __post_init__(self) -> None:
-        check_fields(
-            self, **RANGES, shadows=at_least(FEWEST), members=at_least(1), batch_size=at_least(1), patience=at_least(1)
-        )
+        ranges = {"shadows": at_least(MIN_SHADOWS), "members": at_least(1), "batch_size": at_least(1)}
+        check_fields(self, **RANGES, **ranges, patience=at_least(1))
         expect(self, "mse", "above 0 where mae is 0", self.mae + self.mse > 0)
 
     def objection(self, knowledge: Knowledge) -> str | None:

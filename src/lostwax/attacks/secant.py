@@ -15,10 +15,11 @@ from lostwax.learning.coordinates import Coordinates, as_records, flat
 from lostwax.learning.costs import Cost, Rate
 from lostwax.progress import counted
 
-FIRST, SMALLEST, OF_STEP = 0.05, 1e-3, 0.3  # difference that is taken: at first, at least, over the last step's size
+FIRST_DIFFERENCE, MIN_DIFFERENCE = 0.05, 1e-3  # difference that is taken: at first, and at least
+OF_STEP = 0.3  # ... over the last step's size
 DAMPINGS = (0.0, 1e-6, 1e-4, 1e-2, 1.0)  # of Gauss-Newton steps that are tried, over the mean diagonal
 PROGRESS = 0.9  # of the residual: less progress ends the search
-ROUNDING = 100  # times eps of the weights' norm: a residual below is rounding
+RESIDUAL_ROUNDING = 100  # times eps of the weights' norm: a residual below is rounding
 SURE = 0.05  # in units of a coordinate: a certificate says that the weights determine the record to this
 MOST_NUMBERS = 4_096  # of a record: as many models are trained for each step
 
@@ -101,7 +102,7 @@ class _Solver(NamedTuple):
         guess, prior = self.first(release, hints), self.knowledge.prior
         coordinates = Coordinates.of(prior)
         released = release.flat().double()  # (m, p)
-        precision = ROUNDING * torch.finfo(next(iter(release.params.values())).dtype).eps
+        precision = RESIDUAL_ROUNDING * torch.finfo(next(iter(release.params.values())).dtype).eps
         results, every = [], counted(range(len(released)), "Secant: games", len(released))
         for game in every:
             start = Records(guess.records.x[game], guess.records.y[game])  # (1, ...)
@@ -147,7 +148,7 @@ class _Search(NamedTuple):
         return _Found(a[place], weights[place], float(residuals[place]))
 
     def __call__(self, starts: Tensor, released: Tensor, iterations: int, precision: float) -> _Found:
-        best, size = self.best(starts, released), FIRST
+        best, size = self.best(starts, released), FIRST_DIFFERENCE
         if iterations == 0:
             return best._replace(a=starts[0])
         low, high = self.coordinates.low, self.coordinates.high
@@ -160,7 +161,7 @@ class _Search(NamedTuple):
             least = float(torch.linalg.svdvals(jacobian)[-1])
             if then.residual >= best.residual:
                 break
-            size = min(FIRST, max(SMALLEST, OF_STEP * float((then.a - best.a).abs().mean())))
+            size = min(FIRST_DIFFERENCE, max(MIN_DIFFERENCE, OF_STEP * float((then.a - best.a).abs().mean())))
             slow, best = then.residual > PROGRESS * best.residual, then
             if best.residual <= enough:
                 return best._replace(certified=SURE * least > enough)  # beyond rounding

@@ -11,7 +11,7 @@ import torch
 from lostwax.games import Cohort, Knowledge, Release, Trainer
 
 FEWEST_PROBES, PROBES = 2, 5  # tries to measure the rate
-ROUNDS = 20  # steps or epochs: of a shorter training, the first ones are too large a share to be tried before
+MIN_ROUNDS = 20  # steps or epochs: of a shorter training, the first ones are too large a share to be tried before
 TABLES = 2  # of what is seen of the shadow models: as they come, and standardised
 DOUBLE = 8  # bytes
 OPERATIONS = 1e10  # per second, in double precision
@@ -49,7 +49,7 @@ class Rate(NamedTuple):
     def begun(cls, knowledge: Knowledge) -> Rate | None:
         """Predicted from the first steps or epochs; None if there are few, or if the trainer cannot be cut short."""
         cut_short: Callable[[int], Any] = getattr(knowledge.trainer, "first_rounds", lambda count: None)
-        if (short := cut_short(1)) is None or short[1] < ROUNDS:
+        if (short := cut_short(1)) is None or short[1] < MIN_ROUNDS:
             return None
         (once, rounds), (thrice, _), cohort = short, cut_short(3), _one_tile(knowledge)
         _, release = _timed(once, knowledge, cohort)  # warm up

@@ -67,7 +67,7 @@ class Committee(nn.Module):
         return torch.stack([member(features) for member in self.members]).mean(0)
 
 
-ROUNDING = 1e-6  # that a pixel may lie outside its range, after interpolation
+PIXEL_ROUNDING = 1e-6  # that a pixel may lie outside its range, after interpolation
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ class Span:
         """The span of records (n, ...)."""
         low, high = float(prior.min()), float(prior.max())
         for lowest in (0.0, -1.0):
-            if low >= lowest - ROUNDING and high <= 1 + ROUNDING:
+            if low >= lowest - PIXEL_ROUNDING and high <= 1 + PIXEL_ROUNDING:
                 varies = prior.amax(0) > prior.amin(0)  # constant numbers are answered exactly
                 shift = torch.where(varies, lowest, prior[0])
                 return cls(shift, torch.where(varies, 1 - lowest, 0.0).to(prior), bounded=True)
@@ -130,7 +130,7 @@ class MLPDecoder:
         return nn.Sequential(*layers, nn.Sigmoid() if bounded else nn.Identity())
 
 
-SMALL = 4  # side of the first image
+FIRST_SIDE = 4  # side of the first image
 
 
 @dataclass(frozen=True)
@@ -149,13 +149,13 @@ class ResidualDecoder:
     def build(self, features: int, shape: tuple[int, ...], *, bounded: bool = True) -> nn.Module:
         """(m, features) -> (m, channels, height, width); within [0, 1] where `bounded`."""
         colours, height, width = _image_shape("ResidualDecoder", shape)
-        doublings = max(1, (-(-max(height, width) // SMALL) - 1).bit_length())
-        side = SMALL << doublings
+        doublings = max(1, (-(-max(height, width) // FIRST_SIDE) - 1).bit_length())
+        side = FIRST_SIDE << doublings
         channels = [4 * self.width, 2 * self.width, *[self.width] * (doublings - 1)]
         blocks = [ResidualBlock(inputs, outputs) for inputs, outputs in pairwise(channels)]
         return nn.Sequential(
             nn.Unflatten(1, (features, 1, 1)),
-            nn.ConvTranspose2d(features, 4 * self.width, SMALL),
+            nn.ConvTranspose2d(features, 4 * self.width, FIRST_SIDE),
             *blocks,
             nn.BatchNorm2d(channels[-1]),
             nn.ReLU(),
@@ -193,7 +193,7 @@ class ResidualBlock(nn.Module):
 
 
 STRIDE = 2
-KERNEL = 5
+KERNEL_SIDE = 5
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class ConvDecoder:
         layers = [InputNoise(self.input_noise), nn.Linear(features, math.prod(small)), nn.Unflatten(1, small)]
         for inputs, outputs in pairwise((*self.channels, colours)):
             # the side doubles: (side - 1) stride - 2 padding + kernel + output_padding = 2 side
-            layers += [nn.ReLU(), nn.ConvTranspose2d(inputs, outputs, KERNEL, STRIDE, padding=2, output_padding=1)]
+            layers += [nn.ReLU(), nn.ConvTranspose2d(inputs, outputs, KERNEL_SIDE, STRIDE, padding=2, output_padding=1)]
         layers.append(nn.ZeroPad2d((0, width - times * small[2], 0, height - times * small[1])))  # crops
         return nn.Sequential(*layers, nn.Sigmoid() if bounded else nn.Identity())
 
@@ -271,7 +271,7 @@ class Equivariant(nn.Module):
         return answered[:, : queries.shape[1]]
 
 
-SMALLEST, LARGEST = -5.0, 3.0  # to which a row's size and its logarithm are clamped
+MIN_LOG_SIZE, MAX_SIZE = -5.0, 3.0  # to which a row's size and its logarithm are clamped
 BESIDE = 3  # gate inputs per row besides its summary: log size, size, bias
 
 
@@ -348,7 +348,7 @@ class _Layer(nn.Module):
         size = moved.norm(dim=2, keepdim=True).clamp_min(torch.finfo(moved.dtype).tiny)
         direction = self.noise(moved / size * math.sqrt(moved.shape[2]))
         bias = direction[..., -1:] if self.biased else torch.zeros_like(size)
-        beside = size.log().clamp(SMALLEST, LARGEST), size.clamp_max(LARGEST), bias  # (m, rows, 1) each
+        beside = size.log().clamp(MIN_LOG_SIZE, MAX_SIZE), size.clamp_max(MAX_SIZE), bias  # (m, rows, 1) each
         return direction, torch.cat([self.summary(direction), *beside], 2).flatten(1)
 
 

@@ -267,9 +267,9 @@ def _group(kernel: Kernel, ridge: float, rows: Tensor, answers: Tensor) -> tuple
     return Group(rows, median, solved.weights, mean, solved.factor, ridge), solved.left_out, solved.variance
 
 
-KERNEL, RIDGE = Kernel(by_direction=True, width=4.0), 1e-2
-WEIGHTS = (10.0, 3.0, 30.0, 1.0, 0.0)  # of a score, relative to a log variance; ties go to the first
-MODELS = {"cpu": 2_000, "cuda": 16_000}  # shadow models at most: about a second
+CLASS_KERNEL, CLASS_RIDGE = Kernel(by_direction=True, width=4.0), 1e-2
+SCORE_WEIGHTS = (10.0, 3.0, 30.0, 1.0, 0.0)  # of a score, relative to a log variance; ties go to the first
+CLASS_MODELS = {"cpu": 2_000, "cuda": 16_000}  # shadow models at most: about a second
 JUDGED = 1_000  # of these, at most, choose the weight
 
 
@@ -290,12 +290,17 @@ class ClassRegression(NamedTuple):
     @classmethod
     def fit(cls, regression: Regression, seen: Tensor, groups: Tensor) -> ClassRegression:
         """From the shadow models (s, features) that the regression was fitted on, and their groups' numbers (s,)."""
-        most = MODELS["cpu" if seen.device.type == "cpu" else "cuda"]
+        most = CLASS_MODELS["cpu" if seen.device.type == "cpu" else "cuda"]
         used = torch.arange(len(seen), device=seen.device)[:: -(-len(seen) // most)]
-        rows, truth = regression.features(seen[used], KERNEL), one_hot(groups[used], len(regression.groups)).double()
+        rows, truth = (
+            regression.features(seen[used], CLASS_KERNEL),
+            one_hot(groups[used], len(regression.groups)).double(),
+        )
         inner, shares = products(rows, rows), truth.mean(0)
         median, square_norms = median_distance(inner), inner.diagonal()
-        solved, _ = solve_from(KERNEL.similarity(inner, square_norms, square_norms, median), truth - shares, RIDGE)
+        solved, _ = solve_from(
+            CLASS_KERNEL.similarity(inner, square_norms, square_norms, median), truth - shares, CLASS_RIDGE
+        )
         sample = slice(None, None, -(-len(used) // JUDGED))
         judged, scores = used[sample], scores_left_out(solved, truth)[:, sample]
         weight = best_weight(variances_left_out(regression, seen, groups, judged), scores, groups[judged])
@@ -303,7 +308,7 @@ class ClassRegression(NamedTuple):
 
     def __call__(self, seen: Tensor) -> Tensor:
         """(groups, m) scores of models (m, features): about one for a model's own group, about zero for others."""
-        similar = KERNEL.between(self.features(seen, KERNEL), self.rows, self.median)  # (m, s)
+        similar = CLASS_KERNEL.between(self.features(seen, CLASS_KERNEL), self.rows, self.median)  # (m, s)
         return (self.shares + similar @ self.weights).mT
 
     def predict(self, seen: Tensor, variances: Tensor) -> Tensor:
@@ -334,7 +339,7 @@ def variances_left_out(regression: Regression, seen: Tensor, groups: Tensor, jud
 
 def best_weight(variances: Tensor, scores: Tensor, groups: Tensor) -> float:
     """The weight that misclassifies the fewest models, from variances and scores (groups, j) and true groups (j,)."""
-    return min(WEIGHTS, key=lambda weight: int((_combined(variances, scores, weight).argmin(0) != groups).sum()))
+    return min(SCORE_WEIGHTS, key=lambda weight: int((_combined(variances, scores, weight).argmin(0) != groups).sum()))
 
 
 def _combined(variances: Tensor, scores: Tensor, weight: float) -> Tensor:

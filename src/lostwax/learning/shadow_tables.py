@@ -18,7 +18,7 @@ from lostwax.seeds import generator
 from lostwax.shadows import Game, LinearResponse, Local, Store
 from lostwax.shadows.linear_response import FEWEST_CHECKED, few_known, share_for_directions
 
-FEWEST = 4  # two shadow models to learn from, two held out
+MIN_SHADOWS = 4  # two shadow models to learn from, two held out
 PARTS = 20  # chunks, where the trainer's tiles allow, so that progress shows
 ROWS_AT_A_TIME = 4_096
 RESPONSES = 16_384  # models computed by linear response between two steps of the progress bar
@@ -159,8 +159,8 @@ def shadow_objection(attack: _Shadowed, knowledge: Knowledge) -> str | None:
         return refusal + sentence
     if not prior.x.is_floating_point():
         return refusal + f"it needs records of floating-point numbers, but the prior is {prior.x.dtype}."
-    if len(prior) < FEWEST:
-        return refusal + f"it needs at least {FEWEST} records in the prior, and there are {len(prior)}."
+    if len(prior) < MIN_SHADOWS:
+        return refusal + f"it needs at least {MIN_SHADOWS} records in the prior, and there are {len(prior)}."
     if attack.engine is not None and (sentence := attack.engine.objection(knowledge)) is not None:
         return refusal + sentence.removeprefix("LinearResponse is not applicable: ")
     if attack.engine is not None and (records := min(attack.shadows or len(prior), len(prior))) < FEWEST_CHECKED:

@@ -17,7 +17,7 @@ from lostwax.learning.kernel_regression import log_size
 from lostwax.metrics import LPIPS
 from lostwax.seeds import seed_torch
 
-ROWS = 1024  # models read at a time
+MODELS_AT_A_TIME = 1024  # models read at a time
 RANGES = {  # of the settings that attacks share
     **{"mae": at_least(0), "mse": at_least(0), "epochs": at_least(1), "weight_decay": at_least(0)},
     **{"lr": above(0), "validation": between(0, 1, "()")},
@@ -174,7 +174,7 @@ class Examples(NamedTuple):
 @torch.no_grad()
 def answer(decoder: nn.Module, features: Tensor) -> Tensor:
     """(m, ...) the decoder's answers, some models at a time."""
-    return torch.cat([decoder(rows) for rows in torch.split(features, ROWS)])
+    return torch.cat([decoder(rows) for rows in torch.split(features, MODELS_AT_A_TIME)])
 
 
 def errors(decoder: nn.Module, examples: Examples) -> Tensor:

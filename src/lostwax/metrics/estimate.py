@@ -71,7 +71,7 @@ def as_scores(source: str, name: str, scores: ArrayLike) -> NDArray[np.float64]:
     return numbers
 
 
-FEWEST = 4
+MIN_GAMES = 4
 BLOCK_NUMBERS = 2_000_000
 
 Array = NDArray[np.float64]
@@ -90,8 +90,8 @@ def correlation(
     """Both correlations of two metrics' errors, (games,) each, with percentile bootstrap intervals over games."""
     check_confidence("correlation", confidence)
     first_errors, second_errors = as_scores("correlation", "first", first), as_scores("correlation", "second", second)
-    if len(first_errors) != len(second_errors) or len(first_errors) < FEWEST:
-        wanted = f"the errors of the same games twice, {FEWEST} games or more"
+    if len(first_errors) != len(second_errors) or len(first_errors) < MIN_GAMES:
+        wanted = f"the errors of the same games twice, {MIN_GAMES} games or more"
         raise ValueError(f"correlation: expected {wanted}, got {len(first_errors)} and {len(second_errors)}.")
     for name, errors in (("first", first_errors), ("second", second_errors)):
         if not np.isfinite(errors).all() or np.ptp(errors) == 0:

@@ -82,7 +82,7 @@ class SSIM:
 
 
 ARCHIVE = "lpips_alex.safetensors"
-SMALLEST = 32  # pixels: the smallest that AlexNet's poolings allow
+MIN_SIDE = 32  # pixels: the smallest that AlexNet's poolings allow
 GAMES_AT_A_TIME = 256
 # (number in torchvision's AlexNet, stride, padding, pooled first?) of each convolution
 LAYERS = ((0, 4, 2, False), (3, 1, 2, True), (6, 1, 1, True), (8, 1, 1, False), (10, 1, 1, False))
@@ -127,8 +127,8 @@ def _distance(parameters: Mapping[str, Tensor], guess: Tensor, truth: Tensor) ->
 def _features(parameters: Mapping[str, Tensor], images: Tensor) -> Iterator[Tensor]:
     """The images' features after each of AlexNet's five rectified convolutions."""
     signal = 2 * images.float() - 1  # [0, 1] -> [-1, 1]
-    if (side := min(signal.shape[-2:])) < SMALLEST:
-        size = [math.ceil(length * SMALLEST / side) for length in signal.shape[-2:]]
+    if (side := min(signal.shape[-2:])) < MIN_SIDE:
+        size = [math.ceil(length * MIN_SIDE / side) for length in signal.shape[-2:]]
         signal = interpolate(signal, size=size, mode="bilinear", align_corners=False)
     signal = signal.expand(-1, 3, -1, -1)  # grey -> three equal channels
     shift, scale = (signal.new_tensor(numbers).reshape(3, 1, 1) for numbers in (SHIFT, SCALE))

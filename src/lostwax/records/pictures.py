@@ -113,9 +113,12 @@ def check_choice(what: str, got: Hashable, choices: Sequence[Hashable]) -> None:
     raise ValueError(f"{what}: expected one of {listing(map(repr, choices))}, got {got!r}.{hint}")
 
 
-def listing(items: Iterable[str], most: int = 12) -> str:
+LISTED = 12  # names in an error message
+
+
+def listing(items: Iterable[str]) -> str:
     """The first few items, then how many more there are."""
     remaining = iter(items)
-    shown = ", ".join(islice(remaining, most))
+    shown = ", ".join(islice(remaining, LISTED))
     more = sum(1 for _ in remaining)
     return f"{shown} and {more} more" if more else shown

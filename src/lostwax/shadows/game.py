@@ -105,14 +105,14 @@ def _augmented(cohort: Cohort, augment: Augmentation, seed: int) -> Cohort:
     return Cohort(cohort.shared, augmented[torch.arange(m * k, device=augmented.x.device).view(m, k)], cohort.index)
 
 
-FEWEST = 4_096  # at least this many models for the covariance, ...
+MIN_COVARIANCE_MODELS = 4_096  # at least this many models for the covariance, ...
 PER_PARAMETER = 2  # ... or this many per parameter, ...
-MOST = 2**31  # ... with at most this many numbers in all
+MAX_COVARIANCE_NUMBERS = 2**31  # ... with at most this many numbers in all
 
 
 def covariance_models(p: int) -> int:
     """How many shadow models of p parameters are trained to estimate their covariance."""
-    return max(FEWEST, min(PER_PARAMETER * p, MOST // p))
+    return max(MIN_COVARIANCE_MODELS, min(PER_PARAMETER * p, MAX_COVARIANCE_NUMBERS // p))
 
 
 def gaussian_weights(game: Game, models: int) -> Release:

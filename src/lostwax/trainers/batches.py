@@ -19,7 +19,8 @@ from lostwax import philox
 from lostwax.games import Cohort
 from lostwax.seeds import key
 
-TOGETHER, MOST = 8, 1 << 24  # steps sampled at once; fewer if that takes more draws (of 8 bytes) than MOST
+STEPS_TOGETHER = 8  # steps sampled at once; fewer ...
+MAX_DRAWS = 1 << 24  # ... if that takes more draws (of 8 bytes) than this
 POSITIVE = 2**63 - 1  # all bits of an int64 except its sign
 
 
@@ -98,7 +99,7 @@ class Independent:
             yield from repeat(None, self.steps)
             return
         ours, models = key(seed, "sample"), cohort.index.to(cohort.own.inputs.device)
-        at_once = max(1, min(TOGETHER, MOST // (len(cohort) * cohort.records)))
+        at_once = max(1, min(STEPS_TOGETHER, MAX_DRAWS // (len(cohort) * cohort.records)))
         for first in range(0, self.steps, at_once):
             turns = min(at_once, self.steps - first)
             yield from philox.happens(ours, models, cohort.records, self.rate, turn=first, turns=turns).unbind(1)

@@ -64,7 +64,7 @@ def slopes_along(net: Architecture, loss: Loss, params: Params, direction: Param
     return stacked(params, direction, *records)
 
 
-NUMBERS = 1 << 25  # of per-record gradients in memory at a time
+NUMBERS_AT_A_TIME = 1 << 25  # of per-record gradients in memory at a time
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _some_at_a_time(
     net: Architecture, loss: Loss, params: Params, part: Part, own: bool
 ) -> Iterator[tuple[slice, Params]]:
     x, y = part
-    rows = max(NUMBERS // sum(value.numel() for value in params.values()), 1)
+    rows = max(NUMBERS_AT_A_TIME // sum(value.numel() for value in params.values()), 1)
     for start in range(0, x.shape[1 if own else 0], rows):
         piece_rows = slice(start, start + rows)
         piece = (x[:, piece_rows], y[:, piece_rows]) if own else (x[piece_rows], y[piece_rows])

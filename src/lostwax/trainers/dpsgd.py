@@ -70,8 +70,8 @@ def gaussian_noise(like: Params, numbers: Numbers, *, seed: int) -> Iterator[Par
         yield {name: part.reshape(like[name].shape) for name, part in zip(like, parts, strict=True)}
 
 
-COARSE = 1e-3  # dp-accounting's discretisation: coarser is faster, and errs towards more noise
-LARGE = 10.0  # above this epsilon, the grid grows with epsilon
+COARSE_GRID = 1e-3  # dp-accounting's discretisation: coarser is faster, and errs towards more noise
+LARGE_EPSILON = 10.0  # above this epsilon, the grid grows with epsilon
 PRECISION = 1e-4  # relative, of the noise multiplier
 
 
@@ -116,7 +116,7 @@ def _delta(noise: float, epsilon: float, steps: int, sample_rate: float) -> floa
 
     if sample_rate == 1:  # T full-batch steps equal one step with less noise: closed form
         return float(GaussianPrivacyLoss(noise / math.sqrt(steps)).get_delta_for_epsilon(epsilon))
-    grid = COARSE * max(1.0, epsilon / LARGE)
+    grid = COARSE_GRID * max(1.0, epsilon / LARGE_EPSILON)
     accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=grid)
     step = dp_event.PoissonSampledDpEvent(sample_rate, dp_event.GaussianDpEvent(noise))
     return float(accountant.compose(step, steps).get_delta(epsilon))

@@ -139,7 +139,7 @@ def _layers(net: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 # On a GPU one kernel does all steps of a linear head: the launches of single steps take longer than their arithmetic.
-MOST = 1024  # records times classes, each rounded up, that fit the registers of a program
+MAX_REGISTER_CELLS = 1024  # records times classes, each rounded up, that fit the registers of a program
 A_WARP = 128  # of them per warp: none is spilled to memory on Hopper
 
 
@@ -147,7 +147,7 @@ def has_kernel(dual: Dual, loss: Loss) -> bool:
     """Whether a kernel applies: on a GPU with Triton, linear heads, cross-entropy, float32."""
     if dual.head.rest is not None or type(loss) is not CrossEntropy or dual.gram.dtype != torch.float32:
         return False
-    return math.prod(_tile(dual)) <= MOST and dual.gram.is_cuda and find_spec("triton") is not None
+    return math.prod(_tile(dual)) <= MAX_REGISTER_CELLS and dual.gram.is_cuda and find_spec("triton") is not None
 
 
 def _tile(dual: Dual) -> tuple[int, int]:

@@ -373,7 +373,7 @@ class Optimum:
         return result.model
 
 
-MOST = 2_000  # steps of conjugate gradients
+MAX_CONJUGATE_STEPS = 2_000  # steps of conjugate gradients
 
 
 def excess(gradient: Tensor, rounding: Tensor) -> float:
@@ -395,7 +395,7 @@ def conjugate_gradients(
         return step
     scaled = residual / diagonal
     direction, power = scaled, (residual * scaled).sum()
-    for _ in range(MOST):
+    for _ in range(MAX_CONJUGATE_STEPS):
         image = multiply(direction)
         length = power / (direction * image).sum()
         step, residual = step + length * direction, residual - length * image

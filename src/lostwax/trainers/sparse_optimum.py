@@ -18,8 +18,8 @@ from torch.func import jacrev, vjp, vmap
 
 from lostwax.games import Records, Stationary
 
-ROUNDS = 200  # in which weights are freed
-STEPS = 100  # per round
+FREEING_ROUNDS = 200  # in which weights are freed
+STEPS_PER_ROUND = 100  # per round
 DAMPING = 1e-13  # of each diagonal entry: flat directions do not move
 NEARLY = 100  # times its rounding error: a slope that counts as zero if no step makes it smaller
 VISIBLE = 1e3  # times the rounding error of the objective: a decrease that shows in its value
@@ -40,7 +40,7 @@ def sparse_optimum(model: Stationary, table: Records, weight: Tensor) -> SparseO
     theta = problem.start
     signs, free = theta.sign(), ((theta != 0) | (problem.l1 == 0)) & ~problem.dropped
     iterations = 0
-    for _ in range(ROUNDS):
+    for _ in range(FREEING_ROUNDS):
         theta, signs, free, converged, steps = _minimise(problem, theta, signs, free)
         iterations += steps
         gradient, noise = problem.gradient(theta), problem.rounding(theta)
@@ -63,7 +63,7 @@ class _Minimum(NamedTuple):
 
 
 def _minimise(problem: _Orthant, theta: Tensor, signs: Tensor, free: Tensor) -> _Minimum:
-    for iteration in range(STEPS):
+    for iteration in range(STEPS_PER_ROUND):
         slope, noise = problem.gradient(theta) + problem.l1 * signs, problem.rounding(theta)
         excess = _excess(slope, noise, free)
         if excess <= 1:
@@ -90,7 +90,7 @@ def _minimise(problem: _Orthant, theta: Tensor, signs: Tensor, free: Tensor) -> 
         theta = candidate
         free = free & ((theta != 0) | (problem.l1 == 0))
         signs = torch.where(problem.l1 > 0, theta.sign(), signs)
-    return _Minimum(theta, signs, free, False, STEPS)
+    return _Minimum(theta, signs, free, False, STEPS_PER_ROUND)
 
 
 def _excess(slope: Tensor, noise: Tensor, free: Tensor) -> float:

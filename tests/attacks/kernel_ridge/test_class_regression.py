@@ -9,9 +9,9 @@ import lostwax as lw
 from attacks.reconn.game import Leaks, knowledge
 from lostwax.learning import kernel_regression
 from lostwax.learning.kernel_regression import (
-    KERNEL,
-    RIDGE,
-    WEIGHTS,
+    CLASS_KERNEL,
+    CLASS_RIDGE,
+    SCORE_WEIGHTS,
     ClassRegression,
     Regression,
     best_weight,
@@ -43,9 +43,9 @@ def test_it_is_a_ridge_regression_of_classes_on_likenesses():
     seen, groups = clusters(30, 0)
     asked = fitted(seen, groups)
     distances = torch.cdist(asked.rows, asked.rows).square()
-    alike = KERNEL.width * (-distances / (KERNEL.width * asked.median)).exp()
+    alike = CLASS_KERNEL.width * (-distances / (CLASS_KERNEL.width * asked.median)).exp()
     truth = torch.eye(3, dtype=torch.float64)[groups]
-    weights = torch.linalg.solve(alike + RIDGE * torch.eye(30, dtype=torch.float64), truth - truth.mean(0))
+    weights = torch.linalg.solve(alike + CLASS_RIDGE * torch.eye(30, dtype=torch.float64), truth - truth.mean(0))
     torch.testing.assert_close(asked(seen), (truth.mean(0) + alike @ weights).mT, rtol=1e-6, atol=1e-8)
 
 
@@ -60,7 +60,7 @@ def test_it_decides_where_all_classes_are_in_the_same_doubt():
 
 
 def test_it_asks_no_more_models_than_it_should(monkeypatch):
-    monkeypatch.setitem(kernel_regression.MODELS, "cpu", 7)
+    monkeypatch.setitem(kernel_regression.CLASS_MODELS, "cpu", 7)
     assert len(fitted(*clusters(30, 0)).rows) <= 7
 
 
@@ -76,14 +76,14 @@ def doubt_without(regression, number, rows, one):
 def refitted(regression, asked, seen, groups):
     """Doubts and scores (groups, s) about every model, by regressions on all the others."""
     rows, truth = regression.features(seen, regression.kernel), torch.eye(len(regression.groups)).double()[groups]
-    alike = KERNEL.between(asked.rows, asked.rows, asked.median)
+    alike = CLASS_KERNEL.between(asked.rows, asked.rows, asked.median)
     variances, scores = torch.empty_like(truth), torch.empty_like(truth)
     for one in range(len(seen)):
         kept = torch.arange(len(seen)) != one
         for number in range(len(regression.groups)):
             models = rows[kept & (groups == number)]
             variances[one, number] = doubt_without(regression, number, models, rows[one : one + 1])
-        lifted = alike[kept][:, kept] + RIDGE * torch.eye(len(seen) - 1, dtype=torch.float64)
+        lifted = alike[kept][:, kept] + CLASS_RIDGE * torch.eye(len(seen) - 1, dtype=torch.float64)
         shares = truth[kept].mean(0)
         scores[one] = shares + alike[one, kept] @ torch.linalg.solve(lifted, truth[kept] - shares)
     return variances.mT, scores.mT
@@ -97,15 +97,17 @@ def test_leaving_a_model_out_needs_no_other_regression(seed):
     asked = ClassRegression.fit(regression, seen, groups)
     variances, scores = refitted(regression, asked, seen, groups)
     judged, truth = torch.arange(0, 45, 2), torch.eye(3, dtype=torch.float64)[groups]
-    solved, _ = solve_from(KERNEL.between(asked.rows, asked.rows, asked.median), truth - truth.mean(0), RIDGE)
+    solved, _ = solve_from(
+        CLASS_KERNEL.between(asked.rows, asked.rows, asked.median), truth - truth.mean(0), CLASS_RIDGE
+    )
     torch.testing.assert_close(
         variances_left_out(regression, seen, groups, judged), variances[:, judged], rtol=1e-6, atol=0
     )
     torch.testing.assert_close(scores_left_out(solved, truth), scores, rtol=1e-6, atol=1e-8)
 
-    wrong = [int(((variances.log() - weight * scores).argmin(0) != groups).sum()) for weight in WEIGHTS]
+    wrong = [int(((variances.log() - weight * scores).argmin(0) != groups).sum()) for weight in SCORE_WEIGHTS]
     assert len(set(wrong)) > 1
-    assert asked.weight == WEIGHTS[wrong.index(min(wrong))]
+    assert asked.weight == SCORE_WEIGHTS[wrong.index(min(wrong))]
 
 
 def test_its_word_counts_as_much_as_it_is_right():

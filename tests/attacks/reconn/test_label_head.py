@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from lostwax.attacks.reconn import RIDGES, LabelHead, _minimise, _minimise_in_span, solve
+from lostwax.attacks.reconn import LABEL_RIDGES, LabelHead, _minimise, _minimise_in_span, solve
 
 
 @pytest.mark.parametrize("numbers", [False, True], ids=["classes", "numbers"])
-@pytest.mark.parametrize("ridge", RIDGES)
+@pytest.mark.parametrize("ridge", LABEL_RIDGES)
 def test_the_minimum_is_in_the_span(ridge, numbers):
     features = torch.randn(12, 40, dtype=torch.float64)
     labels = features @ torch.randn(40, 3, dtype=torch.float64)

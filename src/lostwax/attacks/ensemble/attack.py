@@ -25,8 +25,9 @@ PATIENCE = 2  # rounds without a smaller expected error end a game
 STUCK = 0.03  # share of the first expected error: above it, the cloud did not close in
 DOUBT = 3.0  # classes whose doubt is within this factor of the least are likely
 PROBES = 16  # records as far from the guess as its expected error
-FEW, ENOUGH = 3, 4  # probes whose models are as far from the guess's as the release: below FEW the error is raised
-WIDER = 4.0  # factor on the expected squared error, until ENOUGH probes reach as far
+FEW_PROBES = 3  # with models as far from the guess's as the release: with fewer the error is raised ...
+ENOUGH_PROBES = 4  # ... until there are so many
+WIDER = 4.0  # factor on the expected squared error, until enough probes reach as far
 STILL = 1e-3  # in squared deviations of the ensemble: two simulations of a record that differ by less are equal
 
 
@@ -202,10 +203,10 @@ def checked(predicted: float, most: float, reach: Callable[[float], int]) -> flo
     As if the cloud missed the record. If hardly any model of `PROBES` records that are off by this error is as far from
     the guess's model as the release (`reach`), it is raised until enough are, at most to the prior's variance, `most`.
     """
-    if not 0 < predicted < most or reach(predicted) >= FEW:
+    if not 0 < predicted < most or reach(predicted) >= FEW_PROBES:
         return predicted
     while (predicted := WIDER * predicted) < most:
-        if reach(predicted) >= ENOUGH:
+        if reach(predicted) >= ENOUGH_PROBES:
             return predicted
     return most
 

@@ -18,7 +18,7 @@ from lostwax.learning.shadow_tables import ShadowTable, accepted, adversary_seed
 from lostwax.learning.training import ErrorLine, Examples, errors
 from lostwax.trainers.stacked import Architecture
 
-ROWS = 1024  # records per forward pass
+RECORDS_AT_A_TIME = 1024  # records per forward pass
 
 
 def seen_by(access: Access, net: nn.Module, table: ShadowTable) -> ShadowTable:
@@ -210,7 +210,7 @@ def inputs_of(module: str, net: nn.Module, params: dict[str, Tensor], x: Tensor)
     inputs: list[Tensor] = []
     handle = architecture.net.get_submodule(module).register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     with torch.no_grad():
-        for part in torch.split(x, ROWS):
+        for part in torch.split(x, RECORDS_AT_A_TIME):
             architecture(values, part)
     handle.remove()
     return torch.cat(inputs)

@@ -23,7 +23,7 @@ from lostwax.trainers.derivatives import own_slopes
 from lostwax.trainers.descent import Descent
 
 MASKS_PER_ROW = 2  # at least: fewer errors than that determine no regression
-NUMBERS = 2**26  # of masked models in memory at a time
+MASKED_NUMBERS = 2**26  # of masked models in memory at a time
 
 
 @runtime_checkable
@@ -201,7 +201,7 @@ class Mnemonist:
         if len(truth) != len(release):
             raise ValueError(f"Mnemonist: expected the truth of {len(release)} models, got that of {len(truth)}.")
         net, rows, erased = knowledge.net, neurons(knowledge.net), self.erase(knowledge, release)
-        at_a_time = max(1, NUMBERS // sum(value.numel() for value in erased.values()))
+        at_a_time = max(1, MASKED_NUMBERS // sum(value.numel() for value in erased.values()))
         regressions = []
         for model in range(len(release)) if only is None else only:
             masks = torch.from_numpy(generator(seed, "masks", model).random((self.masks, len(rows))) < 0.5)
