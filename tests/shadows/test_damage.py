@@ -104,7 +104,7 @@ def test_a_lost_connection_is_no_damage(tmp_path):
 def test_a_newer_store(tmp_path):
     read(tmp_path)
     edited(tmp_path, lambda held: held.update(version=3))
-    refused(tmp_path, "has version 3, but this lostwax reads versions 1 and 2.*Upgrade lostwax")
+    refused(tmp_path, "has version 3, but this lostwax reads version 2.*Upgrade lostwax")
 
 
 def test_zarr_data_of_another_kind(tmp_path):
@@ -206,25 +206,6 @@ def test_a_chunk_of_another_game_is_noticed(tmp_path):
     (theirs,) = [path for path in tmp_path.glob("*/weights/0.0") if path != ours]
     ours.write_bytes(theirs.read_bytes())
     refused(tmp_path, r"weights/0\.0 is damaged .it is not the chunk that was written here")
-
-
-def test_a_store_of_version_1_is_read_and_filled_as_before(tmp_path):
-    """Its rows have no marks beside them, and what is added has none either."""
-    models = read(tmp_path / "new")
-    Location.at(tmp_path / "old").files.mkdirs(tmp_path / "old")
-    sign = json.loads((tmp_path / "new" / "zarr.json").read_text())
-    sign["attributes"]["version"] = 1
-    (tmp_path / "old" / "zarr.json").write_text(json.dumps(sign))
-    assert torch.equal(read(tmp_path / "old"), models)
-    for name, content in tree(tmp_path / "old").items():
-        if name.endswith(("weights/0.0", "weights/1.0")):
-            assert content == (tmp_path / "new" / name).read_bytes()
-        if "/rows/" in name and name.endswith(".0"):
-            assert len(content) == 64 * 8 + 4  # a row number per model, and the checksum
-        assert b'"marks"' not in content
-    file = next((tmp_path / "old").glob("*/rows/1.0"))
-    file.unlink()
-    assert torch.equal(read(tmp_path / "old"), models)
 
 
 @pytest.mark.parametrize("url", ["nosuch://bucket/shadows", "s4://bucket"])

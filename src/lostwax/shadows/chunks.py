@@ -130,7 +130,7 @@ def _unreadable(path: str) -> PermissionError:
 #
 # Both are declared far longer than will ever be filled, so that no file has to be changed later: a chunk is stored if
 # and only if its file exists. zarr's crc32c codec detects damaged chunks; swapped ones are detected by two more columns
-# next to the rows, hashes of the game, the chunk's number, and its weights or its rows (not in stores of version 1).
+# next to the rows, hashes of the game, the chunk's number, and its weights or its rows.
 
 
 MOST_MODELS = 2**40
@@ -146,10 +146,10 @@ class Layout(NamedTuple):
     dtype: str
     secrets: int  # k
     chunk: int
-    marks: int = 0  # hash columns next to the rows
+    marks: int = HASH_COLUMNS  # next to the rows
 
     @classmethod
-    def of(cls, release: Release, secrets: int, marks: int = HASH_COLUMNS) -> Layout:
+    def of(cls, release: Release, secrets: int) -> Layout:
         """The layout of one chunk of these models."""
         dtypes = {value.dtype for value in release.params.values()}
         if len(dtypes) != 1 or not dtypes <= set(_DTYPES):
@@ -158,11 +158,7 @@ class Layout(NamedTuple):
                 f"{', '.join(sorted(map(str, dtypes)))}. Cast the trainer's release, or leave store out."
             )
         shapes = {name: list(value.shape[1:]) for name, value in release.params.items()}
-        return cls(shapes, _DTYPES[dtypes.pop()], secrets, len(release), marks)
-
-    def as_stored(self) -> dict[str, Any]:
-        """The stored fields, without `marks` for stores of version 1, which did not have it."""
-        return {name: value for name, value in self._asdict().items() if name != "marks" or value}
+        return cls(shapes, _DTYPES[dtypes.pop()], secrets, len(release))
 
     def split(self, flat: Tensor) -> Release:
         """The inverse of `Release.flat`."""
@@ -199,12 +195,11 @@ def chunk_hash(folder: str, part: str, number: int, content: NDArray[Any]) -> in
 
 FORMAT = "lostwax shadow store"  # attributes of the root group
 VERSION = 2  # raised when the layout changes, or when one description comes to mean other models
-WITHOUT_HASHES = 1  # an older version that can still be read and filled
 MARKER = "zarr.json"
 
 
-def store_version(location: Location) -> int:
-    """The version of the store; raises ValueError if the folder is neither a store nor empty."""
+def check_store(location: Location) -> None:
+    """Raise ValueError if the folder is neither a store nor empty."""
     import zarr
 
     names = location.names()
@@ -215,19 +210,18 @@ def store_version(location: Location) -> int:
                 f"Store: {location.name} is not a shadow store: it holds {', '.join(others[:3])}. Nothing was changed. "
                 "Use an existing store, or a new or empty folder."
             )
-        return VERSION
+        return
     with location.reading(MARKER, MARKER):
         attributes = zarr.open_group(location.arrays, mode="r").attrs.asdict()
     if attributes.get("format") != FORMAT:
         raise ValueError(
             f"Store: {location.name} holds other zarr data. Nothing was changed. Use a store, or a new folder."
         )
-    if (version := attributes.get("version")) not in (VERSION, WITHOUT_HASHES):
+    if (version := attributes.get("version")) != VERSION:
         raise ValueError(
-            f"Store: {location.name} has version {version}, but this lostwax reads versions {WITHOUT_HASHES} and "
-            f"{VERSION}. Nothing was changed. Upgrade lostwax, or use a new folder."
+            f"Store: {location.name} has version {version}, but this lostwax reads version {VERSION}. Nothing was "
+            "changed. Upgrade lostwax, or use a new folder."
         )
-    return int(version)
 
 
 def create_store(location: Location) -> None:
@@ -250,7 +244,6 @@ class StoredGame:
     game: Game
     description: dict[str, str]  # everything that determines the models
     chunk: int
-    hash_columns: int  # of arrays that are created here
 
     @property
     def folder(self) -> str:
@@ -288,7 +281,7 @@ class StoredGame:
         arrays: _Arrays | None = None
         with progress("shadow models", len(missing) * self.chunk) as advance:
             for cohort, release in engine.parts(self.game, spans()):
-                arrays = arrays or self._begin(Layout.of(release, cohort.secrets, self.hash_columns))
+                arrays = arrays or self._begin(Layout.of(release, cohort.secrets))
                 crowded |= not self._write(arrays, cohort, release)
                 advance(len(cohort))
         for parts in ((), (self.folder,), (self.folder, "weights"), (self.folder, "rows")):
@@ -316,7 +309,7 @@ class StoredGame:
 
     def _write(self, arrays: _Arrays, cohort: Cohort, release: Release) -> bool:
         """Write one chunk, weights last, so that they show it is complete; False if another writer was faster."""
-        layout = Layout.of(release, cohort.secrets, arrays.layout.marks)
+        layout = Layout.of(release, cohort.secrets)
         if layout != arrays.layout:
             raise ValueError(
                 f"Store: {self.location.path(self.folder)} holds models of {arrays.layout}, but the trainer released "
@@ -328,7 +321,7 @@ class StoredGame:
         span = slice(number * self.chunk, (number + 1) * self.chunk)
         rows, weights = self._rows(cohort).cpu().numpy(), release.flat().detach().cpu().numpy()
         with self.location.writing(self.folder, "rows", f"{number}.0"):
-            arrays.rows[span] = self._with_hashes(rows, weights, number, layout.marks)
+            arrays.rows[span] = self._with_hashes(rows, weights, number)
         with self.location.writing(self.folder, "weights", f"{number}.0"):
             arrays.weights[span] = weights
         return True
@@ -345,18 +338,18 @@ class StoredGame:
             )
         return dealt[..., 0]
 
-    def _with_hashes(self, rows: NDArray[Any], weights: NDArray[Any], number: int, columns: int) -> NDArray[Any]:
-        """(m, k + columns) the rows, and next to each the hashes of its chunk."""
+    def _with_hashes(self, rows: NDArray[Any], weights: NDArray[Any], number: int) -> NDArray[Any]:
+        """(m, k + 2) the rows, and next to each the hashes of its chunk."""
         parts = (("weights", weights), ("rows", rows))
-        hashes = [chunk_hash(self.folder, part, number, content) for part, content in parts][:columns]
-        return np.concatenate([rows, np.full((len(rows), columns), hashes, dtype=np.int64)], 1)
+        hashes = [chunk_hash(self.folder, part, number, content) for part, content in parts]
+        return np.concatenate([rows, np.full((len(rows), len(hashes)), hashes, dtype=np.int64)], 1)
 
     def _begin(self, layout: Layout) -> _Arrays:
         """The arrays to write to, created if nothing has been stored."""
         import zarr
 
         if self._layout() is None:
-            attributes = {"words": self.description, "layout": layout.as_stored(), "made_with": versions()}
+            attributes = {"words": self.description, "layout": layout._asdict(), "made_with": versions()}
             with self.location.writing(self.folder, "zarr.json"), suppress(zarr.errors.ContainsGroupError):
                 zarr.create_group(
                     self.location.arrays, path=self.folder, attributes={**attributes, "checksum": key(attributes)}
@@ -429,12 +422,12 @@ class StoredGame:
                 raise ValueError("it names rows that the prior does not have")
             self._check_hashes(contents["rows"][:, k + 1 :], "rows", number, rows)
         with self.location.reading(files["weights"], files["weights"]):
-            self._check_hashes(contents["rows"][:, k : k + 1][:, : arrays.layout.marks], "weights", number, weights)
+            self._check_hashes(contents["rows"][:, k : k + 1], "weights", number, weights)
         return weights, rows
 
     def _check_hashes(self, hashes: NDArray[Any], part: str, number: int, content: NDArray[Any]) -> None:
-        """Raise ValueError if a chunk is not the one that was written here; stores of version 1 have no hashes."""
-        if hashes.size and (hashes != chunk_hash(self.folder, part, number, content)).any():
+        """Raise ValueError if a chunk is not the one that was written here."""
+        if (hashes != chunk_hash(self.folder, part, number, content)).any():
             raise ValueError("it is not the chunk that was written here")
 
 

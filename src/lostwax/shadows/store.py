@@ -11,7 +11,7 @@ from typing import Any, final
 
 from lostwax.fields import check_fields
 from lostwax.games import Cohort, Release
-from lostwax.shadows.chunks import HASH_COLUMNS, MARKER, WITHOUT_HASHES, Location, StoredGame, store_version
+from lostwax.shadows.chunks import MARKER, Location, StoredGame, check_store
 from lostwax.shadows.game import Engine, Game
 from lostwax.shadows.identity import identity
 
@@ -35,8 +35,8 @@ class Store:
     def open(self, game: Game) -> StoredGame:
         """The models of a game, possibly none; raises ValueError if the folder holds something else."""
         location = Location.at(self.where)
-        hash_columns = HASH_COLUMNS if store_version(location) > WITHOUT_HASHES else 0
-        return StoredGame(location, game, identity(game), _chunk(game), hash_columns)
+        check_store(location)
+        return StoredGame(location, game, identity(game), _chunk(game))
 
     def simulate(
         self, game: Game, *, models: int, engine: Engine, announce: bool = True
