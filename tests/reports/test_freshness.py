@@ -52,25 +52,23 @@ def test_only_a_change_of_that_code_marks_a_result(repository):
     assert changed(code, repository) == ["src/lostwax/attacks"]
     (repository / "papers" / "helper.py").unlink()
     assert changed(code, repository) == ["papers", "src/lostwax/attacks"]
-    assert state(code, repository) == "made by earlier code"
-    assert state(None, repository) == "older than this record"
+    assert state(code, repository) == "earlier code"
+    assert state(None, repository) == "unknown code"
 
 
 def test_the_page_marks_the_rows_of_earlier_code(repository):
     script = repository / "papers" / "script.py"
     write_rows(str(script), [Row("old", "old", 1.0)])
     before = page(repository)
-    assert "made by earlier code |" not in before
+    assert "earlier code |" not in before
     (repository / "papers" / "helper.py").write_text("size = 4\n")
     path = write_rows(str(script), [Row("new", "new", 2.0)], keep_others=True)
     text = page(repository)
-    assert [
-        line.endswith("; made by earlier code |") for line in text.splitlines() if line.startswith(("| old", "| new"))
-    ] == [
+    assert [line.endswith("; earlier code |") for line in text.splitlines() if line.startswith(("| old", "| new"))] == [
         True,
         False,
     ]
-    assert without_marks(text).count("made by earlier code |") == 0
+    assert without_marks(text).count("earlier code |") == 0
     assert outdated(repository) == ["papers/script: 1 of 2 rows; papers"]
     assert len(json.loads(path.read_text())["code"]) == 2
     assert len({row.code for row in read_rows(path)}) == 2

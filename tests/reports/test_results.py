@@ -135,7 +135,7 @@ def test_a_row_that_was_written_before_versions_were_says_so(tmp_path):
     del row["version"], row["commit"], row["code"]
     path.write_text(json.dumps([row]))
     assert read_rows(path)[0].version is None
-    assert "| error | 0.5 |  |  | 3 | not recorded |" in page(tmp_path)
+    assert "| error | 0.5 |  |  | 3 | not recorded; unknown code |" in page(tmp_path)
     write_rows(str(tmp_path / "papers" / "old.py"), [Row("b", "new", 1.0)], keep_others=True)
     assert [one.version for one in read_rows(path)] == [None, lostwax.__version__]  # the old row is as old as it was
 

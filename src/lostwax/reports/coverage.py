@@ -2,8 +2,9 @@
 
 `papers/coverage.toml` declares one item per table or figure, with its cells: the row of a results file that answers it,
 the paper's number and its scale. Numbers, intervals and our scale are read from the results, so the page agrees with
-them; verdicts follow from the intervals, beside the digits that the paper prints. A row that does not exist, a scale
-that a row does not state and a missed cell without a sentence about its cause are errors.
+them; verdicts follow from the intervals, beside the digits that the paper prints, and from what differs from the paper.
+A row that does not exist, a scale that a row does not state and a missed cell without a sentence about its cause are
+errors.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from decimal import Decimal
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lostwax.reports.freshness import EARLIER, UNKNOWN, state
 from lostwax.reports.results import Row, number, read_rows, scale_of
 
 BETTER = ("lower", "higher", "equal", "exact", "below", "above")
-RUN = ("beaten", "matched", "missed", "not comparable")
+RUN = ("beaten", "matched", "corrected", "another attack", "another victim", "both fail", "missed", "not comparable")
+WORST_FIRST = ("missed", "both fail", "another victim", "another attack", "matched", "corrected", "beaten")
 SCALES = ("full", "part", "not run")
 QUOTED = re.compile(r"Of their \d+ numbers and figures [^.]*\.")
 
@@ -44,6 +46,9 @@ class PaperCell:
     needs: Mapping[str, int] = field(default_factory=dict)  # the paper's scale, in the words of our rows
     scale_row: str = ""  # states the scale, if the row itself does not
     instead: str = ""  # what differs from the paper apart from numbers: then the scale is a part
+    victim: str = ""  # how the victim differs: base model, accuracy, clip norm, data
+    untested: str = ""  # what the paper claims beyond what this cell tests
+    fails: Mapping[str, Any] = field(default_factory=dict)  # row, theirs: errors; baseline: a row without the model
     data: str = ""  # data that cannot be had, if that alone limits the cell
     also: Mapping[str, str] = field(default_factory=dict)  # other attacks: name -> row
     why: str = ""
@@ -73,6 +78,8 @@ class MeasuredCell:
     scales: Mapping[str, int]  # what the rows state of the paper's scale
     also: Mapping[str, Row]
     like: Row | None = None
+    own_attack: bool = True  # the attack is the paper's
+    both_fail: bool = False
 
     @cached_property
     def scale(self) -> str:
@@ -84,6 +91,25 @@ class MeasuredCell:
 
     @cached_property
     def verdict(self) -> str:
+        """The verdict by numbers, unless it is not about the paper's attack on a victim like the paper's.
+
+        *corrected*: ours is exact, the paper's an estimate. *both fail*: neither is better than a guess without the
+        model. *another victim*, *another attack*: beaten or matched, but not as the paper did it.
+        """
+        if self.both_fail:
+            return "both fail"
+        if self.by_numbers not in {"beaten", "matched"}:
+            return self.by_numbers
+        if self.cell.untested:
+            return "not comparable"
+        if self.by_numbers == "beaten" and self.cell.better == "exact":
+            return "corrected"
+        if not self.own_attack:
+            return "another attack"
+        return "another victim" if self.cell.victim else self.by_numbers
+
+    @cached_property
+    def by_numbers(self) -> str:
         """beaten, matched or missed; "not comparable" if the paper has no number or ours no interval; "not run".
 
         Matched: our interval meets the paper's number as printed, 0.43 being all from 0.425 to 0.435, or our value is
@@ -129,7 +155,12 @@ class MeasuredCell:
         if self.verdict == "not run":
             return "not run"
         verdict = self.verdict
-        if verdict == "not comparable":
+        if verdict in {"another victim", "another attack"}:
+            differs = ["by another attack"] * (not self.own_attack) + ["on another victim"] * bool(self.cell.victim)
+            verdict = f"{self.by_numbers} {', '.join(differs)}"
+        elif verdict == "not comparable" and self.by_numbers == "matched":
+            verdict = "run, the claim is tested only in part"
+        elif verdict == "not comparable":
             unclear = self._has_intervals or isinstance(self.cell.theirs, str)
             verdict = f"run, {'no number to compare with' if unclear else 'without an interval to compare by'}"
         return f"{verdict}, at a part of the scale" if self.scale == "part" else verdict
@@ -137,7 +168,7 @@ class MeasuredCell:
     @property
     def ours(self) -> str:
         """Our numbers, and the attack."""
-        values = (" < " if self.verdict == "matched" else ", ").join(number(row.value) for row in self.rows)
+        values = (" < " if self.by_numbers == "matched" else ", ").join(number(row.value) for row in self.rows)
         return f"{values} ({self.cell.by})" if self.cell.by and values else values
 
     @property
@@ -160,7 +191,7 @@ class MeasuredCell:
     def scale_words(self) -> str:
         """Ours of the paper's scale."""
         words = [_scaled(unit, self.scales.get(unit), least) for unit, least in self.cell.needs.items()]
-        words = [*words, self.cell.instead]
+        words = [*words, self.cell.instead, self.cell.victim]
         if not self.rows:
             return f"none of {', '.join(filter(None, words))}" if any(words) else "none"
         return ", ".join(filter(None, words)) or "the same"
@@ -169,12 +200,21 @@ class MeasuredCell:
     def note(self) -> str:
         """Why it was not run, the cause if it was missed, and other attacks."""
         others = "; ".join(f"{name} {number(row.value)}" for name, row in self.also.items())
+        untested = f"Not tested: {self.cell.untested}." if self.cell.untested else ""
         data = f"Data that cannot be had: {self.cell.data}." if self.cell.data else ""
-        return " ".join(filter(None, [self.cell.why, self.cell.note, data, f"{others}." if others else ""]))
+        return " ".join(filter(None, [self.cell.why, self.cell.note, untested, data, f"{others}." if others else ""]))
 
 
-def read_items(path: Path) -> tuple[str, list[PaperItem]]:
-    """The head of the page and the items; cells take what they do not state from `default` of their item."""
+class Declared(NamedTuple):
+    """What coverage.toml says."""
+
+    head: str
+    attacks: Mapping[str, Sequence[str]]  # those of each paper
+    items: list[PaperItem]
+
+
+def read_items(path: Path) -> Declared:
+    """The head of the page, the papers' attacks and the items; cells take what they do not state from `default`."""
     names = {one.name for one in fields(PaperItem)}
     items = []
     declared = tomllib.loads(path.read_text(), parse_float=Decimal)
@@ -183,30 +223,33 @@ def read_items(path: Path) -> tuple[str, list[PaperItem]]:
         _known(f"{path.name}, {entry.get('item')}", entry, names)
         made = tuple(_cell(f"{path.name}, {entry.get('item')}", {**default, **cell}) for cell in cells)
         items.append(PaperItem(**entry, cells=made))
-    return declared["head"], items
+    return Declared(declared["head"], declared.get("attacks", {}), items)
 
 
-def answers(item: PaperItem, results: Mapping[str, Mapping[str, Row]]) -> list[MeasuredCell]:
-    """Each cell with the rows it names; `results` are rows by id, by script."""
-    return [_answer(item, cell, results) for cell in item.cells]
+def answers(
+    item: PaperItem, results: Mapping[str, Mapping[str, Row]], attacks: Sequence[str] = ()
+) -> list[MeasuredCell]:
+    """Each cell with the rows it names; `results` are rows by id, by script, `attacks` those of the paper."""
+    return [_answer(item, cell, results, attacks) for cell in item.cells]
 
 
 def page(root: Path) -> str:
     """`docs/papers.md`."""
     head, answered = read(root)
-    parts = [head, _counts(answered), _records(answered)]
+    title, _, rest = head.partition("\n\n")
+    parts = [f"{title}\n", _records(answered, root), rest, _counts(answered)]
     for paper in dict.fromkeys(item.paper for item, _ in answered):
         own = [pair for pair in answered if pair[0].paper == paper]
-        parts += [f"## {paper}: every table and figure\n", _lines(own, root), *map(_details, own)]
+        parts += [f"## {paper}: every table and figure\n", _lines(own, root), *(_details(pair, root) for pair in own)]
     return "\n".join(filter(None, parts))
 
 
 def read(root: Path) -> tuple[str, list[tuple[PaperItem, list[MeasuredCell]]]]:
     """The head of the page, and every item with its answers."""
-    head, items = read_items(root / "papers" / "coverage.toml")
+    head, attacks, items = read_items(root / "papers" / "coverage.toml")
     paths = sorted((root / "papers" / "results").glob("*.json"))
     results = {path.stem: {row.id: row for row in read_rows(path)} for path in paths}
-    return head, [(item, answers(item, results)) for item in items]
+    return head, [(item, answers(item, results, attacks.get(item.paper, ()))) for item in items]
 
 
 def _cell(place: str, entry: Mapping[str, Any]) -> PaperCell:
@@ -224,7 +267,9 @@ def _known(place: str, entry: Mapping[str, Any], names: set[str]) -> None:
         raise ValueError(f"{place}: unknown {', '.join(sorted(odd))}; expected {', '.join(sorted(names))}.")
 
 
-def _answer(item: PaperItem, cell: PaperCell, results: Mapping[str, Mapping[str, Row]]) -> MeasuredCell:
+def _answer(
+    item: PaperItem, cell: PaperCell, results: Mapping[str, Mapping[str, Row]], attacks: Sequence[str]
+) -> MeasuredCell:
     def row(name: str) -> Row:
         file, _, id_ = name.rpartition(":")
         file = file or item.script
@@ -244,7 +289,14 @@ def _answer(item: PaperItem, cell: PaperCell, results: Mapping[str, Mapping[str,
         for unit, amount in stated(name).items():
             scales[unit] = min(amount, scales.get(unit, amount))
     also = {by: row(name) for by, name in cell.also.items()}
-    answer = MeasuredCell(cell, rows, scales, also, row(cell.like) if cell.like else None)
+    own_attack = not cell.by or cell.by in attacks
+    both_fail = bool(cell.fails) and bool(rows)
+    if both_fail:
+        ours, baseline = row(cell.fails["row"]), row(cell.fails["baseline"])
+        if min(_interval(ours)[1], float(cell.fails["theirs"])) < float(baseline.value):
+            raise ValueError(f"{place}: not both fail: one has less error than {baseline.id}, {baseline.value:.4g}.")
+    like = row(cell.like) if cell.like else None
+    answer = MeasuredCell(cell, rows, scales, also, like, own_attack, both_fail)
     if rows and (missing := [unit for unit in cell.needs if unit not in scales]):
         raise ValueError(f"{place}: the row {cell.row or cell.order} does not state its {', '.join(missing)}.")
     if answer.verdict == "missed" and not (cell.note or item.note):
@@ -293,21 +345,28 @@ def _line(item: PaperItem, found: Sequence[MeasuredCell], root: Path) -> str:
     name = f"{shown.cell.name}: " if len(found) > 1 and shown.cell.name else ""
     ours = f"{name}{shown.ours}" if shown.ours else ""
     verdict = found[0].words if len(found) == 1 else _tally(answer.words for answer in found)
-    codes = {row.code for answer in found for row in answer.rows}
-    if any(state(code, root) == EARLIER for code in codes):
-        verdict += f"; {EARLIER}"
+    verdict += _marks(found, root)
     notes = " ".join(filter(None, [item.note, found[0].note if len(found) == 1 else ""]))
     columns = script, shown.scale_words, ours, shown.interval, shown.theirs, _noted(verdict, notes)
     return _row(item.item, item.what, *columns)
 
 
-def _details(pair: tuple[PaperItem, Sequence[MeasuredCell]]) -> str:
+def _marks(found: Iterable[MeasuredCell], root: Path) -> str:
+    """What code the rows come from, if not today's."""
+    states = {state(row.code, root) for answer in found for row in answer.rows}
+    return "".join(f"; {mark}" for mark in (EARLIER, UNKNOWN) if mark in states)
+
+
+def _details(pair: tuple[PaperItem, Sequence[MeasuredCell]], root: Path) -> str:
     """The cells of an item that has several, folded."""
     item, found = pair
     if len(found) < 2:
         return ""
     lines = [
-        _row(one.cell.name, one.scale_words, one.ours, one.interval, one.theirs, _noted(one.words, one.note))
+        _row(
+            *(one.cell.name, one.scale_words, one.ours, one.interval, one.theirs),
+            _noted(one.words + _marks([one], root), one.note),
+        )
         for one in found
     ]
     head = _head("", "scale: ours of the paper's", "ours", "interval", "theirs", "verdict")
@@ -317,8 +376,12 @@ def _details(pair: tuple[PaperItem, Sequence[MeasuredCell]]) -> str:
 
 
 def counted(answered: Iterable[tuple[PaperItem, Sequence[MeasuredCell]]]) -> dict[str, Counter[str]]:
-    """Cells by scale and verdict, for each line of counts; a figure counts once, for all its cells."""
+    """Cells by scale and verdict, for each line of counts; a figure counts once, for all its cells.
+
+    The same row beside the same number of the paper counts once: in other places it is "again".
+    """
     totals: dict[str, Counter[str]] = {}
+    seen: set[object] = set()
     for item, found in answered:
         if not item.count:
             continue
@@ -326,29 +389,42 @@ def counted(answered: Iterable[tuple[PaperItem, Sequence[MeasuredCell]]]) -> dic
         if not found:
             counter["no number"] += 1
         for group in [found] if item.item.startswith("Figure") and found else [[one] for one in found]:
+            measured = [_measurement(one) for one in group]
+            if None not in measured and set(measured) <= seen:
+                counter["again"] += 1
+                continue
+            seen.update(measured)
             scale, verdict = _together(group)
             limited = scale != "full" and all(one.cell.data for one in group if one.scale != "full")
             counter.update([scale, *([verdict] if verdict in RUN else []), *(["data"] if limited else [])])
     return totals
 
 
+def _measurement(one: MeasuredCell) -> object:
+    """Our numbers and the paper's; None if it was not run."""
+    ours = tuple((row.value, row.low, row.high) for row in one.rows)
+    return (ours, str(one.cell.theirs), one.like and one.like.value, one.cell.better) if ours else None
+
+
 def sentence(every: Counter[str]) -> str:
     """What README quotes."""
     numbers, full, part = sum(every[scale] for scale in SCALES), every["full"], every["part"]
-    beaten, matched, missed, other = (every[verdict] for verdict in RUN)
+    beaten, matched, corrected, attack, victim, fail, missed, other = (every[verdict] for verdict in RUN)
     return (
-        f"Of their {numbers} numbers and figures {full + part} were run, {full} at full scale: "
-        f"{beaten} beaten, {matched} matched, {missed} missed, {other} not comparable."
+        f"Of their {numbers} numbers and figures {full + part} were run, {full} at full scale: by the paper's own "
+        f"attack on a victim like the paper's {beaten} beaten, {matched} matched; beaten or matched only by another "
+        f"attack {attack}, only on another victim {victim}; {corrected} estimates corrected; both attacks fail in "
+        f"{fail}; {missed} missed; {other} not comparable."
     )
 
 
 def _counts(answered: Iterable[tuple[PaperItem, Sequence[MeasuredCell]]]) -> str:
     totals = counted(answered)
     every = sum(totals.values(), Counter())
-    names = [*SCALES, "no number", "data", *RUN]
-    columns = "", "all", "at full scale", "at a part", "not run", "no number in it"
+    names = [*SCALES, "no number", "again", "data", *RUN]
+    columns = "", "all", "at full scale", "at a part", "not run", "no number in it", "counted elsewhere"
     limits = "at a part or not run only for want of data"
-    head = _head(*columns, limits, "beaten", "matched", "missed", "not comparable")
+    head = _head(*columns, limits, *RUN)
     lines = [_row(name, str(_number_of(one)), *(str(one[key] or "") for key in names)) for name, one in totals.items()]
     lines.append(_row("**all**", *(f"**{value}**" for value in (_number_of(every), *(every[key] for key in names)))))
     numbers, reached = sum(every[scale] for scale in SCALES), every["full"] + every["data"]
@@ -358,7 +434,7 @@ def _counts(answered: Iterable[tuple[PaperItem, Sequence[MeasuredCell]]]) -> str
 
 
 def _number_of(counter: Counter[str]) -> int:
-    return sum(counter[name] for name in (*SCALES, "no number"))
+    return sum(counter[name] for name in (*SCALES, "no number", "again"))
 
 
 def _together(group: Sequence[MeasuredCell]) -> tuple[str, str]:
@@ -367,20 +443,18 @@ def _together(group: Sequence[MeasuredCell]) -> tuple[str, str]:
     scale = scales.pop() if len(scales) == 1 else "part"
     if not verdicts:
         return scale, "not run"
-    if "missed" in verdicts:
-        return scale, "missed"
-    compared = verdicts - {"not comparable"}
-    return scale, "not comparable" if not compared else "beaten" if compared == {"beaten"} else "matched"
+    return scale, next((verdict for verdict in WORST_FIRST if verdict in verdicts), "not comparable")
 
 
-def _records(answered: Iterable[tuple[PaperItem, Sequence[MeasuredCell]]]) -> str:
+def _records(answered: Iterable[tuple[PaperItem, Sequence[MeasuredCell]]], root: Path) -> str:
+    """How many rows come from the code as it is."""
     rows = {id(row): row for _, found in answered for answer in found for row in answer.rows}.values()
-    old = sum(row.code is None for row in rows)
+    states = Counter(state(row.code, root) for row in rows)
     return (
-        f"The numbers below come from {len(rows)} rows of the results. {old} of them are {UNKNOWN}: they were made "
-        "before results kept the digest of the code that made them. "
-        f'"{EARLIER.capitalize()}" marks those whose script, or a module that the run used, has changed since (as of '
-        "the last `make results`).\n"
+        f"**Of the {len(rows)} rows behind this page {states['']} come from the code of the last `make results`, "
+        f"{states[EARLIER]} from {EARLIER}, {states[UNKNOWN]} from {UNKNOWN}.** {EARLIER.capitalize()}: the script, or "
+        f"a module that the run used, has changed since. {UNKNOWN.capitalize()}: measured before results kept a digest "
+        "of the code.\n"
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import subprocess
 import sys
 import tokenize
@@ -22,7 +23,7 @@ from typing import NamedTuple
 import lostwax
 
 PACKAGE = "src/lostwax"
-EARLIER, UNKNOWN = "made by earlier code", "older than this record"
+EARLIER, UNKNOWN = "earlier code", "unknown code"
 ONLY_SHOW = ("__init__.py", "__main__.py", "progress.py", "cli", "reports")  # of the package
 
 
@@ -106,7 +107,7 @@ def essence(source: str) -> str:
 
 def without_marks(page: str) -> str:
     """A generated page as it would be if no code had changed since the results were made."""
-    return page.replace(f"; {EARLIER}", "")
+    return re.sub(r"\*\*Of the \d+ rows behind this page [^*]*\*\*", "", page.replace(f"; {EARLIER}", ""))
 
 
 def _in_package(folder: str) -> Path:
