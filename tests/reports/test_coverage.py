@@ -30,7 +30,7 @@ CELLS = {  # the cells of tables, and the figures, that a reader would count
     **{"S1 Table II": 20, "S1 Table III": 24, "S1 Table IV": 12, "S1 Table IX": 24, "S1 figures": 24},
     **{"S2 Table 1": 18, "S2 Table 4": 4, "S2 Table 5": 6, "S2 factors": 10, "S2 DP": 5, "S2 figures": 16},
     **{"S3 Table 2": 36, "S3 figures": 15, "S4 Table 3": 8, "S4 figures": 9},
-    **{"S1 section V": 24, "S2 section 2": 3, "S3 section A": 1, "S4 section 4.1": 1, "S4 section 5.3": 4},
+    **{"S1 section V": 24, "S2 section 2": 3, "S3 section A": 1, "S4 section 4": 1, "S4 section 5.3": 4},
 }
 
 
