@@ -1,19 +1,22 @@
 """Fresh random problems of every kind that once passed a leak or alarmed on noise, against direct calculations.
 
-The fast suite draws a few of each kind; `pytest -m slow` draws 500 in all.
+The fast suite draws a few of each kind; `pytest -m slow` draws 550 leaks and 300 audits of noise in all.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 from sklearn.decomposition import PCA
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LinearRegression, LogisticRegression, Perceptron, Ridge
+from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier, RandomForestRegressor
+from sklearn.linear_model import ElasticNet, Lasso, LinearRegression, LogisticRegression, Perceptron, Ridge
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import lostwax as lw
 from lostwax.games import Guess, Records
@@ -138,6 +141,106 @@ def rare_values(random):
     return Problem(audit, True)
 
 
+def targets(random):
+    """A regression that tells sums of targets: its rows may stay hidden, the targets do not."""
+    n, d = int(random.integers(30, 150)), int(random.integers(1, 8))
+    x, _ = table(random, n, d, scales=random.random() < 0.3)
+    several = int(random.choice([1, 1, 2, 3]))
+    y = x[:, :1] / x[:, 0].std() + random.normal(size=(n, several)) * 10.0 ** random.uniform(-3, 3, size=several)
+    y = y[:, 0] if several == 1 else y
+    leaf, seed = int(random.integers(n // 4, n // 2)), int(random.integers(100))
+    kinds = [
+        DecisionTreeRegressor(max_depth=1),
+        DecisionTreeRegressor(min_samples_leaf=leaf, max_features=1, random_state=seed),
+        RandomForestRegressor(5, min_samples_leaf=leaf, random_state=seed),
+        ExtraTreesRegressor(5, min_samples_leaf=leaf, random_state=seed),
+        DummyRegressor(),
+    ]
+    if several == 1:
+        kinds += [Lasso(1e3 * (np.abs(x).max(0) * np.abs(y).max()).max()), ElasticNet(1e9 * np.abs(y).max())]
+    model = kinds[int(random.integers(len(kinds)))].fit(x, y)
+    if isinstance(model, RandomForestRegressor | ExtraTreesRegressor):
+        tree = model.estimators_[0].tree_
+        drawn = model.estimators_samples_[0] if model.bootstrap else np.arange(n)
+    else:
+        tree, drawn = getattr(model, "tree_", None), np.arange(n)
+    # what all rows but one leave of the sum over the rows that were drawn
+    mean = model.predict(x[:1])[0] if tree is None else tree.value[0].reshape(-1)
+    row, y = int(drawn[0]), y.reshape(n, -1)
+    left = (len(drawn) * np.ravel(mean) - (y[drawn].sum(0) - (drawn == row).sum() * y[row])) / (drawn == row).sum()
+    return Problem(lw.audit(model, (x, y if several > 1 else y[:, 0])), bool(np.allclose(left, y[row], rtol=1e-3)))
+
+
+def class_counts(random):
+    """A classifier that tells how many rows each class has."""
+    n, d = int(random.integers(30, 150)), int(random.integers(1, 8))
+    x, y = table(random, n, d, classes=int(random.integers(2, 5)))
+    y = random.permutation(y)  # the other columns tell nothing of it
+    names = np.array(["low", "high", "middle", "none", "all"])[y]
+    leaf = int(random.integers(n // 3, n // 2 + 1))
+    kinds = [
+        DummyClassifier(strategy=str(random.choice(["prior", "most_frequent", "stratified", "uniform"]))),
+        DecisionTreeClassifier(max_depth=1),
+        RandomForestClassifier(5, min_samples_leaf=leaf, random_state=0),
+        LogisticRegression(l1_ratio=1.0, C=1e-9, solver="saga", max_iter=1_000),
+        GaussianNB(),
+    ]
+    model = kinds[int(random.integers(len(kinds)))].fit(x, names)
+    if random.random() < 0.2:
+        names = np.c_[names, random.permutation(names)]
+        model = DecisionTreeClassifier(max_depth=1).fit(x, names)
+    return Problem(lw.audit(model, (x, names)), len(np.unique(y)) > 1)
+
+
+def partial_rows(random):
+    """A lasso with some weights: these columns come back of all rows, the others do not."""
+    n, d = int(random.integers(60, 150)), int(random.integers(6, 14))
+    x = random.normal(size=(n, d)) * 10.0 ** random.uniform(-1, 1, size=d)
+    weights = np.where(np.arange(d) < random.integers(2, d - 2), random.choice([-3, 3], d), 0) / x.std(0)
+    y = x @ weights + random.normal(size=n)
+    alpha = float(random.uniform(0.2, 0.6)) * x.std(0).min()
+    model = random.choice([Lasso(alpha), ElasticNet(alpha, l1_ratio=0.9)]).fit(x, y)
+    share = float((model.coef_ != 0).mean())
+    # at the optimum the residuals' products with a column that has a weight are known: one unknown row
+    audit = lw.audit(model, (x, y))
+    assert share == 0 or audit.findings[-1].cells.exact_share >= share - 0.2, (share, audit)
+    for limits in ({"max_rebuilt_share": 0.05}, {"max_nearer_share": 0.9}):
+        assert lw.Policy(**limits).breaches(audit)
+    return Problem(audit, True)
+
+
+def arms(random):
+    """Copies of few rows, as in a trial: all targets come back."""
+    rows = np.unique(random.integers(0, 2, size=(int(random.integers(2, 4)), 2)), axis=0).astype(float)
+    rows = rows if len(rows) > 1 else np.array([[0.0, 0.0], [1.0, 0.0]])
+    x = np.repeat(rows, int(random.integers(5, 30)), 0)
+    if random.random() < 0.5:
+        y = random.normal(size=len(x))
+        model = random.choice([LinearRegression(), Ridge(1.0), DecisionTreeRegressor()])
+    else:
+        y = np.r_[0, 1, random.integers(0, 2, size=len(x) - 2)]
+        model = random.choice([LogisticRegression(), DecisionTreeClassifier(), GaussianNB()])
+    return Problem(lw.audit(model.fit(x, y), (x, y)), True)
+
+
+def other_rows(random):
+    """A model of other rows of the same law: refused, or noted, and no target is read."""
+    n, d = int(random.integers(30, 120)), int(random.integers(2, 6))
+    x, classes = table(random, 2 * n, d)
+    y = x @ random.normal(size=d) + random.normal(size=2 * n)
+    kinds = [(LinearRegression(), y), (Ridge(1.0), y), (Lasso(0.1), y), (DummyRegressor(), y)]
+    kinds += [(DecisionTreeRegressor(max_depth=2), y), (LogisticRegression(), classes)]
+    model, labels = kinds[int(random.integers(len(kinds)))]
+    try:
+        audit = lw.audit(model.fit(x[:n], labels[:n]), (x[n:], labels[n:]))
+    except ValueError as error:
+        if "not fitted on this data" not in str(error):
+            raise
+        return None
+    released = audit.findings[0]
+    return Problem(replace(audit, findings=(released,)), False)  # at its optimum it would be a model of these rows
+
+
 def twins(random):
     """Candidates of which one is most of the pool: naming it needs no release."""
     x, y = table(random, 100, 3)
@@ -192,8 +295,10 @@ class MostFrequent:
         return reconstruct
 
 
-LEAKS = [scales, more_columns_than_rows, no_intercept, pipelines, duplicates, rare_values]
-NOISE = [noise, twins]
+ROWS = [scales, more_columns_than_rows, no_intercept, pipelines, duplicates, rare_values]
+TARGETS = [targets, class_counts, partial_rows, arms]
+LEAKS = [*ROWS, *TARGETS]
+NOISE = [noise, twins, other_rows]
 
 
 def check_leak(problem, seed):
@@ -214,13 +319,13 @@ def check_leak(problem, seed):
 
 def alarms(problem, seeds):
     found = [problem(np.random.default_rng([seed, *problem.__name__.encode()])) for seed in seeds]
-    return sum(one.audit.grade.leaks for one in found)
+    return sum(one.audit.grade.leaks for one in found if one is not None)
 
 
 @pytest.mark.parametrize("problem", LEAKS, ids=lambda one: one.__name__)
 def test_no_leak_is_graded_not_found(problem):
     grades = [check_leak(problem, seed) for seed in range(1 if problem is rare_values else 3)]  # it trains nets
-    assert any(leaks and grade is Grade.EXACT for leaks, grade in grades)
+    assert any(leaks and (grade is Grade.EXACT or problem in TARGETS) for leaks, grade in grades)
 
 
 @pytest.mark.parametrize("problem", NOISE, ids=lambda one: one.__name__)
@@ -241,7 +346,7 @@ def test_what_cannot_be_read_is_listed_not_cleared(seed):
 @pytest.mark.parametrize("problem", LEAKS, ids=lambda one: one.__name__)
 def test_no_leak_of_many_is_graded_not_found(problem):
     counts = {}
-    for seed in range(100, 165):
+    for seed in range(100, 155):
         leaks, grade = check_leak(problem, seed)
         counts[leaks, str(grade)] = counts.get((leaks, str(grade)), 0) + 1
     print(problem.__name__, counts)
@@ -250,4 +355,6 @@ def test_no_leak_of_many_is_graded_not_found(problem):
 @pytest.mark.slow
 @pytest.mark.parametrize("problem", NOISE, ids=lambda one: one.__name__)
 def test_noise_alarms_no_more_often_than_stated(problem):
-    assert alarms(problem, range(100, 160)) <= 4  # 0.6 expected at most
+    found = alarms(problem, range(100, 200))
+    print(problem.__name__, found)
+    assert found <= 5  # 1 expected at most

@@ -90,7 +90,7 @@ def test_what_is_shown_and_kept(tmp_path):
         np.testing.assert_array_equal(ours, theirs)
     lw.report(audit, tmp_path / "report")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "report" / "records.csv").read_text())))
-    assert {row["label known"] for row in rows} == {"certain"}
+    assert {row["label read"] for row in rows} == {"certain"}
     assert {row["label guessed without model"] for row in rows} == {"no"}
     page = (tmp_path / "report" / "report.html").read_text()
     assert "of targets read" in page

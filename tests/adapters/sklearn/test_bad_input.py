@@ -152,7 +152,7 @@ def test_columns_that_were_not_selected_are_named():
     model = make_pipeline(SelectKBest(k=2), LogisticRegression(max_iter=1000)).fit(X, Y)
     audit = audit_table(released(model, (X, Y)), Settings())
     assert audit.conclusion.grade.severity >= Grade.RECOGNISABLE.severity
-    assert "the release gives exactly: column 2, column 3." in audit.notes
+    assert "the model at its optimum gives exactly: column 2, column 3." in audit.notes
 
 
 @pytest.mark.parametrize(
