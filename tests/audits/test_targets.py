@@ -20,6 +20,7 @@ from lostwax.audits.play import filled, judged
 from lostwax.audits.scoring import Scoring
 from lostwax.games import Guess, Records
 from lostwax.grades import Grade
+from lostwax.reports.at_risk import most_at_risk
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 POLICIES = [
@@ -94,6 +95,7 @@ def test_what_is_shown_and_kept(tmp_path):
     assert {row["label guessed without model"] for row in rows} == {"no"}
     page = (tmp_path / "report" / "report.html").read_text()
     assert "of targets read" in page
+    assert {record.columns for record in most_at_risk(audit, records=True)} >= {"target"}
     assert "can be read from this model" in page
     assert audit.to_frame()["target_read"].all()
     assert "labels_guessed" in audit.to_csv()

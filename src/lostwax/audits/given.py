@@ -13,7 +13,7 @@ from lostwax.seeds import generator
 RIDGE = 1e-3  # of the given numbers' variance, where the others are predicted from them
 MOST_ROWS = 10_000  # of the prior for that
 PENALTIES = 1e-7, 0.1  # of the mean square of a row, where targets are predicted from the other columns
-FEWEST_KNOWN, MOST_KNOWN = 100, 1_000  # rows for that
+FEWEST_KNOWN, MOST_KNOWN = 100, 500  # rows for that
 MOST_PRODUCTS = 2_000_000_000  # of numbers of rows that are compared for that
 
 

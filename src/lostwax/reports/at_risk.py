@@ -40,10 +40,15 @@ def most_at_risk(audit: Audit, *, records: bool) -> tuple[RiskyRecord, ...]:
     errors = finding.errors[audit.metric]
     without = np.minimum.reduce([by_metric[audit.metric] for by_metric in audit.baselines.values()])
     worth = finding.rebuilt | (audit.beats_baselines(finding) if audit.chance is None else False)
+    target = finding.target if audit.conclusion.line.by_target else None
+    if target is not None:
+        worth = worth | target.read.any(1)
     order = [place for place in np.lexsort((errors, ~finding.rebuilt)).tolist() if worth[place]][:MOST]
     named = records and has_records(audit) and not are_pictures(audit) and audit.chance is None
     back = _come_back(audit, finding, order) if named else None
     names = table_columns(audit).names if named else ()
+    if back is not None and target is not None:
+        names, back = (*names, "target"), np.column_stack([back, target.read[order].any(1)])
     return tuple(
         RiskyRecord(
             row=int(audit.games[place]),

@@ -36,7 +36,7 @@ def as_csv(audit: Audit, *, records: bool) -> str:
         "nearer than baselines",
         "verdict",
         "label right",
-        "label known",
+        "label read",
         "label guessed without model",
     ]
     header += ["confidence", "certified", "predicted error", *(("label", "guessed label") if records else ())]
