@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, final
 from lostwax.bounds import checks
 from lostwax.bounds.ceiling import Ceiling
 from lostwax.bounds.closed_forms import gaussian, log, log_add
-from lostwax.bounds.inequalities import epsilon_of
+from lostwax.bounds.inequalities import ADJACENCY, epsilon_of
 from lostwax.bounds.poisson import subsampled
 from lostwax.bounds.sampling import Curve, FullBatch, Poisson, Sampling
 
@@ -33,6 +33,7 @@ class FixedSize(Sampling):
     n: int
     b: int
 
+    adjacency = f"{ADJACENCY}, batches as large without it"
     tight = False
     independent = False
     words = "each step draws its batch uniformly among all of that size, independently, and the draws stay secret"
