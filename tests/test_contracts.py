@@ -370,7 +370,7 @@ PARTS = {
     "Independent",
     "IndependentUpTo",
     "WithoutReplacement",  # of a trainer or an attack, not one of their own
-    *("Batches", "Architecture", "FusedMLP", "FusedCNN", "MLPTangent", "Polished", "Ghost", "PerRecord"),
+    *("Batches", "Architecture", "FusedMLP", "FusedCNN", "MLPTangent", "Ghost", "PerRecord"),
     *("PublishedSteps",),
     *("ErrorBars", "TrainingMap", "Problem", "Inverter", "Polisher", "WholeSets", "SetProblem", "MatrixFree"),
     *("BaseTrajectory", "SetPolisher", "Mixed", "GameSearch"),

@@ -60,7 +60,7 @@ class SavedFolder(NamedTuple):
         except ValueError as error:
             raise ValueError(f"{source}: {folder / WORDS} is damaged ({error}). Save it again.") from error
         tensors = read_tensors(source, folder / TENSORS, str(device))
-        if not isinstance(words, dict) or words.get("tensors", _mark(tensors)) != _mark(tensors):
+        if not isinstance(words, dict) or words.get("tensors") != _mark(tensors):
             raise ValueError(
                 f"{source}: {folder / WORDS} does not belong to the {TENSORS} beside it: saving was cut short, or one "
                 "of them was replaced. Save it again."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -77,27 +78,25 @@ def with_given(x: Tensor, hints: Hints | None) -> Tensor:
     return torch.where(given_numbers.isnan(), x, given_numbers)
 
 
-def shadow_table(
+def _shadow_table(
+    attack: _Shadowed,
     knowledge: Knowledge,
     targets: Records,
+    purpose: str,
+    responses: Callable[[Records], Tensor] | None = None,
     *,
     seed: int,
-    purpose: str,
-    store: str | Path | None = None,
-    announce: bool = True,
-    attack: str = "RecoNN",
-    responses: Callable[[Records], Tensor] | None = None,
 ) -> ShadowTable:
     """Train one model per target with the victim's own trainer, and keep what the adversary sees of it.
 
-    No private randomness that victims draw from `seed` is drawn here. A store supplies models that were trained before,
-    and with `announce` prints to stderr what it has. With `responses` no model is trained: they say what is seen.
+    No private randomness that victims draw from `seed` is drawn here. A store supplies models that were trained before.
+    With `responses` no model is trained: they say what is seen.
     """
     own_seed = adversary_seed(seed, purpose)
     seen, given_count, parts = torch.empty(0), 0, list[Records]()
     game = Game(knowledge.net, knowledge.trainer, knowledge.threat, targets, own_seed)
     if responses is None:
-        trained = _chunks(game, store, announce)
+        trained = _chunks(game, attack.store, announce=purpose == "shadow")
         chunks = ((cohort, knowledge.access(knowledge.net, release)) for cohort, release in trained)
     else:
         spans = (range(len(targets))[first : first + RESPONSES] for first in range(0, len(targets), RESPONSES))
@@ -110,9 +109,7 @@ def shadow_table(
             seen[cohort.index] = part
             parts.append(_secrets(cohort))
             advance(len(cohort))
-    if not parts:
-        raise ValueError(f"{attack}: expected at least one shadow target, got none.")
-    return ShadowTable(seen, Records.together(parts), given_count).checked(attack)
+    return ShadowTable(seen, Records.together(parts), given_count).checked(type(attack).__name__)
 
 
 def _secrets(cohort: Cohort) -> Records:
@@ -120,7 +117,7 @@ def _secrets(cohort: Cohort) -> Records:
     return Records(cohort.own.x[:, 0], cohort.own.y[:, 0])  # k = 1
 
 
-def _chunks(game: Game, store: str | Path | None, announce: bool) -> Iterator[tuple[Cohort, Release]]:
+def _chunks(game: Game, store: str | Path | None, *, announce: bool) -> Iterator[tuple[Cohort, Release]]:
     models = len(game.pool)
     if store is not None:
         return Store(store).simulate(game, models=models, engine=Local(), announce=announce)
@@ -234,25 +231,7 @@ def shadow_tables(attack: _Shadowed, knowledge: Knowledge, seed: int) -> tuple[K
     """The knowledge on the attack's device, shadow models to learn from, and held-out ones."""
     knowledge = accepted(attack, knowledge)
     learn_from, test_on = targets(attack, knowledge.prior, seed)
-
-    def table(
-        records: Records,
-        purpose: str,
-        responses: Callable[[Records], Tensor] | None = None,
-        knowledge: Knowledge = knowledge,
-    ) -> ShadowTable:
-        name, store, aloud = type(attack).__name__, attack.store, purpose == "shadow"
-        return shadow_table(
-            knowledge,
-            records,
-            seed=seed,
-            purpose=purpose,
-            store=store,
-            announce=aloud,
-            attack=name,
-            responses=responses,
-        )
-
+    table = partial(_shadow_table, attack, knowledge, seed=seed)
     if attack.engine is None:
         return knowledge, table(learn_from, "shadow"), table(test_on, "validation")
     engine, unseen = attack.engine, table(test_on[: attack.engine.checked], "validation")
@@ -264,7 +243,8 @@ def shadow_tables(attack: _Shadowed, knowledge: Knowledge, seed: int) -> tuple[K
         records = Records.together([records, more.records])
     principal = None  # every feature
     if trained.shape[1] > engine.directions:
-        models = table(learn_from[: engine.directions + 1], "directions", knowledge=_with_few_known(knowledge))
+        few = learn_from[: engine.directions + 1]
+        models = _shadow_table(attack, _with_few_known(knowledge), few, "directions", seed=seed)
         principal = models.seen[:, : trained.shape[1]]
     responses = engine.prepare(knowledge, principal, checked, records, len(trained))
     if not responses.check.holds:

@@ -46,15 +46,11 @@ def codes_of(columns: Columns, values: NDArray[Any]) -> Tensor:
         code_of = {value: code for code, value in enumerate(known)}
         unique, place = _factorized(cells)
         if all(isinstance(value, bool) for value in known):
-            unique = [_nearest_truth(value) for value in unique]
+            # a number as True or False: what was computed is 1 or 0 only to rounding
+            unique = [value >= 0.5 if isinstance(value, float) else value for value in unique]
         codes = np.array([code_of.get(_plain(value), np.nan) for value in unique] + [np.nan])
         x[:, column] = codes[place]
     return torch.from_numpy(x)
-
-
-def _nearest_truth(value: Any) -> Any:
-    """A number as True or False: what was computed is 1 or 0 only to rounding."""
-    return value >= 0.5 if isinstance(value, float) else value
 
 
 def _coded_column(cells: Any) -> tuple[NDArray[np.float64], tuple[object, ...]]:

@@ -28,11 +28,9 @@ class Parts:
         sizes = [math.prod(part.shape) for part in self.every]
         if x.shape[-1] != sum(sizes):
             raise ValueError(f"parts: expected {sum(sizes)} numbers per record, got {x.shape[-1]}.")
-        cut = torch.split(x, sizes, dim=-1)
-        values = [
-            _unpacked(numbers.reshape(*x.shape[:-1], *part.shape), part)
-            for numbers, part in zip(cut, self.every, strict=True)
-        ]
+        cut = zip(torch.split(x, sizes, dim=-1), self.every, strict=True)
+        shaped = [(numbers.reshape(*x.shape[:-1], *part.shape), part) for numbers, part in cut]
+        values = [value > 0.5 if part.dtype == torch.bool else value for value, part in shaped]
         if self.every[0].name is None:
             return tuple(values)
         return {part.name: value for part, value in zip(self.every, values, strict=True)}
@@ -81,7 +79,3 @@ def pack(inputs: Mapping[str, Tensor] | Sequence[Tensor]) -> tuple[Tensor, Parts
     dtype = torch.float64 if all(part.dtype in (torch.float64, torch.bool) for _, part in named) else torch.float32
     every = tuple(_Packed(name, tuple(part.shape[1:]), part.dtype) for name, part in named)
     return torch.cat([part.reshape(len(part), -1).to(dtype) for _, part in named], 1), Parts(every)
-
-
-def _unpacked(value: Tensor, part: _Packed) -> Tensor:
-    return value > 0.5 if part.dtype == torch.bool else value

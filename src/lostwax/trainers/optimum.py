@@ -20,7 +20,7 @@ from lostwax.losses import CrossEntropy
 from lostwax.nets import linear_layer
 from lostwax.progress import counted
 from lostwax.trainers.refusals import check_data, check_loss, check_outputs
-from lostwax.trainers.sparse_optimum import sparse_optimum
+from lostwax.trainers.sparse_optimum import DAMPING, NEARLY, VISIBLE, Polished, sparse_optimum
 from lostwax.trainers.stacked import Architecture
 
 # Newton's method down to the last bits, where other solvers stop early. Columns may differ in scale by many orders of
@@ -31,24 +31,12 @@ from lostwax.trainers.stacked import Architecture
 DENSE_LIMIT = 3_000  # parameters above which the Hessian is never formed, only multiplied with
 ROW_LIMIT = 6_000  # rows up to which products of all pairs of rows are formed, where parameters outnumber rows
 ITERATIONS = 100
-DAMPING = 1e-13  # of each diagonal entry: flat directions (softmax shifts, collinear columns) do not move
-NEARLY = 100  # times its rounding error: a gradient that counts as zero if no step makes it smaller
-VISIBLE = 1e3  # times the rounding error of the objective: a decrease that shows in its value
-
-
-@dataclass(frozen=True)
-class Polished:
-    """The model at its optimum; `converged` is False if there is none."""
-
-    model: Stationary
-    converged: bool
-    iterations: int
 
 
 def polish(model: Stationary, table: Records, weight: Tensor) -> Polished:
     """Minimise until every coordinate of the gradient is rounding error; `converged` is False without an optimum."""
     if model.sparse:
-        return Polished(*sparse_optimum(model, table, weight))
+        return sparse_optimum(model, table, weight)
     return minimised(_Problem.of(model, table, weight))
 
 

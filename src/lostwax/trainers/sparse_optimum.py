@@ -20,13 +20,13 @@ from lostwax.games import Records, Stationary
 
 FREEING_ROUNDS = 200  # in which weights are freed
 STEPS_PER_ROUND = 100  # per round
-DAMPING = 1e-13  # of each diagonal entry: flat directions do not move
+DAMPING = 1e-13  # of each diagonal entry: flat directions (softmax shifts, collinear columns) do not move
 NEARLY = 100  # times its rounding error: a slope that counts as zero if no step makes it smaller
 VISIBLE = 1e3  # times the rounding error of the objective: a decrease that shows in its value
 SHORTEST = 1e-9  # of a Newton step
 
 
-class SparseOptimum(NamedTuple):
+class Polished(NamedTuple):
     """The model at its optimum; `converged` is False if there is none."""
 
     model: Stationary
@@ -34,7 +34,7 @@ class SparseOptimum(NamedTuple):
     iterations: int
 
 
-def sparse_optimum(model: Stationary, table: Records, weight: Tensor) -> SparseOptimum:
+def sparse_optimum(model: Stationary, table: Records, weight: Tensor) -> Polished:
     """Minimise from the model's own weights; the result keeps only the weights that the optimum needs."""
     problem = _Orthant.of(model, table, weight)
     theta = problem.start
@@ -47,9 +47,9 @@ def sparse_optimum(model: Stationary, table: Records, weight: Tensor) -> SparseO
         excess = torch.where(free | problem.dropped, -torch.inf, (gradient.abs() - problem.l1) / noise)
         added = excess > NEARLY
         if not converged or not added.any():
-            return SparseOptimum(problem.model(theta), converged, iterations)
+            return Polished(problem.model(theta), converged, iterations)
         signs, free = torch.where(added, -gradient.sign(), signs), free | added
-    return SparseOptimum(problem.model(theta), False, iterations)
+    return Polished(problem.model(theta), False, iterations)
 
 
 class _Minimum(NamedTuple):
