@@ -7,9 +7,8 @@ models, without changed copies). S1 in words: weakly correlated, and positively:
 outliers for the reconstructor too.
 """
 
+from lib.traces import own_gradients
 from s1_mnist import Game, arguments, cohort, correlation_rows, knowledge, split, table, write
-
-import lostwax as lw
 
 GAMES = {"default": Game(copies=1)}
 
@@ -19,7 +18,7 @@ def main() -> None:
     data = split(options)
     game = table(__file__, GAMES, data, options)["default"]
     trainer, net = GAMES["default"].trainer, knowledge(GAMES["default"], data).net
-    norms = lw.trainers.own_gradients(trainer, net, cohort(data), seed=options.seed).norm  # (targets, steps)
+    norms = own_gradients(trainer, net, cohort(data), seed=options.seed).norm  # (targets, steps)
     pull = norms.sum(1).double().cpu().numpy()  # (targets,)
     rows = correlation_rows("summed gradient norms", game.errors, pull, game.sizes, seed=options.seed)
     write(__file__, rows, options)

@@ -7,10 +7,9 @@ zeros in convolutions under ReLU; this is the MLP. A weight of the first layer h
 whatever the activation; what ReLU adds shows in the bias of that layer, whose zeros are the silent units.
 """
 
+from lib.traces import own_gradients
 from s1_mnist import Game, arguments, cohort, knowledge, mean_row, split, write
 from torch import nn
-
-import lostwax as lw
 
 GAMES = {"elu": Game(), "relu": Game(activation=nn.ReLU)}
 
@@ -21,9 +20,7 @@ def main() -> None:
     sizes = f"{len(data.known):,} known, {len(data.secrets):,} targets"
     for name in options.rows:
         game = GAMES[name]
-        zeros = lw.trainers.own_gradients(
-            game.trainer, knowledge(game, data).net, cohort(data), seed=options.seed
-        ).zeros
+        zeros = own_gradients(game.trainer, knowledge(game, data).net, cohort(data), seed=options.seed).zeros
         for tensor, share in zeros.items():  # (targets, steps)
             quantity = f"{name}: zeros in the gradient of {tensor} ({sizes})"
             row = mean_row(f"{name}.{tensor}", quantity, share.double().mean(1).cpu().numpy())

@@ -1,8 +1,7 @@
 """Trainers: training algorithms, for one model or for many at once."""
 
-from lostwax.trainers.derivatives import own_gradients
 from lostwax.trainers.descent import GD, SGD, Adam, AdamW
 from lostwax.trainers.dpsgd import DPSGD
 from lostwax.trainers.optimum import Optimum
 
-__all__ = ["DPSGD", "GD", "SGD", "Adam", "AdamW", "Optimum", "own_gradients"]
+__all__ = ["DPSGD", "GD", "SGD", "Adam", "AdamW", "Optimum"]
