@@ -16,7 +16,8 @@ from lostwax.numerals import SIGN, at_most, count, percent
 if TYPE_CHECKING:
     from lostwax.audits.audit import Audit
 
-LOW = 0.1  # of what guessing leaves to win, in this game and with two candidates: more asks for more noise
+# of what guessing leaves to win, in this game and with two candidates: more asks for more noise
+LOW = 0.125  # about epsilon 1 at delta = 1e-5
 HIGH = 0.5  # more speaks against a release
 PREDICTIONS = ("Outputs(", "Logits(")  # accesses that show what the model answers, not the model
 
