@@ -118,6 +118,9 @@ class Sketch:
     origin: Tensor  # (features,) what is seen of one model
     directions: Tensor  # (r, features)
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     def __call__(self, net: nn.Module, release: Release) -> Tensor:
         """(m, r)."""
         return self.reduced(self.access(net, release))

@@ -15,6 +15,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 LARGEST = 2**63 - 1  # the largest int64
+LARGEST_SIZE = 1 << 24  # of an axis of a net
 LONGEST = 60  # characters of a value shown in a message
 FEW = 4  # entries of a tuple shown in a message
 PLAIN: set[Any] = {int, float, bool, str, tuple, Literal}
@@ -73,6 +74,13 @@ def expect(value: Any, name: str, wanted: str, holds: bool) -> None:
         raise ValueError(f"{_expected(value, name)} {wanted}, got {shown(getattr(value, name))}.")
 
 
+def check_sizes(owner: str, **sizes: Any) -> None:
+    """Raise an error for the first size of a net that is no whole number, less than 1 or absurdly large."""
+    for name, size in sizes.items():
+        if not is_number(size, whole=True) or not 1 <= size <= LARGEST_SIZE:
+            raise ValueError(f"{owner}: expected {name} to be a whole number, 1 or more, got {shown(size)}.")
+
+
 def shown(value: object) -> str:
     """A value for a message: numbers and text as written, anything else only by type, since it may hold records."""
     if isinstance(value, type):
@@ -115,7 +123,7 @@ def _accepts(kind: Any, value: Any) -> bool:
         named = isinstance(value, origin)
         return named and all(_accepts(parts[0], key) and _accepts(parts[1], part) for key, part in value.items())
     if kind in (int, float):
-        return _is_number(value, whole=kind is int)
+        return is_number(value, whole=kind is int)
     if getattr(kind, "_is_protocol", False):
         checkable = getattr(kind, "_is_runtime_protocol", False)
         return not checkable or (isinstance(value, kind) and not isinstance(value, type))
@@ -124,7 +132,7 @@ def _accepts(kind: Any, value: Any) -> bool:
     return isinstance(value, kind if origin is None else origin)
 
 
-def _is_number(value: object, *, whole: bool) -> bool:
+def is_number(value: object, *, whole: bool) -> bool:
     """True for Python and numpy numbers, but not for bools, fractions, tensors or text."""
     if isinstance(value, bool):
         return False
@@ -133,7 +141,7 @@ def _is_number(value: object, *, whole: bool) -> bool:
 
 def _check_number(value: Any, name: str, number: Any, limit: Range | None, optional: str) -> None:
     """Raise a ValueError for a number out of range, infinite or NaN, or too large for 64 bits."""
-    if not _is_number(number, whole=False):
+    if not is_number(number, whole=False):
         return
     if limit is not None and not limit.holds(number):
         each = f"each of {name}" if isinstance(getattr(value, name), tuple) else name

@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
+from lostwax.fields import shown
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -30,18 +32,20 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), 127) if chr(code) n
 
 def named(source: str, path: str | Path) -> Path:
     """The path, if it is a valid file name; error messages start with `source`."""
-    shown = ascii(str(path))
-    shown = shown if len(shown) <= 80 else f"{shown[:76]}...'"
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"{source}: expected a path, as text or pathlib.Path, got {shown(path)}.")
+    name = ascii(str(path))
+    name = name if len(name) <= 80 else f"{name[:76]}...'"
     try:
         encoded = os.fsencode(path)
     except UnicodeEncodeError as error:
-        raise ValueError(f"{source}: {shown} holds half a character (a lone surrogate). Use another name.") from error
+        raise ValueError(f"{source}: {name} holds half a character (a lone surrogate). Use another name.") from error
     if b"\0" in encoded:
-        raise ValueError(f"{source}: {shown} holds a NUL character, which is not allowed. Use another name.")
+        raise ValueError(f"{source}: {name} holds a NUL character, which is not allowed. Use another name.")
     longest = max(map(len, re.split(rb"[/\\]" if os.sep == "\\" else b"/", encoded)))
     if longest > LONGEST:
         raise ValueError(
-            f"{source}: {shown} has a part of {longest} bytes, but the limit is {LONGEST}. Use a shorter name."
+            f"{source}: {name} has a part of {longest} bytes, but the limit is {LONGEST}. Use a shorter name."
         )
     return Path(path)
 

@@ -8,6 +8,9 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from lostwax.fields import LARGEST_SIZE, check_sizes, is_number, shown
 
 __all__ = ["TextClassifier", "cnn", "lora", "mlp", "vgg11"]
 
@@ -18,9 +21,23 @@ def linear_layer(net: nn.Module) -> nn.Linear | None:
     return layers[0] if len(layers) == 1 and isinstance(layers[0], nn.Linear) else None
 
 
+def check_values(source: str, net: nn.Module) -> None:
+    """Raise a ValueError if weights or buffers have no shape yet, or no values."""
+    weights = [*net.named_parameters(), *net.named_buffers()]
+    if lazy := [name for name, value in weights if is_lazy(value)]:
+        raise ValueError(
+            f"{source}: {lazy[0]} of the net has no shape yet, as in nn.LazyLinear. Call the net on a batch first."
+        )
+    if empty := [name for name, value in weights if value.is_meta]:
+        raise ValueError(
+            f"{source}: {empty[0]} of the net has no values: it is on the device meta. Load its weights first."
+        )
+
+
 def mlp(*sizes: int, activation: Callable[[], nn.Module] = nn.ELU) -> nn.Sequential:
     """A fully connected net: `mlp(784, 10, 10)` is the released model of Balle et al. 2022, Table V."""
-    if len(sizes) < 2 or min(sizes) < 1:
+    check_sizes("mlp", **{f"size {number}": size for number, size in enumerate(sizes, 1)})
+    if len(sizes) < 2:
         raise ValueError(f"mlp: expected two sizes or more, each at least 1, got {sizes}.")
     first, *later = (nn.Linear(wide, narrow) for wide, narrow in pairwise(sizes))
     layers: list[nn.Module] = [nn.Flatten(), first]
@@ -39,7 +56,10 @@ def cnn(
 
     Without padding, which the paper does not mention, it has 55,208 parameters, the 50K of section VI-B.
     """
+    if not isinstance(shape, tuple | list) or len(shape) != 3:
+        raise ValueError(f"cnn: expected shape to be (channels, height, width), got {shown(shape)}.")
     channels, height, width = shape
+    check_sizes("cnn", channels=channels, height=height, width=width, classes=classes, hidden=hidden)
     if min(height, width) < 10:  # 10 -> 4 -> 1
         raise ValueError(f"cnn: expected images of at least 10 x 10, got {height} x {width}. Use nets.mlp.")
     rows, columns = ((side - 4) // 2 + 1 - 3 for side in (height, width))  # what the two convolutions leave
@@ -58,9 +78,12 @@ def vgg11(classes: int = 26, *, channels: int = 1, size: int = 32) -> nn.Sequent
     The base model of the MNIST experiment of Maciazek and Allison 2025. Like their code it pools three times, not five;
     their appendix D.1 does not say. `vgg11()[:-1]` is its backbone with 256 features.
     """
+    check_sizes("vgg11", classes=classes, channels=channels)
     halved = 1 << len(POOLED)
-    if size < halved or size % halved:
-        raise ValueError(f"vgg11: expected a size that is a multiple of {halved} pixels, got {size}. Scale the images.")
+    if not is_number(size, whole=True) or not halved <= size <= LARGEST_SIZE or size % halved:
+        raise ValueError(
+            f"vgg11: expected a size that is a multiple of {halved} pixels, got {shown(size)}. Scale them."
+        )
     layers: list[nn.Module] = []
     for number, (inputs, outputs) in enumerate(pairwise((channels, 4, 8, 16, 16, 32, 32, 32, 32)), 1):
         layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU()]
@@ -88,11 +111,12 @@ class TextClassifier(nn.Module):
         tied: bool = False,
     ) -> None:
         super().__init__()
-        if min(vocabulary, length, classes, width, heads, layers) < 1 or width % heads or vocabulary < classes:
+        check_sizes("TextClassifier", vocabulary=vocabulary, length=length, classes=classes)
+        check_sizes("TextClassifier", width=width, heads=heads, layers=layers)
+        if width % heads or vocabulary < classes:
             raise ValueError(
-                "TextClassifier: expected sizes of at least 1, a width that is a multiple of heads, and no more "
-                f"classes than tokens; got vocabulary={vocabulary}, length={length}, classes={classes}, width={width}, "
-                f"heads={heads}, layers={layers}."
+                "TextClassifier: expected a width that is a multiple of heads, and no more classes than tokens; got "
+                f"vocabulary={vocabulary}, classes={classes}, width={width}, heads={heads}."
             )
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Parameter(torch.randn(length, width))
@@ -137,11 +161,17 @@ def lora(net: nn.Module, rank: int, *, seed: int = 0) -> nn.Module:
     As PEFT's `target_modules="all-linear"` with lora_alpha = r: A starts at a public draw, B at zero, and only they are
     trained. Layers of a special kind, as inside nn.MultiheadAttention, are left as they are.
     """
+    if not isinstance(net, nn.Module):
+        raise TypeError(f"lora: expected a torch nn.Module, got {shown(net)}.")
+    check_values("lora", net)
+    check_sizes("lora", rank=rank)
+    if not is_number(seed, whole=True) or not 0 <= seed < 1 << 63:
+        raise ValueError(f"lora: expected seed to be a whole number, 0 or more, got {shown(seed)}.")
     ours = deepcopy(net).requires_grad_(False)
     names = [name for name, module in ours.named_modules() if type(module) is nn.Linear][:-1]
-    if rank < 1 or not names:
-        raise ValueError(f"lora: expected a rank of at least 1 and two linear layers, got {rank} and {len(names) + 1}.")
-    draw = torch.Generator().manual_seed(seed)
+    if not names:
+        raise ValueError("lora: expected a net with two linear layers or more.")
+    draw = torch.Generator().manual_seed(int(seed))
     for name in names:
         ours.set_submodule(name, _Adapted(ours.get_submodule(name), rank, draw))
     return ours

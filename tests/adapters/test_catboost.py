@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes
 
-from lostwax.adapters.catboost import half_way_in_float32, is_catboost, model_in, model_of, read
+from lostwax.adapters.catboost import Model, half_way_in_float32, is_catboost, model_of, read
 from lostwax.adapters.model_files import load_model
 from lostwax.attacks.trees import TreeConstraints
 from lostwax.games import Fitted, Records
@@ -151,7 +151,7 @@ def test_files(tmp_path):
     expected = read(model_of(model), x, y, np.ones(300)).forest
     for name, kind in (("model.json", "json"), ("model.cbm", "cbm")):
         model.save_model(str(tmp_path / name), format=kind)
-        found = read(model_in(tmp_path / name), x, y, np.ones(300)).forest
+        found = load_model(tmp_path / name).read(x, y, np.ones(300)).forest
         np.testing.assert_array_equal(found.trees[3].threshold, expected.trees[3].threshold)
         np.testing.assert_array_equal(found.trees[3].size, expected.trees[3].size)
     (tmp_path / "flipped.json").write_bytes((tmp_path / "model.json").read_bytes()[:-9] + b"\x89")
@@ -159,7 +159,7 @@ def test_files(tmp_path):
         load_model(tmp_path / "flipped.json")
     (tmp_path / "other.json").write_text(json.dumps({"learner": {}}))
     with pytest.raises(ValueError, match=r"other\.json is not a model of CatBoost"):
-        model_in(tmp_path / "other.json")
+        Model.of((tmp_path / "other.json").read_bytes(), "other.json")
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_damaged_trees(tmp_path, damage):
     damage(model["oblivious_trees"][3])
     path.write_text(json.dumps(model))
     with pytest.raises(ValueError, match=r"model\.json is not a model of CatBoost 1, or a part of it is missing"):
-        model_in(path)
+        load_model(path)
 
 
 def test_refusals():

@@ -12,6 +12,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 import lostwax as lw
+from fuzz.models import COMPUTED, damaged
+from fuzz.outcomes import play
+from fuzz.suite import bugs, describe
 from lostwax.adapters import model_files
 from lostwax.adapters.model_files import load_model, named_arrays
 from lostwax.grades import Grade
@@ -126,3 +129,37 @@ def test_an_onnx_file_without_anything_of_the_table(tmp_path):
 def test_weights_need_their_net(ending):
     with pytest.raises(TypeError, match=r"holds weights.*load_weights\(net, "):
         load_model(f"model{ending}")
+
+
+@pytest.mark.parametrize(
+    ("convert", "message"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "CatBoost crashed when it opened the file"),
+        ("import os; os._exit(0)", "CatBoost crashed when it opened the file"),
+        ("raise ValueError", "is damaged, or not a model of CatBoost"),
+        ("b'x' * 2**40", "is damaged, or not a model of CatBoost"),  # above the limit on memory
+        ("import time; time.sleep(60)", "CatBoost did not open it in 1 s"),
+    ],
+)
+def test_a_binary_file_is_opened_in_a_process_that_may_crash(tmp_path, monkeypatch, convert, message):
+    (tmp_path / "model.cbm").write_bytes(b"CBM1")
+    monkeypatch.setitem(model_files.AS_JSON, ".cbm", ("CatBoost", "json", convert))  # a package that is quick to import
+    monkeypatch.setattr(model_files, "SECONDS", 1 if "sleep" in convert else 60)
+    with pytest.raises(ValueError, match=rf"model\.cbm is damaged.*{message}|model\.cbm {message}"):
+        lw.audit(tmp_path / "model.cbm", load_iris(return_X_y=True))
+
+
+def test_a_package_that_only_this_process_has_is_named(tmp_path, monkeypatch):
+    (tmp_path / "model.cbm").write_bytes(b"CBM1")
+    monkeypatch.setitem(model_files.AS_JSON, ".cbm", ("CatBoost", "this_is_no_package", "pass"))
+    monkeypatch.setattr(model_files, "_package", lambda *names: None)
+    with pytest.raises(ImportError, match="cannot import the package this_is_no_package"):
+        load_model(tmp_path / "model.cbm")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", COMPUTED)
+def test_damaged_binary_files_are_refused(kind):
+    random = np.random.default_rng(0)
+    found = [play(damaged(random, kind)) for _ in range(120)]
+    assert not bugs(found), describe(found)

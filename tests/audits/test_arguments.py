@@ -1,5 +1,7 @@
+import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LinearRegression
 from torch import nn
 
 import lostwax as lw
@@ -10,6 +12,8 @@ from lostwax.trainers import GD
     ("change", "words"),
     [
         ({"model": 3}, "expected the net to be a torch nn.Module, got int"),
+        ({"model": nn.Sequential(nn.LazyLinear(2))}, "0.weight of the net has no shape yet.* Call the net on a batch"),
+        ({"model": nn.Linear(4, 2, device="meta")}, "weight of the net has no values"),
         ({"prior": (1, 2)}, r"expected prior to be lw.Records\(x, y\), got tuple"),
         ({"secrets": torch.ones(3)}, r"expected secrets to be lw.Records\(x, y\), got Tensor"),
         ({"prior": None}, "to audit this way of training, pass prior too"),
@@ -44,3 +48,34 @@ def test_each_argument_is_named_and_the_cure_with_it(change, words):
 def test_data_come_as_one_argument(call):
     with pytest.raises(TypeError, match=r"pass the data as one argument, lw.audit\(model, \(X, y\)\)"):
         call(torch.rand(8, 4), torch.arange(8))
+
+
+class Nearest:
+    """Can be fitted and asked, and states no tags of scikit-learn."""
+
+    def fit(self, X, y):
+        self.X, self.y = X, y
+        return self
+
+    def predict(self, X):
+        return self.y[((X[:, None] - self.X) ** 2).sum(-1).argmin(1)]
+
+
+class OddSettings(Nearest):
+    def get_params(self, deep=True):
+        return ["k"]
+
+
+def test_a_model_without_tags_is_audited_and_one_without_settings_refused():
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(60, 3)), random.integers(0, 2, 60)
+    assert lw.audit(Nearest().fit(X, y), (X, y), max_minutes=0.2).grade.leaks  # it holds all rows
+    with pytest.raises(TypeError, match="expected get_params of OddSettings to give its settings by name"):
+        lw.audit(OddSettings().fit(X, y), (X, y))
+
+
+def test_a_report_takes_a_comparison(tmp_path):
+    audit = lw.audit(LinearRegression().fit(np.eye(5), np.arange(5.0)), (np.eye(5), np.arange(5.0)))
+    with pytest.raises(TypeError, match=r"report: expected compared to be the result of lw.compare\(...\), got a list"):
+        lw.report(audit, tmp_path / "report", compared=[audit])
+    assert not (tmp_path / "report").exists()

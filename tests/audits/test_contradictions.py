@@ -77,6 +77,10 @@ EDITS = {
     "another grade": (lambda audit: audit["conclusion"].update(grade="not found"), "does not follow from the numbers"),
     "two lines of one name": (lambda audit: audit["findings"].append(audit["findings"][0]), "one name"),
     "no such oracle": (lambda audit: audit.update(oracle="else"), "the oracle is none"),
+    "a metric that baselines lack": (
+        lambda audit: finding(errors={**audit["findings"][0]["errors"], "MAE": [1.0] * 8})(audit),
+        "no errors by a metric that others have",
+    ),
     "no such metric": (lambda audit: audit.update(metric="else"), "no errors by the headline metric"),
     "a huge game": (lambda audit: audit.update(kind="this procedure", games=[10**30] * 8), "does not fit"),
     "no percentile": (lambda audit: audit.update(oracle_percentiles={"1.2.3": 0.1}), "a percentile that is none"),

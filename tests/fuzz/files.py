@@ -136,7 +136,7 @@ def _audit(random):
         content, name = harmed(random, before.encode()), "damaged"
     else:
         edited = copy.deepcopy(plain)
-        name = _edit(random, edited)
+        name = edit(random, edited)
         content = json.dumps(edited)
 
     def read():
@@ -146,7 +146,7 @@ def _audit(random):
     return Case("audit.json", f"Audit.from_json, {name}", read, lambda read: _as_it_says(read[0], content))
 
 
-def _edit(random, plain):
+def edit(random, plain):
     """Put something else into a random place; what it is called."""
     node, path = plain, "$"
     while True:
@@ -158,7 +158,10 @@ def _edit(random, plain):
         if not isinstance(node[key], dict | list) or random.random() < 0.25:
             break
         node = node[key]
-    way = random.integers(4)
+    way = random.integers(5)
+    if way == 4 and isinstance(node[key], list):
+        node[key] = node[key][: random.integers(max(1, len(node[key])))]
+        return f"{path} cut"
     if way == 0:
         del node[key]
         return f"{path} deleted"

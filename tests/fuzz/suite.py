@@ -6,10 +6,10 @@ import warnings
 
 import numpy as np
 
-from fuzz import arguments, arrays, files, settings
+from fuzz import arguments, arrays, files, models, settings
 from fuzz.outcomes import BUGS, counts, play
 
-SHARES = {settings: 0.4, arguments: 0.15, arrays: 0.2, files: 0.25}
+SHARES = {settings: 0.3, arguments: 0.15, arrays: 0.15, files: 0.2, models: 0.2}
 
 
 def cases(number, seed):

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from lostwax.games import Records
+
 MOST = 2**63
 
 
@@ -47,6 +49,7 @@ HOSTILE = (
     *(object(), int, float, nn.ReLU, nn.ReLU(), len, math, lambda: 1, Stubborn(), Colour.RED),
     *(Fraction(1, 2), Decimal("0.5"), 1 + 2j, datetime.date(2020, 1, 1)),
     *(np.array([1, 2]), np.array(3), np.float64("nan"), np.int64(3), np.float32(0.5), np.bool_(True), np.str_("a")),
+    *(Records(torch.empty(0, 3), torch.empty(0)), Records(torch.ones(1, 3), torch.zeros(1)), nn.LazyLinear(2)),
     *(torch.tensor(3), torch.ones(2, 3), torch.float16, torch.float32, torch.int8, torch.device("cpu"), Path("x")),
 )
 
@@ -103,6 +106,8 @@ def _fits_one(annotation: str, value: object) -> bool:
         return isinstance(value, torch.Tensor)
     if annotation in ("Path", "PathLike[str]"):
         return isinstance(value, Path)
+    if annotation == "Records":
+        return isinstance(value, Records)
     if annotation == "nn.Module":
         return isinstance(value, nn.Module)
     # a part by protocol: whatever can be called may be one, nothing else here is

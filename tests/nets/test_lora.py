@@ -34,7 +34,7 @@ def test_the_start_is_public():
 
 @pytest.mark.parametrize(("net", "rank"), [(mlp(6, 3), 2), (mlp(6, 5, 3), 0)])
 def test_what_cannot_be_adapted_is_refused(net, rank):
-    with pytest.raises(ValueError, match=r"lora: expected a rank of at least 1 and two linear layers"):
+    with pytest.raises(ValueError, match=r"lora: expected"):
         lora(net, rank)
 
 

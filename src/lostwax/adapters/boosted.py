@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from lostwax.games.trees import LEAF, Bools, Floats, Forest, Ints, LabelSums, Tr
 Numbers = NDArray[np.float64]
 
 UNIT = 2.0**-24  # rounding to float32 changes a number by at most this share of it
+MOST_CODES = 1 << 20  # of a column of categories
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,48 @@ def visits(tree: Tree, x: Floats, *, strict: bool, inside: Bools | None = None) 
     return Visits(np.concatenate([one for one, _ in passed]), np.concatenate([one for _, one in passed]), at)
 
 
+@contextmanager
+def parsing(name: str) -> Iterator[None]:
+    """Raise a ValueError that names the file where a part of it is missing, too large, or of another kind."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError):
+        raise ValueError(
+            f"audit: {name} is damaged: a part of the model is missing, or is not what it should be. Save it again."
+        ) from None  # a cause can quote values of the table
+
+
+def whole_numbers(values: Any, count: int | None = None) -> Ints:
+    """A list of a file as (count,) integers; raises if it is none."""
+    whole = np.asarray(values, dtype=np.int64)
+    if np.asarray(values).dtype.kind not in "iub" and whole.size:
+        raise TypeError("expected whole numbers")
+    _check_count(whole, count)
+    return whole
+
+
+def real_numbers(values: Any, count: int | None = None) -> Numbers:
+    """A list of a file as (count,) numbers; raises if it is none."""
+    found = np.asarray(values)
+    if found.dtype.kind not in "fiub" and found.size:
+        raise TypeError("expected numbers")
+    _check_count(found, count)
+    return found.astype(np.float64)
+
+
+def _check_count(values: NDArray[Any], count: int | None) -> None:
+    if values.ndim != 1 or (count is not None and len(values) != count):
+        raise ValueError(f"expected {count} numbers, got shape {values.shape}")
+
+
 def checked_shape(name: str, tree: Tree) -> Tree:
     """The tree; raises if its nodes form no tree, because in a damaged file a row could go around in circles."""
     inner = tree.feature != LEAF
     children, count = np.concatenate([tree.left[inner], tree.right[inner]]), len(tree.size)
     if bool(((children < 1) | (children >= count)).any()) or len(np.unique(children)) < len(children):
         raise ValueError(f"audit: {name} is damaged: a node of a tree has two parents, or none. Save it again.")
+    if bool((tree.feature < LEAF).any()):
+        raise ValueError(f"audit: {name} is damaged: a node splits a column that does not exist. Save it again.")
     return tree
 
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
-from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lostwax.adapters.boosted import UNIT, Boosted, Numbers, visits
+from lostwax.adapters.boosted import UNIT, Boosted, Numbers, real_numbers, visits, whole_numbers
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
 from lostwax.adapters.sklearn.grown import EPSILON, other_data
 from lostwax.games.trees import LEAF, Cuts, Floats, Forest, Ints, LabelSums, Tree
@@ -30,6 +28,7 @@ OTHER_INPUTS = {  # parts of a model that are not made of numbers
     "text_features": "text features",
     "embedding_features": "embedding features",
 }
+MOST_STEPS = 1_000  # Newton steps that are repeated for a leaf
 STEP_ERROR = 1e-9  # relative, of Newton steps whose arithmetic is repeated
 
 
@@ -44,20 +43,44 @@ class Binary(NamedTuple):
     value: Numbers  # of leaves with one number each; NaN elsewhere
 
 
+class Feature(NamedTuple):
+    """A column of numbers."""
+
+    column: int  # of the table
+    has_missing: bool
+    missing_right: bool
+    borders: Numbers
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> Feature:
+        """As a file describes it."""
+        (column,) = whole_numbers([entry["flat_feature_index"]]).tolist()
+        if column < 0:
+            raise ValueError("a feature that is no column")
+        borders = _in_float32(real_numbers(entry["borders"] or []))
+        return cls(column, bool(entry["has_nans"]), entry["nan_value_treatment"] == "AsTrue", borders)
+
+
 @dataclass(frozen=True)
 class Model:
     """The numbers of a model in CatBoost's JSON."""
 
     name: str
-    features: tuple[Mapping[str, Any], ...]
+    features: tuple[Feature, ...]
     trees: tuple[Binary, ...]
     scale: float
     bias: tuple[float, ...]
     settings: Mapping[str, Any]  # of the training
 
     @classmethod
-    def of(cls, document: Mapping[str, Any], name: str) -> Model:
+    def of(cls, text: bytes, name: str) -> Model:
         """Read what `save_model(format="json")` writes."""
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            raise ValueError(
+                f"audit: {name} is damaged, or not a model of CatBoost. Save it again with save_model."
+            ) from None
         try:
             features, about = document["features_info"], document["model_info"]
             for part, why in OTHER_INPUTS.items():
@@ -66,17 +89,20 @@ class Model:
             trees = document.get("oblivious_trees")
             found = map(_nested, document["trees"]) if trees is None else map(_oblivious, trees)
             scale, bias = document["scale_and_bias"]
-            inputs, binary = tuple(features["float_features"]), tuple(found)
+            inputs, binary = tuple(map(Feature.of, features["float_features"])), tuple(found)
             if any(int(tree.feature.max(initial=LEAF)) >= len(inputs) for tree in binary):
                 raise IndexError("a split of a feature that the model does not have")
-            return cls(name, inputs, binary, float(scale), tuple(np.atleast_1d(bias)), about.get("params", {}))
+            if any(int(tree.feature.min(initial=LEAF)) < LEAF for tree in binary):
+                raise IndexError("a split of a feature that the model does not have")
+            (scale,), bias = real_numbers([scale]).tolist(), tuple(real_numbers(np.atleast_1d(bias)).tolist())
+            return cls(name, inputs, binary, scale, bias, about.get("params", {}))
         except SettingNotReadError:
             raise
-        except (KeyError, TypeError, IndexError, ValueError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError):
             raise ValueError(
                 f"audit: {name} is not a model of CatBoost {OLDEST[0]}, or a part of it is missing. Save it with "
                 'save_model(path, format="json") and default settings.'
-            ) from error
+            ) from None
 
     @property
     def classifies(self) -> bool:
@@ -95,26 +121,23 @@ class Model:
             found = found.get(name, default) if isinstance(found, Mapping) else default
         return found
 
+    def number(self, *names: str, default: float) -> float:
+        """One setting that is a number; NaN if it is none."""
+        found = self.setting(*names, default=default)
+        return float(found) if isinstance(found, int | float) and abs(found) < LARGEST else np.nan
+
 
 def is_catboost(model: Any) -> bool:
     """A model of CatBoost."""
     return type(model).__module__.partition(".")[0] == "catboost" and hasattr(model, "save_model")
 
 
-def model_of(fitted: Any, name: str | None = None) -> Model:
+def model_of(fitted: Any) -> Model:
     """The numbers of a fitted model."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.json"
         fitted.save_model(str(path), format="json")
-        return Model.of(json.loads(path.read_bytes()), name or type(fitted).__name__)
-
-
-def model_in(path: str | PathLike[str]) -> Model:
-    """The numbers in a file: .json, or .cbm, which CatBoost itself must open."""
-    source = Path(path)
-    if source.suffix.lower() == ".json":
-        return Model.of(json.loads(source.read_bytes()), source.name)
-    return model_of(import_module("catboost").CatBoost().load_model(str(source)), source.name)
+        return Model.of(path.read_bytes(), type(fitted).__name__)
 
 
 def read(model: Model, x: Floats, y: Numbers, weight: Numbers) -> Boosted:
@@ -128,16 +151,14 @@ def read(model: Model, x: Floats, y: Numbers, weight: Numbers) -> Boosted:
         trees[0] = replace(trees[0], labels=_label_sums(model, trees[0], share, cast, y))
     cuts = tuple(_cuts(model, cast)) if (weight > 0).all() and len(x) <= SAMPLED else ()
     missing = np.ones(x.shape[1], dtype=np.bool_)
-    missing[[feature["flat_feature_index"] for feature in model.features]] = [
-        bool(feature["has_nans"]) for feature in model.features
-    ]
+    missing[[feature.column for feature in model.features]] = [feature.has_missing for feature in model.features]
     notes = (f"{model.name}: borders are half-way between two values of the table.",) if cuts else ()
     return Boosted(Forest(tuple(trees), cuts=cuts, accepts_missing=missing), notes=notes)
 
 
 def _oblivious(tree: Mapping[str, Any]) -> Binary:
     """A tree with one split per depth, as nodes: the split of the root decides the highest bit of a leaf's number."""
-    splits, weights = (tree["splits"] or [])[::-1], np.asarray(tree["leaf_weights"], dtype=np.float64)
+    splits, weights = (tree["splits"] or [])[::-1], real_numbers(tree["leaf_weights"])
     depth, count = len(splits), 2 ** len(splits) - 1
     if len(weights) != count + 1:
         raise ValueError(f"expected {count + 1} leaves, got {len(weights)}")
@@ -175,7 +196,7 @@ def _nested(root: Mapping[str, Any]) -> Binary:
         if inner[number]:
             weight[number] = weight[left[number]] + weight[right[number]]
         else:
-            weight[number] = nodes[number]["weight"]
+            weight[number] = real_numbers([nodes[number]["weight"]])[0]
             value[number] = _values(nodes[number]["value"], 1)[0]
     return Binary(feature, border, np.array(left), np.array(right), weight, value)
 
@@ -184,23 +205,28 @@ def _features(splits: Sequence[Mapping[str, Any]]) -> Ints:
     for split in splits:
         if split["split_type"] != "FloatFeature":
             raise SettingNotReadError(f"a model with splits of kind {split['split_type']} was not read", "")
-    return np.array([split["float_feature_index"] for split in splits], dtype=np.intp)
+    return whole_numbers([split["float_feature_index"] for split in splits])
 
 
 def _borders(splits: Sequence[Mapping[str, Any]]) -> Numbers:
-    return np.array([split["border"] for split in splits], dtype=np.float32).astype(np.float64)
+    return _in_float32(real_numbers([split["border"] for split in splits]))
+
+
+def _in_float32(values: Numbers) -> Numbers:
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32).astype(np.float64)
 
 
 def _values(values: Any, leaves: int) -> Numbers:
     """(leaves,) the values of leaves with one each; NaN if they have several."""
-    found = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    found = real_numbers(np.atleast_1d(values))
     return found if len(found) == leaves else np.full(leaves, np.nan)
 
 
 def _tree(model: Model, binary: Binary, share: Numbers) -> Tree:
     """One tree by columns of the table. Rows with a value up to the border go left."""
-    column = np.array([feature["flat_feature_index"] for feature in model.features], dtype=np.intp)
-    right = np.array([feature["nan_value_treatment"] == "AsTrue" for feature in model.features])
+    column = np.array([feature.column for feature in model.features], dtype=np.intp)
+    right = np.array([feature.missing_right for feature in model.features])
     inner = (binary.feature != LEAF) & (binary.weight > 0)
     border = np.where(np.abs(binary.border) >= LARGEST, np.copysign(np.inf, binary.border), binary.border)
     exact = bool((share == np.round(share)).all()) and share.sum() < 2**53
@@ -217,7 +243,7 @@ def _tree(model: Model, binary: Binary, share: Numbers) -> Tree:
 
 
 def _check_columns(model: Model, x: Floats) -> None:
-    last = max((feature["flat_feature_index"] for feature in model.features), default=-1)
+    last = max((feature.column for feature in model.features), default=-1)
     if last >= x.shape[1]:
         raise ValueError(
             f"audit: {model.name} was fitted on at least {last + 1:,} columns, the table has {x.shape[1]:,}. Pass the "
@@ -256,12 +282,10 @@ def _cuts(model: Model, x: Floats) -> Iterator[Cuts]:
     if own or model.setting(*options, default="Uniform") == "Uniform":
         return
     for feature in model.features:
-        column = int(feature["flat_feature_index"])
-        borders = np.unique(np.asarray(feature["borders"] or [], dtype=np.float32).astype(np.float64))
-        borders = borders[np.abs(borders) < LARGEST]
-        distinct = np.unique(x[~np.isnan(x[:, column]), column])
+        borders = np.unique(feature.borders[np.abs(feature.borders) < LARGEST])
+        distinct = np.unique(x[~np.isnan(x[:, feature.column]), feature.column])
         if len(borders) and np.isin(borders, half_way_in_float32(distinct[:-1], distinct[1:])).all():
-            yield Cuts(column, borders, values=False, between=half_way_in_float32)
+            yield Cuts(feature.column, borders, values=False, between=half_way_in_float32)
 
 
 def _label_sums(model: Model, tree: Tree, share: Numbers, x: Floats, y: Numbers) -> LabelSums | None:
@@ -271,12 +295,14 @@ def _label_sums(model: Model, tree: Tree, share: Numbers, x: Floats, y: Numbers)
     cast, root = y.astype(np.float32).astype(np.float64), tree.size[0]
     held = visits(tree, x, strict=False).sums(share * cast, len(tree.size))
     apart = np.abs(y - cast) @ share + UNIT * np.abs(y).max() * share.max()  # labels are rounded to float32
-    ridge = model.setting("tree_learner_options", "l2_leaf_reg", default=np.nan) * root / len(y)
-    rate = model.setting("boosting_options", "learning_rate", default=np.nan)
+    ridge = model.number("tree_learner_options", "l2_leaf_reg", default=np.nan) * root / len(y)
+    rate = model.number("boosting_options", "learning_rate", default=np.nan)
     step = model.trees[0].value / rate
     if model.classifies:
-        steps = model.setting("tree_learner_options", "leaf_estimation_iterations", default=1)
-        totals, rounding = _positives(step, model.trees[0].weight, ridge, model.bias[0], steps)
+        steps = model.number("tree_learner_options", "leaf_estimation_iterations", default=1)
+        if not 1 <= steps <= MOST_STEPS:
+            return None
+        totals, rounding = _positives(step, model.trees[0].weight, ridge, model.bias[0], int(steps))
     else:
         totals = tree.size * model.bias[0] + step * (tree.size + ridge)
         largest = np.abs(model.bias[0]) + np.abs(y).max()

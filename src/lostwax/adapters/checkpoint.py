@@ -15,6 +15,7 @@ from lostwax import files
 from lostwax.adapters.wrappers import unwrapped, without_prefix
 from lostwax.fields import shown
 from lostwax.files import read_tensors
+from lostwax.nets import check_values
 
 SHOWN = 5  # names in a message
 
@@ -36,6 +37,7 @@ def load_weights(net: nn.Module, path: str | Path, *, entry: str | None = None) 
     if not source.is_file():
         what = "is a folder" if source.is_dir() else "does not exist"
         raise FileNotFoundError(f"load_weights: {source} {what}. Name a file of weights.")
+    check_values("load_weights", net)
     net, state = unwrapped(net), _tensors(source, _content(source), entry)
     state = state if state.keys() >= net.state_dict().keys() else without_prefix(state)
     _check_fits(net, state, source)

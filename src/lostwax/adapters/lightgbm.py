@@ -7,14 +7,15 @@ compared with the whole table before they are used.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from lostwax.adapters.boosted import (
+    MOST_CODES,
     UNIT,
     Boosted,
     Numbers,
@@ -26,8 +27,11 @@ from lostwax.adapters.boosted import (
     fitting_labels,
     grown_elsewhere,
     has_empty_node,
+    parsing,
+    real_numbers,
     tells_path,
     visits,
+    whole_numbers,
 )
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
 from lostwax.games import Extremes
@@ -40,6 +44,51 @@ FEWEST_EXTREMES = 0.5  # share of columns whose extremes are those of the table 
 SAMPLED = 200_000  # rows above which bins are made of a sample (bin_construct_sample_cnt)
 CATEGORICAL, DEFAULT_LEFT = 1, 2  # bits of a decision_type; those of 4 and 8 say what counts as missing
 MISSING_ZERO, MISSING_NAN = 1, 2
+WORD = 32  # bits of a set of codes
+
+
+class LightGBMNodes(NamedTuple):
+    """One tree of a file: `inner` nodes, which come first, and leaves."""
+
+    feature: Ints  # (inner,)
+    decision: Ints  # (inner,)
+    threshold: Numbers  # (inner,)
+    left: Ints  # (inner,) leaves are below zero
+    right: Ints  # (inner,)
+    size: Numbers  # (inner + leaves,)
+    value: Numbers  # (leaves,)
+    curvature: Numbers  # (leaves,) empty where the file does not give them
+    categories: Mapping[int, Ints]  # by inner node, the codes that go left
+
+    @classmethod
+    def of(cls, entries: Mapping[str, str]) -> LightGBMNodes:
+        """Raises if a part is missing."""
+        leaves = int(entries["num_leaves"])
+        inner = leaves - 1
+        if inner < 0:
+            raise ValueError("no leaves")
+
+        def ints(name: str) -> Ints:
+            return whole_numbers(_numbers(int, entries[name] if inner else ""), inner)
+
+        def floats(name: str, count: int) -> Numbers:
+            return real_numbers(_numbers(float, entries[name] if count else ""), count)
+
+        feature, decision, left, right = map(ints, ("split_feature", "decision_type", "left_child", "right_child"))
+        threshold = floats("threshold", inner)
+        size = np.concatenate([floats("internal_count", inner), floats("leaf_count", leaves)])
+        curvature = floats("leaf_weight", leaves if entries.get("leaf_weight") else 0)
+        categories = {} if entries.get("num_cat", "0") == "0" else _categories(entries, decision, threshold)
+        value = floats("leaf_value", leaves)
+        return cls(feature, decision, threshold, left, right, size, value, curvature, categories)
+
+    @property
+    def start(self) -> float:
+        """Of the first iteration: the leaves are the starting score plus rate times -G / H.
+
+        At the mean label gradients add to zero, and the mean of the leaves by their H is the starting score.
+        """
+        return float((self.value * self.curvature).sum() / self.curvature.sum())
 
 
 @dataclass(frozen=True)
@@ -50,7 +99,7 @@ class LightGBMModel:
     objective: str
     classes: int  # trees per iteration
     ranges: tuple[str, ...]  # of each column: [min:max], codes, or none
-    trees: tuple[Mapping[str, str], ...]
+    trees: tuple[LightGBMNodes, ...]
     settings: Mapping[str, str]
     categories: tuple[tuple[object, ...], ...] = ()  # of each column of pandas' categories, by code
 
@@ -73,11 +122,9 @@ class LightGBMModel:
         settings = {key: value for key, _, value in pairs}
         if any("is_linear=1" in tree for tree in rest):
             raise SettingNotReadError("linear_tree=True was not read: its leaves hold linear models", ".")
-        trees = tuple(_entries(tree.partition("\nend of trees")[0]) for tree in rest)
-        if any(int(one) >> 2 & 3 == MISSING_ZERO for tree in trees for one in tree.get("decision_type", "").split()):
-            raise SettingNotReadError("zero_as_missing=True was not read: zeros do not go by their value", ".")
-        try:
-            return cls(
+        with parsing(name):
+            trees = tuple(LightGBMNodes.of(_entries(tree.partition("\nend of trees")[0])) for tree in rest)
+            model = cls(
                 name=name,
                 objective=about.get("objective", "custom"),
                 classes=int(about["num_tree_per_iteration"]),
@@ -86,8 +133,13 @@ class LightGBMModel:
                 settings=settings,
                 categories=_names(text),
             )
-        except (KeyError, ValueError, TypeError) as error:
-            raise ValueError(f"audit: {name} is damaged: a part of the model is missing. Save it again.") from error
+            if model.classes < 1 or any((tree.feature >= len(model.ranges)).any() for tree in trees):
+                raise ValueError("no trees per iteration, or a split of a column that the model does not have")
+            for column in model.ranges:
+                _ends(column)
+        if any((tree.decision >> 2 & 3 == MISSING_ZERO).any() for tree in trees):
+            raise SettingNotReadError("zero_as_missing=True was not read: zeros do not go by their value", ".")
+        return model
 
     @property
     def classifies(self) -> bool:
@@ -106,6 +158,14 @@ def _names(text: str) -> tuple[tuple[object, ...], ...]:
     """The categories of a data frame, which LightGBM writes after the model."""
     end = text.rpartition("\npandas_categorical:")[2].partition("\n")[0] if "\npandas_categorical:" in text else ""
     return tuple(tuple(each) for each in json.loads(end or "null") or ())
+
+
+def _ends(column: str) -> tuple[float, float]:
+    """The extremes of a column of numbers, "[0.5:3]"; NaN of others."""
+    if not column.startswith("["):
+        return np.nan, np.nan
+    low, high = (float(end) for end in column.strip("[]").split(":"))
+    return low, high
 
 
 def _entries(text: str) -> dict[str, str]:
@@ -165,10 +225,9 @@ def read(model: LightGBMModel, x: Floats, y: Numbers, weight: Numbers) -> Booste
 
 def _grown_on(model: LightGBMModel, weight: Numbers) -> Bools:
     """(n,) the rows that trees were grown on: those without weight too, if they were passed to `fit`."""
-    first = model.trees[0] if model.trees else {}
-    rows = first.get("internal_count", "").split()[:1]
     weighted = weight > 0
-    return weighted if rows == [str(int(weighted.sum()))] else np.ones(len(weight), dtype=np.bool_)
+    grown = bool(model.trees) and len(model.trees[0].feature) > 0 and model.trees[0].size[0] == weighted.sum()
+    return weighted if grown else np.ones(len(weight), dtype=np.bool_)
 
 
 def _sampled(model: LightGBMModel) -> str | None:
@@ -189,65 +248,54 @@ def _unread(model: LightGBMModel, fits: list[bool], sampled: str | None) -> str:
 
 def _shapes(model: LightGBMModel, x: Floats) -> Iterator[Tree]:
     """The trees as they are: inner nodes first, then leaves."""
-    sets = [_categories(model, tree) for tree in model.trees]
     largest: dict[int, int] = {}
-    for tree, chosen in zip(model.trees, sets, strict=True):
-        features = _ints(tree["split_feature"] if chosen else "")
-        for node, codes in chosen.items():
-            column = int(features[node])
+    for tree in model.trees:
+        for node, codes in tree.categories.items():
+            column = int(tree.feature[node])
             largest[column] = max(largest.get(column, 0), int(codes.max(initial=0)))
     counts = code_counts(x, largest)
-    for tree, chosen in zip(model.trees, sets, strict=True):
-        try:
-            yield _shape(model, tree, chosen, counts, len(x))
-        except (KeyError, ValueError, IndexError) as error:
-            raise ValueError(f"audit: {model.name} is damaged: a part of a tree is missing. Save it again.") from error
+    for tree in model.trees:
+        yield _shape(model, tree, counts, len(x))
 
 
-def _shape(
-    model: LightGBMModel, tree: Mapping[str, str], chosen: Mapping[int, Ints], codes: Mapping[int, int], rows: int
-) -> Tree:
-    leaves = int(tree["num_leaves"])
-    inner, ends = leaves - 1, np.full(leaves, LEAF)
-    feature, decision = (_ints(tree[key] if inner else "", inner) for key in ("split_feature", "decision_type"))
+def _shape(model: LightGBMModel, tree: LightGBMNodes, codes: Mapping[int, int], rows: int) -> Tree:
+    inner, leaves = len(tree.feature), len(tree.value)
+    ends, decision = np.full(leaves, LEAF), tree.decision
     missing = decision >> 2 & 3
-    threshold = _floats(tree["threshold"] if inner else "", inner)
-    threshold = np.where(threshold >= ENDLESS, np.inf, threshold)
-    sides = []
-    for key in ("left_child", "right_child"):
-        child = _ints(tree[key] if inner else "", inner)
-        sides.append(np.concatenate([np.where(child >= 0, child, inner + ~child), ends]))
+    threshold = np.where(tree.threshold >= ENDLESS, np.inf, tree.threshold)
+    left, right = (
+        np.concatenate([np.where(child >= 0, child, inner + ~child), ends]) for child in (tree.left, tree.right)
+    )
     # values that are not NaN by their type of missing value are zero, and codes that are missing go right
     missing_left = np.where(missing == MISSING_NAN, (decision & DEFAULT_LEFT) > 0, threshold >= 0)
     missing_left = np.where((decision & CATEGORICAL) > 0, False, missing_left)
-    size = np.concatenate(
-        [_floats(tree["internal_count"] if inner else "", inner), _floats(tree["leaf_count"], leaves)]
-    )
     shape = Tree(
-        feature=np.concatenate([feature, ends]),
+        feature=np.concatenate([tree.feature, ends]),
         threshold=np.concatenate([np.where((decision & CATEGORICAL) > 0, np.nan, threshold), np.zeros(leaves)]),
-        left=sides[0],
-        right=sides[1],
+        left=left,
+        right=right,
         missing_left=np.concatenate([missing_left, np.zeros(leaves, dtype=np.bool_)]),
-        size=size,
+        size=tree.size,
         share=np.ones(rows),
-        rounding=np.zeros(len(size)),
-        categories={node: codes_going(named, codes[int(feature[node])], left=True) for node, named in chosen.items()},
+        rounding=np.zeros(len(tree.size)),
+        categories={
+            node: codes_going(named, codes[int(tree.feature[node])], left=True)
+            for node, named in tree.categories.items()
+        },
     )
     return checked_shape(model.name, shape)
 
 
-def _categories(model: LightGBMModel, tree: Mapping[str, str]) -> dict[int, Ints]:
+def _categories(entries: Mapping[str, str], decision: Ints, threshold: Numbers) -> dict[int, Ints]:
     """By node, the codes that go left."""
-    if tree.get("num_cat", "0") == "0":
-        return {}
-    bounds, words = _ints(tree["cat_boundaries"]), _ints(tree["cat_threshold"])
-    decisions, thresholds = _ints(tree["decision_type"]), _floats(tree["threshold"])
+    bounds, words = (whole_numbers(_numbers(int, entries[name])) for name in ("cat_boundaries", "cat_threshold"))
+    if len(words) * WORD > MOST_CODES:
+        raise ValueError("more codes than are read")
     found: dict[int, Ints] = {}
-    for node in np.flatnonzero(decisions & CATEGORICAL):
-        which = int(thresholds[node])
-        own = words[bounds[which] : bounds[which + 1]]
-        bits = (own[:, None] >> np.arange(32)) & 1  # (words, 32)
+    for node in np.flatnonzero(decision & CATEGORICAL):
+        which = int(threshold[node])
+        chosen = words[bounds[which] : bounds[which + 1]]
+        bits = (chosen[:, None] >> np.arange(WORD)) & 1  # (words, 32)
         found[int(node)] = np.flatnonzero(bits.ravel())
     return found
 
@@ -255,9 +303,8 @@ def _categories(model: LightGBMModel, tree: Mapping[str, str]) -> dict[int, Ints
 def _extremes(model: LightGBMModel, x: Floats) -> tuple[Extremes | None, float]:
     """The extremes of the columns where they are those of the table, NaN elsewhere; and the share of these columns."""
     low, high = np.full(x.shape[1], np.nan), np.full(x.shape[1], np.nan)
-    for column, one in enumerate(model.ranges):
-        if one.startswith("["):
-            low[column], high[column] = (float(end) for end in one.strip("[]").split(":"))
+    for column, ends in enumerate(model.ranges):
+        low[column], high[column] = _ends(ends)
     given = ~np.isnan(low)
     if not given.any():
         return None, 0.0
@@ -285,23 +332,6 @@ def _cuts(trees: list[Tree], x: Floats, inside: Bools) -> tuple[Cuts, ...] | Non
     return tuple(found)
 
 
-@dataclass(frozen=True)
-class _Leaves:
-    """The leaves of a tree of the first iteration: the starting score plus rate times -G / H."""
-
-    value: Numbers
-    curvature: Numbers
-
-    @classmethod
-    def of(cls, tree: Mapping[str, str]) -> _Leaves:
-        return cls(_floats(tree["leaf_value"]), _floats(tree["leaf_weight"]))
-
-    @property
-    def start(self) -> float:
-        """At the mean label gradients add to zero, and the mean of the leaves by their H is the starting score."""
-        return float((self.value * self.curvature).sum() / self.curvature.sum())
-
-
 def _labelled(
     model: LightGBMModel, trees: tuple[Tree, ...], seen: list[Visits], y: Numbers, weight: Numbers
 ) -> tuple[Tree, ...]:
@@ -310,7 +340,7 @@ def _labelled(
     first, way = trees[0], seen[0]
     if not plain or model.number("boost_from_average", 1) != 1 or not tells_path(first):
         return trees
-    leaves = [_Leaves.of(tree) for tree in model.trees[: model.classes]]
+    leaves = model.trees[: model.classes]
     if any(not one.curvature.sum() > 0 for one in leaves):  # no tree was grown
         return trees
     if model.objective == "regression":
@@ -324,7 +354,7 @@ def _labelled(
 
 
 def _sums_of_targets(
-    leaves: _Leaves, tree: Tree, way: Visits, y: Numbers, weight: Numbers, rate: float
+    leaves: LightGBMNodes, tree: Tree, way: Visits, y: Numbers, weight: Numbers, rate: float
 ) -> tuple[LabelSums, Numbers]:
     """Of squared error H is the weight: leaf by leaf start + (value - start) / rate is the mean target."""
     at = np.flatnonzero(tree.feature == LEAF)
@@ -337,7 +367,7 @@ def _sums_of_targets(
 
 
 def _class_counts(
-    leaves: list[_Leaves], tree: Tree, y: Numbers, weight: Numbers, rate: float
+    leaves: Sequence[LightGBMNodes], tree: Tree, y: Numbers, weight: Numbers, rate: float
 ) -> tuple[LabelSums, Numbers]:
     """The starting scores are log(p / (1 - p)), or log p_k of several classes, of their shares in the table."""
     starts = np.array([one.start for one in leaves])
@@ -350,18 +380,5 @@ def _class_counts(
     return LabelSums(totals, weight, rounding), (y[:, None] == np.arange(len(shares))).astype(np.float64)
 
 
-def _ints(text: str, count: int | None = None) -> Ints:
-    values = [int(one) for one in text.split()]
-    _check_count(len(values), count)
-    return np.array(values, dtype=np.int64)
-
-
-def _floats(text: str, count: int | None = None) -> Numbers:
-    values = [float(one) for one in text.split()]
-    _check_count(len(values), count)
-    return np.array(values, dtype=np.float64)
-
-
-def _check_count(found: int, expected: int | None) -> None:
-    if expected is not None and found != expected:
-        raise ValueError(f"expected {expected} numbers, got {found}")
+def _numbers(kind: Callable[[str], Any], text: str) -> list[Any]:
+    return [kind(word) for word in text.split()]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
@@ -31,6 +34,38 @@ PICKLES = {  # by how a file's name ends, the line that loads it
     ".pickle": "model = pickle.load(open({path!r}, 'rb'))",
 }
 WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt")
+AS_JSON = {  # of a binary file: the library that opens it, its package, and how that writes JSON
+    XGBOOST: (
+        "XGBoost",
+        "xgboost",
+        "model = xgboost.Booster()\n    model.load_model(source)\n    open(target, 'wb').write(model.save_raw('json'))",
+    ),
+    CATBOOST: (
+        "CatBoost",
+        "catboost",
+        "catboost.CatBoost().load_model(source, format='cbm').save_model(target, format='json')",
+    ),
+}
+CHILD = """
+import json, sys
+sys.path[:], source, target, memory, seconds = json.loads(sys.argv[1])
+import {package}
+try:
+    import resource
+    pages = int(open('/proc/self/statm').read().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, 2 * [pages * resource.getpagesize() + memory])
+    resource.setrlimit(resource.RLIMIT_CPU, 2 * [seconds])
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+except (ImportError, OSError, ValueError):
+    pass
+try:
+    {convert}
+except Exception:
+    sys.exit({refused})
+"""
+REFUSED = 3  # the exit code where the library says that a file is no model
+MEMORY, MEMORY_PER_BYTE = 2 << 30, 64  # for the library that opens a file
+SECONDS, BYTES_PER_SECOND = 60, 1_000_000
 
 Array = NDArray[np.float64]
 
@@ -122,23 +157,55 @@ def _from_skops(source: Path) -> Any:
 
 def _from_json(source: Path) -> SavedBooster:
     """What `save_model` of XGBoost or CatBoost wrote."""
-    text = source.read_bytes()
+    return _from_text(source.read_bytes(), source.name)
+
+
+def _from_binary(source: Path) -> SavedBooster:
+    """What `save_model` wrote in a form that only the library itself can open."""
+    library, package, convert = AS_JSON[source.suffix.lower()]
+    _package(package, "load_model", "'lostwax[boosting]'")
+    return _from_text(_opened_apart(source, library, package, convert), source.name)
+
+
+def _from_text(text: bytes, name: str) -> SavedBooster:
     if b'"features_info"' in text:
-        return _from_catboost(source)
-    return SavedBooster.of_xgboost(xgboost.XGBoostModel.of(text, source.name))
+        return SavedBooster.of_catboost(catboost.Model.of(text, name))
+    return SavedBooster.of_xgboost(xgboost.XGBoostModel.of(text, name))
 
 
-def _from_xgboost(source: Path) -> SavedBooster:
-    """The binary form, which XGBoost itself must open."""
-    booster = _package("xgboost", "load_model", "'lostwax[boosting]'").Booster()
-    try:
-        booster.load_model(source)
-        text = bytes(booster.save_raw("json"))
-    except Exception as error:  # XGBoostError, which is known only where the package is
-        raise ValueError(
-            f"audit: {source} is damaged, or not a model of XGBoost. Save it again with save_model."
-        ) from error
-    return SavedBooster.of_xgboost(xgboost.XGBoostModel.of(text, source.name))
+def _opened_apart(source: Path, library: str, package: str, convert: str) -> bytes:
+    """The model as JSON, from a child process with limits: a damaged file can make the library crash, or never end."""
+    code, size = CHILD.format(package=package, convert=convert, refused=REFUSED), source.stat().st_size
+    memory, seconds = MEMORY + MEMORY_PER_BYTE * size, SECONDS + size // BYTES_PER_SECOND
+    again = "Save it again with save_model."
+    with TemporaryDirectory() as folder:
+        target = Path(folder) / "model.json"
+        arguments = json.dumps([sys.path, str(source.resolve()), str(target), memory, seconds])
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-I", "-c", code, arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=seconds,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            ended = None
+        if ended is None:
+            raise ValueError(
+                f"audit: {source} is damaged, or very large: {library} did not open it in {seconds} s. {again}"
+            )
+        if ended == 0 and target.is_file():
+            return target.read_bytes()
+    if ended == REFUSED:
+        raise ValueError(f"audit: {source} is damaged, or not a model of {library}. {again}")
+    if ended == 1:
+        raise ImportError(f"load_model: {sys.executable} cannot import the package {package}. Install it again.")
+    raise ValueError(
+        f"audit: {source} is damaged: {library} crashed when it opened the file, in a process that held nothing else. "
+        f"{again}"
+    )
 
 
 def _from_lightgbm(source: Path) -> SavedBooster:
@@ -148,27 +215,12 @@ def _from_lightgbm(source: Path) -> SavedBooster:
     )
 
 
-def _from_catboost(source: Path) -> SavedBooster:
-    """What `save_model` of CatBoost wrote; the binary form CatBoost itself must open."""
-    error_of = (
-        (_package("catboost", "load_model", "'lostwax[boosting]'").CatBoostError,)
-        if source.suffix.lower() == CATBOOST
-        else ()
-    )
-    try:
-        return SavedBooster.of_catboost(catboost.model_in(source))
-    except (json.JSONDecodeError, UnicodeDecodeError, *error_of) as error:
-        raise ValueError(
-            f"audit: {source} is damaged, or not a model of CatBoost. Save it again with save_model."
-        ) from error
-
-
 READERS = {
     SKOPS: _from_skops,
     JSON: _from_json,
-    XGBOOST: _from_xgboost,
+    XGBOOST: _from_binary,
     LIGHTGBM: _from_lightgbm,
-    CATBOOST: _from_catboost,
+    CATBOOST: _from_binary,
 }
 
 

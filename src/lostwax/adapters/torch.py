@@ -15,12 +15,13 @@ from lostwax.adapters.torch_samplers import BallsInBinsSampler as BallsInBinsSam
 from lostwax.adapters.torch_samplers import PoissonSampler as PoissonSampler
 from lostwax.games import Fitted, Records
 from lostwax.games.facts import loss_facts, trainer_facts
-from lostwax.nets import linear_layer
+from lostwax.nets import check_values, linear_layer
 from lostwax.trainers.refusals import check_labels
 
 
 def check_finite_net(net: nn.Module) -> None:
-    """Raise if a weight or buffer is NaN or infinite."""
+    """Raise if a weight or buffer is NaN or infinite, or has no values."""
+    check_values("audit", net)
     for name, value in net.state_dict().items():
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             check_finite(name, value)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lostwax.adapters.boosted import (
+    MOST_CODES,
     UNIT,
     Boosted,
     Numbers,
@@ -26,22 +27,16 @@ from lostwax.adapters.boosted import (
     fitting_labels,
     grown_elsewhere,
     has_empty_node,
+    parsing,
+    real_numbers,
     tells_path,
     visits,
+    whole_numbers,
 )
 from lostwax.adapters.sklearn.estimators import SettingNotReadError
-from lostwax.games.trees import LEAF, Cuts, Floats, Forest, LabelSums, Tree
+from lostwax.games.trees import LEAF, Cuts, Floats, Forest, Ints, LabelSums, Tree
 
 OLDEST = (2, 1)
-NODE_NUMBERS = (  # of a tree in a file, one for each node
-    "left_children",
-    "right_children",
-    "split_indices",
-    "split_conditions",
-    "default_left",
-    "sum_hessian",
-    "base_weights",
-)
 SMALLEST = 1e-16  # second derivatives of logistic losses are at least this
 BEYOND = 1e-5  # the last cut is max + |max| + this, and the one below all values min - |min| - this
 
@@ -116,6 +111,40 @@ OBJECTIVES: Mapping[str, Curvature] = {
 }
 
 
+class XGBoostNodes(NamedTuple):
+    """One tree of a file, each an array (m,); leaves have no children."""
+
+    left: Ints
+    right: Ints
+    feature: Ints
+    threshold: Numbers  # of leaves: what they add
+    missing_left: Ints
+    curvature: Numbers
+    weight: Numbers
+    categories: Mapping[int, Ints]  # by node, the codes that go right
+
+    @classmethod
+    def of(cls, tree: Mapping[str, Any]) -> XGBoostNodes:
+        """Raises if some nodes lack one of their numbers."""
+        count = len(tree["left_children"])
+        names = ("left_children", "right_children", "split_indices")
+        left, right, feature = (whole_numbers(tree[name], count) for name in names)
+        names = ("split_conditions", "sum_hessian", "base_weights")
+        threshold, curvature, weight = (real_numbers(tree[name], count) for name in names)
+        codes = whole_numbers(tree["categories"])
+        names = ("categories_nodes", "categories_segments", "categories_sizes")
+        nodes, starts, sizes = (whole_numbers(tree[name]) for name in names)
+        limits = ((codes, MOST_CODES), (nodes, count), (starts, len(codes) + 1), (sizes, len(codes) + 1))
+        if not count or any(((part < 0) | (part >= most)).any() for part, most in limits):
+            raise ValueError("no nodes, or codes of none")
+        parts = zip(nodes.tolist(), starts, sizes, strict=True)
+        chosen = {node: codes[start : start + size] for node, start, size in parts}
+        with np.errstate(over="ignore"):
+            threshold = threshold.astype(np.float32).astype(np.float64)
+        missing_left = whole_numbers(tree["default_left"], count)
+        return cls(left, right, feature, threshold, missing_left, curvature, weight, chosen)
+
+
 @dataclass(frozen=True)
 class XGBoostModel:
     """The numbers of a model in XGBoost's JSON."""
@@ -124,7 +153,7 @@ class XGBoostModel:
     objective: str
     settings: Mapping[str, float]  # of the objective
     base_score: Numbers  # (k,)
-    trees: tuple[Mapping[str, Any], ...]
+    trees: tuple[XGBoostNodes, ...]
     output: tuple[int, ...]  # which of the k margins a tree adds to
     iterations: tuple[int, ...]  # the first tree of each
     drops: bool  # DART: trees were left out while others were grown
@@ -141,16 +170,16 @@ class XGBoostModel:
         """Read what `Booster.save_raw("json")` gives."""
         try:
             whole = json.loads(text)
-            learner, version = whole["learner"], tuple(whole["version"])
+            learner, version = whole["learner"], tuple(map(int, whole["version"]))
             booster, params, objective = (
                 learner[part] for part in ("gradient_booster", "learner_model_param", "objective")
             )
             kind = booster["name"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
             raise ValueError(
                 f"audit: {name} is not a model of XGBoost, or was saved by a version before 1.0. Load it with xgboost "
                 "and save it again with save_model."
-            ) from error
+            ) from None
         if version[:2] < OLDEST:
             raise ValueError(
                 f"audit: {name} was saved by XGBoost {'.'.join(map(str, version))}; {'.'.join(map(str, OLDEST))} is "
@@ -160,40 +189,34 @@ class XGBoostModel:
             raise SettingNotReadError(
                 "booster='gblinear' was not read: it is a linear model, stopped before its optimum", "."
             )
-        try:
+        with parsing(name):
             model = (booster["gbtree"] if kind == "dart" else booster)["model"]
-            base = np.atleast_1d(np.asarray(json.loads(params["base_score"]), dtype=np.float64))
-            outputs = max(int(params["num_class"]), int(params.get("num_target", 1)), 1)
             trees = tuple(model["trees"])
-            found = cls(
-                name=name,
-                objective=objective["name"],
-                settings=_settings(objective),
-                base_score=np.broadcast_to(base, (outputs,)).copy(),
-                trees=trees,
-                output=tuple(model["tree_info"]),
-                iterations=tuple(model["iteration_indptr"]),
-                drops=kind == "dart",
-                categories=tuple(_names(model.get("cats", {}))),
-            )
             vectors = any(int(tree["tree_param"]["size_leaf_vector"]) > 1 for tree in trees)
-            for tree in () if vectors else trees:
-                _check_nodes(tree)
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise ValueError(f"audit: {name} is damaged: a part of the model is missing. Save it again.") from error
         if not trees:
             raise ValueError(f"audit: {name} has no trees, so it reveals nothing. Pass it as it was fitted.")
         if vectors:
             raise SettingNotReadError("multi_strategy='multi_output_tree' was not read: its leaves hold vectors", ".")
-        return found
-
-
-def _check_nodes(tree: Mapping[str, Any]) -> None:
-    """Raise if there are none, or if some lack one of their numbers."""
-    counts = {len(tree[part]) for part in NODE_NUMBERS}
-    if len(counts) > 1 or counts == {0}:
-        raise ValueError(f"expected as many numbers of each kind as nodes, got {sorted(counts)}")
-    _categories(tree)
+        with parsing(name):
+            outputs = max(int(params["num_class"]), int(params.get("num_target", 1)), 1)
+            output = whole_numbers(model["tree_info"], len(trees))
+            iterations = whole_numbers(model["iteration_indptr"])
+            if outputs > len(trees) or set(output.tolist()) != set(range(outputs)):
+                raise ValueError("outputs without trees, or trees without one")
+            if iterations[[0, -1]].tolist() != [0, len(trees)] or (np.diff(iterations) < 0).any():
+                raise ValueError("iterations in no order")
+            base = real_numbers(np.atleast_1d(json.loads(params["base_score"])))
+            return cls(
+                name=name,
+                objective=str(objective["name"]),
+                settings=_settings(objective),
+                base_score=np.broadcast_to(base, (outputs,)).copy(),
+                trees=tuple(map(XGBoostNodes.of, trees)),
+                output=tuple(output.tolist()),
+                iterations=tuple(iterations.tolist()),
+                drops=kind == "dart",
+                categories=tuple(_names(model.get("cats", {}))),
+            )
 
 
 def _names(listed: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
@@ -217,7 +240,7 @@ def _settings(objective: Mapping[str, Any]) -> dict[str, float]:
         for name, value in part.items() if isinstance(part, Mapping) else ():
             try:
                 found[name] = float(value)
-            except ValueError:
+            except (ValueError, TypeError, OverflowError):
                 continue
     return found
 
@@ -313,41 +336,31 @@ def _words(model: XGBoostModel, known: bool, fits: list[bool], values: bool) -> 
 
 def _shapes(model: XGBoostModel, x: Floats) -> Iterator[Tree]:
     """The trees without sizes."""
-    each = [_categories(tree) for tree in model.trees]
     largest: dict[int, int] = {}
-    for tree, chosen in zip(model.trees, each, strict=True):
-        for node, codes in chosen.items():
-            column = int(tree["split_indices"][node])
+    for tree in model.trees:
+        for node, codes in tree.categories.items():
+            column = int(tree.feature[node])
             largest[column] = max(largest.get(column, 0), int(codes.max(initial=0)))
-    counts = code_counts(x, largest)
-    for tree, chosen in zip(model.trees, each, strict=True):
-        left, right = (np.asarray(tree[f"{side}_children"], dtype=np.intp) for side in ("left", "right"))
-        inner = left != LEAF
-        feature = np.where(inner, np.asarray(tree["split_indices"], dtype=np.intp), LEAF)
-        if int(feature.max(initial=0)) >= x.shape[1]:
+        if int(tree.feature[tree.left != LEAF].max(initial=0)) >= x.shape[1]:
             raise ValueError(f"audit: {model.name} has more columns than the table. Pass the data it was fitted on.")
-        codes_left = {
-            node: codes_going(codes, counts[int(feature[node])], left=False) for node, codes in chosen.items()
-        }
+    counts = code_counts(x, largest)
+    for tree in model.trees:
+        inner = tree.left != LEAF
         shape = Tree(
-            feature=feature,
-            threshold=np.asarray(tree["split_conditions"], dtype=np.float32).astype(np.float64),
-            left=np.where(inner, left, LEAF),
-            right=np.where(inner, right, LEAF),
-            missing_left=np.asarray(tree["default_left"], dtype=np.bool_),
-            size=np.asarray(tree["sum_hessian"], dtype=np.float64),
+            feature=np.where(inner, tree.feature, LEAF),
+            threshold=tree.threshold,
+            left=np.where(inner, tree.left, LEAF),
+            right=np.where(inner, tree.right, LEAF),
+            missing_left=tree.missing_left.astype(np.bool_),
+            size=tree.curvature,
             share=np.zeros(len(x)),
-            rounding=np.full(len(left), np.inf),
-            categories=codes_left,
+            rounding=np.full(len(tree.left), np.inf),
+            categories={
+                node: codes_going(codes, counts[int(tree.feature[node])], left=False)
+                for node, codes in tree.categories.items()
+            },
         )
         yield checked_shape(model.name, shape)
-
-
-def _categories(tree: Mapping[str, Any]) -> dict[int, Any]:
-    """By node, the codes that go right."""
-    codes = np.asarray(tree["categories"], dtype=np.intp)
-    parts = zip(tree["categories_nodes"], tree["categories_segments"], tree["categories_sizes"], strict=True)
-    return {int(node): codes[start : start + size] for node, start, size in parts}
 
 
 def _sized(
@@ -443,9 +456,9 @@ def _labelled(
     )
 
 
-def _gradients(tree: Mapping[str, Any], shape: Tree, rate: float, ridge: float) -> tuple[Numbers, Numbers]:
+def _gradients(tree: XGBoostNodes, shape: Tree, rate: float, ridge: float) -> tuple[Numbers, Numbers]:
     """(m,) the sum of gradients in each node, from its weight -G / (H + lambda), and its rounding error."""
-    weights = np.where(shape.feature == LEAF, shape.threshold / rate, np.asarray(tree["base_weights"]))
+    weights = np.where(shape.feature == LEAF, shape.threshold / rate, tree.weight)
     found = -weights * (shape.size + ridge)
     return found, 4 * UNIT * np.abs(found)
 

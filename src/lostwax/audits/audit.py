@@ -311,7 +311,8 @@ class Audit:
     @classmethod
     def from_json(cls, path: str | Path) -> Audit:
         """Read what `to_json` wrote. The records are not in it: `truth.x` and the guesses have shape (games, 0)."""
-        return from_plain(read_plain(Path(path)), f"Audit.from_json: {path}")
+        source = files.named("Audit.from_json", path)
+        return from_plain(read_plain(source), f"Audit.from_json: {source}")
 
     def __repr__(self) -> str:
         """The table, never the records: a notebook prints what its last line evaluates to."""

@@ -17,6 +17,7 @@ from lostwax.audits.scoring import pixel_range
 from lostwax.defences import undefended
 from lostwax.fields import shown
 from lostwax.games import Attack, Cohort, Facts, Hints, Metric, Records, Threat, Trainer
+from lostwax.nets import check_values
 from lostwax.seeds import generator
 
 FIRST_ROWS = 1_000  # of a table, which mostly show that its rows differ
@@ -47,6 +48,7 @@ def check_arguments(verb: str, net: Any, records: Mapping[str, Any], metrics: An
         raise TypeError(
             f"{verb}: expected the net to be a torch nn.Module, got {_named(net)}.{cure if verb == 'audit' else ''}"
         )
+    check_values(verb, net)
     for name, each in records.items():
         if not isinstance(each, Records):
             raise TypeError(f"{verb}: expected {name} to be lw.Records(x, y), got {_named(each)}.")

@@ -51,6 +51,8 @@ def contradictions(plain: Mapping[str, Any]) -> Iterator[str]:
     for name, errors in lines.items():
         if not {plain["metric"], plain["criterion"]} <= errors.keys():
             yield f"{name} has no errors by the headline metric, or by the criterion"
+        elif not plain["findings"][0]["errors"].keys() <= errors.keys():
+            yield f"{name} has no errors by a metric that others have"
         elif np.isnan([as_array(errors[metric]) for metric in (plain["metric"], plain["criterion"])]).any():
             yield f"{name} has errors that are NaN"
     for finding in plain["findings"]:

@@ -184,7 +184,7 @@ class Table:
     def draw(self, games: int | None, seed: int) -> Tensor:
         """(m,) which rows are played for, in order; all of them if games is None."""
         rows = self.playable
-        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
+        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed % (1 << 63)))
         return rows if games is None else rows[order[:games].sort().values]
 
     def without(self, row: int) -> Informed:

@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from lostwax.fields import is_number, shown
+
 ROWS_AT_A_TIME = 4_096
 
 
@@ -50,6 +52,8 @@ class Records:
     @classmethod
     def together(cls, parts: Sequence[Records], axis: int = 0) -> Records:
         """Concatenate records; with features if every part has them."""
+        if not isinstance(parts, Sequence) or not parts or not all(isinstance(part, Records) for part in parts):
+            raise TypeError(f"Records.together: expected a list of records, one or more, got {shown(parts)}.")
         features = [part.features for part in parts if part.features is not None]
         return cls(
             torch.cat([part.x for part in parts], axis),
@@ -83,7 +87,7 @@ class Records:
             raise TypeError("Records.split: expected whole numbers, known, prior = records.split(500, 1_000, seed=0).")
         if min(sizes, default=0) < 1 or sum(sizes) > len(self):
             raise ValueError(
-                f"Records.split: expected sizes of at least 1 that sum to at most {len(self)}, got {sizes!s:.200}."
+                f"Records.split: expected sizes of at least 1 that sum to at most {len(self)}, got {shown(sizes)}."
             )
         if not -(2**63) <= seed < 2**63:
             raise ValueError("Records.split: expected a seed of at most 64 bits.")
@@ -124,6 +128,8 @@ class Records:
         """The records whose x is in none of the others: `secrets = secrets.without(known, prior)`."""
         kept = torch.ones(len(self), dtype=torch.bool)
         for other in others:
+            if not isinstance(other, Records):
+                raise TypeError(f"Records.without: expected lw.Records(x, y), got {shown(other)}.")
             kept &= self.matches(other) < 0
         return self[kept.to(self.x.device)]
 
@@ -213,9 +219,11 @@ def _all_equal(x: Tensor, other: Tensor, rows: Tensor) -> bool:
 
 def features(backbone: nn.Module, x: Tensor, batch_size: int) -> Tensor:
     """(n, d) the backbone's outputs in evaluation mode, in batches on its device, returned on x's device."""
-    if batch_size < 1 or len(x) == 0:
+    if not isinstance(backbone, nn.Module):
+        raise TypeError(f"Records.through: expected a torch nn.Module, got {shown(backbone)}.")
+    if not is_number(batch_size, whole=True) or batch_size < 1 or len(x) == 0:
         raise ValueError(
-            f"Records.through: expected batch_size >= 1 and at least one record, got {batch_size} and {len(x)}."
+            f"Records.through: expected batch_size >= 1 and at least one record, got {shown(batch_size)} and {len(x)}."
         )
     if not x.is_floating_point():
         raise TypeError(

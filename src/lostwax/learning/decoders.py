@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from lostwax.fields import at_least, between, check_fields
+from lostwax.fields import LARGEST_SIZE, at_least, between, check_fields, check_sizes, is_number, shown
 from lostwax.learning.standardise import SeenLayer, SeenRows
 
 
@@ -173,6 +173,7 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
+        check_sizes("ResidualBlock", inputs=inputs, outputs=outputs)
         self.changed = nn.Sequential(
             nn.BatchNorm2d(inputs),
             nn.ReLU(),
@@ -250,6 +251,17 @@ class Equivariant(nn.Module):
         self, neurons: int, numbers: int, classes: Sequence[int], *, of_class: bool, width: int, layers: int, heads: int
     ) -> None:
         super().__init__()
+        check_sizes("Equivariant", neurons=neurons, numbers=numbers, width=width, layers=layers, heads=heads)
+        named = isinstance(classes, Sequence) and all(is_number(label, whole=True) for label in classes)
+        if not named or not classes or min(classes) < 0 or max(classes) >= (neurons if of_class else LARGEST_SIZE):
+            raise ValueError(
+                "Equivariant: expected classes to be one or more class numbers, each of a neuron if of_class, got "
+                f"{shown(classes)}."
+            )
+        if not isinstance(of_class, bool):
+            raise ValueError(f"Equivariant: expected of_class to be True or False, got {shown(of_class)}.")
+        if width % heads:
+            raise ValueError(f"Equivariant: expected a width that is a multiple of heads, got {width} and {heads}.")
         self.of_class = of_class
         self.register_buffer("classes", torch.tensor(classes), persistent=False)  # (g,)
         self.embed = nn.Linear(numbers, width)

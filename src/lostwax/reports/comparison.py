@@ -115,7 +115,7 @@ def compare(
     if not 2 <= len(audits) <= MOST:
         raise ValueError(f"compare: expected 2 to {MOST} audits, got {len(audits)}.")
     for what, values in (("names", names), ("accuracy", accuracy)):
-        if isinstance(values, str) or (values is not None and len(values) != len(audits)):
+        if values is not None and (not isinstance(values, list | tuple) or len(values) != len(audits)):
             raise ValueError(
                 f"compare: expected {what} to have one entry per audit ({len(audits)}), got {shown(values)}."
             )

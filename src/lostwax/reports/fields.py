@@ -32,7 +32,7 @@ class ReportFields:
     report_id: str | None = None  # None: a fingerprint of the audit
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
+        for name, value in vars(self).items():
             if value is None:
                 continue
             if not isinstance(value, str):

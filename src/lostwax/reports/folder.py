@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lostwax import files
+from lostwax.fields import shown
 
 if TYPE_CHECKING:
     from lostwax.audits import Audit, Finding
@@ -148,11 +149,16 @@ def write(
     is True, a report that was written without records gets none.
     """
     from lostwax.audits import Audit
+    from lostwax.reports.comparison import Comparison
     from lostwax.reports.fields import with_fields
     from lostwax.reports.gallery import has_records
 
     if not isinstance(audit, Audit):
         raise TypeError(f"report: expected the result of lw.audit(...), got {type(audit).__name__}.")
+    if records is not None and not isinstance(records, bool):
+        raise TypeError(f"report: expected records to be True, False or None, got {shown(records)}.")
+    if compared is not None and type(compared) is not Comparison:
+        raise TypeError(f"report: expected compared to be the result of lw.compare(...), got {shown(compared)}.")
     target = files.named("report", folder)
     check_folder(target)
     if records is None:

@@ -16,6 +16,7 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC, LinearSVR
+from sklearn.utils import Tags, TargetTags, get_tags
 from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
@@ -74,6 +75,24 @@ def is_model(model: Any) -> bool:
     """An estimator of scikit-learn, or any object that can be fitted and asked."""
     asked = any(hasattr(model, name) for name in ("predict", "predict_proba", "decision_function", "transform"))
     return not isinstance(model, type) and (hasattr(model, "get_params") or (hasattr(model, "fit") and asked))
+
+
+def tags_of(model: Any) -> Tags:
+    """The tags of scikit-learn; those that say nothing for an object that states none."""
+    try:
+        return get_tags(model)
+    except (AttributeError, TypeError):
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False))
+
+
+def is_classifier(model: Any) -> bool:
+    """Does a model state that its labels are classes?"""
+    return bool(tags_of(model).estimator_type == "classifier")
+
+
+def is_regressor(model: Any) -> bool:
+    """Does a model state that its labels are numbers?"""
+    return bool(tags_of(model).estimator_type == "regressor")
 
 
 def refusal(estimator: Any) -> TypeError:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import (
@@ -30,7 +29,7 @@ from sklearn.tree import BaseDecisionTree
 from torch import Tensor
 
 from lostwax.adapters.sklearn.boosting import is_boosted, read_boosted
-from lostwax.adapters.sklearn.estimators import NotReadError, SettingNotReadError, read_estimator
+from lostwax.adapters.sklearn.estimators import NotReadError, SettingNotReadError, is_classifier, read_estimator
 from lostwax.adapters.sklearn.hist_boosting import own_encoder
 from lostwax.adapters.sklearn.inputs import numbered
 from lostwax.adapters.sklearn.pipelines import PipelineReader, Place, as_numbers, is_large, own_facts

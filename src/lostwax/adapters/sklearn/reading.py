@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.sparse import csr_matrix, hstack
-from sklearn.base import is_classifier, is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import FeatureUnion, Pipeline
-from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -21,9 +19,12 @@ from lostwax.adapters.sklearn.estimators import (
     NotReadError,
     Reading,
     cannot_look_behind,
+    is_classifier,
     is_model,
+    is_regressor,
     read_estimator,
     refusal,
+    tags_of,
 )
 from lostwax.adapters.sklearn.held_tables import held_labels, held_tables
 from lostwax.adapters.sklearn.models import read_models
@@ -32,6 +33,7 @@ from lostwax.adapters.sklearn.same_data import check_empty_columns, check_same_d
 from lostwax.adapters.sklearn.scalers import CENTRED, read_scalers
 from lostwax.adapters.sklearn.scan import scan
 from lostwax.adapters.slips import check_rows
+from lostwax.fields import shown
 from lostwax.games import Columns, Fitted, Records, ReleasedTable, RowSample
 from lostwax.records.frames import coded
 
@@ -90,6 +92,11 @@ def released(
     X, y = inputs.unpack(data)
     if not is_model(estimator):
         raise refusal(estimator)
+    if hasattr(estimator, "get_params") and not isinstance(settings := estimator.get_params(deep=False), dict):
+        raise TypeError(
+            f"audit: expected get_params of {type(estimator).__name__} to give its settings by name, a dict, got "
+            f"{shown(settings)}."
+        )
     X = _as_table(estimator, X)
     stated = sample_weight is None and bool(getattr(X, "shape", ()))
     fewer = check_rows(_steps(estimator), X.shape[0]) if stated else None
@@ -206,10 +213,7 @@ def _as_table(estimator: Any, X: Any) -> Any:
 
 
 def _takes_one_column(step: Any) -> bool:
-    try:
-        return bool(get_tags(step).input_tags.one_d_array)
-    except (AttributeError, TypeError):
-        return False
+    return bool(tags_of(step).input_tags.one_d_array)
 
 
 def _with_words(
@@ -247,7 +251,7 @@ def _sample(weight: Tensor, width: int, games: int | None, seed: int) -> RowSamp
     wanted = GAMES if games is None else games
     if wanted > n // 2 and n <= most:
         return None
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed % (1 << 63)))
     order = order[weight[order] > 0]
     played = order[: min(wanted, most)]
     rows = order[: len(played) + min(GAMES, most)].sort().values
@@ -261,7 +265,7 @@ def _takes_only_numbers(estimator: Any) -> bool:
     is_own = not type(first).__module__.startswith("sklearn.")  # few state what they accept
     if isinstance(first, ColumnTransformer | FeatureUnion) or made_of_others or is_own:
         return False
-    tags = get_tags(first)
+    tags = tags_of(first)
     accepted = tags.input_tags
     return not (accepted.allow_nan or accepted.string or accepted.categorical or tags.no_validation)
 
@@ -302,12 +306,13 @@ def _steps(estimator: Any) -> list[Any]:
 
 def _check_fitted(estimator: Any, columns: int) -> None:
     name = type(estimator).__name__
-    parts = [part for part in (estimator, *_steps(estimator)) if hasattr(part, "get_params")]
-    try:
-        for part in parts:
+    for part in (estimator, *_steps(estimator)):
+        try:
             check_is_fitted(part)
-    except NotFittedError as error:
-        raise ValueError(f"audit: {name} is not fitted. Call its fit(X, y) first.") from error
+        except NotFittedError as error:
+            raise ValueError(f"audit: {name} is not fitted. Call its fit(X, y) first.") from error
+        except (AttributeError, TypeError):
+            continue  # no estimator of scikit-learn
     expected = getattr(estimator, "n_features_in_", columns)
     if expected != columns:
         cure = "Pass the data the model was fitted on."

@@ -105,7 +105,13 @@ class Estimator:
             answer = np.asarray(answer)[..., None] == classes
         parts = answer if isinstance(answer, list) else [answer]  # one per output of a multi-output model
         dense = [part.toarray() if hasattr(part, "toarray") else np.asarray(part) for part in parts]
-        numbers = np.concatenate([part.astype(np.float64).reshape(len(rows), -1) for part in dense], 1)
+        try:
+            numbers = np.concatenate([part.astype(np.float64).reshape(len(rows), -1) for part in dense], 1)
+        except (ValueError, TypeError):
+            raise TypeError(
+                f"audit: {type(model).__name__}.{method} was asked for {len(rows)} rows, and did not answer with "
+                "numbers for each of them. Return one row of numbers per row of X."
+            ) from None  # the cause may quote them
         numbers = _log_odds(numbers) if method == "predict_proba" else numbers
         width = numbers.shape[1] if self.width is None else self.width
         return np.pad(numbers, ((0, 0), (0, max(0, width - numbers.shape[1]))))[:, :width]
