@@ -268,6 +268,11 @@ def _tpr(fpr: float) -> Callable[[Policy, Audit, Finding], Measured]:
                 "secrets) without candidates, with at least two different secrets."
             )
         _check_independent(audit)
+        if audit.split_spread:
+            raise UndecidedError(
+                "Its games share one split of the table, which this rate does not count. Limit max_rebuilt_share and "
+                "max_nearer_share instead."
+            )
         errors = finding.errors[audit.metric]
         try:
             found = [true_positives(errors, scores, null=null, fpr=fpr) for null, scores in finding.null_errors.items()]
@@ -295,7 +300,7 @@ def _median_ratio(policy: Policy, audit: Audit, finding: Finding) -> Measured:
         return Measured(median, f"the median error is {median:.3g} times that of the {audit.oracle}.")
     _check_independent(audit)
     # both medians are estimated: two intervals at 97.5 % hold jointly at 95 %
-    ours, theirs = median_interval(errors, 0.975), median_interval(nearest, 0.975)
+    ours, theirs = (median_interval(scores, 0.975, audit.split_spread) for scores in (errors, nearest))
     if ours is None or theirs is None:
         raise UndecidedError(f"{len(errors)} games are too few for an interval of the median: run 7 or more.")
     low = ours[0] / theirs[1]

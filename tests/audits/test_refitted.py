@@ -21,9 +21,11 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, StandardScaler
-from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from sklearn.svm import LinearSVR
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier
 
 import lostwax as lw
+from audits import game
 from audits.test_decision import ALL
 from lostwax.access import Outputs
 from lostwax.audits import refitted
@@ -32,6 +34,7 @@ from lostwax.audits.play import Settings
 from lostwax.audits.refitted import Encoding, SameClass, Split, audit_refitted
 from lostwax.games import Columns, Records
 from lostwax.grades import Grade
+from lostwax.metrics.estimate import clopper_pearson
 
 WINE = load_wine(return_X_y=True)
 
@@ -417,3 +420,42 @@ def test_a_class_that_is_too_rare_for_a_game_leaves_the_question_open():
     assert "3 rows of 1 class, which has too few for a game, were not attacked." in str(audit.conclusion)
     common = audited(DummyClassifier(strategy="most_frequent"), X, np.arange(200) % 2)
     assert common.grade is Grade.NOT_FOUND
+
+
+def test_intervals_allow_for_other_splits_in_print_file_and_gate(tmp_path):
+    random = np.random.default_rng(5)
+    X = random.normal(size=(120, 3))
+    audit = audited(DecisionTreeRegressor(max_leaf_nodes=4), X, X[:, 0], games=24)
+    won = int(audit.findings[0].rebuilt.sum())
+    low, high = clopper_pearson(won * audit.victims / len(audit.games), audit.victims)
+    assert audit.interval(won)[0] <= low
+    assert audit.interval(won)[1] >= high
+    assert audit.interval(0)[1] > 1.5 * clopper_pearson(0, audit.victims)[1]
+    assert any("one split of the table" in note for note in audit.notes)
+    read = lw.Audit.from_json(audit.to_json(tmp_path / "audit.json"))
+    assert read.interval(won) == audit.interval(won)
+    (breach,) = lw.Policy(max_rebuilt_share=0.01).breaches(read)
+    assert f"{audit.interval(won)[1]:.3g}" in str(breach)
+    (open_question,) = lw.Policy(max_tpr_at_1pct=0.5).breaches(replace(game.audited(game.Reads()), split_spread=0.6))
+    assert "one split of the table" in str(open_question)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "rows"),
+    [
+        (DecisionTreeRegressor(max_leaf_nodes=5, random_state=0), 90),
+        (ExtraTreeClassifier(max_depth=3, random_state=0), 150),
+        (LinearSVR(C=0.05, epsilon=0.5, random_state=0), 130),
+    ],
+)
+def test_the_mean_over_splits_is_in_nearly_all_intervals(model, rows):
+    random = np.random.default_rng(11)
+    X = random.lognormal(size=(rows, 4))
+    score = X[:, 0] - X[:, 1] + random.normal(size=rows)
+    y = (score > 0).astype(int) if isinstance(model, ClassifierMixin) else score
+    audits = [audited(model, X, y, seed=seed, access=Outputs()) for seed in range(60)]
+    won = [int(audit.findings[0].rebuilt.sum()) for audit in audits]
+    mean = np.mean([number / len(audit.games) for number, audit in zip(won, audits, strict=True)])
+    ends = np.array([audit.interval(number) for number, audit in zip(won, audits, strict=True)])
+    assert ((ends[:, 0] <= mean) & (mean <= ends[:, 1])).mean() >= 0.93

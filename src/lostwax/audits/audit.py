@@ -26,7 +26,7 @@ from lostwax.audits.text import as_json, as_table
 from lostwax.games import Guess, Records
 from lostwax.grades import Grade
 from lostwax.metrics import ByClass, Correlation, Estimate, Null, TruePositives, correlation
-from lostwax.metrics.estimate import clopper_pearson
+from lostwax.metrics.estimate import spread_interval
 from lostwax.metrics.roc import success_rate, true_positives, true_positives_by_class
 
 if TYPE_CHECKING:
@@ -102,6 +102,8 @@ class Audit:
     chance_by_victims: float | None = None  # the same where games of one group count as one; None: as `chance`
     # (games,) games with one number are not independent: guesses from one release, or equal secrets; None: `games`
     groups: NDArray[np.int64] | None = None
+    # how far the log-odds of success differ between splits of the table (standard deviation), where all games share one
+    split_spread: float = 0.0
     labels_given: bool = False  # the adversary knows the labels, and no guess of them counts
     ceiling: Ceiling | None = None  # on the success of any attack, where training is differentially private
     privacy: Privacy | None = None  # what that proves in any game; None also in files up to 0.2.0
@@ -137,8 +139,8 @@ class Audit:
         return self.kind == "this model" and len(self.games) == self.population and self.chance is None
 
     def interval(self, won: int) -> tuple[float, float]:
-        """The 95 % Clopper-Pearson interval of the share of games that was won, counted by victims."""
-        return clopper_pearson(won * self.victims / len(self.games), self.victims)
+        """The 95 % interval of the share of games that was won, counted by victims; over splits, if games share one."""
+        return spread_interval(won * self.victims / len(self.games), self.victims, self.split_spread)
 
     @cached_property
     def conclusion(self) -> Conclusion:
@@ -170,7 +172,7 @@ class Audit:
         A guess that is infinitely wrong is never a success.
         """
         limit = min(self.oracle_error if threshold is None else threshold, float_info.max)
-        return success_rate(self.errors, limit, confidence=confidence, victims=self.victims)
+        return success_rate(self.errors, limit, confidence=confidence, victims=self.victims, spread=self.split_spread)
 
     def fpr(
         self, threshold: float | None = None, *, null: Null = Null.OTHER_SECRETS, confidence: float = 0.95
@@ -271,7 +273,8 @@ class Audit:
         Games with equal errors count for neither. `audit.closer("Newton", "RecoNN")`.
         """
         one, other = (self.finding(name).errors[self.metric] for name in (first, second))
-        return success_rate(np.where(one < other, 0.0, 1.0), 0.5, confidence=confidence, victims=self.victims)
+        wins = np.where(one < other, 0.0, 1.0)
+        return success_rate(wins, 0.5, confidence=confidence, victims=self.victims, spread=self.split_spread)
 
     def to_frame(self) -> Frame:
         """A pandas DataFrame with one row per line and game: errors, and what came of it as booleans.

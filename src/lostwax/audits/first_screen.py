@@ -108,7 +108,7 @@ def _nearer(audit: Audit, line: Line) -> Fact:
 def _typical(audit: Audit, line: Line) -> Fact:
     errors = audit.finding(line.name).errors[audit.criterion]
     oracle = number(float(np.median(audit.baselines[audit.oracle][audit.criterion])))
-    between = None if audit.complete else median_interval(errors)
+    between = None if audit.complete else median_interval(errors, spread=audit.split_spread)
     sure = "" if between is None else f"95{SIGN} interval {number(between[0])} to {number(between[1])}; "
     detail = f"{sure}the {audit.oracle}: {oracle}; in feature standard deviations"
     return Fact(number(float(np.median(errors))), "median error", detail)

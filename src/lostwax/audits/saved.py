@@ -214,6 +214,7 @@ def to_plain(audit: Audit) -> dict[str, Any]:
         "conclusion": _plain_conclusion(audit),
         "groups": None if audit.groups is None else audit.groups.tolist(),
         "chance_by_victims": audit.chance_by_victims,
+        "split_spread": audit.split_spread,
     }
     check(plain, "Audit.to_json")
     return plain
@@ -260,6 +261,7 @@ def _audit(plain: Mapping[str, Any]) -> Audit:
         privacy=None if plain.get("privacy") is None else _privacy(plain["privacy"]),
         groups=None if plain["groups"] is None else np.array(plain["groups"], dtype=np.int64),
         chance_by_victims=plain.get("chance_by_victims"),
+        split_spread=plain.get("split_spread", 0.0),
     )
 
 

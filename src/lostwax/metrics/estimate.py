@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincinv
+from scipy.special import betaincinv, betaln
 from scipy.stats import rankdata
 
 from lostwax.seeds import generator
+
+ROUNDING = 1e-9  # of a number of trials
 
 
 class Estimate(NamedTuple):
@@ -38,12 +41,51 @@ def clopper_pearson(won: float, trials: float, confidence: float = 0.95) -> tupl
     return low, high
 
 
-def median_interval(scores: NDArray[np.float64], confidence: float = 0.95) -> tuple[float, float] | None:
+def spread_interval(won: float, trials: int, spread: float, confidence: float = 0.95) -> tuple[float, float]:
+    """The interval of a rate from trials that share one draw of it, as games that share one split of a table do.
+
+    The rate of a draw has the mean p, which is estimated, and the standard deviation `spread` in log-odds, which is
+    spread p (1 - p) in the rate; it is beta distributed, and the number of trials that are won beta-binomial.
+    """
+    if spread == 0:
+        return clopper_pearson(won, trials, confidence)
+    tail = (1 - confidence) / 2
+    fewest, most = math.floor(won + ROUNDING), math.ceil(won - ROUNDING)
+    low = _bisected(lambda p: 1 - _at_most(fewest - 1, trials, p, spread) < tail, 0.0, won / trials) if fewest else 0.0
+    high = 1.0 if most >= trials else _bisected(lambda p: _at_most(most, trials, p, spread) > tail, won / trials, 1.0)
+    return low, high
+
+
+def _at_most(won: int, trials: int, mean: float, spread: float) -> float:
+    """P[at most as many are won]: beta-binomial, with variance (spread p (1 - p))^2 of the rate."""
+    size = 1 / (spread**2 * mean * (1 - mean)) - 1  # a + b of the beta distribution
+    k = np.arange(won + 1)
+    ways = -np.log1p(trials) - betaln(k + 1, trials - k + 1)  # log of the binomial coefficients
+    a, b = mean * size, (1 - mean) * size
+    return float(np.exp(ways + betaln(a + k, b + trials - k) - betaln(a, b)).sum())
+
+
+def _bisected(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """Where a condition that holds at the low end ceases to."""
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return (low + high) / 2
+
+
+def median_interval(
+    scores: NDArray[np.float64], confidence: float = 0.95, spread: float = 0.0
+) -> tuple[float, float] | None:
     """A distribution-free interval of the median between two of the scores; None for too few (at 95 %, below 6).
 
-    Scores may be infinite: only their order counts.
+    Scores may be infinite: only their order counts. `spread`: of the share below the median, as in `spread_interval`.
     """
     from scipy.stats import quantile_test
+
+    if spread:
+        ends = [k for k in range(len(scores) // 2) if _at_most(k, len(scores), 0.5, spread) <= (1 - confidence) / 2]
+        ordered = np.sort(scores)
+        return (float(ordered[ends[-1]]), float(ordered[-1 - ends[-1]])) if ends else None
 
     ranks = quantile_test(np.arange(len(scores)), p=0.5).confidence_interval(confidence)
     if math.isnan(ranks.low) or math.isnan(ranks.high):

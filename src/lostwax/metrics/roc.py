@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtr, betaincinv
 
-from lostwax.metrics.estimate import Estimate, as_scores, check_confidence, clopper_pearson
+from lostwax.metrics.estimate import Estimate, as_scores, check_confidence, spread_interval
 
 Better = Literal["lower", "higher"]
 
@@ -67,12 +67,17 @@ class Curve(NamedTuple):
 
 
 def success_rate(
-    errors: ArrayLike, threshold: ArrayLike, *, confidence: float = 0.95, victims: int | None = None
+    errors: ArrayLike,
+    threshold: ArrayLike,
+    *,
+    confidence: float = 0.95,
+    victims: int | None = None,
+    spread: float = 0.0,
 ) -> Estimate:
     """The share of games with an error of at most the threshold, with its Clopper-Pearson interval.
 
     One threshold, or one per game (the error of each target's nearest neighbour). Guesses from one release are not
-    independent: pass the number of releases as `victims`.
+    independent: pass the number of releases as `victims`. Games that share a draw have a `spread` (`spread_interval`).
     """
     check_confidence("success_rate", confidence)
     numbers = as_scores("success_rate", "errors", errors)
@@ -82,7 +87,7 @@ def success_rate(
         raise ValueError(f"success_rate: expected {wanted}, got shape {limits.shape}.")
     won = int((numbers <= limits).sum())
     independent = victims or len(numbers)
-    low, high = clopper_pearson(won / len(numbers) * independent, independent, confidence)
+    low, high = spread_interval(won / len(numbers) * independent, independent, spread, confidence)
     return Estimate(won / len(numbers), low, high, len(numbers), confidence)
 
 
